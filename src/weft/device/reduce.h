@@ -1,0 +1,34 @@
+// Arithmetic on host memory: every type and operator. CUDA's half lives in a file of its own.
+//
+// 8- and 16-bit floats are accumulated in fp32 and rounded once, to nearest even, per call.
+// Thread safety: pure functions.
+#pragma once
+
+#include "device/types.h"
+
+namespace weft::device {
+
+/// How the sources of one call are combined.
+enum class Order : uint8_t {
+  sequential,  // ((s0 + s1) + s2) + …
+  tree,        // balanced binary tree over source numbers: the lower half is the largest power of two below n
+};
+
+struct Reduction {
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;  // avg adds; the division is `divisor`'s
+  Order order = Order::sequential;
+  uint32_t divisor = 1;  // the result is divided by this before it is rounded (avg's last step); integers truncate
+};
+
+/// dst[i] = op(sources[0][i], …, sources[n-1][i]) for i < count. n ≥ 1. dst may be one of the sources, but may not
+/// otherwise overlap one. Pointers are aligned to the element, no more.
+void reduce(const Reduction& reduction, void* dst, const void* const* sources, int n, size_t count);
+
+/// dst[i] = src[i] × *scalar, for a pre-multiplied sum. `scalar` points to one element of `type`. dst may be src.
+void scale(DataType type, void* dst, const void* src, size_t count, const void* scalar);
+
+/// memcpy; past a few hundred KiB it writes around the cache, which saves reading the destination first.
+void copy(void* dst, const void* src, size_t bytes);
+
+}  // namespace weft::device
