@@ -1,0 +1,486 @@
+/*
+ * Weft: collective communication between the processes of a job, on commodity networks.
+ *
+ * This header is the whole public surface. It reads like NCCL's host API with the prefix weft: the same
+ * names, the same order of arguments, the same meaning. It is plain C99 and usable from C++. What NCCL does
+ * not have is marked "Weft only".
+ *
+ * Conventions, stated once
+ *
+ * Results. Every function returns a weftResult_t unless it says otherwise: weftSuccess (0), or a code that
+ * says what is wrong. Arguments are checked before anything happens: a call that returns an argument error
+ * (weftInvalid*) has had no effect. weftGetLastError() has the whole sentence, which names the argument, its
+ * value and what would be right. Outputs are written on success only, except that a failed creation sets
+ * *comm to NULL.
+ *
+ * Ranks. A communicator has `nranks` ranks, 0 … nranks-1. All ranks call the same collectives on it, in the
+ * same order, with the same count, type, operator and root. Ranks that do not are told so by weftMismatch.
+ *
+ * Counts are numbers of elements, not bytes. 0 is a valid count; buffers may then be NULL. A count whose
+ * bytes, over all ranks, do not fit in 63 bits is weftInvalidCount.
+ *
+ * Buffers are host memory, aligned to the element's size. A buffer belongs to the library from the call until
+ *   the operation is complete: inputs may be read by the caller but not written, outputs neither. Input and
+ * output may not overlap, except in place.
+ *
+ * In place. Each collective says at which offset input and output coincide. Any other overlap is an error of
+ * the caller that is not always detected.
+ *
+ * Streams. Operations take a weftStream_t. Operations on one stream run in the order in which they were
+ * called; operations on different streams are in flight together. With a NULL stream the call returns when
+ * the result is there (inside a group: weftGroupEnd does). With a stream the call returns at once, and
+ * weftStreamSynchronize() or weftStreamQuery() says when the result is there.
+ *
+ * Groups. Between weftGroupStart() and weftGroupEnd() calls are only noted down; weftGroupEnd() starts them
+ * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
+ * must be grouped. Groups nest and belong to the calling thread. A null-stream call in a group completes in
+ * weftGroupEnd().
+ *
+ * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
+ * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
+ *   weftCommGetAsyncError() and every later operation on the communicator. A failed communicator can be
+ * shrunk, aborted or destroyed, nothing else. No call blocks for longer than the communicator's deadline.
+ *
+ * Thread safety. Every function may be called from any thread. One communicator's operations are ordered by
+ * the order of the calls, so threads that share a communicator must agree on that order among themselves.
+ *   weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount, weftCommUserRank, weftCommDump and
+ *   weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
+ *   while or after it is destroyed; where the library can tell, that is weftInvalidComm.
+ *
+ * Order of arithmetic. 8- and 16-bit floats are accumulated in 32 bits and rounded to nearest even once for
+ * each reduction. The same inputs on the same communicator give the same bits, whatever the timing. With
+ * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of
+ * nodes. Integers wrap. weftAvg divides by the number of ranks after the last addition, towards zero for
+ * integers.
+ *
+ * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
+ * any memory; nothing needs to be registered.
+ *
+ * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
+ *   weftInvalidSetting when a communicator is created. `weft_info` lists them.
+ */
+#ifndef WEFT_WEFT_H_
+#define WEFT_WEFT_H_
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEFT_MAJOR 0
+#define WEFT_MINOR 1
+#define WEFT_PATCH 0
+#define WEFT_SUFFIX ""
+
+/* One integer for a version, as weftGetVersion() returns it: 0.1.0 is 100. */
+#define WEFT_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+#define WEFT_VERSION_CODE WEFT_VERSION(WEFT_MAJOR, WEFT_MINOR, WEFT_PATCH)
+
+#if defined(__GNUC__)
+#define WEFT_API __attribute__((visibility("default")))
+#else
+#define WEFT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- types ---- */
+
+/* A communicator: one rank's end of a group of ranks. */
+typedef struct weftComm* weftComm_t;
+#define WEFT_COMM_NULL NULL
+
+/* A queue of operations on host memory. NULL is the blocking stream. */
+typedef struct weftStream* weftStream_t;
+
+/* What the ranks of a new communicator have in common: made by one rank, sent to all by other means (a file,
+ * MPI, a key-value store), unchanged. It holds an address and a secret: whoever has it can join. */
+#define WEFT_UNIQUE_ID_BYTES 128
+typedef struct {
+  char internal[WEFT_UNIQUE_ID_BYTES];
+} weftUniqueId;
+
+/* 0 to 7 are NCCL's; the others say more exactly what NCCL folds into them. */
+typedef enum {
+  weftSuccess = 0,
+  weftUnhandledCudaError = 1,
+  weftSystemError = 2,      /* the operating system refused something */
+  weftInternalError = 3,    /* a bug in Weft, or damaged memory */
+  weftInvalidArgument = 4,  /* an argument out of range that has no code of its own */
+  weftInvalidUsage = 5,     /* the call is not allowed now: an open group, a finalized communicator */
+  weftRemoteError = 6,      /* a peer died or its connection broke */
+  weftInProgress = 7,       /* not an error: not complete yet */
+  weftInvalidPointer = 8,   /* NULL, or not aligned to the element */
+  weftInvalidType = 9,      /* not a weftDataType_t */
+  weftInvalidOp = 10,       /* not an operator, or one of another communicator or type */
+  weftInvalidCount = 11,    /* count times element size overflows */
+  weftInvalidRoot = 12,     /* root or peer out of range */
+  weftInvalidComm = 13,     /* NULL, destroyed or aborted */
+  weftInvalidUniqueId = 14, /* truncated, damaged or of another version */
+  weftInvalidSetting = 15,  /* an unknown WEFT_ variable, or a value out of range */
+  weftMismatch = 16,        /* ranks called different things */
+  weftTimeout = 17,         /* a deadline passed */
+  weftAborted = 18,         /* weftCommAbort() was called */
+  weftProtocolError = 19,   /* somebody answered, but not a Weft rank of this job */
+  weftOutOfMemory = 20,
+  weftUnsupported = 21, /* right, but this build or machine cannot */
+  weftNumResults = 22
+} weftResult_t;
+
+/* Element types. The 8-bit floats are OCP's: e4m3 has no infinity (largest 448), e5m2 has (largest 57344). */
+typedef enum {
+  weftInt8 = 0,
+  weftChar = 0,
+  weftUint8 = 1,
+  weftInt32 = 2,
+  weftInt = 2,
+  weftUint32 = 3,
+  weftInt64 = 4,
+  weftUint64 = 5,
+  weftFloat16 = 6,
+  weftHalf = 6,
+  weftFloat32 = 7,
+  weftFloat = 7,
+  weftFloat64 = 8,
+  weftDouble = 8,
+  weftBfloat16 = 9,
+  weftFloat8e4m3 = 10,
+  weftFloat8e5m2 = 11,
+  weftNumTypes = 12
+} weftDataType_t;
+
+/* Operators. Values from weftNumOps on are made by weftRedOpCreatePreMulSum(). */
+typedef enum {
+  weftSum = 0,
+  weftProd = 1,
+  weftMax = 2,
+  weftMin = 3,
+  weftAvg = 4,
+  weftNumOps = 5,
+  weftMaxRedOp = 0x7fffffff
+} weftRedOp_t;
+
+/* When the scalar of a pre-multiplied sum is read. */
+typedef enum {
+  weftScalarDevice =
+      0, /* when the operation runs: the scalar must stay valid, and may be changed between runs */
+  weftScalarHostImmediate = 1 /* before weftRedOpCreatePreMulSum() returns */
+} weftScalarResidence_t;
+
+#define WEFT_CONFIG_UNDEF_INT INT_MIN
+#define WEFT_CONFIG_UNDEF_PTR NULL
+#define WEFT_UNDEF_FLOAT (-1.0f)
+#define WEFT_SPLIT_NOCOLOR (-1)
+#define WEFT_SHRINK_DEFAULT 0x00 /* the parent is idle and well */
+#define WEFT_SHRINK_ABORT 0x01   /* first end what is in flight on the parent, which may have failed */
+
+/* First members of every versioned structure. Set by the initializers; do not change them. */
+#define WEFT_API_MAGIC 0x77656674u
+
+/* How a communicator behaves. Always start from WEFT_CONFIG_INITIALIZER; members left alone are inherited
+ * from the parent (split, shrink) or take the default given here. New members are added at the end, and the
+ * library accepts the shorter structure of programs built against an older header. Must be the same on all
+ * ranks. */
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  int blocking;    /* 1 (default): calls return when they are done. 0: calls that create, split, shrink and
+                      finalize may return weftInProgress; poll weftCommGetAsyncError() until it is not. */
+  int splitShare;  /* accepted for NCCL's sake: children always share progress threads with the parent */
+  int shrinkShare; /* the same, for shrink */
+  const char* commName; /* appears in errors, logs and the flight recorder; copied. Default: "comm<number>" */
+  int strict; /* Weft only. 1: results have the same bits whatever the message size, algorithm, transport
+                 and layout of nodes. Default: WEFT_STRICT, which is 0 */
+  double timeoutSeconds; /* Weft only. > 0: longest that an operation may take. Default: WEFT_TIMEOUT_S */
+} weftConfig_t;
+
+/* clang-format off */
+#define WEFT_CONFIG_INITIALIZER { \
+  sizeof(weftConfig_t),  WEFT_API_MAGIC,  WEFT_VERSION_CODE, \
+  WEFT_CONFIG_UNDEF_INT, /* blocking */       \
+  WEFT_CONFIG_UNDEF_INT, /* splitShare */     \
+  WEFT_CONFIG_UNDEF_INT, /* shrinkShare */    \
+  WEFT_CONFIG_UNDEF_PTR, /* commName */       \
+  WEFT_CONFIG_UNDEF_INT, /* strict */         \
+  WEFT_UNDEF_FLOAT       /* timeoutSeconds */ \
+}
+/* clang-format on */
+
+/* What weftGroupSimulateEnd() fills in. */
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  float estimatedTime; /* µs; WEFT_UNDEF_FLOAT when nothing was asked */
+} weftSimInfo_t;
+
+#define WEFT_SIM_INFO_INITIALIZER \
+  { sizeof(weftSimInfo_t), WEFT_API_MAGIC, WEFT_VERSION_CODE, WEFT_UNDEF_FLOAT }
+
+/* What weftCommGetStats() fills in. Weft only. Counts are of this rank, since the communicator was created.
+ */
+typedef struct {
+  size_t size;
+  unsigned int magic;
+  unsigned int version;
+  uint64_t operations;    /* operations completed */
+  uint64_t intraBytes;    /* payload sent to ranks of this node, bytes */
+  uint64_t intraMessages; /* … and in how many messages */
+  uint64_t interBytes;    /* payload sent to other nodes, bytes */
+  uint64_t interMessages;
+  int node;                /* number of this rank's node, 0-based in the order of the nodes' lowest ranks */
+  int nodes;               /* nodes of the communicator */
+  char intraTransport[32]; /* "shm"; "" when no two ranks share a node */
+  char interTransport[32]; /* "tcp", "ofi:efa" …; "" when there is one node */
+  char lastAlgorithm[32];  /* of the last operation started: "ring", "one_hop" …; "" before the first */
+} weftCommStats_t;
+
+/* clang-format off */
+#define WEFT_COMM_STATS_INITIALIZER { \
+  sizeof(weftCommStats_t), WEFT_API_MAGIC, WEFT_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0} \
+}
+/* clang-format on */
+
+/* ---- version and errors ---- */
+
+/* Sets *version to WEFT_VERSION_CODE of the library that is loaded. Errors: weftInvalidPointer. */
+WEFT_API weftResult_t weftGetVersion(int* version);
+
+/* A few words for a code, such as "invalid root or peer"; "unknown result" for what is no code. Static
+ * storage. */
+WEFT_API const char* weftGetErrorString(weftResult_t result);
+
+/* The whole sentence of the last error: of communicator `comm` when it has failed, else of the calling
+ * thread; "" when there was none. comm may be NULL: then the calling thread's. The text stays valid until the
+ * calling thread's next call of any weft function. */
+WEFT_API const char* weftGetLastError(weftComm_t comm);
+
+/* ---- creating communicators ---- */
+
+/* Makes the id of a new communicator and starts listening for its ranks in this process, which must therefore
+ * live until they have met. One id makes one communicator.
+ * Errors: weftInvalidPointer, weftInvalidSetting (WEFT_SOCKET_IFNAME), weftSystemError. */
+WEFT_API weftResult_t weftGetUniqueId(weftUniqueId* uniqueId);
+
+/* Creates this rank's end of a communicator of `nranks` ranks. Blocks until all ranks have come, or
+ * WEFT_INIT_TIMEOUT_S is over: the error then says which have not. Ranks may be threads of one process, each
+ * calling on its own, or one thread calling for several inside a group. comm    out: the communicator nranks
+ * ≥ 1, the same on all ranks commId  from weftGetUniqueId(), the same on all ranks rank    0 ≤ rank < nranks,
+ * different on all ranks Errors: weftInvalidPointer, weftInvalidArgument (nranks, rank), weftInvalidUniqueId,
+ * weftInvalidSetting, weftTimeout, weftProtocolError, weftRemoteError, weftSystemError, weftOutOfMemory. */
+WEFT_API weftResult_t weftCommInitRank(weftComm_t* comm, int nranks, weftUniqueId commId, int rank);
+
+/* As weftCommInitRank, with a configuration; NULL means all defaults. Further errors: weftInvalidArgument (a
+ * configuration not made by WEFT_CONFIG_INITIALIZER, or a member out of range), weftMismatch (ranks differ).
+ */
+WEFT_API weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftUniqueId commId, int rank,
+                                             const weftConfig_t* config);
+
+/* Creates all ranks of a communicator inside this process: comms[i] is rank i. Each is then used from a
+ * thread of its own, or by one thread with groups. comms    out: `ndev` communicators ndev     ≥ 1 devlist
+ * ignored for host memory; may be NULL Errors: as weftCommInitRank. On an error all ndev entries are NULL. */
+WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* devlist);
+
+/* Weft only. Creates the communicator of all processes that the launcher started, from what it left in the
+ * environment: weft_run (WEFT_RANK, WEFT_WORLD_SIZE, WEFT_ROOT), torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT), srun, and mpirun of Open MPI and MPICH. With none of them it is a communicator of one rank. A
+ * process calls it once. Errors: as weftCommInitRank; weftInvalidUsage when the environment names a rank but
+ * not how ranks can meet: the sentence says what to set. */
+WEFT_API weftResult_t weftCommInitEnv(weftComm_t* comm);
+
+/* Divides a communicator: ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
+ * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL. A collective: all ranks of
+ * `comm` call it. config NULL inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm,
+ * weftInvalidArgument (color < -1, config), and as weftCommInitRank. */
+WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
+                                    const weftConfig_t* config);
+
+/* Makes a communicator of the ranks that are left when some are excluded, in the same order, numbered without
+ * gaps. All ranks that are not excluded call it, with the same list; excluded ones do not. excludeRanksList
+ * ranks of `comm`, each once, not the caller's excludeRanksCount  1 … nranks-1 shrinkFlags
+ * WEFT_SHRINK_DEFAULT, or WEFT_SHRINK_ABORT when operations are in flight or have failed: they are ended
+ * first, and `comm` is of use only for weftCommDestroy or weftCommAbort afterwards Errors:
+ * weftInvalidPointer, weftInvalidComm, weftInvalidArgument (list, flags, config), weftInvalidUsage
+ * (operations in flight or failed, without WEFT_SHRINK_ABORT), and as weftCommInitRank. */
+WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
+                                     weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
+
+/* ---- ending and asking communicators ---- */
+
+/* Waits until every operation of every rank is complete; afterwards only questions and weftCommDestroy are
+ * allowed. A collective. Errors: weftInvalidComm, weftInvalidUsage (twice), and what the operations fail
+ * with. */
+WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
+
+/* Frees the communicator. Waits for this rank's operations first (as weftCommFinalize, if that was not
+ * called). NULL is allowed and does nothing. Errors: weftInvalidComm, and what the operations fail with; it
+ * is freed anyhow. */
+WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
+
+/* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
+ * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
+ * waits in an operation, which then returns weftAborted. NULL is allowed. Errors: weftInvalidComm. */
+WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
+
+/* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
+ * communicator failed with. Does not block. Errors: weftInvalidPointer, weftInvalidComm. */
+WEFT_API weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError);
+
+/* Sets *count to the number of ranks. Errors: weftInvalidPointer, weftInvalidComm. */
+WEFT_API weftResult_t weftCommCount(const weftComm_t comm, int* count);
+
+/* Sets *rank to the caller's rank. Errors: weftInvalidPointer, weftInvalidComm. */
+WEFT_API weftResult_t weftCommUserRank(const weftComm_t comm, int* rank);
+
+/* Weft only. Writes the flight recorder (the last operations with sizes, plans and times) to `path` as JSON.
+ * May be called at any time, also after a failure. Errors: weftInvalidPointer, weftInvalidComm,
+ * weftSystemError. */
+WEFT_API weftResult_t weftCommDump(weftComm_t comm, const char* path);
+
+/* Weft only. Fills in *stats, which starts as WEFT_COMM_STATS_INITIALIZER. Does not block.
+ * Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (not initialized). */
+WEFT_API weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats);
+
+/* ---- memory ---- */
+
+/* Allocates `size` bytes that peers on this node can reach without a copy. Page-aligned and zero. Size 0
+ * gives a pointer that must be freed too. Errors: weftInvalidPointer, weftOutOfMemory, weftSystemError. */
+WEFT_API weftResult_t weftMemAlloc(void** ptr, size_t size);
+
+/* Frees what weftMemAlloc gave. No operation may be using it. NULL is allowed. Errors: weftInvalidPointer
+ * (not the start of such an allocation). */
+WEFT_API weftResult_t weftMemFree(void* ptr);
+
+/* Prepares a buffer for repeated use on `comm`, so that no operation has to register it. A matter of speed
+ * only; not a collective. The buffer must stay allocated until it is deregistered. handle  out: for
+ * weftCommDeregister Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (size 0),
+ * weftSystemError. */
+WEFT_API weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, void** handle);
+
+/* Undoes weftCommRegister. No operation may be using the buffer. Errors: weftInvalidComm, weftInvalidArgument
+ * (unknown handle). */
+WEFT_API weftResult_t weftCommDeregister(const weftComm_t comm, void* handle);
+
+/* ---- operators ---- */
+
+/* Makes an operator that multiplies this rank's input by a scalar before it is summed. Every rank makes its
+ * own, in the same order, with its own scalar; scalars may differ. Valid on `comm` and `datatype` only. op
+ * out scalar     one element of `datatype` residence  when it is read Errors: weftInvalidPointer,
+ * weftInvalidComm, weftInvalidType, weftInvalidArgument (residence). */
+WEFT_API weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataType_t datatype,
+                                               weftScalarResidence_t residence, weftComm_t comm);
+
+/* Destroys an operator as soon as the calls that were given it have returned, even if they are still in
+ * flight. Errors: weftInvalidComm, weftInvalidOp (built in, or not of this communicator). */
+WEFT_API weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm);
+
+/* ---- streams ---- */
+
+/* Weft only. Makes a stream of operations on host memory. It belongs to no communicator.
+ * Errors: weftInvalidPointer, weftOutOfMemory. */
+WEFT_API weftResult_t weftStreamCreate(weftStream_t* stream);
+
+/* Waits for the stream's operations and frees it. Errors: weftInvalidPointer (NULL or destroyed), and what
+ * the operations failed with; it is freed anyhow. */
+WEFT_API weftResult_t weftStreamDestroy(weftStream_t stream);
+
+/* Waits until every operation on the stream is complete. Returns the first failure since the last
+ * synchronization, if any. NULL returns at once. Errors: weftInvalidPointer (destroyed), weftInvalidUsage
+ * (inside a group), and what the operations failed with. */
+WEFT_API weftResult_t weftStreamSynchronize(weftStream_t stream);
+
+/* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
+ * does no harm in a loop. Errors: as weftStreamSynchronize. */
+WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
+
+/* ---- collectives ----
+ *
+ * Errors of all of them: weftInvalidComm, weftInvalidPointer (a buffer that the rank needs is NULL or not
+ * aligned, or the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp (reductions),
+ * weftInvalidRoot (rooted ones), weftInvalidUsage (finalized), and with a null stream what the operation
+ * fails with. n is the number of ranks.
+ */
+
+/* recvbuff[i] of `root` = op over all ranks of sendbuff[i], i < count. recvbuff is not used elsewhere and may
+ * be NULL there. In place when sendbuff == recvbuff. */
+WEFT_API weftResult_t weftReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                                 weftRedOp_t op, int root, weftComm_t comm, weftStream_t stream);
+
+/* recvbuff[i] of every rank = sendbuff[i] of `root`, i < count. sendbuff is not used elsewhere and may be
+ * NULL there. In place when sendbuff == recvbuff. */
+WEFT_API weftResult_t weftBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                    weftDataType_t datatype, int root, weftComm_t comm, weftStream_t stream);
+
+/* weftBroadcast in place. */
+WEFT_API weftResult_t weftBcast(void* buff, size_t count, weftDataType_t datatype, int root, weftComm_t comm,
+                                weftStream_t stream);
+
+/* recvbuff[i] of every rank = op over all ranks of sendbuff[i], i < count; the same bits on every rank. In
+ * place when sendbuff == recvbuff. */
+WEFT_API weftResult_t weftAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                    weftDataType_t datatype, weftRedOp_t op, weftComm_t comm,
+                                    weftStream_t stream);
+
+/* recvbuff[i] of rank r = op over all ranks of sendbuff[r × recvcount + i], i < recvcount. sendbuff has n ×
+ * recvcount elements. In place when recvbuff == sendbuff + rank × recvcount. */
+WEFT_API weftResult_t weftReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                                        weftDataType_t datatype, weftRedOp_t op, weftComm_t comm,
+                                        weftStream_t stream);
+
+/* recvbuff[r × sendcount + i] of every rank = sendbuff[i] of rank r, i < sendcount. recvbuff has n ×
+ * sendcount elements. In place when sendbuff == recvbuff + rank × sendcount. */
+WEFT_API weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t sendcount,
+                                    weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
+
+/* recvbuff[r × count + i] of rank s = sendbuff[s × count + i] of rank r, i < count. Both have n × count
+ * elements. In place when sendbuff == recvbuff. */
+WEFT_API weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                                   weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
+
+/* recvbuff[r × count + i] of `root` = sendbuff[i] of rank r, i < count. recvbuff has n × count elements at
+ * the root; it is not used elsewhere and may be NULL there. In place when, at the root, sendbuff == recvbuff
+ * + root × count. */
+WEFT_API weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                                 int root, weftComm_t comm, weftStream_t stream);
+
+/* recvbuff[i] of rank r = sendbuff[r × count + i] of `root`, i < count. sendbuff has n × count elements at
+ * the root; it is not used elsewhere and may be NULL there. In place when, at the root, recvbuff == sendbuff
+ * + root × count. */
+WEFT_API weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                                  int root, weftComm_t comm, weftStream_t stream);
+
+/* Sends `count` elements to rank `peer`, which must call weftRecv with the same count and type. Sends from
+ * one rank to another match receives in the order of the calls. The call may complete only when the peer
+ * receives: sends and receives that wait for each other must be in one group. A rank may send to itself, in a
+ * group. */
+WEFT_API weftResult_t weftSend(const void* sendbuff, size_t count, weftDataType_t datatype, int peer,
+                               weftComm_t comm, weftStream_t stream);
+
+/* Receives `count` elements from rank `peer`; see weftSend. */
+WEFT_API weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t datatype, int peer,
+                               weftComm_t comm, weftStream_t stream);
+
+/* ---- groups ---- */
+
+/* Opens a group on the calling thread. Groups nest; only the outermost weftGroupEnd() starts anything. Cannot
+ * fail. */
+WEFT_API weftResult_t weftGroupStart(void);
+
+/* Closes a group. The outermost one starts all that was noted down and waits for what has a null stream.
+ * Returns the first error of a grouped call (then nothing of the group has been started) or of what it waited
+ * for. Further errors: weftInvalidUsage (no group is open). */
+WEFT_API weftResult_t weftGroupEnd(void);
+
+/* Closes the outermost group without running it, and estimates how long it would take. simInfo starts as
+ * WEFT_SIM_INFO_INITIALIZER; NULL is allowed. A nested call only closes its group.
+ * Errors: as weftGroupEnd, and weftInvalidArgument (simInfo not initialized, creation of a communicator in
+ * the group). */
+WEFT_API weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* WEFT_WEFT_H_ */
