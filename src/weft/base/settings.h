@@ -1,7 +1,7 @@
 // The one registry of environment settings. Every WEFT_* variable that the library reads is a row of settings.cc: name,
 // default, bounds and meaning; docs/environment.md and weft_info print that table, and a test compares them.
 //
-// Thread safety: load() may be called from any thread; settings() is read-only after the first successful load.
+// Thread safety: every function may be called from any thread; what settings() returns never changes.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,13 @@ struct Settings {
   std::string trace;           // WEFT_TRACE
   std::string recorder_dir;    // WEFT_RECORDER_DIR
   int recorder_ops = 256;      // WEFT_RECORDER_OPS
+  // Set by launchers; -1 and "" where there was none.
+  int rank = -1;               // WEFT_RANK
+  int world_size = -1;         // WEFT_WORLD_SIZE
+  int local_rank = -1;         // WEFT_LOCAL_RANK
+  int local_size = -1;         // WEFT_LOCAL_SIZE
+  int node = -1;               // WEFT_NODE
+  std::string job_secret;      // WEFT_JOB_SECRET: never printed
 };
 
 /// The process's settings, read from the environment at the first call. A wrong value leaves its default in place and
@@ -62,7 +69,10 @@ struct SettingDoc {
   std::string name, kind, default_value, bounds, meaning, group;
 };
 std::vector<SettingDoc> setting_docs();
-/// The row's value in the running process, as text.
+/// The row's value in the running process, as the variable would spell it ("64K", "on"); a secret is only said to be
+/// set. Empty for a name that is no row.
 std::string current_value(const std::string& name);
+/// docs/environment.md, whole.
+std::string settings_markdown();
 
 }  // namespace weft
