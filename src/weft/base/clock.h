@@ -1,5 +1,5 @@
 // Clocks. now_ns() is monotonic and comparable between processes of one machine (CLOCK_MONOTONIC, through the vDSO,
-// about 25 ns); ticks() is the cheapest thing that counts (a cycle counter where there is one), for spin budgets only.
+// about 25 ns); ticks() is a cycle counter where there is one.
 #pragma once
 
 #include <time.h>
@@ -36,6 +36,17 @@ class Deadline {
   explicit Deadline(int64_t at) : at_ns_(at) {}
   int64_t at_ns_;
 };
+
+/// The cheapest clock there is (about 8 ns where it is the time-stamp counter); ticks_to_ns() gives it meaning.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#else
+  return static_cast<uint64_t>(now_ns());
+#endif
+}
+/// The CLOCK_MONOTONIC time at which ticks() had the value `t`; from a calibration that gets better with time.
+int64_t ticks_to_ns(uint64_t t);
 
 /// One turn of a spin loop: tells the core that we wait.
 inline void cpu_relax() {

@@ -45,6 +45,7 @@ struct Settings {
   std::string trace;           // WEFT_TRACE
   std::string recorder_dir;    // WEFT_RECORDER_DIR
   int recorder_ops = 256;      // WEFT_RECORDER_OPS
+  std::string recorder_signal = "USR2";  // WEFT_RECORDER_SIGNAL: none, USR1, USR2, QUIT
   // Set by launchers; -1 and "" where there was none.
   int rank = -1;               // WEFT_RANK
   int world_size = -1;         // WEFT_WORLD_SIZE

@@ -1,0 +1,319 @@
+// Communicators: making, ending and asking them.
+#include <cstring>
+#include <numeric>
+
+#include "api/group.h"
+#include "api/handles.h"
+#include "base/settings.h"
+#include "bootstrap/launch.h"
+#include "engine/dump.h"
+
+namespace weft::api {
+namespace {
+
+using engine::Communicator;
+using engine::CommOptions;
+using Made = Result<std::shared_ptr<Communicator>>;
+
+// Defaults from the settings (or the parent), with what `config` sets on top.
+Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* parent) {
+  CommOptions options;
+  options.timeout_s = settings().timeout_s;
+  if (parent) {
+    options = *parent;
+    options.name.clear();
+  }
+  if (!config) return options;
+  if (config->size < sizeof(weftConfig_t) || config->magic != WEFT_API_MAGIC)
+    return fail(Code::invalid_argument, "config does not start as WEFT_CONFIG_INITIALIZER (size {}, magic {:#x})",
+                config->size, config->magic);
+  if (config->version / 10000 != WEFT_MAJOR)
+    return fail(Code::invalid_argument, "config is of version {}, this library is {}", config->version,
+                WEFT_VERSION_CODE);
+  auto flag = [](const char* name, int value, bool& into) -> Status {
+    if (value == WEFT_CONFIG_UNDEF_INT) return {};
+    if (value != 0 && value != 1) return fail(Code::invalid_argument, "config.{} is {}, must be 0 or 1", name, value);
+    into = value == 1;
+    return {};
+  };
+  bool accepted_only = false;
+  WEFT_TRY(flag("blocking", config->blocking, options.blocking));
+  WEFT_TRY(flag("splitShare", config->splitShare, accepted_only));
+  WEFT_TRY(flag("shrinkShare", config->shrinkShare, accepted_only));
+  WEFT_TRY(flag("strict", config->strict, options.strict));
+  if (config->commName) options.name = config->commName;
+  if (config->timeoutSeconds > 0)
+    options.timeout_s = config->timeoutSeconds;
+  else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
+    return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0", config->timeoutSeconds);
+  return options;
+}
+
+// Fills a new handle by `make`, now, at the group's end, or (non-blocking) on a thread of its own.
+Status create(weftComm_t* out, bool blocking, std::function<Made()> make) {
+  weftComm* handle = new_comm_handle();
+  *out = handle;
+  auto fill = [handle, out, make = std::move(make)]() -> Status {
+    Made made = make();
+    std::lock_guard guard(handle->mutex);
+    if (!made) {
+      handle->creation = made.status();
+      handle->state.store(weftComm::failed_to_create, std::memory_order_release);
+      return made.status();
+    }
+    if (!*made) {  // split: this rank is in no new communicator
+      handle->state.store(weftComm::destroyed, std::memory_order_release);
+      return {};
+    }
+    handle->comm = made.take();
+    handle->state.store(weftComm::live, std::memory_order_release);
+    return {};
+  };
+  if (blocking) {
+    // A failed creation leaves nothing behind that the caller would have to free.
+    return create_or_note([fill, out, handle]() -> Status {
+      Status filled = fill();
+      if (handle->state.load() != weftComm::live) *out = nullptr;
+      return filled;
+    });
+  }
+  handle->background = std::thread([fill] { (void)fill(); });
+  return fail(Code::in_progress, "the communicator is being created");
+}
+
+Status check_members(int nranks, int rank) {
+  if (nranks < 1) return fail(Code::invalid_argument, "nranks is {}, must be at least 1", nranks);
+  if (rank < 0 || rank >= nranks) return fail(Code::invalid_root, "rank is {}, must be in [0, {})", rank, nranks);
+  return {};
+}
+
+Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank, const weftConfig_t* config) {
+  if (!comm) return fail(Code::invalid_pointer, "comm is NULL");
+  *comm = nullptr;
+  WEFT_TRY(settings_status());
+  WEFT_TRY(check_members(nranks, rank));
+  bootstrap::UniqueId unique;
+  std::memcpy(unique.bytes.data(), id.internal, sizeof id.internal);
+  WEFT_TRY(bootstrap::check_unique_id(unique));
+  auto options = options_from(config, nullptr);
+  if (!options) return options.status();
+  return create(comm, options->blocking,
+                [=, options = *options] { return Communicator::create(unique, rank, nranks, options); });
+}
+
+// The parent must outlive the making, which may happen later.
+template <typename Make>
+Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config, Make make) {
+  if (!newcomm) return fail(Code::invalid_pointer, "newcomm is NULL");
+  *newcomm = nullptr;
+  auto found = usable(parent);
+  if (!found) return found.status();
+  auto options = options_from(config, &(*found)->options());
+  if (!options) return options.status();
+  return create(newcomm, options->blocking,
+                [make, keep = parent->comm, options = *options] { return make(*keep, options); });
+}
+
+Status finalize(weftComm_t handle) {
+  auto found = usable(handle);
+  if (!found) return found.status();
+  if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be finalized inside a group");
+  handle->state.store(weftComm::finalizing);
+  auto finish = [handle, comm = handle->comm]() -> Status {
+    Status finished = comm->finalize();
+    std::lock_guard guard(handle->mutex);
+    handle->creation = finished;
+    handle->state.store(weftComm::finalized);
+    return finished;
+  };
+  if ((*found)->options().blocking) return finish();
+  if (handle->background.joinable()) handle->background.join();
+  handle->background = std::thread([finish] { (void)finish(); });
+  return fail(Code::in_progress, "the communicator is being finalized");
+}
+
+// Takes the communicator out of its handle; later uses of the handle are refused.
+std::shared_ptr<Communicator> take_apart(weftComm_t handle) {
+  if (handle->background.joinable()) handle->background.join();
+  handle->state.store(weftComm::destroyed);
+  std::lock_guard guard(handle->mutex);
+  return std::exchange(handle->comm, nullptr);
+}
+
+Status check_not_destroyed(weftComm_t comm) {
+  if (!comm) return fail(Code::invalid_comm, "comm is NULL");
+  if (comm->state.load() == weftComm::destroyed)
+    return fail(Code::invalid_comm, "comm has been destroyed or aborted already");
+  if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be ended inside a group");
+  return {};
+}
+
+weftResult_t report_as(const char* function, const Status& status) {
+  return status.code() == Code::in_progress ? weftInProgress : report(status.in(function));
+}
+
+void copy_text(char (&into)[32], const std::string& text) {
+  std::snprintf(into, sizeof into, "%s", text.c_str());
+}
+
+}  // namespace
+}  // namespace weft::api
+
+using namespace weft;
+using namespace weft::api;
+
+weftResult_t weftGetVersion(int* version) {
+  if (!version) return report(fail(Code::invalid_pointer, "weftGetVersion: version is NULL"));
+  *version = WEFT_VERSION_CODE;
+  return weftSuccess;
+}
+
+const char* weftGetErrorString(weftResult_t result) { return code_name(static_cast<Code>(result)); }
+
+const char* weftGetLastError(weftComm_t comm) {
+  thread_local std::string text;
+  text = last_error_of_thread();
+  if (comm && comm->state.load() != weftComm::destroyed) {
+    std::lock_guard guard(comm->mutex);
+    if (!comm->creation.ok()) text = comm->creation.message();
+    if (comm->comm)
+      if (Status health = comm->comm->health(); !health) text = health.message();
+  }
+  return text.c_str();
+}
+
+weftResult_t weftGetUniqueId(weftUniqueId* uniqueId) {
+  if (!uniqueId) return report(fail(Code::invalid_pointer, "weftGetUniqueId: uniqueId is NULL"));
+  if (!settings_status()) return report(settings_status());
+  auto made = bootstrap::create_unique_id();
+  if (!made) return report(made.status().in(__func__));
+  std::memcpy(uniqueId->internal, made->bytes.data(), sizeof uniqueId->internal);
+  return weftSuccess;
+}
+
+weftResult_t weftCommInitRank(weftComm_t* comm, int nranks, weftUniqueId commId, int rank) {
+  return report_as(__func__, init_rank(comm, nranks, commId, rank, nullptr));
+}
+
+weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftUniqueId commId, int rank,
+                                    const weftConfig_t* config) {
+  return report_as(__func__, init_rank(comm, nranks, commId, rank, config));
+}
+
+weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int*) {
+  if (!comms) return report(fail(Code::invalid_pointer, "weftCommInitAll: comms is NULL"));
+  if (ndev < 1) return report(fail(Code::invalid_argument, "weftCommInitAll: ndev is {}, must be at least 1", ndev));
+  weftUniqueId id;
+  if (weftResult_t made = weftGetUniqueId(&id); made != weftSuccess) return made;
+  (void)weftGroupStart();
+  for (int rank = 0; rank < ndev; ++rank)
+    if (Status noted = init_rank(&comms[rank], ndev, id, rank, nullptr); !noted) spoil_group(noted);
+  return weftGroupEnd();
+}
+
+weftResult_t weftCommInitEnv(weftComm_t* comm) {
+  if (!comm) return report(fail(Code::invalid_pointer, "weftCommInitEnv: comm is NULL"));
+  *comm = nullptr;
+  if (!settings_status()) return report(settings_status());
+  auto launch = bootstrap::detect_launch();
+  if (!launch) return report(launch.status().in(__func__));
+  auto options = options_from(nullptr, nullptr);
+  return report_as(__func__, create(comm, true, [launch = *launch, options = *options] {
+                     return Communicator::create(launch.id, launch.rank, launch.size, options);
+                   }));
+}
+
+weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm, const weftConfig_t* config) {
+  if (color < 0 && color != WEFT_SPLIT_NOCOLOR)
+    return report(fail(Code::invalid_argument, "weftCommSplit: color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR",
+                       color));
+  return report_as(__func__, derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
+                     return parent.split(color, key, options);
+                   }));
+}
+
+weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount, weftComm_t* newcomm,
+                            const weftConfig_t* config, int shrinkFlags) {
+  if (excludeRanksCount < 0 || (excludeRanksCount > 0 && !excludeRanksList))
+    return report(fail(Code::invalid_argument, "weftCommShrink: excludeRanksCount is {} with excludeRanksList {}",
+                       excludeRanksCount, static_cast<const void*>(excludeRanksList)));
+  if (shrinkFlags != WEFT_SHRINK_DEFAULT && shrinkFlags != WEFT_SHRINK_ABORT)
+    return report(fail(Code::invalid_argument, "weftCommShrink: shrinkFlags is {}, must be WEFT_SHRINK_DEFAULT (0) or "
+                                               "WEFT_SHRINK_ABORT (1)", shrinkFlags));
+  std::vector<int> excluded(excludeRanksList, excludeRanksList + excludeRanksCount);
+  return report_as(__func__, derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
+                     return parent.shrink(excluded, shrinkFlags == WEFT_SHRINK_ABORT, options);
+                   }));
+}
+
+weftResult_t weftCommFinalize(weftComm_t comm) { return report_as(__func__, finalize(comm)); }
+
+weftResult_t weftCommDestroy(weftComm_t comm) {
+  if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
+  if (comm->state.load() == weftComm::live) comm->comm->finalize();
+  take_apart(comm);
+  return weftSuccess;
+}
+
+weftResult_t weftCommAbort(weftComm_t comm) {
+  if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
+  if (comm->comm) comm->comm->abort();
+  take_apart(comm);
+  return weftSuccess;
+}
+
+weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
+  if (!asyncError) return report(fail(Code::invalid_pointer, "weftCommGetAsyncError: asyncError is NULL"));
+  if (!comm || comm->state.load() == weftComm::destroyed) return report(existing(comm).status().in(__func__));
+  switch (comm->state.load()) {
+    case weftComm::creating:
+    case weftComm::finalizing: *asyncError = weftInProgress; break;
+    case weftComm::failed_to_create: *asyncError = static_cast<weftResult_t>(comm->creation.code()); break;
+    default: *asyncError = static_cast<weftResult_t>(comm->comm->health().code());
+  }
+  return weftSuccess;
+}
+
+weftResult_t weftCommCount(const weftComm_t comm, int* count) {
+  auto found = existing(comm);
+  if (!found) return report(found.status().in(__func__));
+  if (!count) return report(fail(Code::invalid_pointer, "weftCommCount: count is NULL"));
+  *count = (*found)->size();
+  return weftSuccess;
+}
+
+weftResult_t weftCommUserRank(const weftComm_t comm, int* rank) {
+  auto found = existing(comm);
+  if (!found) return report(found.status().in(__func__));
+  if (!rank) return report(fail(Code::invalid_pointer, "weftCommUserRank: rank is NULL"));
+  *rank = (*found)->rank();
+  return weftSuccess;
+}
+
+weftResult_t weftCommDump(weftComm_t comm, const char* path) {
+  auto found = existing(comm);
+  if (!found) return report(found.status().in(__func__));
+  if (!path) return report(fail(Code::invalid_pointer, "weftCommDump: path is NULL"));
+  engine::Lock lock = (*found)->context().lock();
+  return report(engine::dump_to(**found, path).in(__func__));
+}
+
+weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
+  auto found = existing(comm);
+  if (!found) return report(found.status().in(__func__));
+  if (!stats) return report(fail(Code::invalid_pointer, "weftCommGetStats: stats is NULL"));
+  if (stats->size < sizeof(weftCommStats_t) || stats->magic != WEFT_API_MAGIC)
+    return report(fail(Code::invalid_argument, "weftCommGetStats: stats does not start as WEFT_COMM_STATS_INITIALIZER"));
+  const engine::CommStats s = (*found)->stats();
+  stats->operations = s.operations;
+  stats->intraBytes = s.intra.payload_bytes_sent + s.intra.bytes_read;
+  stats->intraMessages = s.intra.messages_sent;
+  stats->interBytes = s.inter.payload_bytes_sent;
+  stats->interMessages = s.inter.messages_sent;
+  stats->node = s.node;
+  stats->nodes = s.nodes;
+  copy_text(stats->intraTransport, s.intra_transport);
+  copy_text(stats->interTransport, s.inter_transport);
+  copy_text(stats->lastAlgorithm, s.last_algorithm);
+  return weftSuccess;
+}

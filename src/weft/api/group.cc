@@ -1,0 +1,93 @@
+#include "api/group.h"
+
+#include <thread>
+
+#include "api/handles.h"
+
+namespace weft::api {
+namespace {
+
+struct Group {
+  int depth = 0;
+  Status spoiled;
+  std::vector<std::function<Status()>> creations;
+  std::vector<std::pair<std::shared_ptr<engine::Communicator>, engine::Call>> calls;
+};
+
+thread_local Group t_group;
+
+// Takes the outermost group's contents; the thread is outside groups again, also for what runs next.
+Group take() { return std::exchange(t_group, Group()); }
+
+Status run_creations(const std::vector<std::function<Status()>>& creations) {
+  if (creations.size() == 1) return creations[0]();
+  std::vector<Status> outcomes(creations.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < creations.size(); ++i)
+    threads.emplace_back([&, i] { outcomes[i] = creations[i](); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) WEFT_TRY(outcome);
+  return {};
+}
+
+Status not_in_group() {
+  return fail(Code::invalid_usage, "no group is open on this thread: call weftGroupStart first");
+}
+
+}  // namespace
+
+bool in_group() { return t_group.depth > 0; }
+
+Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call) {
+  if (!in_group()) return comm->run(call);
+  t_group.calls.emplace_back(comm, call);
+  return {};
+}
+
+Status create_or_note(std::function<Status()> create) {
+  if (!in_group()) return create();
+  t_group.creations.push_back(std::move(create));
+  return {};
+}
+
+void spoil_group(const Status& why) {
+  if (in_group() && t_group.spoiled.ok()) t_group.spoiled = why;
+}
+
+}  // namespace weft::api
+
+using namespace weft;
+using namespace weft::api;
+
+weftResult_t weftGroupStart(void) {
+  ++t_group.depth;
+  return weftSuccess;
+}
+
+weftResult_t weftGroupEnd(void) {
+  if (t_group.depth == 0) return report(not_in_group());
+  if (--t_group.depth > 0) return weftSuccess;
+  Group group = take();
+  if (!group.spoiled.ok()) return report(group.spoiled.in("nothing of the group was started"));
+  if (!group.creations.empty())
+    if (Status created = run_creations(group.creations); !created) return report(created);
+  return group.calls.empty() ? weftSuccess : report(engine::Communicator::run_group(group.calls));
+}
+
+weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
+  if (!simInfo) return report(fail(Code::invalid_pointer, "simInfo is NULL"));
+  if (simInfo->size < sizeof(weftSimInfo_t) || simInfo->magic != WEFT_API_MAGIC)
+    return report(fail(Code::invalid_argument, "simInfo does not start as WEFT_SIM_INFO_INITIALIZER"));
+  if (t_group.depth == 0) return report(not_in_group());
+  if (--t_group.depth > 0) return weftSuccess;
+  Group group = take();
+  if (!group.spoiled.ok()) return report(group.spoiled);
+  double total_us = group.calls.empty() ? WEFT_UNDEF_FLOAT : 0;
+  for (const auto& [comm, call] : group.calls) {
+    auto predicted = comm->predict_us(call);
+    if (!predicted) return report(predicted.status());
+    total_us += *predicted;
+  }
+  simInfo->estimatedTime = static_cast<float>(total_us);
+  return weftSuccess;
+}

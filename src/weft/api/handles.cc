@@ -1,0 +1,61 @@
+#include "api/handles.h"
+
+#include <deque>
+
+namespace weft::api {
+namespace {
+
+// Shells of all handles ever made; the deque keeps their addresses and the mutex its order.
+template <typename Handle>
+Handle* remember() {
+  static std::mutex mutex;
+  static std::deque<Handle>* shells = new std::deque<Handle>;
+  std::lock_guard guard(mutex);
+  return &shells->emplace_back();
+}
+
+thread_local std::string t_last_error;
+
+}  // namespace
+
+weftComm* new_comm_handle() {
+  static std::atomic<int> serial{0};
+  weftComm* handle = remember<weftComm>();
+  handle->serial = serial.fetch_add(1);
+  return handle;
+}
+
+weftStream* new_stream_handle() { return remember<weftStream>(); }
+
+Result<engine::Communicator*> existing(weftComm_t comm) {
+  if (!comm) return fail(Code::invalid_comm, "comm is NULL: pass a communicator from weftCommInitRank or a sibling");
+  switch (comm->state.load(std::memory_order_acquire)) {
+    case weftComm::creating:
+      return fail(Code::invalid_usage, "comm is still being created: wait until weftCommGetAsyncError says so");
+    case weftComm::failed_to_create:
+      return fail(Code::invalid_comm, "comm could not be created: only weftCommAbort and weftCommDestroy are left");
+    case weftComm::destroyed:
+      return fail(Code::invalid_comm, "comm has been destroyed or aborted");
+    default: return comm->comm.get();
+  }
+}
+
+Result<engine::Communicator*> usable(weftComm_t comm) {
+  if (comm) {
+    const int state = comm->state.load(std::memory_order_acquire);
+    if (state == weftComm::live) return comm->comm.get();
+    if (state == weftComm::finalizing || state == weftComm::finalized)
+      return fail(Code::invalid_usage, "comm has been finalized: only weftCommDestroy is left");
+  }
+  return existing(comm);
+}
+
+weftResult_t report(const Status& status) {
+  if (status.ok()) return weftSuccess;
+  t_last_error = status.message();
+  return static_cast<weftResult_t>(status.code());
+}
+
+const std::string& last_error_of_thread() { return t_last_error; }
+
+}  // namespace weft::api

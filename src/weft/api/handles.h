@@ -1,0 +1,65 @@
+// What weftComm_t and weftStream_t point to, and the last error.
+//
+// Handles are shells that are never freed (their contents are), so that a destroyed one can be recognised and refused
+// instead of being followed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/communicator.h"
+#include "engine/stream.h"
+#include "weft/weft.h"
+
+namespace weft::api {
+
+/// A pre-multiplied sum: weftRedOp_t values from weftNumOps on.
+struct PreMulSum {
+  bool live = false;
+  device::DataType type;
+  std::byte scalar[8] = {};
+  const void* late_scalar = nullptr;  // read when the operation runs, if not null
+};
+
+}  // namespace weft::api
+
+struct weftComm {
+  enum State : int { creating, live, failed_to_create, finalizing, finalized, destroyed };
+
+  std::atomic<int> state{creating};
+  int serial = 0;  // of this process; part of the operators' values
+  std::shared_ptr<weft::engine::Communicator> comm;
+
+  std::mutex mutex;  // over what follows
+  weft::Status creation;             // why creating or finalizing failed
+  std::thread background;            // a non-blocking creation or finalization
+  std::vector<weft::api::PreMulSum> operators;
+  std::vector<void*> registrations;  // opaque, for weftCommDeregister
+};
+
+struct weftStream {
+  std::atomic<bool> live{true};
+  std::unique_ptr<weft::engine::Stream> stream;
+};
+
+namespace weft::api {
+
+weftComm* new_comm_handle();
+weftStream* new_stream_handle();
+
+/// The communicator behind a handle that can be used for operations; the error says what is wrong with it.
+Result<engine::Communicator*> usable(weftComm_t comm);
+/// As usable(), also for a communicator that has been finalized.
+Result<engine::Communicator*> existing(weftComm_t comm);
+
+/// Remembers a failure as the calling thread's last error, and returns its number.
+weftResult_t report(const Status& status);
+const std::string& last_error_of_thread();
+
+}  // namespace weft::api

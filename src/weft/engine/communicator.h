@@ -1,0 +1,145 @@
+// Communicator: a group of ranks that call collectives together: their numbering, the plans they have used, the state of
+// health, the flight recorder.
+//
+// Thread safety: methods marked (lock) need the context's lock; the others take it themselves.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/context.h"
+#include "engine/operation.h"
+#include "engine/recorder.h"
+#include "model/tuner.h"
+
+namespace weft::engine {
+
+/// What a user can set at creation (weftConfig_t).
+struct CommOptions {
+  std::string name;
+  bool blocking = true;
+  bool strict = false;
+  double timeout_s = 600;
+};
+
+class Communicator;
+using GroupCall = std::pair<std::shared_ptr<Communicator>, Call>;
+
+/// What weftCommGetStats tells. Traffic is that of the transports, which all communicators of a job share, since this
+/// communicator was created.
+struct CommStats {
+  uint64_t operations = 0;
+  transport::Counters intra, inter;
+  int node = 0, nodes = 1;
+  std::string intra_transport, inter_transport, last_algorithm;
+};
+
+class Communicator {
+ public:
+  /// The communicator of all ranks of a new job; a collective.
+  static Result<std::shared_ptr<Communicator>> create(const bootstrap::UniqueId& id, int rank, int ranks,
+                                                      CommOptions options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// A communicator of those that pass the same color, ordered by (key, rank); null for a negative color. A collective.
+  Result<std::shared_ptr<Communicator>> split(int color, int key, CommOptions options);
+  /// A communicator without `excluded`; only the others call it, and nothing is sent, so that it works after a failure.
+  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& excluded, bool abort_first, CommOptions options);
+
+  /// Does what is asked and returns when it is done (no stream), or queues it.
+  Status run(const Call& call);
+  /// Starts all at once and waits for those without a stream. Calls may be of different communicators.
+  static Status run_group(std::vector<GroupCall>& calls);
+
+  /// How long the cost model expects a call to take.
+  Result<double> predict_us(const Call& call);
+  CommStats stats();
+  /// Keeps a buffer registered with the transports until deregister_buffer().
+  Result<void*> register_buffer(void* address, size_t bytes);
+  void deregister_buffer(void* registration);
+
+  /// Waits for everything that was queued.
+  Status finalize();
+  /// Fails everything that is unfinished, now.
+  void abort();
+  /// ok, or the first failure.
+  Status health();
+
+  const std::string& name() const { return options_.name; }
+  const CommOptions& options() const { return options_; }
+  uint32_t id() const { return id_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(world_of_.size()); }
+  const topology::Layout& layout() const { return layout_; }
+  Context& context() { return *context_; }
+  const std::shared_ptr<Context>& shared_context() const { return context_; }
+
+  // (lock), for the context and the interpreter.
+  transport::Transport* route(int rank) const { return routes_[rank]; }
+  int world_rank(int rank) const { return world_of_[rank]; }
+  /// -1 if a rank of the job is not in this communicator.
+  int rank_of_world(int world) const { return rank_of_world_[world]; }
+  const Status& failure() const { return failure_; }
+  /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
+  void fail(const Status& why, bool tell_others);
+  /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
+  std::string describe(const Operation& op) const;
+  uint32_t last_started() const { return next_collective_ - 1; }
+  Recorder& recorder() { return recorder_; }
+  const Recorder& recorder() const { return recorder_; }
+  /// Everything that was asked for and has not ended, queued or active.
+  const std::vector<Operation*>& operations() const { return operations_; }
+  void operation_ended(Operation& op);
+
+ private:
+  Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of, CommOptions options);
+  plan::Request request_for(const Call& call) const;
+  Result<Operation*> make(const Call& call);
+  Operation* enroll(const Call& call, std::shared_ptr<const Prepared> prepared);
+  Result<std::shared_ptr<const Prepared>> plan_for(const plan::Request& request);
+  Result<Operation*> make_self_copy(const Call& send, const Call& recv);
+  uint32_t child_id(uint32_t salt) const;
+
+  std::shared_ptr<Context> context_;
+  uint32_t id_;
+  CommOptions options_;
+  int rank_ = 0;
+  std::vector<int> world_of_;
+  std::vector<int> rank_of_world_;
+  topology::Layout layout_;
+  std::vector<transport::Transport*> routes_;
+  model::Machine machine_;
+  plan::Limits limits_;
+  model::Pins pins_;
+
+  Status failure_;
+  uint32_t next_collective_ = 1;
+  std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
+  uint32_t children_ = 0;
+  std::vector<Operation*> operations_;
+  Recorder recorder_;
+  transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created
+  struct Registration {
+    std::vector<std::pair<transport::Transport*, transport::RemoteBuffer>> buffers;
+  };
+  std::vector<std::unique_ptr<Registration>> registrations_;
+
+  struct RequestHash {
+    size_t operator()(const plan::Request& r) const {
+      uint64_t h = r.count * 0x9e3779b97f4a7c15ull;
+      h ^= (uint64_t{static_cast<uint8_t>(r.collective)} << 56) ^ (uint64_t{r.element_bytes} << 40) ^
+           (uint64_t{r.strict} << 39) ^ (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull);
+      return static_cast<size_t>(h ^ (h >> 29));
+    }
+  };
+  std::unordered_map<plan::Request, std::shared_ptr<const Prepared>, RequestHash> plans_;
+  size_t planned_steps_ = 0;
+  plan::Request last_request_;
+  std::shared_ptr<const Prepared> last_plan_;
+};
+
+}  // namespace weft::engine

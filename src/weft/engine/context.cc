@@ -1,0 +1,547 @@
+#include "engine/context.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/thread.h"
+#include "device/window.h"
+#include "engine/communicator.h"
+#include "engine/dump.h"
+#include "engine/interpreter.h"
+#include "engine/progress.h"
+#include "engine/stream.h"
+#include "engine/verdict.h"
+
+namespace weft::engine {
+namespace {
+
+// After news of a dead rank, operations that its last messages complete may still do so.
+constexpr int64_t kDeathGraceNs = 100'000'000;
+// How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
+constexpr int64_t kCheckNs = 100'000'000;
+constexpr int kWatchMs = 100;
+// A network without traffic of ours is looked at only so often.
+constexpr uint32_t kQuietNetworkTurns = 64;
+
+}  // namespace
+
+Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks, Deadline deadline) {
+  std::shared_ptr<Context> context(new Context);
+  auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
+  if (!joined) return joined.status();
+  context->bootstrap_ = joined.take();
+
+  context->doorbell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!context->doorbell_.valid()) return fail_errno(errno, "eventfd");
+  auto fabric = Fabric::open(*context->bootstrap_, deadline);
+  if (!fabric) return fabric.status();
+  context->fabric_ = fabric.take();
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  if (epoll_ctl(context->epoll_fd(), EPOLL_CTL_ADD, context->doorbell_.get(), &event) != 0)
+    return fail_errno(errno, "epoll_ctl");
+
+  Context* raw = context.get();  // the bootstrap is stopped before the context goes
+  WEFT_TRY(context->bootstrap_->start({
+      .on_dead = [raw](int dead, const Status& why) { raw->on_dead(dead, why); },
+      .on_failed = [raw](int from, uint32_t comm, const std::string& why) { raw->on_failed(from, comm, why); },
+      .on_data_connection =
+          [raw](int from, uint32_t purpose, UniqueFd connection) {
+            raw->fabric_->accept(from, purpose, std::move(connection));
+          },
+      .on_question = [raw](uint32_t comm, uint32_t number) { return raw->on_question(comm, number); },
+  }));
+  context->home_ = ProgressEngine::instance().attach(*context);
+  return context;
+}
+
+Context::~Context() {
+  if (home_) ProgressEngine::instance().detach(*this, home_);
+  if (fabric_) {
+    if (Status flushed = fabric_->flush(Deadline::in_seconds(5)); !flushed)
+      log::warn("leaving with data unsent: {}", flushed.message());
+  }
+  if (bootstrap_) bootstrap_->stop();
+  if (inquiry_.joinable()) inquiry_.join();
+  fabric_.reset();
+  bootstrap_.reset();
+}
+
+Lock Context::lock() {
+  wanting_.fetch_add(1, std::memory_order_relaxed);
+  Lock lock(mutex_);
+  wanting_.fetch_sub(1, std::memory_order_relaxed);
+  return lock;
+}
+
+void Context::attach(Communicator& comm) { communicators_[comm.id()] = &comm; }
+
+void Context::detach(Communicator& comm) {
+  communicators_.erase(comm.id());
+  retired_.insert(comm.id());
+  std::erase_if(stash_, [&](const auto& entry) { return entry.first >> 32 == comm.id(); });
+}
+
+Operation* Context::acquire() {
+  if (free_.empty()) {
+    pool_.push_back(std::make_unique<Operation>());
+    free_.push_back(pool_.back().get());
+  }
+  Operation* op = free_.back();
+  free_.pop_back();
+  op->context = this;
+  op->started = false;
+  op->status = Status();
+  op->finished.store(false, std::memory_order_relaxed);
+  op->references.store(1, std::memory_order_relaxed);
+  op->deadline_ns = op->next_check_ns = 0;
+  op->verdict_pending = false;
+  return op;
+}
+
+void Context::release(Operation* op) {
+  if (op->references.fetch_sub(1) == 1) {
+    op->prepared.reset();
+    free_.push_back(op);
+  }
+}
+
+// ---- starting and ending -------------------------------------------------------------------------------------------
+
+void Context::start(Operation& op) {
+  if (op.finished.load(std::memory_order_relaxed)) {  // cancelled while it was queued
+    if (op.call.stream) {
+      op.call.stream->on_finished(op);
+      release(&op);
+    }
+    return;
+  }
+  op.references.fetch_add(1, std::memory_order_relaxed);
+  op.started = true;
+  op.record->started = ticks();
+  op.active_index = static_cast<uint32_t>(active_.size());
+  active_.push_back(&op);
+  Operation*& head = bucket(op.comm->id(), op.number);
+  op.next_in_bucket = head;
+  head = &op;
+  hot_ = &op;
+  network_operations_ += op.prepared->between_nodes;
+  if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
+  if (Status prepared = prepare_buffers(op); !prepared) return op.comm->fail(prepared, true);
+  reset_progress(op);
+  if (!stash_.empty()) deliver_stashed(op);
+  advance_one(op);
+}
+
+Status Context::prepare_buffers(Operation& op) {
+  const plan::Plan& plan = op.prepared->plan;
+  const int ranks = op.comm->size();
+  op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
+  op.base[1] = static_cast<std::byte*>(op.call.recv);
+  op.base_bytes[0] = plan::input_bytes(plan.request, ranks, plan.rank);
+  op.base_bytes[1] = plan::output_bytes(plan.request, ranks, plan.rank);
+  op.base_bytes[2] = plan.scratch_bytes;
+  if (plan.scratch_bytes <= Operation::kInlineScratch && !op.prepared->exposes[2]) {
+    op.base[2] = op.inline_scratch;
+  } else {
+    auto block = scratch_.take(plan.scratch_bytes);
+    if (!block) return block.status();
+    op.scratch = *block;
+    op.base[2] = block->data;
+  }
+  if (op.call.premultiply && op.base_bytes[0] > 0) {
+    WEFT_TRY(stage(op, plan::Space::input, op.staged_input));
+    device::scale(op.call.type, op.base[0], op.call.send, op.base_bytes[0] / device::size_of(op.call.type),
+                  op.call.scalar);
+  }
+  // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
+  const transport::Transport* local = fabric_->local();
+  if (!local || local->reads_peers()) return {};
+  if (op.prepared->exposes[0] && !op.staged_input.data && !device::find_window(op.base[0], op.base_bytes[0])) {
+    WEFT_TRY(stage(op, plan::Space::input, op.staged_input));
+    if (op.base_bytes[0]) device::copy(op.base[0], op.call.send, op.base_bytes[0]);
+  }
+  if (op.prepared->exposes[1] && !device::find_window(op.base[1], op.base_bytes[1]))
+    WEFT_TRY(stage(op, plan::Space::output, op.staged_output));
+  return {};
+}
+
+Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& block) {
+  const int index = static_cast<int>(space);
+  auto taken = scratch_.take(op.base_bytes[index]);
+  if (!taken) return taken.status();
+  block = *taken;
+  op.base[index] = block.data;
+  return {};
+}
+
+void Context::advance_one(Operation& op) {
+  Result<bool> moved = advance(op);
+  if (!moved) {
+    op.comm->fail(moved.status().in(op.comm->describe(op)), true);
+  } else if (complete(op)) {
+    finish(op, Status());
+  }
+}
+
+void Context::finish(Operation& op, Status status) {
+  if (op.finished.load(std::memory_order_relaxed)) return;
+  if (op.started) {
+    if (!status.ok() && op.puts_open > 0)
+      for (transport::Transport* t : {fabric_->local(), fabric_->between_nodes()})
+        if (t) t->forget(op.completions.data(), op.completions.data() + op.completions.size());
+    for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
+    op.exposures.clear();
+    if (op.staged_output.data && status.ok()) device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
+    for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {
+      if (block->data) scratch_.give(*block);
+      *block = {};
+    }
+    network_operations_ -= op.prepared->between_nodes;
+    active_[op.active_index] = active_.back();
+    active_[op.active_index]->active_index = op.active_index;
+    active_.pop_back();
+    Operation** link = &bucket(op.comm->id(), op.number);
+    while (*link != &op) link = &(*link)->next_in_bucket;
+    *link = op.next_in_bucket;
+    if (hot_ == &op) hot_ = active_.empty() ? nullptr : active_.back();
+  }
+  if (op.record->number == op.number) {
+    op.record->outcome = status.code();
+    op.record->done = ticks();
+  }
+  op.comm->operation_ended(op);
+  op.status = std::move(status);
+  // The stream lets go before a waiter can see the end and destroy it. A cancelled operation stays in its stream until
+  // it comes to the front.
+  const bool leaves_stream = op.call.stream && op.started;
+  if (leaves_stream) op.call.stream->on_finished(op);
+  op.finished.store(true, std::memory_order_release);
+  if (cv_waiters_ > 0) finished_cv_.notify_all();
+  if (leaves_stream) release(&op);
+  if (op.started) release(&op);
+}
+
+void Context::submit(Operation* op) {
+  op->references.fetch_add(1);
+  {
+    std::lock_guard guard(submissions_mutex_);
+    submissions_.push_back(op);
+    has_submissions_.store(true);
+  }
+  if (asleep_.load()) {
+    const uint64_t one = 1;
+    if (write(doorbell_.get(), &one, sizeof one) < 0) return;  // it rings already
+  }
+  if (!has_waiters()) ProgressEngine::wake(home_);
+}
+
+void Context::dump_all() {
+  Lock lock = this->lock();
+  for (auto& [id, comm] : communicators_)
+    if (std::string path = dump_to_directory(*comm); !path.empty()) log::warn("flight recorder: {}", path);
+}
+
+void Context::wake_progress() { ProgressEngine::wake(home_); }
+
+// ---- driving -------------------------------------------------------------------------------------------------------
+
+int Context::turn() {
+  int events = 0;
+  if (has_submissions_.load(std::memory_order_relaxed)) {
+    std::vector<Operation*> submitted;
+    {
+      std::lock_guard guard(submissions_mutex_);
+      submitted.swap(submissions_);
+      has_submissions_.store(false);
+    }
+    for (Operation* op : submitted) {
+      start(*op);
+      release(op);
+      ++events;
+    }
+  }
+  const bool network = network_operations_ > 0 || ++turns_ % kQuietNetworkTurns == 0;
+  Result<int> polled = fabric_->poll(*this, network);
+  if (!polled) {
+    for (auto& [id, comm] : std::unordered_map(communicators_)) comm->fail(polled.status(), true);
+    return 1;
+  }
+  events += *polled;
+  for (auto& [id, why] : std::exchange(pending_failures_, {}))
+    if (Communicator* comm = find_communicator(id)) comm->fail(why, true);
+  // Only arrivals and open puts move an operation, but a lane may also have stopped at the end of its turn or at a full
+  // queue, so each gets a look. Going backwards, an operation that ends here does not hide another.
+  for (size_t i = active_.size(); i-- > 0;) {
+    if (i >= active_.size()) continue;
+    Operation& op = *active_[i];
+    Result<bool> moved = advance(op);
+    if (!moved) {
+      op.comm->fail(moved.status().in(op.comm->describe(op)), true);
+      ++events;
+    } else if (complete(op)) {
+      finish(op, Status());
+      ++events;
+    } else {
+      events += *moved;
+    }
+  }
+  return events;
+}
+
+void Context::wait(Lock& lock, Operation& op) {
+  waiters_.fetch_add(1);
+  if (sleeper_) {  // a progress thread sleeps in here; it will not drive now that somebody waits
+    const uint64_t one = 1;
+    if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
+  }
+  const bool crowded = fabric_->oversubscribed();
+  const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
+  const int64_t yield_ns = spin_ns + int64_t{settings().yield_us} * 1000;
+  int64_t idle_since = 0;
+  uint32_t idle_turns = 0;
+  while (!op.finished.load(std::memory_order_acquire)) {
+    if (turn() > 0) {
+      idle_turns = 0;
+      continue;
+    }
+    ++idle_turns;
+    const bool look_at_clock = crowded ? idle_turns % 16 == 0 : idle_turns % 64 == 0;
+    int64_t idle_ns = idle_turns < 64 ? 0 : spin_ns;
+    if (look_at_clock) {
+      const int64_t now = now_ns();
+      if (idle_turns <= 64) idle_since = now;
+      idle_ns = now - idle_since;
+      if (now - last_check_ns_ > kCheckNs) check_deadlines(now);
+      if (idle_ns > yield_ns) {
+        sleep(lock);
+        continue;
+      }
+    }
+    if (!crowded && idle_ns < spin_ns && wanting_.load(std::memory_order_relaxed) == 0) {
+      cpu_relax();
+    } else {
+      lock.unlock();
+      sched_yield();
+      lock = this->lock();
+    }
+  }
+  if (waiters_.fetch_sub(1) == 1 && busy()) ProgressEngine::wake(home_);
+}
+
+bool Context::begin_sleep() {
+  if (sleeper_ || !fabric_->prepare_sleep()) return false;
+  asleep_.store(true);
+  if (has_submissions_.load()) {
+    asleep_.store(false);
+    fabric_->finish_sleep();
+    return false;
+  }
+  sleeper_ = true;
+  return true;
+}
+
+void Context::end_sleep() {
+  sleeper_ = false;
+  asleep_.store(false);
+  uint64_t rings;
+  while (read(doorbell_.get(), &rings, sizeof rings) > 0) {
+  }
+  fabric_->finish_sleep();
+  if (cv_waiters_ > 0) finished_cv_.notify_all();
+}
+
+void Context::sleep(Lock& lock) {
+  if (sleeper_) {
+    ++cv_waiters_;
+    finished_cv_.wait_for(lock, std::chrono::milliseconds(1));
+    --cv_waiters_;
+    return;
+  }
+  if (!begin_sleep()) return;
+  epoll_event event;
+  lock.unlock();
+  epoll_wait(epoll_fd(), &event, 1, nap_ms() < 0 ? kWatchMs : nap_ms());
+  lock = this->lock();
+  end_sleep();
+}
+
+// ---- arrivals ------------------------------------------------------------------------------------------------------
+
+Operation* Context::find(int peer, const transport::Envelope& envelope) const {
+  auto matches = [&](const Operation& op) {
+    return op.number == envelope.op && op.comm->id() == envelope.comm &&
+           (op.transfer_peer < 0 || op.comm->world_rank(op.transfer_peer) == peer);
+  };
+  if (hot_ && matches(*hot_)) return hot_;
+  for (Operation* op = const_cast<Context*>(this)->bucket(envelope.comm, envelope.op); op; op = op->next_in_bucket)
+    if (matches(*op)) return op;
+  return nullptr;
+}
+
+// Where an envelope's payload belongs in an operation's memory, or null if it does not fit there.
+std::byte* Context::target(Operation& op, const transport::Envelope& envelope) {
+  if (envelope.space > 2) return nullptr;
+  const uint64_t room = op.base_bytes[envelope.space];
+  if (envelope.offset > room || envelope.bytes > room - envelope.offset) return nullptr;
+  return op.base[envelope.space] + envelope.offset;
+}
+
+void* Context::place(int peer, const transport::Envelope& envelope) {
+  Operation* op = find(peer, envelope);
+  if (!op || envelope.signature != op->signature) return nullptr;
+  return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, envelope) : nullptr;
+}
+
+void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
+  if (Operation* op = find(peer, envelope)) return deliver(*op, peer, envelope, payload);
+  auto known = communicators_.find(envelope.comm);
+  if (known == communicators_.end() ? retired_.contains(envelope.comm) : !known->second->failure().ok()) return;
+  if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
+  const auto* bytes = static_cast<const std::byte*>(payload);
+  stash_[key_of(envelope.comm, envelope.op)].push_back(
+      {peer, envelope, payload ? std::vector<std::byte>(bytes, bytes + envelope.bytes) : std::vector<std::byte>()});
+}
+
+void Context::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
+  const int from = op.comm->rank_of_world(peer);
+  if (envelope.signature != op.signature) return Verdict::on_mismatch(*this, op, from);
+  const plan::Plan& plan = op.prepared->plan;
+  const uint32_t number = plan.wait_begin[from] + envelope.tag();
+  if (number >= plan.wait_begin[from + 1])
+    return fail_later(*op.comm, fail(Code::internal_error, "{}: rank {} sent notification {}, the plan knows {}",
+                              op.comm->describe(op), from, envelope.tag(),
+                              plan.wait_begin[from + 1] - plan.wait_begin[from]));
+  if (static_cast<MessageKind>(envelope.kind) == MessageKind::expose) {
+    const int32_t handle = op.prepared->handle_of_notification[number];
+    if (handle >= 0 && payload && envelope.bytes == sizeof(transport::RemoteBuffer)) {
+      Learned& learned = op.learned[handle];
+      std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
+      learned.mapped = fabric_->is_local(peer)
+                           ? static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer))
+                           : nullptr;
+    }
+  } else if (payload && envelope.bytes > 0) {
+    std::byte* into = target(op, envelope);
+    if (!into)
+      return fail_later(*op.comm, fail(Code::internal_error, "{}: rank {} sent {} bytes for offset {} of a buffer of {} bytes",
+                                op.comm->describe(op), from, envelope.bytes, envelope.offset,
+                                envelope.space > 2 ? 0 : op.base_bytes[envelope.space]));
+    std::memcpy(into, payload, envelope.bytes);
+  }
+  op.arrived[number] = 1;
+}
+
+void Context::deliver_stashed(Operation& op) {
+  auto found = stash_.find(key_of(op.comm->id(), op.number));
+  if (found == stash_.end()) return;
+  std::vector<Stashed> messages = std::move(found->second);
+  stash_.erase(found);
+  std::vector<Stashed> others;  // transfers of other pairs have the same number
+  for (Stashed& message : messages) {
+    if (op.transfer_peer >= 0 && op.comm->world_rank(op.transfer_peer) != message.peer) {
+      others.push_back(std::move(message));
+      continue;
+    }
+    if (op.finished.load(std::memory_order_relaxed)) return;
+    deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
+  }
+  if (!others.empty()) stash_[key_of(op.comm->id(), op.number)] = std::move(others);
+}
+
+// ---- failures ------------------------------------------------------------------------------------------------------
+
+void Context::fail_operations(const Communicator& comm, const Status& why) {
+  for (Operation* op : std::vector<Operation*>(comm.operations())) finish(*op, why.in(comm.describe(*op)));
+}
+
+void Context::fail_later(Communicator& comm, Status why) { pending_failures_.emplace_back(comm.id(), std::move(why)); }
+
+Communicator* Context::find_communicator(uint32_t id) {
+  auto found = communicators_.find(id);
+  return found == communicators_.end() ? nullptr : found->second;
+}
+
+void Context::ask_peers(Operation& op, std::function<void()> inquiry) {
+  if (inquiry_running_.exchange(true)) return;
+  if (inquiry_.joinable()) inquiry_.join();  // it has ended: the flag was down
+  op.verdict_pending = true;
+  inquiry_ = std::thread([this, inquiry = std::move(inquiry)] {
+    name_thread("weft-inquiry");
+    inquiry();
+    inquiry_running_.store(false);
+  });
+}
+
+void Context::lost(int peer, const Status& why) {
+  for (const Death& death : deaths_)
+    if (death.rank == peer) return;
+  deaths_.push_back({peer, why, now_ns() + kDeathGraceNs});
+}
+
+void Context::on_dead(int rank, const Status& why) {
+  Lock lock = this->lock();
+  lost(rank, why);
+  bool idle = true;
+  for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
+  if (idle) act_on_deaths(INT64_MAX);
+  const uint64_t one = 1;
+  if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
+}
+
+void Context::act_on_deaths(int64_t now) {
+  for (const Death& death : deaths_) {
+    if (now < death.act_ns) continue;
+    for (auto& [id, comm] : std::unordered_map(communicators_)) {
+      const int rank = comm->rank_of_world(death.rank);
+      if (rank >= 0)
+        comm->fail(fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm->name(),
+                        death.why.message()),
+                   true);
+    }
+  }
+  std::erase_if(deaths_, [&](const Death& death) { return now >= death.act_ns; });
+}
+
+void Context::on_failed(int from, uint32_t comm, const std::string& why) {
+  Lock lock = this->lock();
+  auto found = communicators_.find(comm);
+  if (found == communicators_.end()) return;
+  found->second->fail(fail(Code::remote_error, "rank {} reports: {}", found->second->rank_of_world(from), why), false);
+}
+
+bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
+  Lock lock = this->lock();
+  auto found = communicators_.find(comm);
+  if (found == communicators_.end()) return {};
+  bootstrap::OpReport report{true, found->second->last_started(), ""};
+  for (const Record& record : found->second->recorder().snapshot())
+    if (record.number == number)
+      report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
+  return report;
+}
+
+void Context::check_deadlines(int64_t now) {
+  last_check_ns_ = now;
+  if (!deaths_.empty()) act_on_deaths(now);
+  for (Operation* op : std::vector<Operation*>(active_)) {
+    if (op->deadline_ns == 0) {
+      op->deadline_ns = now + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
+      op->next_check_ns = std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
+    }
+    if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
+  }
+}
+
+std::byte* Context::bounce(size_t bytes) {
+  if (bounce_.size() < bytes) bounce_.resize(bytes);
+  return bounce_.data();
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,167 @@
+// Context: one rank's membership in a job, shared by the communicator that joined and all that are split from it: the
+// bootstrap, the fabric, the operations in flight, and the lock over all of them.
+//
+// Whoever waits, works: a thread that blocks on an operation calls wait(), which drives the fabric and every active
+// operation of the context until its own is finished. Progress threads (progress.h) drive a context only while it has
+// active operations and nobody waits in it.
+//
+// Thread safety: methods say what they need. The lock order is: context, then stream, then a context's submissions.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "engine/fabric.h"
+#include "engine/operation.h"
+#include "engine/scratch.h"
+
+namespace weft::engine {
+
+class Communicator;
+class ProgressThread;
+using Lock = std::unique_lock<std::mutex>;
+
+class Context final : public transport::Sink, public std::enable_shared_from_this<Context> {
+ public:
+  /// Joins a job: a collective of all its ranks.
+  static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks, Deadline deadline);
+  ~Context() override;
+
+  int rank() const { return bootstrap_->rank(); }
+  int ranks() const { return bootstrap_->ranks(); }
+  Fabric& fabric() { return *fabric_; }
+  bootstrap::Bootstrap& bootstrap() { return *bootstrap_; }
+
+  /// Takes the context's lock; a thread that spins with it gives way.
+  Lock lock();
+
+  // Under the lock.
+  void attach(Communicator& comm);
+  void detach(Communicator& comm);
+  /// A fresh operation from the pool, with one reference.
+  Operation* acquire();
+  void release(Operation* op);
+  /// Starts an operation whose turn it is; it may finish right here.
+  void start(Operation& op);
+  /// Ends an operation, however far it is.
+  void finish(Operation& op, Status status);
+  /// Fails every active operation of a communicator.
+  void fail_operations(const Communicator& comm, const Status& why);
+  /// Fails a communicator after the poll that is under way: transports are not called back from inside their own poll().
+  void fail_later(Communicator& comm, Status why);
+  /// Runs `inquiry` (see verdict.h) on a thread of its own, one at a time; skipped while another runs.
+  void ask_peers(Operation& op, std::function<void()> inquiry);
+  Communicator* find_communicator(uint32_t id);
+  /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
+  void wait(Lock& lock, Operation& op);
+  /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
+  int turn();
+  bool busy() const { return !active_.empty() || has_submissions_.load(std::memory_order_relaxed); }
+
+  // Memory for the interpreter, under the lock.
+  std::byte* bounce(size_t bytes);
+  std::vector<const void*>& reduce_sources() { return reduce_sources_; }
+  ScratchPool& scratch() { return scratch_; }
+
+  // From any thread, without the lock.
+  /// Hands over an operation to be started at the next turn, with a reference of its own.
+  void submit(Operation* op);
+  void wake_progress();
+  /// Writes the flight recorder of every communicator.
+  void dump_all();
+  bool has_waiters() const { return waiters_.load(std::memory_order_relaxed) > 0; }
+  /// Sleeping as a progress thread: see Fabric. begin_sleep() is false when there is something to do.
+  bool begin_sleep();
+  void end_sleep();
+  int epoll_fd() const { return fabric_->epoll_fd(); }
+  int nap_ms() const { return fabric_->nap_ms(); }
+  /// Looks at deadlines of active operations; cheap, called a few times a second. Under the lock.
+  void check_deadlines(int64_t now);
+
+  // transport::Sink, called from turn().
+  void* place(int peer, const transport::Envelope& envelope) override;
+  void arrived(int peer, const transport::Envelope& envelope, const void* payload) override;
+  void lost(int peer, const Status& why) override;
+
+ private:
+  Context() = default;
+
+  struct Stashed {
+    int peer;
+    transport::Envelope envelope;
+    std::vector<std::byte> payload;
+  };
+  static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
+  static constexpr size_t kBuckets = 256;
+  Operation*& bucket(uint32_t comm, OpNumber number) {
+    return buckets_[(comm * 0x9e3779b1u + number) % kBuckets];
+  }
+  Operation* find(int peer, const transport::Envelope& envelope) const;
+  std::byte* target(Operation& op, const transport::Envelope& envelope);
+  void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
+  void deliver_stashed(Operation& op);
+  Status prepare_buffers(Operation& op);
+  Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
+  void advance_one(Operation& op);
+  void sleep(Lock& lock);
+  void on_dead(int rank, const Status& why);
+  void on_failed(int from, uint32_t comm, const std::string& why);
+  bootstrap::OpReport on_question(uint32_t comm, uint32_t number);
+
+  ProgressThread* home_ = nullptr;
+
+  std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
+  std::unique_ptr<Fabric> fabric_;
+  UniqueFd doorbell_;  // wakes whoever sleeps in this context
+
+  std::mutex mutex_;
+  std::atomic<int> wanting_{0};  // threads that want the lock
+  std::atomic<int> waiters_{0};  // threads in wait()
+  bool sleeper_ = false;         // somebody sleeps on epoll_fd(); under the lock
+  std::atomic<bool> asleep_{false};
+  std::condition_variable finished_cv_;  // for waiters that are not the sleeper
+  int cv_waiters_ = 0;
+
+  std::vector<Operation*> active_;
+  Operation* hot_ = nullptr;  // the operation started last: most messages are for it
+  Operation* buckets_[kBuckets] = {};
+  std::vector<std::unique_ptr<Operation>> pool_;
+  std::vector<Operation*> free_;
+  uint32_t network_operations_ = 0;  // active ones that talk between nodes
+  uint32_t turns_ = 0;
+
+  std::mutex submissions_mutex_;
+  std::vector<Operation*> submissions_;
+  std::atomic<bool> has_submissions_{false};
+
+  std::unordered_map<uint32_t, Communicator*> communicators_;
+  std::unordered_set<uint32_t> retired_;  // ids of communicators that are gone: their late messages are dropped
+  std::unordered_map<uint64_t, std::vector<Stashed>> stash_;  // for operations that have not started here
+
+  struct Death {
+    int rank;
+    Status why;
+    int64_t act_ns;  // when to fail what is still unfinished: what the dead rank had sent is let in first
+  };
+  std::vector<Death> deaths_;
+  void act_on_deaths(int64_t now);
+
+  std::vector<std::pair<uint32_t, Status>> pending_failures_;
+  std::thread inquiry_;
+  std::atomic<bool> inquiry_running_{false};
+
+  ScratchPool scratch_;
+  std::vector<std::byte> bounce_;
+  std::vector<const void*> reduce_sources_;
+  int64_t last_check_ns_ = 0;
+};
+
+}  // namespace weft::engine

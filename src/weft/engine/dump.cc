@@ -1,0 +1,108 @@
+#include "engine/dump.h"
+
+#include <signal.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/communicator.h"
+#include "engine/progress.h"
+
+namespace weft::engine {
+namespace {
+
+double microseconds(uint64_t at) { return at == 0 ? 0.0 : static_cast<double>(ticks_to_ns(at)) / 1e3; }
+
+void on_signal(int) {
+  const int saved = errno;
+  ProgressEngine::request_dumps();
+  errno = saved;
+}
+
+int signal_number(const std::string& name) {
+  if (name == "USR1") return SIGUSR1;
+  if (name == "USR2") return SIGUSR2;
+  if (name == "QUIT") return SIGQUIT;
+  return 0;
+}
+
+}  // namespace
+
+std::string dump_json(const Communicator& comm) {
+  nlohmann::ordered_json root;
+  root["communicator"] = comm.name();
+  root["id"] = comm.id();
+  root["rank"] = comm.rank();
+  root["size"] = comm.size();
+  root["layout"] = comm.layout().to_string();
+  root["pid"] = getpid();
+  root["failure"] = comm.failure().ok() ? nlohmann::ordered_json(nullptr)
+                                        : nlohmann::ordered_json{{"result", code_name(comm.failure().code())},
+                                                                 {"message", comm.failure().message()}};
+  root["unfinished"] = comm.operations().size();
+  auto& operations = root["operations"] = nlohmann::ordered_json::array();
+  for (const Record& r : comm.recorder().snapshot()) {
+    nlohmann::ordered_json row;
+    row["number"] = r.number & kTransferBit ? r.number & kTransferMask : r.number;
+    row["call"] = r.describe();
+    row["bytes"] = r.count * device::size_of(r.type);
+    row["algorithm"] = r.algorithm;
+    row["in_place"] = r.in_place;
+    row["stream"] = r.on_stream;
+    row["result"] = code_name(r.outcome);
+    row["queued_us"] = microseconds(r.queued);
+    row["started_us"] = microseconds(r.started);
+    row["done_us"] = microseconds(r.done);
+    operations.push_back(std::move(row));
+  }
+  return root.dump(1);
+}
+
+Status dump_to(const Communicator& comm, const std::string& path) {
+  std::ofstream file(path);
+  file << dump_json(comm) << "\n";
+  file.close();
+  if (!file) return fail(Code::system_error, "cannot write the flight recorder to {}: {}", path, std::strerror(errno));
+  return {};
+}
+
+std::string dump_to_directory(const Communicator& comm) {
+  std::string directory = settings().recorder_dir;
+  if (directory == "none") return "";
+  std::error_code error;
+  if (directory.empty()) directory = std::filesystem::temp_directory_path(error).string();
+  std::string name = comm.name();
+  for (char& c : name)
+    if (!isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
+  const std::string path = fmt::format("{}/weft-recorder.{}.{}.{}.json", directory, name, comm.rank(), getpid());
+  if (Status written = dump_to(comm, path); !written) {
+    log::warn("{}", written.message());
+    return "";
+  }
+  return path;
+}
+
+void install_dump_signal() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const int number = signal_number(settings().recorder_signal);
+    struct sigaction current {};
+    if (number == 0 || sigaction(number, nullptr, &current) != 0) return;
+    if (current.sa_handler != SIG_DFL) {
+      log::info("signal {} is handled by the program: the flight recorder does not listen to it", number);
+      return;
+    }
+    struct sigaction ours {};
+    ours.sa_handler = on_signal;
+    ours.sa_flags = SA_RESTART;
+    sigaction(number, &ours, nullptr);
+  });
+}
+
+}  // namespace weft::engine

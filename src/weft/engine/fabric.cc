@@ -1,0 +1,244 @@
+#include "engine/fabric.h"
+
+#include <sys/epoll.h>
+
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <unordered_map>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "topology/host.h"
+#include "transport/ofi.h"
+#include "transport/shm.h"
+#include "transport/tcp.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr uint32_t kWireVersion = 1;
+
+// What every rank tells every other first. Plain bytes; all fields are zeroed before they are set.
+struct Hello {
+  uint32_t wire_version;
+  uint32_t settings_digest;  // of what must be equal on all ranks
+  uint64_t machine;          // equal for ranks of one machine, whatever node they pretend to be on
+  uint64_t host;             // equal for ranks that share memory
+  uint8_t shm;
+  uint8_t efa;               // this rank could use libfabric's efa provider
+};
+
+uint64_t hash_of(const std::string& text) {  // FNV-1a
+  uint64_t hash = 14695981039346656037ull;
+  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ull;
+  return hash;
+}
+
+uint64_t machine_hash() {
+  std::string boot_id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
+  return hash_of(boot_id);
+}
+
+uint32_t settings_digest(const Settings& s) {
+  return static_cast<uint32_t>(hash_of(fmt::format("{}|{}|{}|{}|{}|{}|{}", s.net, s.provider, s.algo, s.strict,
+                                                   s.eager_intra_bytes, s.eager_inter_bytes, s.slice_bytes)));
+}
+
+bool efa_is_usable() {
+  for (const auto& provider : transport::list_providers())
+    if (provider.usable && provider.name.find("efa") != std::string::npos) return true;
+  return false;
+}
+
+// All ranks' values of a plain struct, in rank order.
+template <typename T>
+Result<std::vector<T>> exchange(bootstrap::Bootstrap& bootstrap, const T& mine, Deadline deadline) {
+  auto bytes = bootstrap.all_gather(std::as_bytes(std::span(&mine, 1)), deadline);
+  if (!bytes) return bytes.status();
+  std::vector<T> all(bootstrap.ranks());
+  std::memcpy(all.data(), bytes->data(), bytes->size());
+  return all;
+}
+
+Status check_hellos(const std::vector<Hello>& hellos, int rank) {
+  const Hello& mine = hellos[rank];
+  for (size_t peer = 0; peer < hellos.size(); ++peer) {
+    if (hellos[peer].wire_version != mine.wire_version)
+      return fail(Code::mismatch, "rank {} speaks version {} of Weft's protocol, rank {} version {}: use one version of "
+                  "libweft on all ranks", peer, hellos[peer].wire_version, rank, mine.wire_version);
+    if (hellos[peer].settings_digest != mine.settings_digest)
+      return fail(Code::mismatch, "rank {} and rank {} have different values of WEFT_NET, WEFT_PROVIDER, WEFT_ALGO, "
+                  "WEFT_STRICT, WEFT_EAGER_INTRA_BYTES, WEFT_EAGER_INTER_BYTES or WEFT_SLICE_BYTES: set them alike on "
+                  "all ranks", peer, rank);
+  }
+  return {};
+}
+
+// Ranks that share memory get one label; a rank without shared memory is a node of its own.
+topology::Layout layout_of(const std::vector<Hello>& hellos) {
+  std::unordered_map<uint64_t, int> label_of_host;
+  std::vector<int> labels;
+  int next_label = 0;
+  for (const Hello& hello : hellos) {
+    if (!hello.shm) {
+      labels.push_back(next_label++);
+      continue;
+    }
+    auto [it, is_new] = label_of_host.try_emplace(hello.host, next_label);
+    if (is_new) ++next_label;
+    labels.push_back(it->second);
+  }
+  return topology::Layout(labels);
+}
+
+}  // namespace
+
+Fabric::~Fabric() = default;
+
+Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+  const Settings& settings = weft::settings();
+  std::unique_ptr<Fabric> fabric(new Fabric);
+  fabric->rank_ = bootstrap.rank();
+  fabric->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!fabric->epoll_.valid()) return fail_errno(errno, "epoll_create1");
+
+  Hello mine;
+  std::memset(&mine, 0, sizeof mine);
+  mine.wire_version = kWireVersion;
+  mine.settings_digest = settings_digest(settings);
+  mine.machine = machine_hash();
+  mine.host = hash_of(topology::host_id());
+  mine.shm = settings.shm;
+  mine.efa = settings.net == "auto" && bootstrap.ranks() > 1 && efa_is_usable();
+  auto hellos = exchange(bootstrap, mine, deadline);
+  if (!hellos) return hellos.status();
+  WEFT_TRY(check_hellos(*hellos, bootstrap.rank()));
+  fabric->layout_ = layout_of(*hellos);
+
+  size_t on_machine = 0;
+  bool all_efa = true;
+  for (const Hello& hello : *hellos) {
+    on_machine += hello.machine == mine.machine;
+    all_efa = all_efa && hello.efa;
+  }
+  fabric->oversubscribed_ = on_machine > std::thread::hardware_concurrency();
+
+  const auto& layout = fabric->layout_;
+  const auto& local_ranks = layout.on_node(layout.node_of(bootstrap.rank()));
+  transport::ShmAddress shm_address{};
+  if (local_ranks.size() > 1) {
+    transport::ShmTransport::Options options;
+    options.cma = settings.cma;
+    if (settings.eager_intra_bytes > 0) options.eager_bytes = static_cast<size_t>(settings.eager_intra_bytes);
+    auto shm = transport::ShmTransport::create(bootstrap.rank(), bootstrap.ranks(), local_ranks, options);
+    if (!shm) return shm.status();
+    fabric->shm_ = shm.take();
+    shm_address = fabric->shm_->address();
+  }
+  auto shm_addresses = exchange(bootstrap, shm_address, deadline);
+  if (!shm_addresses) return shm_addresses.status();
+
+  if (layout.nodes() > 1) {
+    const bool use_ofi = settings.net == "ofi" || (settings.net == "auto" && all_efa);
+    if (use_ofi) {
+      transport::OfiTransport::Options options;
+      options.provider = settings.provider;
+      options.rails = settings.rails;
+      if (settings.eager_inter_bytes > 0) options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
+      auto ofi = transport::OfiTransport::create(bootstrap.rank(), bootstrap.ranks(), options);
+      if (!ofi) return ofi.status();
+      fabric->ofi_ = ofi.take();
+      std::vector<std::byte> address = fabric->ofi_->address();
+      auto all = bootstrap.all_gather(address, deadline);
+      if (!all) return all.status();
+      std::vector<std::vector<std::byte>> by_rank;
+      for (int peer = 0; peer < bootstrap.ranks(); ++peer)
+        by_rank.emplace_back(all->begin() + peer * address.size(), all->begin() + (peer + 1) * address.size());
+      WEFT_TRY(fabric->ofi_->connect(std::move(by_rank)));
+      if (fabric->ofi_->needs_polling()) fabric->nap_ms_ = 1;
+    } else {
+      transport::TcpTransport::Options options;
+      options.rails = static_cast<int>(bootstrap.addresses(bootstrap.rank()).size());
+      if (settings.eager_inter_bytes > 0) options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
+      auto connector = [&bootstrap](int peer, int rail, Deadline by) {
+        return bootstrap.connect(peer, rail, static_cast<uint32_t>(rail), by);
+      };
+      auto tcp = transport::TcpTransport::create(bootstrap.rank(), bootstrap.ranks(), connector, options);
+      if (!tcp) return tcp.status();
+      fabric->tcp_ = tcp.take();
+    }
+  }
+  if (fabric->shm_) WEFT_TRY(fabric->shm_->connect(*shm_addresses));
+
+  for (transport::Transport* t : {static_cast<transport::Transport*>(fabric->shm_.get()),
+                                  static_cast<transport::Transport*>(fabric->tcp_.get()),
+                                  static_cast<transport::Transport*>(fabric->ofi_.get())}) {
+    if (!t) continue;
+    fabric->transports_.push_back(t);
+    WEFT_TRY(t->watch(fabric->epoll_.get()));
+  }
+  for (int peer = 0; peer < bootstrap.ranks(); ++peer)
+    fabric->routes_.push_back(peer == bootstrap.rank() ? nullptr
+                              : fabric->is_local(peer) ? fabric->local()
+                                                       : fabric->between_nodes());
+
+  // Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed above.
+  auto all_ready = exchange(bootstrap, uint8_t{1}, deadline);
+  if (!all_ready) return all_ready.status();
+  log::info("{}: {}", layout.to_string(), fabric->describe());
+  return fabric;
+}
+
+transport::Transport* Fabric::local() const { return shm_.get(); }
+
+transport::Transport* Fabric::between_nodes() const {
+  if (ofi_) return ofi_.get();
+  return tcp_.get();
+}
+
+Result<int> Fabric::poll(transport::Sink& sink, bool network) {
+  int events = 0;
+  for (transport::Transport* t : transports_) {
+    if (!network && t != shm_.get()) continue;
+    Result<int> polled = t->poll(sink);
+    if (!polled) return polled;
+    events += *polled;
+  }
+  return events;
+}
+
+bool Fabric::prepare_sleep() {
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    if (transports_[i]->prepare_sleep()) continue;
+    for (size_t undo = 0; undo <= i; ++undo) transports_[undo]->finish_sleep();
+    return false;
+  }
+  return true;
+}
+
+void Fabric::finish_sleep() {
+  for (transport::Transport* t : transports_) t->finish_sleep();
+}
+
+void Fabric::accept(int from, uint32_t purpose, UniqueFd connection) {
+  if (!tcp_) return;
+  if (Status accepted = tcp_->accept(from, purpose, std::move(connection)); !accepted)
+    log::warn("data connection from rank {}: {}", from, accepted.message());
+}
+
+Status Fabric::flush(Deadline deadline) {
+  if (tcp_) WEFT_TRY(tcp_->flush(deadline));
+  if (ofi_) WEFT_TRY(ofi_->flush(deadline));
+  return {};
+}
+
+std::string Fabric::describe() const {
+  if (transports_.empty()) return "no transport needed";
+  std::string text;
+  for (transport::Transport* t : transports_) text += (text.empty() ? "" : " + ") + t->describe();
+  return text;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,73 @@
+// Fabric: the transports of one rank and which of them reaches which peer: shared memory inside the node, TCP or libfabric
+// between nodes. Opened once for a context; it is the only place that knows which transports exist.
+//
+// Thread safety: under the context's lock, except accept() (the bootstrap's thread).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "bootstrap/bootstrap.h"
+#include "topology/layout.h"
+#include "transport/transport.h"
+
+namespace weft::transport {
+class ShmTransport;
+class TcpTransport;
+class OfiTransport;
+}  // namespace weft::transport
+
+namespace weft::engine {
+
+class Fabric {
+ public:
+  /// Meets all ranks over `bootstrap` (a collective) and opens what is needed to reach them.
+  static Result<std::unique_ptr<Fabric>> open(bootstrap::Bootstrap& bootstrap, Deadline deadline);
+  ~Fabric();
+
+  /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.
+  const topology::Layout& layout() const { return layout_; }
+  /// More ranks on this machine than it has CPUs, whatever nodes they pretend to be.
+  bool oversubscribed() const { return oversubscribed_; }
+
+  transport::Transport* route(int rank) const { return routes_[rank]; }
+  bool is_local(int rank) const { return layout_.same_node(rank, rank_); }
+  /// The same-node transport, or null if this rank is alone on its node.
+  transport::Transport* local() const;
+  transport::Transport* between_nodes() const;
+
+  /// Polls shared memory, and the network if `network`.
+  Result<int> poll(transport::Sink& sink, bool network);
+
+  /// See Transport: sleep on epoll_fd() only after prepare_sleep() said true; then finish_sleep().
+  bool prepare_sleep();
+  void finish_sleep();
+  int epoll_fd() const { return epoll_.get(); }
+  /// Longest sleep that is safe, for a provider that cannot wake us; -1 = any.
+  int nap_ms() const { return nap_ms_; }
+
+  /// A data connection that the bootstrap has accepted.
+  void accept(int from, uint32_t purpose, UniqueFd connection);
+  /// Waits until what has been handed over is out.
+  Status flush(Deadline deadline);
+  /// "shared memory (single copy) + tcp, 2 rails".
+  std::string describe() const;
+
+ private:
+  Fabric() = default;
+
+  int rank_ = 0;
+  topology::Layout layout_{std::vector<int>{0}};
+  bool oversubscribed_ = false;
+  int nap_ms_ = -1;
+  UniqueFd epoll_;
+  std::unique_ptr<transport::ShmTransport> shm_;
+  std::unique_ptr<transport::TcpTransport> tcp_;
+  std::unique_ptr<transport::OfiTransport> ofi_;
+  std::vector<transport::Transport*> transports_;
+  std::vector<transport::Transport*> routes_;  // by rank; null for oneself
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,273 @@
+#include "engine/interpreter.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/communicator.h"
+#include "engine/context.h"
+
+namespace weft::engine {
+namespace {
+
+using plan::Region;
+using plan::Space;
+using plan::Step;
+using plan::StepId;
+using plan::StepKind;
+using transport::Completion;
+using transport::Envelope;
+using transport::Progress;
+
+// How much a lane copies or reduces before the transports are looked at again: about 30 µs of work.
+constexpr uint64_t kTurnBytes = 512 << 10;
+// Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the L2 cache.
+constexpr uint64_t kBounceBytes = 64 << 10;
+
+enum class Outcome : uint8_t { done, blocked, turn_over };
+
+class Interpreter {
+ public:
+  explicit Interpreter(Operation& op) : op_(op), plan_(op.prepared->plan), comm_(*op.comm) {}
+
+  Result<bool> run() {
+    bool moved = reap_puts();
+    const uint32_t lanes = static_cast<uint32_t>(op_.lanes.size());
+    for (uint32_t lane = 0; lane < lanes; ++lane) {
+      if (op_.lanes[lane].next == plan_.lane_begin[lane + 1]) continue;
+      Result<bool> lane_moved = run_lane(lane);
+      if (!lane_moved) return lane_moved.status();
+      moved |= *lane_moved;
+    }
+    return moved;
+  }
+
+ private:
+  Result<bool> run_lane(uint32_t lane) {
+    LaneState& state = op_.lanes[lane];
+    const uint32_t end = plan_.lane_begin[lane + 1];
+    bool moved = false;
+    while (state.next != end) {
+      const StepId id = plan_.lane_steps[state.next];
+      const Step& step = plan_.steps[id];
+      if (step.after_count != 0 && !ready(step)) return moved;
+      Result<Outcome> outcome = try_step(id, step, state);
+      if (!outcome) return outcome.status();
+      if (*outcome == Outcome::blocked) return moved;
+      moved = true;
+      if (*outcome == Outcome::turn_over) return moved;
+      if (!op_.step_done.empty() && step.kind != StepKind::put) op_.step_done[id] = 1;
+      state.progress = 0;
+      if (++state.next == end) --op_.lanes_left;
+    }
+    return moved;
+  }
+
+  bool ready(const Step& step) const {
+    for (StepId id : plan_.after(step)) {
+      const int32_t put = op_.prepared->put_of_step[id];
+      if (put >= 0 ? !op_.completions[put].done : !op_.step_done[id]) return false;
+    }
+    return true;
+  }
+
+  // A put that completes later is counted open until its flag is seen.
+  bool reap_puts() {
+    if (op_.puts_open == 0) return false;
+    uint32_t open = 0;
+    for (const Completion& completion : op_.completions) open += !completion.done;
+    // Puts that have not been started are not done either; they are counted by their lanes.
+    const uint32_t not_started = op_.prepared->puts - op_.puts_started;
+    open -= not_started;
+    const bool moved = open != op_.puts_open;
+    op_.puts_open = open;
+    return moved;
+  }
+
+  Result<Outcome> try_step(StepId id, const Step& step, LaneState& state) {
+    switch (step.kind) {
+      case StepKind::put: return put(id, step);
+      case StepKind::signal: return signal(step);
+      case StepKind::wait:
+        return op_.arrived[plan_.wait_begin[step.peer] + step.tag] ? Outcome::done : Outcome::blocked;
+      case StepKind::copy: return copy(step, state);
+      case StepKind::reduce: return reduce(step, state);
+    }
+    return fail(Code::internal_error, "plan {} has a step of unknown kind", plan_.algorithm);
+  }
+
+  Envelope envelope(const Step& step, MessageKind kind) const {
+    Envelope e;
+    e.comm = comm_.id();
+    e.op = op_.number;
+    e.signature = op_.signature;
+    e.kind = static_cast<uint8_t>(kind);
+    e.set_tag(step.tag);
+    return e;
+  }
+
+  Result<Outcome> put(StepId id, const Step& step) {
+    transport::Transport* transport = comm_.route(step.peer);
+    const std::byte* source = own(plan_.regions[step.sources]);
+    Envelope e = envelope(step, MessageKind::data);
+    e.space = static_cast<uint8_t>(step.dst.space);
+    e.offset = step.dst.offset;
+    const int world = comm_.world_rank(step.peer);
+    Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
+    const int32_t handle = op_.prepared->handle_of_step[id];
+    const bool one_sided = handle >= 0 && (step.bytes > transport->eager_bytes() || op_.learned[handle].mapped);
+
+    Result<Progress> progress = Progress::busy;
+    if (one_sided) {
+      progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset, &completion);
+    } else {
+      e.bytes = static_cast<uint32_t>(step.bytes);
+      progress = transport->send(world, e, source);
+      if (progress && *progress == Progress::accepted) completion.done = true;
+    }
+    if (!progress) return progress.status();
+    if (*progress == Progress::busy) return Outcome::blocked;
+    ++op_.puts_started;
+    if (!completion.done) ++op_.puts_open;
+    return Outcome::done;
+  }
+
+  Result<Outcome> signal(const Step& step) {
+    transport::Transport* transport = comm_.route(step.peer);
+    Envelope e = envelope(step, MessageKind::signal);
+    const void* payload = nullptr;
+    if (step.exposes != Space::none) {
+      Result<const transport::RemoteBuffer*> buffer = expose(*transport, step.exposes);
+      if (!buffer) return buffer.status();
+      e.kind = static_cast<uint8_t>(MessageKind::expose);
+      e.space = static_cast<uint8_t>(step.exposes);
+      e.bytes = sizeof(transport::RemoteBuffer);
+      payload = *buffer;
+    }
+    Result<Progress> progress = transport->send(comm_.world_rank(step.peer), e, payload);
+    if (!progress) return progress.status();
+    return *progress == Progress::accepted ? Outcome::done : Outcome::blocked;
+  }
+
+  // An own space is registered with a transport at its first exposure and stays so until the operation ends.
+  Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, Space space) {
+    for (const auto& exposure : op_.exposures)
+      if (exposure.transport == &transport && exposure.space == space) return &exposure.buffer;
+    const int index = static_cast<int>(space);
+    Result<transport::RemoteBuffer> buffer = transport.expose(op_.base[index], op_.base_bytes[index]);
+    if (!buffer) return buffer.status();
+    op_.exposures.push_back({&transport, space, *buffer});
+    return &op_.exposures.back().buffer;
+  }
+
+  Result<Outcome> copy(const Step& step, LaneState& state) {
+    const Region& source = plan_.regions[step.sources];
+    std::byte* dst = own(step.dst);
+    const int32_t handle = op_.prepared->handle_of_region[step.sources];
+    const uint64_t bytes = std::min(step.bytes - state.progress, kTurnBytes);
+    const uint64_t at = state.progress;
+    if (handle < 0) {
+      const std::byte* src = own(source);
+      if (src == dst) return Outcome::done;
+      device::copy(dst + at, src + at, bytes);
+    } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
+      device::copy(dst + at, learned.mapped + source.offset + at, bytes);
+    } else {
+      WEFT_TRY(comm_.route(source.rank)->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at,
+                                              dst + at, bytes));
+    }
+    state.progress += bytes;
+    return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
+  }
+
+  Result<Outcome> reduce(const Step& step, LaneState& state) {
+    device::Reduction reduction = op_.reduction;
+    if (!step.final) reduction.divisor = 1;
+    const size_t element = device::size_of(reduction.type);
+    const uint64_t turn = std::max<uint64_t>(kTurnBytes / step.source_count / 64 * 64, kBounceBytes);
+    const uint64_t end = std::min(step.bytes, state.progress + turn);
+
+    // With a source that has to be read, go block by block through the bounce buffer; else all at once.
+    uint32_t unmapped = 0;
+    for (uint32_t s = 0; s < step.source_count; ++s) unmapped += address(step.sources + s) == nullptr;
+    const uint64_t block = unmapped == 0 ? end - state.progress : kBounceBytes;
+    auto& sources = comm_.context().reduce_sources();
+    sources.resize(step.source_count);
+    std::byte* bounce = unmapped == 0 ? nullptr : comm_.context().bounce(unmapped * kBounceBytes);
+
+    for (uint64_t at = state.progress; at < end; at += block) {
+      const uint64_t bytes = std::min(block, end - at);
+      uint32_t slot = 0;
+      for (uint32_t s = 0; s < step.source_count; ++s) {
+        const Region& region = plan_.regions[step.sources + s];
+        const std::byte* mapped = address(step.sources + s);
+        if (mapped) {
+          sources[s] = mapped + at;
+          continue;
+        }
+        std::byte* into = bounce + kBounceBytes * slot++;
+        const Learned& learned = op_.learned[op_.prepared->handle_of_region[step.sources + s]];
+        WEFT_TRY(comm_.route(region.rank)->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, into,
+                                                bytes));
+        sources[s] = into;
+      }
+      device::reduce(reduction, own(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
+                     bytes / element);
+    }
+    state.progress = end;
+    return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
+  }
+
+  std::byte* own(const Region& region) const { return op_.base[static_cast<int>(region.space)] + region.offset; }
+
+  // Where source region `r` can be read from here; null if only a transport's read() reaches it.
+  const std::byte* address(uint32_t r) const {
+    const int32_t handle = op_.prepared->handle_of_region[r];
+    if (handle < 0) return own(plan_.regions[r]);
+    const std::byte* mapped = op_.learned[handle].mapped;
+    return mapped ? mapped + plan_.regions[r].offset : nullptr;
+  }
+
+  Operation& op_;
+  const plan::Plan& plan_;
+  Communicator& comm_;
+};
+
+}  // namespace
+
+void reset_progress(Operation& op) {
+  const Prepared& prepared = *op.prepared;
+  const plan::Plan& plan = prepared.plan;
+  op.arrived.assign(plan.notifications(), 0);
+  op.learned.assign(prepared.handles, Learned{});
+  op.completions.assign(prepared.puts, Completion{});
+  op.step_done.assign(plan.has_dependents ? plan.steps.size() : 0, 0);
+  op.lanes.resize(plan.lanes());
+  op.lanes_left = 0;
+  for (int lane = 0; lane < plan.lanes(); ++lane) {
+    op.lanes[lane] = {plan.lane_begin[lane], 0};
+    op.lanes_left += plan.lane_begin[lane] != plan.lane_begin[lane + 1];
+  }
+  op.puts_open = 0;
+  op.puts_started = 0;
+}
+
+Result<bool> advance(Operation& op) { return Interpreter(op).run(); }
+
+bool complete(const Operation& op) { return op.lanes_left == 0 && op.puts_open == 0; }
+
+std::vector<int> awaited_peers(const Operation& op) {
+  const plan::Plan& plan = op.prepared->plan;
+  std::vector<int> peers;
+  for (size_t lane = 0; lane < op.lanes.size(); ++lane) {
+    if (op.lanes[lane].next == plan.lane_begin[lane + 1]) continue;
+    const Step& step = plan.steps[plan.lane_steps[op.lanes[lane].next]];
+    const bool waits = step.kind == StepKind::wait && !op.arrived[plan.wait_begin[step.peer] + step.tag];
+    const bool stuck_sending = step.kind == StepKind::put || step.kind == StepKind::signal;
+    if (waits || stuck_sending) peers.push_back(step.peer);
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+}  // namespace weft::engine

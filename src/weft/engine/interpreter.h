@@ -1,0 +1,29 @@
+// The interpreter: carries out the steps of one operation's plan as far as they can go now. It never blocks: a step that
+// must wait leaves its lane where it is, and the next call tries again.
+//
+// Thread safety: under the context's lock.
+#pragma once
+
+#include "base/status.h"
+#include "engine/operation.h"
+
+namespace weft::engine {
+
+/// Kind of an envelope, as the interpreter writes and the context reads it.
+enum class MessageKind : uint8_t {
+  data,    // payload for `space` + `offset` of the receiver
+  signal,  // a bare notification
+  expose,  // payload is the RemoteBuffer of the sender's `space`
+};
+
+/// Starts the operation's bookkeeping: nothing has arrived, every lane is at its first step.
+void reset_progress(Operation& op);
+/// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the network
+/// is looked at in between). True if anything moved.
+Result<bool> advance(Operation& op);
+/// Whether every step is done.
+bool complete(const Operation& op);
+/// The peers (ranks of the communicator) whose notifications the operation is waiting for right now.
+std::vector<int> awaited_peers(const Operation& op);
+
+}  // namespace weft::engine

@@ -1,0 +1,111 @@
+// Operation: one collective or transfer in flight on one rank: what the caller asked, the plan that does it and how far
+// it is. Owned by its context's pool; counted references keep it while somebody waits for it.
+//
+// Thread safety: everything under the context's lock, except `finished`, which a waiter may read without it, and the
+// reference count.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "device/reduce.h"
+#include "engine/prepared.h"
+#include "engine/recorder.h"
+#include "engine/scratch.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+class Communicator;
+class Context;
+class Stream;
+
+/// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on every rank.
+/// A transfer between two ranks is numbered by the pair and its direction: bit 31 set, bit 30 set if it flows from the
+/// higher rank to the lower, then a count.
+using OpNumber = uint32_t;
+inline constexpr OpNumber kTransferBit = 1u << 31;
+inline constexpr OpNumber kDownwardBit = 1u << 30;
+inline constexpr OpNumber kCollectiveMask = kTransferBit - 1;
+inline constexpr OpNumber kTransferMask = kDownwardBit - 1;
+
+/// What a caller asks for, after the API has checked it.
+struct Call {
+  plan::Collective collective = plan::Collective::all_reduce;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  uint64_t count = 0;
+  device::DataType type = device::DataType::float32;
+  device::ReduceOp op = device::ReduceOp::sum;
+  bool premultiply = false;    // sum of inputs × scalar
+  std::byte scalar[8] = {};    // one element
+  int root = 0;                // or peer
+  Stream* stream = nullptr;    // null: the caller waits
+};
+
+/// A peer's exposed memory as this operation has learned it.
+struct Learned {
+  transport::RemoteBuffer buffer;
+  std::byte* mapped = nullptr;  // through which it can be read and written from here, or null
+};
+
+struct LaneState {
+  uint32_t next = 0;      // position in plan.lane_steps
+  uint64_t progress = 0;  // bytes done of a copy or reduce that is under way
+};
+
+struct Operation {
+  // What was asked.
+  Call call;
+  Communicator* comm = nullptr;
+  Context* context = nullptr;
+  OpNumber number = 0;
+  int32_t transfer_peer = -1;  // comm rank, for send and recv
+  uint32_t signature = 0;
+  std::shared_ptr<const Prepared> prepared;
+  device::Reduction reduction;
+  Record* record = nullptr;
+
+  // Where it works: base addresses by plan::Space.
+  std::byte* base[3] = {};
+  uint64_t base_bytes[3] = {};
+  ScratchPool::Block scratch;
+  ScratchPool::Block staged_input, staged_output;  // window copies of buffers that peers could not reach otherwise
+  static constexpr size_t kInlineScratch = 1024;
+  alignas(64) std::byte inline_scratch[kInlineScratch];
+
+  // How far it is.
+  std::vector<uint8_t> arrived;      // by notification number
+  std::vector<Learned> learned;      // by handle
+  std::vector<LaneState> lanes;
+  std::vector<uint8_t> step_done;    // only if the plan has dependencies
+  std::vector<transport::Completion> completions;  // by put
+  uint32_t lanes_left = 0;
+  uint32_t puts_started = 0;
+  uint32_t puts_open = 0;  // started, `done` not seen yet
+  struct Exposure {
+    transport::Transport* transport;
+    plan::Space space;
+    transport::RemoteBuffer buffer;
+  };
+  std::vector<Exposure> exposures;
+
+  // Its end.
+  bool started = false;
+  Status status;
+  std::atomic<bool> finished{false};
+  std::atomic<int> references{0};
+  int64_t deadline_ns = 0;      // 0 until the first look at the clock
+  int64_t next_check_ns = 0;    // when to ask peers what holds them up
+  bool verdict_pending = false;
+
+  // Chains of the owners.
+  Operation* next_in_bucket = nullptr;
+  uint32_t active_index = 0;
+  uint32_t comm_index = 0;  // in Communicator::operations()
+};
+
+}  // namespace weft::engine

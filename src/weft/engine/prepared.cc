@@ -1,0 +1,55 @@
+#include "engine/prepared.h"
+
+#include <map>
+#include <utility>
+
+namespace weft::engine {
+namespace {
+
+uint32_t hash_of(std::string_view text) {  // FNV-1a
+  uint32_t hash = 2166136261u;
+  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  return hash;
+}
+
+}  // namespace
+
+std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::Layout& layout) {
+  auto prepared = std::make_shared<Prepared>();
+  Prepared& p = *prepared;
+  p.plan = std::move(plan);
+  p.algorithm_hash = hash_of(p.plan.algorithm);
+
+  std::map<std::pair<int, plan::Space>, int32_t> handle;
+  p.handle_of_notification.assign(p.plan.notifications(), -1);
+  for (const plan::Step& step : p.plan.steps) {
+    if (step.kind != plan::StepKind::wait || step.exposes == plan::Space::none) continue;
+    auto [it, is_new] = handle.try_emplace({step.peer, step.exposes}, static_cast<int32_t>(handle.size()));
+    p.handle_of_notification[p.plan.wait_begin[step.peer] + step.tag] = it->second;
+  }
+  p.handles = static_cast<uint32_t>(handle.size());
+  auto find = [&](int rank, plan::Space space) {
+    auto it = handle.find({rank, space});
+    return it == handle.end() ? -1 : it->second;
+  };
+
+  p.handle_of_step.assign(p.plan.steps.size(), -1);
+  p.put_of_step.assign(p.plan.steps.size(), -1);
+  p.handle_of_region.assign(p.plan.regions.size(), -1);
+  for (size_t id = 0; id < p.plan.steps.size(); ++id) {
+    const plan::Step& step = p.plan.steps[id];
+    if (step.peer >= 0 && !layout.same_node(p.plan.rank, step.peer)) p.between_nodes = true;
+    if (step.kind == plan::StepKind::put) {
+      p.handle_of_step[id] = find(step.peer, step.dst.space);
+      p.put_of_step[id] = static_cast<int32_t>(p.puts++);
+    } else if (step.kind == plan::StepKind::signal && step.exposes != plan::Space::none) {
+      p.exposes[static_cast<int>(step.exposes)] = true;
+    }
+    for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r)
+      if (p.plan.regions[r].rank != p.plan.rank)
+        p.handle_of_region[r] = find(p.plan.regions[r].rank, p.plan.regions[r].space);
+  }
+  return prepared;
+}
+
+}  // namespace weft::engine

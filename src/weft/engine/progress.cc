@@ -1,0 +1,181 @@
+#include "engine/progress.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/thread.h"
+#include "engine/context.h"
+#include "topology/host.h"
+
+namespace weft::engine {
+namespace {
+
+// How long a thread looks again before it sleeps: about what a sleep and a wake-up cost.
+constexpr int64_t kLingerNs = 20'000;
+// The longest sleep while operations are in flight, so that deadlines are looked at.
+constexpr int kWatchMs = 100;
+
+std::atomic<bool> g_dumps_requested{false};
+std::atomic<int> g_signal_doorbell{-1};  // of the thread that serves such requests
+
+}  // namespace
+
+class ProgressThread {
+ public:
+  explicit ProgressThread(int index) : index_(index), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (index == 0) g_signal_doorbell.store(doorbell_.get());
+    thread_ = std::thread([this] { run(); });
+  }
+  ~ProgressThread() {
+    stop_.store(true);
+    ring();
+    thread_.join();
+    if (index_ == 0) g_signal_doorbell.store(-1);
+  }
+
+  void ring() {
+    const uint64_t one = 1;
+    if (write(doorbell_.get(), &one, sizeof one) < 0) return;  // the counter is full: it rings already
+  }
+
+  void add(Context& context) {
+    std::lock_guard guard(mutex_);
+    contexts_.push_back(&context);
+  }
+
+  void remove(Context& context) {
+    std::unique_lock guard(mutex_);
+    std::erase(contexts_, &context);
+    const uint64_t round = round_;
+    if (!in_round_) return;
+    ring();
+    round_over_.wait(guard, [&] { return round_ != round; });
+  }
+
+  size_t load() {
+    std::lock_guard guard(mutex_);
+    return contexts_.size();
+  }
+
+ private:
+  void run() {
+    name_thread("weft-progress");
+    if (settings().pin)
+      if (int cpu = topology::progress_cpu(index_); cpu >= 0) pin_thread(cpu);
+    int64_t idle_since = 0;
+    while (!stop_.load()) {
+      if (index_ == 0 && g_dumps_requested.exchange(false)) ProgressEngine::instance().dump_all();
+      std::vector<Context*> mine;
+      {
+        std::lock_guard guard(mutex_);
+        in_round_ = true;
+        mine = contexts_;
+      }
+      std::erase_if(mine, [](Context* c) { return c->has_waiters(); });
+      bool worked = false, in_flight = false;
+      for (Context* context : mine) {
+        Lock lock = context->lock();
+        if (!context->busy()) continue;
+        worked |= context->turn() > 0;
+        in_flight |= context->busy();
+      }
+      const int64_t now = now_ns();
+      if (worked || idle_since == 0) idle_since = now;
+      if (!worked && (!in_flight || now - idle_since > kLingerNs)) {
+        sleep(mine);
+        idle_since = 0;
+      }
+      std::lock_guard guard(mutex_);
+      in_round_ = false;
+      ++round_;
+      round_over_.notify_all();
+    }
+  }
+
+  // Sleeps on the doorbell and on every context that this thread is responsible for now.
+  void sleep(const std::vector<Context*>& mine) {
+    std::vector<pollfd> fds{{doorbell_.get(), POLLIN, 0}};
+    std::vector<Context*> entered;
+    int timeout_ms = -1;
+    bool something = false;
+    for (Context* context : mine) {
+      Lock lock = context->lock();
+      if (!context->busy() || context->has_waiters()) continue;
+      context->check_deadlines(now_ns());
+      if (!context->begin_sleep()) {
+        something = true;
+        break;
+      }
+      entered.push_back(context);
+      fds.push_back({context->epoll_fd(), POLLIN, 0});
+      const int nap = context->nap_ms() < 0 ? kWatchMs : context->nap_ms();
+      timeout_ms = timeout_ms < 0 ? nap : std::min(timeout_ms, nap);
+    }
+    if (!something) ::poll(fds.data(), fds.size(), timeout_ms);
+    for (Context* context : entered) {
+      Lock lock = context->lock();
+      context->end_sleep();
+    }
+    uint64_t rings;
+    while (read(doorbell_.get(), &rings, sizeof rings) > 0) {
+    }
+  }
+
+  const int index_;
+  UniqueFd doorbell_;
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable round_over_;
+  bool in_round_ = false;
+  uint64_t round_ = 0;
+  std::vector<Context*> contexts_;
+  std::thread thread_;
+};
+
+ProgressEngine& ProgressEngine::instance() {
+  static ProgressEngine* engine = new ProgressEngine;  // outlives every static that may still hold a communicator
+  return *engine;
+}
+
+ProgressThread* ProgressEngine::attach(Context& context) {
+  std::lock_guard guard(mutex_);
+  if (threads_.empty())
+    for (int i = 0; i < settings().progress_threads; ++i) threads_.push_back(std::make_unique<ProgressThread>(i));
+  ProgressThread* least = threads_.front().get();
+  for (auto& thread : threads_)
+    if (thread->load() < least->load()) least = thread.get();
+  least->add(context);
+  attached_.push_back(&context);
+  return least;
+}
+
+void ProgressEngine::detach(Context& context, ProgressThread* home) {
+  home->remove(context);
+  std::vector<std::unique_ptr<ProgressThread>> last;  // joined after the mutex is free
+  std::lock_guard guard(mutex_);
+  std::erase(attached_, &context);
+  if (attached_.empty()) last.swap(threads_);
+}
+
+void ProgressEngine::wake(ProgressThread* home) { home->ring(); }
+
+void ProgressEngine::request_dumps() {
+  g_dumps_requested.store(true);
+  const uint64_t one = 1;
+  const int doorbell = g_signal_doorbell.load();
+  if (doorbell >= 0 && write(doorbell, &one, sizeof one) < 0) return;
+}
+
+void ProgressEngine::dump_all() {
+  std::lock_guard guard(mutex_);
+  for (Context* context : attached_) context->dump_all();
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,46 @@
+// The progress engine: the process's threads that drive what nobody waits for. Contexts are dealt to threads in turn; a
+// thread with nothing to do sleeps, and costs nothing.
+//
+// Thread safety: all methods.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace weft::engine {
+
+class Context;
+
+class ProgressThread;
+
+class ProgressEngine {
+ public:
+  /// The process's engine; its threads start with the first context and end with the last.
+  static ProgressEngine& instance();
+
+  /// The thread that drives `context` from now on; valid until detach().
+  ProgressThread* attach(Context& context);
+  /// When this returns no progress thread is inside `context`.
+  void detach(Context& context, ProgressThread* home);
+  /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished. May be called
+  /// under a context's lock.
+  static void wake(ProgressThread* home);
+  /// Lets a progress thread write the flight recorders of all contexts; async-signal-safe.
+  static void request_dumps();
+
+ private:
+  ProgressEngine() = default;
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ProgressThread>> threads_;
+  std::vector<Context*> attached_;
+
+  friend class ProgressThread;
+  void dump_all();
+};
+
+}  // namespace weft::engine

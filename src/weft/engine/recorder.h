@@ -1,0 +1,55 @@
+// Flight recorder: the last operations of a communicator, always on. Writing a record costs a few stores; reading is
+// for the moment after something went wrong (dump.cc) or for a trace.
+//
+// Thread safety: records are written under the context's lock. A reader without the lock (a signal, a crash) may see the
+// newest record half written, never anything outside the ring.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "device/types.h"
+#include "plan/plan.h"
+
+namespace weft::engine {
+
+/// One operation as the caller asked for it and what became of it. Times are clock ticks (base/clock.h).
+struct Record {
+  uint32_t number = 0;  // operation number on its communicator; see operation.h
+  plan::Collective collective = plan::Collective::all_reduce;
+  device::DataType type = device::DataType::float32;
+  device::ReduceOp op = device::ReduceOp::sum;
+  bool in_place = false;
+  bool on_stream = false;
+  Code outcome = Code::in_progress;
+  int32_t root = 0;
+  uint64_t count = 0;
+  std::string_view algorithm;
+  uint64_t queued = 0, started = 0, done = 0;
+
+  /// "AllReduce of 1024 float (sum)", "Broadcast of 8 double from root 3".
+  std::string describe() const;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(int capacity) : ring_(static_cast<size_t>(capacity < 1 ? 1 : capacity)) {}
+
+  /// The slot for the next operation; valid until `capacity` more have been taken.
+  Record& next() { return ring_[taken_++ % ring_.size()]; }
+  /// Oldest first.
+  std::vector<Record> snapshot() const;
+  uint64_t total() const { return taken_; }
+  std::string_view latest_algorithm() const {
+    return taken_ == 0 ? std::string_view() : ring_[(taken_ - 1) % ring_.size()].algorithm;
+  }
+
+ private:
+  std::vector<Record> ring_;
+  uint64_t taken_ = 0;
+};
+
+}  // namespace weft::engine

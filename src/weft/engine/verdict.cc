@@ -1,0 +1,142 @@
+#include "engine/verdict.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "engine/communicator.h"
+#include "engine/context.h"
+#include "engine/interpreter.h"
+
+namespace weft::engine {
+namespace {
+
+// How long peers have to answer. They answer from a thread that does nothing else.
+constexpr double kAnswerSeconds = 1.0;
+// Between two looks at an operation that is merely slow, at most.
+constexpr int64_t kLongestPauseNs = 30'000'000'000;
+// In a large communicator only those that the operation waits for and a few more are asked.
+constexpr size_t kMostAsked = 256;
+
+struct Case {
+  uint32_t comm;
+  OpNumber number;
+  std::string mine;         // what this rank called, as peers describe theirs
+  std::vector<int> asked;   // ranks of the communicator
+  std::vector<int> worlds;  // the same, as ranks of the job
+  bool overdue = false;
+  int mismatched = -1;      // rank whose message did not fit, if that is why we ask
+};
+
+std::string describe_call(const Operation& op) {
+  return fmt::format("{} by {}", op.record->describe(), op.record->algorithm);
+}
+
+Case open_case(Operation& op) {
+  Case c;
+  c.comm = op.comm->id();
+  c.number = op.number;
+  c.mine = describe_call(op);
+  c.asked = awaited_peers(op);
+  const bool collective = !(op.number & kTransferBit);
+  for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
+    if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())
+      c.asked.push_back(rank);
+  for (int rank : c.asked) c.worlds.push_back(op.comm->world_rank(rank));
+  return c;
+}
+
+// "ranks 3 and 5 have not started it", from the answers; empty if everybody has.
+std::string who_is_missing(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < c.asked.size(); ++i) {
+    const auto& answer = answers[i];
+    if (!answer) {
+      missing.push_back(fmt::format("rank {} does not answer", c.asked[i]));
+    } else if (!answer->known) {
+      missing.push_back(fmt::format("rank {} does not have this communicator (any more)", c.asked[i]));
+    } else if (!(c.number & kTransferBit) && answer->last_started < c.number) {
+      missing.push_back(answer->last_started == 0
+                            ? fmt::format("rank {} has not started any operation", c.asked[i])
+                            : fmt::format("rank {} has not arrived, its last operation is {}", c.asked[i],
+                                          answer->last_started));
+    } else if ((c.number & kTransferBit) && answer->description.empty()) {
+      missing.push_back(fmt::format("rank {} has not called the matching Send or Recv", c.asked[i]));
+    }
+  }
+  if (missing.size() > 8) {
+    const size_t more = missing.size() - 8;
+    missing.resize(8);
+    missing.push_back(fmt::format("and {} more", more));
+  }
+  return fmt::format("{}", fmt::join(missing, "; "));
+}
+
+// A rank that called something else under this number, and what; or nobody.
+Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
+  for (size_t i = 0; i < c.asked.size(); ++i) {
+    if (c.number & kTransferBit) break;
+    const auto& answer = answers[i];
+    if (answer && !answer->description.empty() && answer->description != c.mine)
+      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.asked[i], answer->description, c.mine);
+  }
+  if (c.mismatched < 0) return {};
+  for (size_t i = 0; i < c.asked.size(); ++i)
+    if (c.asked[i] == c.mismatched && answers[i] && !answers[i]->description.empty() &&
+        answers[i]->description != c.mine)
+      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.mismatched, answers[i]->description,
+                  c.mine);
+  return fail(Code::mismatch, "rank {} called it with another operation, count, type, operator or root; this rank called {}",
+              c.mismatched, c.mine);
+}
+
+Operation* find_operation(const Communicator& comm, OpNumber number) {
+  for (Operation* op : comm.operations())
+    if (op->number == number && op->started) return op;
+  return nullptr;
+}
+
+// Runs on a thread of its own: asks without the lock, judges with it.
+void conclude(Context& context, const Case& c) {
+  const auto answers = context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
+  Lock lock = context.lock();
+  Communicator* comm = context.find_communicator(c.comm);
+  Operation* op = comm ? find_operation(*comm, c.number) : nullptr;
+  if (!op) return;
+  op->verdict_pending = false;
+  if (Status differs = who_differs(c, answers); !differs) {
+    comm->fail(differs.in(comm->describe(*op)), true);
+  } else if (c.overdue) {
+    const std::string missing = who_is_missing(c, answers);
+    comm->fail(fail(Code::timeout, "not finished after {} s: {}", comm->options().timeout_s,
+                    missing.empty() ? "every rank has started it, but it does not get on" : missing)
+                   .in(comm->describe(*op)),
+               true);
+  } else {
+    const int64_t waited = now_ns() - op->deadline_ns + static_cast<int64_t>(comm->options().timeout_s * 1e9);
+    op->next_check_ns = std::min(op->deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
+  }
+}
+
+}  // namespace
+
+void Verdict::on_mismatch(Context& context, Operation& op, int from) {
+  if (op.verdict_pending) return;
+  Case c = open_case(op);
+  c.mismatched = from;
+  if (std::find(c.asked.begin(), c.asked.end(), from) == c.asked.end()) {
+    c.asked.push_back(from);
+    c.worlds.push_back(op.comm->world_rank(from));
+  }
+  context.ask_peers(op, [c = std::move(c), &context] { conclude(context, c); });
+}
+
+void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
+  if (op.verdict_pending) return;
+  Case c = open_case(op);
+  c.overdue = now >= op.deadline_ns;
+  context.ask_peers(op, [c = std::move(c), &context] { conclude(context, c); });
+}
+
+}  // namespace weft::engine
