@@ -3,31 +3,39 @@
 //
 // Vocabulary
 //   region   bytes of a named buffer of a rank: (rank, space, offset).
-//   space    input and output are the caller's buffers, scratch is `scratch_bytes` of the library's own memory.
+//   space    input and output are the caller's buffers, scratch is `scratch_bytes` of the library's own memory. Nobody
+//            writes to an input by that name (in place, the output's name reaches it).
 //   lane     steps of one lane are started in order; lanes run side by side. `after` adds dependencies across lanes.
-//   tag      names one notification of an ordered pair of ranks. For every ordered pair (a → b) the tags that a
-//            uses towards b are 0, 1, 2, … without gaps, each in exactly one put or signal of a and in exactly one
+//            An executor is fair: after a copy or a reduce of one lane it looks at the others before it goes on, which
+//            is what makes the phases of a sliced plan overlap.
+//   tag      names one notification of an ordered pair of different ranks. For every ordered pair (a → b) the tags that
+//            a uses towards b are 0, 1, 2, … without gaps, each in exactly one put or signal of a and in exactly one
 //            wait of b. Notifications may arrive in any order: nothing relies on the fabric's.
-//   expose   a signal may carry the handle of one of the sender's own spaces. Whoever has waited for it may from then
-//            on put into that space, and a rank of the same node may also read it (copy and reduce sources).
+//   expose   a signal may carry the handle of one of the sender's own spaces, which must not be empty. Whoever has
+//            waited for it may from then on put into that space, and a rank of the same node may also read it (copy
+//            and reduce sources): by steps that come after that very wait, in its lane or through `after`.
 //            The owner must learn, by a later wait, that others are done before its plan ends.
 //
 // The five kinds of step, and when each counts as done
-//   put      writes `bytes` from an own region into a region of `peer`, then notifies (peer, tag). Asynchronous: its
-//            lane goes on once it is started. A step that overwrites the source must name the put in `after`;
-//            then it waits until the source may be reused. Up to Limits::eager bytes it needs no exposed target: the
-//            receiver files it. Above that, `dst`'s space must have been exposed by the peer and waited for here.
+//   put      writes `bytes` (more than 0) from an own region into a region of `peer`, then notifies (peer, tag).
+//            Asynchronous: its lane goes on once it is started. A step that overwrites the source must name the put in
+//            `after`, or come after one that does; then it waits until the source may be reused. That says nothing of
+//            the far side. The far side's wait, on the other hand, says that the source has been read: whoever knows
+//            of that wait may put into the source. Up to Limits::eager bytes it needs no exposed target: the receiver
+//            files it, at any moment between the beginning of its own plan and its wait. Above that, `dst`'s space
+//            must have been exposed by the peer and waited for here.
 //   signal   notifies (peer, tag), optionally exposing a space. Ordered after all earlier steps of its lane that are
 //            not puts, and after what `after` names.
 //   wait     done when the notification (peer, tag) has arrived, with its data in place.
-//   copy     dst (own) = src (own or exposed by a rank of the same node).
-//   reduce   dst (own) = op over all sources, in the order given. `bytes` is a multiple of the element. `final` marks
-//            the step that makes an element's last value: there avg divides. Every output element passes through
-//            exactly one final reduce.
+//   copy     dst (own) = src (own or exposed by a rank of the same node). They are the same bytes or disjoint.
+//   reduce   dst (own) = op over all sources, in the order given; dst may be one of the own sources, or is disjoint
+//            from all. `bytes` and all offsets are multiples of the element. `final` marks the step that makes an
+//            element's last value: there avg divides. Every output element passes through exactly one final reduce.
 // A plan is done when all its steps are, including the puts' sources being reusable.
 //
 // In place means that input and output are the same memory at the offset the C API says; every plan must be correct
-// both ways. A copy onto itself costs nothing.
+// both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements has no steps.
+// A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +64,7 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectives = 10;
 const char* name_of(Collective collective);  // "AllReduce", …
+bool has_root(Collective collective);        // broadcast, reduce, gather, scatter
 bool reduces(Collective collective);
 
 /// What is asked: the same value on every rank, except for send and recv.
@@ -66,6 +75,8 @@ struct Request {
   uint32_t element_bytes = 4;
   int root = 0;         // of broadcast, reduce, gather, scatter; the peer of send and recv
   bool strict = false;  // reductions add raw contributions in the canonical tree over rank numbers, whatever the rest
+  bool disjoint = false;  // all_to_all: no rank calls it in place; saves the copy that in place needs. Like the rest of
+                          // the request it must be the same on every rank
 
   uint64_t bytes() const { return count * element_bytes; }
   friend bool operator==(const Request&, const Request&) = default;
@@ -88,14 +99,21 @@ struct Limits {
 
 enum class Space : uint8_t { input, output, scratch, none };
 enum class StepKind : uint8_t { put, signal, wait, copy, reduce };
+const char* name_of(Space space);    // "input", …
+const char* name_of(StepKind kind);  // "put", …
 
 struct Region {
   int32_t rank = 0;
   Space space = Space::none;
   uint64_t offset = 0;  // bytes
+
+  /// The region `bytes` further on.
+  Region operator+(uint64_t bytes) const { return {rank, space, offset + bytes}; }
+  friend bool operator==(const Region&, const Region&) = default;
 };
 
 using StepId = uint32_t;
+inline constexpr StepId kNoStep = UINT32_MAX;  // in Builder's `after`: ignored
 
 struct Step {
   StepKind kind = StepKind::copy;
@@ -105,7 +123,7 @@ struct Step {
   uint32_t tag = 0;      // put, signal, wait
   int32_t peer = -1;     // put, signal, wait
   uint64_t bytes = 0;    // put, copy, reduce
-  Region dst;            // put (at `peer`), copy, reduce (own)
+  Region dst = {};       // put (at `peer`), copy, reduce (own)
   uint32_t sources = 0;  // first of `source_count` regions in Plan::regions; put and copy have one
   uint32_t source_count = 0;
   uint32_t after = 0;  // first of `after_count` step ids in Plan::dependencies
@@ -134,8 +152,12 @@ struct Plan {
   std::span<const StepId> after(const Step& step) const { return {dependencies.data() + step.after, step.after_count}; }
 };
 
-/// Makes a plan step by step. Tags are numbered by the builder on the sending side only if the generator asks for it
-/// with `next_tag`; most generators compute tags from the schedule, since both ends must agree.
+/// Makes a plan step by step.
+///
+/// Tags: a generator may name the notifications of a pair by any numbers, as long as both ends use the same ones for
+/// the same notification; finish() renumbers each pair's 0, 1, 2, … in ascending order.
+/// Empty data: a put of no bytes becomes a signal, so that notifications stay balanced; a copy or reduce of no bytes,
+/// or a copy onto itself, that names nothing in `after` is dropped, and its id is kNoStep.
 ///
 /// Invariant: after finish() the builder is empty.
 class Builder {
@@ -148,6 +170,8 @@ class Builder {
   Region scratch(uint64_t offset = 0) const { return {plan_.rank, Space::scratch, offset}; }
   /// Reserves `bytes` of own scratch, 64-byte aligned; returns the offset.
   uint64_t reserve(uint64_t bytes);
+  /// A lane that no step has used yet.
+  int new_lane() { return lanes_++; }
 
   StepId put(int lane, int peer, Region src, Region dst, uint64_t bytes, uint32_t tag, std::span<const StepId> after = {});
   StepId signal(int lane, int peer, uint32_t tag, Space exposes = Space::none, std::span<const StepId> after = {});
@@ -159,8 +183,9 @@ class Builder {
   Plan finish();
 
  private:
-  StepId add(Step step, std::span<const Region> sources, std::span<const StepId> after);
+  StepId add(Step step, int lane, std::span<const Region> sources, std::span<const StepId> after);
   Plan plan_;
+  int lanes_ = 0;
 };
 
 /// One algorithm: a rank-parametric generator and what a user should know of it.

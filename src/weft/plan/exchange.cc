@@ -1,0 +1,103 @@
+// exchange: block moves between pairs. What lies on the same node is copied out of its owner's exposed input;
+// what goes to another node is put into its exposed output, or eagerly if it is small. Every pair is a lane
+// of its own, and everybody starts with another peer, so that no receiver is hit by all at once.
+//
+//     same node     owner ── open(input) ──→ reader    reader copies    reader ── done ──→ owner
+//     other node    receiver ── open(output) ──→ sender    sender ── slice 0, 1, … ──→ receiver
+//     gather        always the second: the senders work side by side, and the root only waits
+#include "plan/exchange.h"
+
+namespace weft::plan::exchange {
+
+void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices, bool exposed,
+                StepId ready) {
+  if (exposed) b.wait(lane, peer, tag(Phase::open), dst.space);
+  for (int s = 0; s < slices.count(); ++s) {
+    const uint64_t at = slices.begin(s);
+    b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(Phase::data, s), {&ready, 1});
+  }
+}
+
+void receive_slices(Builder& b, int lane, int peer, const Slices& slices) {
+  for (int s = 0; s < slices.count(); ++s) b.wait(lane, peer, tag(Phase::data, s));
+}
+
+void gather(const Task& task, Builder& b) {
+  const Slices slices(task.bytes(), task);
+  const Region at_root{task.root(), Space::output, task.bytes() * task.rank};
+  if (!task.is_root()) {
+    put_slices(b, 0, task.root(), b.input(), at_root, slices, !task.eager(task.root(), task.bytes()));
+    return;
+  }
+  for (int k = 1; k < task.ranks(); ++k) {
+    const int peer = task.rank_after(k);
+    if (!task.eager(peer, task.bytes())) b.signal(0, peer, tag(Phase::open), Space::output);
+  }
+  b.copy(0, b.input(), at_root, task.bytes());
+  for (int k = 1; k < task.ranks(); ++k) receive_slices(b, 0, task.rank_after(k), slices);
+}
+
+void scatter(const Task& task, Builder& b) {
+  const Slices slices(task.bytes(), task);
+  const int root = task.root();
+  const Region own{root, Space::input, task.bytes() * task.rank};
+  if (task.is_root()) {
+    for (int k = 1; k < task.ranks(); ++k) {
+      const int peer = task.rank_after(k);
+      if (task.same_node(peer)) b.signal(0, peer, tag(Phase::open), Space::input);
+    }
+    b.copy(0, own, b.output(), task.bytes());
+    for (int k = 1; k < task.ranks(); ++k) {
+      const int peer = task.rank_after(k), lane = b.new_lane();
+      if (task.same_node(peer)) {
+        b.wait(lane, peer, tag(Phase::done));
+      } else {
+        put_slices(b, lane, peer, b.input(task.bytes() * peer), {peer, Space::output, 0}, slices,
+                   !task.eager(peer, task.bytes()));
+      }
+    }
+  } else if (task.same_node(root)) {
+    b.wait(0, root, tag(Phase::open), Space::input);
+    b.copy(0, own, b.output(), task.bytes());
+    b.signal(0, root, tag(Phase::done));
+  } else {
+    if (!task.eager(root, task.bytes())) b.signal(0, root, tag(Phase::open), Space::output);
+    receive_slices(b, 0, root, slices);
+  }
+}
+
+/// In place, a block may arrive where one that has not left yet still lies: then everything leaves from a
+/// copy in scratch, and nothing arrives before that is made.
+void all_to_all(const Task& task, Builder& b) {
+  const Slices slices(task.bytes(), task);
+  const bool stage = !task.request.disjoint;
+  const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
+  const auto exposed = [&](int peer) { return stage || !task.eager(peer, task.bytes()); };
+  const Space source = stage ? Space::scratch : Space::input;
+  StepId staged = kNoStep;
+  if (stage) staged = b.copy(0, b.input(), b.scratch(b.reserve(block(task.ranks()))), block(task.ranks()));
+  for (int k = 1; k < task.ranks(); ++k) {
+    const int peer = task.rank_before(k);
+    if (task.same_node(peer)) {
+      b.signal(0, peer, tag(Phase::open), source);
+    } else if (exposed(peer)) {
+      b.signal(0, peer, tag(Phase::open), Space::output);
+    }
+  }
+  b.copy(0, b.input(block(task.rank)), b.output(block(task.rank)), task.bytes());
+  for (int k = 1; k < task.ranks(); ++k) {
+    const int peer = task.rank_after(k), lane = b.new_lane();
+    if (task.same_node(peer)) {
+      b.wait(lane, peer, tag(Phase::open), source);
+      b.copy(lane, {peer, source, block(task.rank)}, b.output(block(peer)), task.bytes(), {&staged, 1});
+      b.signal(lane, peer, tag(Phase::done));
+      b.wait(lane, peer, tag(Phase::done));
+    } else {
+      const Region from{task.rank, source, block(peer)}, to{peer, Space::output, block(task.rank)};
+      put_slices(b, lane, peer, from, to, slices, exposed(peer), staged);
+      receive_slices(b, b.new_lane(), peer, slices);
+    }
+  }
+}
+
+}  // namespace weft::plan::exchange

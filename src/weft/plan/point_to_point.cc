@@ -1,0 +1,55 @@
+// point_to_point: send and recv. The plan of `send` to b on rank a meets the plan of `recv` from a on rank b.
+//
+//     small                 sender puts                                              receiver waits
+//     large, same node      sender exposes its input     receiver copies, says done  sender waits
+//     large, other node     receiver exposes its output  sender puts in slices       receiver waits
+#include "plan/exchange.h"
+#include "plan/schedule.h"
+
+namespace weft::plan {
+namespace {
+
+constexpr char kName[] = "point_to_point";
+
+Status fits(const Request& request, const topology::Layout& layout, const Limits&) {
+  return fits_any(request, layout);
+}
+
+void send(const Task& task, Builder& b) {
+  const int to = task.root();
+  if (to == task.rank) return;
+  const bool eager = task.eager(to, task.bytes());
+  if (eager || !task.same_node(to)) {
+    const Slices slices(task.bytes(), task);
+    exchange::put_slices(b, 0, to, b.input(), {to, Space::output, 0}, slices, !eager);
+  } else {
+    b.signal(0, to, tag(Phase::open), Space::input);
+    b.wait(0, to, tag(Phase::done));
+  }
+}
+
+void recv(const Task& task, Builder& b) {
+  const int from = task.root();
+  if (from == task.rank) return;
+  const bool eager = task.eager(from, task.bytes());
+  if (eager || !task.same_node(from)) {
+    if (!eager) b.signal(0, from, tag(Phase::open), Space::output);
+    exchange::receive_slices(b, 0, from, Slices(task.bytes(), task));
+  } else {
+    b.wait(0, from, tag(Phase::open), Space::input);
+    b.copy(0, {from, Space::input, 0}, b.output(), task.bytes());
+    b.signal(0, from, tag(Phase::done));
+  }
+}
+
+constexpr Algorithm kTable[] = {
+    {kName, Collective::send, "the sender puts, or on its own node lets the receiver copy", fits,
+     make_with<kName, send>},
+    {kName, Collective::recv, "the receiver waits, or on its own node copies", fits, make_with<kName, recv>},
+};
+
+}  // namespace
+
+std::span<const Algorithm> point_to_point_algorithms() { return kTable; }
+
+}  // namespace weft::plan

@@ -1,0 +1,61 @@
+// Every algorithm the library has, and the rules that all of them share.
+#include <vector>
+
+#include "plan/schedule.h"
+
+namespace weft::plan {
+namespace {
+
+std::vector<Algorithm> join_tables() {
+  std::vector<Algorithm> all;
+  for (auto table :
+       {one_hop_algorithms(), direct_algorithms(), ring_algorithms(), point_to_point_algorithms()}) {
+    all.insert(all.end(), table.begin(), table.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() {
+  static const std::vector<Algorithm> all = join_tables();
+  return all;
+}
+
+const Algorithm* find_algorithm(Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+Status fits_any(const Request& request, const topology::Layout& layout) {
+  const bool names_rank = has_root(request.collective) || request.collective == Collective::send ||
+                          request.collective == Collective::recv;
+  if (request.element_bytes == 0)
+    return fail(Code::invalid_type, "an element of 0 bytes, must be at least 1");
+  if (names_rank && (request.root < 0 || request.root >= layout.ranks())) {
+    return fail(Code::invalid_root, "{}: rank {} named, must be in [0, {})", name_of(request.collective),
+                request.root, layout.ranks());
+  }
+  return {};
+}
+
+Status refuse_strict(const Request& request, std::string_view algorithm) {
+  if (!request.strict || !reduces(request.collective)) return {};
+  return fail(Code::unsupported, "{} adds partial sums; strict order needs one_hop, direct or all_to_all",
+              algorithm);
+}
+
+void plan_alone(const Task& task, Builder& builder) {
+  const Region input = builder.input(), output = builder.output();
+  const Collective collective = task.request.collective;
+  if (collective == Collective::send || collective == Collective::recv) return;
+  if (reduces(collective)) {
+    builder.reduce(0, {&input, 1}, output, task.bytes(), true);
+  } else {
+    builder.copy(0, input, output, task.bytes());
+  }
+}
+
+}  // namespace weft::plan
