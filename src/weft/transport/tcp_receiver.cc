@@ -1,0 +1,124 @@
+#include "transport/tcp_receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/tcp_socket.h"
+
+namespace weft::transport::tcp {
+
+namespace {
+
+// A read for the payload of a long frame reads this much beyond it: the next headers and small messages, but
+// not so much of the next long payload that copying it would matter.
+constexpr size_t kReadAheadBytes = 2 << 10;
+
+}  // namespace
+
+Result<bool> PutAssembly::add(const FrameHeader& frame) {
+  auto put = std::find_if(puts_.begin(), puts_.end(), [&](const Put& p) { return p.id == frame.put_id; });
+  if (put == puts_.end()) put = puts_.insert(put, Put{frame.put_id, false, false, frame.put_bytes, 0});
+  if (frame.kind == FrameKind::segment) {
+    put->received += frame.bytes;
+  } else {
+    put->ended = true;
+    put->cancelled = frame.kind == FrameKind::cancel;
+    put->expected = frame.put_bytes;
+  }
+  if (put->received > put->expected)
+    return fail(Code::protocol_error, "{} bytes came of put {}, which has {}", put->received, put->id,
+                put->expected);
+  if (!put->ended || put->received < put->expected) return false;
+  const bool deliver = !put->cancelled;
+  puts_.erase(put);
+  return deliver;
+}
+
+Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_t budget) {
+  events_ = 0;
+  for (size_t total = 0; total < budget;) {
+    std::byte* const into = left_ > 0 ? target(sink) : nullptr;
+    const size_t direct = into != nullptr ? left_ : 0;
+    iovec parts[2] = {
+        {into, direct},
+        {scratch.data(), direct > 0 ? std::min(kReadAheadBytes, scratch.size()) : scratch.size()}};
+    const Io io = direct > 0 ? read_some(fd(), parts, 2) : read_some(fd(), parts + 1, 1);
+    if (io.outcome == Io::Outcome::blocked) break;
+    if (io.outcome != Io::Outcome::moved) return {events_, connection_lost(peer_, io)};
+    ++events_;
+    total += io.bytes;
+    const size_t placed = std::min(io.bytes, direct);
+    Status status = placed > 0 ? advance(sink, placed) : Status();
+    if (status.ok()) status = consume(sink, scratch.data(), io.bytes - placed);
+    if (!status.ok()) return {events_, status.in(fmt::format("rank {} sent garbage", peer_))};
+    if (io.bytes < direct + parts[1].iov_len) break;  // the kernel has no more
+  }
+  return {events_, {}};
+}
+
+/// Where the next byte of payload belongs, or null if it is to be thrown away.
+std::byte* Receiver::target(Sink& sink) {
+  const uint64_t position = header_.bytes - left_;
+  if (held_ != nullptr) return held_.get() + position;
+  auto* const base = static_cast<std::byte*>(sink.place(peer_, header_.envelope));
+  return base != nullptr ? base + header_.put_offset + position : nullptr;
+}
+
+Status Receiver::consume(Sink& sink, const std::byte* data, size_t bytes) {
+  while (bytes > 0) {
+    size_t used = 0;
+    if (left_ > 0) {
+      used = std::min(bytes, left_);
+      if (std::byte* const into = target(sink)) std::memcpy(into, data, used);
+      WEFT_TRY(advance(sink, used));
+    } else {
+      used = std::min(bytes, sizeof(header_) - header_filled_);
+      std::memcpy(reinterpret_cast<std::byte*>(&header_) + header_filled_, data, used);
+      header_filled_ += used;
+      if (header_filled_ == sizeof(header_)) {
+        const Result<size_t> payload = begin_frame(sink, data + used, bytes - used);
+        if (!payload.ok()) return payload.status();
+        used += *payload;
+      }
+    }
+    data += used;
+    bytes -= used;
+  }
+  return {};
+}
+
+/// The header is there, and `bytes` of what follows it; returns how many of those it used.
+Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t bytes) {
+  WEFT_TRY(check(header_));
+  header_filled_ = 0;
+  const bool message = header_.kind == FrameKind::message;
+  if (message) header_.put_offset = 0;
+  if (header_.bytes == 0 || (message && header_.bytes <= bytes)) {
+    WEFT_TRY(finish_frame(sink, header_.bytes > 0 ? data : nullptr));
+    return size_t{header_.bytes};
+  }
+  left_ = header_.bytes;
+  if (message && sink.place(peer_, header_.envelope) == nullptr)
+    held_ = std::make_unique_for_overwrite<std::byte[]>(header_.bytes);
+  return size_t{0};
+}
+
+/// `bytes` of payload have been written where they belong, or thrown away.
+Status Receiver::advance(Sink& sink, size_t bytes) {
+  left_ -= bytes;
+  return left_ > 0 ? Status() : finish_frame(sink, held_.get());
+}
+
+Status Receiver::finish_frame(Sink& sink, const std::byte* payload) {
+  ++events_;
+  if (header_.kind == FrameKind::message) {
+    sink.arrived(peer_, header_.envelope, payload);
+    held_.reset();
+    return {};
+  }
+  const Result<bool> complete = puts_.add(header_);
+  if (complete.ok() && *complete) sink.arrived(peer_, header_.envelope, nullptr);
+  return complete.status();
+}
+
+}  // namespace weft::transport::tcp

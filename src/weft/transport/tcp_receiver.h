@@ -1,0 +1,77 @@
+// Receiver: the frames that come in over one accepted connection, handed to the engine's Sink. PutAssembly:
+// which puts of a peer are under way, over all its connections.
+//
+// Many small frames cost one read: it goes into a scratch buffer that all receivers of a transport share. The
+// payload of a longer frame goes straight to where Sink::place() says. Between reads nothing is kept but what
+// a frame still lacks: the Sink is asked again before every single write, so it may take memory away at any
+// time between two of its calls.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "transport/tcp_frame.h"
+#include "transport/transport.h"
+
+namespace weft::transport::tcp {
+
+/// Counts what has come of a peer's puts. A few are under way at a time: one on each connection, as a rule.
+class PutAssembly {
+ public:
+  /// A segment or the end of a put has come whole. Returns true if now the put is there and is to be
+  /// delivered.
+  Result<bool> add(const FrameHeader& frame);
+  size_t under_way() const { return puts_.size(); }
+
+ private:
+  struct Put {
+    uint32_t id;
+    bool ended = false;
+    bool cancelled = false;
+    uint64_t expected;  // bytes, final once ended
+    uint64_t received = 0;
+  };
+  std::vector<Put> puts_;
+};
+
+class Receiver {
+ public:
+  /// `connection` is prepared; `puts` is shared by the receivers of one peer and outlives them.
+  Receiver(int peer, UniqueFd connection, PutAssembly& puts)
+      : peer_(peer), fd_(std::move(connection)), puts_(puts) {}
+
+  int fd() const { return fd_.get(); }
+
+  struct Outcome {
+    int events = 0;  // frames completed and reads that moved something
+    Status ended;    // not ok: the connection is over, by its peer or by garbage
+  };
+  /// Reads until there is nothing more or about `budget` bytes have come. `scratch` is free for use in
+  /// between.
+  Outcome read(Sink& sink, std::span<std::byte> scratch, size_t budget);
+
+ private:
+  std::byte* target(Sink& sink);
+  Status consume(Sink& sink, const std::byte* data, size_t bytes);
+  Result<size_t> begin_frame(Sink& sink, const std::byte* data, size_t bytes);
+  Status advance(Sink& sink, size_t bytes);
+  Status finish_frame(Sink& sink, const std::byte* payload);
+
+  int peer_;
+  UniqueFd fd_;
+  PutAssembly& puts_;
+  FrameHeader header_;
+  size_t header_filled_ = 0;
+  size_t left_ = 0;                    // of the payload; 0: a header is next
+  std::unique_ptr<std::byte[]> held_;  // payload of a message that the Sink had no place for when it began
+  int events_ = 0;
+};
+
+}  // namespace weft::transport::tcp

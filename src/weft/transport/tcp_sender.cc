@@ -1,0 +1,231 @@
+#include "transport/tcp_sender.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+namespace weft::transport::tcp {
+
+namespace {
+
+constexpr size_t kKeptQueueBytes = 64
+                                   << 10;  // a drained queue that has grown beyond this gives its memory back
+
+/// What is left of a segment whose source may no longer be read.
+const std::array<std::byte, 64 << 10> kZeros{};
+
+iovec part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+FrameHeader end_of(const OutgoingPut& put) {
+  FrameHeader end = put.header;
+  end.kind = put.forgotten ? FrameKind::cancel : FrameKind::end;
+  end.put_bytes = put.length;
+  return end;
+}
+
+}  // namespace
+
+void ByteQueue::append(const void* data, size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  bytes_.insert(bytes_.end(), from, from + bytes);
+}
+
+void ByteQueue::prepend(const void* data, size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  bytes_.insert(bytes_.begin() + static_cast<ptrdiff_t>(head_), from, from + bytes);
+}
+
+void ByteQueue::consume(size_t bytes) {
+  head_ += bytes;
+  if (empty()) {
+    head_ = 0;
+    bytes_.clear();
+    if (bytes_.capacity() > kKeptQueueBytes) bytes_.shrink_to_fit();
+  } else if (head_ > bytes_.size() / 2) {
+    bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(head_));
+    head_ = 0;
+  }
+}
+
+void Sender::add(UniqueFd fd) {
+  connections_.push_back(std::make_unique<Connection>());
+  connections_.back()->fd = std::move(fd);
+}
+
+size_t Sender::useful_connections() const {
+  size_t segments = 0;
+  for (const OutgoingPut& put : puts_)
+    segments += (put.length - put.handed_out + limits_.segment_bytes - 1) / limits_.segment_bytes;
+  return std::max<size_t>(segments, 1);
+}
+
+Sender::Connection* Sender::least_loaded() {
+  Connection* best = connections_.front().get();
+  for (const auto& candidate : connections_) {
+    if (candidate->free()) return candidate.get();
+    if (candidate->queue.size() < best->queue.size()) best = candidate.get();
+  }
+  return best;
+}
+
+Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
+  FrameHeader header;
+  header.bytes = envelope.bytes;
+  header.envelope = envelope;
+  Connection& connection = *least_loaded();
+  size_t taken = 0;
+  if (connection.free()) {
+    const iovec parts[] = {part(&header, sizeof(header)), part(payload, envelope.bytes)};
+    const Io io = write_some(connection.fd.get(), parts, envelope.bytes > 0 ? 2 : 1);
+    if (io.outcome >= Io::Outcome::closed) return connection_lost(peer_, io);
+    taken = io.bytes;
+    if (taken == sizeof(header) + envelope.bytes) return Progress::accepted;
+    connection.blocked = true;
+  } else if (connection.queue.size() + sizeof(header) + envelope.bytes > limits_.queue_bytes) {
+    return Progress::busy;
+  }
+  const size_t header_taken = std::min(taken, sizeof(header));
+  const size_t payload_taken = taken - header_taken;
+  connection.queue.append(reinterpret_cast<const std::byte*>(&header) + header_taken,
+                          sizeof(header) - header_taken);
+  if (envelope.bytes > payload_taken)
+    connection.queue.append(static_cast<const std::byte*>(payload) + payload_taken,
+                            envelope.bytes - payload_taken);
+  return Progress::accepted;
+}
+
+void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done) {
+  OutgoingPut& put = puts_.emplace_back();
+  put.header.kind = FrameKind::segment;
+  put.header.put_id = next_put_id_++;
+  put.header.put_bytes = bytes;
+  put.header.envelope = envelope;
+  put.header.envelope.bytes = envelope_bytes(bytes);
+  put.source = static_cast<const std::byte*>(source);
+  put.length = put.unsent = bytes;
+  put.done = done;
+}
+
+void Sender::forget(const Completion* first, const Completion* last) {
+  const std::less<const Completion*> before;
+  for (auto it = puts_.begin(); it != puts_.end();) {
+    OutgoingPut& put = *it++;
+    if (put.forgotten || before(put.done, first) || !before(put.done, last)) continue;
+    put.forgotten = true;
+    put.unsent -= put.length - put.handed_out;
+    put.length = put.handed_out;
+    for (const auto& connection : connections_)
+      if (connection->put == &put) connection->source = nullptr;
+    if (put.unsent > 0) continue;  // the connection that writes the last zero will say that it is over
+    if (put.handed_out > 0) {
+      const FrameHeader end = end_of(put);
+      least_loaded()->queue.append(&end, sizeof(end));
+    }
+    erase(&put);
+  }
+}
+
+void Sender::erase(const OutgoingPut* put) {
+  puts_.erase(
+      std::find_if(puts_.begin(), puts_.end(), [put](const OutgoingPut& other) { return &other == put; }));
+}
+
+bool Sender::has_segments() const {
+  return std::any_of(puts_.begin(), puts_.end(),
+                     [](const OutgoingPut& put) { return put.handed_out < put.length; });
+}
+
+bool Sender::begin_segment(Connection& connection) {
+  const auto waiting = std::find_if(puts_.begin(), puts_.end(),
+                                    [](const OutgoingPut& put) { return put.handed_out < put.length; });
+  if (waiting == puts_.end()) return false;
+  OutgoingPut& put = *waiting;
+  connection.put = &put;
+  connection.source = put.source + put.handed_out;
+  connection.left = std::min<uint64_t>(limits_.segment_bytes, put.length - put.handed_out);
+  connection.header = put.header;
+  connection.header.bytes = static_cast<uint32_t>(connection.left);
+  connection.header.put_offset = put.handed_out;
+  connection.header_left = sizeof(FrameHeader);
+  put.handed_out += connection.left;
+  return true;
+}
+
+Result<size_t> Sender::write_segment(Connection& connection) {
+  OutgoingPut& put = *connection.put;
+  iovec parts[3];
+  size_t count = 0;
+  if (connection.header_left > 0) {
+    const auto* header_end = reinterpret_cast<const std::byte*>(&connection.header + 1);
+    parts[count++] = part(header_end - connection.header_left, connection.header_left);
+  }
+  const bool zeros = connection.source == nullptr;
+  const size_t offered = zeros ? std::min(connection.left, kZeros.size()) : connection.left;
+  parts[count++] = part(zeros ? kZeros.data() : connection.source, offered);
+  // Where this connection holds all that is left of the put, its end goes with the last bytes.
+  const FrameHeader end = end_of(put);
+  const bool last = offered == put.unsent && put.handed_out == put.length;
+  if (last) parts[count++] = part(&end, sizeof(end));
+
+  const Io io = write_some(connection.fd.get(), parts, count);
+  if (io.outcome >= Io::Outcome::closed) return connection_lost(peer_, io);
+  const size_t header_taken = std::min(io.bytes, connection.header_left);
+  const size_t payload_taken = std::min(io.bytes - header_taken, offered);
+  const size_t end_taken = io.bytes - header_taken - payload_taken;
+  const size_t asked = connection.header_left + offered + (last ? sizeof(end) : 0);
+  connection.blocked = io.bytes < asked;
+  connection.header_left -= header_taken;
+  connection.left -= payload_taken;
+  if (!zeros) connection.source += payload_taken;
+  put.unsent -= payload_taken;
+  if (connection.left == 0) segment_written(connection, end, end_taken);
+  return io.bytes;
+}
+
+void Sender::segment_written(Connection& connection, const FrameHeader& end, size_t end_taken) {
+  OutgoingPut& put = *std::exchange(connection.put, nullptr);
+  if (put.unsent > 0) return;
+  if (end_taken <
+      sizeof(end))  // its first bytes may be gone already: before any message that has queued up meanwhile
+    connection.queue.prepend(reinterpret_cast<const std::byte*>(&end) + end_taken, sizeof(end) - end_taken);
+  if (!put.forgotten) put.done->done = true;
+  erase(&put);
+}
+
+Result<size_t> Sender::write_queue(Connection& connection) {
+  const iovec parts[] = {part(connection.queue.data(), connection.queue.size())};
+  const Io io = write_some(connection.fd.get(), parts, 1);
+  if (io.outcome >= Io::Outcome::closed) return connection_lost(peer_, io);
+  connection.blocked = io.bytes < parts[0].iov_len;
+  connection.queue.consume(io.bytes);
+  return io.bytes;
+}
+
+Result<int> Sender::pump(size_t budget) {
+  int writes = 0;
+  for (const auto& connection : connections_) {
+    for (size_t written = 0; written < budget && !connection->blocked;) {
+      if (connection->free() && !begin_segment(*connection)) break;
+      const bool inside_segment = connection->put != nullptr;
+      const Result<size_t> moved = inside_segment ? write_segment(*connection) : write_queue(*connection);
+      if (!moved.ok()) return moved.status();
+      written += *moved;
+      writes += *moved > 0;
+    }
+  }
+  return writes;
+}
+
+bool Sender::ready() const {
+  const bool segments = has_segments();
+  return std::any_of(connections_.begin(), connections_.end(), [segments](const auto& connection) {
+    return !connection->blocked && (segments || !connection->free());
+  });
+}
+
+bool Sender::pending() const {
+  return !puts_.empty() ||
+         std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return !c->free(); });
+}
+
+}  // namespace weft::transport::tcp

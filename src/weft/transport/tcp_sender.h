@@ -1,0 +1,109 @@
+// Sender: everything on its way to one peer. Messages wait as bytes in the bounded queue of a connection;
+// puts wait by reference in one list, and every connection (rail) takes the next segment from it whenever it
+// has room. So rails share a put by how fast they are, and a message waits behind one segment at most.
+//
+// Not who polls, connects or notices that a peer is gone: that is TcpTransport.
+//
+// Thread safety: none. Invariants: a connection is inside at most one segment; its queue begins at a frame's
+// boundary, or in the middle of one that it has begun to write, and then it is inside no segment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "transport/tcp_frame.h"
+#include "transport/tcp_socket.h"
+#include "transport/transport.h"
+
+namespace weft::transport::tcp {
+
+/// Bytes first in, first out.
+class ByteQueue {
+ public:
+  bool empty() const { return head_ == bytes_.size(); }
+  size_t size() const { return bytes_.size() - head_; }
+  const std::byte* data() const { return bytes_.data() + head_; }
+  void append(const void* data, size_t bytes);
+  void prepend(const void* data, size_t bytes);
+  void consume(size_t bytes);
+
+ private:
+  std::vector<std::byte> bytes_;
+  size_t head_ = 0;
+};
+
+struct OutgoingPut {
+  FrameHeader header;  // what its segments have in common: id, size and envelope
+  const std::byte* source = nullptr;
+  uint64_t length = 0;      // to be handed out: the put's size, or less once it is forgotten
+  uint64_t handed_out = 0;  // to connections
+  uint64_t unsent = 0;      // of `length`, bytes that the kernel has not taken
+  Completion* done = nullptr;
+  bool forgotten = false;
+};
+
+class Sender {
+ public:
+  struct Limits {
+    size_t queue_bytes;    // of messages waiting on a connection
+    size_t segment_bytes;  // of a put in one frame
+  };
+
+  Sender(int peer, Limits limits) : peer_(peer), limits_(limits) {}
+
+  /// Takes a prepared connection for rail `connections()`.
+  void add(UniqueFd connection);
+  size_t connections() const { return connections_.size(); }
+  int fd(size_t rail) const { return connections_[rail]->fd.get(); }
+  /// How many connections could be at work at once on what is waiting.
+  size_t useful_connections() const;
+
+  /// The three operations of Transport. They need a connection; an error means that it broke.
+  Result<Progress> send(const Envelope& envelope, const void* payload);
+  void put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done);
+  void forget(const Completion* first, const Completion* last);
+
+  /// Writes about `budget` bytes on each connection that takes them. Returns how many writes moved something.
+  Result<int> pump(size_t budget);
+  /// pump() would do something.
+  bool ready() const;
+  /// Something has not been taken by the kernel yet.
+  bool pending() const;
+  /// The kernel has room on this rail again.
+  void unblock(size_t rail) { connections_[rail]->blocked = false; }
+
+ private:
+  struct Connection {
+    UniqueFd fd;
+    bool blocked = false;  // the kernel took less than it was offered
+    ByteQueue queue;
+    OutgoingPut* put = nullptr;  // whose segment is being written, or null
+    FrameHeader header;          // of that segment
+    size_t header_left = 0;
+    const std::byte* source = nullptr;  // of what is left of it; null: zeros, for a put that was forgotten
+    size_t left = 0;
+
+    bool free() const { return put == nullptr && queue.empty(); }
+  };
+
+  Connection* least_loaded();
+  bool has_segments() const;
+  bool begin_segment(Connection& connection);
+  Result<size_t> write_segment(Connection& connection);
+  Result<size_t> write_queue(Connection& connection);
+  void segment_written(Connection& connection, const FrameHeader& end, size_t end_taken);
+  void erase(const OutgoingPut* put);
+
+  int peer_;
+  Limits limits_;
+  uint32_t next_put_id_ = 0;
+  std::vector<std::unique_ptr<Connection>> connections_;  // by rail
+  std::list<OutgoingPut> puts_;                           // in order of arrival; all that have unsent bytes
+};
+
+}  // namespace weft::transport::tcp

@@ -1,0 +1,139 @@
+// TcpTransport: messages and puts over TCP connections, one for each direction, peer and rail that is used.
+//
+// It keeps peers, connections and the one epoll instance; what travels is in tcp_frame.h, how it gets out in
+// tcp_sender.h, how it comes in in tcp_receiver.h. It makes no listening socket: connections to peers come
+// from the Connector that it is given, those from peers through accept().
+//
+// What it asks of the engine's Sink beyond transport.h: place() is asked before every single write of a
+// payload that does not come in one piece, with the envelope of the whole message or put, and the answer is
+// used at once and not kept. So memory may be taken away between any two calls: from then on place() answers
+// null, and the rest of a put is thrown away. arrived() is still called then, with a null payload. `payload`
+// of arrived() has no alignment.
+//
+// Rails: a put is cut into segments, and every rail takes the next one when it has room. Further rails are
+// connected when there are segments for them.
+//
+// Loss: a peer is lost when a connection with it ends in any way. What it had sent before is still delivered:
+// lost() is called when all of its incoming connections are read to their end, 100 ms later at the latest.
+// Completions of puts to a lost peer stay as they are; the memory is not read any more.
+//
+// Thread safety: as Transport; accept() may be called from any thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "transport/tcp_receiver.h"
+#include "transport/tcp_sender.h"
+#include "transport/transport.h"
+
+namespace weft::transport {
+
+/// Opens a connection to a peer over a rail; its transport gets the other end through accept(). May block
+/// until then.
+using Connector = std::function<Result<UniqueFd>(int peer, int rail, Deadline deadline)>;
+
+class TcpTransport final : public Transport {
+ public:
+  struct Options {
+    int rails = 1;                     // connections to one peer at most, each over its own network interface
+    size_t eager_bytes = 64 << 10;     // largest message
+    size_t queue_bytes = 1 << 20;      // of messages waiting on one connection before send() answers busy
+    size_t segment_bytes = 256 << 10;  // of a put in one frame
+    size_t unsent_bytes = 512 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
+    double connect_timeout_s = 10;
+  };
+
+  /// Errors: invalid_argument for an option out of range, system_error where the kernel refuses descriptors.
+  static Result<std::unique_ptr<TcpTransport>> create(int rank, int ranks, Connector connector,
+                                                      const Options& options);
+  /// Closes all connections at once; what flush() has not brought out may be cut off.
+  ~TcpTransport() override;
+
+  /// A peer has opened a connection to this rank. From any thread; the next poll() takes it over.
+  Status accept(int peer, uint32_t rail, UniqueFd connection);
+
+  /// Hands everything that is queued to the kernel, which delivers it even after this process has ended, as
+  /// long as the peers live. Errors: timeout that names a rank that does not take its data, remote_error for
+  /// a lost one.
+  Status flush(Deadline deadline);
+
+  std::string describe() const override;
+  size_t eager_bytes() const override { return options_.eager_bytes; }
+  Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
+  Result<RemoteBuffer> expose(void* address, size_t bytes) override;
+  void unexpose(const RemoteBuffer& buffer) override;
+  Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                       const RemoteBuffer& target, uint64_t offset, Completion* done) override;
+  void forget(const Completion* first, const Completion* last) override;
+  Result<int> poll(Sink& sink) override;
+  bool prepare_sleep() override;
+  void finish_sleep() override {}
+  Status watch(int epoll_fd) override;
+  Counters counters() const override { return counters_; }
+
+ private:
+  struct Peer {
+    std::unique_ptr<tcp::Sender> sender;  // from the first send on
+    size_t usable_rails = 0;              // fewer than Options::rails where one could not be connected
+    bool active = false;                  // listed in active_
+    tcp::PutAssembly puts;
+    std::vector<std::unique_ptr<tcp::Receiver>> receivers;  // by rail
+    Status failure;                                         // not ok: lost
+    int64_t failed_at_ns = 0;
+  };
+  struct Arrival {
+    int peer;
+    uint32_t rail;
+    UniqueFd connection;
+  };
+
+  TcpTransport(int rank, int ranks, Connector connector, const Options& options);
+  Status open();
+
+  Result<tcp::Sender*> sender_to(int peer);
+  Status connect(int peer, size_t rail);
+  void connect_further_rails(int peer);
+  Status pump(int peer, int* events);
+  void activate(int peer);
+
+  int write_all();
+  Result<int> read_all(Sink& sink);
+  int read(Sink& sink, int peer, size_t rail);
+  int read_last(Sink& sink);
+  int check_outgoing(int peer, size_t rail, uint32_t epoll_events);
+  int take_over_accepted();
+  Status add_to_epoll(int fd, uint64_t key, uint32_t events);
+  void fail_peer(int peer, Status why);
+  int report_lost(Sink& sink);
+  bool writes_left() const;
+
+  const int rank_;
+  const Connector connector_;
+  const Options options_;
+  Counters counters_;
+  std::vector<Peer> peers_;         // by rank
+  std::deque<int> active_;          // peers to which something can be written now
+  std::vector<int> failing_;        // peers that failed and are not reported yet
+  std::vector<std::byte> scratch_;  // of all receivers
+
+  UniqueFd epoll_;
+  UniqueFd doorbell_;  // rung by accept()
+  // The connection that had something last is read first and without epoll: most likely it is the one waited
+  // for.
+  int last_peer_ = -1;
+  size_t last_rail_ = 0;
+  int idle_reads_ = 0;  // of it, in a row
+  int skipped_epolls_ = 0;
+
+  std::mutex inbox_mutex_;
+  std::vector<Arrival> inbox_;
+};
+
+}  // namespace weft::transport
