@@ -1,0 +1,159 @@
+// Discovery of the host through hwloc. Network interfaces come from sysfs (interfaces.cc), where hwloc has
+// them too: sysfs also knows the virtual ones, and their speed.
+#include "topology/host.h"
+
+#include <hwloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "topology/sysfs.h"
+
+namespace weft::topology {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
+
+Result<Topology> load_topology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return fail_errno(errno, "hwloc cannot make a topology");
+  Topology topology(raw);
+  hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+  // These start drivers, which takes from tens of milliseconds to seconds; PCI tells that there is a GPU.
+  for (const char* slow : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"}) {
+    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
+  }
+  if (hwloc_topology_load(raw) != 0) return fail_errno(errno, "hwloc cannot read this machine's topology");
+  return topology;
+}
+
+/// The affinity mask of the process's main thread: a thread that happens to discover may be pinned.
+std::vector<bool> affinity_mask() {
+  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpus), [](cpu_set_t* s) { CPU_FREE(s); });
+    if (set == nullptr) break;
+    if (sched_getaffinity(getpid(), bytes, set.get()) != 0) {
+      if (errno == EINVAL) continue;  // the kernel's masks are longer
+      break;
+    }
+    std::vector<bool> mask(cpus);
+    for (int cpu = 0; cpu < cpus; ++cpu) mask[cpu] = CPU_ISSET_S(cpu, bytes, set.get()) != 0;
+    return mask;
+  }
+  return {};
+}
+
+/// OS number of the memory node nearest to an object, or `unknown`.
+int nearest_numa(hwloc_obj_t object, int unknown) {
+  return object != nullptr && object->nodeset != nullptr && hwloc_bitmap_weight(object->nodeset) == 1
+             ? hwloc_bitmap_first(object->nodeset)
+             : unknown;
+}
+
+int ancestor_index(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_obj_t object, int otherwise) {
+  const hwloc_obj_t ancestor = hwloc_get_ancestor_obj_by_type(topology, type, object);
+  return ancestor ? static_cast<int>(ancestor->logical_index) : otherwise;
+}
+
+void read_cpus(hwloc_topology_t topology, Host& host) {
+  const std::vector<bool> mask = affinity_mask();
+  const hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
+  for (hwloc_obj_t pu = nullptr; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu)) != nullptr;) {
+    const auto id = static_cast<int>(pu->os_index);
+    host.cpus.push_back(
+        {.id = id,
+         .core = ancestor_index(topology, HWLOC_OBJ_CORE, pu, static_cast<int>(pu->logical_index)),
+         .package = ancestor_index(topology, HWLOC_OBJ_PACKAGE, pu, 0),
+         .numa = nearest_numa(pu, 0),
+         .allowed = hwloc_bitmap_isset(allowed, id) &&
+                    (mask.empty() || (id < static_cast<int>(mask.size()) && mask[id]))});
+  }
+  std::sort(host.cpus.begin(), host.cpus.end(), [](const Cpu& a, const Cpu& b) { return a.id < b.id; });
+  for (const Cpu& cpu : host.cpus) {
+    host.cores = std::max(host.cores, cpu.core + 1);
+    host.packages = std::max(host.packages, cpu.package + 1);
+  }
+}
+
+void read_memory(hwloc_topology_t topology, Host& host) {
+  for (hwloc_obj_t node = nullptr;
+       (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr;) {
+    host.numa_nodes.push_back({static_cast<int>(node->os_index), node->attr->numanode.local_memory});
+  }
+  for (const hwloc_obj_type_t type :
+       {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L5CACHE}) {
+    std::map<uint64_t, int> count_of_size;  // big and little cores have caches of different sizes
+    int level = 0;
+    for (hwloc_obj_t cache = nullptr;
+         (cache = hwloc_get_next_obj_by_type(topology, type, cache)) != nullptr;) {
+      level = static_cast<int>(cache->attr->cache.depth);
+      ++count_of_size[cache->attr->cache.size];
+    }
+    for (const auto& [bytes, count] : count_of_size) host.caches.push_back({level, bytes, count});
+  }
+}
+
+void read_gpus(hwloc_topology_t topology, Host& host) {
+  constexpr int kDisplayClass =
+      0x03;  // PCI base class of display controllers; subclass 0x02 is a 3D controller
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
+    const auto& pci = device->attr->pcidev;
+    if (pci.class_id >> 8 != kDisplayClass) continue;
+    const std::string address =
+        fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.dev, pci.func);
+    const char* model = hwloc_obj_get_info_by_name(device, "PCIDevice");
+    const char* vendor = hwloc_obj_get_info_by_name(device, "PCIVendor");
+    host.gpus.push_back({.name = model ? fmt::format("{} {}", vendor ? vendor : "", model) : address,
+                         .pci = address,
+                         .numa = nearest_numa(hwloc_get_non_io_ancestor_obj(topology, device), -1)});
+  }
+}
+
+Result<Host> discover() {
+  Result<Topology> topology = load_topology();
+  if (!topology.ok()) return topology.status();
+  Host host;
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) == 0) host.name = name;
+  read_cpus(topology->get(), host);
+  read_memory(topology->get(), host);
+  read_gpus(topology->get(), host);
+  host.interfaces = sysfs::read_interfaces("/sys");
+  host.cpu_quota = sysfs::read_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+  if (host.cpus.empty()) return fail(Code::system_error, "hwloc found no CPU on {}", host.name);
+  return host;
+}
+
+}  // namespace
+
+const Result<Host>& discover_host() {
+  static const Result<Host> host = discover();
+  return host;
+}
+
+std::vector<int> Host::allowed_cpus() const {
+  std::vector<int> ids;
+  for (const Cpu& cpu : cpus) {
+    if (cpu.allowed) ids.push_back(cpu.id);
+  }
+  return ids;
+}
+
+uint64_t Host::last_level_cache_bytes() const { return caches.empty() ? 0 : caches.back().bytes; }
+
+const Interface* Host::find_interface(std::string_view interface_name) const {
+  for (const Interface& interface : interfaces) {
+    if (interface.name == interface_name) return &interface;
+  }
+  return nullptr;
+}
+
+}  // namespace weft::topology

@@ -1,0 +1,94 @@
+// Host: what hwloc and the kernel say of this machine: CPUs, caches, memory nodes, network interfaces, GPUs.
+// A value that is discovered once per process and only read afterwards. It says nothing of other machines
+// (see Layout) nor of how fast anything is beyond the speed that a device states (see model/cost.h).
+//
+// Thread safety: every function.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace weft::topology {
+
+/// A logical CPU. Numbers are the operating system's: what sched_setaffinity() takes.
+struct Cpu {
+  int id = 0;
+  int core = 0;  // position of its core among the host's cores; CPUs with the same core are hardware threads
+  int package = 0;      // position of its package
+  int numa = 0;         // OS number of the nearest memory node
+  bool allowed = true;  // this process may run there (affinity mask and cpuset)
+};
+
+struct NumaNode {
+  int id = 0;
+  uint64_t bytes = 0;
+};
+
+/// Caches of one level and size that hold data.
+struct Cache {
+  int level = 0;
+  uint64_t bytes = 0;  // of one
+  int count = 0;
+};
+
+struct Interface {
+  std::string name;   // "eth0", or an RDMA device's: "efa_0", "mlx5_0"
+  bool rdma = false;  // listed in /sys/class/infiniband, not in /sys/class/net
+  bool up = false;    // has a carrier (or is not told that it has none)
+  bool loopback = false;
+  double gbit_per_s = 0;       // 0 = the device does not say
+  int numa = -1;               // OS number of the memory node that it hangs on; -1 = not known
+  std::vector<int> near_cpus;  // ascending; empty = not known, every CPU is as near
+};
+
+struct Gpu {
+  std::string name;  // vendor and model where known, else the PCI address
+  std::string pci;   // "0000:10:1c.0"
+  int numa = -1;
+};
+
+struct Host {
+  std::string name;
+  std::vector<Cpu> cpus;  // ascending id
+  int cores = 0;
+  int packages = 0;
+  std::vector<NumaNode> numa_nodes;
+  std::vector<Cache> caches;  // ascending level
+  std::vector<Interface> interfaces;
+  std::vector<Gpu> gpus;
+  double cpu_quota = 0;  // CPUs' worth of time that the control group grants; 0 = no limit
+
+  /// The ids of the CPUs that this process may use, ascending.
+  std::vector<int> allowed_cpus() const;
+  /// Bytes of the largest cache that a core can use; 0 = not known.
+  uint64_t last_level_cache_bytes() const;
+  const Interface* find_interface(std::string_view interface_name) const;
+};
+
+/// This machine, discovered by the first call (milliseconds) and kept. Fails when hwloc does. An affinity
+/// mask set later is not seen.
+const Result<Host>& discover_host();
+
+/// CPUs for progress threads. Thread `thread` of the `local_rank`-th of the `local_ranks` processes of this
+/// host, each with `threads` such threads, should run on progress_cpus(…)[thread]: near `interface` (null:
+/// anywhere) if CPUs there suffice, on cores of their own while there are such, counted from the highest core
+/// down because applications are usually bound from the lowest up. Empty if the processes' own threads and
+/// the progress threads do not have a CPU each: then the kernel places them better than we can.
+std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank = 0,
+                               int local_ranks = 1);
+/// The one CPU for a single progress thread near `interface`, or -1.
+int cpu_near(const Host& host, const Interface& interface);
+
+/// Equal for processes of one machine that can share memory, and different otherwise: WEFT_HOSTID if it is
+/// set, else the host's name and a hash of its boot and of the pid, ipc, user and network namespaces of this
+/// process.
+std::string host_id();
+
+/// A tree, a line an object.
+std::string to_string(const Host& host);
+
+}  // namespace weft::topology

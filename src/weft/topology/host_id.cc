@@ -1,0 +1,45 @@
+// Which processes may share memory: the identity of a host as Weft sees it.
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <iterator>
+
+#include "base/settings.h"
+#include "topology/host.h"
+
+namespace weft::topology {
+namespace {
+
+std::string read_link(const char* path) {
+  std::array<char, 256> target{};
+  const ssize_t length = readlink(path, target.data(), target.size());
+  return length > 0 ? std::string(target.data(), length) : std::string();
+}
+
+/// 64-bit FNV-1a: the same on every machine.
+uint64_t hash(std::string_view text) {
+  uint64_t value = 14695981039346656037u;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return value;
+}
+
+}  // namespace
+
+std::string host_id() {
+  if (!settings().hostid.empty()) return settings().hostid;
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string identity(std::istreambuf_iterator<char>(boot), {});
+  // pid and user: another's memory can only be read where its process can be seen and traced. ipc: containers
+  // that are meant to be apart. net: a network namespace is how a machine plays several, and unix sockets end
+  // there. Not mnt: shared memory has no file.
+  for (const char* space :
+       {"/proc/self/ns/pid", "/proc/self/ns/user", "/proc/self/ns/ipc", "/proc/self/ns/net"}) {
+    identity += read_link(space);
+  }
+  return fmt::format("{}-{:016x}", name, hash(identity));
+}
+
+}  // namespace weft::topology

@@ -1,0 +1,53 @@
+// Where progress threads run.
+#include <algorithm>
+#include <tuple>
+
+#include "topology/host.h"
+
+namespace weft::topology {
+namespace {
+
+/// Allowed CPUs, those near `interface` first; within each part one hardware thread of every core before the
+/// second of any, highest core first.
+std::vector<int> preferred_cpus(const Host& host, const Interface* interface) {
+  struct Place {
+    bool far;
+    int sibling;  // 0 for the first allowed hardware thread of a core
+    int core, id;
+  };
+  std::vector<Place> places;
+  std::vector<int> threads_of_core(host.cores, 0);
+  for (const Cpu& cpu : host.cpus) {
+    if (!cpu.allowed) continue;
+    const bool near = interface == nullptr || interface->near_cpus.empty() ||
+                      std::binary_search(interface->near_cpus.begin(), interface->near_cpus.end(), cpu.id);
+    places.push_back({!near, threads_of_core[cpu.core]++, cpu.core, cpu.id});
+  }
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::tuple(a.far, a.sibling, -a.core, a.id) < std::tuple(b.far, b.sibling, -b.core, b.id);
+  });
+  std::vector<int> ids;
+  for (const Place& place : places) ids.push_back(place.id);
+  return ids;
+}
+
+}  // namespace
+
+std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank,
+                               int local_ranks) {
+  const std::vector<int> cpus = preferred_cpus(host, interface);
+  // A CPU for each application thread and each progress thread. A process that its launcher has bound to CPUs
+  // of its own sees only those, and counts too many others: it then leaves placing to the kernel, inside its
+  // own set.
+  const size_t needed = static_cast<size_t>(local_ranks) * (1 + threads);
+  if (threads <= 0 || cpus.size() < needed) return {};
+  const auto first = cpus.begin() + static_cast<ptrdiff_t>(local_rank) * threads;
+  return {first, first + threads};
+}
+
+int cpu_near(const Host& host, const Interface& interface) {
+  const std::vector<int> cpus = progress_cpus(host, &interface, 1);
+  return cpus.empty() ? -1 : cpus.front();
+}
+
+}  // namespace weft::topology

@@ -1,0 +1,118 @@
+#include "topology/sysfs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+namespace weft::topology::sysfs {
+namespace fs = std::filesystem;
+namespace {
+
+/// The first line of a file, or "" if it cannot be read: many attributes of interfaces that are down cannot.
+std::string read_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<double> read_number(const fs::path& path) {
+  const std::string line = read_line(path);
+  double value = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    // bonding_masters and its like are files, not interfaces.
+    if (fs::is_directory(it->path(), error)) names.push_back(it->path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void read_locality(const fs::path& device, Interface& interface) {
+  if (const auto numa = read_number(device / "numa_node")) interface.numa = static_cast<int>(*numa);
+  interface.near_cpus = parse_cpu_list(read_line(device / "local_cpulist"));
+}
+
+Interface read_net(const fs::path& folder) {
+  constexpr int kLoopbackType = 772;  // ARPHRD_LOOPBACK
+  Interface interface;
+  interface.name = folder.filename();
+  interface.loopback = read_number(folder / "type").value_or(0) == kLoopbackType;
+  const std::string state = read_line(folder / "operstate");
+  interface.up = state == "up" || state == "unknown";  // drivers without carrier detection say "unknown"
+  if (const double mbit = read_number(folder / "speed").value_or(-1); mbit > 0)
+    interface.gbit_per_s = mbit / 1000;
+  read_locality(folder / "device", interface);
+  return interface;
+}
+
+Interface read_rdma(const fs::path& folder) {
+  Interface interface;
+  interface.name = folder.filename();
+  interface.rdma = true;
+  for (const std::string& port : names_in(folder / "ports")) {
+    if (read_line(folder / "ports" / port / "state").find("ACTIVE") == std::string::npos) continue;
+    interface.up = true;
+    interface.gbit_per_s +=
+        read_number(folder / "ports" / port / "rate").value_or(0);  // "100 Gb/sec (4X EDR)"
+  }
+  read_locality(folder / "device", interface);
+  return interface;
+}
+
+}  // namespace
+
+std::vector<int> parse_cpu_list(const std::string& text) {
+  std::vector<int> cpus;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    int first = 0, last = 0;
+    auto parsed = std::from_chars(at, end, first);
+    if (parsed.ec != std::errc()) return {};
+    last = first;
+    if (parsed.ptr != end && *parsed.ptr == '-') parsed = std::from_chars(parsed.ptr + 1, end, last);
+    if (parsed.ec != std::errc() || last < first) return {};
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    at = parsed.ptr;
+    if (at != end && *at++ != ',') return {};
+  }
+  return cpus;
+}
+
+std::vector<Interface> read_interfaces(const std::string& root) {
+  std::vector<Interface> interfaces;
+  const fs::path net = fs::path(root) / "class/net", rdma = fs::path(root) / "class/infiniband";
+  for (const std::string& name : names_in(net)) interfaces.push_back(read_net(net / name));
+  for (const std::string& name : names_in(rdma)) interfaces.push_back(read_rdma(rdma / name));
+  return interfaces;
+}
+
+double read_cpu_quota(const std::string& membership, const std::string& hierarchy) {
+  std::ifstream file(membership);
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("0::")) line.clear();
+  if (!line.starts_with("0::/")) return 0;
+  double tightest = 0;
+  // A group's limit holds for all groups below it: climb from ours to the root.
+  for (fs::path group = line.substr(4);; group = group.parent_path()) {
+    std::ifstream limit(fs::path(hierarchy) / group / "cpu.max");
+    double quota_us = 0, period_us = 0;  // "max 100000" does not parse as a number: no limit
+    if (limit >> quota_us >> period_us && period_us > 0) {
+      const double cpus = quota_us / period_us;
+      if (tightest == 0 || cpus < tightest) tightest = cpus;
+    }
+    if (group.empty()) return tightest;
+  }
+}
+
+}  // namespace weft::topology::sysfs
