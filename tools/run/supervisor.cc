@@ -1,0 +1,271 @@
+#include "run/supervisor.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace weft::run {
+namespace {
+
+// How long output is awaited once nobody who could write it should be left.
+constexpr double kDrainSeconds = 1;
+constexpr double kStrayCheckSeconds = 0.05;
+constexpr int kTimedOut = 124;  // as timeout(1)
+
+/// A TCP port that is kept from others, ephemeral use included, until rank 0 listens on it: bound, but not
+/// listening, which SO_REUSEADDR on both sides allows to share.
+struct Port {
+  UniqueFd reservation;
+  int number = 0;
+};
+
+Result<Port> reserve_port() {
+  Port port{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+  const int on = 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (!port.reservation.valid() ||
+      setsockopt(port.reservation.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(port.reservation.get(), generic, size) != 0 ||
+      getsockname(port.reservation.get(), generic, &size) != 0) {
+    return fail_errno(errno, "cannot find a free port on 127.0.0.1 for the ranks to meet");
+  }
+  port.number = ntohs(address.sin_port);
+  return port;
+}
+
+Result<std::string> random_secret() {
+  std::array<unsigned char, 32> bytes;
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return fail_errno(errno, "cannot draw the job's secret");
+  }
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
+}
+
+std::vector<int> available_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+/// Two pipes a rank: the usual limit of 1024 descriptors is soon reached.
+void allow_many_descriptors() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+template <typename... Args>
+void say(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string line = "weft_run: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
+  (void)!write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+Result<int> Supervisor::run() {
+  WEFT_TRY(take_charge());
+  Result<Port> port = reserve_port();
+  WEFT_TRY(port.status());
+  Result<std::string> secret = random_secret();
+  WEFT_TRY(secret.status());
+
+  const Status started = start_ranks({fmt::format("127.0.0.1:{}", port->number), secret.take()});
+  if (started) {
+    const Deadline end = job_.timeout_s > 0 ? Deadline::in_seconds(job_.timeout_s) : Deadline::never();
+    serve(end);
+    if (running_ > 0) {
+      say("{} of {} ranks are still running after {} s; stopping them", running_, job_.ranks, job_.timeout_s);
+      stop(SIGTERM, kTimedOut);
+    }
+  }
+  serve(Deadline::never());
+  clear_up();
+  if (!started) return started;
+  return code_.value_or(0);
+}
+
+/// Signals become readable, orphaned grandchildren become ours, and a guard outlives us.
+Status Supervisor::take_charge() {
+  allow_many_descriptors();
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGCHLD);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now;  // what nohup or a shell has told us to ignore stays ignored
+    if (sigaction(s, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&mask, s);
+  }
+  if (sigprocmask(SIG_BLOCK, &mask, nullptr) != 0) return fail_errno(errno, "cannot block signals");
+  signals_.reset(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_.valid()) return fail_errno(errno, "cannot wait for signals");
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return fail_errno(errno, "cannot adopt orphans of ranks");
+  Result<Guard> guard = Guard::start();
+  WEFT_TRY(guard.status());
+  guard_ = guard.take();
+  return {};
+}
+
+Status Supervisor::start_ranks(const Meeting& meeting) {
+  const std::vector<int> cpus = available_cpus();
+  for (int rank = 0; rank < job_.ranks; ++rank) {
+    // A terminal is not passed on: ranks are not in its foreground, and would be stopped when they read.
+    const bool inherit_stdin = rank == 0 && !isatty(STDIN_FILENO);
+    Result<Rank> started =
+        start({job_.command, environment_of(job_, meeting, rank), cpus_of(job_, cpus, rank), inherit_stdin});
+    if (!started) {
+      stop(SIGKILL, 1);
+      return started.status();
+    }
+    guard_.watch(started->pid);
+    members_.push_back({started->pid});
+    ++running_;
+    const std::string label = job_.label ? fmt::format("[{}] ", rank) : "";
+    relays_.emplace_back(std::move(started->out), STDOUT_FILENO, label);
+    relays_.emplace_back(std::move(started->err), STDERR_FILENO, label);
+  }
+  return {};
+}
+
+/// Until no rank is running, or `until`.
+void Supervisor::serve(Deadline until) {
+  while (running_ > 0 && !until.passed()) take_turn(until);
+}
+
+/// Sleeps until there is output, a signal, or `until`; relays and heeds; kills when the grace period is over.
+void Supervisor::take_turn(Deadline until) {
+  std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
+  for (const LineRelay& relay : relays_) watched.push_back({relay.fd(), POLLIN, 0});
+  const Deadline next = kill_at_ && kill_at_->at_ns() < until.at_ns() ? *kill_at_ : until;
+  if (poll(watched.data(), watched.size(), next.remaining_ms()) > 0) {
+    for (size_t i = 0; i < relays_.size(); ++i) {
+      if (watched[i + 1].revents != 0) relays_[i].pump();
+    }
+    if (watched[0].revents != 0) heed_signals();
+  }
+  if (kill_at_ && kill_at_->passed()) {
+    killing_ = true;
+    kill_at_ = Deadline::never();
+    signal_all(SIGKILL);
+  }
+}
+
+void Supervisor::heed_signals() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    if (kill_at_) {
+      say("{} again; killing the ranks", strsignal(signal));
+      kill_at_ = Deadline::in_seconds(0);
+    } else {
+      say("{}; stopping the ranks", strsignal(signal));
+      stop(signal, 128 + signal);
+    }
+  }
+  notice_ends();
+}
+
+/// Ranks that have ended stay zombies until the job is over, so that nobody else can get their number, and a
+/// signal to their group reaches nobody else's. Orphans are reaped at once.
+void Supervisor::notice_ends() {
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    siginfo_t info{};
+    if (members_[rank].ended) continue;
+    if (waitid(P_PID, static_cast<id_t>(members_[rank].pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+      continue;
+    if (info.si_pid == 0) continue;
+    members_[rank].ended = true;
+    --running_;
+    note_end(static_cast<int>(rank), info.si_code, info.si_status);
+  }
+  strays();
+}
+
+void Supervisor::note_end(int rank, int how, int value) {
+  const bool exited = how == CLD_EXITED;
+  if (exited && value == 0) return;
+  if (kill_at_) return;  // we are the reason
+  const bool others = running_ > 0;
+  const char* const consequence = !others           ? ""
+                                  : job_.keep_going ? "; the others run on"
+                                                    : "; stopping the others";
+  if (exited) {
+    say("rank {} exited with code {}{}", rank, value, consequence);
+  } else {
+    say("rank {} was killed by signal {} ({}){}", rank, value, strsignal(value), consequence);
+  }
+  const int code = exited ? value : 128 + value;
+  if (!code_) code_ = code;
+  if (others && !job_.keep_going) stop(SIGTERM, code);
+}
+
+void Supervisor::stop(int signal, int code) {
+  if (!code_) code_ = code;
+  signal_all(signal);
+  if (!kill_at_) kill_at_ = Deadline::in_seconds(job_.grace_s);
+}
+
+void Supervisor::signal_all(int signal) {
+  for (const Member& member : members_) kill(-member.pid, signal);
+  for (const pid_t stray : strays()) kill(stray, signal);
+}
+
+/// Ends what ranks have left behind, wherever it went: whatever loses its parent becomes our child, so all
+/// are gone when we have no other children than the ranks' remains. Then empties the pipes and buries the
+/// ranks.
+void Supervisor::clear_up() {
+  std::vector<pid_t> told;
+  for (std::vector<pid_t> left = strays(); !left.empty(); left = strays()) {
+    if (!kill_at_) kill_at_ = Deadline::in_seconds(job_.grace_s);
+    for (const pid_t stray : left) {
+      const bool known = std::find(told.begin(), told.end(), stray) != told.end();
+      if (killing_ || !known) kill(stray, killing_ ? SIGKILL : SIGTERM);
+      if (!known) told.push_back(stray);
+    }
+    take_turn(Deadline::in_seconds(kStrayCheckSeconds));
+  }
+  const Deadline drained = Deadline::in_seconds(kDrainSeconds);
+  while (relaying() && !drained.passed()) take_turn(drained);
+  for (LineRelay& relay : relays_) relay.finish();
+  for (const Member& member : members_) waitpid(member.pid, nullptr, 0);
+  guard_.retire();
+}
+
+/// Our children but for the ranks and the guard; those that have ended are reaped.
+std::vector<pid_t> Supervisor::strays() {
+  std::vector<pid_t> found;
+  for (const pid_t child : children()) {
+    const bool is_rank =
+        std::any_of(members_.begin(), members_.end(), [child](const Member& m) { return m.pid == child; });
+    if (child != guard_.pid() && !is_rank && waitpid(child, nullptr, WNOHANG) == 0) found.push_back(child);
+  }
+  return found;
+}
+
+bool Supervisor::relaying() const {
+  return std::any_of(relays_.begin(), relays_.end(), [](const LineRelay& relay) { return !relay.done(); });
+}
+
+}  // namespace weft::run

@@ -1,0 +1,63 @@
+// Supervisor: starts the ranks of a job, relays what they print, and sees to it that all of them end.
+//
+// A job ends when every rank has. It is cut short by the first failure (unless the job keeps going), by its
+// timeout, or by SIGINT, SIGTERM or SIGHUP: ranks and their children then get SIGTERM (or the signal itself),
+// and SIGKILL after the grace period. Afterwards no descendant is left, wherever it went.
+//
+// Not thread-safe; one per process, since it owns the process's signals and children.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "run/job.h"
+#include "run/line_relay.h"
+#include "run/process.h"
+
+namespace weft::run {
+
+class Supervisor {
+ public:
+  explicit Supervisor(const Job& job) : job_(job) {}
+
+  /// Runs the job. The exit code: 0 when every rank ended with 0; else the first failure's, where a signal n
+  /// counts as 128+n; 124 after the timeout; 128+n when we were told to stop by signal n. An error means that
+  /// the job could not be started; no process is left then either.
+  Result<int> run();
+
+ private:
+  struct Member {
+    pid_t pid;
+    bool ended = false;
+  };
+
+  Status take_charge();
+  Status start_ranks(const Meeting& meeting);
+  void serve(Deadline until);
+  void take_turn(Deadline until);
+  void heed_signals();
+  void notice_ends();
+  void note_end(int rank, int how, int value);
+  /// Begins to end the job: `signal` now, SIGKILL after the grace period. The first reason decides the exit
+  /// code.
+  void stop(int signal, int code);
+  void signal_all(int signal);
+  void clear_up();
+  std::vector<pid_t> strays();
+  bool relaying() const;
+
+  const Job job_;
+  UniqueFd signals_;
+  Guard guard_;
+  std::vector<Member> members_;
+  std::vector<LineRelay> relays_;
+  int running_ = 0;
+  std::optional<int> code_;          // of the first failure
+  std::optional<Deadline> kill_at_;  // set once we are stopping
+  bool killing_ = false;             // the grace period is over
+};
+
+}  // namespace weft::run

@@ -1,0 +1,89 @@
+// weft_run: starts the ranks of a job on this machine, as one node or as several pretended ones, for trying
+// and testing. On a cluster, jobs are started by mpirun, srun or torchrun.
+//
+// This file is the command line; run/ is the rest.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "run/supervisor.h"
+
+namespace {
+
+constexpr int kWrongUsage = 2;
+constexpr int kMostRanks = 4096;
+
+class HelpText : public CLI::Formatter {
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: weft_run -n RANKS [--nodes N] [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+/// What CLI11 cannot see: how the values fit together.
+std::string problem_of(const weft::run::Job& job) {
+  if (job.ranks < 1 || job.ranks > kMostRanks)
+    return fmt::format("-n is {}, must be from 1 to {}", job.ranks, kMostRanks);
+  if (job.nodes < 1 || job.nodes > job.ranks)
+    return fmt::format("--nodes is {}, must be from 1 to the number of ranks, {}", job.nodes, job.ranks);
+  if (job.timeout_s < 0) return fmt::format("--timeout is {}, must be positive (seconds)", job.timeout_s);
+  if (job.grace_s < 0) return fmt::format("--grace is {}, must not be negative (seconds)", job.grace_s);
+  if (job.command.empty())
+    return "no program given, for example: weft_run -n 4 --nodes 2 all_reduce_perf -b 8 -e 1M -f 2";
+  return "";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  weft::run::Job job;
+  bool no_label = false, no_bind = false;
+  CLI::App app{
+      "Starts the ranks of a job on this machine and waits for them. The exit code is the first failure's (a "
+      "signal n\n"
+      "counts as 128+n, the timeout as 124), 0 when there was none. Rank 0 gets standard input, unless it is "
+      "a terminal.\n"
+      "Each rank finds WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK, WEFT_LOCAL_SIZE, WEFT_NODE, WEFT_ROOT "
+      "and\n"
+      "WEFT_JOB_SECRET in its environment; weftCommInitEnv() reads them."};
+  app.formatter(std::make_shared<HelpText>());
+  app.add_option("-n,--ranks", job.ranks, "Ranks to start")->required();
+  app.add_option("--nodes", job.nodes,
+                 "Pretend that they sit on this many nodes, in blocks as even as possible");
+  app.add_flag("--keep-going", job.keep_going, "Let the others run on when a rank fails");
+  app.add_flag("--no-label", no_label, "Print lines as they are, without \"[rank] \" in front");
+  app.add_flag("--no-bind", no_bind, "Do not give each rank cores of its own when there are enough");
+  app.add_option("--timeout", job.timeout_s, "Stop everything after this many seconds");
+  app.add_option("--grace", job.grace_s, "Seconds from SIGTERM to SIGKILL")->capture_default_str();
+  app.prefix_command();
+
+  std::string problem;
+  try {
+    app.parse(argc, argv);
+    job.command = app.remaining();
+    if (!job.command.empty() && job.command.front() == "--") job.command.erase(job.command.begin());
+    job.label = !no_label;
+    job.bind = !no_bind;
+    problem = problem_of(job);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ConversionError& error) {
+    problem = fmt::format("{}: not a number", error.what());
+  } catch (const CLI::ParseError& error) {
+    problem = error.what();
+  }
+  if (problem.empty() && job.command.front().starts_with("-"))
+    problem = fmt::format("unknown option {}; weft_run --help lists them", job.command.front());
+  if (!problem.empty()) {
+    fmt::print(stderr, "weft_run: {}\n", problem);
+    return kWrongUsage;
+  }
+
+  weft::run::Supervisor supervisor(job);
+  const weft::Result<int> code = supervisor.run();
+  if (!code) {
+    fmt::print(stderr, "weft_run: {}\n", code.status().message());
+    return code.status().code() == weft::Code::invalid_argument ? kWrongUsage : 1;
+  }
+  return *code;
+}
