@@ -16,7 +16,8 @@ Status check_buffer(const char* name, const void* buffer, uint64_t bytes, size_t
   if (bytes == 0) return {};
   if (!buffer) return fail(Code::invalid_pointer, "{} is NULL, but {} bytes are needed", name, bytes);
   if (reinterpret_cast<uintptr_t>(buffer) % element != 0)
-    return fail(Code::invalid_pointer, "{} is {}, not aligned to its element of {} bytes", name, buffer, element);
+    return fail(Code::invalid_pointer, "{} is {}, not aligned to its element of {} bytes", name, buffer,
+                element);
   return {};
 }
 
@@ -34,17 +35,21 @@ Status resolve_operator(weftComm_t handle, int op, Call& call) {
   }
   const int index = op - weftNumOps - (handle->serial << 12);
   std::lock_guard guard(handle->mutex);
-  if (op < 0 || index < 0 || index >= static_cast<int>(handle->operators.size()) || !handle->operators[index].live)
-    return fail(Code::invalid_op,
-                "op is {}, must be in [0, {}) (weftSum to weftAvg) or made by weftRedOpCreatePreMulSum for this "
-                "communicator and not destroyed", op, static_cast<int>(weftNumOps));
+  if (op < 0 || index < 0 || index >= static_cast<int>(handle->operators.size()) ||
+      !handle->operators[index].live)
+    return fail(
+        Code::invalid_op,
+        "op is {}, must be in [0, {}) (weftSum to weftAvg) or made by weftRedOpCreatePreMulSum for this "
+        "communicator and not destroyed",
+        op, static_cast<int>(weftNumOps));
   const PreMulSum& premul = handle->operators[index];
   if (premul.type != call.type)
     return fail(Code::invalid_op, "op was made for {}, datatype is {}", device::name_of(premul.type),
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
   call.premultiply = true;
-  std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar, device::size_of(call.type));
+  std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
+              device::size_of(call.type));
   return {};
 }
 
@@ -86,8 +91,9 @@ Status checked_run(const Arguments& a) {
   const size_t element = device::size_of(call.type);
   const uint64_t most = std::numeric_limits<int64_t>::max() / element / static_cast<uint64_t>(comm.size());
   if (a.count > most)
-    return fail(Code::invalid_count, "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count,
-                a.count, element, comm.size(), most);
+    return fail(Code::invalid_count,
+                "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count, a.count,
+                element, comm.size(), most);
   const plan::Request request{a.collective, a.count, static_cast<uint32_t>(element), a.root, false};
   WEFT_TRY(check_buffer("sendbuff", a.send, plan::input_bytes(request, comm.size(), comm.rank()), element));
   WEFT_TRY(check_buffer("recvbuff", a.recv, plan::output_bytes(request, comm.size(), comm.rank()), element));
@@ -112,24 +118,28 @@ weftResult_t run(const Arguments& a) {
 using namespace weft::api;
 using weft::plan::Collective;
 
-weftResult_t weftAllReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, weftRedOp_t op,
-                           weftComm_t comm, weftStream_t stream) {
+weftResult_t weftAllReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                           weftRedOp_t op, weftComm_t comm, weftStream_t stream) {
   return run({__func__, Collective::all_reduce, sendbuff, recvbuff, count, datatype, op, 0, comm, stream});
 }
 
-weftResult_t weftReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount, weftDataType_t datatype,
-                               weftRedOp_t op, weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream});
+weftResult_t weftReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
+                               weftDataType_t datatype, weftRedOp_t op, weftComm_t comm,
+                               weftStream_t stream) {
+  return run(
+      {__func__, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream});
 }
 
 weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, weftDataType_t datatype,
                            weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::all_gather, sendbuff, recvbuff, sendcount, datatype, weftSum, 0, comm, stream});
+  return run(
+      {__func__, Collective::all_gather, sendbuff, recvbuff, sendcount, datatype, weftSum, 0, comm, stream});
 }
 
-weftResult_t weftBroadcast(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, int root,
-                           weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::broadcast, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
+weftResult_t weftBroadcast(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                           int root, weftComm_t comm, weftStream_t stream) {
+  return run(
+      {__func__, Collective::broadcast, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
 }
 
 weftResult_t weftBcast(void* buff, size_t count, weftDataType_t datatype, int root, weftComm_t comm,
@@ -137,24 +147,27 @@ weftResult_t weftBcast(void* buff, size_t count, weftDataType_t datatype, int ro
   return run({__func__, Collective::broadcast, buff, buff, count, datatype, weftSum, root, comm, stream});
 }
 
-weftResult_t weftReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, weftRedOp_t op,
-                        int root, weftComm_t comm, weftStream_t stream) {
+weftResult_t weftReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                        weftRedOp_t op, int root, weftComm_t comm, weftStream_t stream) {
   return run({__func__, Collective::reduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream});
 }
 
-weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, weftComm_t comm,
-                          weftStream_t stream) {
-  return run({__func__, Collective::all_to_all, sendbuff, recvbuff, count, datatype, weftSum, 0, comm, stream});
+weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                          weftComm_t comm, weftStream_t stream) {
+  return run(
+      {__func__, Collective::all_to_all, sendbuff, recvbuff, count, datatype, weftSum, 0, comm, stream});
 }
 
 weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, int root,
                         weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::gather, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
+  return run(
+      {__func__, Collective::gather, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
 }
 
-weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, int root,
-                         weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::scatter, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
+weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
+                         int root, weftComm_t comm, weftStream_t stream) {
+  return run(
+      {__func__, Collective::scatter, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
 }
 
 weftResult_t weftSend(const void* sendbuff, size_t count, weftDataType_t datatype, int peer, weftComm_t comm,

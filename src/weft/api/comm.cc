@@ -11,8 +11,8 @@
 namespace weft::api {
 namespace {
 
-using engine::Communicator;
 using engine::CommOptions;
+using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
 
 // Defaults from the settings (or the parent), with what `config` sets on top.
@@ -25,14 +25,16 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   }
   if (!config) return options;
   if (config->size < sizeof(weftConfig_t) || config->magic != WEFT_API_MAGIC)
-    return fail(Code::invalid_argument, "config does not start as WEFT_CONFIG_INITIALIZER (size {}, magic {:#x})",
-                config->size, config->magic);
+    return fail(Code::invalid_argument,
+                "config does not start as WEFT_CONFIG_INITIALIZER (size {}, magic {:#x})", config->size,
+                config->magic);
   if (config->version / 10000 != WEFT_MAJOR)
     return fail(Code::invalid_argument, "config is of version {}, this library is {}", config->version,
                 WEFT_VERSION_CODE);
   auto flag = [](const char* name, int value, bool& into) -> Status {
     if (value == WEFT_CONFIG_UNDEF_INT) return {};
-    if (value != 0 && value != 1) return fail(Code::invalid_argument, "config.{} is {}, must be 0 or 1", name, value);
+    if (value != 0 && value != 1)
+      return fail(Code::invalid_argument, "config.{} is {}, must be 0 or 1", name, value);
     into = value == 1;
     return {};
   };
@@ -42,10 +44,10 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   WEFT_TRY(flag("shrinkShare", config->shrinkShare, accepted_only));
   WEFT_TRY(flag("strict", config->strict, options.strict));
   if (config->commName) options.name = config->commName;
-  if (config->timeoutSeconds > 0)
-    options.timeout_s = config->timeoutSeconds;
+  if (config->timeoutSeconds > 0) options.timeout_s = config->timeoutSeconds;
   else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
-    return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0", config->timeoutSeconds);
+    return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",
+                config->timeoutSeconds);
   return options;
 }
 
@@ -83,7 +85,8 @@ Status create(weftComm_t* out, bool blocking, std::function<Made()> make) {
 
 Status check_members(int nranks, int rank) {
   if (nranks < 1) return fail(Code::invalid_argument, "nranks is {}, must be at least 1", nranks);
-  if (rank < 0 || rank >= nranks) return fail(Code::invalid_root, "rank is {}, must be in [0, {})", rank, nranks);
+  if (rank < 0 || rank >= nranks)
+    return fail(Code::invalid_root, "rank is {}, must be in [0, {})", rank, nranks);
   return {};
 }
 
@@ -202,7 +205,8 @@ weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftUniqueId c
 
 weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int*) {
   if (!comms) return report(fail(Code::invalid_pointer, "weftCommInitAll: comms is NULL"));
-  if (ndev < 1) return report(fail(Code::invalid_argument, "weftCommInitAll: ndev is {}, must be at least 1", ndev));
+  if (ndev < 1)
+    return report(fail(Code::invalid_argument, "weftCommInitAll: ndev is {}, must be at least 1", ndev));
   weftUniqueId id;
   if (weftResult_t made = weftGetUniqueId(&id); made != weftSuccess) return made;
   (void)weftGroupStart();
@@ -223,25 +227,31 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) {
                    }));
 }
 
-weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm, const weftConfig_t* config) {
+weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
+                           const weftConfig_t* config) {
   if (color < 0 && color != WEFT_SPLIT_NOCOLOR)
-    return report(fail(Code::invalid_argument, "weftCommSplit: color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR",
-                       color));
-  return report_as(__func__, derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
+    return report(fail(Code::invalid_argument,
+                       "weftCommSplit: color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR", color));
+  return report_as(__func__,
+                   derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
                      return parent.split(color, key, options);
                    }));
 }
 
-weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount, weftComm_t* newcomm,
-                            const weftConfig_t* config, int shrinkFlags) {
+weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
+                            weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags) {
   if (excludeRanksCount < 0 || (excludeRanksCount > 0 && !excludeRanksList))
-    return report(fail(Code::invalid_argument, "weftCommShrink: excludeRanksCount is {} with excludeRanksList {}",
-                       excludeRanksCount, static_cast<const void*>(excludeRanksList)));
+    return report(fail(Code::invalid_argument,
+                       "weftCommShrink: excludeRanksCount is {} with excludeRanksList {}", excludeRanksCount,
+                       static_cast<const void*>(excludeRanksList)));
   if (shrinkFlags != WEFT_SHRINK_DEFAULT && shrinkFlags != WEFT_SHRINK_ABORT)
-    return report(fail(Code::invalid_argument, "weftCommShrink: shrinkFlags is {}, must be WEFT_SHRINK_DEFAULT (0) or "
-                                               "WEFT_SHRINK_ABORT (1)", shrinkFlags));
+    return report(fail(Code::invalid_argument,
+                       "weftCommShrink: shrinkFlags is {}, must be WEFT_SHRINK_DEFAULT (0) or "
+                       "WEFT_SHRINK_ABORT (1)",
+                       shrinkFlags));
   std::vector<int> excluded(excludeRanksList, excludeRanksList + excludeRanksCount);
-  return report_as(__func__, derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
+  return report_as(__func__,
+                   derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
                      return parent.shrink(excluded, shrinkFlags == WEFT_SHRINK_ABORT, options);
                    }));
 }
@@ -250,7 +260,7 @@ weftResult_t weftCommFinalize(weftComm_t comm) { return report_as(__func__, fina
 
 weftResult_t weftCommDestroy(weftComm_t comm) {
   if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
-  if (comm->state.load() == weftComm::live) comm->comm->finalize();
+  if (comm->state.load() == weftComm::live) (void)comm->comm->finalize();  // a failure is known already
   take_apart(comm);
   return weftSuccess;
 }
@@ -303,7 +313,8 @@ weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
   if (!found) return report(found.status().in(__func__));
   if (!stats) return report(fail(Code::invalid_pointer, "weftCommGetStats: stats is NULL"));
   if (stats->size < sizeof(weftCommStats_t) || stats->magic != WEFT_API_MAGIC)
-    return report(fail(Code::invalid_argument, "weftCommGetStats: stats does not start as WEFT_COMM_STATS_INITIALIZER"));
+    return report(fail(Code::invalid_argument,
+                       "weftCommGetStats: stats does not start as WEFT_COMM_STATS_INITIALIZER"));
   const engine::CommStats s = (*found)->stats();
   stats->operations = s.operations;
   stats->intraBytes = s.intra.payload_bytes_sent + s.intra.bytes_read;

@@ -28,14 +28,16 @@ weftComm* new_comm_handle() {
 weftStream* new_stream_handle() { return remember<weftStream>(); }
 
 Result<engine::Communicator*> existing(weftComm_t comm) {
-  if (!comm) return fail(Code::invalid_comm, "comm is NULL: pass a communicator from weftCommInitRank or a sibling");
+  if (!comm)
+    return fail(Code::invalid_comm, "comm is NULL: pass a communicator from weftCommInitRank or a sibling");
   switch (comm->state.load(std::memory_order_acquire)) {
     case weftComm::creating:
-      return fail(Code::invalid_usage, "comm is still being created: wait until weftCommGetAsyncError says so");
+      return fail(Code::invalid_usage,
+                  "comm is still being created: wait until weftCommGetAsyncError says so");
     case weftComm::failed_to_create:
-      return fail(Code::invalid_comm, "comm could not be created: only weftCommAbort and weftCommDestroy are left");
-    case weftComm::destroyed:
-      return fail(Code::invalid_comm, "comm has been destroyed or aborted");
+      return fail(Code::invalid_comm,
+                  "comm could not be created: only weftCommAbort and weftCommDestroy are left");
+    case weftComm::destroyed: return fail(Code::invalid_comm, "comm has been destroyed or aborted");
     default: return comm->comm.get();
   }
 }

@@ -1,7 +1,7 @@
 // What weftComm_t and weftStream_t point to, and the last error.
 //
-// Handles are shells that are never freed (their contents are), so that a destroyed one can be recognised and refused
-// instead of being followed.
+// Handles are shells that are never freed (their contents are), so that a destroyed one can be recognised and
+// refused instead of being followed.
 #pragma once
 
 #include <atomic>
@@ -36,9 +36,9 @@ struct weftComm {
   int serial = 0;  // of this process; part of the operators' values
   std::shared_ptr<weft::engine::Communicator> comm;
 
-  std::mutex mutex;  // over what follows
-  weft::Status creation;             // why creating or finalizing failed
-  std::thread background;            // a non-blocking creation or finalization
+  std::mutex mutex;        // over what follows
+  weft::Status creation;   // why creating or finalizing failed
+  std::thread background;  // a non-blocking creation or finalization
   std::vector<weft::api::PreMulSum> operators;
   std::vector<void*> registrations;  // opaque, for weftCommDeregister
 };

@@ -28,7 +28,8 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
   if (!found) return report(found.status().in(__func__));
   if (!buff || !handle)
     return report(fail(Code::invalid_pointer, "weftCommRegister: {} is NULL", buff ? "handle" : "buff"));
-  if (size == 0) return report(fail(Code::invalid_argument, "weftCommRegister: size is 0, must be at least 1"));
+  if (size == 0)
+    return report(fail(Code::invalid_argument, "weftCommRegister: size is 0, must be at least 1"));
   auto registered = (*found)->register_buffer(buff, size);
   if (!registered) return report(registered.status().in(__func__));
   *handle = *registered;
@@ -44,8 +45,10 @@ weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
     std::lock_guard guard(comm->mutex);
     auto known = std::find(comm->registrations.begin(), comm->registrations.end(), handle);
     if (known == comm->registrations.end())
-      return report(fail(Code::invalid_argument, "weftCommDeregister: {} is no handle of this communicator, or was "
-                                                 "deregistered before", handle));
+      return report(fail(Code::invalid_argument,
+                         "weftCommDeregister: {} is no handle of this communicator, or was "
+                         "deregistered before",
+                         handle));
     comm->registrations.erase(known);
   }
   (*found)->deregister_buffer(handle);
@@ -62,22 +65,24 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
     return report(fail(Code::invalid_type, "weftRedOpCreatePreMulSum: datatype is {}, must be in [0, {})",
                        static_cast<int>(datatype), device::kDataTypes));
   if (residence != weftScalarDevice && residence != weftScalarHostImmediate)
-    return report(fail(Code::invalid_argument, "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
-                                               "or weftScalarHostImmediate (1)", static_cast<int>(residence)));
+    return report(fail(Code::invalid_argument,
+                       "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
+                       "or weftScalarHostImmediate (1)",
+                       static_cast<int>(residence)));
   PreMulSum premul;
   premul.live = true;
   premul.type = static_cast<device::DataType>(datatype);
-  if (residence == weftScalarDevice)
-    premul.late_scalar = scalar;
-  else
-    std::memcpy(premul.scalar, scalar, device::size_of(premul.type));
+  if (residence == weftScalarDevice) premul.late_scalar = scalar;
+  else std::memcpy(premul.scalar, scalar, device::size_of(premul.type));
 
   std::lock_guard guard(comm->mutex);
-  auto free = std::find_if(comm->operators.begin(), comm->operators.end(), [](const PreMulSum& o) { return !o.live; });
+  auto free = std::find_if(comm->operators.begin(), comm->operators.end(),
+                           [](const PreMulSum& o) { return !o.live; });
   if (free == comm->operators.end()) {
     if (comm->operators.size() == 1u << 12)
-      return report(fail(Code::invalid_usage, "weftRedOpCreatePreMulSum: this communicator has 4096 operators already: "
-                                              "destroy some"));
+      return report(fail(Code::invalid_usage,
+                         "weftRedOpCreatePreMulSum: this communicator has 4096 operators already: "
+                         "destroy some"));
     free = comm->operators.emplace(comm->operators.end());
   }
   *free = premul;
@@ -91,7 +96,8 @@ weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm) {
   const int index = static_cast<int>(op) - weftNumOps - (comm->serial << 12);
   std::lock_guard guard(comm->mutex);
   if (index < 0 || index >= static_cast<int>(comm->operators.size()) || !comm->operators[index].live)
-    return report(fail(Code::invalid_op, "weftRedOpDestroy: op is {}, not a live operator of this communicator",
+    return report(fail(Code::invalid_op,
+                       "weftRedOpDestroy: op is {}, not a live operator of this communicator",
                        static_cast<int>(op)));
   comm->operators[index].live = false;
   return weftSuccess;

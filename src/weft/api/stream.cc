@@ -7,7 +7,8 @@ using namespace weft::api;
 namespace {
 
 Status check(weftStream_t stream) {
-  if (!stream) return fail(Code::invalid_pointer, "stream is NULL: the blocking stream is never created or waited for");
+  if (!stream)
+    return fail(Code::invalid_pointer, "stream is NULL: the blocking stream is never created or waited for");
   if (!stream->live.load()) return fail(Code::invalid_pointer, "stream has been destroyed");
   return {};
 }

@@ -20,7 +20,8 @@ int64_t ticks_to_ns(uint64_t t) {
   while (now.ns - kFirst.ns < 1'000'000) now = observe();  // a millisecond's baseline: better than 0.1 %
   const double ns_per_tick =
       static_cast<double>(now.ns - kFirst.ns) / static_cast<double>(now.ticks - kFirst.ticks);
-  return now.ns - static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(now.ticks - t)) * ns_per_tick);
+  return now.ns -
+         static_cast<int64_t>(static_cast<double>(static_cast<int64_t>(now.ticks - t)) * ns_per_tick);
 }
 
 }  // namespace weft

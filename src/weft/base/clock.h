@@ -1,5 +1,5 @@
-// Clocks. now_ns() is monotonic and comparable between processes of one machine (CLOCK_MONOTONIC, through the vDSO,
-// about 25 ns); ticks() is a cycle counter where there is one.
+// Clocks. now_ns() is monotonic and comparable between processes of one machine (CLOCK_MONOTONIC, through the
+// vDSO, about 25 ns); ticks() is a cycle counter where there is one.
 #pragma once
 
 #include <time.h>
@@ -37,7 +37,8 @@ class Deadline {
   int64_t at_ns_;
 };
 
-/// The cheapest clock there is (about 8 ns where it is the time-stamp counter); ticks_to_ns() gives it meaning.
+/// The cheapest clock there is (about 8 ns where it is the time-stamp counter); ticks_to_ns() gives it
+/// meaning.
 inline uint64_t ticks() {
 #if defined(__x86_64__)
   return __rdtsc();
@@ -45,7 +46,8 @@ inline uint64_t ticks() {
   return static_cast<uint64_t>(now_ns());
 #endif
 }
-/// The CLOCK_MONOTONIC time at which ticks() had the value `t`; from a calibration that gets better with time.
+/// The CLOCK_MONOTONIC time at which ticks() had the value `t`; from a calibration that gets better with
+/// time.
 int64_t ticks_to_ns(uint64_t t);
 
 /// One turn of a spin loop: tells the core that we wait.

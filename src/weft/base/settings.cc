@@ -160,8 +160,16 @@ constexpr Row kRows[] = {
      "File to write a timeline to, which Perfetto (ui.perfetto.dev) opens; the rank is put into its name. "
      "Empty: none."},
     {"WEFT_RECORDER_DIR", &Settings::recorder_dir, kAny, kInsight,
-     "Directory for what the flight recorder writes when something fails or on a signal. Empty: the working "
-     "directory."},
+     "Directory for what the flight recorder writes when something fails or on a signal. Empty: the "
+     "directory for "
+     "temporary files; `none`: write nothing."},
+    {"WEFT_RECORDER_SIGNAL",
+     &Settings::recorder_signal,
+     {.choices = "none, USR1, USR2, QUIT"},
+     kInsight,
+     "Signal at which the flight recorders are written while the program runs on; only if the program does "
+     "not "
+     "handle that signal itself."},
     {"WEFT_RECORDER_OPS",
      &Settings::recorder_ops,
      {.min = 1, .max = 1e6},

@@ -1,5 +1,6 @@
-// The one registry of environment settings. Every WEFT_* variable that the library reads is a row of settings.cc: name,
-// default, bounds and meaning; docs/environment.md and weft_info print that table, and a test compares them.
+// The one registry of environment settings. Every WEFT_* variable that the library reads is a row of
+// settings.cc: name, default, bounds and meaning; docs/environment.md and weft_info print that table, and a
+// test compares them.
 //
 // Thread safety: every function may be called from any thread; what settings() returns never changes.
 #pragma once
@@ -20,46 +21,46 @@ struct Settings {
   std::string socket_ifname;   // WEFT_SOCKET_IFNAME
   double init_timeout_s = 60;  // WEFT_INIT_TIMEOUT_S
   // Transports.
-  std::string net = "auto";    // WEFT_NET: auto, tcp, ofi
-  std::string provider;        // WEFT_PROVIDER: libfabric provider
-  bool shm = true;             // WEFT_SHM
-  bool cma = true;             // WEFT_CMA
-  int rails = 0;               // WEFT_RAILS: network interfaces to use at most, 0 = all
+  std::string net = "auto";  // WEFT_NET: auto, tcp, ofi
+  std::string provider;      // WEFT_PROVIDER: libfabric provider
+  bool shm = true;           // WEFT_SHM
+  bool cma = true;           // WEFT_CMA
+  int rails = 0;             // WEFT_RAILS: network interfaces to use at most, 0 = all
   // Algorithms.
-  std::string algo;            // WEFT_ALGO: pins and bans
-  bool strict = false;         // WEFT_STRICT
+  std::string algo;               // WEFT_ALGO: pins and bans
+  bool strict = false;            // WEFT_STRICT
   int64_t eager_intra_bytes = 0;  // WEFT_EAGER_INTRA_BYTES, 0 = the transport's choice
   int64_t eager_inter_bytes = 0;  // WEFT_EAGER_INTER_BYTES
   int64_t slice_bytes = 0;        // WEFT_SLICE_BYTES, 0 = the tuner's choice
   // Progress.
-  int progress_threads = 1;    // WEFT_PROGRESS_THREADS
-  bool pin = true;             // WEFT_PIN
-  int spin_us = 20;            // WEFT_SPIN_US
-  int yield_us = 2000;         // WEFT_YIELD_US
+  int progress_threads = 1;  // WEFT_PROGRESS_THREADS
+  bool pin = true;           // WEFT_PIN
+  int spin_us = 20;          // WEFT_SPIN_US
+  int yield_us = 2000;       // WEFT_YIELD_US
   // When things break.
-  double timeout_s = 600;      // WEFT_TIMEOUT_S
-  double stall_check_s = 2;    // WEFT_STALL_CHECK_S
+  double timeout_s = 600;    // WEFT_TIMEOUT_S
+  double stall_check_s = 2;  // WEFT_STALL_CHECK_S
   // Seeing what happens.
-  std::string log = "warn";    // WEFT_LOG: none, error, warn, info, trace
-  std::string log_file;        // WEFT_LOG_FILE
-  std::string trace;           // WEFT_TRACE
-  std::string recorder_dir;    // WEFT_RECORDER_DIR
-  int recorder_ops = 256;      // WEFT_RECORDER_OPS
+  std::string log = "warn";              // WEFT_LOG: none, error, warn, info, trace
+  std::string log_file;                  // WEFT_LOG_FILE
+  std::string trace;                     // WEFT_TRACE
+  std::string recorder_dir;              // WEFT_RECORDER_DIR
+  int recorder_ops = 256;                // WEFT_RECORDER_OPS
   std::string recorder_signal = "USR2";  // WEFT_RECORDER_SIGNAL: none, USR1, USR2, QUIT
   // Set by launchers; -1 and "" where there was none.
-  int rank = -1;               // WEFT_RANK
-  int world_size = -1;         // WEFT_WORLD_SIZE
-  int local_rank = -1;         // WEFT_LOCAL_RANK
-  int local_size = -1;         // WEFT_LOCAL_SIZE
-  int node = -1;               // WEFT_NODE
-  std::string job_secret;      // WEFT_JOB_SECRET: never printed
+  int rank = -1;           // WEFT_RANK
+  int world_size = -1;     // WEFT_WORLD_SIZE
+  int local_rank = -1;     // WEFT_LOCAL_RANK
+  int local_size = -1;     // WEFT_LOCAL_SIZE
+  int node = -1;           // WEFT_NODE
+  std::string job_secret;  // WEFT_JOB_SECRET: never printed
 };
 
-/// The process's settings, read from the environment at the first call. A wrong value leaves its default in place and
-/// is reported by settings_status().
+/// The process's settings, read from the environment at the first call. A wrong value leaves its default in
+/// place and is reported by settings_status().
 const Settings& settings();
-/// ok, or the first unknown WEFT_* variable or value out of range, naming the nearest right one. Communicators are
-/// not created while it is not ok.
+/// ok, or the first unknown WEFT_* variable or value out of range, naming the nearest right one.
+/// Communicators are not created while it is not ok.
 const Status& settings_status();
 
 /// Parses `environment` ("NAME=value" entries) as settings() does; for tests.
@@ -70,8 +71,8 @@ struct SettingDoc {
   std::string name, kind, default_value, bounds, meaning, group;
 };
 std::vector<SettingDoc> setting_docs();
-/// The row's value in the running process, as the variable would spell it ("64K", "on"); a secret is only said to be
-/// set. Empty for a name that is no row.
+/// The row's value in the running process, as the variable would spell it ("64K", "on"); a secret is only
+/// said to be set. Empty for a name that is no row.
 std::string current_value(const std::string& name);
 /// docs/environment.md, whole.
 std::string settings_markdown();

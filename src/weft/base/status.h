@@ -13,8 +13,8 @@
 
 namespace weft {
 
-/// Numerically equal to weftResult_t of weft/weft.h. 0–7 mean what NCCL's results mean; the rest say more exactly
-/// what is wrong.
+/// Numerically equal to weftResult_t of weft/weft.h. 0–7 mean what NCCL's results mean; the rest say more
+/// exactly what is wrong.
 enum class Code : int {
   ok = 0,
   unhandled_cuda_error = 1,
@@ -94,8 +94,8 @@ class [[nodiscard]] Result {
 };
 
 /// The one macro that returns: `WEFT_TRY(call());` leaves the function with the Status of a failed call.
-#define WEFT_TRY(expr)                                   \
-  do {                                                   \
+#define WEFT_TRY(expr)                                                                             \
+  do {                                                                                             \
     if (::weft::Status weft_try_status_ = (expr); !weft_try_status_.ok()) return weft_try_status_; \
   } while (0)
 

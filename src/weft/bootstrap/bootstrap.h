@@ -1,12 +1,13 @@
 // Bootstrap: how ranks find each other before there is any transport, and notice that one is gone afterwards.
 //
-// A unique id holds the address of a root listener and a random secret. Every rank registers with the root, learns its
-// parent in a tree over ranks, and all-gathers run up and down that tree. Afterwards each rank keeps connections to a few
-// neighbours; a connection that closes without a goodbye is a dead rank, and the news floods to all. The same
-// listening socket hands over connections for data and answers questions about this rank's progress.
+// A unique id holds the address of a root listener and a random secret. Every rank registers with the root,
+// learns its parent in a tree over ranks, and all-gathers run up and down that tree. Afterwards each rank
+// keeps connections to a few neighbours; a connection that closes without a goodbye is a dead rank, and the
+// news floods to all. The same listening socket hands over connections for data and answers questions about
+// this rank's progress.
 //
-// The secret: the first bytes on every accepted connection must be it, or the connection is closed before anything else
-// is read. Thread safety: every method may be called from any thread.
+// The secret: the first bytes on every accepted connection must be it, or the connection is closed before
+// anything else is read. Thread safety: every method may be called from any thread.
 #pragma once
 
 #include <array>
@@ -24,18 +25,18 @@
 
 namespace weft::bootstrap {
 
-/// 128 bytes that one rank makes and every rank gets by some other way: magic and version, the root's address, the
-/// secret, a checksum.
+/// 128 bytes that one rank makes and every rank gets by some other way: magic and version, the root's
+/// address, the secret, a checksum.
 struct UniqueId {
   std::array<std::byte, 128> bytes{};
 };
 
-/// Starts a root listener in this process (it ends by itself when its job has met or WEFT_INIT_TIMEOUT_S is over), and
-/// returns the id that names it. Listens on `host` ("" = the interface that WEFT_SOCKET_IFNAME names, or the first that
-/// is up and not loopback, or loopback) and `port` (0 = any).
+/// Starts a root listener in this process (it ends by itself when its job has met or WEFT_INIT_TIMEOUT_S is
+/// over), and returns the id that names it. Listens on `host` ("" = the interface that WEFT_SOCKET_IFNAME
+/// names, or the first that is up and not loopback, or loopback) and `port` (0 = any).
 Result<UniqueId> create_unique_id(const std::string& host = "", int port = 0);
-/// The id for a root at a known address with a secret derived from `shared_secret`: what launchers without a channel
-/// of their own use (every rank computes the same id; rank 0 calls serve_unique_id too).
+/// The id for a root at a known address with a secret derived from `shared_secret`: what launchers without a
+/// channel of their own use (every rank computes the same id; rank 0 calls serve_unique_id too).
 Result<UniqueId> unique_id_for(const std::string& host, int port, std::string_view shared_secret);
 Status serve_unique_id(const UniqueId& id);
 /// ok, or what is wrong with it (magic, version, checksum, address).
@@ -43,9 +44,9 @@ Status check_unique_id(const UniqueId& id);
 
 /// A rank in the air: what its peers may be told when they ask.
 struct OpReport {
-  bool known = false;        // false: this rank has no such communicator (any more)
-  uint32_t last_started = 0; // highest operation number that it has started on the communicator; 0 = none
-  std::string description;   // of the operation asked for, if started: "AllReduce count 1024 float sum"
+  bool known = false;         // false: this rank has no such communicator (any more)
+  uint32_t last_started = 0;  // highest operation number that it has started on the communicator; 0 = none
+  std::string description;    // of the operation asked for, if started: "AllReduce count 1024 float sum"
 };
 
 /// What Bootstrap asks of its user; called on the bootstrap's own thread, never under its locks.
@@ -54,7 +55,8 @@ struct Callbacks {
   std::function<void(int rank, const Status& why)> on_dead;
   /// A peer says that an operation of a communicator has failed (tell() on its side).
   std::function<void(int from, uint32_t comm, const std::string& why)> on_failed;
-  /// A peer wants to send data: the connection, authenticated, non-blocking, and the 32-bit `purpose` that it named.
+  /// A peer wants to send data: the connection, authenticated, non-blocking, and the 32-bit `purpose` that it
+  /// named.
   std::function<void(int from, uint32_t purpose, UniqueFd connection)> on_data_connection;
   /// A peer asks what this rank has started.
   std::function<OpReport(uint32_t comm, uint32_t op)> on_question;
@@ -62,15 +64,16 @@ struct Callbacks {
 
 class Bootstrap {
  public:
-  /// Joins the job: blocks until all `ranks` have, or the deadline passes (the error then says how many came).
+  /// Joins the job: blocks until all `ranks` have, or the deadline passes (the error then says how many
+  /// came).
   static Result<std::unique_ptr<Bootstrap>> join(const UniqueId& id, int rank, int ranks, Deadline deadline);
   virtual ~Bootstrap() = default;  // says goodbye to neighbours
 
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
 
-  /// Every rank gives `mine` (the same length everywhere) and gets all of them, in rank order. A collective: all ranks
-  /// call it in the same order.
+  /// Every rank gives `mine` (the same length everywhere) and gets all of them, in rank order. A collective:
+  /// all ranks call it in the same order.
   virtual Result<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, Deadline deadline) = 0;
 
   /// Starts watching neighbours and calling back. Once, after the last all_gather.
@@ -80,8 +83,8 @@ class Bootstrap {
 
   /// The addresses that a rank listens on, "10.0.0.1:4711", one for each rail.
   virtual const std::vector<std::string>& addresses(int rank) const = 0;
-  /// Opens a data connection to a rank's listener, over rail `rail`; its on_data_connection gets the other end. Blocks for a
-  /// round trip at most.
+  /// Opens a data connection to a rank's listener, over rail `rail`; its on_data_connection gets the other
+  /// end. Blocks for a round trip at most.
   virtual Result<UniqueFd> connect(int rank, int rail, uint32_t purpose, Deadline deadline) = 0;
   /// Asks ranks about an operation: one answer per rank asked, missing where none came in time.
   virtual std::vector<std::optional<OpReport>> ask(std::span<const int> ranks, uint32_t comm, uint32_t op,

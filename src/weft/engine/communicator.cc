@@ -31,7 +31,8 @@ uint32_t signature_of(const Call& call, uint32_t algorithm) {
   uint32_t hash = mix(2166136261u, transfer ? 255 : static_cast<uint64_t>(call.collective));
   hash = mix(hash, call.count);
   hash = mix(hash, static_cast<uint64_t>(call.type));
-  if (plan::reduces(call.collective)) hash = mix(hash, static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8);
+  if (plan::reduces(call.collective))
+    hash = mix(hash, static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8);
   if (!transfer) hash = mix(hash, static_cast<uint64_t>(call.root));
   return mix(hash, algorithm);
 }
@@ -76,7 +77,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
 
   if (const auto* local = fabric.local()) limits_.eager_intra_bytes = local->eager_bytes();
   if (const auto* net = fabric.between_nodes()) limits_.eager_inter_bytes = net->eager_bytes();
-  if (settings().slice_bytes > 0) limits_.slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
+  pins_ = *model::parse_pins(settings().algo);  // create() has checked it
+  pins_.slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
   install_dump_signal();
   Lock lock = context_->lock();
   if (const auto* local = fabric.local()) intra_before_ = local->counters();
@@ -106,7 +108,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
       new Communicator(context.take(), comm_id, std::move(world_of), std::move(options)));
 }
 
-// ---- children ------------------------------------------------------------------------------------------------------
+// ---- children
+// ------------------------------------------------------------------------------------------------------
 
 uint32_t Communicator::child_id(uint32_t salt) const { return mix(mix(id_, children_), salt); }
 
@@ -131,8 +134,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
     if (all[rank].color == color) members.push_back(rank);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
   for (int& member : members) member = world_of_[member];
-  return std::shared_ptr<Communicator>(
-      new Communicator(context_, child_id(static_cast<uint32_t>(color)), std::move(members), std::move(options)));
+  return std::shared_ptr<Communicator>(new Communicator(context_, child_id(static_cast<uint32_t>(color)),
+                                                        std::move(members), std::move(options)));
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& excluded, bool abort_first,
@@ -140,11 +143,12 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   std::vector<bool> out(size(), false);
   for (int rank : excluded) {
     if (rank < 0 || rank >= size())
-      return fail(Code::invalid_root, "excluded rank {} is not in [0, {})", rank, size());
+      return weft::fail(Code::invalid_root, "excluded rank {} is not in [0, {})", rank, size());
     out[rank] = true;
   }
   if (out[rank_])
-    return fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink", rank_);
+    return weft::fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink",
+                      rank_);
   if (abort_first) fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
   ++children_;
   uint32_t salt = 0x5eed;
@@ -157,7 +161,8 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
       new Communicator(context_, child_id(salt), std::move(members), std::move(options)));
 }
 
-// ---- calls ---------------------------------------------------------------------------------------------------------
+// ---- calls
+// ---------------------------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<const Prepared>> Communicator::plan_for(const plan::Request& request) {
   if (last_plan_ && last_request_ == request) return last_plan_;
@@ -202,7 +207,8 @@ Operation* Communicator::enroll(const Call& call, std::shared_ptr<const Prepared
     const bool sends = call.collective == plan::Collective::send;
     const bool downward = sends ? rank_ > call.root : call.root > rank_;
     op->transfer_peer = call.root;
-    op->number = kTransferBit | (downward ? kDownwardBit : 0) | ((sends ? sent_ : received_)[call.root]++ & kTransferMask);
+    op->number = kTransferBit | (downward ? kDownwardBit : 0) |
+                 ((sends ? sent_ : received_)[call.root]++ & kTransferMask);
   } else {
     op->transfer_peer = -1;
     op->number = next_collective_++ & kCollectiveMask;
@@ -230,8 +236,8 @@ Operation* Communicator::enroll(const Call& call, std::shared_ptr<const Prepared
 Result<Operation*> Communicator::make(const Call& call) {
   if (!failure_.ok()) return failure_;
   if (is_transfer(call) && call.root == rank_)
-    return weft::fail(Code::invalid_usage, "rank {} would wait for itself: put its Send and Recv to itself into one group",
-                      rank_);
+    return weft::fail(Code::invalid_usage,
+                      "rank {} would wait for itself: put its Send and Recv to itself into one group", rank_);
   auto prepared = plan_for(request_for(call));
   if (!prepared) return prepared.status();
   return enroll(call, prepared.take());
@@ -310,7 +316,8 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
       waited.push_back(op);
     }
   }
-  // While one is waited for, its context's others move too; those of other contexts are the progress threads'.
+  // While one is waited for, its context's others move too; those of other contexts are the progress
+  // threads'.
   for (Operation* op : waited)
     if (op->context != waited.front()->context) op->context->wake_progress();
   for (Operation* op : waited) {
@@ -367,7 +374,8 @@ Result<void*> Communicator::register_buffer(void* address, size_t bytes) {
 
 void Communicator::deregister_buffer(void* handle) {
   Lock lock = context_->lock();
-  auto found = std::find_if(registrations_.begin(), registrations_.end(), [&](const auto& r) { return r.get() == handle; });
+  auto found = std::find_if(registrations_.begin(), registrations_.end(),
+                            [&](const auto& r) { return r.get() == handle; });
   if (found == registrations_.end()) return;
   for (auto& [transport, buffer] : (*found)->buffers) transport->unexpose(buffer);
   registrations_.erase(found);
@@ -384,13 +392,15 @@ Status Communicator::finalize() {
   return failure_;
 }
 
-// ---- health --------------------------------------------------------------------------------------------------------
+// ---- health
+// --------------------------------------------------------------------------------------------------------
 
 void Communicator::fail(const Status& why, bool tell_others) {
   if (failure_.ok()) {
     failure_ = why;
     const std::string recorder = why.code() == Code::aborted ? "" : dump_to_directory(*this);
-    log::error("communicator {}: {}{}{}", name(), why.message(), recorder.empty() ? "" : "; flight recorder: ", recorder);
+    log::error("communicator {}: {}{}{}", name(), why.message(),
+               recorder.empty() ? "" : "; flight recorder: ", recorder);
     if (tell_others) context_->bootstrap().tell_failed(id_, why.message());
   }
   context_->fail_operations(*this, failure_);

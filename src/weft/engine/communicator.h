@@ -1,5 +1,5 @@
-// Communicator: a group of ranks that call collectives together: their numbering, the plans they have used, the state of
-// health, the flight recorder.
+// Communicator: a group of ranks that call collectives together: their numbering, the plans they have used,
+// the state of health, the flight recorder.
 //
 // Thread safety: methods marked (lock) need the context's lock; the others take it themselves.
 #pragma once
@@ -27,8 +27,8 @@ struct CommOptions {
 class Communicator;
 using GroupCall = std::pair<std::shared_ptr<Communicator>, Call>;
 
-/// What weftCommGetStats tells. Traffic is that of the transports, which all communicators of a job share, since this
-/// communicator was created.
+/// What weftCommGetStats tells. Traffic is that of the transports, which all communicators of a job share,
+/// since this communicator was created.
 struct CommStats {
   uint64_t operations = 0;
   transport::Counters intra, inter;
@@ -45,10 +45,13 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// A communicator of those that pass the same color, ordered by (key, rank); null for a negative color. A collective.
+  /// A communicator of those that pass the same color, ordered by (key, rank); null for a negative color. A
+  /// collective.
   Result<std::shared_ptr<Communicator>> split(int color, int key, CommOptions options);
-  /// A communicator without `excluded`; only the others call it, and nothing is sent, so that it works after a failure.
-  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& excluded, bool abort_first, CommOptions options);
+  /// A communicator without `excluded`; only the others call it, and nothing is sent, so that it works after
+  /// a failure.
+  Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& excluded, bool abort_first,
+                                               CommOptions options);
 
   /// Does what is asked and returns when it is done (no stream), or queues it.
   Status run(const Call& call);

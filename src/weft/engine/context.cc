@@ -32,7 +32,8 @@ constexpr uint32_t kQuietNetworkTurns = 64;
 
 }  // namespace
 
-Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks, Deadline deadline) {
+Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
+                                               Deadline deadline) {
   std::shared_ptr<Context> context(new Context);
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
@@ -50,7 +51,8 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   Context* raw = context.get();  // the bootstrap is stopped before the context goes
   WEFT_TRY(context->bootstrap_->start({
       .on_dead = [raw](int dead, const Status& why) { raw->on_dead(dead, why); },
-      .on_failed = [raw](int from, uint32_t comm, const std::string& why) { raw->on_failed(from, comm, why); },
+      .on_failed = [raw](int from, uint32_t comm,
+                         const std::string& why) { raw->on_failed(from, comm, why); },
       .on_data_connection =
           [raw](int from, uint32_t purpose, UniqueFd connection) {
             raw->fabric_->accept(from, purpose, std::move(connection));
@@ -112,7 +114,8 @@ void Context::release(Operation* op) {
   }
 }
 
-// ---- starting and ending -------------------------------------------------------------------------------------------
+// ---- starting and ending
+// -------------------------------------------------------------------------------------------
 
 void Context::start(Operation& op) {
   if (op.finished.load(std::memory_order_relaxed)) {  // cancelled while it was queued
@@ -163,7 +166,8 @@ Status Context::prepare_buffers(Operation& op) {
   // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
   const transport::Transport* local = fabric_->local();
   if (!local || local->reads_peers()) return {};
-  if (op.prepared->exposes[0] && !op.staged_input.data && !device::find_window(op.base[0], op.base_bytes[0])) {
+  if (op.prepared->exposes[0] && !op.staged_input.data &&
+      !device::find_window(op.base[0], op.base_bytes[0])) {
     WEFT_TRY(stage(op, plan::Space::input, op.staged_input));
     if (op.base_bytes[0]) device::copy(op.base[0], op.call.send, op.base_bytes[0]);
   }
@@ -198,7 +202,8 @@ void Context::finish(Operation& op, Status status) {
         if (t) t->forget(op.completions.data(), op.completions.data() + op.completions.size());
     for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
     op.exposures.clear();
-    if (op.staged_output.data && status.ok()) device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
+    if (op.staged_output.data && status.ok())
+      device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
     for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {
       if (block->data) scratch_.give(*block);
       *block = {};
@@ -218,8 +223,8 @@ void Context::finish(Operation& op, Status status) {
   }
   op.comm->operation_ended(op);
   op.status = std::move(status);
-  // The stream lets go before a waiter can see the end and destroy it. A cancelled operation stays in its stream until
-  // it comes to the front.
+  // The stream lets go before a waiter can see the end and destroy it. A cancelled operation stays in its
+  // stream until it comes to the front.
   const bool leaves_stream = op.call.stream && op.started;
   if (leaves_stream) op.call.stream->on_finished(op);
   op.finished.store(true, std::memory_order_release);
@@ -250,7 +255,8 @@ void Context::dump_all() {
 
 void Context::wake_progress() { ProgressEngine::wake(home_); }
 
-// ---- driving -------------------------------------------------------------------------------------------------------
+// ---- driving
+// -------------------------------------------------------------------------------------------------------
 
 int Context::turn() {
   int events = 0;
@@ -276,8 +282,8 @@ int Context::turn() {
   events += *polled;
   for (auto& [id, why] : std::exchange(pending_failures_, {}))
     if (Communicator* comm = find_communicator(id)) comm->fail(why, true);
-  // Only arrivals and open puts move an operation, but a lane may also have stopped at the end of its turn or at a full
-  // queue, so each gets a look. Going backwards, an operation that ends here does not hide another.
+  // Only arrivals and open puts move an operation, but a lane may also have stopped at the end of its turn or
+  // at a full queue, so each gets a look. Going backwards, an operation that ends here does not hide another.
   for (size_t i = active_.size(); i-- > 0;) {
     if (i >= active_.size()) continue;
     Operation& op = *active_[i];
@@ -372,7 +378,8 @@ void Context::sleep(Lock& lock) {
   end_sleep();
 }
 
-// ---- arrivals ------------------------------------------------------------------------------------------------------
+// ---- arrivals
+// ------------------------------------------------------------------------------------------------------
 
 Operation* Context::find(int peer, const transport::Envelope& envelope) const {
   auto matches = [&](const Operation& op) {
@@ -380,7 +387,8 @@ Operation* Context::find(int peer, const transport::Envelope& envelope) const {
            (op.transfer_peer < 0 || op.comm->world_rank(op.transfer_peer) == peer);
   };
   if (hot_ && matches(*hot_)) return hot_;
-  for (Operation* op = const_cast<Context*>(this)->bucket(envelope.comm, envelope.op); op; op = op->next_in_bucket)
+  for (Operation* op = const_cast<Context*>(this)->bucket(envelope.comm, envelope.op); op;
+       op = op->next_in_bucket)
     if (matches(*op)) return op;
   return nullptr;
 }
@@ -402,11 +410,13 @@ void* Context::place(int peer, const transport::Envelope& envelope) {
 void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
   if (Operation* op = find(peer, envelope)) return deliver(*op, peer, envelope, payload);
   auto known = communicators_.find(envelope.comm);
-  if (known == communicators_.end() ? retired_.contains(envelope.comm) : !known->second->failure().ok()) return;
+  if (known == communicators_.end() ? retired_.contains(envelope.comm) : !known->second->failure().ok())
+    return;
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
   const auto* bytes = static_cast<const std::byte*>(payload);
   stash_[key_of(envelope.comm, envelope.op)].push_back(
-      {peer, envelope, payload ? std::vector<std::byte>(bytes, bytes + envelope.bytes) : std::vector<std::byte>()});
+      {peer, envelope,
+       payload ? std::vector<std::byte>(bytes, bytes + envelope.bytes) : std::vector<std::byte>()});
 }
 
 void Context::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
@@ -415,9 +425,10 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
   const plan::Plan& plan = op.prepared->plan;
   const uint32_t number = plan.wait_begin[from] + envelope.tag();
   if (number >= plan.wait_begin[from + 1])
-    return fail_later(*op.comm, fail(Code::internal_error, "{}: rank {} sent notification {}, the plan knows {}",
-                              op.comm->describe(op), from, envelope.tag(),
-                              plan.wait_begin[from + 1] - plan.wait_begin[from]));
+    return fail_later(
+        *op.comm,
+        fail(Code::internal_error, "{}: rank {} sent notification {}, the plan knows {}",
+             op.comm->describe(op), from, envelope.tag(), plan.wait_begin[from + 1] - plan.wait_begin[from]));
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::expose) {
     const int32_t handle = op.prepared->handle_of_notification[number];
     if (handle >= 0 && payload && envelope.bytes == sizeof(transport::RemoteBuffer)) {
@@ -430,9 +441,10 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
   } else if (payload && envelope.bytes > 0) {
     std::byte* into = target(op, envelope);
     if (!into)
-      return fail_later(*op.comm, fail(Code::internal_error, "{}: rank {} sent {} bytes for offset {} of a buffer of {} bytes",
-                                op.comm->describe(op), from, envelope.bytes, envelope.offset,
-                                envelope.space > 2 ? 0 : op.base_bytes[envelope.space]));
+      return fail_later(*op.comm, fail(Code::internal_error,
+                                       "{}: rank {} sent {} bytes for offset {} of a buffer of {} bytes",
+                                       op.comm->describe(op), from, envelope.bytes, envelope.offset,
+                                       envelope.space > 2 ? 0 : op.base_bytes[envelope.space]));
     std::memcpy(into, payload, envelope.bytes);
   }
   op.arrived[number] = 1;
@@ -455,13 +467,16 @@ void Context::deliver_stashed(Operation& op) {
   if (!others.empty()) stash_[key_of(op.comm->id(), op.number)] = std::move(others);
 }
 
-// ---- failures ------------------------------------------------------------------------------------------------------
+// ---- failures
+// ------------------------------------------------------------------------------------------------------
 
 void Context::fail_operations(const Communicator& comm, const Status& why) {
   for (Operation* op : std::vector<Operation*>(comm.operations())) finish(*op, why.in(comm.describe(*op)));
 }
 
-void Context::fail_later(Communicator& comm, Status why) { pending_failures_.emplace_back(comm.id(), std::move(why)); }
+void Context::fail_later(Communicator& comm, Status why) {
+  pending_failures_.emplace_back(comm.id(), std::move(why));
+}
 
 Communicator* Context::find_communicator(uint32_t id) {
   auto found = communicators_.find(id);
@@ -479,15 +494,15 @@ void Context::ask_peers(Operation& op, std::function<void()> inquiry) {
   });
 }
 
+// A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
+// matters to the operations that wait for that rank, and the bootstrap tells deaths.
 void Context::lost(int peer, const Status& why) {
-  for (const Death& death : deaths_)
-    if (death.rank == peer) return;
-  deaths_.push_back({peer, why, now_ns() + kDeathGraceNs});
+  partings_.push_back({peer, why, now_ns() + kDeathGraceNs});
 }
 
 void Context::on_dead(int rank, const Status& why) {
   Lock lock = this->lock();
-  lost(rank, why);
+  deaths_.push_back({rank, why, now_ns() + kDeathGraceNs});
   bool idle = true;
   for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
   if (idle) act_on_deaths(INT64_MAX);
@@ -495,8 +510,22 @@ void Context::on_dead(int rank, const Status& why) {
   if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
 }
 
+void Context::act_on_partings(int64_t now) {
+  for (const Parting& parting : std::vector<Parting>(partings_)) {
+    if (now < parting.act_ns) continue;
+    for (Operation* op : std::vector<Operation*>(active_)) {
+      if (op->finished.load(std::memory_order_relaxed)) continue;
+      for (int rank : awaited_peers(*op))
+        if (op->comm->world_rank(rank) == parting.rank)
+          op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
+                              parting.why.message()),
+                         true);
+    }
+  }
+}
+
 void Context::act_on_deaths(int64_t now) {
-  for (const Death& death : deaths_) {
+  for (const Parting& death : std::vector<Parting>(deaths_)) {
     if (now < death.act_ns) continue;
     for (auto& [id, comm] : std::unordered_map(communicators_)) {
       const int rank = comm->rank_of_world(death.rank);
@@ -506,14 +535,15 @@ void Context::act_on_deaths(int64_t now) {
                    true);
     }
   }
-  std::erase_if(deaths_, [&](const Death& death) { return now >= death.act_ns; });
+  std::erase_if(deaths_, [&](const Parting& death) { return now >= death.act_ns; });
 }
 
 void Context::on_failed(int from, uint32_t comm, const std::string& why) {
   Lock lock = this->lock();
   auto found = communicators_.find(comm);
   if (found == communicators_.end()) return;
-  found->second->fail(fail(Code::remote_error, "rank {} reports: {}", found->second->rank_of_world(from), why), false);
+  found->second->fail(
+      fail(Code::remote_error, "rank {} reports: {}", found->second->rank_of_world(from), why), false);
 }
 
 bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
@@ -530,10 +560,12 @@ bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
 void Context::check_deadlines(int64_t now) {
   last_check_ns_ = now;
   if (!deaths_.empty()) act_on_deaths(now);
+  if (!partings_.empty()) act_on_partings(now);
   for (Operation* op : std::vector<Operation*>(active_)) {
     if (op->deadline_ns == 0) {
       op->deadline_ns = now + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
-      op->next_check_ns = std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
+      op->next_check_ns =
+          std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }
     if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
   }

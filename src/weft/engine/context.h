@@ -1,11 +1,12 @@
-// Context: one rank's membership in a job, shared by the communicator that joined and all that are split from it: the
-// bootstrap, the fabric, the operations in flight, and the lock over all of them.
+// Context: one rank's membership in a job, shared by the communicator that joined and all that are split from
+// it: the bootstrap, the fabric, the operations in flight, and the lock over all of them.
 //
-// Whoever waits, works: a thread that blocks on an operation calls wait(), which drives the fabric and every active
-// operation of the context until its own is finished. Progress threads (progress.h) drive a context only while it has
-// active operations and nobody waits in it.
+// Whoever waits, works: a thread that blocks on an operation calls wait(), which drives the fabric and every
+// active operation of the context until its own is finished. Progress threads (progress.h) drive a context
+// only while it has active operations and nobody waits in it.
 //
-// Thread safety: methods say what they need. The lock order is: context, then stream, then a context's submissions.
+// Thread safety: methods say what they need. The lock order is: context, then stream, then a context's
+// submissions.
 #pragma once
 
 #include <atomic>
@@ -32,7 +33,8 @@ using Lock = std::unique_lock<std::mutex>;
 class Context final : public transport::Sink, public std::enable_shared_from_this<Context> {
  public:
   /// Joins a job: a collective of all its ranks.
-  static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks, Deadline deadline);
+  static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks,
+                                               Deadline deadline);
   ~Context() override;
 
   int rank() const { return bootstrap_->rank(); }
@@ -55,7 +57,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void finish(Operation& op, Status status);
   /// Fails every active operation of a communicator.
   void fail_operations(const Communicator& comm, const Status& why);
-  /// Fails a communicator after the poll that is under way: transports are not called back from inside their own poll().
+  /// Fails a communicator after the poll that is under way: transports are not called back from inside their
+  /// own poll().
   void fail_later(Communicator& comm, Status why);
   /// Runs `inquiry` (see verdict.h) on a thread of its own, one at a time; skipped while another runs.
   void ask_peers(Operation& op, std::function<void()> inquiry);
@@ -143,16 +146,19 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::atomic<bool> has_submissions_{false};
 
   std::unordered_map<uint32_t, Communicator*> communicators_;
-  std::unordered_set<uint32_t> retired_;  // ids of communicators that are gone: their late messages are dropped
+  std::unordered_set<uint32_t>
+      retired_;  // ids of communicators that are gone: their late messages are dropped
   std::unordered_map<uint64_t, std::vector<Stashed>> stash_;  // for operations that have not started here
 
-  struct Death {
+  struct Parting {
     int rank;
     Status why;
-    int64_t act_ns;  // when to fail what is still unfinished: what the dead rank had sent is let in first
+    int64_t act_ns;  // when to fail what is still unfinished: what the rank had sent before is let in first
   };
-  std::vector<Death> deaths_;
+  std::vector<Parting> deaths_;    // from the bootstrap
+  std::vector<Parting> partings_;  // connections that ended
   void act_on_deaths(int64_t now);
+  void act_on_partings(int64_t now);
 
   std::vector<std::pair<uint32_t, Status>> pending_failures_;
   std::thread inquiry_;

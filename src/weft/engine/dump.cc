@@ -68,7 +68,8 @@ Status dump_to(const Communicator& comm, const std::string& path) {
   std::ofstream file(path);
   file << dump_json(comm) << "\n";
   file.close();
-  if (!file) return fail(Code::system_error, "cannot write the flight recorder to {}: {}", path, std::strerror(errno));
+  if (!file)
+    return fail(Code::system_error, "cannot write the flight recorder to {}: {}", path, std::strerror(errno));
   return {};
 }
 
@@ -80,7 +81,8 @@ std::string dump_to_directory(const Communicator& comm) {
   std::string name = comm.name();
   for (char& c : name)
     if (!isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
-  const std::string path = fmt::format("{}/weft-recorder.{}.{}.{}.json", directory, name, comm.rank(), getpid());
+  const std::string path =
+      fmt::format("{}/weft-recorder.{}.{}.{}.json", directory, name, comm.rank(), getpid());
   if (Status written = dump_to(comm, path); !written) {
     log::warn("{}", written.message());
     return "";

@@ -12,7 +12,7 @@
 #include "topology/host.h"
 #include "transport/ofi.h"
 #include "transport/shm.h"
-#include "transport/tcp.h"
+#include "transport/tcp_transport.h"
 
 namespace weft::engine {
 namespace {
@@ -26,7 +26,7 @@ struct Hello {
   uint64_t machine;          // equal for ranks of one machine, whatever node they pretend to be on
   uint64_t host;             // equal for ranks that share memory
   uint8_t shm;
-  uint8_t efa;               // this rank could use libfabric's efa provider
+  uint8_t efa;  // this rank could use libfabric's efa provider
 };
 
 uint64_t hash_of(const std::string& text) {  // FNV-1a
@@ -42,8 +42,9 @@ uint64_t machine_hash() {
 }
 
 uint32_t settings_digest(const Settings& s) {
-  return static_cast<uint32_t>(hash_of(fmt::format("{}|{}|{}|{}|{}|{}|{}", s.net, s.provider, s.algo, s.strict,
-                                                   s.eager_intra_bytes, s.eager_inter_bytes, s.slice_bytes)));
+  return static_cast<uint32_t>(
+      hash_of(fmt::format("{}|{}|{}|{}|{}|{}|{}", s.net, s.provider, s.algo, s.strict, s.eager_intra_bytes,
+                          s.eager_inter_bytes, s.slice_bytes)));
 }
 
 bool efa_is_usable() {
@@ -66,12 +67,17 @@ Status check_hellos(const std::vector<Hello>& hellos, int rank) {
   const Hello& mine = hellos[rank];
   for (size_t peer = 0; peer < hellos.size(); ++peer) {
     if (hellos[peer].wire_version != mine.wire_version)
-      return fail(Code::mismatch, "rank {} speaks version {} of Weft's protocol, rank {} version {}: use one version of "
-                  "libweft on all ranks", peer, hellos[peer].wire_version, rank, mine.wire_version);
+      return fail(Code::mismatch,
+                  "rank {} speaks version {} of Weft's protocol, rank {} version {}: use one version of "
+                  "libweft on all ranks",
+                  peer, hellos[peer].wire_version, rank, mine.wire_version);
     if (hellos[peer].settings_digest != mine.settings_digest)
-      return fail(Code::mismatch, "rank {} and rank {} have different values of WEFT_NET, WEFT_PROVIDER, WEFT_ALGO, "
-                  "WEFT_STRICT, WEFT_EAGER_INTRA_BYTES, WEFT_EAGER_INTER_BYTES or WEFT_SLICE_BYTES: set them alike on "
-                  "all ranks", peer, rank);
+      return fail(Code::mismatch,
+                  "rank {} and rank {} have different values of WEFT_NET, WEFT_PROVIDER, WEFT_ALGO, "
+                  "WEFT_STRICT, WEFT_EAGER_INTRA_BYTES, WEFT_EAGER_INTER_BYTES or WEFT_SLICE_BYTES: set them "
+                  "alike on "
+                  "all ranks",
+                  peer, rank);
   }
   return {};
 }
@@ -146,7 +152,8 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, De
       transport::OfiTransport::Options options;
       options.provider = settings.provider;
       options.rails = settings.rails;
-      if (settings.eager_inter_bytes > 0) options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
+      if (settings.eager_inter_bytes > 0)
+        options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
       auto ofi = transport::OfiTransport::create(bootstrap.rank(), bootstrap.ranks(), options);
       if (!ofi) return ofi.status();
       fabric->ofi_ = ofi.take();
@@ -155,13 +162,15 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, De
       if (!all) return all.status();
       std::vector<std::vector<std::byte>> by_rank;
       for (int peer = 0; peer < bootstrap.ranks(); ++peer)
-        by_rank.emplace_back(all->begin() + peer * address.size(), all->begin() + (peer + 1) * address.size());
+        by_rank.emplace_back(all->begin() + peer * address.size(),
+                             all->begin() + (peer + 1) * address.size());
       WEFT_TRY(fabric->ofi_->connect(std::move(by_rank)));
       if (fabric->ofi_->needs_polling()) fabric->nap_ms_ = 1;
     } else {
       transport::TcpTransport::Options options;
       options.rails = static_cast<int>(bootstrap.addresses(bootstrap.rank()).size());
-      if (settings.eager_inter_bytes > 0) options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
+      if (settings.eager_inter_bytes > 0)
+        options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
       auto connector = [&bootstrap](int peer, int rail, Deadline by) {
         return bootstrap.connect(peer, rail, static_cast<uint32_t>(rail), by);
       };

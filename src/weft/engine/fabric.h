@@ -1,5 +1,6 @@
-// Fabric: the transports of one rank and which of them reaches which peer: shared memory inside the node, TCP or libfabric
-// between nodes. Opened once for a context; it is the only place that knows which transports exist.
+// Fabric: the transports of one rank and which of them reaches which peer: shared memory inside the node, TCP
+// or libfabric between nodes. Opened once for a context; it is the only place that knows which transports
+// exist.
 //
 // Thread safety: under the context's lock, except accept() (the bootstrap's thread).
 #pragma once

@@ -20,7 +20,8 @@ using transport::Progress;
 
 // How much a lane copies or reduces before the transports are looked at again: about 30 µs of work.
 constexpr uint64_t kTurnBytes = 512 << 10;
-// Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the L2 cache.
+// Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the
+// L2 cache.
 constexpr uint64_t kBounceBytes = 64 << 10;
 
 enum class Outcome : uint8_t { done, blocked, turn_over };
@@ -114,11 +115,13 @@ class Interpreter {
     const int world = comm_.world_rank(step.peer);
     Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
     const int32_t handle = op_.prepared->handle_of_step[id];
-    const bool one_sided = handle >= 0 && (step.bytes > transport->eager_bytes() || op_.learned[handle].mapped);
+    const bool one_sided =
+        handle >= 0 && (step.bytes > transport->eager_bytes() || op_.learned[handle].mapped);
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {
-      progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset, &completion);
+      progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset,
+                                &completion);
     } else {
       e.bytes = static_cast<uint32_t>(step.bytes);
       progress = transport->send(world, e, source);
@@ -172,8 +175,9 @@ class Interpreter {
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
       device::copy(dst + at, learned.mapped + source.offset + at, bytes);
     } else {
-      WEFT_TRY(comm_.route(source.rank)->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at,
-                                              dst + at, bytes));
+      WEFT_TRY(
+          comm_.route(source.rank)
+              ->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at, dst + at, bytes));
     }
     state.progress += bytes;
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
@@ -206,8 +210,8 @@ class Interpreter {
         }
         std::byte* into = bounce + kBounceBytes * slot++;
         const Learned& learned = op_.learned[op_.prepared->handle_of_region[step.sources + s]];
-        WEFT_TRY(comm_.route(region.rank)->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, into,
-                                                bytes));
+        WEFT_TRY(comm_.route(region.rank)
+                     ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, into, bytes));
         sources[s] = into;
       }
       device::reduce(reduction, own(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
@@ -217,7 +221,9 @@ class Interpreter {
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
   }
 
-  std::byte* own(const Region& region) const { return op_.base[static_cast<int>(region.space)] + region.offset; }
+  std::byte* own(const Region& region) const {
+    return op_.base[static_cast<int>(region.space)] + region.offset;
+  }
 
   // Where source region `r` can be read from here; null if only a transport's read() reaches it.
   const std::byte* address(uint32_t r) const {

@@ -1,5 +1,5 @@
-// The interpreter: carries out the steps of one operation's plan as far as they can go now. It never blocks: a step that
-// must wait leaves its lane where it is, and the next call tries again.
+// The interpreter: carries out the steps of one operation's plan as far as they can go now. It never blocks:
+// a step that must wait leaves its lane where it is, and the next call tries again.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -18,8 +18,8 @@ enum class MessageKind : uint8_t {
 
 /// Starts the operation's bookkeeping: nothing has arrived, every lane is at its first step.
 void reset_progress(Operation& op);
-/// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the network
-/// is looked at in between). True if anything moved.
+/// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the
+/// network is looked at in between). True if anything moved.
 Result<bool> advance(Operation& op);
 /// Whether every step is done.
 bool complete(const Operation& op);

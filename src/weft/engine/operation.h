@@ -1,8 +1,8 @@
-// Operation: one collective or transfer in flight on one rank: what the caller asked, the plan that does it and how far
-// it is. Owned by its context's pool; counted references keep it while somebody waits for it.
+// Operation: one collective or transfer in flight on one rank: what the caller asked, the plan that does it
+// and how far it is. Owned by its context's pool; counted references keep it while somebody waits for it.
 //
-// Thread safety: everything under the context's lock, except `finished`, which a waiter may read without it, and the
-// reference count.
+// Thread safety: everything under the context's lock, except `finished`, which a waiter may read without it,
+// and the reference count.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ class Communicator;
 class Context;
 class Stream;
 
-/// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on every rank.
-/// A transfer between two ranks is numbered by the pair and its direction: bit 31 set, bit 30 set if it flows from the
-/// higher rank to the lower, then a count.
+/// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on
+/// every rank. A transfer between two ranks is numbered by the pair and its direction: bit 31 set, bit 30 set
+/// if it flows from the higher rank to the lower, then a count.
 using OpNumber = uint32_t;
 inline constexpr OpNumber kTransferBit = 1u << 31;
 inline constexpr OpNumber kDownwardBit = 1u << 30;
@@ -40,10 +40,10 @@ struct Call {
   uint64_t count = 0;
   device::DataType type = device::DataType::float32;
   device::ReduceOp op = device::ReduceOp::sum;
-  bool premultiply = false;    // sum of inputs × scalar
-  std::byte scalar[8] = {};    // one element
-  int root = 0;                // or peer
-  Stream* stream = nullptr;    // null: the caller waits
+  bool premultiply = false;  // sum of inputs × scalar
+  std::byte scalar[8] = {};  // one element
+  int root = 0;              // or peer
+  Stream* stream = nullptr;  // null: the caller waits
 };
 
 /// A peer's exposed memory as this operation has learned it.
@@ -73,15 +73,16 @@ struct Operation {
   std::byte* base[3] = {};
   uint64_t base_bytes[3] = {};
   ScratchPool::Block scratch;
-  ScratchPool::Block staged_input, staged_output;  // window copies of buffers that peers could not reach otherwise
+  ScratchPool::Block staged_input,
+      staged_output;  // window copies of buffers that peers could not reach otherwise
   static constexpr size_t kInlineScratch = 1024;
   alignas(64) std::byte inline_scratch[kInlineScratch];
 
   // How far it is.
-  std::vector<uint8_t> arrived;      // by notification number
-  std::vector<Learned> learned;      // by handle
+  std::vector<uint8_t> arrived;  // by notification number
+  std::vector<Learned> learned;  // by handle
   std::vector<LaneState> lanes;
-  std::vector<uint8_t> step_done;    // only if the plan has dependencies
+  std::vector<uint8_t> step_done;                  // only if the plan has dependencies
   std::vector<transport::Completion> completions;  // by put
   uint32_t lanes_left = 0;
   uint32_t puts_started = 0;
@@ -98,8 +99,8 @@ struct Operation {
   Status status;
   std::atomic<bool> finished{false};
   std::atomic<int> references{0};
-  int64_t deadline_ns = 0;      // 0 until the first look at the clock
-  int64_t next_check_ns = 0;    // when to ask peers what holds them up
+  int64_t deadline_ns = 0;    // 0 until the first look at the clock
+  int64_t next_check_ns = 0;  // when to ask peers what holds them up
   bool verdict_pending = false;
 
   // Chains of the owners.

@@ -1,5 +1,5 @@
-// A prepared plan: a plan with what the interpreter would otherwise search for at every step, worked out once. Cached by
-// the communicator and shared by the operations that run it.
+// A prepared plan: a plan with what the interpreter would otherwise search for at every step, worked out
+// once. Cached by the communicator and shared by the operations that run it.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct Prepared {
   // Handles: each (peer, space) that a wait learns gets a number; -1 = none.
   uint32_t handles = 0;
   std::vector<int32_t> handle_of_notification;  // by notification number: which handle it carries
-  std::vector<int32_t> handle_of_step;          // puts: the handle of the target, if it is learned by this plan
-  std::vector<int32_t> handle_of_region;        // sources in a peer's memory
+  std::vector<int32_t> handle_of_step;    // puts: the handle of the target, if it is learned by this plan
+  std::vector<int32_t> handle_of_region;  // sources in a peer's memory
   // Puts are numbered so that each has a completion; -1 for other steps.
   uint32_t puts = 0;
   std::vector<int32_t> put_of_step;
-  bool exposes[3] = {};      // by Space: whether any signal exposes it
+  bool exposes[3] = {};        // by Space: whether any signal exposes it
   bool between_nodes = false;  // any step talks to another node
   uint32_t algorithm_hash = 0;
 

@@ -22,6 +22,14 @@ constexpr int64_t kLingerNs = 20'000;
 // The longest sleep while operations are in flight, so that deadlines are looked at.
 constexpr int kWatchMs = 100;
 
+// Where the process's progress threads belong, one entry each; empty to leave them to the kernel.
+std::vector<int> thread_cpus() {
+  const auto& host = topology::discover_host();
+  if (!settings().pin || !host.ok()) return {};
+  return topology::progress_cpus(*host, nullptr, settings().progress_threads,
+                                 std::max(0, settings().local_rank), std::max(1, settings().local_size));
+}
+
 std::atomic<bool> g_dumps_requested{false};
 std::atomic<int> g_signal_doorbell{-1};  // of the thread that serves such requests
 
@@ -29,7 +37,9 @@ std::atomic<int> g_signal_doorbell{-1};  // of the thread that serves such reque
 
 class ProgressThread {
  public:
-  explicit ProgressThread(int index) : index_(index), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  /// `cpu` is where it is pinned; -1 = anywhere.
+  ProgressThread(int index, int cpu)
+      : index_(index), cpu_(cpu), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (index == 0) g_signal_doorbell.store(doorbell_.get());
     thread_ = std::thread([this] { run(); });
   }
@@ -67,8 +77,7 @@ class ProgressThread {
  private:
   void run() {
     name_thread("weft-progress");
-    if (settings().pin)
-      if (int cpu = topology::progress_cpu(index_); cpu >= 0) pin_thread(cpu);
+    if (cpu_ >= 0) pin_thread(cpu_);
     int64_t idle_since = 0;
     while (!stop_.load()) {
       if (index_ == 0 && g_dumps_requested.exchange(false)) ProgressEngine::instance().dump_all();
@@ -129,6 +138,7 @@ class ProgressThread {
   }
 
   const int index_;
+  const int cpu_;
   UniqueFd doorbell_;
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
@@ -140,14 +150,19 @@ class ProgressThread {
 };
 
 ProgressEngine& ProgressEngine::instance() {
-  static ProgressEngine* engine = new ProgressEngine;  // outlives every static that may still hold a communicator
+  static ProgressEngine* engine =
+      new ProgressEngine;  // outlives every static that may still hold a communicator
   return *engine;
 }
 
 ProgressThread* ProgressEngine::attach(Context& context) {
   std::lock_guard guard(mutex_);
-  if (threads_.empty())
-    for (int i = 0; i < settings().progress_threads; ++i) threads_.push_back(std::make_unique<ProgressThread>(i));
+  if (threads_.empty()) {
+    const std::vector<int> cpus = thread_cpus();
+    for (int i = 0; i < settings().progress_threads; ++i)
+      threads_.push_back(
+          std::make_unique<ProgressThread>(i, i < static_cast<int>(cpus.size()) ? cpus[i] : -1));
+  }
   ProgressThread* least = threads_.front().get();
   for (auto& thread : threads_)
     if (thread->load() < least->load()) least = thread.get();

@@ -1,5 +1,5 @@
-// The progress engine: the process's threads that drive what nobody waits for. Contexts are dealt to threads in turn; a
-// thread with nothing to do sleeps, and costs nothing.
+// The progress engine: the process's threads that drive what nobody waits for. Contexts are dealt to threads
+// in turn; a thread with nothing to do sleeps, and costs nothing.
 //
 // Thread safety: all methods.
 #pragma once
@@ -26,8 +26,8 @@ class ProgressEngine {
   ProgressThread* attach(Context& context);
   /// When this returns no progress thread is inside `context`.
   void detach(Context& context, ProgressThread* home);
-  /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished. May be called
-  /// under a context's lock.
+  /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished. May
+  /// be called under a context's lock.
   static void wake(ProgressThread* home);
   /// Lets a progress thread write the flight recorders of all contexts; async-signal-safe.
   static void request_dumps();

@@ -1,8 +1,8 @@
-// Flight recorder: the last operations of a communicator, always on. Writing a record costs a few stores; reading is
-// for the moment after something went wrong (dump.cc) or for a trace.
+// Flight recorder: the last operations of a communicator, always on. Writing a record costs a few stores;
+// reading is for the moment after something went wrong (dump.cc) or for a trace.
 //
-// Thread safety: records are written under the context's lock. A reader without the lock (a signal, a crash) may see the
-// newest record half written, never anything outside the ring.
+// Thread safety: records are written under the context's lock. A reader without the lock (a signal, a crash)
+// may see the newest record half written, never anything outside the ring.
 #pragma once
 
 #include <cstdint>

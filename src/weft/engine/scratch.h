@@ -1,5 +1,5 @@
-// ScratchPool: the library's own memory for operations in flight, in windows that peers of the node can map. Blocks
-// are kept and reused by power-of-two size, so that a steady job touches no new page.
+// ScratchPool: the library's own memory for operations in flight, in windows that peers of the node can map.
+// Blocks are kept and reused by power-of-two size, so that a steady job touches no new page.
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -28,7 +28,7 @@ class ScratchPool {
   void give(Block block);
 
  private:
-  static constexpr int kSmallest = 12;                 // 4 KiB
+  static constexpr int kSmallest = 12;                // 4 KiB
   static constexpr size_t kKeptBytes = 256ull << 20;  // beyond this, blocks go back to the system
   std::array<std::vector<std::byte*>, 48> free_;
   size_t kept_bytes_ = 0;

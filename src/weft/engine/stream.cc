@@ -49,7 +49,8 @@ Status Stream::synchronize() {
 Status Stream::query() {
   std::lock_guard guard(mutex_);
   if (!first_failure_.ok()) return std::exchange(first_failure_, Status());
-  if (!queue_.empty()) return fail(Code::in_progress, "{} operations of the stream are unfinished", queue_.size());
+  if (!queue_.empty())
+    return fail(Code::in_progress, "{} operations of the stream are unfinished", queue_.size());
   return {};
 }
 

@@ -1,6 +1,8 @@
-// Stream: operations that run one after the other while the caller goes on. Different streams are in flight together.
+// Stream: operations that run one after the other while the caller goes on. Different streams are in flight
+// together.
 //
-// Thread safety: all methods. Lock order: a context's lock may be held when a stream's is taken, never the other way round.
+// Thread safety: all methods. Lock order: a context's lock may be held when a stream's is taken, never the
+// other way round.
 #pragma once
 
 #include <deque>
@@ -23,7 +25,8 @@ class Stream {
   void push(Operation* op);
   /// Called by the context when the first operation has ended; submits the next.
   void on_finished(Operation& op);
-  /// Waits until all that was queued before the call has ended, driving it. The first failure since the last call.
+  /// Waits until all that was queued before the call has ended, driving it. The first failure since the last
+  /// call.
   Status synchronize();
   /// ok when all is done (or the first failure), in_progress otherwise.
   Status query();

@@ -26,7 +26,7 @@ struct Case {
   std::vector<int> asked;   // ranks of the communicator
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
-  int mismatched = -1;      // rank whose message did not fit, if that is why we ask
+  int mismatched = -1;  // rank whose message did not fit, if that is why we ask
 };
 
 std::string describe_call(const Operation& op) {
@@ -79,15 +79,17 @@ Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpR
     if (c.number & kTransferBit) break;
     const auto& answer = answers[i];
     if (answer && !answer->description.empty() && answer->description != c.mine)
-      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.asked[i], answer->description, c.mine);
+      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.asked[i], answer->description,
+                  c.mine);
   }
   if (c.mismatched < 0) return {};
   for (size_t i = 0; i < c.asked.size(); ++i)
     if (c.asked[i] == c.mismatched && answers[i] && !answers[i]->description.empty() &&
         answers[i]->description != c.mine)
-      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.mismatched, answers[i]->description,
-                  c.mine);
-  return fail(Code::mismatch, "rank {} called it with another operation, count, type, operator or root; this rank called {}",
+      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.mismatched,
+                  answers[i]->description, c.mine);
+  return fail(Code::mismatch,
+              "rank {} called it with another operation, count, type, operator or root; this rank called {}",
               c.mismatched, c.mine);
 }
 
@@ -99,7 +101,8 @@ Operation* find_operation(const Communicator& comm, OpNumber number) {
 
 // Runs on a thread of its own: asks without the lock, judges with it.
 void conclude(Context& context, const Case& c) {
-  const auto answers = context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
+  const auto answers =
+      context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
   Lock lock = context.lock();
   Communicator* comm = context.find_communicator(c.comm);
   Operation* op = comm ? find_operation(*comm, c.number) : nullptr;

@@ -1,6 +1,6 @@
-// Verdict: finding out who holds an operation up, and saying so by name. An operation that has made no progress for a
-// while, or that received a message for a different call, asks its peers (over the bootstrap, on a thread of its own)
-// what they have called; the answer becomes the error.
+// Verdict: finding out who holds an operation up, and saying so by name. An operation that has made no
+// progress for a while, or that received a message for a different call, asks its peers (over the bootstrap,
+// on a thread of its own) what they have called; the answer becomes the error.
 //
 // Thread safety: the static functions need the context's lock.
 #pragma once
@@ -16,8 +16,8 @@ class Verdict {
  public:
   /// A message from rank `from` of the communicator belongs to another call under the same operation number.
   static void on_mismatch(Context& context, Operation& op, int from);
-  /// `op` is due for a look: past its deadline it fails with the names of those who have not arrived; before, it fails
-  /// only if a peer has called something else.
+  /// `op` is due for a look: past its deadline it fails with the names of those who have not arrived; before,
+  /// it fails only if a peer has called something else.
   static void on_stall(Context& context, Operation& op, int64_t now);
 };
 

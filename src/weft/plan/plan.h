@@ -1,41 +1,51 @@
-// A plan: what one rank does for one collective, as plain data. Generators (one file an algorithm) make plans, the
-// verifier proves them, model/ simulates them, engine/ executes them. Nothing here knows of threads or sockets.
+// A plan: what one rank does for one collective, as plain data. Generators (one file an algorithm) make
+// plans, the verifier proves them, model/ simulates them, engine/ executes them. Nothing here knows of
+// threads or sockets.
 //
 // Vocabulary
 //   region   bytes of a named buffer of a rank: (rank, space, offset).
-//   space    input and output are the caller's buffers, scratch is `scratch_bytes` of the library's own memory. Nobody
+//   space    input and output are the caller's buffers, scratch is `scratch_bytes` of the library's own
+//   memory. Nobody
 //            writes to an input by that name (in place, the output's name reaches it).
-//   lane     steps of one lane are started in order; lanes run side by side. `after` adds dependencies across lanes.
-//            An executor is fair: after a copy or a reduce of one lane it looks at the others before it goes on, which
-//            is what makes the phases of a sliced plan overlap.
-//   tag      names one notification of an ordered pair of different ranks. For every ordered pair (a → b) the tags that
-//            a uses towards b are 0, 1, 2, … without gaps, each in exactly one put or signal of a and in exactly one
-//            wait of b. Notifications may arrive in any order: nothing relies on the fabric's.
-//   expose   a signal may carry the handle of one of the sender's own spaces, which must not be empty. Whoever has
-//            waited for it may from then on put into that space, and a rank of the same node may also read it (copy
-//            and reduce sources): by steps that come after that very wait, in its lane or through `after`.
-//            The owner must learn, by a later wait, that others are done before its plan ends.
+//   lane     steps of one lane are started in order; lanes run side by side. `after` adds dependencies across
+//   lanes.
+//            An executor is fair: after a copy or a reduce of one lane it looks at the others before it goes
+//            on, which is what makes the phases of a sliced plan overlap.
+//   tag      names one notification of an ordered pair of different ranks. For every ordered pair (a → b) the
+//   tags that
+//            a uses towards b are 0, 1, 2, … without gaps, each in exactly one put or signal of a and in
+//            exactly one wait of b. Notifications may arrive in any order: nothing relies on the fabric's.
+//   expose   a signal may carry the handle of one of the sender's own spaces, which must not be empty.
+//   Whoever has
+//            waited for it may from then on put into that space, and a rank of the same node may also read it
+//            (copy and reduce sources): by steps that come after that very wait, in its lane or through
+//            `after`. The owner must learn, by a later wait, that others are done before its plan ends.
 //
 // The five kinds of step, and when each counts as done
-//   put      writes `bytes` (more than 0) from an own region into a region of `peer`, then notifies (peer, tag).
-//            Asynchronous: its lane goes on once it is started. A step that overwrites the source must name the put in
-//            `after`, or come after one that does; then it waits until the source may be reused. That says nothing of
-//            the far side. The far side's wait, on the other hand, says that the source has been read: whoever knows
-//            of that wait may put into the source. Up to Limits::eager bytes it needs no exposed target: the receiver
-//            files it, at any moment between the beginning of its own plan and its wait. Above that, `dst`'s space
-//            must have been exposed by the peer and waited for here.
-//   signal   notifies (peer, tag), optionally exposing a space. Ordered after all earlier steps of its lane that are
+//   put      writes `bytes` (more than 0) from an own region into a region of `peer`, then notifies (peer,
+//   tag).
+//            Asynchronous: its lane goes on once it is started. A step that overwrites the source must name
+//            the put in `after`, or come after one that does; then it waits until the source may be reused.
+//            That says nothing of the far side. The far side's wait, on the other hand, says that the source
+//            has been read: whoever knows of that wait may put into the source. Up to Limits::eager bytes it
+//            needs no exposed target: the receiver files it, at any moment between the beginning of its own
+//            plan and its wait. Above that, `dst`'s space must have been exposed by the peer and waited for
+//            here.
+//   signal   notifies (peer, tag), optionally exposing a space. Ordered after all earlier steps of its lane
+//   that are
 //            not puts, and after what `after` names.
 //   wait     done when the notification (peer, tag) has arrived, with its data in place.
-//   copy     dst (own) = src (own or exposed by a rank of the same node). They are the same bytes or disjoint.
-//   reduce   dst (own) = op over all sources, in the order given; dst may be one of the own sources, or is disjoint
-//            from all. `bytes` and all offsets are multiples of the element. `final` marks the step that makes an
-//            element's last value: there avg divides. Every output element passes through exactly one final reduce.
+//   copy     dst (own) = src (own or exposed by a rank of the same node). They are the same bytes or
+//   disjoint. reduce   dst (own) = op over all sources, in the order given; dst may be one of the own
+//   sources, or is disjoint
+//            from all. `bytes` and all offsets are multiples of the element. `final` marks the step that
+//            makes an element's last value: there avg divides. Every output element passes through exactly
+//            one final reduce.
 // A plan is done when all its steps are, including the puts' sources being reusable.
 //
-// In place means that input and output are the same memory at the offset the C API says; every plan must be correct
-// both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements has no steps.
-// A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
+// In place means that input and output are the same memory at the offset the C API says; every plan must be
+// correct both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements has
+// no steps. A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
 #pragma once
 
 #include <cstdint>
@@ -70,13 +80,14 @@ bool reduces(Collective collective);
 /// What is asked: the same value on every rank, except for send and recv.
 struct Request {
   Collective collective = Collective::all_reduce;
-  uint64_t count = 0;  // as in the C call: sendcount of AllGather and Gather, recvcount of ReduceScatter and Scatter,
-                       // elements per peer for AlltoAll, all elements otherwise
+  uint64_t count = 0;  // as in the C call: sendcount of AllGather and Gather, recvcount of ReduceScatter and
+                       // Scatter, elements per peer for AlltoAll, all elements otherwise
   uint32_t element_bytes = 4;
-  int root = 0;         // of broadcast, reduce, gather, scatter; the peer of send and recv
-  bool strict = false;  // reductions add raw contributions in the canonical tree over rank numbers, whatever the rest
-  bool disjoint = false;  // all_to_all: no rank calls it in place; saves the copy that in place needs. Like the rest of
-                          // the request it must be the same on every rank
+  int root = 0;  // of broadcast, reduce, gather, scatter; the peer of send and recv
+  bool strict =
+      false;  // reductions add raw contributions in the canonical tree over rank numbers, whatever the rest
+  bool disjoint = false;  // all_to_all: no rank calls it in place; saves the copy that in place needs. Like
+                          // the rest of the request it must be the same on every rank
 
   uint64_t bytes() const { return count * element_bytes; }
   friend bool operator==(const Request&, const Request&) = default;
@@ -85,8 +96,8 @@ struct Request {
 /// Sizes of a rank's caller buffers for a request; 0 where the rank has none (a non-root's gather output).
 uint64_t input_bytes(const Request& request, int ranks, int rank);
 uint64_t output_bytes(const Request& request, int ranks, int rank);
-/// Where `input` starts inside `output` (or, for reduce_scatter and scatter, `output` inside `input`) when the call is
-/// in place: rank × count for all_gather, gather, reduce_scatter, scatter, else 0.
+/// Where `input` starts inside `output` (or, for reduce_scatter and scatter, `output` inside `input`) when
+/// the call is in place: rank × count for all_gather, gather, reduce_scatter, scatter, else 0.
 uint64_t in_place_offset(const Request& request, int rank);
 
 /// What the transports below will take; the tuner sets them.
@@ -117,8 +128,9 @@ inline constexpr StepId kNoStep = UINT32_MAX;  // in Builder's `after`: ignored
 
 struct Step {
   StepKind kind = StepKind::copy;
-  Space exposes = Space::none;  // signal: the own space it exposes; wait: the peer's space that it thereby learns
-  bool final = false;           // reduce only
+  Space exposes =
+      Space::none;     // signal: the own space it exposes; wait: the peer's space that it thereby learns
+  bool final = false;  // reduce only
   uint16_t lane = 0;
   uint32_t tag = 0;      // put, signal, wait
   int32_t peer = -1;     // put, signal, wait
@@ -141,23 +153,28 @@ struct Plan {
   std::vector<StepId> dependencies;
 
   // Derived by Builder::finish(), so that executing needs no search:
-  std::vector<StepId> lane_steps;     // the ids of lane 0's steps, then lane 1's, …
-  std::vector<uint32_t> lane_begin;   // lanes + 1 positions in lane_steps
-  std::vector<uint32_t> wait_begin;   // ranks + 1: notification (p, t) to this rank has number wait_begin[p] + t
-  bool has_dependents = false;        // any step names another in `after`
+  std::vector<StepId> lane_steps;    // the ids of lane 0's steps, then lane 1's, …
+  std::vector<uint32_t> lane_begin;  // lanes + 1 positions in lane_steps
+  std::vector<uint32_t>
+      wait_begin;               // ranks + 1: notification (p, t) to this rank has number wait_begin[p] + t
+  bool has_dependents = false;  // any step names another in `after`
 
   int lanes() const { return static_cast<int>(lane_begin.size()) - 1; }
   uint32_t notifications() const { return wait_begin.back(); }
-  std::span<const Region> sources_of(const Step& step) const { return {regions.data() + step.sources, step.source_count}; }
-  std::span<const StepId> after(const Step& step) const { return {dependencies.data() + step.after, step.after_count}; }
+  std::span<const Region> sources_of(const Step& step) const {
+    return {regions.data() + step.sources, step.source_count};
+  }
+  std::span<const StepId> after(const Step& step) const {
+    return {dependencies.data() + step.after, step.after_count};
+  }
 };
 
 /// Makes a plan step by step.
 ///
-/// Tags: a generator may name the notifications of a pair by any numbers, as long as both ends use the same ones for
-/// the same notification; finish() renumbers each pair's 0, 1, 2, … in ascending order.
-/// Empty data: a put of no bytes becomes a signal, so that notifications stay balanced; a copy or reduce of no bytes,
-/// or a copy onto itself, that names nothing in `after` is dropped, and its id is kNoStep.
+/// Tags: a generator may name the notifications of a pair by any numbers, as long as both ends use the same
+/// ones for the same notification; finish() renumbers each pair's 0, 1, 2, … in ascending order. Empty data:
+/// a put of no bytes becomes a signal, so that notifications stay balanced; a copy or reduce of no bytes, or
+/// a copy onto itself, that names nothing in `after` is dropped, and its id is kNoStep.
 ///
 /// Invariant: after finish() the builder is empty.
 class Builder {
@@ -173,9 +190,12 @@ class Builder {
   /// A lane that no step has used yet.
   int new_lane() { return lanes_++; }
 
-  StepId put(int lane, int peer, Region src, Region dst, uint64_t bytes, uint32_t tag, std::span<const StepId> after = {});
-  StepId signal(int lane, int peer, uint32_t tag, Space exposes = Space::none, std::span<const StepId> after = {});
-  StepId wait(int lane, int peer, uint32_t tag, Space learns = Space::none, std::span<const StepId> after = {});
+  StepId put(int lane, int peer, Region src, Region dst, uint64_t bytes, uint32_t tag,
+             std::span<const StepId> after = {});
+  StepId signal(int lane, int peer, uint32_t tag, Space exposes = Space::none,
+                std::span<const StepId> after = {});
+  StepId wait(int lane, int peer, uint32_t tag, Space learns = Space::none,
+              std::span<const StepId> after = {});
   StepId copy(int lane, Region src, Region dst, uint64_t bytes, std::span<const StepId> after = {});
   StepId reduce(int lane, std::span<const Region> sources, Region dst, uint64_t bytes, bool final,
                 std::span<const StepId> after = {});
@@ -190,7 +210,7 @@ class Builder {
 
 /// One algorithm: a rank-parametric generator and what a user should know of it.
 struct Algorithm {
-  std::string_view name;      // "one_hop", "all_to_all", "ring", …
+  std::string_view name;  // "one_hop", "all_to_all", "ring", …
   Collective collective;
   std::string_view sentence;  // for weft_info
   /// Whether it can do this request on this layout; the reason when it cannot.

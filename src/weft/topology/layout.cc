@@ -22,7 +22,8 @@ Layout::Layout(const std::vector<int>& node_of_rank) {
 
 Layout Layout::blocks(int nodes, int ranks_per_node) {
   std::vector<int> node_of(static_cast<size_t>(nodes) * ranks_per_node);
-  for (size_t rank = 0; rank < node_of.size(); ++rank) node_of[rank] = static_cast<int>(rank) / ranks_per_node;
+  for (size_t rank = 0; rank < node_of.size(); ++rank)
+    node_of[rank] = static_cast<int>(rank) / ranks_per_node;
   return Layout(node_of);
 }
 
@@ -30,8 +31,9 @@ std::string Layout::to_string() const {
   std::vector<size_t> sizes;
   for (const auto& members : members_) sizes.push_back(members.size());
   const bool equal = std::adjacent_find(sizes.begin(), sizes.end(), std::not_equal_to<>()) == sizes.end();
-  const std::string each = sizes.empty() ? "" : equal ? fmt::format("{} each", sizes[0])
-                                                      : fmt::format("{}", fmt::join(sizes, "+"));
+  const std::string each = sizes.empty() ? ""
+                           : equal       ? fmt::format("{} each", sizes[0])
+                                         : fmt::format("{}", fmt::join(sizes, "+"));
   return fmt::format("{} rank{} on {} node{} ({})", ranks(), ranks() == 1 ? "" : "s", nodes(),
                      nodes() == 1 ? "" : "s", each);
 }

@@ -1,5 +1,5 @@
-// Layout: which rank sits on which node. The one view of the machine that plans are made from; a pure value, made
-// by the engine from what ranks told each other, or by hand in tests and simulations.
+// Layout: which rank sits on which node. The one view of the machine that plans are made from; a pure value,
+// made by the engine from what ranks told each other, or by hand in tests and simulations.
 #pragma once
 
 #include <string>

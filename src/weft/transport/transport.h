@@ -1,18 +1,20 @@
-// Transport: how bytes get from one rank to another. Shared memory, TCP and libfabric implement this interface;
-// decorators for faults and shaping wrap it. A transport knows ranks and bytes, and nothing of collectives: it carries
-// envelopes without reading their meaning.
+// Transport: how bytes get from one rank to another. Shared memory, TCP and libfabric implement this
+// interface; decorators for faults and shaping wrap it. A transport knows ranks and bytes, and nothing of
+// collectives: it carries envelopes without reading their meaning.
 //
 // Two services:
-//   send   a message: an envelope and up to eager_bytes() of payload, copied before the call returns. The receiver's
+//   send   a message: an envelope and up to eager_bytes() of payload, copied before the call returns. The
+//   receiver's
 //          Sink files the payload.
-//   put    one-sided: bytes go straight into memory that the peer has exposed; then the envelope arrives at its Sink.
+//   put    one-sided: bytes go straight into memory that the peer has exposed; then the envelope arrives at
+//   its Sink.
 // Between ranks of one node also:
 //   map / read   a pointer to a peer's exposed memory, or a single-copy read of it.
 // Messages and puts to one peer may arrive in any order.
 //
-// Thread safety: none; the engine calls a transport of one context under that context's lock. Only `wake` may be called
-// from any thread.
-// Abort: destroying a transport closes everything in bounded time, with messages and puts in flight.
+// Thread safety: none; the engine calls a transport of one context under that context's lock. Only `wake` may
+// be called from any thread. Abort: destroying a transport closes everything in bounded time, with messages
+// and puts in flight.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +40,14 @@ struct Envelope {
   uint16_t reserved = 0;
 
   uint32_t tag() const { return uint32_t{tag_high} << 16 | tag_low; }
-  void set_tag(uint32_t tag) { tag_low = static_cast<uint16_t>(tag), tag_high = static_cast<uint16_t>(tag >> 16); }
+  void set_tag(uint32_t tag) {
+    tag_low = static_cast<uint16_t>(tag), tag_high = static_cast<uint16_t>(tag >> 16);
+  }
 };
 static_assert(sizeof(Envelope) == 32);
 
-/// How a peer's memory is reached: written by the owner's transport (expose), understood by the peer's. Plain bytes, so
-/// that it can travel as a payload.
+/// How a peer's memory is reached: written by the owner's transport (expose), understood by the peer's. Plain
+/// bytes, so that it can travel as a payload.
 struct RemoteBuffer {
   uint64_t address = 0;  // in the owner's address space
   uint64_t bytes = 0;
@@ -63,11 +67,11 @@ struct Completion {
 class Sink {
  public:
   virtual ~Sink() = default;
-  /// Where `envelope.bytes` of payload from `peer` should be written as they come in, or null if that is not known yet.
-  /// A transport that has the payload in hand anyway need not ask.
+  /// Where `envelope.bytes` of payload from `peer` should be written as they come in, or null if that is not
+  /// known yet. A transport that has the payload in hand anyway need not ask.
   virtual void* place(int peer, const Envelope& envelope) = 0;
-  /// A message or a put has arrived whole. `payload` is null if it already is where place() said or where the put was
-  /// aimed at; otherwise the Sink copies it before it returns.
+  /// A message or a put has arrived whole. `payload` is null if it already is where place() said or where the
+  /// put was aimed at; otherwise the Sink copies it before it returns.
   virtual void arrived(int peer, const Envelope& envelope, const void* payload) = 0;
   /// The connection to `peer` is lost; nothing more will arrive from it.
   virtual void lost(int peer, const Status& why) = 0;
@@ -91,20 +95,24 @@ class Transport {
 
   virtual Result<Progress> send(int peer, const Envelope& envelope, const void* payload) = 0;
 
-  /// Makes own memory reachable for peers until unexpose(). The same range may be exposed several times at once;
-  /// registrations are cached.
+  /// Makes own memory reachable for peers until unexpose(). The same range may be exposed several times at
+  /// once; registrations are cached.
   virtual Result<RemoteBuffer> expose(void* address, size_t bytes) = 0;
   virtual void unexpose(const RemoteBuffer& buffer) = 0;
 
-  /// Writes `bytes` at `offset` of `target`, which `peer` exposed, then delivers `envelope` there. `done` is set when
-  /// the source may be reused, now or in a later poll().
+  /// Writes `bytes` at `offset` of `target`, which `peer` exposed, then delivers `envelope` there. `done` is
+  /// set when the source may be reused, now or in a later poll().
   virtual Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                                const RemoteBuffer& target, uint64_t offset, Completion* done) = 0;
-  /// Gives up on puts whose `done` lies in [first, last): they may still run or not, but `done` is not touched again.
+  /// Gives up on puts whose `done` lies in [first, last): they may still run or not, but `done` is not
+  /// touched again.
   virtual void forget(const Completion* first, const Completion* last) = 0;
 
   /// A pointer through which `target` can be read and written from here, or null if it can only be read().
-  virtual void* map(int peer, const RemoteBuffer& target) { (void)peer, (void)target; return nullptr; }
+  virtual void* map(int peer, const RemoteBuffer& target) {
+    (void)peer, (void)target;
+    return nullptr;
+  }
   /// Reads a peer's exposed memory; only where reads_peers() is true.
   virtual Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
     (void)peer, (void)target, (void)offset, (void)into, (void)bytes;
@@ -112,16 +120,17 @@ class Transport {
   }
   virtual bool reads_peers() const { return false; }
 
-  /// Moves things along: delivers what has arrived to `sink`, continues what is under way. Returns how many events
-  /// there were; 0 means that nothing happened.
+  /// Moves things along: delivers what has arrived to `sink`, continues what is under way. Returns how many
+  /// events there were; 0 means that nothing happened.
   virtual Result<int> poll(Sink& sink) = 0;
 
-  /// Sleeping. The engine calls prepare_sleep() on each transport, sleeps on all their descriptors if every one said
-  /// true, and then calls finish_sleep() on each. False means that something is there already: poll again.
+  /// Sleeping. The engine calls prepare_sleep() on each transport, sleeps on all their descriptors if every
+  /// one said true, and then calls finish_sleep() on each. False means that something is there already: poll
+  /// again.
   virtual bool prepare_sleep() = 0;
   virtual void finish_sleep() = 0;
-  /// Adds the descriptors to watch (level-triggered, readable) to an epoll instance once, when the context is made.
-  /// A transport whose set of descriptors changes adds an epoll instance of its own.
+  /// Adds the descriptors to watch (level-triggered, readable) to an epoll instance once, when the context is
+  /// made. A transport whose set of descriptors changes adds an epoll instance of its own.
   virtual Status watch(int epoll_fd) = 0;
 
   virtual Counters counters() const = 0;
