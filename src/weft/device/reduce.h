@@ -1,6 +1,9 @@
 // Arithmetic on host memory: every type and operator. CUDA's half lives in a file of its own.
 //
-// 8- and 16-bit floats are accumulated in fp32 and rounded once, to nearest even, per call.
+// 8- and 16-bit floats are accumulated in fp32 and rounded once, to nearest even, per call. Integers wrap. max and min are
+// NCCL's: a NaN loses to any number, and -0 is below +0. A NaN that is computed is the type's positive quiet NaN.
+// The bits of a result depend on the sources' values alone: not on alignment, on how a range is cut into calls, on the
+// CPU's instruction set, or on the calling thread's floating-point mode.
 // Thread safety: pure functions.
 #pragma once
 

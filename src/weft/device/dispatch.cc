@@ -1,0 +1,41 @@
+// Which kernels this CPU runs.
+#include <initializer_list>
+
+#include "device/kernels.h"
+
+namespace weft::device {
+
+extern const Kernels baseline_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+
+const Kernels* kernels_for(Isa isa) {
+  const auto has = [](bool feature, const Kernels& table) { return feature ? &table : nullptr; };
+  __builtin_cpu_init();
+  switch (isa) {
+    case Isa::baseline: return &baseline_kernels;
+    case Isa::avx2:
+      return has(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"), avx2_kernels);
+    case Isa::avx512:
+      return has(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"),
+                 avx512_kernels);
+  }
+  return nullptr;
+}
+#else
+const Kernels* kernels_for(Isa isa) { return isa == Isa::baseline ? &baseline_kernels : nullptr; }
+#endif
+
+const Kernels& kernels() {
+  static const Kernels& best = [&]() -> const Kernels& {
+    for (const Isa isa : {Isa::avx512, Isa::avx2}) {
+      if (const Kernels* table = kernels_for(isa)) return *table;
+    }
+    return baseline_kernels;
+  }();
+  return best;
+}
+
+}  // namespace weft::device

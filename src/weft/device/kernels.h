@@ -1,0 +1,61 @@
+// The loops over elements that reduce.cc puts together, as one table for each instruction set:
+// kernels_baseline.cc, kernels_avx2.cc and kernels_avx512.cc compile kernel_loops.h with different flags, and
+// every table gives the same bits. Private to this layer and its tests.
+//
+// Conventions: `count` ≥ 1 elements; pointers are aligned to the element; `out` may be any of the inputs of
+// the same element size, but may not otherwise overlap one. A NaN result is the type's positive quiet NaN.
+// Thread safety: constant data and pure functions.
+#pragma once
+
+#include "device/reduce.h"
+
+namespace weft::device {
+
+/// ReduceOp without avg, which adds.
+enum class Combiner : uint8_t { sum, prod, max, min };
+inline constexpr int kCombiners = 4;
+
+/// The 16- and 8-bit floats: their sums and products pass through fp32.
+constexpr bool is_narrow_float(DataType type) {
+  return type == DataType::float16 || type == DataType::bfloat16 || type == DataType::float8e4m3 ||
+         type == DataType::float8e5m2;
+}
+constexpr bool is_float(DataType type) {
+  return is_narrow_float(type) || type == DataType::float32 || type == DataType::float64;
+}
+
+struct Kernels {
+  using Combine = void (*)(void* out, const void* a, const void* b, size_t count);
+  using Convert = void (*)(void* out, const void* in, size_t count);
+  using Divide = void (*)(void* out, const void* in, size_t count, uint32_t divisor);
+
+  const char* name;
+
+  Combine combine[kDataTypes][kCombiners];  // out = a op b
+  Divide divide[kDataTypes];                // out = in / divisor
+  Combine scale[kDataTypes];                // out = a × *b
+
+  // Of narrow floats only (null elsewhere), by way of fp32 accumulators; sum and prod.
+  Combine open[kDataTypes][2];  // float out = a op b
+  Combine add[kDataTypes][2];   // float out = float a op b
+  Convert widen[kDataTypes];    // float out = in
+  Divide round[kDataTypes];     // out = float in / divisor
+
+  /// memcpy around the cache. The caller orders what follows with stream_fence().
+  void (*stream)(void* out, const void* in, size_t bytes);
+  void (*stream_fence)();
+};
+
+enum class Isa : uint8_t { baseline, avx2, avx512 };
+/// Null where this CPU, or this build, does not have it.
+const Kernels* kernels_for(Isa isa);
+/// The best that the CPU has.
+const Kernels& kernels();
+
+/// reduce() and scale() with given kernels.
+void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, const void* const* sources,
+                 int n, size_t count);
+void scale_with(const Kernels& kernels, DataType type, void* dst, const void* src, size_t count,
+                const void* scalar);
+
+}  // namespace weft::device

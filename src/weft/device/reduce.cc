@@ -1,0 +1,216 @@
+// Which kernels run over which blocks of which sources: the shape of a reduction. The arithmetic is in
+// kernel_loops.h.
+//
+// Two sources, the most frequent case by far, are one kernel over the whole range. More are reduced a block
+// at a time, so that partial results stay in the first-level cache; those of 16- and 8-bit floats are fp32
+// there, and are rounded once, when the block is finished.
+#include "device/reduce.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "device/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace weft::device {
+namespace {
+
+constexpr size_t kBlockBytes =
+    4096;  // of accumulators: a few of them fit the first-level cache beside the sources
+constexpr size_t kStreamReduceBytes = 4 << 20;
+constexpr size_t kStreamCopyBytes = 1 << 20;
+
+struct alignas(64) Block {
+  std::byte bytes[kBlockBytes];
+};
+
+/// While it lives, floats are rounded to nearest, subnormals count and nothing traps, whatever the calling
+/// thread has set for itself: a result may not depend on who computes it.
+class DefaultFloatMode {
+ public:
+#if defined(__x86_64__)
+  DefaultFloatMode() : saved_(_mm_getcsr()) {
+    if (changed()) _mm_setcsr(kDefault);
+  }
+  ~DefaultFloatMode() {
+    if (changed()) _mm_setcsr(saved_);
+  }
+
+ private:
+  static constexpr unsigned kDefault = 0x1f80, kFlags = 0x3f;
+  bool changed() const { return (saved_ & ~kFlags) != kDefault; }
+  unsigned saved_;
+#else
+  DefaultFloatMode() {}
+#endif
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+};
+
+constexpr Combiner combiner_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod: return Combiner::prod;
+    case ReduceOp::max: return Combiner::max;
+    case ReduceOp::min: return Combiner::min;
+    default: return Combiner::sum;
+  }
+}
+
+/// A reduction of n sources, evaluated a block at a time. `Accumulator` below means fp32 for sums and
+/// products of narrow floats, and the type itself otherwise.
+class BlockReduction {
+ public:
+  BlockReduction(const Kernels& kernels, const Reduction& reduction, const void* const* sources, int n)
+      : kernels_(kernels),
+        sources_(sources),
+        n_(n),
+        type_(static_cast<int>(reduction.type)),
+        divisor_(reduction.divisor) {
+    const Combiner combiner = combiner_of(reduction.op);
+    const int op = static_cast<int>(combiner);
+    const bool ordered =
+        is_float(reduction.type) && (combiner == Combiner::sum || combiner == Combiner::prod);
+    widens_ = ordered && is_narrow_float(reduction.type);
+    tree_ = ordered && reduction.order == Order::tree;
+    open_ = widens_ ? kernels.open[type_][op] : kernels.combine[type_][op];
+    add_ = widens_ ? kernels.add[type_][op] : kernels.combine[type_][op];
+    merge_ = widens_ ? kernels.combine[static_cast<int>(DataType::float32)][op] : kernels.combine[type_][op];
+    element_bytes_ = size_of(reduction.type);
+    block_elements_ = kBlockBytes / std::max(element_bytes_, widens_ ? sizeof(float) : size_t{1});
+  }
+
+  size_t block_elements() const { return block_elements_; }
+
+  /// out = the result for elements [first, first + count), at most a block of them.
+  void evaluate(size_t first, size_t count, void* out) const {
+    if (widens_) {
+      Block accumulator;
+      combine(first, count, accumulator.bytes);
+      kernels_.round[type_](out, accumulator.bytes, count, divisor_);
+    } else {
+      combine(first, count, out);
+      if (divisor_ > 1) kernels_.divide[type_](out, out, count, divisor_);
+    }
+  }
+
+ private:
+  const void* source(int i, size_t first) const {
+    return static_cast<const std::byte*>(sources_[i]) + first * element_bytes_;
+  }
+
+  /// Accumulators of all sources. `out` is written by the last kernel only, since it may be a source.
+  void combine(size_t first, size_t count, void* out) const {
+    if (tree_) combine_tree(0, n_, first, count, out);
+    else combine_in_turn(first, count, out);
+  }
+
+  void combine_in_turn(size_t first, size_t count, void* out) const {
+    if (n_ <= 2) return combine_two(0, n_, first, count, out);
+    Block sum;
+    open_(sum.bytes, source(0, first), source(1, first), count);
+    for (int i = 2; i < n_ - 1; ++i) add_(sum.bytes, sum.bytes, source(i, first), count);
+    add_(out, sum.bytes, source(n_ - 1, first), count);
+  }
+
+  void combine_two(int begin, int n, size_t first, size_t count, void* out) const {
+    if (n == 2) open_(out, source(begin, first), source(begin + 1, first), count);
+    else if (widens_) kernels_.widen[type_](out, source(begin, first), count);
+    else std::memmove(out, source(begin, first), count * element_bytes_);
+  }
+
+  /// Of sources [begin, begin + n): the lower subtree has the largest power of two of them that is less than
+  /// n.
+  void combine_tree(int begin, int n, size_t first, size_t count, void* out) const {
+    if (n <= 2) return combine_two(begin, n, first, count, out);
+    const int lower = static_cast<int>(std::bit_floor(static_cast<unsigned>(n - 1)));
+    Block left;
+    combine_tree(begin, lower, first, count, left.bytes);
+    if (n - lower == 1) return add_(out, left.bytes, source(begin + lower, first), count);
+    Block right;
+    combine_tree(begin + lower, n - lower, first, count, right.bytes);
+    merge_(out, left.bytes, right.bytes, count);
+  }
+
+  const Kernels& kernels_;
+  const void* const* sources_;
+  int n_, type_;
+  uint32_t divisor_;
+  bool widens_, tree_;
+  Kernels::Combine open_, add_,
+      merge_;  // accumulator = source op source, accumulator op source, accumulator op accumulator
+  size_t element_bytes_, block_elements_;
+};
+
+/// Blocks straight into dst.
+void reduce_blocks(const BlockReduction& reduction, size_t element_bytes, std::byte* dst, size_t count) {
+  for (size_t first = 0; first < count; first += reduction.block_elements()) {
+    reduction.evaluate(first, std::min(reduction.block_elements(), count - first),
+                       dst + first * element_bytes);
+  }
+}
+
+/// Blocks into the first-level cache and from there around the cache into dst, which saves reading dst.
+/// Blocks start on dst's cache lines, so that every line goes out whole.
+void reduce_streaming(const Kernels& kernels, const BlockReduction& reduction, size_t element_bytes,
+                      std::byte* dst, size_t count) {
+  const size_t to_line = -reinterpret_cast<uintptr_t>(dst) % alignof(Block) / element_bytes;
+  Block result;
+  for (size_t first = 0, n = to_line > 0 ? to_line : reduction.block_elements(); first < count;
+       first += n, n = reduction.block_elements()) {
+    n = std::min(n, count - first);
+    reduction.evaluate(first, n, result.bytes);
+    kernels.stream(dst + first * element_bytes, result.bytes, n * element_bytes);
+  }
+  kernels.stream_fence();
+}
+
+}  // namespace
+
+void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, const void* const* sources,
+                 int n, size_t count) {
+  if (count == 0) return;
+  const size_t element_bytes = size_of(reduction.type), bytes = count * element_bytes;
+  if (n == 1 && reduction.divisor <= 1) {
+    if (dst != sources[0]) copy(dst, sources[0], bytes);
+    return;
+  }
+  const DefaultFloatMode mode;
+  const bool streams = bytes >= kStreamReduceBytes && std::find(sources, sources + n, dst) == sources + n;
+  if (n == 2 && reduction.divisor <= 1 && !streams) {
+    const int op = static_cast<int>(combiner_of(reduction.op));
+    return kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
+  }
+  const BlockReduction blocks(kernels, reduction, sources, n);
+  if (streams) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
+  else reduce_blocks(blocks, element_bytes, static_cast<std::byte*>(dst), count);
+}
+
+void scale_with(const Kernels& kernels, DataType type, void* dst, const void* src, size_t count,
+                const void* scalar) {
+  if (count == 0) return;
+  const DefaultFloatMode mode;
+  kernels.scale[static_cast<int>(type)](dst, src, scalar, count);
+}
+
+void reduce(const Reduction& reduction, void* dst, const void* const* sources, int n, size_t count) {
+  reduce_with(kernels(), reduction, dst, sources, n, count);
+}
+
+void scale(DataType type, void* dst, const void* src, size_t count, const void* scalar) {
+  scale_with(kernels(), type, dst, src, count, scalar);
+}
+
+void copy(void* dst, const void* src, size_t bytes) {
+  if (bytes < kStreamCopyBytes) {
+    if (bytes > 0) std::memcpy(dst, src, bytes);
+    return;
+  }
+  kernels().stream(dst, src, bytes);
+  kernels().stream_fence();
+}
+
+}  // namespace weft::device
