@@ -24,12 +24,9 @@ Result<Topology> load_topology() {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return fail_errno(errno, "hwloc cannot make a topology");
   Topology topology(raw);
-  hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // These start drivers, which takes from tens of milliseconds to seconds; PCI tells that there is a GPU.
-  for (const char* slow : {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"}) {
-    hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, slow);
-  }
+  // Not to hop over all CPUs with the caller's thread while asking them.
+  hwloc_topology_set_flags(raw,
+                           HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING);
   if (hwloc_topology_load(raw) != 0) return fail_errno(errno, "hwloc cannot read this machine's topology");
   return topology;
 }
@@ -101,22 +98,6 @@ void read_memory(hwloc_topology_t topology, Host& host) {
   }
 }
 
-void read_gpus(hwloc_topology_t topology, Host& host) {
-  constexpr int kDisplayClass =
-      0x03;  // PCI base class of display controllers; subclass 0x02 is a 3D controller
-  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
-    const auto& pci = device->attr->pcidev;
-    if (pci.class_id >> 8 != kDisplayClass) continue;
-    const std::string address =
-        fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain, pci.bus, pci.dev, pci.func);
-    const char* model = hwloc_obj_get_info_by_name(device, "PCIDevice");
-    const char* vendor = hwloc_obj_get_info_by_name(device, "PCIVendor");
-    host.gpus.push_back({.name = model ? fmt::format("{} {}", vendor ? vendor : "", model) : address,
-                         .pci = address,
-                         .numa = nearest_numa(hwloc_get_non_io_ancestor_obj(topology, device), -1)});
-  }
-}
-
 Result<Host> discover() {
   Result<Topology> topology = load_topology();
   if (!topology.ok()) return topology.status();
@@ -125,7 +106,7 @@ Result<Host> discover() {
   if (gethostname(name, sizeof name - 1) == 0) host.name = name;
   read_cpus(topology->get(), host);
   read_memory(topology->get(), host);
-  read_gpus(topology->get(), host);
+  host.gpus = sysfs::read_gpus("/sys");
   host.interfaces = sysfs::read_interfaces("/sys");
   host.cpu_quota = sysfs::read_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
   if (host.cpus.empty()) return fail(Code::system_error, "hwloc found no CPU on {}", host.name);

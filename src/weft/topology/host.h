@@ -46,7 +46,7 @@ struct Interface {
 };
 
 struct Gpu {
-  std::string name;  // vendor and model where known, else the PCI address
+  std::string name;  // vendor and PCI device number: "NVIDIA 20b0"
   std::string pci;   // "0000:10:1c.0"
   int numa = -1;
 };

@@ -69,7 +69,42 @@ Interface read_rdma(const fs::path& folder) {
   return interface;
 }
 
+std::optional<unsigned> read_hex(const fs::path& path) {
+  const std::string line = read_line(path);  // "0x10de"
+  unsigned value = 0;
+  if (!line.starts_with("0x") ||
+      std::from_chars(line.data() + 2, line.data() + line.size(), value, 16).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::string vendor_name(unsigned pci_vendor) {
+  switch (pci_vendor) {
+    case 0x10de: return "NVIDIA";
+    case 0x1002: return "AMD";
+    case 0x8086: return "Intel";
+    default: return fmt::format("vendor {:04x}", pci_vendor);
+  }
+}
+
 }  // namespace
+
+std::vector<Gpu> read_gpus(const std::string& root) {
+  constexpr unsigned kDisplay =
+      0x03;  // PCI base class; a data centre's GPUs are its subclass 02, 3D controllers
+  std::vector<Gpu> gpus;
+  const fs::path devices = fs::path(root) / "bus/pci/devices";
+  for (const std::string& address : names_in(devices)) {
+    if (read_hex(devices / address / "class").value_or(0) >> 16 != kDisplay) continue;
+    gpus.push_back(
+        {.name = fmt::format("{} {:04x}", vendor_name(read_hex(devices / address / "vendor").value_or(0)),
+                             read_hex(devices / address / "device").value_or(0)),
+         .pci = address,
+         .numa = static_cast<int>(read_number(devices / address / "numa_node").value_or(-1))});
+  }
+  return gpus;
+}
 
 std::vector<int> parse_cpu_list(const std::string& text) {
   std::vector<int> cpus;

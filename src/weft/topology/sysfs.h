@@ -12,6 +12,9 @@ namespace weft::topology::sysfs {
 /// Network interfaces of `root`/class/net, then RDMA devices of `root`/class/infiniband, each by name.
 std::vector<Interface> read_interfaces(const std::string& root);
 
+/// Display controllers and 3D accelerators of `root`/bus/pci/devices, by address.
+std::vector<Gpu> read_gpus(const std::string& root);
+
 /// The tightest CPU bandwidth limit (cgroup v2's cpu.max) on the path of this process's group; 0 = none.
 /// `membership` is the text file /proc/self/cgroup, `hierarchy` where cgroup v2 is mounted.
 double read_cpu_quota(const std::string& membership, const std::string& hierarchy);

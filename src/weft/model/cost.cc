@@ -1,0 +1,149 @@
+#include "model/cost.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace weft::model {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The one list of the JSON's fields: visit(section, key, member, least allowed value); a section of "" is
+/// the top. Machine is `Machine` or `const Machine`.
+template <typename AnyMachine, typename Visit>
+void for_each_field(AnyMachine& machine, Visit&& visit) {
+  constexpr double kAnyTime = 0, kRate = 1e-3;  // rates divide: a millionth of a GB/s is the least
+  visit("", "name", machine.name, 0.0);
+  for (auto [section, link] : {std::pair{"intra", &machine.intra}, std::pair{"inter", &machine.inter}}) {
+    visit(section, "alpha_us", link->alpha_us, kAnyTime);
+    visit(section, "overhead_us", link->overhead_us, kAnyTime);
+    visit(section, "bytes_per_us", link->bytes_per_us, kRate);
+    visit(section, "by_cpu", link->by_cpu, 0.0);
+  }
+  visit("memory", "cache_bytes", machine.memory.cache_bytes, 0.0);
+  visit("memory", "copy_cached", machine.memory.copy_cached, kRate);
+  visit("memory", "copy_large", machine.memory.copy_large, kRate);
+  visit("memory", "reduce_cached", machine.memory.reduce_cached, kRate);
+  visit("memory", "reduce_large", machine.memory.reduce_large, kRate);
+  visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
+  visit("", "rails", machine.rails, 1.0);
+  visit("", "cores", machine.cores, 0.01);
+  visit("", "switch_us", machine.switch_us, kAnyTime);
+  visit("", "step_us", machine.step_us, kAnyTime);
+}
+
+template <typename T>
+Status read_value(const Json& json, const std::string& name, T& into, double least) {
+  const bool fits = std::is_same_v<T, bool>          ? json.is_boolean()
+                    : std::is_same_v<T, std::string> ? json.is_string()
+                    : std::is_integral_v<T>          ? json.is_number_integer()
+                                                     : json.is_number();
+  if (!fits) {
+    return fail(Code::invalid_argument, "machine: {} is {}, must be a {}", name, json.dump(),
+                std::is_same_v<T, bool>          ? "boolean"
+                : std::is_same_v<T, std::string> ? "string"
+                : std::is_integral_v<T>          ? "whole number"
+                                                 : "number");
+  }
+  if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+    const double value = json.get<double>();
+    const double most = std::is_same_v<T, int> ? 1e6 : 1e15;
+    if (!(value >= least && value <= most)) {
+      return fail(Code::invalid_argument, "machine: {} is {}, must be in [{:g}, {:g}]", name, json.dump(),
+                  least, most);
+    }
+  }
+  into = json.get<T>();
+  return {};
+}
+
+/// Refuses keys that no field has.
+Status check_keys(const Json& json, const Machine& machine) {
+  std::vector<std::string> known;
+  for_each_field(machine, [&](std::string_view section, std::string_view key, const auto&, double) {
+    known.push_back(section.empty() ? std::string(key) : fmt::format("{}.{}", section, key));
+  });
+  const auto is_known = [&](const std::string& name) {
+    return std::find(known.begin(), known.end(), name) != known.end();
+  };
+  const auto unknown = [&](const std::string& name) {
+    return fail(Code::invalid_argument, "machine: unknown key \"{}\"; known are {}", name,
+                fmt::join(known, ", "));
+  };
+  for (const auto& [key, value] : json.items()) {
+    const bool section = std::any_of(known.begin(), known.end(), [&, &key = key](const auto& name) {
+      return name.starts_with(key + ".");
+    });
+    if (!section && !is_known(key)) return unknown(key);
+    if (!section) continue;
+    if (!value.is_object()) {
+      return fail(Code::invalid_argument, "machine: {} is {}, must be an object", key, value.dump());
+    }
+    for (const auto& [inner, ignored] : value.items()) {
+      if (!is_known(key + "." + inner)) return unknown(key + "." + inner);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Machine machine_of(const topology::Host& host, int nodes_on_host) {
+  Machine machine;
+  machine.name = host.name;
+  const double allowed = static_cast<double>(host.allowed_cpus().size());
+  const double cores = host.cpu_quota > 0 ? std::min(allowed, host.cpu_quota) : allowed;
+  machine.cores = std::max(cores / std::max(nodes_on_host, 1), 0.01);
+  if (host.last_level_cache_bytes() > 0) machine.memory.cache_bytes = host.last_level_cache_bytes();
+  double fastest = 0;
+  for (const topology::Interface& interface : host.interfaces) {
+    if (!interface.up || interface.loopback || interface.gbit_per_s < fastest || interface.gbit_per_s == 0)
+      continue;
+    machine.rails = interface.gbit_per_s > fastest ? 1 : machine.rails + 1;
+    fastest = interface.gbit_per_s;
+  }
+  if (fastest > 0) machine.nic_bytes_per_us = fastest * 1000 / 8;
+  return machine;
+}
+
+std::string to_json(const Machine& machine) {
+  Json json;
+  for_each_field(machine, [&](const char* section, const char* key, const auto& member, double) {
+    (*section ? json[section][key] : json[key]) = member;
+  });
+  return json.dump(2);
+}
+
+Result<Machine> machine_from_json(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    return fail(Code::invalid_argument, "machine: this is not a JSON object: {}",
+                text.size() > 60 ? text.substr(0, 60) + "…" : text);
+  }
+  Machine machine;
+  WEFT_TRY(check_keys(json, machine));
+  Status first;
+  for_each_field(machine, [&](const std::string& section, const char* key, auto& member, double least) {
+    if (!first.ok() || (!section.empty() && !json.contains(section))) return;
+    const Json& from = section.empty() ? json : json[section];
+    if (!from.contains(key)) return;
+    first = read_value(from[key], section.empty() ? key : section + "." + key, member, least);
+  });
+  if (!first.ok()) return first;
+  return machine;
+}
+
+Result<Machine> read_machine(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return fail_errno(errno, fmt::format("cannot open machine file {}", path));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  Result<Machine> machine = machine_from_json(text);
+  if (!machine.ok()) return machine.status().in(path);
+  return machine;
+}
+
+}  // namespace weft::model

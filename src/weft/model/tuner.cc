@@ -1,0 +1,164 @@
+#include "model/tuner.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "base/log.h"
+
+namespace weft::model {
+namespace {
+
+using plan::Algorithm;
+using plan::Limits;
+using plan::Request;
+
+/// Another slice must save this share of the time to be worth leaving the usual one: predictions are not that
+/// exact.
+constexpr double kWorthwhile = 0.97;
+
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(text).second) log::warn("{}", text);
+}
+
+/// The first rule that pins a candidate which could be used; rules that pin one which cannot are reported.
+const Pin* find_pin(const Pins& pins, const Request& request, uint64_t bytes,
+                    const std::vector<Candidate>& candidates) {
+  for (const Pin& pin : pins.rules) {
+    if (pin.ban || !pin.applies(request.collective, bytes)) continue;
+    const auto pinned = std::find_if(candidates.begin(), candidates.end(),
+                                     [&](const Candidate& c) { return c.algorithm->name == pin.algorithm; });
+    if (pinned == candidates.end())
+      continue;  // a pin for every collective, of which this one has no such algorithm
+    if (pinned->unfit.ok()) return &pin;
+    warn_once(fmt::format("WEFT_ALGO: \"{}\" does not fit {}: {}; using the next best", pin.text,
+                          plan::name_of(request.collective), pinned->unfit.message()));
+  }
+  return nullptr;
+}
+
+const Pin* find_ban(const Pins& pins, const Request& request, uint64_t bytes, std::string_view algorithm) {
+  for (const Pin& pin : pins.rules) {
+    if (pin.ban && pin.algorithm == algorithm && pin.applies(request.collective, bytes)) return &pin;
+  }
+  return nullptr;
+}
+
+bool faster(const Candidate& a, const Candidate& b) {
+  if (a.unfit.ok() != b.unfit.ok()) return a.unfit.ok();
+  return a.unfit.ok() && a.predicted.us < b.predicted.us;
+}
+
+Status predict(Candidate& candidate, const Machine& machine, const Request& request,
+               const topology::Layout& layout) {
+  const Result<Estimate> predicted =
+      estimate(*candidate.algorithm, request, layout, machine, candidate.limits);
+  if (!predicted.ok()) return predicted.status();
+  candidate.predicted = *predicted;
+  return {};
+}
+
+/// Longer and shorter slices for what is in front: a message of a single slice has nothing to gain from
+/// either.
+Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const Machine& machine,
+                  const Request& request, const topology::Layout& layout, const Limits& base) {
+  std::vector<Candidate> more;
+  for (size_t i = 0; i < std::min(contenders, candidates.size()) && candidates[i].unfit.ok(); ++i) {
+    for (const uint64_t slice : {base.slice_bytes / 4, base.slice_bytes * 4}) {
+      if (slice < (16 << 10) || message_bytes(request, layout.ranks()) < slice) continue;
+      Candidate other{candidates[i].algorithm, base, {}, {}};
+      other.limits.slice_bytes = slice;
+      if (!other.algorithm->fits(request, layout, other.limits).ok()) continue;
+      WEFT_TRY(predict(other, machine, request, layout));
+      if (other.predicted.us < candidates[i].predicted.us * kWorthwhile) more.push_back(other);
+    }
+  }
+  candidates.insert(candidates.end(), more.begin(), more.end());
+  std::stable_sort(candidates.begin(), candidates.end(), faster);
+  return {};
+}
+
+std::string reason(const std::vector<Candidate>& candidates, const Candidate& chosen, const Pin* pin) {
+  if (pin != nullptr) {
+    return fmt::format("pinned by WEFT_ALGO (\"{}\"), predicted {:.2f} µs", pin->text, chosen.predicted.us);
+  }
+  const auto next = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+    return c.unfit.ok() && c.algorithm != chosen.algorithm;
+  });
+  if (next == candidates.end())
+    return fmt::format("the only one that may be used, predicted {:.2f} µs", chosen.predicted.us);
+  return fmt::format("predicted {:.2f} µs; the next best, {}, {:.2f} µs", chosen.predicted.us,
+                     next->algorithm->name, next->predicted.us);
+}
+
+}  // namespace
+
+uint64_t message_bytes(const Request& request, int ranks) {
+  using enum plan::Collective;
+  switch (request.collective) {
+    case all_gather:
+    case reduce_scatter:
+    case all_to_all:
+    case gather:
+    case scatter: return request.bytes() * ranks;
+    default: return request.bytes();
+  }
+}
+
+std::string to_string(const Request& request, int ranks) {
+  return fmt::format("{} of {} ({} × {} byte{}{}{})", plan::name_of(request.collective),
+                     bytes_text(message_bytes(request, ranks)), request.count, request.element_bytes,
+                     request.element_bytes == 1 ? "" : "s",
+                     plan::has_root(request.collective) ? fmt::format(", root {}", request.root) : "",
+                     request.strict ? ", strict order" : "");
+}
+
+Result<Choice> choose(const Machine& machine, const Request& request, const topology::Layout& layout,
+                      const Limits& base, const Pins& pins) {
+  const uint64_t bytes = message_bytes(request, layout.ranks());
+  Limits usual = base;
+  if (pins.slice_bytes != 0) usual.slice_bytes = pins.slice_bytes;
+  std::vector<Candidate> candidates;
+  bool banned_one = false;
+  for (const Algorithm& algorithm : plan::algorithms()) {
+    if (algorithm.collective != request.collective) continue;
+    Candidate candidate{&algorithm, usual, algorithm.fits(request, layout, usual), {}};
+    if (const Pin* ban = find_ban(pins, request, bytes, algorithm.name); ban && candidate.unfit.ok()) {
+      candidate.unfit = fail(Code::invalid_setting, "banned by WEFT_ALGO (\"{}\")", ban->text);
+      banned_one = true;
+    }
+    candidates.push_back(candidate);
+  }
+  const Pin* const pin = find_pin(pins, request, bytes, candidates);
+  for (Candidate& candidate : candidates) {
+    if (candidate.unfit.ok()) WEFT_TRY(predict(candidate, machine, request, layout));
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+    const bool a_pinned = pin && a.algorithm->name == pin->algorithm,
+               b_pinned = pin && b.algorithm->name == pin->algorithm;
+    return a_pinned != b_pinned ? a_pinned : faster(a, b);
+  });
+  if (candidates.empty() || !candidates.front().unfit.ok()) {
+    return fail(banned_one ? Code::invalid_setting : Code::internal_error, "no algorithm {} {} on {}",
+                banned_one ? "is left by WEFT_ALGO for" : "fits", to_string(request, layout.ranks()),
+                layout.to_string());
+  }
+  const Algorithm* const pinned = pin ? candidates.front().algorithm : nullptr;
+  const bool p2p =
+      request.collective == plan::Collective::send || request.collective == plan::Collective::recv;
+  if (pins.slice_bytes == 0 && !p2p) {
+    WEFT_TRY(try_slices(candidates, pinned ? 1 : 2, machine, request, layout, usual));
+  } else std::stable_sort(candidates.begin(), candidates.end(), faster);
+  const Candidate& chosen =
+      *std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+        return candidate.unfit.ok() && (pinned == nullptr || candidate.algorithm == pinned);
+      });
+  Choice choice{chosen.algorithm, chosen.limits, chosen.predicted.us, reason(candidates, chosen, pin), {}};
+  choice.candidates = std::move(candidates);
+  return choice;
+}
+
+}  // namespace weft::model

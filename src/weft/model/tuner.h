@@ -1,0 +1,53 @@
+// The tuner: which algorithm a request should use, with which limits, and why.
+//
+// Every rank asks by itself and must come to the same answer: the answer is a pure function of arguments that
+// the ranks have agreed on (the machine is one rank's, given to all; a layout of the whole communicator; the
+// same settings).
+//
+// Thread safety: every function.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/cost.h"
+#include "model/estimate.h"
+#include "model/pins.h"
+#include "plan/plan.h"
+#include "topology/layout.h"
+
+namespace weft::model {
+
+/// An algorithm of the collective with one choice of limits.
+struct Candidate {
+  const plan::Algorithm* algorithm = nullptr;
+  plan::Limits limits;
+  Status unfit;        // why it cannot be used, or is not to be; ok: it could
+  Estimate predicted;  // if it could
+};
+
+struct Choice {
+  const plan::Algorithm* algorithm = nullptr;
+  plan::Limits limits;
+  double predicted_us = 0;
+  std::string why;                    // a sentence
+  std::vector<Candidate> candidates;  // all that were considered: those that could by time, then the rest
+};
+
+/// The size of a request as the perf tools print it: the larger of what a rank gives and gets, the same for
+/// all.
+uint64_t message_bytes(const plan::Request& request, int ranks);
+
+/// Chooses the algorithm with the least predicted time among those that fit and are not banned, or the pinned
+/// one. `base` holds the transports' eager limits and the usual slice, which the tuner changes where that
+/// pays and pins allow. A pin that does not fit is logged once in the process, and the next best is used.
+/// Errors: internal_error naming the request if nothing fits (the library has an algorithm for everything),
+/// and invalid_setting if everything that fits is banned.
+Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
+                      const plan::Limits& base, const Pins& pins);
+
+/// "AllReduce of 4 MiB (1048576 × 4 bytes)".
+std::string to_string(const plan::Request& request, int ranks);
+
+}  // namespace weft::model
