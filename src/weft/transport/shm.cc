@@ -1,0 +1,289 @@
+#include "transport/shm.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace weft::transport {
+
+using shm::ControlSegment;
+using shm::Payload;
+
+Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks, std::span<const int> local_ranks,
+                                                           const Options& options) {
+  if (std::find(local_ranks.begin(), local_ranks.end(), rank) == local_ranks.end()) {
+    return fail(Code::invalid_argument, "rank {} is not among the {} ranks of its own node", rank, local_ranks.size());
+  }
+  for (const int local : local_ranks) {
+    if (local < 0 || local >= ranks) {
+      return fail(Code::invalid_argument, "a node has rank {}, must be in [0, {})", local, ranks);
+    }
+  }
+  const size_t eager_bytes = options.eager_bytes == 0 ? kDefaultEagerBytes : options.eager_bytes;
+  if (eager_bytes > kLargestEagerBytes) {
+    return fail(Code::invalid_argument, "eager messages of {} bytes inside a node, must be at most {}", eager_bytes,
+                kLargestEagerBytes);
+  }
+  const auto ring_bytes = static_cast<uint32_t>(std::bit_ceil(4 * shm::detail::round_to_lines(eager_bytes)));
+  auto own = ControlSegment::create(static_cast<int>(local_ranks.size()), ring_bytes);
+  if (!own) return own.status();
+  // Yama forbids cross memory attach between siblings unless the target agrees. Any process of this user could do without
+  // Yama what it then can.
+  if (options.cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(rank, ranks, local_ranks, eager_bytes, own.take()));
+  transport->cma_ = options.cma;
+  return transport;
+}
+
+ShmTransport::ShmTransport(int rank, int ranks, std::span<const int> local_ranks, size_t eager_bytes,
+                           std::shared_ptr<ControlSegment> own)
+    : rank_(rank), eager_bytes_(eager_bytes), own_(std::move(own)), by_rank_(static_cast<size_t>(ranks), nullptr) {
+  for (const int local : local_ranks) {
+    const int position = static_cast<int>(peers_.size());
+    if (local == rank) {
+      own_local_ = position;
+      peers_.push_back(nullptr);
+      continue;
+    }
+    peers_.push_back(std::make_unique<Peer>());
+    peers_.back()->rank = local;
+    peers_.back()->local = position;
+    by_rank_[static_cast<size_t>(local)] = peers_.back().get();
+  }
+  inboxes_.reserve(peers_.size());
+}
+
+Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
+  if (by_rank.size() != by_rank_.size()) {
+    return fail(Code::invalid_argument, "{} addresses for {} ranks", by_rank.size(), by_rank_.size());
+  }
+  reads_peers_ = cma_;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr) continue;
+    peer->address = by_rank[static_cast<size_t>(peer->rank)];
+    if (Status reached = ControlSegment::probe(peer->address); !reached) {
+      return reached.in(fmt::format("rank {} cannot share memory with rank {}", rank_, peer->rank));
+    }
+    const ShmAddress own = address();
+    if (peer->address.ring_bytes != own.ring_bytes || peer->address.locals != own.locals) {
+      return fail(Code::mismatch,
+                  "rank {} has {} ranks on its node and byte rings of {} bytes, rank {} has {} and {}: eager limit and "
+                  "layout must be the same on all ranks of a node",
+                  rank_, own.locals, own.ring_bytes, peer->rank, peer->address.locals, peer->address.ring_bytes);
+    }
+    peer->memory = shm::PeerMemory(peer->rank, peer->address, cma_);
+    if (cma_ && !peer->memory.single_copy() && reads_peers_) {
+      log::info("the kernel forbids reading the memory of rank {}: plain memory travels through the FIFO in two copies",
+                peer->rank);
+    }
+    reads_peers_ = reads_peers_ && peer->memory.single_copy();
+  }
+  return {};
+}
+
+Result<ShmTransport::Peer*> ShmTransport::find(int rank) {
+  if (rank >= 0 && static_cast<size_t>(rank) < by_rank_.size()) [[likely]] {
+    if (Peer* peer = by_rank_[static_cast<size_t>(rank)]) return peer;
+  }
+  return fail(Code::invalid_argument, "rank {} has no shared memory with rank {}: must be another rank of its node", rank_,
+              rank);
+}
+
+Status ShmTransport::map_segment(Peer& peer) {
+  if (peer.segment != nullptr) return {};
+  auto segment = ControlSegment::open(peer.address);
+  if (!segment) return segment.status().in(fmt::format("rank {}", peer.rank));
+  peer.segment = segment.take();
+  return {};
+}
+
+Status ShmTransport::open_fifo(Peer& peer) {
+  WEFT_TRY(map_segment(peer));
+  peer.fifo = shm::FifoSender(peer.segment->fifo(own_local_));
+  peer.segment->announce(own_local_);
+  return {};
+}
+
+Result<Progress> ShmTransport::accepted(Peer& peer, size_t bytes) {
+  peer.segment->wake();
+  counters_.payload_bytes_sent += bytes;
+  return Progress::accepted;
+}
+
+Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const void* payload) {
+  Result<Peer*> found = find(rank);
+  if (!found) return found.status();
+  Peer& peer = **found;
+  if (!peer.fifo.open()) [[unlikely]] WEFT_TRY(open_fifo(peer));
+  if (envelope.bytes > eager_bytes_) [[unlikely]] {
+    return fail(Code::invalid_argument, "a message of {} bytes to rank {}, must be at most {}", envelope.bytes, rank,
+                eager_bytes_);
+  }
+  if (!peer.fifo.send(envelope, payload)) return Progress::busy;
+  ++counters_.messages_sent;
+  return accepted(peer, envelope.bytes);
+}
+
+Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const void* source, size_t bytes,
+                                   const RemoteBuffer& target, uint64_t offset, Completion* done) {
+  Result<Peer*> found = find(rank);
+  if (!found) return found.status();
+  Peer& peer = **found;
+  if (!peer.fifo.open()) WEFT_TRY(open_fifo(peer));
+  if (offset > target.bytes || bytes > target.bytes - offset) {
+    return fail(Code::invalid_argument, "a put of {} bytes at {} into {} bytes of rank {}", bytes, offset, target.bytes,
+                rank);
+  }
+  if (!peer.fifo.slot_free()) return Progress::busy;
+  if (void* mapped = peer.memory.map(target)) {
+    std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
+  } else if (peer.memory.single_copy()) {
+    WEFT_TRY(peer.memory.write(target, offset, source, bytes));
+  } else {
+    return start_relay(peer, envelope, source, bytes, target.address + offset, done);
+  }
+  (void)peer.fifo.notify(envelope);
+  done->done = true;
+  ++counters_.puts;
+  return accepted(peer, bytes);
+}
+
+Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
+                                           uint64_t target, Completion* done) {
+  if (peer.relay) return Progress::busy;
+  peer.relay = Relay{envelope, static_cast<const std::byte*>(source), bytes, target, done};
+  ++relays_;
+  ++counters_.puts;
+  counters_.payload_bytes_sent += bytes;
+  continue_relay(peer);
+  return Progress::accepted;
+}
+
+/// Returns how many pieces went out.
+int ShmTransport::continue_relay(Peer& peer) {
+  Relay& relay = *peer.relay;
+  int pieces = 0;
+  while (relay.bytes > 0) {
+    const size_t piece = std::min(relay.bytes, eager_bytes_);
+    if (!peer.fifo.relay(relay.target, relay.source, static_cast<uint32_t>(piece))) break;
+    relay.source += piece;
+    relay.target += piece;
+    relay.bytes -= piece;
+    ++pieces;
+  }
+  if (relay.bytes == 0 && peer.fifo.notify(relay.envelope)) {
+    relay.done->done = true;
+    peer.relay.reset();
+    --relays_;
+    ++pieces;
+  }
+  if (pieces > 0) peer.segment->wake();
+  return pieces;
+}
+
+void ShmTransport::forget(const Completion* first, const Completion* last) {
+  if (relays_ == 0) return;
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || !peer->relay) continue;
+    if (std::less_equal<>()(first, peer->relay->done) && std::less<>()(peer->relay->done, last)) {
+      peer->relay.reset();
+      --relays_;
+    }
+  }
+}
+
+void* ShmTransport::map(int rank, const RemoteBuffer& target) {
+  Result<Peer*> peer = find(rank);
+  return peer ? (*peer)->memory.map(target) : nullptr;
+}
+
+Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
+  Result<Peer*> found = find(rank);
+  if (!found) return found.status();
+  Peer& peer = **found;
+  if (offset > target.bytes || bytes > target.bytes - offset) {
+    return fail(Code::invalid_argument, "a read of {} bytes at {} from {} bytes of rank {}", bytes, offset, target.bytes,
+                rank);
+  }
+  if (const void* mapped = peer.memory.map(target)) {
+    std::memcpy(into, static_cast<const std::byte*>(mapped) + offset, bytes);
+  } else if (peer.memory.single_copy()) {
+    WEFT_TRY(peer.memory.read(target, offset, into, bytes));
+  } else {
+    return fail(Code::unsupported, "the memory of rank {} cannot be read: single-copy calls are {}", rank,
+                cma_ ? "forbidden by the kernel" : "switched off");
+  }
+  counters_.bytes_read += bytes;
+  return {};
+}
+
+Result<int> ShmTransport::poll(Sink& sink) {
+  if (own_->announced() != announced_) [[unlikely]] open_inboxes();
+  int events = 0;
+  for (Inbox& inbox : inboxes_) {
+    if (inbox.fifo.ready()) events += receive(inbox, sink);
+  }
+  if (relays_ > 0) [[unlikely]] {
+    for (const auto& peer : peers_) {
+      if (peer != nullptr && peer->relay) events += continue_relay(*peer);
+    }
+  }
+  return events;
+}
+
+int ShmTransport::receive(Inbox& inbox, Sink& sink) {
+  const int rank = inbox.peer->rank;
+  const auto received = inbox.fifo.receive([&](const Envelope& envelope, Payload where, const std::byte* payload) {
+    if (where == Payload::for_relay) [[unlikely]] {
+      std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
+    } else {
+      sink.arrived(rank, envelope, payload);
+    }
+  });
+  if (received.made_room) tell_of_room(*inbox.peer);
+  return received.messages;
+}
+
+void ShmTransport::open_inboxes() {
+  announced_ = own_->announced();
+  for (const auto& peer : peers_) {
+    if (peer == nullptr || !own_->has_announced(peer->local)) continue;
+    const bool known = std::any_of(inboxes_.begin(), inboxes_.end(), [&](const Inbox& i) { return i.peer == peer.get(); });
+    if (!known) inboxes_.push_back({shm::FifoReceiver(own_->fifo(peer->local)), peer.get()});
+  }
+}
+
+/// A sender that found its FIFO full may have gone to sleep; it looks again when it is woken.
+void ShmTransport::tell_of_room(Peer& peer) {
+  if (map_segment(peer).ok()) peer.segment->wake();  // if it is gone, nobody waits
+}
+
+bool ShmTransport::prepare_sleep() {
+  own_->lie_down();
+  if (!anything_to_do()) return true;
+  own_->get_up();
+  return false;
+}
+
+bool ShmTransport::anything_to_do() {
+  if (own_->announced() != announced_) return true;
+  if (std::any_of(inboxes_.begin(), inboxes_.end(), [](const Inbox& inbox) { return inbox.fifo.ready(); })) return true;
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [](const auto& peer) { return peer != nullptr && peer->fifo.room_again(); });
+}
+
+Status ShmTransport::watch(int epoll_fd) {
+  epoll_event event{.events = EPOLLIN, .data = {.fd = own_->doorbell()}};
+  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, own_->doorbell(), &event) != 0) {
+    return fail_errno(errno, "watching the doorbell of shared memory");
+  }
+  return {};
+}
+
+}  // namespace weft::transport

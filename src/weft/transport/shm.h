@@ -1,0 +1,131 @@
+// ShmTransport: shared memory between the ranks of one node, be they processes or threads of one process. Puts messages,
+// puts, mapping and sleeping together from their parts: shm_fifo.h (messages), shm_segment.h (where FIFOs live, waking),
+// shm_memory.h (reaching a peer's memory). Ranks of other nodes are somebody else's.
+//
+// A dead peer blocks nothing here: its FIFO fills up and sends are answered busy, calls that need the peer itself fail
+// with remote_error. Noticing the death is the bootstrap's task; Sink::lost is never called.
+//
+// Thread safety and abort: as transport.h says.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/shm_fifo.h"
+#include "transport/shm_memory.h"
+#include "transport/shm_segment.h"
+#include "transport/transport.h"
+
+namespace weft::transport {
+
+class ShmTransport final : public Transport {
+ public:
+  static constexpr size_t kDefaultEagerBytes = 16 << 10;
+  static constexpr size_t kLargestEagerBytes = 1 << 20;
+
+  struct Options {
+    bool cma = true;         // use single-copy system calls where the kernel allows them; lets peers use them on us
+    size_t eager_bytes = 0;  // at most kLargestEagerBytes; 0 = kDefaultEagerBytes; the same on all ranks of the node
+  };
+
+  /// For rank `rank` of `ranks`, whose node holds `local_ranks` (itself included, in the same order on all of them).
+  /// invalid_argument names what is wrong; system_error or out_of_memory what the kernel refuses.
+  static Result<std::unique_ptr<ShmTransport>> create(int rank, int ranks, std::span<const int> local_ranks,
+                                                      const Options& options);
+
+  /// What the peers need; plain bytes for the bootstrap to carry.
+  ShmAddress address() const { return own_->address(); }
+
+  /// `by_rank[r]` is rank r's address; entries of other nodes are not looked at. Checks that every local peer can be
+  /// reached, and names the first that cannot; maps nothing yet. Once, before anything else.
+  Status connect(std::span<const ShmAddress> by_rank);
+
+  std::string describe() const override { return "shared memory"; }
+  size_t eager_bytes() const override { return eager_bytes_; }
+
+  Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
+
+  Result<RemoteBuffer> expose(void* address, size_t bytes) override { return shm::describe_memory(address, bytes); }
+  void unexpose(const RemoteBuffer&) override {}
+
+  /// Copies before it returns, unless the target can be neither mapped nor written by a system call: then it goes through the
+  /// FIFO piece by piece, one such put to a peer at a time.
+  Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                       const RemoteBuffer& target, uint64_t offset, Completion* done) override;
+  /// A put that is still going through the FIFO ends where it is; its envelope is not delivered.
+  void forget(const Completion* first, const Completion* last) override;
+
+  /// The pointer is good until shm::PeerMemory::kMappedSegments other segments of this peer have been mapped.
+  void* map(int peer, const RemoteBuffer& target) override;
+  Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
+  /// Whether read() works for plain memory of every local peer.
+  bool reads_peers() const override { return reads_peers_; }
+
+  Result<int> poll(Sink& sink) override;
+
+  bool prepare_sleep() override;
+  void finish_sleep() override { own_->get_up(); }
+  Status watch(int epoll_fd) override;
+
+  Counters counters() const override { return counters_; }
+
+ private:
+  /// A put that goes through the FIFO.
+  struct Relay {
+    Envelope envelope;
+    const std::byte* source;
+    size_t bytes;     // left
+    uint64_t target;  // address in the peer
+    Completion* done;
+  };
+
+  /// One rank of the node, as seen from here. What send() touches comes first.
+  struct Peer {
+    shm::FifoSender fifo;
+    std::shared_ptr<shm::ControlSegment> segment;  // null until we have something to say
+    int rank;
+    int local;  // its position in local_ranks
+    ShmAddress address;
+    shm::PeerMemory memory;
+    std::optional<Relay> relay;
+  };
+
+  struct Inbox {
+    shm::FifoReceiver fifo;
+    Peer* peer;
+  };
+
+  ShmTransport(int rank, int ranks, std::span<const int> local_ranks, size_t eager_bytes,
+               std::shared_ptr<shm::ControlSegment> own);
+
+  Result<Peer*> find(int rank);
+  Status map_segment(Peer& peer);
+  Status open_fifo(Peer& peer);
+  Result<Progress> accepted(Peer& peer, size_t bytes);
+  Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes, uint64_t target,
+                               Completion* done);
+  int continue_relay(Peer& peer);
+  int receive(Inbox& inbox, Sink& sink);
+  void open_inboxes();
+  void tell_of_room(Peer& peer);
+  bool anything_to_do();
+
+  int rank_;
+  size_t eager_bytes_;
+  bool cma_ = false;
+  bool reads_peers_ = false;
+  std::shared_ptr<shm::ControlSegment> own_;
+  int own_local_ = 0;
+  std::vector<std::unique_ptr<Peer>> peers_;  // of this node, in the order of local_ranks; null for ourselves
+  std::vector<Peer*> by_rank_;                // null for ourselves and for ranks of other nodes
+  std::vector<Inbox> inboxes_;                // of the peers that have announced themselves
+  uint32_t announced_ = 0;                    // how many those are
+  int relays_ = 0;                            // under way
+  Counters counters_;
+};
+
+}  // namespace weft::transport

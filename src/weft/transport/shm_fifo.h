@@ -1,0 +1,271 @@
+// The message FIFO of one ordered pair of ranks: a ring of cache lines that carry flag and data together, and beside it a
+// ring of bytes for payloads that do not fit a line. It lives in memory that both ranks map. This file knows no system
+// calls, no sleeping and no ranks.
+//
+// How a message travels. The sender fills a slot and stores the slot's stamp last, with release order. The receiver watches the
+// stamp of the one slot that comes next: when it shows the current lap, everything else in the line is there, and
+// mostly has come with it in one transfer. The stamp has a place of its own (Envelope::reserved), so payload is never
+// taken for one.
+//
+// How room comes back. The receiver publishes how far it has read every quarter ring, in a line that the sender looks at only when the
+// ring seems full. A payload takes a quarter of the byte ring at most; so a receiver that has read everything has always
+// published enough for the next message, even one that skips the ring's end.
+//
+// Thread safety: one thread at a time sends, one at a time receives; the two need no lock. All that both touch at once is
+// accessed through std::atomic_ref.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "transport/transport.h"
+
+namespace weft::transport::shm {
+
+inline constexpr size_t kLineBytes = 64;
+inline constexpr uint64_t kSlots = 64;
+inline constexpr size_t kInlineBytes = 32;  // of payload beside an envelope
+
+/// Where the bytes of a message are: the low two bits of its stamp.
+enum class Payload : uint16_t {
+  in_slot,
+  in_ring,
+  at_target,  // a put: they are where they belong
+  for_relay,  // in the ring; `envelope.offset` is the address in the receiver where they belong
+};
+
+/// One cache line. `envelope.reserved` is the stamp: lap << 2 | Payload.
+struct alignas(kLineBytes) Slot {
+  Envelope envelope;
+  std::byte payload[kInlineBytes];  // in the ring's case: uint64_t, the position in the byte ring where it ends
+};
+static_assert(sizeof(Slot) == kLineBytes && kSlots * 4 <= 1 << 16);
+
+/// Written by the receiver: totals since the beginning.
+struct alignas(kLineBytes) Consumed {
+  uint64_t slots = 0;
+  uint64_t ring_bytes = 0;
+};
+
+/// The shared memory of one FIFO, all zero at first. `ring_bytes` is a power of two.
+struct FifoMemory {
+  Slot* slots = nullptr;
+  std::byte* ring = nullptr;
+  Consumed* consumed = nullptr;
+  uint64_t ring_bytes = 0;
+
+  size_t largest_payload() const { return ring_bytes / 4; }
+};
+
+namespace detail {
+
+/// The stamp that slot number `position` will bear. Laps count from 1, so that a slot of zeros is no message.
+inline uint16_t stamp(uint64_t position, Payload where) {
+  return static_cast<uint16_t>((position / kSlots + 1) << 2 | static_cast<uint16_t>(where));
+}
+
+inline constexpr uint64_t round_to_lines(uint64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
+
+template <typename Word>
+void copy_ends(std::byte* to, const std::byte* from, size_t bytes) {
+  Word head, tail;
+  std::memcpy(&head, from, sizeof(Word));
+  std::memcpy(&tail, from + bytes - sizeof(Word), sizeof(Word));
+  std::memcpy(to, &head, sizeof(Word));
+  std::memcpy(to + bytes - sizeof(Word), &tail, sizeof(Word));
+}
+
+/// memcpy of at most kInlineBytes, without the call.
+inline void copy_inline(void* to_address, const void* from_address, size_t bytes) {
+  auto* to = static_cast<std::byte*>(to_address);
+  auto* from = static_cast<const std::byte*>(from_address);
+  struct Half {
+    uint64_t words[2];
+  };
+  if (bytes == 8) {
+    std::memcpy(to, from, 8);
+  } else if (bytes >= 16) {
+    copy_ends<Half>(to, from, bytes);
+  } else if (bytes >= 8) {
+    copy_ends<uint64_t>(to, from, bytes);
+  } else if (bytes >= 4) {
+    copy_ends<uint32_t>(to, from, bytes);
+  } else if (bytes > 0) {
+    to[0] = from[0];
+    to[bytes / 2] = from[bytes / 2];
+    to[bytes - 1] = from[bytes - 1];
+  }
+}
+
+}  // namespace detail
+
+/// The sending end. Every call answers false if there is no room; nothing was written then.
+class FifoSender {
+ public:
+  FifoSender() = default;
+  explicit FifoSender(const FifoMemory& memory) : memory_(memory) {}
+
+  bool open() const { return memory_.slots != nullptr; }
+
+  /// A message with `envelope.bytes` of payload, at most memory.largest_payload().
+  bool send(const Envelope& envelope, const void* payload) {
+    if (!slot_free()) return false;
+    Slot& slot = next_slot();
+    if (envelope.bytes <= kInlineBytes) {
+      detail::copy_inline(slot.payload, payload, envelope.bytes);
+      publish(slot, envelope, Payload::in_slot);
+      return true;
+    }
+    if (!write_to_ring(slot, payload, envelope.bytes)) return false;
+    publish(slot, envelope, Payload::in_ring);
+    return true;
+  }
+
+  /// A message whose payload is already where it belongs.
+  bool notify(const Envelope& envelope) {
+    if (!slot_free()) return false;
+    publish(next_slot(), envelope, Payload::at_target);
+    return true;
+  }
+
+  /// Bytes that the receiver is to copy to `target`, an address of its own. No message is delivered.
+  bool relay(uint64_t target, const void* payload, uint32_t bytes) {
+    if (!slot_free() || !write_to_ring(next_slot(), payload, bytes)) return false;
+    Envelope envelope;
+    envelope.offset = target;
+    envelope.bytes = bytes;
+    publish(next_slot(), envelope, Payload::for_relay);
+    return true;
+  }
+
+  bool slot_free() { return next_ != slot_limit_ || look_for_slots(); }
+
+  /// Whether a call that was answered false would find room by now. Says so once, then forgets about it.
+  bool room_again() {
+    if (!refused_) return false;
+    if (next_ == slot_limit_ && !look_for_slots()) return false;
+    if (refused_ring_end_ > ring_limit_ && !look_for_ring(refused_ring_end_)) return false;
+    refused_ = false;
+    return true;
+  }
+
+ private:
+  Slot& next_slot() { return memory_.slots[next_ % kSlots]; }
+
+  bool look_for_slots() {
+    slot_limit_ = std::atomic_ref(memory_.consumed->slots).load(std::memory_order_acquire) + kSlots;
+    return next_ != slot_limit_ || refuse(ring_next_);
+  }
+
+  bool look_for_ring(uint64_t end) {
+    ring_limit_ = std::atomic_ref(memory_.consumed->ring_bytes).load(std::memory_order_acquire) + memory_.ring_bytes;
+    return end <= ring_limit_ || refuse(end);
+  }
+
+  bool refuse(uint64_t ring_end) {
+    refused_ring_end_ = refused_ ? std::min(refused_ring_end_, ring_end) : ring_end;
+    refused_ = true;
+    return false;
+  }
+
+  bool write_to_ring(Slot& slot, const void* payload, size_t bytes) {
+    const uint64_t size = detail::round_to_lines(bytes);
+    uint64_t start = ring_next_;
+    uint64_t offset = start & (memory_.ring_bytes - 1);
+    if (offset + size > memory_.ring_bytes) {  // a payload is contiguous: skip the rest of the lap
+      start += memory_.ring_bytes - offset;
+      offset = 0;
+    }
+    const uint64_t end = start + size;
+    if (end > ring_limit_ && !look_for_ring(end)) return false;
+    std::memcpy(memory_.ring + offset, payload, bytes);
+    std::memcpy(slot.payload, &end, sizeof(end));
+    ring_next_ = end;
+    return true;
+  }
+
+  void publish(Slot& slot, const Envelope& envelope, Payload where) {
+    std::memcpy(static_cast<void*>(&slot), &envelope, offsetof(Envelope, reserved));
+    std::atomic_ref(slot.envelope.reserved).store(detail::stamp(next_, where), std::memory_order_release);
+    ++next_;
+  }
+
+  FifoMemory memory_;
+  uint64_t next_ = 0;             // position of the next message
+  uint64_t slot_limit_ = kSlots;  // the first position known not to be free
+  uint64_t ring_next_ = 0;
+  uint64_t ring_limit_ = memory_.ring_bytes;
+  uint64_t refused_ring_end_ = 0;
+  bool refused_ = false;
+};
+
+/// The receiving end.
+class FifoReceiver {
+ public:
+  /// What one call of receive() delivers at most, so that no sender starves the others.
+  static constexpr int kBurst = 16;
+
+  FifoReceiver() = default;
+  explicit FifoReceiver(const FifoMemory& memory) : memory_(memory) {}
+
+  bool ready() const {
+    const uint16_t stamp = std::atomic_ref(next_slot().envelope.reserved).load(std::memory_order_acquire);
+    return (stamp & ~3) == detail::stamp(next_, Payload::in_slot);
+  }
+
+  struct Received {
+    int messages = 0;
+    bool made_room = false;  // the sender may have been waiting for that
+  };
+
+  /// Calls deliver(envelope, Payload, pointer to the payload or null) for what has arrived. Pointer and envelope are
+  /// valid until it returns.
+  template <typename Deliver>
+  Received receive(Deliver&& deliver) {
+    Received received;
+    while (received.messages < kBurst && ready()) {
+      receive_one(deliver);
+      ++received.messages;
+      received.made_room |= publish_if_due();
+    }
+    return received;
+  }
+
+ private:
+  bool publish_if_due() {
+    if (next_ - published_.slots < kSlots / 4 && ring_next_ - published_.ring_bytes < memory_.ring_bytes / 4) {
+      return false;
+    }
+    published_ = {.slots = next_, .ring_bytes = ring_next_};
+    std::atomic_ref(memory_.consumed->slots).store(next_, std::memory_order_release);
+    std::atomic_ref(memory_.consumed->ring_bytes).store(ring_next_, std::memory_order_release);
+    return true;
+  }
+
+  Slot& next_slot() const { return memory_.slots[next_ % kSlots]; }
+
+  template <typename Deliver>
+  void receive_one(Deliver&& deliver) {
+    const Slot& slot = next_slot();
+    const auto where = static_cast<Payload>(slot.envelope.reserved & 3);
+    const std::byte* payload = slot.payload;
+    if (where == Payload::at_target) {
+      payload = nullptr;
+    } else if (where != Payload::in_slot) {
+      std::memcpy(&ring_next_, slot.payload, sizeof(ring_next_));
+      payload = memory_.ring + ((ring_next_ - detail::round_to_lines(slot.envelope.bytes)) & (memory_.ring_bytes - 1));
+    }
+    deliver(slot.envelope, where, payload);
+    ++next_;
+  }
+
+  FifoMemory memory_;
+  uint64_t next_ = 0;
+  uint64_t ring_next_ = 0;
+  Consumed published_;
+};
+
+}  // namespace weft::transport::shm

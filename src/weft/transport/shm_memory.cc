@@ -1,0 +1,109 @@
+#include "transport/shm_memory.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/window.h"
+
+namespace weft::transport::shm {
+namespace {
+
+WindowKeys keys_of(const RemoteBuffer& buffer) {
+  return {.serial = buffer.keys[0],
+          .fd = buffer.keys[1],
+          .offset = buffer.keys[2],
+          .segment_bytes = buffer.keys[3],
+          .inode = buffer.keys[4]};
+}
+
+bool can_read(const ShmAddress& address) {
+  uint64_t nonce = 0;
+  const iovec own{&nonce, sizeof(nonce)};
+  const iovec theirs{reinterpret_cast<void*>(address.nonce_address), sizeof(nonce)};
+  return process_vm_readv(address.pid, &own, 1, &theirs, 1, 0) == sizeof(nonce) && nonce == address.nonce;
+}
+
+}  // namespace
+
+RemoteBuffer describe_memory(void* address, size_t bytes) {
+  RemoteBuffer buffer{.address = reinterpret_cast<uintptr_t>(address), .bytes = bytes};
+  if (const auto window = device::find_window(address, bytes)) {
+    buffer.keys[0] = window->serial;
+    buffer.keys[1] = static_cast<uint64_t>(window->segment.fd);
+    buffer.keys[2] = window->offset;
+    buffer.keys[3] = window->segment.bytes;
+    buffer.keys[4] = window->segment.inode;
+  }
+  return buffer;
+}
+
+PeerMemory::PeerMemory(int rank, const ShmAddress& address, bool cma)
+    : rank_(rank),
+      pid_(address.pid),
+      same_process_(ControlSegment::in_this_process(address)),
+      single_copy_(same_process_ || (cma && can_read(address))) {}
+
+void* PeerMemory::map(const RemoteBuffer& buffer) {
+  if (same_process_) return reinterpret_cast<void*>(buffer.address);
+  const WindowKeys keys = keys_of(buffer);
+  if (keys.serial == 0) return nullptr;
+  auto found = std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& m) { return m.serial == keys.serial; });
+  if (found == mapped_.end()) {
+    Result<device::Segment> segment = device::Segment::open(
+        pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = static_cast<int32_t>(keys.fd)});
+    if (!segment) return nullptr;
+    if (mapped_.size() == kMappedSegments) mapped_.pop_back();
+    found = mapped_.insert(mapped_.end(), Mapped{keys.serial, segment.take()});
+  }
+  std::rotate(mapped_.begin(), found, found + 1);
+  const device::Segment& segment = mapped_.front().segment;
+  if (keys.offset > segment.bytes() || buffer.bytes > segment.bytes() - keys.offset) return nullptr;
+  return segment.data() + keys.offset;
+}
+
+Status PeerMemory::read(const RemoteBuffer& from, uint64_t offset, void* into, size_t bytes) {
+  return transfer(Direction::read, from, offset, into, bytes);
+}
+
+Status PeerMemory::write(const RemoteBuffer& into, uint64_t offset, const void* from, size_t bytes) {
+  return transfer(Direction::write, into, offset, const_cast<void*>(from), bytes);
+}
+
+Status PeerMemory::transfer(Direction direction, const RemoteBuffer& buffer, uint64_t offset, void* own, size_t bytes) {
+  const auto syscall = direction == Direction::read ? process_vm_readv : process_vm_writev;
+  uint64_t address = buffer.address + offset;
+  if (same_process_) {
+    auto* theirs = reinterpret_cast<void*>(address);
+    std::memcpy(direction == Direction::read ? own : theirs, direction == Direction::read ? theirs : own, bytes);
+    return {};
+  }
+  auto* next = static_cast<std::byte*>(own);
+  while (bytes > 0) {  // one call moves 2 GiB at most, and stops where a page is missing
+    const iovec here{next, bytes};
+    const iovec there{reinterpret_cast<void*>(address), bytes};
+    const ssize_t moved = syscall(pid_, &here, 1, &there, 1, 0);
+    if (moved <= 0) return explain(moved < 0 ? errno : EFAULT, direction, address, bytes);
+    next += moved;
+    address += static_cast<uint64_t>(moved);
+    bytes -= static_cast<size_t>(moved);
+  }
+  return {};
+}
+
+Status PeerMemory::explain(int error, Direction direction, uint64_t address, size_t bytes) const {
+  const char* verb = direction == Direction::read ? "read" : "write";
+  switch (error) {
+    case ESRCH:
+      return fail(Code::remote_error, "cannot {} the memory of rank {}: its process {} is gone", verb, rank_, pid_);
+    case EFAULT:
+      return fail(Code::remote_error, "cannot {} {} bytes at {:#x} of rank {} (process {}): not mapped there", verb, bytes,
+                  address, rank_, pid_);
+    default:
+      return fail_errno(error, fmt::format("cannot {} the memory of rank {} (process {})", verb, rank_, pid_));
+  }
+}
+
+}  // namespace weft::transport::shm

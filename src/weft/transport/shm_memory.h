@@ -1,0 +1,68 @@
+// How a rank reaches memory that a peer of its node has exposed: windows by mapping them, plain memory by single-copy
+// system calls (cross memory attach, CMA). Messages are shm_fifo.h's.
+//
+// Thread safety: a PeerMemory is used by one thread at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "device/segment.h"
+#include "transport/shm_segment.h"
+#include "transport/transport.h"
+
+namespace weft::transport::shm {
+
+/// What RemoteBuffer::keys holds for shared memory. `serial` is 0 for plain memory.
+struct WindowKeys {
+  uint64_t serial = 0;
+  uint64_t fd = 0;
+  uint64_t offset = 0;  // of the buffer in its segment
+  uint64_t segment_bytes = 0;
+  uint64_t inode = 0;
+};
+
+RemoteBuffer describe_memory(void* address, size_t bytes);
+
+class PeerMemory {
+ public:
+  /// Segments of one peer that are mapped at a time: a pointer from map() is good until so many others of the same
+  /// peer have been mapped after it.
+  static constexpr size_t kMappedSegments = 256;
+
+  PeerMemory() = default;
+  /// `cma`: whether to try single-copy calls; asks the kernel if it allows them.
+  PeerMemory(int rank, const ShmAddress& address, bool cma);
+
+  /// Whether read() and write() work. Always true for a peer of this process.
+  bool single_copy() const { return single_copy_; }
+
+  /// A pointer to the peer's buffer, or null if there is none: plain memory of another process, or a window that is gone.
+  void* map(const RemoteBuffer& buffer);
+
+  /// Copy between own memory and `offset` of the peer's buffer, which need not be mapped. remote_error, naming the rank, if
+  /// it is gone.
+  Status read(const RemoteBuffer& from, uint64_t offset, void* into, size_t bytes);
+  Status write(const RemoteBuffer& into, uint64_t offset, const void* from, size_t bytes);
+
+ private:
+  struct Mapped {
+    uint64_t serial;
+    device::Segment segment;
+  };
+  enum class Direction { read, write };
+
+  Status transfer(Direction direction, const RemoteBuffer& buffer, uint64_t offset, void* own, size_t bytes);
+  Status explain(int error, Direction direction, uint64_t address, size_t bytes) const;
+
+  int rank_ = -1;
+  pid_t pid_ = 0;
+  bool same_process_ = false;
+  bool single_copy_ = false;
+  std::vector<Mapped> mapped_;  // the most recently used first
+};
+
+}  // namespace weft::transport::shm
