@@ -1,0 +1,250 @@
+// The libfabric transport: opening and closing, addresses, exposed memory, sleeping. ofi_outgoing.cc sends,
+// ofi_incoming.cc receives.
+#include "transport/ofi.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string_view>
+
+namespace weft::transport {
+
+using namespace ofi;
+
+namespace {
+
+constexpr size_t kMessageBytes = 16 << 10, kMessageBytesEfa = 8 << 10;
+constexpr size_t kPoolBytes = 2 << 20;  // of send buffers and of receive buffers, each, on a rail
+constexpr int64_t kShortestNapNs = 50'000, kLongestNapNs = 1'000'000;
+// RemoteBuffer::keys: the rails' keys, then:
+constexpr size_t kBaseKey = 4;  // what the provider's addresses are relative to
+constexpr size_t kExposureKey =
+    5;  // the owner's name of the exposure; 0: not registered, reachable by messages alone
+static_assert(kMaxRails <= kBaseKey);
+
+constexpr uint32_t kAddressMagic = 0x57656631;  // "Wef1"
+
+/// Appends plain values to an address, and takes them off again.
+class AddressWriter {
+ public:
+  void number(uint32_t value) { bytes(std::as_bytes(std::span(&value, 1))); }
+  void field(std::span<const std::byte> value) { number(static_cast<uint32_t>(value.size())), bytes(value); }
+  std::vector<std::byte> take() { return std::move(out_); }
+
+ private:
+  void bytes(std::span<const std::byte> value) { out_.insert(out_.end(), value.begin(), value.end()); }
+  std::vector<std::byte> out_;
+};
+
+class AddressReader {
+ public:
+  explicit AddressReader(std::span<const std::byte> in) : in_(in) {}
+  bool number(uint32_t& value) {
+    if (in_.size() < sizeof(value)) return false;
+    std::memcpy(&value, in_.data(), sizeof(value));
+    in_ = in_.subspan(sizeof(value));
+    return true;
+  }
+  bool field(std::vector<std::byte>& value) {
+    uint32_t size = 0;
+    if (!number(size) || in_.size() < size) return false;
+    value.assign(in_.begin(), in_.begin() + size);
+    in_ = in_.subspan(size);
+    return true;
+  }
+
+ private:
+  std::span<const std::byte> in_;
+};
+
+std::string_view provider_of(const Rail& rail) { return rail.info().fabric_attr->prov_name; }
+
+}  // namespace
+
+OfiTransport::OfiTransport(int rank, int ranks, const Options& options)
+    : rank_(rank),
+      ranks_(ranks),
+      options_(options),
+      immediate_(ranks, options.sequence_bits),
+      token_(std::random_device{}()),
+      peers_(static_cast<size_t>(ranks)) {}
+
+// No endpoint may be left that could touch memory when the registrations go. Only what is bound to an
+// endpoint goes before it.
+OfiTransport::~OfiTransport() {
+  const bool bound = !rails_.empty() && rails_.front()->registration_domain().endpoint;
+  if (bound) return;
+  for (auto& rail : rails_) rail->close_endpoint();
+}
+
+Result<std::unique_ptr<OfiTransport>> OfiTransport::create(int rank, int ranks, const Options& options) {
+  if (ranks < 1 || rank < 0 || rank >= ranks)
+    return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
+  if (options.local_ranks < 1 || options.local_rank < 0 || options.local_rank >= options.local_ranks)
+    return fail(Code::invalid_argument, "local rank is {}, must be in [0, {})", options.local_rank,
+                options.local_ranks);
+  std::unique_ptr<OfiTransport> transport(new OfiTransport(rank, ranks, options));
+  WEFT_TRY(transport->open_rails());
+  if (const size_t bytes = transport->address().size(); bytes > kMaxAddressBytes)
+    return fail(Code::unsupported, "{} has addresses of {} bytes, Weft takes {}", transport->describe(),
+                bytes, kMaxAddressBytes);
+  transport->nap_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!transport->nap_timer_.valid()) return fail_errno(errno, "timerfd_create");
+  return transport;
+}
+
+Status OfiTransport::open_rails() {
+  Result<std::vector<Info>> infos = choose_rails(options_);
+  if (!infos) return infos.status();
+  const bool efa = std::string_view(infos->front()->fabric_attr->prov_name) == "efa";
+  const size_t message_bytes = options_.eager_bytes ? options_.eager_bytes + sizeof(Header)
+                               : efa                ? kMessageBytesEfa
+                                                    : kMessageBytes;
+  rma_ = !options_.messages_only;
+  std::vector<RegistrationDomain> domains;
+  for (Info& info : *infos) {
+    rma_ = rma_ && writes_with_data(*info);
+    Result<std::unique_ptr<Rail>> rail = Rail::open(std::move(info), ranks_, message_bytes, kPoolBytes);
+    if (!rail) return rail.status();
+    if ((*rail)->message_bytes() <= sizeof(Header))
+      return fail(Code::unsupported, "libfabric {} takes messages of only {} bytes", provider_of(**rail),
+                  (*rail)->message_bytes());
+    rails_.push_back(rail.take());
+    domains.push_back(rails_.back()->registration_domain());
+  }
+  registrations_ = std::make_unique<RegistrationCache>(std::move(domains));
+  return {};
+}
+
+std::vector<std::byte> OfiTransport::address() const {
+  AddressWriter out;
+  out.number(kAddressMagic);
+  out.number(token_);
+  out.field(std::as_bytes(std::span(provider_of(*rails_.front()))));
+  out.number(static_cast<uint32_t>(rails_.size()));
+  for (const auto& rail : rails_) out.field(rail->name());
+  return out.take();
+}
+
+Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {
+  if (by_rank.size() != peers_.size())
+    return fail(Code::invalid_argument, "{} addresses were given for {} ranks", by_rank.size(), ranks_);
+  const std::string_view provider = provider_of(*rails_.front());
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    AddressReader in(by_rank[rank]);
+    Peer& peer = peers_[rank];
+    uint32_t magic = 0, rails = 0;
+    std::vector<std::byte> theirs;
+    bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.field(theirs) &&
+                in.number(rails) && rails >= 1 && rails <= kMaxRails;
+    peer.names.resize(good ? rails : 0);
+    for (auto& name : peer.names) good = good && in.field(name);
+    if (!good) return fail(Code::protocol_error, "what rank {} sent is no libfabric address of Weft", rank);
+    const std::string_view their_provider(reinterpret_cast<const char*>(theirs.data()), theirs.size());
+    if (their_provider != provider)
+      return fail(Code::protocol_error,
+                  "rank {} uses libfabric provider {}, rank {} uses {}: set one for all", rank,
+                  their_provider, rank_, provider);
+    peer.names.resize(std::min(peer.names.size(), rails_.size()));
+    peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
+  }
+  return {};
+}
+
+std::string OfiTransport::describe() const {
+  const Rail& first = *rails_.front();
+  if (rails_.size() == 1)
+    return fmt::format("libfabric {} over {}", provider_of(first), first.info().domain_attr->name);
+  return fmt::format("libfabric {}, {} rails", provider_of(first), rails_.size());
+}
+
+size_t OfiTransport::eager_bytes() const {
+  size_t bytes = SIZE_MAX;
+  for (const auto& rail : rails_) bytes = std::min(bytes, rail->message_bytes());
+  return bytes - sizeof(Header);
+}
+
+Status OfiTransport::check_peer(int peer) const {
+  if (peer < 0 || peer >= ranks_ || peer == rank_)
+    return fail(Code::invalid_argument, "peer is {}, must be another rank than {} in [0, {})", peer, rank_,
+                ranks_);
+  const Peer& to = peers_[static_cast<size_t>(peer)];
+  if (to.routes.empty())
+    return fail(Code::invalid_usage, "the address of rank {} is not known: connect() first", peer);
+  return to.lost;
+}
+
+Result<RemoteBuffer> OfiTransport::expose(void* address, size_t bytes) {
+  RemoteBuffer buffer{.address = reinterpret_cast<uint64_t>(address), .bytes = bytes};
+  if (bytes == 0 || !rma_) return buffer;
+  Result<Registration*> registration = registrations_->acquire(address, bytes);
+  if (!registration) return registration.status();
+  for (size_t rail = 0; rail < rails_.size(); ++rail) buffer.keys[rail] = (*registration)->key(rail);
+  buffer.keys[kBaseKey] = rails_.front()->virtual_addresses() ? 0 : (*registration)->base();
+  buffer.keys[kExposureKey] = next_exposure_++;
+  exposures_.emplace(buffer.keys[kExposureKey], RegistrationHold(*registrations_, *registration));
+  return buffer;
+}
+
+void OfiTransport::unexpose(const RemoteBuffer& buffer) { exposures_.erase(buffer.keys[kExposureKey]); }
+
+bool OfiTransport::reachable_by_writes(const RemoteBuffer& target) const {
+  return rma_ && target.keys[kExposureKey] != 0;
+}
+
+uint64_t OfiTransport::write_address(const RemoteBuffer& target, uint64_t offset) {
+  return target.address + offset - target.keys[kBaseKey];
+}
+
+OfiTransport::RegistrationStatistics OfiTransport::registrations() const {
+  const RegistrationCache::Statistics& counts = registrations_->statistics();
+  return {counts.hits, counts.misses, counts.failures, registrations_->live()};
+}
+
+Counters OfiTransport::counters() const { return counters_; }
+
+// Sleeping.
+
+bool OfiTransport::needs_polling() const {
+  return std::ranges::any_of(rails_, [](const auto& rail) { return rail->descriptor() < 0; });
+}
+
+Status OfiTransport::watch(int epoll_fd) {
+  auto add = [&](int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? Status() : fail_errno(errno, "epoll_ctl");
+  };
+  for (const auto& rail : rails_)
+    if (rail->descriptor() >= 0) WEFT_TRY(add(rail->descriptor()));
+  return add(nap_timer_.get());
+}
+
+bool OfiTransport::prepare_sleep() {
+  if (!inbox_.empty() || !losses_.empty()) return false;
+  for (const auto& rail : rails_)
+    if (!rail->may_sleep()) return false;
+  const bool waits_for_room =
+      refused_ || !unposted_.empty() || !acknowledgements_.empty() ||
+      std::ranges::any_of(rails_, [](const auto& rail) { return rail->waits_for_room(); });
+  if (!waits_for_room && !needs_polling()) return true;
+  nap_ns_ = std::clamp(2 * nap_ns_, kShortestNapNs, kLongestNapNs);
+  const itimerspec nap{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = nap_ns_}};
+  napping_ = timerfd_settime(nap_timer_.get(), 0, &nap, nullptr) == 0;
+  return napping_;
+}
+
+void OfiTransport::finish_sleep() {
+  refused_ = false;
+  if (!napping_) return;
+  const itimerspec disarmed{};  // also takes back an expiry that was not read
+  timerfd_settime(nap_timer_.get(), 0, &disarmed, nullptr);
+  napping_ = false;
+}
+
+}  // namespace weft::transport

@@ -1,0 +1,189 @@
+// OfiTransport: messages and puts over libfabric's reliable datagrams: EFA, verbs, and TCP through libfabric.
+// It needs no order between messages (EFA has none), no tags and no atomics. Puts are RMA writes with 32-bit
+// immediate data, cut into stripes over the rails (NICs); without such writes they are cut into messages. See
+// ofi_protocol.h. It is not for ranks of one node, though it works between them, and it does not notice a
+// peer that dies while nothing is being sent to it: the bootstrap does.
+//
+// Contract beyond Transport's
+//   progress    is made inside poll() and flush() alone, also for what peers write here.
+//   put         `envelope.bytes` is the size of the put. A put to a peer that gets lost never sets `done`.
+//   forget      what has been handed to the NIC goes on and may still read the source, as unexpose() does not
+//   stop what
+//               peers have started: whoever frees such memory early destroys the transport first, or waits.
+//   unexpose    withdraws the keys once the last user of the pages has; a write that comes later is an error
+//   at the peer. sleeping    CQ descriptors where the provider has them. Where not (needs_polling()), and
+//   while something waits for
+//               room that no event announces, a timer among the watched descriptors ends each nap, after 50
+//               µs at first and 1 ms at most. The engine need not know.
+//   fork        create() after fork(): libfabric's endpoints do not survive it.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "transport/ofi_protocol.h"
+#include "transport/ofi_providers.h"
+#include "transport/ofi_rail.h"
+#include "transport/ofi_registration.h"
+#include "transport/transport.h"
+
+namespace weft::transport {
+
+namespace ofi {
+
+/// A put from its acceptance until the last of its bytes has left.
+struct OutgoingPut {
+  enum class Way : uint8_t { writes, messages };
+
+  int peer = -1;
+  Way way = Way::writes;
+  Envelope envelope;
+  uint64_t sequence = 0;
+  const std::byte* source = nullptr;
+  size_t bytes = 0;
+  size_t posted_bytes = 0;
+  size_t piece_bytes = 0;         // of a stripe or a segment; the last may be shorter
+  uint32_t posted = 0;            // stripes or segments
+  uint32_t in_flight = 0;         // stripes whose completion is outstanding
+  uint64_t address = 0;           // of the first byte, as the target's provider counts
+  uint64_t keys[kMaxRails] = {};  // the target's, by rail
+  RegistrationHold registration;
+  Completion* done = nullptr;  // null once forgotten
+  bool withdrawn = false;      // forgotten before all was posted: what remains is to tell the peer
+  std::list<OutgoingPut>::iterator self;
+
+  bool all_posted() const { return posted_bytes == bytes; }
+};
+
+/// What this rank knows of another.
+struct Peer {
+  uint32_t token = 0;
+  std::vector<std::vector<std::byte>> names;  // by rail; as many rails as both have
+  std::vector<fi_addr_t> routes;              // by rail, FI_ADDR_UNSPEC until first used
+  uint64_t puts_started = 0;
+  uint64_t puts_received = 0;  // by the peer, all before this number
+  IncomingPuts incoming;
+  uint64_t acknowledged = 0;  // of `incoming`
+  Status lost;                // ok while it is not
+};
+
+/// A completion that waits for the Sink.
+struct Arrival {
+  Rail* rail = nullptr;
+  Operation* message = nullptr;  // null: a stripe with `immediate`
+  size_t bytes = 0;
+  uint32_t immediate = 0;
+};
+
+}  // namespace ofi
+
+class OfiTransport final : public Transport {
+ public:
+  using Options = OfiOptions;
+
+  /// Opens a rail on each chosen domain. Fails with invalid_setting or unsupported if no provider fits (the
+  /// text says what there is), system_error if opening fails.
+  static Result<std::unique_ptr<OfiTransport>> create(int rank, int ranks, const Options& options);
+  ~OfiTransport() override;
+
+  /// What peers need to reach this rank: at most kMaxAddressBytes, all rails.
+  std::vector<std::byte> address() const;
+  static constexpr size_t kMaxAddressBytes = 512;
+  /// Takes the addresses of all ranks; connects to none until it is first used. Fails with protocol_error if
+  /// one is not an address of the same provider.
+  Status connect(std::vector<std::vector<std::byte>> by_rank);
+
+  /// True if the provider has no descriptor to sleep on.
+  bool needs_polling() const;
+  /// Polls until everything accepted so far has left, or fails with timeout. What arrives meanwhile is
+  /// dropped: for the end of a job.
+  Status flush(Deadline deadline);
+
+  struct RegistrationStatistics {
+    uint64_t hits = 0, misses = 0, failures = 0;
+    size_t live = 0;
+  };
+  RegistrationStatistics registrations() const;
+
+  std::string describe() const override;
+  size_t eager_bytes() const override;
+  Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
+  Result<RemoteBuffer> expose(void* address, size_t bytes) override;
+  void unexpose(const RemoteBuffer& buffer) override;
+  Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                       const RemoteBuffer& target, uint64_t offset, Completion* done) override;
+  void forget(const Completion* first, const Completion* last) override;
+  Result<int> poll(Sink& sink) override;
+  bool prepare_sleep() override;
+  void finish_sleep() override;
+  Status watch(int epoll_fd) override;
+  Counters counters() const override;
+
+ private:
+  OfiTransport(int rank, int ranks, const Options& options);
+  Status open_rails();
+  Status check_peer(int peer) const;
+  bool reachable_by_writes(const RemoteBuffer& target) const;
+  static uint64_t write_address(const RemoteBuffer& target, uint64_t offset);
+  size_t stripe_bytes(size_t bytes, size_t rails) const;
+
+  // Sending (ofi_outgoing.cc).
+  Result<fi_addr_t> route(int peer, size_t rail);
+  Result<Progress> post_message(int peer, ofi::Header header, const void* payload, size_t bytes);
+  Result<Progress> post_message_now(int peer, const ofi::Header& header, const void* payload, size_t bytes);
+  Result<Progress> post_stripe(ofi::OutgoingPut& put);
+  Result<Progress> post_segment(ofi::OutgoingPut& put);
+  Result<Progress> post_withdrawal(ofi::OutgoingPut& put);
+  Result<Progress> announce(ofi::OutgoingPut& put, const RemoteBuffer& target, uint64_t offset);
+  void advance(ofi::OutgoingPut& put);
+  void advance_all();
+  void finish(ofi::OutgoingPut& put);
+  void stripe_over(ofi::OutgoingPut& put);
+  void acknowledge_due();
+  void lose(int peer, const Status& why);
+  bool nothing_under_way() const;
+
+  // Receiving (ofi_incoming.cc).
+  Result<int> reap();
+  void settle(ofi::Rail& rail, ofi::Event& event);
+  Status deliver(Sink& sink, const ofi::Arrival& arrival);
+  void deliver_message(Sink& sink, const std::byte* message, size_t bytes);
+  void deliver_stripe(Sink& sink, uint32_t immediate);
+  void file_segment(Sink& sink, int from, ofi::IncomingPut& put, const ofi::Header& header,
+                    const std::byte* payload, size_t bytes);
+  void arrived_whole(Sink& sink, int from, ofi::IncomingPut& put);
+  void finished(int from, ofi::IncomingPut& put);
+
+  const int rank_, ranks_;
+  const Options options_;
+  const ofi::Immediate immediate_;
+  const uint32_t token_;
+  bool rma_ = false;
+  // Destroyed from the last to the first: puts and exposures let go of registrations, these go before their
+  // domains.
+  std::vector<std::unique_ptr<ofi::Rail>> rails_;
+  std::unique_ptr<ofi::RegistrationCache> registrations_;
+  std::unordered_map<uint64_t, ofi::RegistrationHold> exposures_;  // by the id in RemoteBuffer
+  uint64_t next_exposure_ = 1;
+  std::vector<ofi::Peer> peers_;
+  std::list<ofi::OutgoingPut> unposted_, posted_, spare_;
+  size_t next_rail_ = 0;
+  std::vector<ofi::Event> events_;
+  std::deque<ofi::Arrival> inbox_;
+  std::vector<int> losses_;            // to be reported
+  std::vector<int> acknowledgements_;  // peers to which one is due
+  Counters counters_;
+  UniqueFd nap_timer_;
+  int64_t nap_ns_ = 0;
+  bool napping_ = false;
+  bool refused_ = false;  // something since the last sleep: it may be worth trying again soon
+};
+
+}  // namespace weft::transport

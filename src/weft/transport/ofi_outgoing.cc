@@ -1,0 +1,299 @@
+// The libfabric transport's sending half: messages through bounce buffers, puts as stripes or segments, what
+// becomes of them.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "base/log.h"
+#include "transport/ofi.h"
+
+namespace weft::transport {
+
+using namespace ofi;
+
+namespace {
+
+constexpr size_t kStripeBytes = 1 << 20;       // of one write, unless the user says otherwise
+constexpr size_t kShortestStripe = 128 << 10;  // below, a second rail costs more than it brings
+constexpr size_t kStripeAlignment = 128;       // what NICs write in one piece
+constexpr size_t kMostUnpostedPuts = 64;       // accepted, with bytes still to be handed to libfabric
+
+struct DroppingSink final : Sink {
+  void* place(int, const Envelope&) override { return nullptr; }
+  void arrived(int, const Envelope&, const void*) override {}
+  void lost(int, const Status&) override {}
+};
+
+}  // namespace
+
+Result<fi_addr_t> OfiTransport::route(int peer, size_t rail) {
+  Peer& to = peers_[static_cast<size_t>(peer)];
+  if (to.routes[rail] == FI_ADDR_UNSPEC) {
+    Result<fi_addr_t> inserted = rails_[rail]->insert(to.names[rail]);
+    if (!inserted) return inserted;
+    to.routes[rail] = *inserted;
+  }
+  return to.routes[rail];
+}
+
+void OfiTransport::lose(int peer, const Status& why) {
+  Peer& who = peers_[static_cast<size_t>(peer)];
+  if (!who.lost.ok()) return;
+  who.lost = fail(Code::remote_error, "the connection to rank {} is lost: {}", peer, why.message());
+  losses_.push_back(peer);
+}
+
+// Messages.
+
+Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const void* payload) {
+  WEFT_TRY(check_peer(peer));
+  if (envelope.bytes > eager_bytes())
+    return fail(Code::invalid_argument, "a message has {} bytes, at most {} fit", envelope.bytes,
+                eager_bytes());
+  Header header;
+  header.envelope = envelope;
+  Result<Progress> outcome = post_message(peer, header, payload, envelope.bytes);
+  if (outcome && *outcome == Progress::accepted) {
+    ++counters_.messages_sent;
+    counters_.payload_bytes_sent += envelope.bytes;
+  }
+  return outcome;
+}
+
+/// Posts, and if there is no room looks once whether completions make some. A hard error loses the peer.
+Result<Progress> OfiTransport::post_message(int peer, Header header, const void* payload, size_t bytes) {
+  header.token = peers_[static_cast<size_t>(peer)].token;
+  header.sender = static_cast<uint32_t>(rank_);
+  Result<Progress> outcome = post_message_now(peer, header, payload, bytes);
+  if (outcome && *outcome == Progress::busy) {
+    Result<int> reaped = reap();
+    if (!reaped) return reaped.status();
+    if (*reaped > 0) outcome = post_message_now(peer, header, payload, bytes);
+  }
+  if (!outcome) {
+    lose(peer, outcome.status());
+    return peers_[static_cast<size_t>(peer)].lost;
+  }
+  if (*outcome == Progress::busy) refused_ = true;
+  return outcome;
+}
+
+Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, const void* payload,
+                                                size_t bytes) {
+  const size_t rails = peers_[static_cast<size_t>(peer)].routes.size();
+  for (size_t turn = 0; turn < rails; ++turn) {
+    const size_t index = next_rail_++ % rails;
+    Result<fi_addr_t> to = route(peer, index);
+    if (!to) return to.status();
+    Rail& rail = *rails_[index];
+    Operation* send = rail.take_send();
+    if (!send) continue;
+    std::memcpy(send->buffer, &header, sizeof(header));
+    if (bytes > 0) std::memcpy(send->buffer + sizeof(header), payload, bytes);
+    Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
+    if (!outcome || *outcome == Progress::accepted) return outcome;
+  }
+  return Progress::busy;
+}
+
+// Puts.
+
+/// Stripes are as long as allowed on one rail; over several, short enough for all to share the work.
+size_t OfiTransport::stripe_bytes(size_t bytes, size_t rails) const {
+  size_t longest = options_.stripe_bytes ? options_.stripe_bytes : kStripeBytes;
+  for (size_t rail = 0; rail < rails; ++rail) longest = std::min(longest, rails_[rail]->longest_write());
+  size_t stripe = longest;
+  if (rails > 1) stripe = std::min(longest, std::max(kShortestStripe, (bytes + rails - 1) / rails));
+  if (stripe > kStripeAlignment)
+    stripe = (stripe + kStripeAlignment - 1) / kStripeAlignment * kStripeAlignment;
+  return stripe > longest ? stripe - kStripeAlignment : stripe;
+}
+
+Result<Progress> OfiTransport::put(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                                   const RemoteBuffer& target, uint64_t offset, Completion* done) {
+  WEFT_TRY(check_peer(peer));
+  if (envelope.bytes != bytes)
+    return fail(Code::invalid_argument, "a put has {} bytes, but its envelope says {}", bytes,
+                envelope.bytes);
+  if (offset > target.bytes || bytes > target.bytes - offset)
+    return fail(Code::invalid_argument,
+                "a put of {} bytes at offset {} does not fit into the {} bytes that rank {} exposed", bytes,
+                offset, target.bytes, peer);
+  Peer& to = peers_[static_cast<size_t>(peer)];
+  if (to.puts_started - to.puts_received >= immediate_.window() || unposted_.size() >= kMostUnpostedPuts) {
+    refused_ = true;
+    return Progress::busy;
+  }
+
+  if (spare_.empty()) spare_.emplace_back();
+  OutgoingPut& put = spare_.front();
+  put = OutgoingPut{};
+  put.self = spare_.begin();
+  put.peer = peer;
+  put.envelope = envelope;
+  put.sequence = to.puts_started;
+  put.source = static_cast<const std::byte*>(source);
+  put.bytes = bytes;
+  put.done = done;
+  if (bytes == 0 || reachable_by_writes(target)) {
+    Result<Progress> announced = announce(put, target, offset);
+    if (!announced || *announced == Progress::busy) return put.registration.reset(), announced;
+  } else {
+    put.way = OutgoingPut::Way::messages;
+    put.piece_bytes = eager_bytes();
+  }
+  ++to.puts_started;
+  ++counters_.puts;
+  counters_.payload_bytes_sent += bytes;
+  unposted_.splice(unposted_.end(), spare_, put.self);
+  advance(put);
+  return Progress::accepted;
+}
+
+/// Prepares the stripes and tells the peer how many there will be.
+Result<Progress> OfiTransport::announce(OutgoingPut& put, const RemoteBuffer& target, uint64_t offset) {
+  const size_t rails = peers_[static_cast<size_t>(put.peer)].routes.size();
+  put.address = write_address(target, offset);
+  std::copy_n(target.keys, kMaxRails, put.keys);
+  put.piece_bytes = stripe_bytes(put.bytes, rails);
+  if (put.bytes > 0 && (options_.register_sources || rails_.front()->needs_local_registration())) {
+    Result<Registration*> registration = registrations_->acquire(put.source, put.bytes);
+    if (!registration) return registration.status();
+    put.registration = RegistrationHold(*registrations_, *registration);
+  }
+  Header header;
+  header.kind = MessageKind::put;
+  header.envelope = put.envelope;
+  header.sequence = put.sequence;
+  header.count = static_cast<uint32_t>((put.bytes + put.piece_bytes - 1) / put.piece_bytes);
+  return post_message(put.peer, header, nullptr, 0);
+}
+
+Result<Progress> OfiTransport::post_stripe(OutgoingPut& put) {
+  const size_t rails = peers_[static_cast<size_t>(put.peer)].routes.size();
+  const size_t bytes = std::min(put.piece_bytes, put.bytes - put.posted_bytes);
+  for (size_t turn = 0; turn < rails; ++turn) {
+    const size_t rail = next_rail_++ % rails;
+    Result<fi_addr_t> to = route(put.peer, rail);
+    if (!to) return to.status();
+    Result<Progress> outcome = rails_[rail]->post_write(
+        {.put = &put,
+         .peer = put.peer,
+         .to = *to,
+         .source = put.source + put.posted_bytes,
+         .bytes = bytes,
+         .descriptor = put.registration.descriptor(rail),
+         .address = put.address + put.posted_bytes,
+         .key = put.keys[rail],
+         .immediate = immediate_.encode(static_cast<uint32_t>(rank_), put.sequence)});
+    if (outcome && *outcome == Progress::busy) continue;
+    if (outcome) ++put.in_flight, ++put.posted, put.posted_bytes += bytes;
+    return outcome;
+  }
+  return Progress::busy;
+}
+
+Result<Progress> OfiTransport::post_segment(OutgoingPut& put) {
+  const size_t bytes = std::min(put.piece_bytes, put.bytes - put.posted_bytes);
+  Header header;
+  header.kind = MessageKind::segment;
+  header.envelope = put.envelope;
+  header.sequence = put.sequence;
+  header.position = put.posted_bytes;
+  Result<Progress> outcome = post_message(put.peer, header, put.source + put.posted_bytes, bytes);
+  if (outcome && *outcome == Progress::accepted) ++put.posted, put.posted_bytes += bytes;
+  return outcome;
+}
+
+Result<Progress> OfiTransport::post_withdrawal(OutgoingPut& put) {
+  Header header;
+  header.kind = MessageKind::withdrawn;
+  header.sequence = put.sequence;
+  header.count = put.way == OutgoingPut::Way::writes ? put.posted : 0;
+  Result<Progress> outcome = post_message(put.peer, header, nullptr, 0);
+  if (outcome && *outcome == Progress::accepted) put.posted_bytes = put.bytes;
+  return outcome;
+}
+
+/// Hands over as much of a put as there is room for.
+void OfiTransport::advance(OutgoingPut& put) {
+  const bool writes = put.way == OutgoingPut::Way::writes;
+  while (!put.all_posted()) {
+    if (!peers_[static_cast<size_t>(put.peer)].lost.ok()) {
+      put.done = nullptr;  // it will never have happened
+      put.posted_bytes = put.bytes;
+      break;
+    }
+    Result<Progress> outcome = put.withdrawn ? post_withdrawal(put)
+                               : writes      ? post_stripe(put)
+                                             : post_segment(put);
+    if (!outcome) lose(put.peer, outcome.status());
+    else if (*outcome == Progress::busy) return;
+  }
+  posted_.splice(posted_.end(), unposted_, put.self);
+  if (put.in_flight == 0) finish(put);
+}
+
+void OfiTransport::advance_all() {
+  for (auto it = unposted_.begin(); it != unposted_.end();) advance(*it++);
+}
+
+void OfiTransport::finish(OutgoingPut& put) {
+  if (put.done && peers_[static_cast<size_t>(put.peer)].lost.ok()) put.done->done = true;
+  put.registration.reset();
+  spare_.splice(spare_.begin(), posted_, put.self);
+}
+
+void OfiTransport::stripe_over(OutgoingPut& put) {
+  if (--put.in_flight == 0 && put.all_posted()) finish(put);
+}
+
+// Bytes that are not with libfabric yet stay here: the source may be gone tomorrow. The peer is told not to
+// wait for them.
+void OfiTransport::forget(const Completion* first, const Completion* last) {
+  const std::less<const Completion*> before;
+  auto named = [&](const OutgoingPut& put) {
+    return put.done && !before(put.done, first) && before(put.done, last);
+  };
+  for (OutgoingPut& put : posted_)
+    if (named(put)) put.done = nullptr;
+  for (OutgoingPut& put : unposted_)
+    if (named(put)) put.done = nullptr, put.withdrawn = true;
+}
+
+void OfiTransport::acknowledge_due() {
+  std::erase_if(acknowledgements_, [this](int rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (!peer.lost.ok()) return true;
+    Header header;
+    header.kind = MessageKind::received;
+    header.sequence = peer.incoming.first();
+    Result<Progress> outcome = post_message(rank, header, nullptr, 0);
+    if (outcome && *outcome == Progress::busy) return false;
+    peer.acknowledged = header.sequence;
+    return true;
+  });
+}
+
+bool OfiTransport::nothing_under_way() const {
+  return unposted_.empty() && posted_.empty() && acknowledgements_.empty() &&
+         std::ranges::all_of(rails_, [](const auto& rail) { return rail->idle(); });
+}
+
+Status OfiTransport::flush(Deadline deadline) {
+  DroppingSink sink;
+  while (!nothing_under_way()) {
+    Result<int> events = poll(sink);
+    if (!events) return events.status();
+    if (*events > 0) continue;
+    if (deadline.passed())
+      return fail(Code::timeout, "{}: {} puts and some messages have not left in time", describe(),
+                  unposted_.size() + posted_.size());
+    sched_yield();
+  }
+  return {};
+}
+
+}  // namespace weft::transport

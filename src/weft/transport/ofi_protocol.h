@@ -1,0 +1,114 @@
+// The wire format of the libfabric transport, and the bookkeeping that makes puts whole again on a fabric
+// without order. Pure values: nothing here calls libfabric.
+//
+// Every message starts with a Header. A put of bytes that the peer has registered is a number of stripes,
+// each an RMA write with a 32-bit immediate (who, which put), and one `put` message (how many stripes, the
+// envelope); the put has arrived when all of them have, whatever came first. A put that cannot be written
+// remotely is a row of `segment` messages, each of which says where in the put its bytes belong.
+//
+// The immediate holds the sender's rank in as few bits as the job needs and the low bits of the put's
+// sequence number in the rest: 20 of them for 4,096 ranks, 12 for a million. A sender has at most `window`
+// puts under way that the receiver has not acknowledged to be whole, which no low bits confuse; the receiver
+// acknowledges every quarter of it. So no size of job needs a protocol of its own, and a receiver's
+// bookkeeping is bounded.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace weft::transport::ofi {
+
+enum class MessageKind : uint32_t {
+  message,    // send(): envelope and payload
+  put,        // `count` stripes of put `sequence` belong to `envelope`
+  segment,    // bytes [position, position + payload) of put `sequence`
+  withdrawn,  // put `sequence` ends after `count` stripes (or none of its segments) and is not to be
+              // delivered
+  received,   // all puts before `sequence` are whole
+};
+
+/// What a message begins with. Ranks of a job have the same byte order: plain memory is the format.
+struct Header {
+  uint32_t token = 0;  // the receiver's, from its address: strays of another job are dropped
+  uint32_t sender = 0;
+  MessageKind kind = MessageKind::message;
+  uint32_t count = 0;
+  uint64_t sequence = 0;
+  uint64_t position = 0;
+  Envelope envelope;
+};
+static_assert(sizeof(Header) == 64);
+
+/// How sender and sequence number share the immediate.
+class Immediate {
+ public:
+  /// `sequence_bits` 0 stands for all that `ranks` leave.
+  explicit Immediate(int ranks, int sequence_bits = 0)
+      : bits_(32 - std::max(1, static_cast<int>(std::bit_width(static_cast<uint32_t>(ranks - 1))))) {
+    if (sequence_bits > 0) bits_ = std::min(bits_, sequence_bits);
+  }
+
+  /// Puts that may be under way to one peer.
+  uint64_t window() const { return std::min(mask() + 1, uint64_t{4096}); }
+  uint32_t encode(uint32_t sender, uint64_t sequence) const {
+    return static_cast<uint32_t>(uint64_t{sender} << bits_ | (sequence & mask()));
+  }
+  uint32_t sender(uint32_t immediate) const { return immediate >> bits_; }
+  /// The sequence number at or after `first` that has these low bits.
+  uint64_t sequence(uint32_t immediate, uint64_t first) const {
+    return first + ((immediate - first) & mask());
+  }
+
+ private:
+  uint64_t mask() const { return (uint64_t{1} << bits_) - 1; }
+  int bits_;
+};
+
+/// A put of which something has come, but perhaps not all.
+struct IncomingPut {
+  enum class Filing : uint8_t { undecided, placed, staged };
+
+  Envelope envelope;
+  uint64_t stripes_seen = 0;
+  uint64_t stripes_expected = 0;   // valid once `announced`
+  uint64_t bytes_filed = 0;        // of segments
+  std::vector<std::byte> staging;  // segments that the Sink had no place for
+  Filing filing = Filing::undecided;
+  bool announced = false;
+  bool withdrawn = false;
+  bool finished = false;
+
+  bool striped_whole() const { return announced && stripes_seen == stripes_expected; }
+};
+
+/// The puts of one peer, by sequence number, from the oldest that is not finished on.
+class IncomingPuts {
+ public:
+  /// The oldest number that is not finished: what `received` tells the sender.
+  uint64_t first() const { return first_; }
+
+  /// The put with this number, or null if it is finished already or lies beyond the window.
+  IncomingPut* find(uint64_t sequence, uint64_t window) {
+    if (sequence < first_ || sequence - first_ >= window) return nullptr;
+    if (sequence - first_ >= puts_.size()) puts_.resize(sequence - first_ + 1);
+    return &puts_[sequence - first_];
+  }
+
+  void finish(IncomingPut& put) {
+    put.finished = true;
+    put.staging = {};
+    for (; !puts_.empty() && puts_.front().finished; ++first_) puts_.pop_front();
+  }
+
+ private:
+  uint64_t first_ = 0;
+  std::deque<IncomingPut> puts_;
+};
+
+}  // namespace weft::transport::ofi

@@ -1,0 +1,235 @@
+// The choice of a provider and of its domains.
+#include "transport/ofi_providers.h"
+
+#include <netinet/in.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "base/log.h"
+
+namespace weft::transport::ofi {
+
+namespace {
+
+// Providers that are taken without being asked for, best first. On libfabric 1.17 `net` is TCP with reliable
+// datagrams of its own and `tcp` has them only through ofi_rxm; from 1.18 on `tcp` is what `net` was.
+constexpr std::string_view kPreferred[] = {"efa", "verbs;ofi_rxm", "net", "tcp", "tcp;ofi_rxm"};
+
+std::string_view text(const char* string) { return string ? string : ""; }
+std::string_view provider_of(const fi_info& info) { return text(info.fabric_attr->prov_name); }
+std::string_view domain_of(const fi_info& info) { return text(info.domain_attr->name); }
+std::string_view fabric_of(const fi_info& info) { return text(info.fabric_attr->name); }
+
+/// Position in kPreferred, or its length.
+size_t preference(std::string_view provider) {
+  return static_cast<size_t>(std::ranges::find(kPreferred, provider) - std::begin(kPreferred));
+}
+
+/// "tcp" means tcp itself, or tcp under a layer: "tcp;ofi_rxm".
+bool answers_to(std::string_view provider, std::string_view name) {
+  return provider == name || (provider.starts_with(name) && provider[name.size()] == ';');
+}
+
+bool is_loopback(const fi_info& info) {
+  if (!info.src_addr) return false;
+  if (info.addr_format == FI_SOCKADDR_IN)
+    return ntohl(static_cast<const sockaddr_in*>(info.src_addr)->sin_addr.s_addr) >> 24 == 127;
+  if (info.addr_format == FI_SOCKADDR_IN6)
+    return IN6_IS_ADDR_LOOPBACK(&static_cast<const sockaddr_in6*>(info.src_addr)->sin6_addr);
+  return false;
+}
+
+bool is_link_local(const fi_info& info) {
+  return info.src_addr && info.addr_format == FI_SOCKADDR_IN6 &&
+         IN6_IS_ADDR_LINKLOCAL(&static_cast<const sockaddr_in6*>(info.src_addr)->sin6_addr);
+}
+
+/// Smaller is better, among the offers of one provider.
+int unfitness(const fi_info& info) {
+  return (is_loopback(info) ? 4 : 0) + (info.addr_format == FI_SOCKADDR_IN6 ? 2 : 0) +
+         (fabric_of(info) == "efa-direct" ? 1 : 0);
+}
+
+std::vector<Info> query(const fi_info* hints) {
+  std::vector<Info> found;
+  fi_info* list = nullptr;
+  if (fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &list) != 0) return found;
+  for (fi_info* next; list; list = next) {
+    next = list->next;
+    list->next = nullptr;
+    found.emplace_back(list);
+  }
+  return found;
+}
+
+Info hints_for(const std::string& provider, uint64_t capabilities) {
+  Info hints(fi_allocinfo());
+  if (!hints) return hints;
+  hints->caps = capabilities;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->mr_mode =
+      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  // The engine's threads do the work: no provider needs a thread of its own.
+  hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  if (!provider.empty()) hints->fabric_attr->prov_name = strdup(provider.c_str());
+  return hints;
+}
+
+/// Everything that can carry us, best use first: what can write with immediate data before what cannot.
+std::vector<Info> fitting(const std::string& provider) {
+  std::vector<Info> found = query(hints_for(provider, FI_MSG | FI_RMA).get());
+  for (Info& info : query(hints_for(provider, FI_MSG).get())) found.push_back(std::move(info));
+  std::erase_if(found, [&](const Info& info) {
+    return is_link_local(*info) || (!provider.empty() && !answers_to(provider_of(*info), provider));
+  });
+  return found;
+}
+
+/// "net (eth0, lo), shm (shm)": what fi_getinfo offers for reliable datagrams, whatever we think of it.
+std::string offered() {
+  std::map<std::string_view, std::set<std::string_view>> domains;
+  const std::vector<Info> found = fitting("");
+  for (const Info& info : found) domains[provider_of(*info)].insert(domain_of(*info));
+  std::string list;
+  for (const auto& [provider, names] : domains)
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", provider, fmt::join(names, ", "));
+  return list.empty() ? "nothing" : list;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// One offer a domain, the best one, in the order fi_getinfo lists them (that of the PCI bus, for real NICs).
+std::vector<Info> best_by_domain(std::vector<Info> offers) {
+  std::ranges::stable_sort(offers, {}, [](const Info& info) { return unfitness(*info); });
+  std::set<std::string, std::less<>> seen;
+  std::erase_if(offers, [&](const Info& info) { return !seen.emplace(domain_of(*info)).second; });
+  return offers;
+}
+
+/// The domains that the user named, a rail for each mention ("eth0,eth0" is two rails on one interface).
+std::vector<Info> named(const std::vector<Info>& domains, const std::string& interfaces) {
+  std::vector<Info> rails;
+  for (const std::string& name : split(interfaces))
+    for (const Info& info : domains)
+      if (domain_of(*info) == name || domain_of(*info).starts_with(name + "-")) {
+        rails.emplace_back(fi_dupinfo(info.get()));
+        break;
+      }
+  return rails;
+}
+
+/// Without a name: every NIC of an RDMA fabric, or this rank's share where there are more than rails; the
+/// first interface of a plain network, where another one may lead nowhere.
+std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
+  if (preference(provider_of(*domains.front())) > 1) domains.resize(1);
+  const size_t first =
+      domains.size() * static_cast<size_t>(options.local_rank) / static_cast<size_t>(options.local_ranks);
+  std::ranges::rotate(domains, domains.begin() + static_cast<ptrdiff_t>(first));
+  return domains;
+}
+
+double gigabits(const fi_info& info) {
+  if (info.nic && info.nic->link_attr && info.nic->link_attr->speed > 0)
+    return static_cast<double>(info.nic->link_attr->speed) / 1e9;
+  double megabits = 0;
+  std::ifstream(fmt::format("/sys/class/net/{}/speed", domain_of(info))) >> megabits;
+  return std::max(0.0, megabits / 1e3);
+}
+
+std::string why_not(const fi_info& info, const std::vector<Info>& fit) {
+  if (is_link_local(info)) return "a link-local address does not lead beyond the link";
+  const bool fits = std::ranges::any_of(fit, [&](const Info& other) {
+    return provider_of(*other) == provider_of(info) && domain_of(*other) == domain_of(info) &&
+           fabric_of(*other) == fabric_of(info);
+  });
+  return fits ? "" : "offers no reliable datagrams (FI_EP_RDM) with FI_MSG in a mode that Weft supports";
+}
+
+}  // namespace
+
+bool writes_with_data(const fi_info& info) {
+  constexpr uint64_t needed = FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
+  return (info.caps & needed) == needed && info.domain_attr->cq_data_size >= sizeof(uint32_t) &&
+         info.domain_attr->mr_key_size <= sizeof(uint64_t);
+}
+
+Result<std::vector<Info>> choose_rails(const OfiOptions& options) {
+  std::vector<Info> offers = fitting(options.provider);
+  if (options.provider.empty())
+    std::erase_if(offers,
+                  [](const Info& info) { return preference(provider_of(*info)) == std::size(kPreferred); });
+  if (offers.empty()) {
+    if (!options.provider.empty())
+      return fail(Code::invalid_setting,
+                  "libfabric has no provider '{}' for reliable datagrams here; it offers {}",
+                  options.provider, offered());
+    return fail(Code::unsupported, "libfabric has none of the providers {} here; it offers {}",
+                fmt::join(kPreferred, ", "), offered());
+  }
+  // The best provider alone: rails of different ones could not talk to each other. An exact name beats a
+  // layered one.
+  const auto best = std::ranges::min_element(offers, {}, [&](const Info& info) {
+    return std::pair(provider_of(*info) != options.provider, preference(provider_of(*info)));
+  });
+  const std::string provider(provider_of(**best));
+  std::erase_if(offers, [&](const Info& info) { return provider_of(*info) != provider; });
+
+  std::vector<Info> domains = best_by_domain(std::move(offers));
+  std::vector<Info> rails = named(domains, options.interface);
+  if (rails.empty()) {
+    if (!options.interface.empty())
+      log::warn("libfabric {} has no domain {}; taking {}", provider, options.interface,
+                domain_of(*domains.front()));
+    rails = by_default(std::move(domains), options);
+  }
+  const size_t limit =
+      options.rails > 0 ? std::min<size_t>(kMaxRails, static_cast<size_t>(options.rails)) : kMaxRails;
+  if (rails.size() > limit) rails.resize(limit);
+  return rails;
+}
+
+}  // namespace weft::transport::ofi
+
+namespace weft::transport {
+
+std::vector<ProviderInfo> list_providers() {
+  using namespace ofi;
+  const std::vector<Info> fit = fitting("");
+  std::vector<ProviderInfo> providers;
+  std::map<std::tuple<std::string, std::string, std::string>, size_t> seen;
+  for (const Info& info : query(nullptr)) {
+    ProviderInfo row;
+    row.name = provider_of(*info);
+    row.fabric = fabric_of(*info);
+    row.domain = domain_of(*info);
+    if (!seen.emplace(std::tuple(row.name, row.fabric, row.domain), providers.size()).second) continue;
+    row.gigabits_per_s = gigabits(*info);
+    row.why_not = why_not(*info, fit);
+    row.usable = row.why_not.empty();
+    row.automatic = row.usable && preference(row.name) < std::size(kPreferred);
+    providers.push_back(std::move(row));
+  }
+  std::ranges::stable_sort(providers, {}, [](const ProviderInfo& row) { return preference(row.name); });
+  return providers;
+}
+
+}  // namespace weft::transport

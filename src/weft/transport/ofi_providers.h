@@ -1,0 +1,61 @@
+// Which libfabric providers there are, and which of them carry a job: fi_getinfo and the choice of rails.
+// Opens nothing.
+//
+// Thread safety: all functions.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace weft::transport {
+
+struct OfiOptions {
+  std::string provider;   // libfabric's name, "tcp" standing for "tcp;ofi_rxm" too; "" = efa, verbs, net, tcp
+  std::string interface;  // domains to use, separated by commas, one rail for each; "" = the provider's best
+  int rails = 0;          // at most so many, 0 = all up to 4
+  int local_rank = 0;     // among the ranks of this host: ranks spread over NICs
+  int local_ranks = 1;
+  size_t eager_bytes =
+      0;  // payload of a message; 0 = 8 KiB less the header on efa, 16 KiB less the header elsewhere
+  size_t stripe_bytes = 0;        // longest single write; 0 = 1 MiB
+  bool messages_only = false;     // puts never use RMA, for tests and for fabrics where RMA misbehaves
+  bool register_sources = false;  // also where the provider does not ask for it; for tests
+  int sequence_bits = 0;          // of the immediate, 0 = all there are; for tests
+};
+
+/// A row of what libfabric offers on this host.
+struct ProviderInfo {
+  std::string name, fabric, domain;
+  double gigabits_per_s = 0;  // 0 = not known
+  bool usable = false;
+  bool automatic = false;  // may be taken without being asked for by name
+  std::string why_not;     // if not usable
+};
+/// All providers, those that Weft prefers first. Takes some tenths of a second.
+std::vector<ProviderInfo> list_providers();
+
+}  // namespace weft::transport
+
+namespace weft::transport::ofi {
+
+struct InfoDeleter {
+  void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, InfoDeleter>;
+
+/// As many rails as the options keep in RemoteBuffer's keys; two of its six hold other things.
+inline constexpr size_t kMaxRails = 4;
+
+/// One fi_info a rail, all of one provider. Fails with invalid_setting (a provider that was asked for and is
+/// not offered) or unsupported (nothing fits), and says what is offered.
+Result<std::vector<Info>> choose_rails(const OfiOptions& options);
+
+/// Whether writes with immediate data are offered; otherwise puts travel as messages.
+bool writes_with_data(const fi_info& info);
+
+}  // namespace weft::transport::ofi

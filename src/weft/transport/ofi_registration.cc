@@ -1,0 +1,90 @@
+// The registration cache: search, registration on every rail, release by the last user.
+#include "transport/ofi_registration.h"
+
+#include <rdma/fi_errno.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+namespace weft::transport::ofi {
+
+namespace {
+constexpr uint64_t kAccess = FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
+
+uintptr_t page_bytes() {
+  static const uintptr_t bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+}  // namespace
+
+Result<Fid<fid_mr>> register_memory(const RegistrationDomain& domain, void* base, size_t bytes,
+                                    uint64_t key) {
+  if (domain.provider_keys) key = 0;
+  else if (domain.key_bytes < sizeof(key)) key &= (uint64_t{1} << (8 * domain.key_bytes)) - 1;
+  fid_mr* raw = nullptr;
+  int error = fi_mr_reg(domain.domain, base, bytes, kAccess, 0, key, 0, &raw, nullptr);
+  Fid<fid_mr> region(error == 0 ? raw : nullptr);
+  if (error == 0 && domain.endpoint) {
+    error = fi_mr_bind(region.get(), &domain.endpoint->fid, 0);
+    if (error == 0) error = fi_mr_enable(region.get());
+  }
+  if (error == 0) return region;
+  return fail(Code::system_error, "cannot register {} bytes at {} with the network: {}{}", bytes, base,
+              fi_strerror(-error),
+              error == -FI_ENOMEM ? " (is `ulimit -l`, the limit of locked memory, too low?)" : "");
+}
+
+// Keys that we choose start at a random number, so that a stray of another job does not hit one by counting.
+RegistrationCache::RegistrationCache(std::vector<RegistrationDomain> domains)
+    : domains_(std::move(domains)),
+      next_key_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()) {}
+
+Registration* RegistrationCache::covering(uintptr_t first, uintptr_t last) const {
+  for (auto it = by_base_.upper_bound(first); it != by_base_.begin();) {
+    --it;
+    const Registration& candidate = *it->second;
+    if (candidate.base() + longest_ < last) return nullptr;  // this one and all before it end too early
+    if (candidate.base() + candidate.bytes() >= last) return it->second.get();
+  }
+  return nullptr;
+}
+
+Result<Registration*> RegistrationCache::acquire(const void* address, size_t bytes) {
+  const uintptr_t mask = page_bytes() - 1;
+  const uintptr_t first = reinterpret_cast<uintptr_t>(address) & ~mask;
+  const uintptr_t last = (reinterpret_cast<uintptr_t>(address) + bytes + mask) & ~mask;
+  if (Registration* found = covering(first, last)) {
+    ++statistics_.hits;
+    ++found->users_;
+    return found;
+  }
+  ++statistics_.misses;
+  auto fresh = std::make_unique<Registration>();
+  fresh->base_ = first;
+  fresh->bytes_ = last - first;
+  fresh->users_ = 1;
+  for (const RegistrationDomain& domain : domains_) {
+    Result<Fid<fid_mr>> region =
+        register_memory(domain, reinterpret_cast<void*>(first), last - first, next_key_++);
+    if (!region) {
+      ++statistics_.failures;
+      return region.status();
+    }
+    fresh->regions_.push_back(region.take());
+  }
+  longest_ = std::max(longest_, fresh->bytes_);
+  return by_base_.emplace(first, std::move(fresh))->second.get();
+}
+
+void RegistrationCache::release(Registration* registration) {
+  if (--registration->users_ > 0) return;
+  auto [it, end] = by_base_.equal_range(registration->base());
+  for (; it != end; ++it) {
+    if (it->second.get() != registration) continue;
+    by_base_.erase(it);
+    return;
+  }
+}
+
+}  // namespace weft::transport::ofi

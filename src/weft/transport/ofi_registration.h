@@ -1,0 +1,120 @@
+// RegistrationCache: memory registrations with libfabric, on all rails at once, shared by whoever needs the
+// same pages at the same time. Registering costs tens of microseconds on a real NIC; finding a live
+// registration costs nothing.
+//
+// A registration lives exactly as long as somebody holds it. None is kept for a future user: pages that are
+// freed and mapped anew would then be reached through a key of the old ones, and the library cannot see them
+// go. Who knows that memory stays (a registered buffer, a window) holds it, and everything inside it hits.
+//
+// Thread safety: none; as the transport's.
+#pragma once
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace weft::transport::ofi {
+
+struct FidCloser {
+  template <typename T>
+  void operator()(T* object) const {
+    fi_close(&object->fid);
+  }
+};
+/// Owns a libfabric object.
+template <typename T>
+using Fid = std::unique_ptr<T, FidCloser>;
+
+/// Where memory is registered: one NIC.
+struct RegistrationDomain {
+  fid_domain* domain = nullptr;
+  fid_ep* endpoint = nullptr;  // what registrations are bound to, if the provider asks for that
+  bool provider_keys = false;  // the provider chooses the keys
+  size_t key_bytes = 8;
+};
+
+/// Registers memory for sending, receiving and being written; `key` is what to use if the provider has no
+/// keys of its own.
+Result<Fid<fid_mr>> register_memory(const RegistrationDomain& domain, void* base, size_t bytes, uint64_t key);
+
+/// A range of whole pages, registered on every rail.
+class Registration {
+ public:
+  uintptr_t base() const { return base_; }
+  size_t bytes() const { return bytes_; }
+  void* descriptor(size_t rail) const { return fi_mr_desc(regions_[rail].get()); }
+  uint64_t key(size_t rail) const { return fi_mr_key(regions_[rail].get()); }
+
+ private:
+  friend class RegistrationCache;
+  uintptr_t base_ = 0;
+  size_t bytes_ = 0;
+  int users_ = 0;
+  std::vector<Fid<fid_mr>> regions_;  // by rail
+};
+
+class RegistrationCache {
+ public:
+  struct Statistics {
+    uint64_t hits = 0;
+    uint64_t misses = 0;
+    uint64_t failures = 0;
+  };
+
+  /// One domain a rail.
+  explicit RegistrationCache(std::vector<RegistrationDomain> domains);
+
+  /// A registration that covers [address, address + bytes), bytes > 0; release() it once. Fails with
+  /// system_error.
+  Result<Registration*> acquire(const void* address, size_t bytes);
+  void release(Registration* registration);
+
+  size_t live() const { return by_base_.size(); }
+  const Statistics& statistics() const { return statistics_; }
+
+ private:
+  using ByBase = std::multimap<uintptr_t, std::unique_ptr<Registration>>;
+
+  Registration* covering(uintptr_t first, uintptr_t last) const;
+
+  std::vector<RegistrationDomain> domains_;
+  ByBase by_base_;
+  size_t longest_ = 0;  // no registration ever was longer: bounds the search
+  uint64_t next_key_;
+  Statistics statistics_;
+};
+
+/// Holds a registration; none at all where the provider needs none.
+class RegistrationHold {
+ public:
+  RegistrationHold() = default;
+  RegistrationHold(RegistrationCache& cache, Registration* registration)
+      : cache_(&cache), held_(registration) {}
+  RegistrationHold(RegistrationHold&& other) noexcept
+      : cache_(other.cache_), held_(std::exchange(other.held_, nullptr)) {}
+  RegistrationHold& operator=(RegistrationHold&& other) noexcept {
+    if (this != &other) reset(), cache_ = other.cache_, held_ = std::exchange(other.held_, nullptr);
+    return *this;
+  }
+  ~RegistrationHold() { reset(); }
+
+  const Registration* operator->() const { return held_; }
+  explicit operator bool() const { return held_ != nullptr; }
+  void* descriptor(size_t rail) const { return held_ ? held_->descriptor(rail) : nullptr; }
+  void reset() {
+    if (held_) cache_->release(std::exchange(held_, nullptr));
+  }
+
+ private:
+  RegistrationCache* cache_ = nullptr;
+  Registration* held_ = nullptr;
+};
+
+}  // namespace weft::transport::ofi
