@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/tcp_socket.h"
-
 namespace weft::transport::tcp {
 
 namespace {
@@ -42,9 +40,9 @@ Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_
     iovec parts[2] = {
         {into, direct},
         {scratch.data(), direct > 0 ? std::min(kReadAheadBytes, scratch.size()) : scratch.size()}};
-    const Io io = direct > 0 ? read_some(fd(), parts, 2) : read_some(fd(), parts + 1, 1);
+    const Io io = direct > 0 ? socket_.read(parts, 2) : socket_.read(parts + 1, 1);
     if (io.outcome == Io::Outcome::blocked) break;
-    if (io.outcome != Io::Outcome::moved) return {events_, connection_lost(peer_, io)};
+    if (io.over()) return {events_, connection_lost(peer_, io)};
     ++events_;
     total += io.bytes;
     const size_t placed = std::min(io.bytes, direct);

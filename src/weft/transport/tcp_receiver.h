@@ -1,4 +1,4 @@
-// Receiver: the frames that come in over one accepted connection, handed to the engine's Sink. PutAssembly:
+// Receiver: the frames that come in over one connection, handed to the engine's Sink. PutAssembly:
 // which puts of a peer are under way, over all its connections.
 //
 // Many small frames cost one read: it goes into a scratch buffer that all receivers of a transport share. The
@@ -15,9 +15,9 @@
 #include <span>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/status.h"
 #include "transport/tcp_frame.h"
+#include "transport/tcp_socket.h"
 #include "transport/transport.h"
 
 namespace weft::transport::tcp {
@@ -43,11 +43,8 @@ class PutAssembly {
 
 class Receiver {
  public:
-  /// `connection` is prepared; `puts` is shared by the receivers of one peer and outlives them.
-  Receiver(int peer, UniqueFd connection, PutAssembly& puts)
-      : peer_(peer), fd_(std::move(connection)), puts_(puts) {}
-
-  int fd() const { return fd_.get(); }
+  /// `puts` is shared by the receivers of one peer; it and `socket` outlive this.
+  Receiver(int peer, Socket& socket, PutAssembly& puts) : peer_(peer), socket_(socket), puts_(puts) {}
 
   struct Outcome {
     int events = 0;  // frames completed and reads that moved something
@@ -65,7 +62,7 @@ class Receiver {
   Status finish_frame(Sink& sink, const std::byte* payload);
 
   int peer_;
-  UniqueFd fd_;
+  Socket& socket_;
   PutAssembly& puts_;
   FrameHeader header_;
   size_t header_filled_ = 0;

@@ -47,10 +47,7 @@ void ByteQueue::consume(size_t bytes) {
   }
 }
 
-void Sender::add(UniqueFd fd) {
-  connections_.push_back(std::make_unique<Connection>());
-  connections_.back()->fd = std::move(fd);
-}
+void Sender::add(Socket& socket) { connections_.push_back(std::make_unique<Connection>(Connection{socket})); }
 
 size_t Sender::useful_connections() const {
   size_t segments = 0;
@@ -76,11 +73,10 @@ Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
   size_t taken = 0;
   if (connection.free()) {
     const iovec parts[] = {part(&header, sizeof(header)), part(payload, envelope.bytes)};
-    const Io io = write_some(connection.fd.get(), parts, envelope.bytes > 0 ? 2 : 1);
-    if (io.outcome >= Io::Outcome::closed) return connection_lost(peer_, io);
+    const Io io = connection.socket.write(parts, envelope.bytes > 0 ? 2 : 1);
+    if (io.over()) return connection_lost(peer_, io);
     taken = io.bytes;
     if (taken == sizeof(header) + envelope.bytes) return Progress::accepted;
-    connection.blocked = true;
   } else if (connection.queue.size() + sizeof(header) + envelope.bytes > limits_.queue_bytes) {
     return Progress::busy;
   }
@@ -167,13 +163,11 @@ Result<size_t> Sender::write_segment(Connection& connection) {
   const bool last = offered == put.unsent && put.handed_out == put.length;
   if (last) parts[count++] = part(&end, sizeof(end));
 
-  const Io io = write_some(connection.fd.get(), parts, count);
-  if (io.outcome >= Io::Outcome::closed) return connection_lost(peer_, io);
+  const Io io = connection.socket.write(parts, count);
+  if (io.over()) return connection_lost(peer_, io);
   const size_t header_taken = std::min(io.bytes, connection.header_left);
   const size_t payload_taken = std::min(io.bytes - header_taken, offered);
   const size_t end_taken = io.bytes - header_taken - payload_taken;
-  const size_t asked = connection.header_left + offered + (last ? sizeof(end) : 0);
-  connection.blocked = io.bytes < asked;
   connection.header_left -= header_taken;
   connection.left -= payload_taken;
   if (!zeros) connection.source += payload_taken;
@@ -194,9 +188,8 @@ void Sender::segment_written(Connection& connection, const FrameHeader& end, siz
 
 Result<size_t> Sender::write_queue(Connection& connection) {
   const iovec parts[] = {part(connection.queue.data(), connection.queue.size())};
-  const Io io = write_some(connection.fd.get(), parts, 1);
-  if (io.outcome >= Io::Outcome::closed) return connection_lost(peer_, io);
-  connection.blocked = io.bytes < parts[0].iov_len;
+  const Io io = connection.socket.write(parts, 1);
+  if (io.over()) return connection_lost(peer_, io);
   connection.queue.consume(io.bytes);
   return io.bytes;
 }
@@ -204,7 +197,7 @@ Result<size_t> Sender::write_queue(Connection& connection) {
 Result<int> Sender::pump(size_t budget) {
   int writes = 0;
   for (const auto& connection : connections_) {
-    for (size_t written = 0; written < budget && !connection->blocked;) {
+    for (size_t written = 0; written < budget && !connection->socket.blocked();) {
       if (connection->free() && !begin_segment(*connection)) break;
       const bool inside_segment = connection->put != nullptr;
       const Result<size_t> moved = inside_segment ? write_segment(*connection) : write_queue(*connection);
@@ -219,7 +212,7 @@ Result<int> Sender::pump(size_t budget) {
 bool Sender::ready() const {
   const bool segments = has_segments();
   return std::any_of(connections_.begin(), connections_.end(), [segments](const auto& connection) {
-    return !connection->blocked && (segments || !connection->free());
+    return !connection->socket.blocked() && (segments || !connection->free());
   });
 }
 

@@ -14,7 +14,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/status.h"
 #include "transport/tcp_frame.h"
 #include "transport/tcp_socket.h"
@@ -56,10 +55,9 @@ class Sender {
 
   Sender(int peer, Limits limits) : peer_(peer), limits_(limits) {}
 
-  /// Takes a prepared connection for rail `connections()`.
-  void add(UniqueFd connection);
+  /// Adds a connection, for rail `connections()`. It outlives the Sender.
+  void add(Socket& socket);
   size_t connections() const { return connections_.size(); }
-  int fd(size_t rail) const { return connections_[rail]->fd.get(); }
   /// How many connections could be at work at once on what is waiting.
   size_t useful_connections() const;
 
@@ -74,16 +72,13 @@ class Sender {
   bool ready() const;
   /// Something has not been taken by the kernel yet.
   bool pending() const;
-  /// The kernel has room on this rail again.
-  void unblock(size_t rail) { connections_[rail]->blocked = false; }
 
  private:
   struct Connection {
-    UniqueFd fd;
-    bool blocked = false;  // the kernel took less than it was offered
-    ByteQueue queue;
+    Socket& socket;
+    ByteQueue queue{};
     OutgoingPut* put = nullptr;  // whose segment is being written, or null
-    FrameHeader header;          // of that segment
+    FrameHeader header{};        // of that segment
     size_t header_left = 0;
     const std::byte* source = nullptr;  // of what is left of it; null: zeros, for a put that was forgotten
     size_t left = 0;

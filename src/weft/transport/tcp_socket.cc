@@ -1,8 +1,11 @@
 #include "transport/tcp_socket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -12,13 +15,6 @@ namespace weft::transport::tcp {
 
 namespace {
 
-Io outcome_of(ssize_t result) {
-  if (result > 0) return {Io::Outcome::moved, static_cast<size_t>(result), 0};
-  if (result == 0) return {Io::Outcome::closed, 0, 0};
-  if (errno == EAGAIN || errno == EWOULDBLOCK) return {Io::Outcome::blocked, 0, 0};
-  return {Io::Outcome::failed, 0, errno};
-}
-
 msghdr message_of(const iovec* parts, size_t count) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);
@@ -26,39 +22,78 @@ msghdr message_of(const iovec* parts, size_t count) {
   return message;
 }
 
+Io outcome_of(ssize_t result) {
+  if (result > 0) return {Io::Outcome::moved, static_cast<size_t>(result), 0};
+  if (result == 0) return {Io::Outcome::closed, 0, 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return {Io::Outcome::blocked, 0, 0};
+  return {Io::Outcome::failed, 0, errno};
+}
+
 }  // namespace
 
-Status prepare_socket(int fd, size_t unsent_bytes) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-    return fail_errno(errno, "cannot set O_NONBLOCK");
-  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return fail_errno(errno, "cannot set FD_CLOEXEC");
+Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
+  epoll_ = epoll;
+  key_ = key;
+  if (::fcntl(fd(), F_SETFD, FD_CLOEXEC) < 0)
+    return fail_errno(errno, "cannot set FD_CLOEXEC on a connection");
   const int on = 1;
-  if (::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
-    return fail_errno(errno, "cannot set TCP_NODELAY on a data connection");
+  if (::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
+    return fail_errno(errno, "cannot set TCP_NODELAY on a connection");
   const int unsent = static_cast<int>(unsent_bytes);
-  if (unsent > 0 && ::setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
-    return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a data connection");
+  if (unsent > 0 && ::setsockopt(fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
+    return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a connection");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = key;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd(), &event) < 0)
+    return fail_errno(errno, "cannot watch a connection");
   return {};
 }
 
-Io write_some(int fd, const iovec* parts, size_t count) {
+Io Socket::write(const iovec* parts, size_t count) {
   const msghdr message = message_of(parts, count);
+  size_t offered = 0;
+  for (size_t i = 0; i < count; ++i) offered += parts[i].iov_len;
   ssize_t result;
   do {
-    result = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    result = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (result < 0 && errno == EINTR);
+  const Io io = outcome_of(result);
+  if (!io.over() && io.bytes < offered) {
+    blocked_ = true;
+    watch_room(true);
+  }
+  return io;
+}
+
+Io Socket::read(iovec* parts, size_t count) {
+  msghdr message = message_of(parts, count);
+  ssize_t result;
+  do {
+    result = count == 1 ? ::recv(fd(), parts->iov_base, parts->iov_len, MSG_DONTWAIT)
+                        : ::recvmsg(fd(), &message, MSG_DONTWAIT);
   } while (result < 0 && errno == EINTR);
   return outcome_of(result);
 }
 
-Io read_some(int fd, iovec* parts, size_t count) {
-  msghdr message = message_of(parts, count);
-  ssize_t result;
-  do {
-    result = count == 1 ? ::recv(fd, parts->iov_base, parts->iov_len, MSG_DONTWAIT)
-                        : ::recvmsg(fd, &message, MSG_DONTWAIT);
-  } while (result < 0 && errno == EINTR);
-  return outcome_of(result);
+void Socket::room() {
+  if (blocked_) blocked_ = false;
+  else watch_room(false);
+}
+
+/// Changing what is watched on a descriptor that is in the epoll instance needs no memory and cannot fail.
+void Socket::watch_room(bool on) {
+  if (watching_room_ == on) return;
+  watching_room_ = on;
+  epoll_event event{};
+  event.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.u64 = key_;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd(), &event);
+}
+
+size_t Socket::unacknowledged() const {
+  int bytes = 0;
+  return ::ioctl(fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 Status connection_lost(int peer, const Io& io) {

@@ -1,4 +1,7 @@
-// Non-blocking reads and writes on a stream socket, with one way to say what became of them.
+// Socket: one TCP connection, non-blocking, in the transport's epoll instance. It asks to be told of new room
+// only after the kernel has refused some, and of bytes to read always.
+//
+// Thread safety: none.
 #pragma once
 
 #include <sys/uio.h>
@@ -6,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/fd.h"
 #include "base/status.h"
 
 namespace weft::transport::tcp {
@@ -17,15 +21,42 @@ struct Io {
   Outcome outcome = Outcome::blocked;
   size_t bytes = 0;
   int error = 0;  // errno, if failed
+
+  bool over() const { return outcome == Outcome::closed || outcome == Outcome::failed; }
 };
 
-/// Makes a connection fit for use: non-blocking, closed on exec, without Nagle's delay, and with at most
-/// `unsent_bytes` waiting in the kernel (0 = its default), so that a message need not wait behind megabytes
-/// of a put.
-Status prepare_socket(int fd, size_t unsent_bytes);
+class Socket {
+ public:
+  explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
 
-Io write_some(int fd, const iovec* parts, size_t count);
-Io read_some(int fd, iovec* parts, size_t count);
+  /// Makes it fit for use: without Nagle's delay, closed on exec, with at most `unsent_bytes` waiting in the
+  /// kernel (0 = its default), so that a message need not wait behind megabytes of a put; and adds it to
+  /// `epoll` under `key`.
+  Status open(int epoll, uint64_t key, size_t unsent_bytes);
+
+  Io write(const iovec* parts, size_t count);
+  Io read(iovec* parts, size_t count);
+
+  /// The last write took less than it was offered, and room() has not been called since.
+  bool blocked() const { return blocked_; }
+  /// The epoll instance reported room. Twice without a refusal in between: it need not any more.
+  void room();
+
+  /// Bytes that the peer's kernel has not acknowledged.
+  size_t unacknowledged() const;
+  int fd() const { return fd_.get(); }
+
+ private:
+  void watch_room(bool on);
+
+  UniqueFd fd_;
+  int epoll_ = -1;
+  uint64_t key_ = 0;
+  bool blocked_ = false;
+  bool watching_room_ = false;
+};
 
 /// Why a connection with `peer` ended: remote_error that names the rank.
 Status connection_lost(int peer, const Io& io);

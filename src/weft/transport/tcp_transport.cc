@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "base/log.h"
 
@@ -22,13 +24,10 @@ constexpr int kIdleReads = 4000;  // of the connection that had something last, 
 constexpr int kEpollEvery = 4;    // polls, while that connection is read first
 constexpr int64_t kLossGraceNs = 100'000'000;
 
-// What an epoll event is about: which end, peer and rail.
-enum class Watched : uint64_t { doorbell = 1, incoming = 2, outgoing = 3 };
-uint64_t key_of(Watched what, int peer = 0, size_t rail = 0) {
-  return static_cast<uint64_t>(what) << 56 | static_cast<uint64_t>(rail) << 32 | static_cast<uint32_t>(peer);
-}
-Watched watched(uint64_t key) { return static_cast<Watched>(key >> 56); }
-size_t rail_of(uint64_t key) { return key >> 32 & 0xffffff; }
+// The key of an epoll event: which peer, and which of its links.
+constexpr uint64_t kDoorbell = UINT64_MAX;
+uint64_t key_of(int peer, size_t link) { return uint64_t{link} << 32 | static_cast<uint32_t>(peer); }
+size_t link_of(uint64_t key) { return key >> 32; }
 int peer_of(uint64_t key) { return static_cast<int>(key & 0xffffffff); }
 
 Status check_options(int rank, int ranks, const TcpTransport::Options& o) {
@@ -68,7 +67,12 @@ Status TcpTransport::open() {
   if (!epoll_.valid()) return fail_errno(errno, "cannot make an epoll instance");
   doorbell_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!doorbell_.valid()) return fail_errno(errno, "cannot make an eventfd");
-  return add_to_epoll(doorbell_.get(), key_of(Watched::doorbell), EPOLLIN);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kDoorbell;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), &event) < 0)
+    return fail_errno(errno, "cannot watch an eventfd");
+  return {};
 }
 
 std::string TcpTransport::describe() const {
@@ -76,15 +80,6 @@ std::string TcpTransport::describe() const {
 }
 
 // ---- Connections
-
-Status TcpTransport::add_to_epoll(int fd, uint64_t key, uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = key;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
-    return fail_errno(errno, "cannot watch a descriptor");
-  return {};
-}
 
 Status TcpTransport::accept(int peer, uint32_t rail, UniqueFd connection) {
   if (peer < 0 || peer >= static_cast<int>(peers_.size()) || peer == rank_)
@@ -112,38 +107,51 @@ int TcpTransport::take_over_accepted() {
     const std::lock_guard lock(inbox_mutex_);
     arrivals.swap(inbox_);
   }
-  for (Arrival& arrival : arrivals) {
-    Peer& peer = peers_[static_cast<size_t>(arrival.peer)];
-    if (!peer.failure.ok()) continue;  // closes it
-    if (peer.receivers.size() <= arrival.rail) peer.receivers.resize(arrival.rail + 1);
-    if (peer.receivers[arrival.rail] != nullptr) {
-      log::warn("rank {} opened rail {} a second time: refused", arrival.peer, arrival.rail);
-      continue;
-    }
-    const int fd = arrival.connection.get();
-    Status status = tcp::prepare_socket(fd, 0);
-    if (status.ok())
-      status = add_to_epoll(fd, key_of(Watched::incoming, arrival.peer, arrival.rail), EPOLLIN);
-    if (!status.ok()) {
-      fail_peer(arrival.peer, status.in(fmt::format("connection from rank {}", arrival.peer)));
-      continue;
-    }
-    peer.receivers[arrival.rail] =
-        std::make_unique<tcp::Receiver>(arrival.peer, std::move(arrival.connection), peer.puts);
-  }
+  for (Arrival& arrival : arrivals) take_over(std::move(arrival));
   return static_cast<int>(arrivals.size());
 }
 
-Status TcpTransport::connect(int peer, size_t rail) {
+void TcpTransport::take_over(Arrival arrival) {
+  Peer& peer = peers_[static_cast<size_t>(arrival.peer)];
+  if (!peer.failure.ok()) return;  // closes it
+  if (std::any_of(peer.links.begin(), peer.links.end(), [&](const auto& link) {
+        return link && link->rail == arrival.rail && !link->opened_here;
+      })) {
+    log::warn("rank {} opened rail {} a second time: refused", arrival.peer, arrival.rail);
+    return;
+  }
+  const Result<Link*> link = adopt(arrival.peer, arrival.rail, false, std::move(arrival.connection));
+  if (!link.ok()) fail_peer(arrival.peer, link.status());
+}
+
+Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t rail, bool opened_here,
+                                                UniqueFd connection) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  auto link = std::make_unique<Link>(rank, rail, opened_here, std::move(connection), peer.puts);
+  if (const Status status =
+          link->socket.open(epoll_.get(), key_of(rank, peer.links.size()), options_.unsent_bytes);
+      !status.ok())
+    return status.in(fmt::format("connection with rank {}", rank));
+  peer.links.push_back(std::move(link));
+  return peer.links.back().get();
+}
+
+/// Gives the peer's sender its next rail: over a link that the peer has opened, or else over one of our own.
+Status TcpTransport::add_rail(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  const size_t rail = peer.sender->connections();
+  const auto existing = std::find_if(peer.links.begin(), peer.links.end(),
+                                     [rail](const auto& link) { return link && link->rail == rail; });
+  if (existing != peer.links.end()) {
+    peer.sender->add((*existing)->socket);
+    return {};
+  }
   Result<UniqueFd> connection =
-      connector_(peer, static_cast<int>(rail), Deadline::in_seconds(options_.connect_timeout_s));
+      connector_(rank, static_cast<int>(rail), Deadline::in_seconds(options_.connect_timeout_s));
   if (!connection.ok()) return connection.status();
-  WEFT_TRY(tcp::prepare_socket(connection->get(), options_.unsent_bytes));
-  // Edge-triggered: the kernel tells of new room only after it has refused some, so nothing is to be switched
-  // on and off.
-  WEFT_TRY(add_to_epoll(connection->get(), key_of(Watched::outgoing, peer, rail),
-                        EPOLLIN | EPOLLRDHUP | EPOLLOUT | EPOLLET));
-  peers_[static_cast<size_t>(peer)].sender->add(connection.take());
+  const Result<Link*> link = adopt(rank, rail, true, connection.take());
+  if (!link.ok()) return link.status();
+  peer.sender->add((*link)->socket);
   return {};
 }
 
@@ -156,19 +164,19 @@ Result<tcp::Sender*> TcpTransport::sender_to(int rank) {
   if (peer.sender != nullptr) return peer.sender.get();
   peer.sender =
       std::make_unique<tcp::Sender>(rank, tcp::Sender::Limits{options_.queue_bytes, options_.segment_bytes});
-  if (Status status = connect(rank, 0); !status.ok()) {
+  if (Status status = add_rail(rank); !status.ok()) {
     fail_peer(rank, fail(Code::remote_error, "cannot connect to rank {}: {}", rank, status.message()));
     return peer.failure;
   }
   return peer.sender.get();
 }
 
-void TcpTransport::connect_further_rails(int rank) {
+void TcpTransport::add_further_rails(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   while (peer.sender->connections() < peer.usable_rails &&
          peer.sender->connections() < peer.sender->useful_connections()) {
     const size_t rail = peer.sender->connections();
-    if (const Status status = connect(rank, rail); !status.ok()) {
+    if (const Status status = add_rail(rank); !status.ok()) {
       log::warn("rank {} is reached over {} of {} rails: {}", rank, rail, options_.rails, status.message());
       peer.usable_rails = rail;
     }
@@ -222,7 +230,7 @@ Result<Progress> TcpTransport::put(int peer, const Envelope& envelope, const voi
   (*sender)->put(envelope, source, bytes, done);
   ++counters_.puts;
   counters_.payload_bytes_sent += bytes;
-  connect_further_rails(peer);
+  add_further_rails(peer);
   // The first segment goes out at once; the rest takes turns with other peers' in poll().
   int events = 0;
   WEFT_TRY(pump(peer, &events));
@@ -268,33 +276,31 @@ int TcpTransport::write_all() {
   return events;
 }
 
-bool TcpTransport::writes_left() const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [](const Peer& p) { return p.sender && p.sender->pending(); });
+/// The first rank whose kernel does not have everything yet, or -1.
+int TcpTransport::unflushed_peer() const {
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    if (peer.sender == nullptr) continue;
+    if (peer.sender->pending() || std::any_of(peer.links.begin(), peer.links.end(), [](const auto& link) {
+          return link && link->socket.unacknowledged() > 0;
+        }))
+      return static_cast<int>(rank);
+  }
+  return -1;
 }
 
 Status TcpTransport::flush(Deadline deadline) {
   const size_t failed_before = failing_.size();
-  while (writes_left()) {
-    write_all();
-    if (!active_.empty()) continue;
-    std::vector<pollfd> full;
-    int waiting_for = -1;
-    for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      const tcp::Sender* sender = peers_[rank].sender.get();
-      if (sender == nullptr || !sender->pending()) continue;
-      waiting_for = static_cast<int>(rank);
-      for (size_t rail = 0; rail < sender->connections(); ++rail)
-        full.push_back({sender->fd(rail), POLLOUT, 0});
-    }
-    if (waiting_for < 0) break;
+  for (int waiting_for; (waiting_for = unflushed_peer()) >= 0;) {
     if (deadline.passed())
       return fail(Code::timeout, "rank {} does not take the data sent to it", waiting_for);
-    if (::poll(full.data(), full.size(), deadline.remaining_ms(1000)) < 0 && errno != EINTR)
-      return fail_errno(errno, "cannot wait for connections");
+    if (write_all() > 0) continue;
+    // Nothing tells of an acknowledgement; short naps do for the little that there is to wait at an orderly
+    // end.
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
     for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      tcp::Sender* sender = peers_[rank].sender.get();
-      for (size_t rail = 0; sender != nullptr && rail < sender->connections(); ++rail) sender->unblock(rail);
+      for (const auto& link : peers_[rank].links)
+        if (link && link->socket.blocked()) link->socket.room();
       activate(static_cast<int>(rank));
     }
   }
@@ -307,7 +313,7 @@ Status TcpTransport::flush(Deadline deadline) {
 Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
   events += read_last(sink);
-  if (events == 0 || ++skipped_epolls_ >= kEpollEvery) {
+  if (last_peer_ < 0 || ++skipped_epolls_ >= kEpollEvery) {
     skipped_epolls_ = 0;
     const Result<int> more = read_all(sink);
     if (!more.ok()) return more.status();
@@ -319,7 +325,7 @@ Result<int> TcpTransport::poll(Sink& sink) {
 
 int TcpTransport::read_last(Sink& sink) {
   if (last_peer_ < 0) return 0;
-  const int events = read(sink, last_peer_, last_rail_);
+  const int events = read(sink, last_peer_, last_link_);
   if (events > 0) idle_reads_ = 0;
   else if (++idle_reads_ > kIdleReads) last_peer_ = -1;
   return events;
@@ -335,46 +341,34 @@ Result<int> TcpTransport::read_all(Sink& sink) {
   int events = 0;
   for (int i = 0; i < count; ++i) {
     const uint64_t key = ready[i].data.u64;
-    switch (watched(key)) {
-      case Watched::doorbell: events += take_over_accepted(); break;
-      case Watched::incoming: events += read(sink, peer_of(key), rail_of(key)); break;
-      case Watched::outgoing: events += check_outgoing(peer_of(key), rail_of(key), ready[i].events); break;
-    }
+    events +=
+        key == kDoorbell ? take_over_accepted() : serve(sink, peer_of(key), link_of(key), ready[i].events);
   }
   return events;
 }
 
-int TcpTransport::read(Sink& sink, int rank, size_t rail) {
+int TcpTransport::serve(Sink& sink, int rank, size_t index, uint32_t epoll_events) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (rail >= peer.receivers.size() || peer.receivers[rail] == nullptr) return 0;
-  const tcp::Receiver::Outcome outcome = peer.receivers[rail]->read(sink, scratch_, kReadBudget);
-  if (outcome.events > 0 && (rank != last_peer_ || rail != last_rail_)) {
+  if (index < peer.links.size() && peer.links[index] && (epoll_events & EPOLLOUT)) {
+    peer.links[index]->socket.room();
+    activate(rank);
+  }
+  return epoll_events & ~static_cast<uint32_t>(EPOLLOUT) ? read(sink, rank, index) : 0;
+}
+
+int TcpTransport::read(Sink& sink, int rank, size_t index) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (index >= peer.links.size() || peer.links[index] == nullptr) return 0;
+  const tcp::Receiver::Outcome outcome = peer.links[index]->receiver.read(sink, scratch_, kReadBudget);
+  if (outcome.events > 0 && (rank != last_peer_ || index != last_link_)) {
     last_peer_ = rank;
-    last_rail_ = rail;
+    last_link_ = index;
     idle_reads_ = 0;
   }
   if (outcome.ended.ok()) return outcome.events;
-  peer.receivers[rail].reset();
   fail_peer(rank, outcome.ended);
+  peer.links[index].reset();
   return outcome.events + 1;
-}
-
-int TcpTransport::check_outgoing(int rank, size_t rail, uint32_t epoll_events) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (peer.sender == nullptr || rail >= peer.sender->connections()) return 0;
-  if (epoll_events & EPOLLOUT) {
-    peer.sender->unblock(rail);
-    activate(rank);
-  }
-  if (!(epoll_events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return 0;
-  std::byte unexpected;
-  iovec part{&unexpected, 1};
-  const tcp::Io io = tcp::read_some(peer.sender->fd(rail), &part, 1);
-  if (io.outcome == tcp::Io::Outcome::blocked) return 0;
-  fail_peer(rank, io.outcome == tcp::Io::Outcome::moved
-                      ? fail(Code::protocol_error, "rank {} answered on a one-way connection", rank)
-                      : tcp::connection_lost(rank, io));
-  return 1;
 }
 
 // ---- Loss
@@ -394,14 +388,14 @@ int TcpTransport::report_lost(Sink& sink) {
   for (size_t i = 0; i < failing_.size();) {
     Peer& peer = peers_[static_cast<size_t>(failing_[i])];
     const bool unread =
-        std::any_of(peer.receivers.begin(), peer.receivers.end(), [](auto& r) { return r != nullptr; });
+        std::any_of(peer.links.begin(), peer.links.end(), [](const auto& link) { return link != nullptr; });
     if (unread && now_ns() - peer.failed_at_ns < kLossGraceNs) {
       ++i;
       continue;
     }
     const int rank = failing_[i];
     failing_.erase(failing_.begin() + static_cast<ptrdiff_t>(i));
-    peer.receivers.clear();
+    peer.links.clear();
     sink.lost(rank, peer.failure);
     ++events;
   }

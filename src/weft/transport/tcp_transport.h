@@ -1,4 +1,5 @@
-// TcpTransport: messages and puts over TCP connections, one for each direction, peer and rail that is used.
+// TcpTransport: messages and puts over TCP connections: one for each peer and rail that is used, made at the
+// first send.
 //
 // It keeps peers, connections and the one epoll instance; what travels is in tcp_frame.h, how it gets out in
 // tcp_sender.h, how it comes in in tcp_receiver.h. It makes no listening socket: connections to peers come
@@ -14,7 +15,7 @@
 // connected when there are segments for them.
 //
 // Loss: a peer is lost when a connection with it ends in any way. What it had sent before is still delivered:
-// lost() is called when all of its incoming connections are read to their end, 100 ms later at the latest.
+// lost() is called when all of its connections are read to their end, 100 ms later at the latest.
 // Completions of puts to a lost peer stay as they are; the memory is not read any more.
 //
 // Thread safety: as Transport; accept() may be called from any thread.
@@ -79,13 +80,21 @@ class TcpTransport final : public Transport {
   Counters counters() const override { return counters_; }
 
  private:
+  struct Link {
+    Link(int peer, size_t rail, bool opened_here, UniqueFd fd, tcp::PutAssembly& puts)
+        : rail(rail), opened_here(opened_here), socket(std::move(fd)), receiver(peer, socket, puts) {}
+    const size_t rail;
+    const bool opened_here;
+    tcp::Socket socket;
+    tcp::Receiver receiver;
+  };
   struct Peer {
-    std::unique_ptr<tcp::Sender> sender;  // from the first send on
-    size_t usable_rails = 0;              // fewer than Options::rails where one could not be connected
-    bool active = false;                  // listed in active_
     tcp::PutAssembly puts;
-    std::vector<std::unique_ptr<tcp::Receiver>> receivers;  // by rail
-    Status failure;                                         // not ok: lost
+    std::vector<std::unique_ptr<Link>> links;  // a link keeps its place; null once it has ended
+    std::unique_ptr<tcp::Sender> sender;       // from the first send on, over some of the links
+    size_t usable_rails = 0;                   // fewer than Options::rails where one could not be connected
+    bool active = false;                       // listed in active_
+    Status failure;                            // not ok: lost
     int64_t failed_at_ns = 0;
   };
   struct Arrival {
@@ -98,21 +107,22 @@ class TcpTransport final : public Transport {
   Status open();
 
   Result<tcp::Sender*> sender_to(int peer);
-  Status connect(int peer, size_t rail);
-  void connect_further_rails(int peer);
+  Status add_rail(int peer);
+  void add_further_rails(int peer);
+  Result<Link*> adopt(int peer, size_t rail, bool opened_here, UniqueFd connection);
+  void take_over(Arrival arrival);
+  int take_over_accepted();
   Status pump(int peer, int* events);
   void activate(int peer);
 
   int write_all();
   Result<int> read_all(Sink& sink);
-  int read(Sink& sink, int peer, size_t rail);
   int read_last(Sink& sink);
-  int check_outgoing(int peer, size_t rail, uint32_t epoll_events);
-  int take_over_accepted();
-  Status add_to_epoll(int fd, uint64_t key, uint32_t events);
+  int read(Sink& sink, int peer, size_t link);
+  int serve(Sink& sink, int peer, size_t link, uint32_t epoll_events);
   void fail_peer(int peer, Status why);
   int report_lost(Sink& sink);
-  bool writes_left() const;
+  int unflushed_peer() const;
 
   const int rank_;
   const Connector connector_;
@@ -128,7 +138,7 @@ class TcpTransport final : public Transport {
   // The connection that had something last is read first and without epoll: most likely it is the one waited
   // for.
   int last_peer_ = -1;
-  size_t last_rail_ = 0;
+  size_t last_link_ = 0;
   int idle_reads_ = 0;  // of it, in a row
   int skipped_epolls_ = 0;
 
