@@ -67,8 +67,6 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
-  } catch (const CLI::ConversionError& error) {
-    problem = fmt::format("{}: not a number", error.what());
   } catch (const CLI::ParseError& error) {
     problem = error.what();
   }

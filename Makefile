@@ -1,0 +1,52 @@
+# The commands of everyday work; CMake does the work. `make help` lists them.
+BUILD ?= build
+BUILD_TYPE ?= RelWithDebInfo
+PREFIX ?= /usr/local
+# Passed to CMake when it configures, for example CMAKE_FLAGS=-DWEFT_PERF=OFF.
+CMAKE_FLAGS ?=
+
+configure = cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_FLAGS)
+
+.DEFAULT_GOAL := build
+.PHONY: help deps build demo test test-asan test-tsan bench install package format clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+deps: ## install what is missing to build (apt-get; nothing when nothing is missing)
+	@scripts/deps.sh
+
+build: ## libraries, tools, perf tools and tests, into build/
+	@$(call configure,$(BUILD)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@mv $(BUILD).log $(BUILD)/configure.log
+	@cmake --build $(BUILD)
+
+demo: deps ## build, then AllReduce, AllGather and ReduceScatter over 4 ranks as 2 nodes, with data checks
+	@$(MAKE) --no-print-directory build
+	@scripts/demo.sh $(BUILD)
+
+test: deps ## build, then every test
+	@$(MAKE) --no-print-directory build
+	@scripts/test.sh $(BUILD)
+
+test-asan: deps ## the tests under the address and undefined-behaviour sanitizers, in build-asan/
+	@scripts/test_sanitized.sh address,undefined $(BUILD)-asan
+
+test-tsan: deps ## the tests under the thread sanitizer, in build-tsan/
+	@scripts/test_sanitized.sh thread $(BUILD)-tsan
+
+bench: deps ## build, then benchmarks over all sizes
+	@$(MAKE) --no-print-directory build
+	@scripts/bench.sh $(BUILD)
+
+install: build ## into PREFIX (/usr/local), under DESTDIR if that is set
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+package: build ## a Debian package, in build/
+	@cd $(BUILD) && cpack -G DEB
+
+format: ## clang-format on every source
+	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format -i
+
+clean: ## forget everything that was built
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan

@@ -1,0 +1,41 @@
+# libweft.so and libweft.a out of weft_objects: nothing but the functions of weft.h is visible in either.
+
+# The header is what programs see: the version is stated there, and repeated for CMake.
+foreach(part MAJOR MINOR PATCH)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/include/weft/weft.h line REGEX "^#define WEFT_${part} ")
+  if(NOT line STREQUAL "#define WEFT_${part} ${PROJECT_VERSION_${part}}")
+    message(FATAL_ERROR "weft.h says \"${line}\", but project() in CMakeLists.txt has VERSION ${PROJECT_VERSION}")
+  endif()
+endforeach()
+
+# Shared: a linker script keeps what the compiler's hidden visibility lets through (templates of the standard library).
+set(WEFT_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/weft.map)
+add_library(weft SHARED)
+target_link_libraries(weft PRIVATE weft_objects)
+target_link_options(weft PRIVATE LINKER:--version-script=${WEFT_EXPORTS} LINKER:--exclude-libs,ALL)
+if(NOT WEFT_SANITIZE)  # the runtime of a sanitizer belongs to the program
+  target_link_options(weft PRIVATE LINKER:--no-undefined)
+endif()
+set_target_properties(weft PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX
+                                      LINK_DEPENDS ${WEFT_EXPORTS})
+target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                          $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+add_library(weft::weft ALIAS weft)
+
+# Static: all objects become one, in which hidden symbols are local; so a program may have names like ours.
+set(WEFT_MERGED ${CMAKE_CURRENT_BINARY_DIR}/weft_merged.o)
+add_custom_command(
+  OUTPUT ${WEFT_MERGED}
+  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${WEFT_MERGED} $<TARGET_OBJECTS:weft_objects>
+  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${WEFT_MERGED}
+  DEPENDS weft_objects $<TARGET_OBJECTS:weft_objects>
+  COMMAND_EXPAND_LISTS VERBATIM)
+set_source_files_properties(${WEFT_MERGED} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+add_library(weft_static STATIC ${WEFT_MERGED})
+set_target_properties(weft_static PROPERTIES OUTPUT_NAME weft LINKER_LANGUAGE CXX EXPORT_NAME weft_static)
+# By bare names: whoever links statically needs these libraries, but none of their CMake files.
+set(WEFT_STATIC_DEPENDENCIES fmt hwloc fabric pthread dl stdc++ m)
+target_link_libraries(weft_static INTERFACE ${WEFT_STATIC_DEPENDENCIES})
+target_include_directories(weft_static INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+add_library(weft::weft_static ALIAS weft_static)

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing.
+set -euo pipefail
+
+required=(
+  gcc g++ cmake ninja-build pkg-config dpkg-dev file iproute2
+  libfabric-dev libhwloc-dev libfmt-dev libcli11-dev nlohmann-json3-dev libpmix-dev libgtest-dev libbenchmark-dev
+)
+
+if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+  echo "deps: this is not Debian or Ubuntu; make sure that you have what these packages hold: ${required[*]}"
+  exit 0
+fi
+
+# A name may be provided by another package (pkg-config by pkgconf), so ask apt only about what dpkg does not have.
+installed=$(dpkg-query -W -f='${db:Status-Status} ${Package} ${Provides}\n' | sed -n 's/^installed //p' | tr ' ,' '\n\n')
+missing=()
+for package in "${required[@]}"; do
+  grep -qxF -- "$package" <<< "$installed" || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "deps: installing ${missing[*]}"
+become_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo > /dev/null; then
+    echo "deps: not root and no sudo; as root, run: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  become_root=(sudo)
+fi
+apt() { "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"; }
+apt update
+apt install -y --no-install-recommends "${missing[@]}"

@@ -1,0 +1,20 @@
+#!/bin/bash
+# Runs the tests of a build directory: test.sh BUILD [ctest arguments]. Ends with ctest's summary, the names of skipped
+# tests, and a line "N passed, N failed" (TEST_LABEL, if set, and a colon in front). The exit code is ctest's.
+set -uo pipefail
+build=$1
+shift
+
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --timeout 300 \
+  --no-tests=error --output-junit "$results" "$@"
+code=$?
+
+# The first element of the report holds the totals: tests="…" failures="…" disabled="…" skipped="…".
+total() { sed -n "s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" <(tr ' ' '\n' < "$results") | head -1; }
+tests=$(total tests) failures=$(total failures)
+not_run=$(($(total disabled) + $(total skipped)))
+[ "$not_run" -gt 0 ] && echo "$not_run skipped, for the reasons given in $build/Testing/Temporary/LastTest.log"
+echo "${TEST_LABEL:+$TEST_LABEL: }$((tests - failures - not_run)) passed, $failures failed"
+exit $code

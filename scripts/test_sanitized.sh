@@ -1,0 +1,20 @@
+#!/bin/bash
+# Builds Weft with a sanitizer and runs the tests that it can cover: test_sanitized.sh SANITIZERS BUILD [ctest arguments].
+# Tests labelled `unsanitized` (those that judge a build as users get it) are left out.
+set -euo pipefail
+sanitizers=$1 build=$2
+shift 2
+
+# Older thread sanitizers cannot cope with much randomization of addresses; run without it where that is allowed.
+prefix=(env)
+if [ "$sanitizers" = thread ] && setarch -R true 2> /dev/null; then prefix=(setarch -R); fi
+
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE="$sanitizers" -DWEFT_PERF=OFF \
+  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
+mv "$build.log" "$build/configure.log"
+"${prefix[@]}" cmake --build "$build"
+
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+TEST_LABEL=$sanitizers exec "${prefix[@]}" scripts/test.sh "$build" --label-exclude unsanitized "$@"
