@@ -194,6 +194,8 @@ typedef struct {
   int strict; /* Weft only. 1: results have the same bits whatever the message size, algorithm, transport
                  and layout of nodes. Default: WEFT_STRICT, which is 0 */
   double timeoutSeconds; /* Weft only. > 0: longest that an operation may take. Default: WEFT_TIMEOUT_S */
+  const char* hostId;    /* Weft only, of weftCommInitRankConfig: ranks with the same one share memory, others do not
+                            even if they could. For trying layouts of nodes on one machine. Default: WEFT_HOSTID */
 } weftConfig_t;
 
 /* clang-format off */
@@ -204,7 +206,8 @@ typedef struct {
   WEFT_CONFIG_UNDEF_INT, /* shrinkShare */    \
   WEFT_CONFIG_UNDEF_PTR, /* commName */       \
   WEFT_CONFIG_UNDEF_INT, /* strict */         \
-  WEFT_UNDEF_FLOAT       /* timeoutSeconds */ \
+  WEFT_UNDEF_FLOAT,      /* timeoutSeconds */ \
+  WEFT_CONFIG_UNDEF_PTR  /* hostId */         \
 }
 /* clang-format on */
 

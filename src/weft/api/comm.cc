@@ -44,6 +44,7 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   WEFT_TRY(flag("shrinkShare", config->shrinkShare, accepted_only));
   WEFT_TRY(flag("strict", config->strict, options.strict));
   if (config->commName) options.name = config->commName;
+  if (config->hostId) options.host_id = config->hostId;
   if (config->timeoutSeconds > 0) options.timeout_s = config->timeoutSeconds;
   else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
     return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",

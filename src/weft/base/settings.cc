@@ -157,8 +157,9 @@ constexpr Row kRows[] = {
      "File that log lines are appended to; `%h` becomes the host's name and `%p` the process id. Empty: "
      "standard error."},
     {"WEFT_TRACE", &Settings::trace, kAny, kInsight,
-     "File to write a timeline to, which Perfetto (ui.perfetto.dev) opens; the rank is put into its name. "
-     "Empty: none."},
+     "File to write a timeline to, which Perfetto (ui.perfetto.dev) opens; all ranks that see the same file "
+     "write "
+     "into it. Empty: none."},
     {"WEFT_RECORDER_DIR", &Settings::recorder_dir, kAny, kInsight,
      "Directory for what the flight recorder writes when something fails or on a signal. Empty: the "
      "directory for "

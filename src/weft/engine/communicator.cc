@@ -97,7 +97,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   WEFT_TRY(settings_status());
   auto pins = model::parse_pins(settings().algo);
   if (!pins) return pins.status();
-  auto context = Context::join(id, rank, ranks, Deadline::in_seconds(settings().init_timeout_s));
+  auto context =
+      Context::join(id, rank, ranks, options.host_id, Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
   uint32_t comm_id = 2166136261u;
   for (std::byte b : id.bytes) comm_id = (comm_id ^ static_cast<uint8_t>(b)) * 16777619u;

@@ -19,6 +19,7 @@ namespace weft::engine {
 /// What a user can set at creation (weftConfig_t).
 struct CommOptions {
   std::string name;
+  std::string host_id;  // pretended node; "" = the real one
   bool blocking = true;
   bool strict = false;
   double timeout_s = 600;

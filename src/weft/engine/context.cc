@@ -33,7 +33,7 @@ constexpr uint32_t kQuietNetworkTurns = 64;
 }  // namespace
 
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
-                                               Deadline deadline) {
+                                               const std::string& host_id, Deadline deadline) {
   std::shared_ptr<Context> context(new Context);
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
@@ -41,9 +41,10 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
 
   context->doorbell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!context->doorbell_.valid()) return fail_errno(errno, "eventfd");
-  auto fabric = Fabric::open(*context->bootstrap_, deadline);
+  auto fabric = Fabric::open(*context->bootstrap_, host_id, deadline);
   if (!fabric) return fabric.status();
   context->fabric_ = fabric.take();
+  WEFT_TRY(context->open_trace(deadline));
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(context->epoll_fd(), EPOLL_CTL_ADD, context->doorbell_.get(), &event) != 0)
     return fail_errno(errno, "epoll_ctl");
@@ -61,6 +62,24 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   }));
   context->home_ = ProgressEngine::instance().attach(*context);
   return context;
+}
+
+// A collective: the first rank of each node starts the file before the others append to it.
+Status Context::open_trace(Deadline deadline) {
+  if (settings().trace.empty()) return {};
+  const auto& layout = fabric_->layout();
+  const int node = layout.node_of(rank());
+  const bool first = layout.local_index(rank()) == 0;
+  auto open = [&]() -> Status {
+    auto trace = Trace::open(rank(), node, first);
+    if (!trace) return trace.status();
+    trace_ = trace.take();
+    return {};
+  };
+  if (first) WEFT_TRY(open());
+  const std::byte ready{1};
+  if (auto met = bootstrap_->all_gather({&ready, 1}, deadline); !met) return met.status();
+  return first ? Status() : open();
 }
 
 Context::~Context() {
@@ -220,6 +239,7 @@ void Context::finish(Operation& op, Status status) {
   if (op.record->number == op.number) {
     op.record->outcome = status.code();
     op.record->done = ticks();
+    if (trace_ && op.started) trace_->operation(op);
   }
   op.comm->operation_ended(op);
   op.status = std::move(status);
@@ -471,7 +491,8 @@ void Context::deliver_stashed(Operation& op) {
 // ------------------------------------------------------------------------------------------------------
 
 void Context::fail_operations(const Communicator& comm, const Status& why) {
-  for (Operation* op : std::vector<Operation*>(comm.operations())) finish(*op, why.in(comm.describe(*op)));
+  for (Operation* op : std::vector<Operation*>(comm.operations()))
+    finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
 }
 
 void Context::fail_later(Communicator& comm, Status why) {

@@ -23,6 +23,7 @@
 #include "engine/fabric.h"
 #include "engine/operation.h"
 #include "engine/scratch.h"
+#include "engine/trace.h"
 
 namespace weft::engine {
 
@@ -32,9 +33,9 @@ using Lock = std::unique_lock<std::mutex>;
 
 class Context final : public transport::Sink, public std::enable_shared_from_this<Context> {
  public:
-  /// Joins a job: a collective of all its ranks.
+  /// Joins a job: a collective of all its ranks. `host_id` overrides topology::host_id() if not empty.
   static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks,
-                                               Deadline deadline);
+                                               const std::string& host_id, Deadline deadline);
   ~Context() override;
 
   int rank() const { return bootstrap_->rank(); }
@@ -73,6 +74,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::byte* bounce(size_t bytes);
   std::vector<const void*>& reduce_sources() { return reduce_sources_; }
   ScratchPool& scratch() { return scratch_; }
+  /// Null unless a trace is being written.
+  Trace* trace() const { return trace_.get(); }
 
   // From any thread, without the lock.
   /// Hands over an operation to be started at the next turn, with a reference of its own.
@@ -102,6 +105,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
     transport::Envelope envelope;
     std::vector<std::byte> payload;
   };
+  Status open_trace(Deadline deadline);
   static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
   static constexpr size_t kBuckets = 256;
   Operation*& bucket(uint32_t comm, OpNumber number) {
@@ -165,6 +169,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::atomic<bool> inquiry_running_{false};
 
   ScratchPool scratch_;
+  std::unique_ptr<Trace> trace_;
   std::vector<std::byte> bounce_;
   std::vector<const void*> reduce_sources_;
   int64_t last_check_ns_ = 0;

@@ -103,7 +103,8 @@ topology::Layout layout_of(const std::vector<Hello>& hellos) {
 
 Fabric::~Fabric() = default;
 
-Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
+                                             Deadline deadline) {
   const Settings& settings = weft::settings();
   std::unique_ptr<Fabric> fabric(new Fabric);
   fabric->rank_ = bootstrap.rank();
@@ -115,7 +116,7 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, De
   mine.wire_version = kWireVersion;
   mine.settings_digest = settings_digest(settings);
   mine.machine = machine_hash();
-  mine.host = hash_of(topology::host_id());
+  mine.host = hash_of(host_id.empty() ? topology::host_id() : host_id);
   mine.shm = settings.shm;
   mine.efa = settings.net == "auto" && bootstrap.ranks() > 1 && efa_is_usable();
   auto hellos = exchange(bootstrap, mine, deadline);

@@ -24,8 +24,10 @@ namespace weft::engine {
 
 class Fabric {
  public:
-  /// Meets all ranks over `bootstrap` (a collective) and opens what is needed to reach them.
-  static Result<std::unique_ptr<Fabric>> open(bootstrap::Bootstrap& bootstrap, Deadline deadline);
+  /// `host_id` overrides topology::host_id() if not empty. Meets all ranks over `bootstrap` (a collective)
+  /// and opens what is needed to reach them.
+  static Result<std::unique_ptr<Fabric>> open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
+                                              Deadline deadline);
   ~Fabric();
 
   /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.

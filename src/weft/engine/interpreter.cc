@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
+#include "engine/trace.h"
 
 namespace weft::engine {
 namespace {
@@ -58,6 +60,7 @@ class Interpreter {
       if (*outcome == Outcome::turn_over) return moved;
       if (!op_.step_done.empty() && step.kind != StepKind::put) op_.step_done[id] = 1;
       state.progress = 0;
+      if (Trace* trace = comm_.context().trace()) state.since = trace->step(op_, lane, id, state.since);
       if (++state.next == end) --op_.lanes_left;
     }
     return moved;
@@ -249,8 +252,9 @@ void reset_progress(Operation& op) {
   op.step_done.assign(plan.has_dependents ? plan.steps.size() : 0, 0);
   op.lanes.resize(plan.lanes());
   op.lanes_left = 0;
+  const uint64_t since = op.context->trace() ? ticks() : 0;
   for (int lane = 0; lane < plan.lanes(); ++lane) {
-    op.lanes[lane] = {plan.lane_begin[lane], 0};
+    op.lanes[lane] = {plan.lane_begin[lane], 0, since};
     op.lanes_left += plan.lane_begin[lane] != plan.lane_begin[lane + 1];
   }
   op.puts_open = 0;

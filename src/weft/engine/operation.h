@@ -55,6 +55,7 @@ struct Learned {
 struct LaneState {
   uint32_t next = 0;      // position in plan.lane_steps
   uint64_t progress = 0;  // bytes done of a copy or reduce that is under way
+  uint64_t since = 0;     // ticks at which the step came up; only while tracing
 };
 
 struct Operation {

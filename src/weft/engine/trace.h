@@ -1,0 +1,43 @@
+// Trace: a timeline of operations and their steps in the JSON that Perfetto (ui.perfetto.dev) opens, written
+// to the file that WEFT_TRACE names. All ranks that see that file write into it, each as a process of its
+// own; the lowest rank of a node starts it afresh. Off unless asked for, and then a test of one pointer.
+//
+// Thread safety: under the context's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace weft::engine {
+
+struct Operation;
+
+class Trace {
+ public:
+  /// The trace of a rank, or null if none is wanted. Starts the file if `first_of_node`; the other ranks may
+  /// open theirs only after that.
+  static Result<std::unique_ptr<Trace>> open(int rank, int node, bool first_of_node);
+  ~Trace();
+
+  /// An operation that has just ended.
+  void operation(const Operation& op);
+  /// A step of an operation that took from `begin` to now (ticks), and returns now.
+  uint64_t step(const Operation& op, uint32_t lane, uint32_t step, uint64_t begin);
+
+ private:
+  Trace(UniqueFd file, int rank) : file_(std::move(file)), rank_(rank) {}
+  void span(const std::string& track, const std::string& name, uint64_t begin, uint64_t end,
+            const std::string& args);
+  void flush();
+
+  UniqueFd file_;
+  int rank_;
+  std::string text_;  // events not yet written
+};
+
+}  // namespace weft::engine
