@@ -25,6 +25,8 @@ constexpr size_t kBlockBytes =
 constexpr size_t kStreamReduceBytes = 4 << 20;
 constexpr size_t kStreamCopyBytes = 1 << 20;
 
+static_assert(kBlockBytes % (kAccumulatorLanes * sizeof(float)) == 0);
+
 struct alignas(64) Block {
   std::byte bytes[kBlockBytes];
 };
