@@ -80,8 +80,10 @@ void add_all() {
       copy_bench(
           state, [](void* to, const void* from, size_t n) { std::memcpy(to, from, n); }, bytes);
     });
-    benchmark::RegisterBenchmark(fmt::format("copy/{}", bytes).c_str(),
-                                 [=](benchmark::State& state) { copy_bench(state, copy, bytes); });
+    benchmark::RegisterBenchmark(fmt::format("copy/{}", bytes).c_str(), [=](benchmark::State& state) {
+      copy_bench(
+          state, [](void* to, const void* from, size_t n) { copy(to, from, n); }, bytes);
+    });
     benchmark::RegisterBenchmark(fmt::format("stream/{}", bytes).c_str(), [=](benchmark::State& state) {
       copy_bench(state, kernels().stream, bytes);
     });

@@ -366,9 +366,6 @@ void stream(void* out, const void* in, size_t bytes) {
 }
 
 void stream_fence() { _mm_sfence(); }
-#else
-void stream(void* out, const void* in, size_t bytes) { __builtin_memcpy(out, in, bytes); }
-void stream_fence() {}
 #endif
 
 // ---- The table
@@ -407,8 +404,10 @@ constexpr Kernels make_kernels(const char* name) {
   fill<Bfloat>(table, DataType::bfloat16);
   fill<E4m3>(table, DataType::float8e4m3);
   fill<E5m2>(table, DataType::float8e5m2);
+#if defined(__x86_64__)
   table.stream = stream;
   table.stream_fence = stream_fence;
+#endif
   return table;
 }
 

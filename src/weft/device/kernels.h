@@ -45,7 +45,8 @@ struct Kernels {
   Convert widen[kDataTypes];    // float out = in
   Divide round[kDataTypes];     // out = float in / divisor
 
-  /// memcpy around the cache. The caller orders what follows with stream_fence().
+  /// memcpy around the cache, null where there is no such thing. The caller orders what follows with
+  /// stream_fence().
   void (*stream)(void* out, const void* in, size_t bytes);
   void (*stream_fence)();
 };
