@@ -81,19 +81,23 @@ WEFT_ALWAYS_INLINE Int encode_float(Float value) {
   constexpr int shift = 23 - Format::kMantissa;
   const Int bits = bits_as<Int>(value);
   const Int magnitude = bits & 0x7fffffff;
-  const Int odd = (magnitude >> shift) & 1;
-  Int result = (magnitude - ((127 - Format::kBias) << 23) + ((1 << (shift - 1)) - 1) + odd) >> shift;
-  if constexpr (Format::kBias != 127) {
+  const Int half_less_tie =
+      ((bits >> shift) & 1) + ((1 << (shift - 1)) - 1);  // what rounds up, ties only from odd to even
+  Int result;
+  if constexpr (Format::kBias == 127) {
+    result = ((bits + half_less_tie) >> shift) & (Format::kSign | Format::kMagnitude);
+  } else {
     constexpr int32_t one = (128 - Format::kBias) << 23;
     constexpr int32_t unit =
         one + (shift << 23);  // a power of two whose last bit is the format's smallest subnormal
+    const Int normal = (magnitude - ((127 - Format::kBias) << 23) + half_less_tie) >> shift;
     const Int subnormal =
         bits_as<Int>(bits_as<Float>(magnitude) + bits_as<Float>((magnitude & 0) + unit)) - unit;
-    result = magnitude < one ? subnormal : result;
+    result = magnitude < one ? subnormal : normal;
     result = result > Format::kOverflow ? (result & 0) + Format::kOverflow : result;
+    result |= (bits >> (31 - Format::kSignShift)) & Format::kSign;
   }
-  const Int sign = (bits >> (31 - Format::kSignShift)) & Format::kSign;
-  return magnitude > kFloatInfinity ? (result & 0) + Format::kNan : result | sign;
+  return magnitude > kFloatInfinity ? (result & 0) + Format::kNan : result;
 }
 
 }  // namespace weft::device

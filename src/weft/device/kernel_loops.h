@@ -167,7 +167,8 @@ struct DivideIntegerLanes {
   Float divisor;
   template <size_t lanes, typename Values>
   WEFT_ALWAYS_INLINE Values at(Values a) const {
-    return convert<T, lanes>(convert<Float, lanes>(a) / divisor);
+    if constexpr (sizeof(T) == 1) return float_to_byte<T, lanes>(byte_to_float<T, lanes>(a) / divisor);
+    else return convert<T, lanes>(convert<Float, lanes>(a) / divisor);
   }
 };
 
@@ -198,9 +199,29 @@ constexpr size_t largest(std::initializer_list<size_t> sizes) {
   return result;
 }
 
+/// Narrow elements are converted 8 at a time where the CPU can convert 8 halves; fewer are filled up with
+/// zeros.
+#if defined(__F16C__)
+constexpr size_t kFewestNarrow = 8;
+#else
+constexpr size_t kFewestNarrow = 0;  // never: down to one
+#endif
+
+/// A block of fp32 accumulators is loaded and stored whole, beyond `count`: see kernels.h.
+template <size_t lanes, typename T>
+WEFT_ALWAYS_INLINE Lanes<T, lanes> load_narrow(const T* from, size_t count) {
+  if constexpr (sizeof(T) == 4) return load<lanes>(from);
+  else return load_part<lanes>(from, count);
+}
+template <size_t lanes, typename T>
+WEFT_ALWAYS_INLINE void store_narrow(T* to, size_t count, Lanes<T, lanes> values) {
+  if constexpr (sizeof(T) == 4) store(to, values);
+  else store_part<lanes>(to, count, values);
+}
+
 /// count < 2 × lanes, but not 0: two steps of the largest width that fits, overlapping. Both are computed
 /// before either is stored, since `out` may be an input.
-template <size_t lanes, typename Step, typename Out, typename... In>
+template <size_t lanes, bool narrow, typename Step, typename Out, typename... In>
 WEFT_ALWAYS_INLINE void run_few(size_t count, const Step& step, Out* out, const In*... in) {
   if (lanes == 1 || count >= lanes) {
     const size_t last = count - lanes;
@@ -208,8 +229,10 @@ WEFT_ALWAYS_INLINE void run_few(size_t count, const Step& step, Out* out, const 
     const auto at_last = step.template at<lanes>(load<lanes>(in + last)...);
     store(out, at_first);
     store(out + last, at_last);
+  } else if constexpr (narrow && lanes == kFewestNarrow) {
+    store_narrow<lanes>(out, count, step.template at<lanes>(load_narrow<lanes>(in, count)...));
   } else if constexpr (lanes > 1) {
-    run_few<lanes / 2>(count, step, out, in...);
+    run_few<lanes / 2, narrow>(count, step, out, in...);
   }
 }
 
@@ -219,8 +242,9 @@ WEFT_ALWAYS_INLINE void run_few(size_t count, const Step& step, Out* out, const 
 template <typename Widest, typename Step, typename Out, typename... In>
 WEFT_ALWAYS_INLINE void run(size_t count, const Step& step, Out* out, const In*... in) {
   constexpr size_t lanes = kVectorBytes / largest({sizeof(Widest), sizeof(Out), sizeof(In)...});
+  constexpr bool narrow = sizeof(Widest) == 4 && (sizeof(Out) < 4 || ((sizeof(In) < 4) || ...));
   constexpr size_t unrolled = 4;
-  if (count < 2 * lanes) return run_few<lanes>(count, step, out, in...);
+  if (count < 2 * lanes) return run_few<lanes, narrow>(count, step, out, in...);
   // The last step overlaps the one before it; it is computed first, since `out` may be an input.
   const auto at_last = step.template at<lanes>(load<lanes>(in + (count - lanes))...);
   size_t i = 0;
@@ -342,9 +366,6 @@ void stream(void* out, const void* in, size_t bytes) {
 }
 
 void stream_fence() { _mm_sfence(); }
-#else
-void stream(void* out, const void* in, size_t bytes) { __builtin_memcpy(out, in, bytes); }
-void stream_fence() {}
 #endif
 
 // ---- The table
@@ -383,8 +404,10 @@ constexpr Kernels make_kernels(const char* name) {
   fill<Bfloat>(table, DataType::bfloat16);
   fill<E4m3>(table, DataType::float8e4m3);
   fill<E5m2>(table, DataType::float8e5m2);
+#if defined(__x86_64__)
   table.stream = stream;
   table.stream_fence = stream_fence;
+#endif
   return table;
 }
 

@@ -24,6 +24,9 @@ constexpr bool is_float(DataType type) {
   return is_narrow_float(type) || type == DataType::float32 || type == DataType::float64;
 }
 
+/// Blocks of accumulators have a multiple of this many elements.
+inline constexpr size_t kAccumulatorLanes = 8;
+
 struct Kernels {
   using Combine = void (*)(void* out, const void* a, const void* b, size_t count);
   using Convert = void (*)(void* out, const void* in, size_t count);
@@ -35,13 +38,15 @@ struct Kernels {
   Divide divide[kDataTypes];                // out = in / divisor
   Combine scale[kDataTypes];                // out = a × *b
 
-  // Of narrow floats only (null elsewhere), by way of fp32 accumulators; sum and prod.
+  // Of narrow floats only (null elsewhere), by way of fp32 accumulators; sum and prod. Accumulators are read
+  // and written up to the next multiple of kAccumulatorLanes.
   Combine open[kDataTypes][2];  // float out = a op b
   Combine add[kDataTypes][2];   // float out = float a op b
   Convert widen[kDataTypes];    // float out = in
   Divide round[kDataTypes];     // out = float in / divisor
 
-  /// memcpy around the cache. The caller orders what follows with stream_fence().
+  /// memcpy around the cache, null where there is no such thing. The caller orders what follows with
+  /// stream_fence().
   void (*stream)(void* out, const void* in, size_t bytes);
   void (*stream_fence)();
 };

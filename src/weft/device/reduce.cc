@@ -6,6 +6,8 @@
 // there, and are rounded once, when the block is finished.
 #include "device/reduce.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -22,8 +24,8 @@ namespace {
 
 constexpr size_t kBlockBytes =
     4096;  // of accumulators: a few of them fit the first-level cache beside the sources
-constexpr size_t kStreamReduceBytes = 4 << 20;
-constexpr size_t kStreamCopyBytes = 1 << 20;
+
+static_assert(kBlockBytes % (kAccumulatorLanes * sizeof(float)) == 0);
 
 struct alignas(64) Block {
   std::byte bytes[kBlockBytes];
@@ -50,6 +52,16 @@ class DefaultFloatMode {
 #endif
   DefaultFloatMode(const DefaultFloatMode&) = delete;
 };
+
+/// Whether so many bytes, read and written, are better written around the cache. They are where they do not
+/// fit the second level: from there on the measured gain is 1.2 to 2, and below it the loss is as large.
+bool streams(const Kernels& kernels, uint64_t bytes) {
+  static const uint64_t cache_bytes = [] {
+    const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return known > 0 ? static_cast<uint64_t>(known) : uint64_t{1} << 20;
+  }();
+  return kernels.stream != nullptr && bytes > cache_bytes;
+}
 
 constexpr Combiner combiner_of(ReduceOp op) {
   switch (op) {
@@ -175,17 +187,19 @@ void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, 
   if (count == 0) return;
   const size_t element_bytes = size_of(reduction.type), bytes = count * element_bytes;
   if (n == 1 && reduction.divisor <= 1) {
-    if (dst != sources[0]) copy(dst, sources[0], bytes);
+    if (dst != sources[0]) copy(dst, sources[0], bytes, reduction.message_bytes);
     return;
   }
   const DefaultFloatMode mode;
-  const bool streams = bytes >= kStreamReduceBytes && std::find(sources, sources + n, dst) == sources + n;
-  if (n == 2 && reduction.divisor <= 1 && !streams) {
+  const uint64_t array_bytes = std::max<uint64_t>(bytes, reduction.message_bytes);
+  const bool around = streams(kernels, array_bytes * (static_cast<uint64_t>(n) + 1)) &&
+                      std::find(sources, sources + n, dst) == sources + n;
+  if (n == 2 && reduction.divisor <= 1 && !around) {
     const int op = static_cast<int>(combiner_of(reduction.op));
     return kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
   }
   const BlockReduction blocks(kernels, reduction, sources, n);
-  if (streams) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
+  if (around) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
   else reduce_blocks(blocks, element_bytes, static_cast<std::byte*>(dst), count);
 }
 
@@ -204,13 +218,15 @@ void scale(DataType type, void* dst, const void* src, size_t count, const void* 
   scale_with(kernels(), type, dst, src, count, scalar);
 }
 
-void copy(void* dst, const void* src, size_t bytes) {
-  if (bytes < kStreamCopyBytes) {
-    if (bytes > 0) std::memcpy(dst, src, bytes);
+void copy(void* dst, const void* src, size_t bytes, size_t message_bytes) {
+  if (bytes == 0) return;
+  const Kernels& best = kernels();
+  if (!streams(best, 2 * std::max(bytes, message_bytes))) {
+    std::memcpy(dst, src, bytes);
     return;
   }
-  kernels().stream(dst, src, bytes);
-  kernels().stream_fence();
+  best.stream(dst, src, bytes);
+  best.stream_fence();
 }
 
 }  // namespace weft::device

@@ -21,19 +21,20 @@ struct Reduction {
   DataType type = DataType::float32;
   ReduceOp op = ReduceOp::sum;  // avg adds; the division is `divisor`'s
   Order order = Order::sequential;
-  uint32_t divisor =
-      1;  // the result is divided by this before it is rounded (avg's last step); integers truncate
+  uint32_t divisor = 1;  // the result is divided by this before it is rounded (avg's last step); integers truncate
+  uint64_t message_bytes = 0;  // of one source, where this call is a slice of something longer; tells only whether to
+                               // write around the cache
 };
 
-/// dst[i] = op(sources[0][i], …, sources[n-1][i]) for i < count. n ≥ 1. dst may be one of the sources, but
-/// may not otherwise overlap one. Pointers are aligned to the element, no more.
+/// dst[i] = op(sources[0][i], …, sources[n-1][i]) for i < count. n ≥ 1. dst may be one of the sources, but may not
+/// otherwise overlap one. Pointers are aligned to the element, no more.
 void reduce(const Reduction& reduction, void* dst, const void* const* sources, int n, size_t count);
 
-/// dst[i] = src[i] × *scalar, for a pre-multiplied sum. `scalar` points to one element of `type`. dst may be
-/// src.
+/// dst[i] = src[i] × *scalar, for a pre-multiplied sum. `scalar` points to one element of `type`. dst may be src.
 void scale(DataType type, void* dst, const void* src, size_t count, const void* scalar);
 
-/// memcpy; past a few hundred KiB it writes around the cache, which saves reading the destination first.
-void copy(void* dst, const void* src, size_t bytes);
+/// memcpy. Where the message, of which this call may be a slice, does not fit the second-level cache with its copy, it
+/// writes around the cache, which saves reading the destination first. Not for what a peer reads at once.
+void copy(void* dst, const void* src, size_t bytes, size_t message_bytes = 0);
 
 }  // namespace weft::device
