@@ -98,7 +98,12 @@ Machine machine_of(const topology::Host& host, int nodes_on_host) {
   const double allowed = static_cast<double>(host.allowed_cpus().size());
   const double cores = host.cpu_quota > 0 ? std::min(allowed, host.cpu_quota) : allowed;
   machine.cores = std::max(cores / std::max(nodes_on_host, 1), 0.01);
-  if (host.last_level_cache_bytes() > 0) machine.memory.cache_bytes = host.last_level_cache_bytes();
+  // A core's part of the last level: other ranks use the rest. Virtual machines state the whole socket's.
+  if (!host.caches.empty() && host.cores > 0) {
+    const topology::Cache& last = host.caches.back();
+    const uint64_t part = last.bytes * last.count / host.cores;
+    machine.memory.cache_bytes = std::min(machine.memory.cache_bytes, part);
+  }
   double fastest = 0;
   for (const topology::Interface& interface : host.interfaces) {
     if (!interface.up || interface.loopback || interface.gbit_per_s < fastest || interface.gbit_per_s == 0)

@@ -128,8 +128,6 @@ std::vector<int> Host::allowed_cpus() const {
   return ids;
 }
 
-uint64_t Host::last_level_cache_bytes() const { return caches.empty() ? 0 : caches.back().bytes; }
-
 const Interface* Host::find_interface(std::string_view interface_name) const {
   for (const Interface& interface : interfaces) {
     if (interface.name == interface_name) return &interface;

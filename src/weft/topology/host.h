@@ -64,8 +64,6 @@ struct Host {
 
   /// The ids of the CPUs that this process may use, ascending.
   std::vector<int> allowed_cpus() const;
-  /// Bytes of the largest cache that a core can use; 0 = not known.
-  uint64_t last_level_cache_bytes() const;
   const Interface* find_interface(std::string_view interface_name) const;
 };
 
@@ -82,6 +80,12 @@ std::vector<int> progress_cpus(const Host& host, const Interface* interface, int
                                int local_ranks = 1);
 /// The one CPU for a single progress thread near `interface`, or -1.
 int cpu_near(const Host& host, const Interface& interface);
+/// The CPU for this process's progress thread `thread`, near the fastest interface, or -1 for the kernel's
+/// choice. How many processes share the host is what the launcher has put into the environment; -1 if it has
+/// not, or if WEFT_HOSTID makes the host several nodes and the launcher's count is a node's.
+int progress_cpu(int thread);
+/// The fastest interface that is up and leads to other hosts, RDMA devices first; null if there is none.
+const Interface* fastest_interface(const Host& host);
 
 /// Equal for processes of one machine that can share memory, and different otherwise: WEFT_HOSTID if it is
 /// set, else the host's name and a hash of its boot and of the pid, ipc, user and network namespaces of this

@@ -1,7 +1,12 @@
 // Where progress threads run.
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <tuple>
 
+#include "base/settings.h"
 #include "topology/host.h"
 
 namespace weft::topology {
@@ -31,7 +36,55 @@ std::vector<int> preferred_cpus(const Host& host, const Interface* interface) {
   return ids;
 }
 
+std::optional<int> environment_number(const char* name) {
+  const char* const text = std::getenv(name);
+  int value = 0;
+  if (text == nullptr || std::from_chars(text, text + std::strlen(text), value).ec != std::errc())
+    return std::nullopt;
+  return value;
+}
+
+struct LocalPlace {
+  int rank, size;
+};
+
+/// What the launcher says of this process among those of its host.
+std::optional<LocalPlace> local_place() {
+  constexpr const char* kLaunchers[][2] = {
+      {"WEFT_LOCAL_RANK", "WEFT_LOCAL_SIZE"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},  // MPICH
+      {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},      // torchrun
+      {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+  };
+  for (const auto& [rank, size] : kLaunchers) {
+    const auto local_rank = environment_number(rank), local_size = environment_number(size);
+    if (local_rank && local_size && *local_rank >= 0 && *local_rank < *local_size)
+      return LocalPlace{*local_rank, *local_size};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+const Interface* fastest_interface(const Host& host) {
+  const Interface* best = nullptr;
+  for (const Interface& interface : host.interfaces) {
+    if (!interface.up || interface.loopback) continue;
+    if (!best || std::tuple(interface.rdma, interface.gbit_per_s) > std::tuple(best->rdma, best->gbit_per_s))
+      best = &interface;
+  }
+  return best;
+}
+
+int progress_cpu(int thread) {
+  const Result<Host>& host = discover_host();
+  const std::optional<LocalPlace> place = local_place();
+  const int threads = settings().progress_threads;
+  if (!host.ok() || !place || !settings().hostid.empty() || thread < 0 || thread >= threads) return -1;
+  const auto cpus = progress_cpus(*host, fastest_interface(*host), threads, place->rank, place->size);
+  return cpus.empty() ? -1 : cpus[thread];
+}
 
 std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank,
                                int local_ranks) {

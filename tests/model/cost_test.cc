@@ -1,0 +1,79 @@
+// The machine's JSON, and what of a host goes into it.
+#include "model/cost.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::model {
+namespace {
+
+std::string error_of(const std::string& json) {
+  const Result<Machine> machine = machine_from_json(json);
+  return machine.ok() ? "ok" : machine.status().message();
+}
+
+TEST(Machine, SurvivesJson) {
+  Machine machine;
+  machine.name = "p4d";
+  machine.inter = {.alpha_us = 17.5, .overhead_us = 0.25, .bytes_per_us = 12500, .by_cpu = false};
+  machine.rails = 4;
+  machine.memory.cache_bytes = 123456789;
+  const Result<Machine> back = machine_from_json(to_json(machine));
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(to_json(*back), to_json(machine));
+  EXPECT_EQ(back->inter.by_cpu, false);
+  EXPECT_EQ(back->rails, 4);
+}
+
+TEST(Machine, MissingFieldsKeepTheirDefaults) {
+  const Result<Machine> machine = machine_from_json(R"({"inter": {"alpha_us": 3}})");
+  ASSERT_TRUE(machine.ok()) << machine.status().message();
+  EXPECT_EQ(machine->inter.alpha_us, 3);
+  EXPECT_EQ(machine->inter.bytes_per_us, Machine().inter.bytes_per_us);
+  EXPECT_EQ(machine->intra.alpha_us, Machine().intra.alpha_us);
+}
+
+TEST(Machine, NamesWhatIsWrongInJson) {
+  EXPECT_NE(error_of("[1, 2").find("not a JSON object: [1, 2"), std::string::npos);
+  EXPECT_NE(error_of("[]").find("not a JSON object"), std::string::npos);
+  EXPECT_NE(error_of(R"({"alpha": 1})").find("unknown key \"alpha\"; known are name, intra.alpha_us"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"inter": {"beta": 1}})").find("unknown key \"inter.beta\""), std::string::npos);
+  EXPECT_NE(error_of(R"({"inter": 3})").find("inter is 3, must be an object"), std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"inter": {"alpha_us": "fast"}})").find("inter.alpha_us is \"fast\", must be a number"),
+      std::string::npos);
+  EXPECT_NE(error_of(R"({"inter": {"by_cpu": 1}})").find("must be a boolean"), std::string::npos);
+  EXPECT_NE(error_of(R"({"rails": 1.5})").find("must be a whole number"), std::string::npos);
+  EXPECT_NE(error_of(R"({"rails": 0})").find("rails is 0, must be in [1, "), std::string::npos);
+  EXPECT_NE(error_of(R"({"nic_bytes_per_us": 0})").find("nic_bytes_per_us is 0, must be in [0.001"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"step_us": -1})").find("step_us is -1"), std::string::npos);
+}
+
+TEST(Machine, MissingFileIsNamed) {
+  const Result<Machine> machine = read_machine("/nowhere/machine.json");
+  ASSERT_FALSE(machine.ok());
+  EXPECT_EQ(machine.status().code(), Code::system_error);
+  EXPECT_NE(machine.status().message().find("/nowhere/machine.json"), std::string::npos);
+}
+
+TEST(Machine, TakesFromTheHostWhatTheHostStates) {
+  topology::Host host;
+  host.cores = 8;
+  for (int id = 0; id < 8; ++id) host.cpus.push_back({id, id, 0, 0, true});
+  host.caches = {{2, 1 << 20, 8}, {3, 32 << 20, 1}};
+  topology::Interface slow{.name = "eth0", .up = true, .gbit_per_s = 10, .near_cpus = {}};
+  topology::Interface fast{.name = "efa_0", .rdma = true, .up = true, .gbit_per_s = 100, .near_cpus = {}};
+  topology::Interface down{.name = "efa_2", .rdma = true, .up = false, .gbit_per_s = 400, .near_cpus = {}};
+  host.interfaces = {slow, fast, fast, down};
+  const Machine machine = machine_of(host, 2);
+  EXPECT_EQ(machine.cores, 4);
+  EXPECT_EQ(machine.rails, 2);
+  EXPECT_EQ(machine.nic_bytes_per_us, 12500);
+  EXPECT_EQ(machine.memory.cache_bytes, 4u << 20) << "a core's part";
+  host.cpu_quota = 3;
+  EXPECT_EQ(machine_of(host).cores, 3);
+}
+
+}  // namespace
+}  // namespace weft::model

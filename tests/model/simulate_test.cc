@@ -1,0 +1,264 @@
+// The simulator against cases that can be worked out by hand.
+#include "model/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "model/plain_machine.h"
+
+namespace weft::model {
+namespace {
+
+using plan::Builder;
+using plan::Plan;
+using plan::Request;
+using plan::Space;
+using plan::StepId;
+using topology::Layout;
+
+const Request kRequest{.collective = plan::Collective::all_reduce, .count = 1000, .element_bytes = 1};
+/// Nothing is eager: every put inside a node is one copy by its sender.
+const plan::Limits kLimits{.eager_intra_bytes = 0, .eager_inter_bytes = 0, .slice_bytes = 1 << 20};
+
+std::vector<Plan> plans_of(int ranks, const std::function<void(Builder&)>& generate) {
+  std::vector<Plan> plans;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Builder builder("by hand", kRequest, ranks, rank);
+    generate(builder);
+    plans.push_back(builder.finish());
+  }
+  return plans;
+}
+
+plan::Region at(int rank, Space space, uint64_t offset = 0) { return {rank, space, offset}; }
+
+Simulation run(const std::vector<Plan>& plans, const Layout& layout, const Machine& machine = plain_machine(),
+               const plan::Limits& limits = kLimits) {
+  const Result<Simulation> result = simulate(plans, layout, machine, limits, {.keep_steps = true});
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? *result : Simulation{};
+}
+
+/// Rank 0 puts `bytes` to rank 1.
+std::vector<Plan> one_put(uint64_t bytes) {
+  return plans_of(2, [=](Builder& b) {
+    if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::output), bytes, 0);
+    else b.wait(0, 0, 0);
+  });
+}
+
+TEST(Simulate, OnePutTakesAlphaAndBytes) {
+  const Simulation between = run(one_put(1000), Layout::blocks(2, 1));
+  EXPECT_DOUBLE_EQ(between.total_us, 10 + 1000 / 100.0);
+  EXPECT_DOUBLE_EQ(between.finish_us[0], 10) << "the source may be reused once the bytes have gone";
+  EXPECT_EQ(between.inter.bytes, 1000u);
+  EXPECT_EQ(between.inter.messages, 1u);
+  EXPECT_EQ(between.intra.messages, 0u);
+  EXPECT_DOUBLE_EQ(between.critical.inter_us, between.total_us);
+
+  const Simulation inside = run(one_put(1000), Layout::blocks(1, 2));
+  EXPECT_DOUBLE_EQ(inside.total_us, 1000 / 100.0 + 1);
+  EXPECT_EQ(inside.intra.bytes, 1000u);
+}
+
+TEST(Simulate, EagerPutIsCopiedTwice) {
+  plan::Limits eager = kLimits;
+  eager.eager_intra_bytes = 1000;
+  EXPECT_DOUBLE_EQ(run(one_put(1000), Layout::blocks(1, 2), plain_machine(), eager).total_us, 1.0 + 1 + 1.0);
+}
+
+TEST(Simulate, OverheadsAreTheCpusOnBothSides) {
+  Machine machine = plain_machine();
+  machine.inter.overhead_us = 2;
+  machine.step_us = 0.5;
+  EXPECT_DOUBLE_EQ(run(one_put(1000), Layout::blocks(2, 1), machine).total_us, 2.5 + 10 + 10 + 2.5);
+}
+
+TEST(Simulate, BytesThatCpusMoveStreamThroughBoth) {
+  Machine machine = plain_machine();
+  machine.inter.by_cpu = true;
+  const Simulation result = run(one_put(1000), Layout::blocks(2, 1), machine);
+  EXPECT_DOUBLE_EQ(result.total_us, 10 + 10) << "both CPUs and both interfaces work on it at the same time";
+  // But a CPU that sends and receives does one after the other.
+  const auto both_ways = plans_of(2, [](Builder& b) {
+    b.put(0, 1 - b.rank(), b.input(), at(1 - b.rank(), Space::output), 1000, 0);
+    b.wait(0, 1 - b.rank(), 0);
+  });
+  EXPECT_DOUBLE_EQ(run(both_ways, Layout::blocks(2, 1), machine).total_us, 10 + 10 + 0.0)
+      << "the receiver's work begins when sending, 10 µs, is over, just as the first byte comes in";
+  EXPECT_DOUBLE_EQ(run(both_ways, Layout::blocks(2, 1)).total_us, 10 + 10) << "interfaces are full duplex";
+}
+
+TEST(Simulate, PutsOfOneNodeShareItsInterface) {
+  // Ranks 0 and 1 on node 0 put to ranks 2 and 3 on nodes of their own.
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() < 2) b.put(0, b.rank() + 2, b.input(), at(b.rank() + 2, Space::output), 1000, 0);
+    else b.wait(0, b.rank() - 2, 0);
+  });
+  const Layout layout({0, 0, 1, 2});
+  EXPECT_DOUBLE_EQ(run(plans, layout).total_us, 2 * 10 + 10);
+  Machine two_rails = plain_machine();
+  two_rails.rails = 2;
+  EXPECT_DOUBLE_EQ(run(plans, layout, two_rails).total_us, 2 * 5 + 10);
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(4, 1)).total_us, 10 + 10) << "apart, they do not";
+}
+
+TEST(Simulate, ReceiversShareTheirNodesInterfaceToo) {
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() < 2) b.put(0, b.rank() + 2, b.input(), at(b.rank() + 2, Space::output), 1000, 0);
+    else b.wait(0, b.rank() - 2, 0);
+  });
+  EXPECT_DOUBLE_EQ(run(plans, Layout({0, 1, 2, 2})).total_us, 2 * 10 + 10);
+}
+
+/// n - 1 rounds; in each every rank passes `bytes` on to the next.
+std::vector<Plan> ring(int ranks, uint64_t bytes) {
+  return plans_of(ranks, [=](Builder& b) {
+    const int next = (b.rank() + 1) % ranks, before = (b.rank() + ranks - 1) % ranks;
+    for (int round = 0; round + 1 < ranks; ++round) {
+      const uint64_t block = bytes * ((b.rank() + ranks - round) % ranks);
+      b.put(0, next, b.output(block), at(next, Space::output, block), bytes, round);
+      b.wait(0, before, round);
+    }
+  });
+}
+
+TEST(Simulate, RingTakesItsFormula) {
+  for (const int ranks : {2, 3, 8, 17}) {
+    EXPECT_NEAR(run(ring(ranks, 500), Layout::blocks(ranks, 1)).total_us, (ranks - 1) * (10 + 500 / 100.0),
+                1e-9);
+  }
+}
+
+TEST(Simulate, ReductionCostsEverySource) {
+  const auto plans = plans_of(1, [](Builder& b) {
+    const plan::Region sources[] = {b.input(), b.scratch(), b.scratch(1024)};
+    b.reduce(0, sources, b.output(), 1000, true);
+  });
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 1)).total_us, 3.0);
+}
+
+TEST(Simulate, LanesShareTheCpuAndDependenciesOrderThem) {
+  const auto copies = plans_of(1, [](Builder& b) {
+    const StepId first = b.copy(0, b.input(), b.scratch(), 1000);
+    b.copy(1, b.input(), b.scratch(1024), 1000);
+    b.copy(2, b.scratch(), b.output(), 1000, {{first}});
+  });
+  const Simulation result = run(copies, Layout::blocks(1, 1));
+  EXPECT_DOUBLE_EQ(result.total_us, 3);
+  EXPECT_DOUBLE_EQ(result.steps[0][1].ready_us, 0);
+  EXPECT_DOUBLE_EQ(result.steps[0][1].start_us, 1);
+  EXPECT_DOUBLE_EQ(result.steps[0][2].ready_us, 1);
+  EXPECT_DOUBLE_EQ(result.steps[0][2].start_us, 2);
+  EXPECT_EQ(result.steps[0][2].cause_step, 0u);
+}
+
+TEST(Simulate, DependencyOnAPutInTheSameLaneWaitsForItsSource) {
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 1) {
+      b.wait(0, 0, 0);
+      return;
+    }
+    const StepId put = b.put(0, 1, b.scratch(), at(1, Space::output), 1000, 0);
+    b.copy(0, b.input(), b.scratch(), 1000, {{put}});
+  });
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(2, 1)).finish_us[0], 10 + 1);
+}
+
+TEST(Simulate, RanksThatShareCoresAreSlower) {
+  const auto plans = plans_of(4, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
+  Machine machine = plain_machine();
+  machine.cores = 2;
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 4), machine).total_us, 2);
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(2, 2), machine).total_us, 1);
+}
+
+TEST(Simulate, LargeBuffersCostMemoryRates) {
+  Machine machine = plain_machine();
+  machine.memory.cache_bytes = 1999;  // input and output are 2000
+  const auto plans = plans_of(1, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 1), machine).total_us, 2);
+}
+
+TEST(Simulate, CriticalPathAddsUpToTheTotal) {
+  // Round about: put to the other node, reduce there, put on inside, copy there.
+  const auto plans = plans_of(3, [](Builder& b) {
+    if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch), 1000, 0);
+    if (b.rank() == 1) {
+      b.wait(0, 0, 0);
+      const plan::Region sources[] = {b.input(), b.scratch()};
+      b.reduce(0, sources, b.output(), 1000, true);
+      b.put(0, 2, b.output(), at(2, Space::scratch), 1000, 0);
+    }
+    if (b.rank() == 2) {
+      b.wait(0, 1, 0);
+      b.copy(0, b.scratch(), b.output(), 1000);
+    }
+  });
+  const Simulation result = run(plans, Layout({0, 1, 1}));
+  EXPECT_DOUBLE_EQ(result.critical.inter_us, 20);
+  EXPECT_DOUBLE_EQ(result.critical.reduce_us, 2);
+  EXPECT_DOUBLE_EQ(result.critical.intra_us, 11);
+  EXPECT_DOUBLE_EQ(result.critical.copy_us, 1);
+  EXPECT_DOUBLE_EQ(result.critical.queued_us, 0);
+  EXPECT_EQ(result.critical.messages, 2);
+  EXPECT_DOUBLE_EQ(result.total_us, 34);
+}
+
+TEST(Simulate, SaysWhoIsStuck) {
+  auto plans = one_put(8);
+  plans[0] = Builder("by hand", kRequest, 2, 0).finish();
+  const Result<Simulation> result = simulate(plans, Layout::blocks(2, 1), plain_machine(), kLimits);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::internal_error);
+  EXPECT_NE(
+      result.status().message().find("rank 1 is stuck in lane 0 at step 0, waiting for tag 0 from rank 0"),
+      std::string::npos)
+      << result.status().message();
+}
+
+TEST(Simulate, RefusesPlansThatAreNotTheLayouts) {
+  const auto plans = one_put(8);
+  EXPECT_EQ(simulate(plans, Layout::blocks(3, 1), plain_machine(), kLimits).status().code(),
+            Code::invalid_argument);
+  const std::vector<Plan> twice{plans[0], plans[0]};
+  EXPECT_EQ(simulate(twice, Layout::blocks(2, 1), plain_machine(), kLimits).status().code(),
+            Code::invalid_argument);
+}
+
+TEST(Simulate, IsDeterministic) {
+  Machine machine;
+  const auto plans = ring(16, 12345);
+  const Layout layout = Layout::blocks(4, 4);
+  const Simulation first = run(plans, layout, machine), second = run(plans, layout, machine);
+  EXPECT_EQ(first.total_us, second.total_us);
+  EXPECT_EQ(first.finish_us, second.finish_us);
+}
+
+TEST(SimulateMirrored, OneRankStandsForAll) {
+  Machine machine;
+  for (const int ranks : {2, 8, 64}) {
+    const auto plans = ring(ranks, 4096);
+    const Layout layout = Layout::blocks(ranks, 1);
+    const Result<Simulation> mirrored = simulate_mirrored(plans[ranks / 2], layout, machine, kLimits);
+    ASSERT_TRUE(mirrored.ok()) << mirrored.status().message();
+    EXPECT_NEAR(mirrored->total_us, run(plans, layout, machine).total_us, 1e-6);
+  }
+}
+
+TEST(SimulateMirrored, EqualsShareTheInterface) {
+  // Every rank of two nodes of four puts to its equal on the other.
+  const auto plans = plans_of(8, [](Builder& b) {
+    const int peer = (b.rank() + 4) % 8;
+    b.put(0, peer, b.input(), at(peer, Space::output), 1000, 0);
+    b.wait(0, peer, 0);
+  });
+  const Result<Simulation> mirrored =
+      simulate_mirrored(plans[5], Layout::blocks(2, 4), plain_machine(), kLimits);
+  EXPECT_DOUBLE_EQ(mirrored->total_us, 4 * 10 + 10);
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(2, 4)).total_us, 4 * 10 + 10);
+}
+
+}  // namespace
+}  // namespace weft::model
