@@ -87,10 +87,7 @@ Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
   return {};
 }
 
-Result<ShmTransport::Peer*> ShmTransport::find(int rank) {
-  if (rank >= 0 && static_cast<size_t>(rank) < by_rank_.size()) [[likely]] {
-    if (Peer* peer = by_rank_[static_cast<size_t>(rank)]) return peer;
-  }
+Status ShmTransport::not_a_peer(int rank) const {
   return fail(Code::invalid_argument, "rank {} has no shared memory with rank {}: must be another rank of its node", rank_,
               rank);
 }
@@ -117,9 +114,9 @@ Result<Progress> ShmTransport::accepted(Peer& peer, size_t bytes) {
 }
 
 Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const void* payload) {
-  Result<Peer*> found = find(rank);
-  if (!found) return found.status();
-  Peer& peer = **found;
+  Peer* const found = find(rank);
+  if (found == nullptr) [[unlikely]] return not_a_peer(rank);
+  Peer& peer = *found;
   if (!peer.fifo.open()) [[unlikely]] WEFT_TRY(open_fifo(peer));
   if (envelope.bytes > eager_bytes_) [[unlikely]] {
     return fail(Code::invalid_argument, "a message of {} bytes to rank {}, must be at most {}", envelope.bytes, rank,
@@ -132,9 +129,9 @@ Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const vo
 
 Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const void* source, size_t bytes,
                                    const RemoteBuffer& target, uint64_t offset, Completion* done) {
-  Result<Peer*> found = find(rank);
-  if (!found) return found.status();
-  Peer& peer = **found;
+  Peer* const found = find(rank);
+  if (found == nullptr) [[unlikely]] return not_a_peer(rank);
+  Peer& peer = *found;
   if (!peer.fifo.open()) WEFT_TRY(open_fifo(peer));
   if (offset > target.bytes || bytes > target.bytes - offset) {
     return fail(Code::invalid_argument, "a put of {} bytes at {} into {} bytes of rank {}", bytes, offset, target.bytes,
@@ -199,14 +196,14 @@ void ShmTransport::forget(const Completion* first, const Completion* last) {
 }
 
 void* ShmTransport::map(int rank, const RemoteBuffer& target) {
-  Result<Peer*> peer = find(rank);
-  return peer ? (*peer)->memory.map(target) : nullptr;
+  Peer* const peer = find(rank);
+  return peer == nullptr ? nullptr : peer->memory.map(target);
 }
 
 Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
-  Result<Peer*> found = find(rank);
-  if (!found) return found.status();
-  Peer& peer = **found;
+  Peer* const found = find(rank);
+  if (found == nullptr) [[unlikely]] return not_a_peer(rank);
+  Peer& peer = *found;
   if (offset > target.bytes || bytes > target.bytes - offset) {
     return fail(Code::invalid_argument, "a read of {} bytes at {} from {} bytes of rank {}", bytes, offset, target.bytes,
                 rank);

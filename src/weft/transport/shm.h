@@ -102,7 +102,11 @@ class ShmTransport final : public Transport {
   ShmTransport(int rank, int ranks, std::span<const int> local_ranks, size_t eager_bytes,
                std::shared_ptr<shm::ControlSegment> own);
 
-  Result<Peer*> find(int rank);
+  /// Null for ranks of other nodes, for ourselves, and for what is no rank; not_a_peer() is then the error.
+  Peer* find(int rank) const {
+    return static_cast<size_t>(rank) < by_rank_.size() ? by_rank_[static_cast<size_t>(rank)] : nullptr;
+  }
+  Status not_a_peer(int rank) const;
   Status map_segment(Peer& peer);
   Status open_fifo(Peer& peer);
   Result<Progress> accepted(Peer& peer, size_t bytes);
