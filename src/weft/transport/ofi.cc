@@ -89,9 +89,9 @@ Result<std::unique_ptr<OfiTransport>> OfiTransport::create(int rank, int ranks, 
                 options.local_ranks);
   std::unique_ptr<OfiTransport> transport(new OfiTransport(rank, ranks, options));
   WEFT_TRY(transport->open_rails());
-  if (const size_t bytes = transport->address().size(); bytes > kMaxAddressBytes)
+  if (const size_t bytes = transport->address().size(); bytes > kAddressBytes)
     return fail(Code::unsupported, "{} has addresses of {} bytes, Weft takes {}", transport->describe(),
-                bytes, kMaxAddressBytes);
+                bytes, kAddressBytes);
   transport->nap_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!transport->nap_timer_.valid()) return fail_errno(errno, "timerfd_create");
   return transport;
@@ -127,7 +127,9 @@ std::vector<std::byte> OfiTransport::address() const {
   out.field(std::as_bytes(std::span(provider_of(*rails_.front()))));
   out.number(static_cast<uint32_t>(rails_.size()));
   for (const auto& rail : rails_) out.field(rail->name());
-  return out.take();
+  std::vector<std::byte> bytes = out.take();
+  bytes.resize(std::max(bytes.size(), kAddressBytes));
+  return bytes;
 }
 
 Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {

@@ -93,9 +93,9 @@ class OfiTransport final : public Transport {
   static Result<std::unique_ptr<OfiTransport>> create(int rank, int ranks, const Options& options);
   ~OfiTransport() override;
 
-  /// What peers need to reach this rank: at most kMaxAddressBytes, all rails.
+  /// What peers need to reach this rank on all rails: kAddressBytes, padded.
   std::vector<std::byte> address() const;
-  static constexpr size_t kMaxAddressBytes = 512;
+  static constexpr size_t kAddressBytes = 512;
   /// Takes the addresses of all ranks; connects to none until it is first used. Fails with protocol_error if
   /// one is not an address of the same provider.
   Status connect(std::vector<std::vector<std::byte>> by_rank);
