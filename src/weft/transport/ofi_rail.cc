@@ -33,6 +33,12 @@ Result<Progress> progress_of(ssize_t outcome, std::string_view what, const fi_in
   return failed(what, info, outcome);
 }
 
+/// Whether a completion is of a peer's write, whose context means nothing here. Only writes carry data in this transport,
+/// but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
+bool is_from_peer(uint64_t flags) {
+  return (flags & FI_REMOTE_WRITE) || ((flags & FI_REMOTE_CQ_DATA) && !(flags & (FI_WRITE | FI_SEND)));
+}
+
 }  // namespace
 
 Result<Mapping> Mapping::make(size_t bytes) {
@@ -227,8 +233,7 @@ Result<int> Rail::reap(std::vector<Event>& events) {
 }
 
 Event Rail::event_of(const fi_cq_data_entry& entry) {
-  // Only writes carry data here; their context means nothing on the target's side.
-  if (entry.flags & FI_REMOTE_CQ_DATA)
+  if (is_from_peer(entry.flags))
     return {.kind = Event::Kind::remotely_written, .immediate = static_cast<uint32_t>(entry.data)};
   auto* operation = static_cast<Operation*>(entry.op_context);
   switch (operation->kind) {
@@ -253,7 +258,7 @@ Event Rail::failure() {
               .why = fail(Code::remote_error, "libfabric {} ({}): {} ({})", info_->fabric_attr->prov_name,
                           info_->domain_attr->name, fi_strerror(entry.err), text ? text : detail)};
   auto* operation = static_cast<Operation*>(entry.op_context);
-  if (!operation || (entry.flags & FI_REMOTE_CQ_DATA)) return event;
+  if (!operation || is_from_peer(entry.flags)) return event;
   switch (operation->kind) {
     case Operation::Kind::receive: unposted_.push_back(operation); break;
     case Operation::Kind::send: sends_.push_back(operation), event.peer = operation->peer; break;
