@@ -1,5 +1,5 @@
-// Ranks for the tests of the libfabric transport: as threads or as processes, and the exchange that all providers must
-// survive: random messages and puts from everybody to everybody, every byte checked.
+// Ranks for the tests of the libfabric transport: as threads or as processes, and the exchange that all
+// providers must survive: random messages and puts from everybody to everybody, every byte checked.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,16 +45,20 @@ inline bool holds(const void* data, size_t bytes, int from, int to, uint32_t ite
 /// A Sink made of functions.
 struct FunctionSink : Sink {
   std::function<void*(int, const Envelope&)> on_place = [](int, const Envelope&) { return nullptr; };
-  std::function<void(int, const Envelope&, const void*)> on_arrived = [](int, const Envelope&, const void*) {};
+  std::function<void(int, const Envelope&, const void*)> on_arrived = [](int, const Envelope&, const void*) {
+  };
   std::vector<std::pair<int, Status>> losses;
 
   void* place(int peer, const Envelope& envelope) override { return on_place(peer, envelope); }
-  void arrived(int peer, const Envelope& envelope, const void* payload) override { on_arrived(peer, envelope, payload); }
+  void arrived(int peer, const Envelope& envelope, const void* payload) override {
+    on_arrived(peer, envelope, payload);
+  }
   void lost(int peer, const Status& why) override { losses.emplace_back(peer, why); }
 };
 
 /// Polls until `over`, or says what failed.
-inline ::testing::AssertionResult poll_until(OfiTransport& transport, Sink& sink, const std::function<bool()>& over,
+inline ::testing::AssertionResult poll_until(OfiTransport& transport, Sink& sink,
+                                             const std::function<bool()>& over,
                                              double patience_s = kPatienceS) {
   const Deadline deadline = Deadline::in_seconds(patience_s);
   while (!over()) {
@@ -68,8 +72,8 @@ inline ::testing::AssertionResult poll_until(OfiTransport& transport, Sink& sink
 }
 
 /// Sends, polling while there is no room.
-inline ::testing::AssertionResult send_all(OfiTransport& transport, Sink& sink, int peer, const Envelope& envelope,
-                                           const void* payload) {
+inline ::testing::AssertionResult send_all(OfiTransport& transport, Sink& sink, int peer,
+                                           const Envelope& envelope, const void* payload) {
   Status error;
   auto sent = poll_until(transport, sink, [&] {
     Result<Progress> outcome = transport.send(peer, envelope, payload);
@@ -79,9 +83,9 @@ inline ::testing::AssertionResult send_all(OfiTransport& transport, Sink& sink, 
   return error.ok() ? sent : ::testing::AssertionFailure() << error.message();
 }
 
-inline ::testing::AssertionResult put_all(OfiTransport& transport, Sink& sink, int peer, const Envelope& envelope,
-                                          const void* source, const RemoteBuffer& target, uint64_t offset,
-                                          Completion* done) {
+inline ::testing::AssertionResult put_all(OfiTransport& transport, Sink& sink, int peer,
+                                          const Envelope& envelope, const void* source,
+                                          const RemoteBuffer& target, uint64_t offset, Completion* done) {
   Status error;
   auto accepted = poll_until(transport, sink, [&] {
     Result<Progress> outcome = transport.put(peer, envelope, source, envelope.bytes, target, offset, done);
@@ -93,10 +97,10 @@ inline ::testing::AssertionResult put_all(OfiTransport& transport, Sink& sink, i
 
 /// What one rank does in the exchange of everybody with everybody.
 struct Exchange {
-  int messages = 40;            // to each peer
-  int puts = 12;                // to each peer
-  size_t put_bytes = 300'000;   // at most
-  bool unplaceable = false;     // the Sink has no place for puts that come as messages
+  int messages = 40;           // to each peer
+  int puts = 12;               // to each peer
+  size_t put_bytes = 300'000;  // at most
+  bool unplaceable = false;    // the Sink has no place for puts that come as messages
 
   ::testing::AssertionResult run(OfiTransport& transport, int rank, int ranks) const;
 };
@@ -104,9 +108,10 @@ struct Exchange {
 /// Addresses by rank.
 using Addresses = std::vector<std::vector<std::byte>>;
 
-/// Makes `ranks` transports in this process, introduces them, and gives each a thread. Skips (returns false) where the
-/// provider is not there.
-bool run_threads(int ranks, const OfiOptions& options, const std::function<void(OfiTransport&, int rank)>& body);
+/// Makes `ranks` transports in this process, introduces them, and gives each a thread. Skips (returns false)
+/// where the provider is not there.
+bool run_threads(int ranks, const OfiOptions& options,
+                 const std::function<void(OfiTransport&, int rank)>& body);
 
 /// Forks a process for each rank. The body returns the reason of its failure, or "".
 bool run_processes(int ranks, const OfiOptions& options,
@@ -114,6 +119,12 @@ bool run_processes(int ranks, const OfiOptions& options,
 
 /// Transports of this process that know each other, for tests that need no threads.
 Result<std::vector<std::unique_ptr<OfiTransport>>> introduced(int ranks, const OfiOptions& options);
+
+inline OfiOptions named(const std::string& provider) {
+  OfiOptions options;
+  options.provider = provider;
+  return options;
+}
 
 /// Whether libfabric offers the provider here.
 bool is_offered(const std::string& provider);

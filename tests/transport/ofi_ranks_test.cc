@@ -45,8 +45,12 @@ class Exchanger {
       : what_(what), transport_(transport), rank_(rank), ranks_(ranks), windows_(static_cast<size_t>(ranks)) {
     slot_bytes_ = (what.put_bytes + 63) / 64 * 64;
     window_.resize(slot_bytes_ * static_cast<size_t>(what.puts * ranks) + 1);
-    sink_.on_place = [this](int, const Envelope& e) { return what_.unplaceable ? nullptr : window_.data() + e.offset; };
-    sink_.on_arrived = [this](int from, const Envelope& e, const void* payload) { arrived(from, e, payload); };
+    sink_.on_place = [this](int, const Envelope& e) {
+      return what_.unplaceable ? nullptr : window_.data() + e.offset;
+    };
+    sink_.on_arrived = [this](int from, const Envelope& e, const void* payload) {
+      arrived(from, e, payload);
+    };
   }
 
   ::testing::AssertionResult run() {
@@ -55,7 +59,8 @@ class Exchanger {
     auto result = exchange(*window);
     transport_.unexpose(*window);
     if (result && !wrong_.empty()) return ::testing::AssertionFailure() << wrong_;
-    if (result && !sink_.losses.empty()) return ::testing::AssertionFailure() << sink_.losses[0].second.message();
+    if (result && !sink_.losses.empty())
+      return ::testing::AssertionFailure() << sink_.losses[0].second.message();
     return result;
   }
 
@@ -85,13 +90,17 @@ class Exchanger {
       result = poll_until(transport_, sink_, [&] {
         return std::ranges::all_of(sources_, [](const auto& source) { return source->done.done; });
       });
-    if (result) result = poll_until(transport_, sink_, [&] {
-      return messages_seen_ == what_.messages * (ranks_ - 1) && puts_seen_ == what_.puts * (ranks_ - 1);
-    });
-    if (result) result = each_peer([&](int peer) { return send_all(transport_, sink_, peer, envelope(kBye, 0, 0), nullptr); });
+    if (result)
+      result = poll_until(transport_, sink_, [&] {
+        return messages_seen_ == what_.messages * (ranks_ - 1) && puts_seen_ == what_.puts * (ranks_ - 1);
+      });
+    if (result)
+      result = each_peer(
+          [&](int peer) { return send_all(transport_, sink_, peer, envelope(kBye, 0, 0), nullptr); });
     if (result) result = poll_until(transport_, sink_, [&] { return byes_ == ranks_ - 1; });
-    if (!result) return result << " (rank " << rank_ << ": " << messages_seen_ << " messages, " << puts_seen_ << " puts, "
-                               << byes_ << " byes seen) " << wrong_;
+    if (!result)
+      return result << " (rank " << rank_ << ": " << messages_seen_ << " messages, " << puts_seen_
+                    << " puts, " << byes_ << " byes seen) " << wrong_;
     Status flushed = transport_.flush(Deadline::in_seconds(10));
     return flushed.ok() ? result : ::testing::AssertionFailure() << flushed.message();
   }
@@ -111,14 +120,16 @@ class Exchanger {
     fill(source.bytes.data(), bytes, rank_, peer, item);
     Envelope e = envelope(kPut, item, bytes);
     e.offset = slot_bytes_ * (static_cast<size_t>(rank_ * what_.puts) + item);
-    return put_all(transport_, sink_, peer, e, source.bytes.data(), windows_[static_cast<size_t>(peer)], e.offset,
-                   &source.done);
+    return put_all(transport_, sink_, peer, e, source.bytes.data(), windows_[static_cast<size_t>(peer)],
+                   e.offset, &source.done);
   }
 
   void arrived(int from, const Envelope& e, const void* payload) {
     if (e.signature != ~e.op) wrong_ = "a damaged envelope";
     switch (e.kind) {
-      case kWindow: std::memcpy(&windows_[static_cast<size_t>(from)], payload, sizeof(RemoteBuffer)), ++windows_seen_; break;
+      case kWindow:
+        std::memcpy(&windows_[static_cast<size_t>(from)], payload, sizeof(RemoteBuffer)), ++windows_seen_;
+        break;
       case kMessage: ++messages_seen_, check(payload, from, e); break;
       case kPut: ++puts_seen_, check(payload ? payload : window_.data() + e.offset, from, e); break;
       case kBye: ++byes_; break;
@@ -128,7 +139,8 @@ class Exchanger {
 
   void check(const void* data, int from, const Envelope& e) {
     if (!holds(data, e.bytes, from, rank_, e.op))
-      wrong_ = fmt::format("item {} of {} bytes (kind {}) from rank {} is damaged", e.op, e.bytes, int{e.kind}, from);
+      wrong_ = fmt::format("item {} of {} bytes (kind {}) from rank {} is damaged", e.op, e.bytes,
+                           int{e.kind}, from);
   }
 
   struct Source {
@@ -215,7 +227,8 @@ struct Child {
   UniqueFd to, from;
 };
 
-Child start(int rank, int ranks, const OfiOptions& options, const std::function<std::string(OfiTransport&, int)>& body) {
+Child start(int rank, int ranks, const OfiOptions& options,
+            const std::function<std::string(OfiTransport&, int)>& body) {
   int down[2], up[2];
   if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) return {};
   Child child;
@@ -231,24 +244,29 @@ Child start(int rank, int ranks, const OfiOptions& options, const std::function<
 
 }  // namespace
 
-bool run_processes(int ranks, const OfiOptions& options, const std::function<std::string(OfiTransport&, int)>& body) {
+bool run_processes(int ranks, const OfiOptions& options,
+                   const std::function<std::string(OfiTransport&, int)>& body) {
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; ++rank) children.push_back(start(rank, ranks, options, body));
   std::vector<std::byte> all(OfiTransport::kAddressBytes * static_cast<size_t>(ranks));
   bool good = true;
   for (size_t rank = 0; rank < children.size(); ++rank)
-    good = read_all(children[rank].from.get(), all.data() + rank * OfiTransport::kAddressBytes, OfiTransport::kAddressBytes) && good;
+    good = read_all(children[rank].from.get(), all.data() + rank * OfiTransport::kAddressBytes,
+                    OfiTransport::kAddressBytes) &&
+           good;
   for (Child& child : children) good = write_all(child.to.get(), all.data(), all.size()) && good;
   EXPECT_TRUE(good) << "the ranks could not be introduced";
   for (size_t rank = 0; rank < children.size(); ++rank) {
     std::string failure;
     char part[256];
-    for (ssize_t got; (got = read(children[rank].from.get(), part, sizeof(part))) > 0;) failure.append(part, static_cast<size_t>(got));
+    for (ssize_t got; (got = read(children[rank].from.get(), part, sizeof(part))) > 0;)
+      failure.append(part, static_cast<size_t>(got));
     EXPECT_EQ(failure, "") << "rank " << rank;
     int status = 0;
     waitpid(children[rank].pid, &status, 0);
     const bool meant = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;  // a body may kill its own process
-    EXPECT_TRUE(meant || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "rank " << rank << " ended with " << status;
+    EXPECT_TRUE(meant || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        << "rank " << rank << " ended with " << status;
   }
   return good;
 }
@@ -266,7 +284,8 @@ struct Case {
 class OfiExchange : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!is_offered(GetParam().provider)) GTEST_SKIP() << "libfabric offers no " << GetParam().provider << " here";
+    if (!is_offered(GetParam().provider))
+      GTEST_SKIP() << "libfabric offers no " << GetParam().provider << " here";
     options_.provider = GetParam().provider;
     options_.messages_only = GetParam().messages_only;
     options_.interface = GetParam().interface;
@@ -295,7 +314,8 @@ INSTANTIATE_TEST_SUITE_P(Providers, OfiExchange,
                                            Case{"net_8_ranks", "net", false, "", 8}, Case{"tcp", "tcp"},
                                            Case{"tcp_messages", "tcp", true},
                                            Case{"tcp_two_rails", "tcp", false, "lo,lo"},
-                                           Case{"sockets", "sockets"}, Case{"shm", "shm"}, Case{"udp", "udp"}),
+                                           Case{"sockets", "sockets"}, Case{"shm", "shm"},
+                                           Case{"udp", "udp"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace weft::transport::ofi_test

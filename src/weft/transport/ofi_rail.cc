@@ -1,6 +1,7 @@
 // A rail: opening its libfabric objects, posting operations, reading the completion queue.
 #include "transport/ofi_rail.h"
 
+#include <poll.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -33,8 +34,8 @@ Result<Progress> progress_of(ssize_t outcome, std::string_view what, const fi_in
   return failed(what, info, outcome);
 }
 
-/// Whether a completion is of a peer's write, whose context means nothing here. Only writes carry data in this transport,
-/// but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
+/// Whether a completion is of a peer's write, whose context means nothing here. Only writes carry data in
+/// this transport, but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
 bool is_from_peer(uint64_t flags) {
   return (flags & FI_REMOTE_WRITE) || ((flags & FI_REMOTE_CQ_DATA) && !(flags & (FI_WRITE | FI_SEND)));
 }
@@ -229,6 +230,7 @@ Result<int> Rail::reap(std::vector<Event>& events) {
     reaped += static_cast<int>(count);
     if (count < static_cast<ssize_t>(std::size(entries))) break;
   }
+  if (reaped > 0 && !descriptor_stuck()) false_alarms_ = 0;
   return reaped;
 }
 
@@ -274,7 +276,12 @@ Event Rail::failure() {
 bool Rail::may_sleep() {
   if (descriptor_ < 0) return true;
   fid* queue = &queue_->fid;
-  return fi_trywait(fabric_.get(), &queue, 1) == FI_SUCCESS;
+  if (fi_trywait(fabric_.get(), &queue, 1) != FI_SUCCESS) return false;
+  if (descriptor_stuck()) return true;
+  pollfd ready{.fd = descriptor_, .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, 0) <= 0) return true;
+  ++false_alarms_;  // unless reap() finds something now
+  return descriptor_stuck();
 }
 
 }  // namespace weft::transport::ofi
