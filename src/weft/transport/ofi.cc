@@ -11,6 +11,8 @@
 #include <random>
 #include <string_view>
 
+#include "base/log.h"
+
 namespace weft::transport {
 
 using namespace ofi;
@@ -89,11 +91,10 @@ Result<std::unique_ptr<OfiTransport>> OfiTransport::create(int rank, int ranks, 
                 options.local_ranks);
   std::unique_ptr<OfiTransport> transport(new OfiTransport(rank, ranks, options));
   WEFT_TRY(transport->open_rails());
-  if (const size_t bytes = transport->address().size(); bytes > kMaxAddressBytes)
+  if (const size_t bytes = transport->address().size(); bytes > kAddressBytes)
     return fail(Code::unsupported, "{} has addresses of {} bytes, Weft takes {}", transport->describe(),
-                bytes, kMaxAddressBytes);
-  transport->nap_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  if (!transport->nap_timer_.valid()) return fail_errno(errno, "timerfd_create");
+                bytes, kAddressBytes);
+  WEFT_TRY(transport->open_wakeups());
   return transport;
 }
 
@@ -127,7 +128,9 @@ std::vector<std::byte> OfiTransport::address() const {
   out.field(std::as_bytes(std::span(provider_of(*rails_.front()))));
   out.number(static_cast<uint32_t>(rails_.size()));
   for (const auto& rail : rails_) out.field(rail->name());
-  return out.take();
+  std::vector<std::byte> bytes = out.take();
+  bytes.resize(std::max(bytes.size(), kAddressBytes));
+  return bytes;
 }
 
 Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {
@@ -209,26 +212,52 @@ Counters OfiTransport::counters() const { return counters_; }
 
 // Sleeping.
 
-bool OfiTransport::needs_polling() const {
-  return std::ranges::any_of(rails_, [](const auto& rail) { return rail->descriptor() < 0; });
+namespace {
+
+Status control_epoll(int epoll, int operation, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  return epoll_ctl(epoll, operation, fd, &event) == 0 ? Status() : fail_errno(errno, "epoll_ctl");
+}
+
+}  // namespace
+
+Status OfiTransport::open_wakeups() {
+  wakeups_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!wakeups_.valid()) return fail_errno(errno, "epoll_create1");
+  nap_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!nap_timer_.valid()) return fail_errno(errno, "timerfd_create");
+  for (const auto& rail : rails_)
+    if (rail->descriptor() >= 0)
+      WEFT_TRY(control_epoll(wakeups_.get(), EPOLL_CTL_ADD, rail->descriptor(), EPOLLIN));
+  return control_epoll(wakeups_.get(), EPOLL_CTL_ADD, nap_timer_.get(), EPOLLIN);
 }
 
 Status OfiTransport::watch(int epoll_fd) {
-  auto add = [&](int fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? Status() : fail_errno(errno, "epoll_ctl");
-  };
-  for (const auto& rail : rails_)
-    if (rail->descriptor() >= 0) WEFT_TRY(add(rail->descriptor()));
-  return add(nap_timer_.get());
+  return control_epoll(epoll_fd, EPOLL_CTL_ADD, wakeups_.get(), EPOLLIN);
+}
+
+bool OfiTransport::needs_polling() const {
+  return std::ranges::any_of(
+      rails_, [](const auto& rail) { return rail->descriptor() < 0 || rail->descriptor_stuck(); });
+}
+
+// A descriptor that stays readable still tells of new events by its edges. They may not tell of everything
+// (of what a provider has left in a socket), so naps are taken besides.
+void OfiTransport::distrust_descriptor(Rail& rail) {
+  log::info("{}: the descriptor of {} stays readable while nothing happens; sleeping in naps", describe(),
+            rail.info().domain_attr->name);
+  (void)control_epoll(wakeups_.get(), EPOLL_CTL_MOD, rail.descriptor(), EPOLLIN | EPOLLET);
 }
 
 bool OfiTransport::prepare_sleep() {
   if (!inbox_.empty() || !losses_.empty()) return false;
-  for (const auto& rail : rails_)
+  for (const auto& rail : rails_) {
+    const bool trusted = !rail->descriptor_stuck();
     if (!rail->may_sleep()) return false;
+    if (trusted && rail->descriptor_stuck()) distrust_descriptor(*rail);
+  }
   const bool waits_for_room =
       refused_ || !unposted_.empty() || !acknowledgements_.empty() ||
       std::ranges::any_of(rails_, [](const auto& rail) { return rail->waits_for_room(); });
@@ -244,6 +273,8 @@ void OfiTransport::finish_sleep() {
   if (!napping_) return;
   const itimerspec disarmed{};  // also takes back an expiry that was not read
   timerfd_settime(nap_timer_.get(), 0, &disarmed, nullptr);
+  epoll_event edges[ofi::kMaxRails + 1];  // those seen so far are spent; poll() comes next
+  (void)epoll_wait(wakeups_.get(), edges, std::size(edges), 0);
   napping_ = false;
 }
 

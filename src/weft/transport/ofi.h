@@ -93,14 +93,14 @@ class OfiTransport final : public Transport {
   static Result<std::unique_ptr<OfiTransport>> create(int rank, int ranks, const Options& options);
   ~OfiTransport() override;
 
-  /// What peers need to reach this rank: at most kMaxAddressBytes, all rails.
+  /// What peers need to reach this rank on all rails: kAddressBytes, padded.
   std::vector<std::byte> address() const;
-  static constexpr size_t kMaxAddressBytes = 512;
+  static constexpr size_t kAddressBytes = 512;
   /// Takes the addresses of all ranks; connects to none until it is first used. Fails with protocol_error if
   /// one is not an address of the same provider.
   Status connect(std::vector<std::vector<std::byte>> by_rank);
 
-  /// True if the provider has no descriptor to sleep on.
+  /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;
   /// Polls until everything accepted so far has left, or fails with timeout. What arrives meanwhile is
   /// dropped: for the end of a job.
@@ -129,6 +129,8 @@ class OfiTransport final : public Transport {
  private:
   OfiTransport(int rank, int ranks, const Options& options);
   Status open_rails();
+  Status open_wakeups();
+  void distrust_descriptor(ofi::Rail& rail);
   Status check_peer(int peer) const;
   bool reachable_by_writes(const RemoteBuffer& target) const;
   static uint64_t write_address(const RemoteBuffer& target, uint64_t offset);
@@ -138,6 +140,7 @@ class OfiTransport final : public Transport {
   Result<fi_addr_t> route(int peer, size_t rail);
   Result<Progress> post_message(int peer, ofi::Header header, const void* payload, size_t bytes);
   Result<Progress> post_message_now(int peer, const ofi::Header& header, const void* payload, size_t bytes);
+  Status register_source(ofi::OutgoingPut& put);
   Result<Progress> post_stripe(ofi::OutgoingPut& put);
   Result<Progress> post_segment(ofi::OutgoingPut& put);
   Result<Progress> post_withdrawal(ofi::OutgoingPut& put);
@@ -180,6 +183,7 @@ class OfiTransport final : public Transport {
   std::vector<int> losses_;            // to be reported
   std::vector<int> acknowledgements_;  // peers to which one is due
   Counters counters_;
+  UniqueFd wakeups_;  // an epoll instance: the rails' descriptors and the timer
   UniqueFd nap_timer_;
   int64_t nap_ns_ = 0;
   bool napping_ = false;

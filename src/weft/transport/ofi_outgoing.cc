@@ -139,17 +139,34 @@ Result<Progress> OfiTransport::put(int peer, const Envelope& envelope, const voi
   put.done = done;
   if (bytes == 0 || reachable_by_writes(target)) {
     Result<Progress> announced = announce(put, target, offset);
-    if (!announced || *announced == Progress::busy) return put.registration.reset(), announced;
+    if (!announced || *announced == Progress::busy) return announced;
   } else {
     put.way = OutgoingPut::Way::messages;
     put.piece_bytes = eager_bytes();
   }
   ++to.puts_started;
-  ++counters_.puts;
-  counters_.payload_bytes_sent += bytes;
   unposted_.splice(unposted_.end(), spare_, put.self);
+  const Status registered = register_source(put);
+  if (registered.ok()) {
+    ++counters_.puts;
+    counters_.payload_bytes_sent += bytes;
+  } else {
+    put.done = nullptr;
+    put.withdrawn = true;
+  }
   advance(put);
+  if (!registered.ok()) return registered;
   return Progress::accepted;
+}
+
+/// Only when the put is announced: one that finds no room may be tried many times.
+Status OfiTransport::register_source(OutgoingPut& put) {
+  const bool needed = options_.register_sources || rails_.front()->needs_local_registration();
+  if (!needed || put.way == OutgoingPut::Way::messages || put.bytes == 0) return {};
+  Result<Registration*> registration = registrations_->acquire(put.source, put.bytes);
+  if (!registration) return registration.status();
+  put.registration = RegistrationHold(*registrations_, *registration);
+  return {};
 }
 
 /// Prepares the stripes and tells the peer how many there will be.
@@ -158,11 +175,6 @@ Result<Progress> OfiTransport::announce(OutgoingPut& put, const RemoteBuffer& ta
   put.address = write_address(target, offset);
   std::copy_n(target.keys, kMaxRails, put.keys);
   put.piece_bytes = stripe_bytes(put.bytes, rails);
-  if (put.bytes > 0 && (options_.register_sources || rails_.front()->needs_local_registration())) {
-    Result<Registration*> registration = registrations_->acquire(put.source, put.bytes);
-    if (!registration) return registration.status();
-    put.registration = RegistrationHold(*registrations_, *registration);
-  }
   Header header;
   header.kind = MessageKind::put;
   header.envelope = put.envelope;

@@ -1,6 +1,7 @@
 // A rail: opening its libfabric objects, posting operations, reading the completion queue.
 #include "transport/ofi_rail.h"
 
+#include <poll.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -31,6 +32,12 @@ Result<Progress> progress_of(ssize_t outcome, std::string_view what, const fi_in
   if (outcome == 0) return Progress::accepted;
   if (outcome == -FI_EAGAIN) return Progress::busy;
   return failed(what, info, outcome);
+}
+
+/// Whether a completion is of a peer's write, whose context means nothing here. Only writes carry data in
+/// this transport, but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
+bool is_from_peer(uint64_t flags) {
+  return (flags & FI_REMOTE_WRITE) || ((flags & FI_REMOTE_CQ_DATA) && !(flags & (FI_WRITE | FI_SEND)));
 }
 
 }  // namespace
@@ -223,12 +230,12 @@ Result<int> Rail::reap(std::vector<Event>& events) {
     reaped += static_cast<int>(count);
     if (count < static_cast<ssize_t>(std::size(entries))) break;
   }
+  if (reaped > 0 && !descriptor_stuck()) false_alarms_ = 0;
   return reaped;
 }
 
 Event Rail::event_of(const fi_cq_data_entry& entry) {
-  // Only writes carry data here; their context means nothing on the target's side.
-  if (entry.flags & FI_REMOTE_CQ_DATA)
+  if (is_from_peer(entry.flags))
     return {.kind = Event::Kind::remotely_written, .immediate = static_cast<uint32_t>(entry.data)};
   auto* operation = static_cast<Operation*>(entry.op_context);
   switch (operation->kind) {
@@ -253,7 +260,7 @@ Event Rail::failure() {
               .why = fail(Code::remote_error, "libfabric {} ({}): {} ({})", info_->fabric_attr->prov_name,
                           info_->domain_attr->name, fi_strerror(entry.err), text ? text : detail)};
   auto* operation = static_cast<Operation*>(entry.op_context);
-  if (!operation || (entry.flags & FI_REMOTE_CQ_DATA)) return event;
+  if (!operation || is_from_peer(entry.flags)) return event;
   switch (operation->kind) {
     case Operation::Kind::receive: unposted_.push_back(operation); break;
     case Operation::Kind::send: sends_.push_back(operation), event.peer = operation->peer; break;
@@ -269,7 +276,12 @@ Event Rail::failure() {
 bool Rail::may_sleep() {
   if (descriptor_ < 0) return true;
   fid* queue = &queue_->fid;
-  return fi_trywait(fabric_.get(), &queue, 1) == FI_SUCCESS;
+  if (fi_trywait(fabric_.get(), &queue, 1) != FI_SUCCESS) return false;
+  if (descriptor_stuck()) return true;
+  pollfd ready{.fd = descriptor_, .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, 0) <= 0) return true;
+  ++false_alarms_;  // unless reap() finds something now
+  return descriptor_stuck();
 }
 
 }  // namespace weft::transport::ofi

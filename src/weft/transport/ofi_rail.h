@@ -124,6 +124,8 @@ class Rail {
   int descriptor() const { return descriptor_; }
   /// Whether it is safe to sleep on the descriptor: false if something is there.
   bool may_sleep();
+  /// Whether the descriptor has turned out to be readable again and again while nothing happens.
+  bool descriptor_stuck() const { return false_alarms_ >= kFalseAlarms; }
   bool waits_for_room() const { return !unposted_.empty(); }
 
  private:
@@ -141,6 +143,8 @@ class Rail {
   size_t send_count_ = 0;
   size_t write_count_ = 0;
   int descriptor_ = -1;
+  int false_alarms_ = 0;  // in a row
+  static constexpr int kFalseAlarms = 3;
   std::vector<std::byte> name_;
   std::vector<Operation> operations_;
   std::vector<Operation*> sends_, writes_;  // free ones

@@ -1,0 +1,312 @@
+// What the libfabric transport does in a corner: large puts, back pressure, sleeping, forgetting, dead peers,
+// wrong settings.
+#include <signal.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "transport/ofi.h"
+#include "transport/ofi_ranks.h"
+
+namespace weft::transport::ofi_test {
+namespace {
+
+Envelope envelope_of(uint32_t op, size_t bytes) {
+  Envelope e;
+  e.op = op, e.bytes = static_cast<uint32_t>(bytes);
+  return e;
+}
+
+/// Two ranks of this process over each kind of TCP, polled by hand.
+class OfiPair : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!is_offered(GetParam())) GTEST_SKIP() << "libfabric offers no " << GetParam() << " here";
+    options_.provider = GetParam();
+  }
+  void open() {
+    auto pair = introduced(2, options_);
+    ASSERT_TRUE(pair.ok()) << pair.status().message();
+    a_ = std::move((*pair)[0]), b_ = std::move((*pair)[1]);
+  }
+  /// Polls both until `over`.
+  ::testing::AssertionResult until(const std::function<bool()>& over) {
+    Status other;
+    auto result = poll_until(*a_, a_sink_, [&] {
+      Result<int> events = b_->poll(b_sink_);
+      other = events.status();
+      return !events || over();
+    });
+    return other.ok() ? result : ::testing::AssertionFailure() << other.message();
+  }
+  Result<Progress> put(const std::vector<char>& source, const RemoteBuffer& target, uint32_t op,
+                       Completion* done) {
+    return a_->put(1, envelope_of(op, source.size()), source.data(), source.size(), target, 0, done);
+  }
+
+  /// The same, polling both while there is no room.
+  ::testing::AssertionResult put_both(const std::vector<char>& source, const RemoteBuffer& target, uint32_t op,
+                                      Completion* done) {
+    Result<Progress> outcome = Progress::busy;
+    auto result = until([&] {
+      outcome = put(source, target, op, done);
+      return !outcome || *outcome == Progress::accepted;
+    });
+    return outcome ? result : ::testing::AssertionFailure() << outcome.status().message();
+  }
+
+  OfiOptions options_;
+  std::unique_ptr<OfiTransport> a_, b_;
+  FunctionSink a_sink_, b_sink_;
+};
+
+TEST_P(OfiPair, LargePutsComeWhole) {
+  for (bool messages_only : {false, true}) {
+    options_.messages_only = messages_only;
+    options_.register_sources = !messages_only;
+    open();
+    std::vector<char> window(64 << 20);
+    b_sink_.on_place = [&](int, const Envelope&) { return window.data(); };
+    Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+    ASSERT_TRUE(target.ok());
+    for (size_t bytes : {size_t{64} << 20, (size_t{5} << 20) + 12'345}) {
+      std::vector<char> source(bytes);
+      fill(source.data(), bytes, 0, 1, 7);
+      Completion done;
+      int arrived = 0;
+      b_sink_.on_arrived = [&](int from, const Envelope& e, const void* payload) {
+        arrived += from == 0 && e.op == 7 && payload == nullptr;
+      };
+      ASSERT_TRUE(put_both(source, *target, 7, &done));
+      ASSERT_TRUE(until([&] { return done.done && arrived > 0; }));
+      EXPECT_EQ(arrived, 1);
+      EXPECT_TRUE(holds(window.data(), bytes, 0, 1, 7));
+    }
+    b_->unexpose(*target);
+    EXPECT_EQ(a_->registrations().live, 0u);
+    EXPECT_EQ(b_->registrations().live, 0u);
+    EXPECT_EQ(a_->registrations().misses, messages_only ? 0u : 2u);
+  }
+}
+
+TEST_P(OfiPair, PutsWithoutAPlaceComeWithTheirPayload) {
+  options_.messages_only = true;
+  open();
+  std::vector<char> source(1 << 20), window(1 << 20);
+  fill(source.data(), source.size(), 0, 1, 3);
+  bool right = false;
+  b_sink_.on_arrived = [&](int, const Envelope& e, const void* payload) {
+    right = payload && holds(payload, e.bytes, 0, 1, 3);
+  };
+  Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+  ASSERT_TRUE(target.ok());
+  Completion done;
+  ASSERT_TRUE(put_both(source, *target, 3, &done));
+  EXPECT_TRUE(until([&] { return right && done.done; }));
+}
+
+TEST_P(OfiPair, IsBusyWhenNobodyReceivesAndLosesNothing) {
+  open();
+  const std::vector<char> payload(a_->eager_bytes(), 'x');
+  uint32_t sent = 0, arrived = 0;
+  FunctionSink nothing;
+  bool busy = false;
+  for (; !busy && sent < 1'000'000; sent += !busy) {
+    Result<Progress> outcome = a_->send(1, envelope_of(sent, payload.size()), payload.data());
+    ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+    busy = *outcome == Progress::busy;
+  }
+  EXPECT_TRUE(busy);
+  std::vector<bool> seen(sent);
+  b_sink_.on_arrived = [&](int, const Envelope& e, const void*) { seen[e.op] = true, ++arrived; };
+  EXPECT_TRUE(until([&] { return arrived == sent; }));
+  EXPECT_EQ(std::ranges::count(seen, true), sent);
+  EXPECT_EQ(a_->counters().messages_sent, sent);
+}
+
+TEST_P(OfiPair, ASmallWindowOfPutsIsEnough) {
+  options_.sequence_bits = 2;  // four puts under way, then an acknowledgement is needed
+  open();
+  std::vector<char> source(1000), window(1000);
+  uint32_t arrived = 0, order = 0;
+  b_sink_.on_arrived = [&](int, const Envelope& e, const void*) { ++arrived, order += e.op; };
+  Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+  ASSERT_TRUE(target.ok());
+  std::vector<Completion> done(100);
+  uint32_t started = 0;
+  ASSERT_TRUE(until([&] {
+    Result<Progress> outcome =
+        started < done.size() ? put(source, *target, started, &done[started]) : Progress::busy;
+    if (outcome && *outcome == Progress::accepted) ++started;
+    EXPECT_LE(started - arrived, 4u);
+    return arrived == done.size();
+  }));
+  EXPECT_EQ(order, 99u * 100 / 2);
+  EXPECT_TRUE(until([&] { return std::ranges::all_of(done, &Completion::done); }));
+}
+
+TEST_P(OfiPair, ForgottenPutsEndAndLaterOnesArrive) {
+  for (bool messages_only : {false, true}) {
+    options_.messages_only = messages_only;
+    options_.sequence_bits = 3;
+    open();
+    std::vector<char> window(16 << 20);
+    uint32_t last = 0;
+    b_sink_.on_place = [&](int, const Envelope&) { return window.data(); };
+    b_sink_.on_arrived = [&](int, const Envelope& e, const void*) { last = std::max(last, e.op); };
+    Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+    ASSERT_TRUE(target.ok());
+    for (uint32_t round = 1; round <= 6; ++round) {
+      std::vector<char> source(window.size()), small(100);
+      std::vector<Completion> forgotten(2);
+      Completion kept;
+      ASSERT_TRUE(put_both(small, *target, 0, &kept));
+      ASSERT_TRUE(put_both(source, *target, 0, &forgotten[0]));
+      a_->forget(forgotten.data(), forgotten.data() + forgotten.size());
+      const bool was_done = forgotten[0].done;
+      ASSERT_TRUE(put_both(small, *target, round, &kept));
+      ASSERT_TRUE(until([&] { return last == round; })) << "round " << round;
+      EXPECT_EQ(forgotten[0].done, was_done);
+      // What has gone to libfabric may still be read: see forget().
+      EXPECT_TRUE(until([&] { return a_->flush(Deadline::in_seconds(0)).ok(); }));
+    }
+  }
+}
+
+TEST_P(OfiPair, SleepsUntilSomethingComes) {
+  open();
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  ASSERT_TRUE(b_->watch(epoll).ok());
+  int arrived = 0;
+  b_sink_.on_arrived = [&](int, const Envelope&, const void*) { ++arrived; };
+  // Once connected, the rank that receives sleeps and the other one sends.
+  for (int round = 1; round <= 5; ++round) {
+    std::thread sender([&] {
+      usleep(20'000);
+      EXPECT_TRUE(send_all(*a_, a_sink_, 1, envelope_of(0, 0), nullptr));
+      EXPECT_TRUE(a_->flush(Deadline::in_seconds(kPatienceS)).ok());
+    });
+    const Deadline deadline = Deadline::in_seconds(kPatienceS);
+    int sleeps = 0;
+    while (arrived < round && !deadline.passed()) {
+      Result<int> events = b_->poll(b_sink_);
+      ASSERT_TRUE(events.ok());
+      if (*events > 0 || arrived == round) continue;
+      if (b_->prepare_sleep()) {
+        epoll_event event;
+        ++sleeps;
+        EXPECT_EQ(epoll_wait(epoll, &event, 1, deadline.remaining_ms()), 1) << "nothing woke the sleeper";
+      }
+      b_->finish_sleep();
+    }
+    sender.join();
+    EXPECT_EQ(arrived, round);
+    EXPECT_GT(sleeps, 0);
+    EXPECT_LT(sleeps, 1000) << "that was no sleep";
+  }
+  close(epoll);
+}
+
+TEST_P(OfiPair, DestroysWithThingsInFlight) {
+  for (int victim : {0, 1}) {
+    open();
+    std::vector<char> source(64 << 20), window(64 << 20);
+    Completion done;
+    Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+    ASSERT_TRUE(target.ok());
+    EXPECT_TRUE(put_both(source, *target, 1, &done));
+    for (int i = 0; i < 200; ++i) {
+      (void)a_->send(1, envelope_of(2, 0), nullptr);
+      (void)a_->poll(a_sink_), (void)b_->poll(b_sink_);
+    }
+    (victim == 0 ? a_ : b_).reset();
+    for (int i = 0; i < 200; ++i) (void)(victim == 0 ? b_ : a_)->poll(victim == 0 ? b_sink_ : a_sink_);
+    a_.reset(), b_.reset();
+  }
+}
+
+TEST_P(OfiPair, AKilledPeerIsLostOnce) {
+  const bool ran = run_processes(2, options_, [&](OfiTransport& transport, int rank) -> std::string {
+    FunctionSink sink;
+    std::vector<char> memory(64 << 20);
+    RemoteBuffer target;
+    sink.on_arrived = [&](int, const Envelope& e, const void* payload) {
+      if (e.bytes == sizeof(target) && payload) std::memcpy(&target, payload, sizeof(target));
+    };
+    if (rank == 1) {
+      target = *transport.expose(memory.data(), memory.size());
+      if (!send_all(transport, sink, 0, envelope_of(0, sizeof(target)), &target)) return "cannot send";
+      for (int i = 0; i < 1000; ++i) (void)transport.poll(sink);
+      usleep(50'000);
+      kill(getpid(), SIGKILL);
+    }
+    if (!poll_until(transport, sink, [&] { return target.bytes > 0; })) return "no window came";
+    Completion done;
+    auto lost = poll_until(transport, sink, [&] {
+      (void)transport.put(1, envelope_of(1, memory.size()), memory.data(), memory.size(), target, 0, &done);
+      return !sink.losses.empty();
+    });
+    if (!lost) return "the loss was not noticed";
+    for (int i = 0; i < 1000; ++i) (void)transport.poll(sink);
+    if (sink.losses.size() != 1 || sink.losses[0].first != 1) return "not lost exactly once";
+    if (sink.losses[0].second.message().find("rank 1") == std::string::npos) return "the rank is not named";
+    Result<Progress> after = transport.send(1, envelope_of(0, 0), nullptr);
+    return after || after.status().code() != Code::remote_error ? "still sends" : "";
+  });
+  EXPECT_TRUE(ran);
+}
+
+TEST_P(OfiPair, RefusesWhatMakesNoSense) {
+  open();
+  std::vector<char> memory(100);
+  Result<RemoteBuffer> target = b_->expose(memory.data(), memory.size());
+  ASSERT_TRUE(target.ok());
+  Completion done;
+  auto code = [](const Result<Progress>& outcome) { return outcome.status().code(); };
+  EXPECT_EQ(code(a_->send(0, Envelope{}, nullptr)), Code::invalid_argument) << "to itself";
+  EXPECT_EQ(code(a_->send(2, Envelope{}, nullptr)), Code::invalid_argument);
+  EXPECT_EQ(code(a_->send(1, envelope_of(0, a_->eager_bytes() + 1), nullptr)), Code::invalid_argument);
+  EXPECT_EQ(code(a_->put(1, envelope_of(0, 100), memory.data(), 100, *target, 1, &done)),
+            Code::invalid_argument);
+  EXPECT_EQ(code(a_->put(1, envelope_of(0, 99), memory.data(), 100, *target, 0, &done)),
+            Code::invalid_argument);
+  EXPECT_EQ(a_->connect({a_->address()}).code(), Code::invalid_argument);
+  EXPECT_EQ(a_->connect({a_->address(), {}}).code(), Code::protocol_error);
+  auto lonely = OfiTransport::create(0, 2, options_);
+  ASSERT_TRUE(lonely.ok());
+  EXPECT_EQ(code((*lonely)->send(1, Envelope{}, nullptr)), Code::invalid_usage);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tcp, OfiPair, ::testing::Values("net", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(OfiProviders, AWrongNameIsToldWhatThereIs) {
+  auto transport = OfiTransport::create(0, 2, named("nonesuch"));
+  ASSERT_FALSE(transport.ok());
+  EXPECT_EQ(transport.status().code(), Code::invalid_setting);
+  EXPECT_NE(transport.status().message().find("nonesuch"), std::string::npos);
+  for (const ProviderInfo& row : list_providers())
+    if (row.usable) {
+      EXPECT_NE(transport.status().message().find(row.name), std::string::npos) << row.name;
+    }
+}
+
+TEST(OfiProviders, RanksOfDifferentProvidersAreToldSo) {
+  if (!is_offered("net") || !is_offered("tcp")) GTEST_SKIP() << "libfabric does not offer two providers here";
+  auto a = OfiTransport::create(0, 2, named("net"));
+  auto b = OfiTransport::create(1, 2, named("tcp;ofi_rxm"));
+  if (!a || !b) GTEST_SKIP() << "this libfabric's tcp needs no ofi_rxm";
+  const Status connected = (*a)->connect({(*a)->address(), (*b)->address()});
+  EXPECT_EQ(connected.code(), Code::protocol_error);
+  EXPECT_NE(connected.message().find("rank 1"), std::string::npos) << connected.message();
+}
+
+TEST(OfiProviders, EveryRowSaysWhyItIsNotUsable) {
+  for (const ProviderInfo& row : list_providers()) {
+    EXPECT_FALSE(row.name.empty());
+    EXPECT_EQ(row.usable, row.why_not.empty()) << row.name;
+    EXPECT_TRUE(row.usable || !row.automatic) << row.name;
+  }
+}
+
+}  // namespace
+}  // namespace weft::transport::ofi_test
