@@ -7,32 +7,19 @@
 //     gather        always the second: the senders work side by side, and the root only waits
 #include "plan/exchange.h"
 
+#include "plan/transfer.h"
+
 namespace weft::plan::exchange {
-
-void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices, bool exposed,
-                StepId ready) {
-  if (exposed) b.wait(lane, peer, tag(Phase::open), dst.space);
-  for (int s = 0; s < slices.count(); ++s) {
-    const uint64_t at = slices.begin(s);
-    b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(Phase::data, s), {&ready, 1});
-  }
-}
-
-void receive_slices(Builder& b, int lane, int peer, const Slices& slices) {
-  for (int s = 0; s < slices.count(); ++s) b.wait(lane, peer, tag(Phase::data, s));
-}
 
 void gather(const Task& task, Builder& b) {
   const Slices slices(task.bytes(), task);
   const Region at_root{task.root(), Space::output, task.bytes() * task.rank};
   if (!task.is_root()) {
-    put_slices(b, 0, task.root(), b.input(), at_root, slices, !task.eager(task.root(), task.bytes()));
+    accept(task, b, 0, task.root(), task.bytes(), Space::output);
+    put_slices(b, 0, task.root(), b.input(), at_root, slices);
     return;
   }
-  for (int k = 1; k < task.ranks(); ++k) {
-    const int peer = task.rank_after(k);
-    if (!task.eager(peer, task.bytes())) b.signal(0, peer, tag(Phase::open), Space::output);
-  }
+  for (int k = 1; k < task.ranks(); ++k) offer(task, b, 0, task.rank_after(k), task.bytes(), Space::output);
   b.copy(0, b.input(), at_root, task.bytes());
   for (int k = 1; k < task.ranks(); ++k) receive_slices(b, 0, task.rank_after(k), slices);
 }
@@ -52,8 +39,8 @@ void scatter(const Task& task, Builder& b) {
       if (task.same_node(peer)) {
         b.wait(lane, peer, tag(Phase::done));
       } else {
-        put_slices(b, lane, peer, b.input(task.bytes() * peer), {peer, Space::output, 0}, slices,
-                   !task.eager(peer, task.bytes()));
+        accept(task, b, lane, peer, task.bytes(), Space::output);
+        put_slices(b, lane, peer, b.input(task.bytes() * peer), {peer, Space::output, 0}, slices);
       }
     }
   } else if (task.same_node(root)) {
@@ -61,7 +48,7 @@ void scatter(const Task& task, Builder& b) {
     b.copy(0, own, b.output(), task.bytes());
     b.signal(0, root, tag(Phase::done));
   } else {
-    if (!task.eager(root, task.bytes())) b.signal(0, root, tag(Phase::open), Space::output);
+    offer(task, b, 0, root, task.bytes(), Space::output);
     receive_slices(b, 0, root, slices);
   }
 }
@@ -94,7 +81,8 @@ void all_to_all(const Task& task, Builder& b) {
       b.wait(lane, peer, tag(Phase::done));
     } else {
       const Region from{task.rank, source, block(peer)}, to{peer, Space::output, block(task.rank)};
-      put_slices(b, lane, peer, from, to, slices, exposed(peer), staged);
+      if (exposed(peer)) b.wait(lane, peer, tag(Phase::open), Space::output);
+      put_slices(b, lane, peer, from, to, slices, Phase::data, staged);
       receive_slices(b, b.new_lane(), peer, slices);
     }
   }

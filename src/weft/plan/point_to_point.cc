@@ -3,8 +3,7 @@
 //     small                 sender puts                                              receiver waits
 //     large, same node      sender exposes its input     receiver copies, says done  sender waits
 //     large, other node     receiver exposes its output  sender puts in slices       receiver waits
-#include "plan/exchange.h"
-#include "plan/schedule.h"
+#include "plan/transfer.h"
 
 namespace weft::plan {
 namespace {
@@ -18,10 +17,9 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
 void send(const Task& task, Builder& b) {
   const int to = task.root();
   if (to == task.rank) return;
-  const bool eager = task.eager(to, task.bytes());
-  if (eager || !task.same_node(to)) {
-    const Slices slices(task.bytes(), task);
-    exchange::put_slices(b, 0, to, b.input(), {to, Space::output, 0}, slices, !eager);
+  if (task.eager(to, task.bytes()) || !task.same_node(to)) {
+    accept(task, b, 0, to, task.bytes(), Space::output);
+    put_slices(b, 0, to, b.input(), {to, Space::output, 0}, Slices(task.bytes(), task));
   } else {
     b.signal(0, to, tag(Phase::open), Space::input);
     b.wait(0, to, tag(Phase::done));
@@ -31,10 +29,9 @@ void send(const Task& task, Builder& b) {
 void recv(const Task& task, Builder& b) {
   const int from = task.root();
   if (from == task.rank) return;
-  const bool eager = task.eager(from, task.bytes());
-  if (eager || !task.same_node(from)) {
-    if (!eager) b.signal(0, from, tag(Phase::open), Space::output);
-    exchange::receive_slices(b, 0, from, Slices(task.bytes(), task));
+  if (task.eager(from, task.bytes()) || !task.same_node(from)) {
+    offer(task, b, 0, from, task.bytes(), Space::output);
+    receive_slices(b, 0, from, Slices(task.bytes(), task));
   } else {
     b.wait(0, from, tag(Phase::open), Space::input);
     b.copy(0, {from, Space::input, 0}, b.output(), task.bytes());

@@ -105,6 +105,7 @@ class Slices {
     return shorter;
   }
 
+  uint64_t total() const { return bytes_; }
   int count() const { return static_cast<int>(divide_up(bytes_, each_)); }
   uint64_t begin(int slice) const { return std::min(bytes_, each_ * static_cast<uint64_t>(slice)); }
   uint64_t bytes(int slice) const { return begin(slice + 1) - begin(slice); }

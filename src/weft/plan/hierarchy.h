@@ -1,0 +1,39 @@
+// hierarchy: the two halves of which all_to_all is made. Between nodes every rank talks to its rail peers,
+// all at once; inside a node ranks read each other's memory. Both work slice by slice, so that the two
+// overlap. Private to plan/.
+//
+// Rank r of node i, with local index l, has in every other node j one rail peer: the rank with local index l
+// modulo the size of j. Its origins are the ranks of other nodes whose rail peer it is; nodes may differ in
+// size.
+#pragma once
+
+#include "plan/schedule.h"
+
+namespace weft::plan {
+
+/// The blocks of one collective, one for each rank, and how all of them are sliced.
+struct Cut {
+  Blocks blocks;
+  Slices slices;  // of the largest block
+
+  Cut(const Task& task, Blocks blocks);
+  Slices of(int rank) const { return slices.of(blocks.bytes(rank)); }
+};
+
+/// Brings every rank's block to everyone's output. The own block leaves from `source`, slice s as soon as
+/// step ready[s] is done; unless it already lies in output, it is copied there, too.
+void gather_blocks(const Task& task, Builder& b, const Cut& cut, Region source,
+                   std::span<const StepId> ready);
+
+/// Reduces everyone's own block of all inputs to `result`; returns the last step of each slice. Every rank
+/// must have reserved as much scratch as the others before the call.
+std::vector<StepId> reduce_blocks(const Task& task, Builder& b, const Cut& cut, Region result);
+
+/// The other ranks of this node, starting after the own.
+std::vector<int> node_mates(const Task& task);
+/// The rail peers of this rank, starting with the next node's.
+std::vector<int> rail_peers(const Task& task);
+/// The origins of rank `of`, in the order in which they are likely to arrive there.
+std::vector<int> origins(const Task& task, int of);
+
+}  // namespace weft::plan

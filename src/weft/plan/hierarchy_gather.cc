@@ -1,0 +1,135 @@
+// gather_blocks: the AllGather half of all_to_all, as seen by rank r.
+//
+//     send      r's block ── slice by slice ──→ rail peer in every other node        a lane each
+//     receive   origin q's block ──→ r's output, and as each slice lands:            a lane each
+//     spread       r ── "q's slice s is here" ──→ every node-mate
+//     collect   node-mate p has (own or landed) slices ──→ r copies them             a lane each
+//     close     r tells p when it has read p's output for the last time
+//
+// Long blocks are put into exposed outputs, and node-mates copy from each other's; short ones are put eagerly
+// on both legs, with no handshakes at all.
+#include "plan/hierarchy.h"
+
+namespace weft::plan {
+namespace {
+
+class GatherHalf {
+ public:
+  GatherHalf(const Task& task, Builder& b, const Cut& cut, Region source, std::span<const StepId> ready)
+      : task_(task), b_(b), cut_(cut), source_(source), ready_(ready) {}
+
+  void run() {
+    expose();
+    send();
+    spread_own();
+    for (int origin : origins_) receive(origin);
+    for (int mate : mates_) collect(mate);
+    if (!eager_mates_) close();
+  }
+
+ private:
+  void expose() {
+    const int lane = b_.new_lane();
+    for (int origin : origins_) {
+      if (!eager_rails_ && !empty(origin)) b_.signal(lane, origin, tag(Phase::open_rail), Space::output);
+    }
+    for (int mate : mates_) {
+      if (!eager_mates_) b_.signal(lane, mate, tag(Phase::open), Space::output);
+    }
+  }
+
+  void send() {
+    if (empty(task_.rank)) return;
+    const Slices slices = cut_.of(task_.rank);
+    for (int peer : rail_peers(task_)) {
+      const int lane = b_.new_lane();
+      if (!eager_rails_) b_.wait(lane, peer, tag(Phase::open_rail), Space::output);
+      for (int s = 0; s < slices.count(); ++s) {
+        b_.put(lane, peer, source_ + slices.begin(s), slice_at(peer, task_.rank, s), slices.bytes(s),
+               tag(Phase::data, s), ready(s));
+      }
+    }
+  }
+
+  void spread_own() {
+    const Slices slices = cut_.of(task_.rank);
+    const int lane = b_.new_lane();
+    b_.copy(lane, source_, slice_at(task_.rank, task_.rank, 0), slices.total());
+    for (int s = 0; s < slices.count(); ++s) spread(lane, task_.rank, s, ready(s));
+  }
+
+  void receive(int origin) {
+    const int lane = b_.new_lane();
+    for (int s = 0; s < cut_.of(origin).count(); ++s) {
+      b_.wait(lane, origin, tag(Phase::data, s));
+      spread(lane, origin, s, {});
+    }
+  }
+
+  void spread(int lane, int origin, int s, std::span<const StepId> after) {
+    for (int mate : mates_) {
+      if (eager_mates_) {
+        b_.put(lane, mate, slice_at(task_.rank, origin, s), slice_at(mate, origin, s),
+               cut_.of(origin).bytes(s), spread_tag(origin, s), after);
+      } else {
+        b_.signal(lane, mate, spread_tag(origin, s), Space::none, after);
+      }
+    }
+  }
+
+  void collect(int mate) {
+    std::vector<int> held = origins(task_, mate);
+    held.insert(held.begin(), mate);
+    const int main = b_.new_lane();
+    StepId open = kNoStep;
+    if (!eager_mates_) open = b_.wait(main, mate, tag(Phase::open), Space::output);
+    std::vector<StepId> last_reads;
+    for (int origin : held) {
+      const int lane = b_.new_lane();
+      const Slices slices = cut_.of(origin);
+      StepId last = kNoStep;
+      for (int s = 0; s < slices.count(); ++s) {
+        b_.wait(lane, mate, spread_tag(origin, s), Space::none, {&open, s == 0 ? size_t{1} : 0});
+        if (eager_mates_) continue;
+        last = b_.copy(lane, slice_at(mate, origin, s), slice_at(task_.rank, origin, s), slices.bytes(s));
+      }
+      last_reads.push_back(last);
+    }
+    if (!eager_mates_) b_.signal(main, mate, tag(Phase::done), Space::none, last_reads);
+  }
+
+  void close() {
+    const int lane = b_.new_lane();
+    for (int mate : mates_) b_.wait(lane, mate, tag(Phase::done));
+  }
+
+  bool empty(int rank) const { return cut_.blocks.bytes(rank) == 0; }
+  std::span<const StepId> ready(int s) const {
+    return ready_.empty() ? ready_ : ready_.subspan(static_cast<size_t>(s), 1);
+  }
+  Region slice_at(int holder, int origin, int s) const {
+    return {holder, Space::output, cut_.blocks.begin(origin) + cut_.of(origin).begin(s)};
+  }
+  static uint32_t spread_tag(int origin, int s) {
+    return tag(Phase::spread, static_cast<uint64_t>(origin) * Slices::kMost + static_cast<uint64_t>(s));
+  }
+
+  const Task& task_;
+  Builder& b_;
+  const Cut& cut_;
+  const Region source_;
+  const std::span<const StepId> ready_;
+  const std::vector<int> mates_ = node_mates(task_);
+  const std::vector<int> origins_ = origins(task_, task_.rank);
+  const bool eager_rails_ = cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
+  const bool eager_mates_ = cut_.blocks.largest() <= task_.limits.eager_intra_bytes;
+};
+
+}  // namespace
+
+void gather_blocks(const Task& task, Builder& b, const Cut& cut, Region source,
+                   std::span<const StepId> ready) {
+  GatherHalf(task, b, cut, source, ready).run();
+}
+
+}  // namespace weft::plan

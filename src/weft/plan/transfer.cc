@@ -1,0 +1,25 @@
+#include "plan/transfer.h"
+
+namespace weft::plan {
+
+void offer(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Space own, Phase phase) {
+  if (!task.eager(peer, bytes)) b.signal(lane, peer, tag(phase), own);
+}
+
+void accept(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Space theirs, Phase phase) {
+  if (!task.eager(peer, bytes)) b.wait(lane, peer, tag(phase), theirs);
+}
+
+void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices, Phase phase,
+                StepId ready) {
+  for (int s = 0; s < slices.count(); ++s) {
+    const uint64_t at = slices.begin(s);
+    b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(phase, s), {&ready, 1});
+  }
+}
+
+void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase phase) {
+  for (int s = 0; s < slices.count(); ++s) b.wait(lane, peer, tag(phase, s));
+}
+
+}  // namespace weft::plan

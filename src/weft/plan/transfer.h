@@ -1,0 +1,23 @@
+// transfer: moving a run of bytes to a peer by puts, in slices, with the handshake that long ones need. The
+// four calls that two generators make must pair up: offer with accept, put_slices with receive_slices, each
+// with the same bytes and phase. Private to plan/.
+#pragma once
+
+#include "plan/schedule.h"
+
+namespace weft::plan {
+
+/// Receiver: exposes `own` to `peer` if `bytes` from there are too long to go eagerly.
+void offer(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Space own,
+           Phase phase = Phase::open);
+/// Sender: waits for that.
+void accept(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Space theirs,
+            Phase phase = Phase::open);
+
+/// Puts all slices; none leaves before `ready` is done.
+void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices,
+                Phase phase = Phase::data, StepId ready = kNoStep);
+/// Waits for all slices.
+void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase phase = Phase::data);
+
+}  // namespace weft::plan

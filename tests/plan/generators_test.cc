@@ -1,0 +1,146 @@
+// Every generator, proved by the verifier: all layouts up to a few ranks, and a sample of those up to 16
+// nodes × 8 ranks.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "plan/schedule.h"
+#include "plans.h"
+
+namespace weft::plan {
+namespace {
+
+using testing::describe;
+using testing::make_all;
+using topology::Layout;
+
+bool is_pairwise(Collective collective) {
+  return collective == Collective::send || collective == Collective::recv;
+}
+
+/// Everything eager, nothing eager, only one of the links eager, and slices short or long.
+const std::vector<Limits>& limits_to_try() {
+  static const std::vector<Limits> all = {
+      {.eager_intra_bytes = 1 << 20, .eager_inter_bytes = 1 << 20, .slice_bytes = 1 << 20},
+      {.eager_intra_bytes = 0, .eager_inter_bytes = 0, .slice_bytes = 256},
+      {.eager_intra_bytes = 1 << 20, .eager_inter_bytes = 0, .slice_bytes = 512},
+      {.eager_intra_bytes = 0, .eager_inter_bytes = 1 << 20, .slice_bytes = 256},
+      {.eager_intra_bytes = 64, .eager_inter_bytes = 256, .slice_bytes = 256},
+  };
+  return all;
+}
+
+std::vector<uint64_t> counts_for(int ranks) {
+  const auto n = static_cast<uint64_t>(ranks);
+  std::set<uint64_t> counts{0, 1, 7, n, 64 * n + 3};
+  counts.insert(n - 1);
+  return {counts.begin(), counts.end()};
+}
+
+/// How much has been proved, and the first failure.
+class Prover {
+ public:
+  void prove(const Algorithm& algorithm, const Request& request, const Layout& layout, const Limits& limits) {
+    if (!algorithm.fits(request, layout, limits).ok()) return;
+    if (is_pairwise(algorithm.collective)) return prove_pairs(algorithm, request, layout, limits);
+    const auto plans = make_all(algorithm, request, layout, limits);
+    for (bool in_place : {false, true}) {
+      if (in_place && request.disjoint) continue;
+      const Status status = verify(plans, layout, limits, in_place);
+      ++proofs_;
+      ASSERT_TRUE(status.ok()) << describe(algorithm, request, layout, limits)
+                               << (in_place ? ", in place" : "") << ":\n  " << status.message();
+    }
+  }
+
+  int proofs() const { return proofs_; }
+
+ private:
+  /// The peer is the root; every other rank sends to it.
+  void prove_pairs(const Algorithm& send, Request request, const Layout& layout, const Limits& limits) {
+    if (send.collective != Collective::send) return;
+    const Algorithm& recv = *find_algorithm(Collective::recv, send.name);
+    const int to = request.root;
+    for (int from = 0; from < layout.ranks(); ++from) {
+      if (from == to) continue;
+      Request received = request;
+      received.collective = Collective::recv;
+      received.root = from;
+      const Status status = verify_pair(send.make(request, layout, limits, from),
+                                        recv.make(received, layout, limits, to), layout, limits);
+      ++proofs_;
+      ASSERT_TRUE(status.ok()) << describe(send, request, layout, limits) << ":\n  " << status.message();
+    }
+  }
+
+  int proofs_ = 0;
+};
+
+std::vector<int> roots_for(const Algorithm& algorithm, int ranks) {
+  if (!has_root(algorithm.collective) && !is_pairwise(algorithm.collective)) return {0};
+  std::vector<int> roots;
+  for (int root = 0; root < ranks; ++root) roots.push_back(root);
+  return roots;
+}
+
+/// Both variants of requests that have any.
+std::vector<Request> variants(Request request) {
+  std::vector<Request> all{request};
+  if (reduces(request.collective)) all.push_back(request), all.back().strict = true;
+  if (request.collective == Collective::all_to_all) all.push_back(request), all.back().disjoint = true;
+  return all;
+}
+
+void prove_everything(Prover& prover, const Algorithm& algorithm, const Layout& layout) {
+  for (const Limits& limits : limits_to_try()) {
+    for (uint64_t count : counts_for(layout.ranks())) {
+      for (int root : roots_for(algorithm, layout.ranks())) {
+        for (const Request& request : variants(
+                 {.collective = algorithm.collective, .count = count, .element_bytes = 4, .root = root})) {
+          prover.prove(algorithm, request, layout, limits);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+/// All ways to put `ranks` ranks on nodes, up to the names of nodes: restricted growth strings.
+std::vector<Layout> all_layouts(int ranks) {
+  std::vector<Layout> layouts;
+  std::vector<int> node(static_cast<size_t>(ranks), 0);
+  const auto grow = [&](auto& self, int rank, int nodes) -> void {
+    if (rank == ranks) return layouts.emplace_back(node), void();
+    for (node[rank] = 0; node[rank] <= nodes; ++node[rank])
+      self(self, rank + 1, std::max(nodes, node[rank] + 1));
+  };
+  grow(grow, 0, 0);
+  return layouts;
+}
+
+class EveryAlgorithm : public ::testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(EveryAlgorithm, IsRightOnEveryLayoutOfFewRanks) {
+  Prover prover;
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    for (const Layout& layout : all_layouts(ranks)) {
+      prove_everything(prover, *GetParam(), layout);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GT(prover.proofs(), GetParam()->collective == Collective::recv ? -1 : 0);
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<const Algorithm*>& info) {
+  return fmt::format("{}_{}", name_of(info.param->collective), info.param->name);
+}
+std::vector<const Algorithm*> all_algorithms() {
+  std::vector<const Algorithm*> all;
+  for (const Algorithm& algorithm : algorithms()) all.push_back(&algorithm);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Plan, EveryAlgorithm, ::testing::ValuesIn(all_algorithms()), name_of_case);
+
+}  // namespace
+}  // namespace weft::plan
