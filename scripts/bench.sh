@@ -5,7 +5,7 @@ set -euo pipefail
 bin=$1/bin
 max=${BENCH_MAX:-256M}
 
-for benchmark in "$bin"/bench_*; do
+for benchmark in "$bin"/*_bench; do
   if [ -x "$benchmark" ]; then
     echo "== $(basename "$benchmark")"
     "$benchmark"

@@ -1,0 +1,46 @@
+// Options: the command line of every perf tool. Letters, long names, meanings and defaults are nccl-tests',
+// except where host memory asks for something else; --help says so.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "values.h"
+
+namespace weft::perf {
+
+struct Options {
+  size_t min_bytes = size_t{32} << 20, max_bytes = size_t{32} << 20;
+  size_t step_bytes = size_t{1} << 20;  // when step_factor is 1
+  size_t step_factor = 1;
+  int iterations = 20, warmup = 5, aggregated = 1, cycles = 1, checks = 1;
+  std::vector<Operator> operators;
+  std::vector<weftDataType_t> types;
+  std::optional<int> root;  // none = all
+  bool blocking = true;     // null stream; else a stream that is synchronized after the last iteration
+  bool registered = false;  // buffers of weftMemAlloc, registered
+  int average = 1;          // the time reported: of rank 0, mean, least, most
+  bool cpu_time = false;    // time to issue, instead of until the results are there
+  bool memory = false;      // report memory
+  bool rotate = false;      // move through the buffers from one iteration to the next
+  int unaligned = 0;        // elements by which buffers are shifted
+  double timeout_s = 0;     // 0 = the library's default
+  std::string json;         // "" = none
+
+  /// The sizes to scan, in bytes.
+  std::vector<size_t> sizes() const;
+};
+
+const char* name_of(weftDataType_t type);
+const char* name_of(Operator op);
+
+/// Options, or the exit code that the program ends with: 0 after --help, 2 after a mistake, which has been
+/// explained.
+struct Parsed {
+  std::optional<Options> options;
+  int exit_code = 0;
+};
+Parsed parse_options(int argc, char** argv, const std::string& title);
+
+}  // namespace weft::perf

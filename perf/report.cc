@@ -1,0 +1,182 @@
+#include "report.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+
+namespace weft::perf {
+namespace {
+
+/// As many of two decimals as fit into `width`.
+std::string decimals(double value, size_t width) {
+  std::string text;
+  for (const int digits : {2, 1, 0}) {
+    text = fmt::format("{:.{}f}", value, digits);
+    if (text.size() <= width - 1) break;
+  }
+  return text.size() <= width ? text : fmt::format("{:.{}e}", value, 1);
+}
+
+std::string human(size_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB"};
+  size_t unit = 0;
+  while (unit < 3 && bytes >= 1024 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{} {}", bytes, units[unit]);
+}
+
+nlohmann::json to_json(const std::optional<Measurement>& measurement) {
+  if (!measurement) return nullptr;
+  const auto wrong = measurement->wrong ? nlohmann::json(*measurement->wrong) : nlohmann::json("N/A");
+  return {{"time", measurement->time_us},
+          {"alg_bw", measurement->algbw},
+          {"bus_bw", measurement->busbw},
+          {"nwrong", wrong}};
+}
+
+}  // namespace
+
+void Report::heading(const std::vector<Seat>& seats) {
+  const Options& o = options_;
+  const bool factor = o.step_factor > 1;
+  std::printf("# Collective test starting: %s, Weft %d.%d.%d\n", title_.c_str(), WEFT_MAJOR, WEFT_MINOR,
+              WEFT_PATCH);
+  std::printf(
+      "# nThread 1 nGpus 1 minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
+      "validation: %d graph: 0\n#\n",
+      o.min_bytes, o.max_bytes, factor ? o.step_factor : o.step_bytes, factor ? "factor" : "bytes", o.warmup,
+      o.iterations, o.aggregated, o.checks);
+  std::printf("# Using ranks, on host memory, %s\n", o.blocking ? "blocking calls" : "a stream");
+  for (size_t rank = 0; rank < seats.size(); ++rank) {
+    const Seat& seat = seats[rank];
+    std::printf("#  Rank %2zu Group  0 Pid %6d on %10s node %2d\n", rank, seat.pid, seat.host, seat.node);
+    seats_.push_back({{"rank", rank}, {"pid", seat.pid}, {"hostname", seat.host}, {"node", seat.node}});
+  }
+  const char* const time = o.cpu_time ? "cputime" : "time";
+  std::printf(
+      "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place          \n", "",
+      "", "", "", "");
+  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "size", "count",
+              "type", "redop", "root", time, "algbw", "busbw", "#wrong", time, "algbw", "busbw", "#wrong");
+  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s\n", "(B)", "(elements)",
+              "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+  std::fflush(stdout);
+}
+
+void Report::row(const Row& row, const std::optional<Measurement>& out,
+                 const std::optional<Measurement>& in) {
+  std::printf("%12zu  %12zu  %8s  %6s  %6d", row.bytes, row.count, name_of(row.type), name_of(row.op),
+              row.root);
+  half(out);
+  half(in);
+  std::printf("\n");
+  std::fflush(stdout);
+  remember(row, out, in);
+}
+
+void Report::half(const std::optional<Measurement>& measurement) {
+  if (!measurement) {
+    std::printf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+    return;
+  }
+  std::printf("  %7s  %6s  %6s", decimals(measurement->time_us, 7).c_str(),
+              decimals(measurement->algbw, 6).c_str(), decimals(measurement->busbw, 6).c_str());
+  if (measurement->wrong) {
+    std::printf("  %6g", static_cast<double>(*measurement->wrong));
+  } else {
+    std::printf("  %6s", "N/A");
+  }
+}
+
+void Report::remember(const Row& row, const std::optional<Measurement>& out,
+                      const std::optional<Measurement>& in) {
+  for (const auto* measurement : {&out, &in}) {
+    if (!*measurement) continue;
+    busbw_total_ += (*measurement)->busbw;
+    ++measurements_;
+    wrong_rows_ += (*measurement)->wrong.value_or(0) > 0;
+  }
+  if (!row.algorithm.empty()) {
+    const bool goes_on = !stretches_.empty() && stretches_.back().algorithm == row.algorithm &&
+                         stretches_.back().to <= row.bytes;
+    if (goes_on) {
+      stretches_.back().to = row.bytes;
+    } else {
+      stretches_.push_back({row.algorithm, row.bytes, row.bytes});
+    }
+  }
+  results_.push_back({{"size", row.bytes},
+                      {"count", row.count},
+                      {"type", name_of(row.type)},
+                      {"redop", name_of(row.op)},
+                      {"root", row.root},
+                      {"algorithm", row.algorithm},
+                      {"out_of_place", to_json(out)},
+                      {"in_place", to_json(in)}});
+}
+
+void Report::note(const std::string& text) {
+  std::printf("# %s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+/// "one_hop (8 B to 16 KiB), ring (64 KiB to 32 MiB)"; for several types or operators, each stretch of rows
+/// once.
+std::string Report::algorithms_used() const {
+  std::string text;
+  for (const Stretch& stretch : stretches_) {
+    const std::string sizes =
+        stretch.from == stretch.to ? human(stretch.from) : human(stretch.from) + " to " + human(stretch.to);
+    const std::string item = fmt::format("{} ({})", stretch.algorithm, sizes);
+    if (text.find(item) == std::string::npos) text += (text.empty() ? "" : ", ") + item;
+  }
+  return text;
+}
+
+nlohmann::json Report::config() const {
+  const Options& o = options_;
+  return {{"minimum_bytes", o.min_bytes},
+          {"maximum_bytes", o.max_bytes},
+          {"step_factor", o.step_factor > 1 ? nlohmann::json(o.step_factor) : nullptr},
+          {"step_bytes", o.step_factor > 1 ? nullptr : nlohmann::json(o.step_bytes)},
+          {"warmup_iterations", o.warmup},
+          {"iterations", o.iterations},
+          {"aggregated_iterations", o.aggregated},
+          {"validation", o.checks},
+          {"blocking_collectives", o.blocking},
+          {"registered", o.registered},
+          {"average", o.average}};
+}
+
+bool Report::footing(const std::string& transports) {
+  const double busbw = measurements_ > 0 ? busbw_total_ / measurements_ : 0;
+  if (!transports.empty()) note("Transports           : " + transports);
+  if (!stretches_.empty()) note("Algorithms           : " + algorithms_used());
+  std::printf("# Out of bounds values : %llu %s\n", static_cast<unsigned long long>(wrong_rows_),
+              wrong_rows_ > 0 ? "FAILED" : "OK");
+  std::printf("# Avg bus bandwidth    : %g \n#\n", busbw);
+  std::fflush(stdout);
+  if (options_.json.empty()) return true;
+
+  const nlohmann::json document = {
+      {"version", 1},
+      {"weft_version", fmt::format("{}.{}.{}", WEFT_MAJOR, WEFT_MINOR, WEFT_PATCH)},
+      {"collective", title_},
+      {"config", config()},
+      {"ranks", seats_},
+      {"transports", transports},
+      {"results", results_},
+      {"out_of_bounds", {{"count", wrong_rows_}, {"okay", wrong_rows_ == 0}}},
+      {"average_bus_bandwidth", {{"bandwidth", busbw}}},
+  };
+  std::ofstream file(options_.json);
+  file << document.dump(2) << '\n';
+  file.close();
+  if (!file) std::fprintf(stderr, "--json: cannot write %s\n", options_.json.c_str());
+  return static_cast<bool>(file);
+}
+
+}  // namespace weft::perf

@@ -1,0 +1,84 @@
+#include "session.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+namespace weft::perf {
+namespace {
+
+constexpr int kCallFailed = 3;
+constexpr size_t kPage = 4096;
+
+long resident_kib() {
+  std::ifstream file("/proc/self/statm");
+  long size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * static_cast<long>(kPage / 1024);
+}
+
+}  // namespace
+
+Session::Session(const Options& options) : before_kib_(resident_kib()) {
+  if (options.timeout_s > 0) setenv("WEFT_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
+  must(weftCommInitEnv(&comm_), "weftCommInitEnv");
+  must(weftCommUserRank(comm_, &rank_), "weftCommUserRank");
+  must(weftCommCount(comm_, &ranks_), "weftCommCount");
+  if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
+}
+
+Session::~Session() {
+  if (stream_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
+  must(weftCommDestroy(comm_), "weftCommDestroy");
+}
+
+void Session::must(weftResult_t result, const char* what) const {
+  if (result == weftSuccess) return;
+  const std::string who = comm_ ? "rank " + std::to_string(rank_) + ": " : "";
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s%s: %s (%s)\n", who.c_str(), what, weftGetLastError(comm_),
+               weftGetErrorString(result));
+  std::_Exit(kCallFailed);  // no destructors: what has failed cannot be ended in good order
+}
+
+void Session::barrier() {
+  float in = 0, out = 0;
+  must(weftAllReduce(&in, &out, 1, weftFloat32, weftSum, comm_, nullptr), "weftAllReduce as barrier");
+}
+
+weftCommStats_t Session::stats() const {
+  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+  must(weftCommGetStats(comm_, &stats), "weftCommGetStats");
+  return stats;
+}
+
+long Session::grown_kib() const { return resident_kib() - before_kib_; }
+
+Buffer::Buffer(const Session& session, size_t bytes, size_t shift, bool registered)
+    : session_(session), registered_(registered), shift_(shift) {
+  const size_t total = (bytes + shift + kMargin + kPage - 1) / kPage * kPage;
+  void* memory = nullptr;
+  if (registered_) {
+    session_.must(weftMemAlloc(&memory, total), "weftMemAlloc");
+    session_.must(weftCommRegister(session_.comm(), memory, total, &handle_), "weftCommRegister");
+  } else {
+    memory = std::aligned_alloc(kPage, total);
+    if (!memory) {
+      std::fprintf(stderr, "rank %d: no memory for a buffer of %zu bytes\n", session_.rank(), total);
+      std::_Exit(kCallFailed);
+    }
+  }
+  std::memset(memory, 0, total);  // so that no page is missing when time is taken
+  base_ = static_cast<std::byte*>(memory);
+}
+
+Buffer::~Buffer() {
+  if (registered_) {
+    session_.must(weftCommDeregister(session_.comm(), handle_), "weftCommDeregister");
+    session_.must(weftMemFree(base_), "weftMemFree");
+  } else {
+    std::free(base_);
+  }
+}
+
+}  // namespace weft::perf

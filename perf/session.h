@@ -1,0 +1,72 @@
+// Session: the communicator of a perf tool's ranks, and what the tool needs from it besides the collective
+// under test. A call that fails ends the process: it says which, why and on which rank, and exits with 3.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "weft/weft.h"
+
+namespace weft::perf {
+
+class Session {
+ public:
+  /// Joins the ranks that the launcher started.
+  explicit Session(const Options& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  weftComm_t comm() const { return comm_; }
+  weftStream_t stream() const { return stream_; }  // null for blocking calls
+
+  /// Ends the process unless `result` is success; `what` is the call.
+  void must(weftResult_t result, const char* what) const;
+  /// Returns when all ranks have come.
+  void barrier();
+  /// Every rank's value, in rank order.
+  template <typename Value>
+  std::vector<Value> gather(const Value& mine) {
+    std::vector<Value> all(static_cast<size_t>(ranks_));
+    must(weftAllGather(&mine, all.data(), sizeof(Value), weftUint8, comm_, nullptr),
+         "weftAllGather of results");
+    return all;
+  }
+  weftCommStats_t stats() const;
+  /// KiB by which this process has grown since before the communicator was created.
+  long grown_kib() const;
+
+ private:
+  weftComm_t comm_ = nullptr;
+  weftStream_t stream_ = nullptr;
+  int rank_ = 0, ranks_ = 1;
+  long before_kib_;
+};
+
+/// One buffer, zero, 4 KiB-aligned but for a wanted shift, with a margin behind it that nobody may write to.
+class Buffer {
+ public:
+  static constexpr size_t kMargin = 256;  // bytes
+
+  Buffer(const Session& session, size_t bytes, size_t shift, bool registered);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() const { return base_ + shift_; }
+
+ private:
+  const Session& session_;
+  const bool registered_;
+  const size_t shift_;
+  std::byte* base_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+}  // namespace weft::perf
