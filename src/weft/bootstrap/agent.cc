@@ -1,0 +1,118 @@
+// The agent's thread: when it starts and when it ends.
+#include "bootstrap/agent.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/thread.h"
+
+namespace weft::bootstrap {
+namespace {
+
+class Agent {
+ public:
+  static Agent& instance() {
+    // What the thread reads must outlive it: statics end in the reverse order of their beginning.
+    settings();
+    log::enabled(LogLevel::warn);
+    static Agent agent;
+    return agent;
+  }
+
+  /// At exit: uses may be left (a root whose job never met, a communicator that nobody destroyed); their thread ends.
+  ~Agent() {
+    std::vector<std::thread> over;
+    {
+      const std::lock_guard lock(mutex_);
+      if (running_) running_->stop();
+      over.swap(retired_);
+      if (thread_.joinable()) over.push_back(std::move(thread_));
+    }
+    for (std::thread& each : over) join_or_leave(each);
+  }
+
+  Result<std::shared_ptr<EventLoop>> begin_use() {
+    std::vector<std::thread> over;
+    const std::lock_guard lock(mutex_);
+    over.swap(retired_);
+    for (std::thread& each : over) join_or_leave(each);
+    if (uses_ == 0) WEFT_TRY(start());
+    ++uses_;
+    return running_;
+  }
+
+  void end_use() {
+    std::thread over;
+    {
+      const std::lock_guard lock(mutex_);
+      if (--uses_ > 0) return;
+      running_->stop();
+      running_.reset();
+      over = std::move(thread_);
+      if (over.get_id() == std::this_thread::get_id()) retired_.push_back(std::move(over));
+    }
+    if (over.joinable()) over.join();
+  }
+
+ private:
+  Status start() {
+    Result<std::shared_ptr<EventLoop>> loop = EventLoop::create();
+    if (!loop.ok()) return loop.status();
+    // Signals are the program's: no handler of it should run here.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Status status;
+    try {
+      thread_ = std::thread([loop = *loop] {
+        name_thread("weft-bootstrap");
+        loop->loop();
+      });
+      running_ = loop.take();
+    } catch (const std::system_error& error) {
+      status = fail(Code::system_error, "cannot start the bootstrap's thread: {}", error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+  }
+
+  /// A thread that ends itself (exit() inside a callback) cannot wait for itself.
+  static void join_or_leave(std::thread& thread) {
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
+  }
+
+  std::mutex mutex_;
+  int uses_ = 0;
+  std::shared_ptr<EventLoop> running_;
+  std::thread thread_;
+  std::vector<std::thread> retired_;  // gave themselves up; joined later
+};
+
+}  // namespace
+
+Result<AgentUse> AgentUse::begin() {
+  Result<std::shared_ptr<EventLoop>> loop = Agent::instance().begin_use();
+  if (!loop.ok()) return loop.status();
+  AgentUse use;
+  use.loop_ = loop.take();
+  return use;
+}
+
+void AgentUse::end() {
+  if (!loop_) return;
+  loop_.reset();
+  Agent::instance().end_use();
+}
+
+}  // namespace weft::bootstrap

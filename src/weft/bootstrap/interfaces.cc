@@ -1,0 +1,112 @@
+// Interfaces from getifaddrs() and /sys/class/net.
+#include "bootstrap/interfaces.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+namespace weft::bootstrap {
+namespace {
+
+bool link_local(const SocketAddress& address) {
+  return address.family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.as_v6().sin6_addr);
+}
+
+std::vector<std::string_view> split(std::string_view list) {
+  std::vector<std::string_view> parts;
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    if (comma > 0) parts.push_back(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return parts;
+}
+
+}  // namespace
+
+Result<std::vector<Interface>> interfaces() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  std::vector<Interface> found;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    constexpr unsigned kReady = IFF_UP | IFF_RUNNING;
+    if (each->ifa_addr == nullptr || (each->ifa_flags & kReady) != kReady) continue;
+    const SocketAddress address(each->ifa_addr);
+    if (!address.valid() || link_local(address)) continue;
+    const auto known = std::find_if(found.begin(), found.end(), [&](auto& i) { return i.name == each->ifa_name; });
+    if (known == found.end()) {
+      const std::string device = fmt::format("/sys/class/net/{}/device", each->ifa_name);
+      found.push_back({each->ifa_name, address, access(device.c_str(), F_OK) == 0});
+    } else if (known->address.family() == AF_INET6 && address.family() == AF_INET) {
+      known->address = address;
+    }
+  }
+  return found;
+}
+
+Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter) {
+  if (filter.empty()) return all;
+  const bool exclude = filter.front() == '^';
+  const std::vector<std::string_view> prefixes = split(exclude ? filter.substr(1) : filter);
+  std::vector<Interface> chosen;
+  if (exclude) {
+    const auto named = [&](const Interface& i) {
+      return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return i.name.starts_with(prefix); });
+    };
+    std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](auto& i) { return !named(i); });
+  } else {
+    for (const std::string_view prefix : prefixes) {
+      for (Interface& each : all) {
+        if (each.address.valid() && each.name.starts_with(prefix)) {
+          chosen.push_back(each);
+          each.address = {};  // taken: a second prefix does not take it again
+        }
+      }
+    }
+  }
+  if (!chosen.empty()) return chosen;
+  std::string names;
+  for (const Interface& each : all) names += (names.empty() ? "" : ", ") + each.name;
+  return fail(Code::invalid_setting, "WEFT_SOCKET_IFNAME is '{}', which leaves no interface; those that are up are: {}",
+              filter, names);
+}
+
+Result<SocketAddress> host_address(std::string_view filter) {
+  Result<std::vector<Interface>> all = interfaces();
+  if (!all.ok()) return all.status();
+  Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
+  if (!chosen.ok()) return chosen.status();
+  const bool named = !filter.empty() && filter.front() != '^';
+  const auto rank = [&](const Interface& i) { return named ? 0 : i.physical ? 0 : i.address.loopback() ? 2 : 1; };
+  const auto best = std::min_element(chosen->begin(), chosen->end(),
+                                     [&](const Interface& a, const Interface& b) { return rank(a) < rank(b); });
+  if (best == chosen->end()) return fail(Code::system_error, "this host has no network interface that is up, not even lo");
+  return best->address;
+}
+
+Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter, int most) {
+  const bool named = !filter.empty() && filter.front() != '^';
+  std::vector<SocketAddress> rails;
+  if (!named) rails.push_back(towards_root);
+  const bool want_more = named || (most != 1 && !towards_root.loopback());
+  if (want_more) {
+    Result<std::vector<Interface>> all = interfaces();
+    if (!all.ok()) return all.status();
+    Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
+    if (!chosen.ok()) return chosen.status();
+    for (const Interface& each : *chosen) {
+      const bool suits = named || (each.physical && each.address.family() == towards_root.family());
+      const bool known = std::any_of(rails.begin(), rails.end(), [&](auto& r) { return r.same_host(each.address); });
+      if (suits && !known) rails.push_back(each.address.with_port(towards_root.port()));
+    }
+  }
+  if (most > 0 && rails.size() > static_cast<size_t>(most)) rails.resize(static_cast<size_t>(most));
+  return rails;
+}
+
+}  // namespace weft::bootstrap

@@ -1,0 +1,55 @@
+// The root of a job: who registers with it, and what it tells them. It lives on the agent of the process that made the
+// unique id, until all ranks have come and been told their parent in the tree, or until its deadline.
+//
+// What it refuses: ranks that disagree on the size of the job (all are told, since that job cannot meet), a rank that
+// comes twice, a rank out of range, and everybody once a rank that had come went away or one rank's deadline passed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/acceptor.h"
+#include "bootstrap/agent.h"
+
+namespace weft::bootstrap {
+
+/// "0, 3-5, 9"; what is beyond `most` ranges is counted.
+std::string rank_list(const std::vector<int>& ranks, size_t most = 16);
+
+class Root : public std::enable_shared_from_this<Root> {
+ public:
+  /// Starts serving `listener`. After a failure the reason is told to late comers for `linger_s`.
+  static Status serve(UniqueFd listener, const Job& job, Deadline deadline, double linger_s);
+
+ private:
+  struct Registration {
+    UniqueFd connection;
+    EventLoop::Id watch = 0;
+    std::string address;
+  };
+
+  Root(AgentUse agent, double linger_s) : agent_(std::move(agent)), linger_s_(linger_s) {}
+  void begin(UniqueFd listener, const Job& job, Deadline deadline);
+  void welcome(Visitor visitor);
+  Status check(uint32_t rank, uint32_t ranks) const;
+  void watch(int rank, Registration& registration);
+  void expect_by(Deadline deadline);
+  void release_all();
+  void refuse_all(const Status& why);
+  void end_after(double seconds);
+  Status missing() const;
+
+  AgentUse agent_;
+  const double linger_s_;
+  std::unique_ptr<Acceptor> acceptor_;
+  EventLoop::Id timer_ = 0;  // holds this
+  Deadline deadline_ = Deadline::never();
+  int ranks_ = 0, first_rank_ = -1;  // of the first that came
+  std::map<int, Registration> registered_;
+  bool met_ = false;
+  Status failure_;
+};
+
+}  // namespace weft::bootstrap

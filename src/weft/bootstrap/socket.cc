@@ -1,0 +1,158 @@
+// TCP sockets as the bootstrap uses them.
+#include "bootstrap/socket.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+
+namespace weft::bootstrap {
+namespace {
+
+bool out_of_descriptors(int error) { return error == EMFILE; }
+
+Result<UniqueFd> open_socket(int family) {
+  do {
+    const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0) return UniqueFd(fd);
+  } while (out_of_descriptors(errno) && raise_descriptor_limit());
+  return fail_errno(errno, "socket");
+}
+
+void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
+
+Status bind_and_listen(int fd, const SocketAddress& address) {
+  // So that a root on a port that its launcher fixed can come back at once after the last job.
+  set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(fd, address.raw(), address.raw_bytes()) != 0 || ::listen(fd, SOMAXCONN) != 0) {
+    return fail_errno(errno, fmt::format("listening on {}", address.to_string()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_on(const SocketAddress& address) {
+  Result<UniqueFd> fd = open_socket(address.family());
+  if (!fd.ok()) return fd;
+  WEFT_TRY(bind_and_listen(fd->get(), address));
+  return fd;
+}
+
+Result<UniqueFd> listen_everywhere(uint16_t port) {
+  if (Result<UniqueFd> six = open_socket(AF_INET6); six.ok()) {
+    set_option(six->get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    if (bind_and_listen(six->get(), SocketAddress::any(AF_INET6, port)).ok()) return six;
+  }
+  // The kernel has no IPv6, or the port is taken; the latter is reported from here.
+  return listen_on(SocketAddress::any(AF_INET, port));
+}
+
+UniqueFd accept_from(int listener, int* error) {
+  do {
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    *error = fd >= 0 ? 0 : errno;
+    if (fd >= 0) return UniqueFd(fd);
+  } while (out_of_descriptors(*error) && raise_descriptor_limit());
+  return UniqueFd();
+}
+
+Result<UniqueFd> begin_connect(const SocketAddress& address) {
+  Result<UniqueFd> fd = open_socket(address.family());
+  if (!fd.ok()) return fd;
+  if (::connect(fd->get(), address.raw(), address.raw_bytes()) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    return fail(Code::remote_error, "connecting to {}: {}", address.to_string(), std::strerror(errno));
+  }
+  send_at_once(fd->get());
+  return fd;
+}
+
+int connect_outcome(int fd) {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
+  Result<UniqueFd> fd = begin_connect(address);
+  if (!fd.ok()) return fd;
+  if (!wait_for(fd->get(), POLLOUT, deadline)) {
+    return fail(Code::timeout, "connecting to {}: no answer before the deadline", address.to_string());
+  }
+  if (const int error = connect_outcome(fd->get()); error != 0) {
+    return fail(Code::remote_error, "connecting to {}: {}", address.to_string(), std::strerror(error));
+  }
+  return fd;
+}
+
+Result<SocketAddress> local_address(int fd) {
+  sockaddr_storage raw{};
+  socklen_t bytes = sizeof raw;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0) return fail_errno(errno, "getsockname");
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
+}
+
+void send_at_once(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
+
+void notice_dead_host(int fd) {
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 5000);
+}
+
+bool wait_for(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, deadline.remaining_ms(60'000));
+    if (ready > 0) return true;
+    if (deadline.passed()) return false;
+  }
+}
+
+Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(fd, POLLOUT, deadline)) return fail(Code::timeout, "sending did not end before the deadline");
+    } else if (errno != EINTR) {
+      return fail(Code::remote_error, "sending: {}", std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+Status recv_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), 0);
+    if (got > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(got));
+    } else if (got == 0) {
+      return fail(Code::remote_error, "the connection was closed");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(fd, POLLIN, deadline)) return fail(Code::timeout, "nothing came before the deadline");
+    } else if (errno != EINTR) {
+      return fail(Code::remote_error, "receiving: {}", std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+bool raise_descriptor_limit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  log::info("out of file descriptors: raised the soft limit from {} to {}", before, limit.rlim_max);
+  return true;
+}
+
+}  // namespace weft::bootstrap
