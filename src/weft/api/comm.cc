@@ -223,8 +223,10 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) {
   auto launch = bootstrap::detect_launch();
   if (!launch) return report(launch.status().in(__func__));
   auto options = options_from(nullptr, nullptr);
-  return report_as(__func__, create(comm, true, [launch = *launch, options = *options] {
-                     return Communicator::create(launch.id, launch.rank, launch.size, options);
+  return report_as(__func__, create(comm, true, [launch = *launch, options = *options]() -> Made {
+                     auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
+                     if (!id) return id.status();
+                     return Communicator::create(*id, launch.rank, launch.size, options);
                    }));
 }
 

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <system_error>
@@ -31,6 +32,7 @@ class Agent {
     std::vector<std::thread> over;
     {
       const std::lock_guard lock(mutex_);
+      forget_if_forked();
       if (running_) running_->stop();
       over.swap(retired_);
       if (thread_.joinable()) over.push_back(std::move(thread_));
@@ -41,6 +43,7 @@ class Agent {
   Result<std::shared_ptr<EventLoop>> begin_use() {
     std::vector<std::thread> over;
     const std::lock_guard lock(mutex_);
+    forget_if_forked();
     over.swap(retired_);
     for (std::thread& each : over) join_or_leave(each);
     if (uses_ == 0) WEFT_TRY(start());
@@ -76,11 +79,24 @@ class Agent {
         loop->loop();
       });
       running_ = loop.take();
+      process_ = getpid();
     } catch (const std::system_error& error) {
       status = fail(Code::system_error, "cannot start the bootstrap's thread: {}", error.what());
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
+  }
+
+  /// A forked child has a copy of the agent, but not its thread. What the thread served stays the parent's: the copy is
+  /// let go of unread, and the child's first use starts an agent of its own.
+  void forget_if_forked() {
+    if (process_ == 0 || process_ == getpid()) return;
+    static_cast<void>(new std::shared_ptr<EventLoop>(std::move(running_)));  // closing anything here could end a job there
+    if (thread_.joinable()) thread_.detach();
+    for (std::thread& each : retired_) each.detach();
+    retired_.clear();
+    uses_ = 0;
+    process_ = 0;
   }
 
   /// A thread that ends itself (exit() inside a callback) cannot wait for itself.
@@ -94,6 +110,7 @@ class Agent {
 
   std::mutex mutex_;
   int uses_ = 0;
+  pid_t process_ = 0;  // that the thread belongs to
   std::shared_ptr<EventLoop> running_;
   std::thread thread_;
   std::vector<std::thread> retired_;  // gave themselves up; joined later

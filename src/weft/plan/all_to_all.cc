@@ -37,7 +37,8 @@ void all_gather(const Task& task, Builder& b) {
 }
 
 void reduce_scatter(const Task& task, Builder& b) {
-  reduce_blocks(task, b, Cut(task, Blocks::equal(task.ranks(), task.bytes())), b.output());
+  const Cut cut(task, Blocks::equal(task.ranks(), task.bytes()));
+  close_inputs(task, b, reduce_blocks(task, b, cut, b.output()));
 }
 
 Cut message_cut(const Task& task) {
@@ -47,7 +48,7 @@ Cut message_cut(const Task& task) {
 void all_reduce(const Task& task, Builder& b) {
   const Cut cut = message_cut(task);
   const Region own = b.output(cut.blocks.begin(task.rank));
-  gather_blocks(task, b, cut, own, reduce_blocks(task, b, cut, own));
+  gather_blocks(task, b, cut, own, reduce_blocks(task, b, cut, own).finals);
 }
 
 void reduce(const Task& task, Builder& b) {
@@ -55,7 +56,8 @@ void reduce(const Task& task, Builder& b) {
   const Region kept =
       b.scratch(b.reserve(cut.blocks.largest()));  // by all, so that scratch looks alike everywhere
   const Region at_root{task.root(), Space::output, cut.blocks.begin(task.rank)};
-  const std::vector<StepId> finals = reduce_blocks(task, b, cut, task.is_root() ? at_root : kept);
+  const Reduced reduced = reduce_blocks(task, b, cut, task.is_root() ? at_root : kept);
+  close_inputs(task, b, reduced, task.root());
   const int opening = b.new_lane();
   if (!task.is_root()) {
     const Slices slices = cut.of(task.rank);
@@ -63,7 +65,7 @@ void reduce(const Task& task, Builder& b) {
     for (int s = 0; s < slices.count(); ++s) {
       const uint64_t at = slices.begin(s);
       b.put(opening, task.root(), kept + at, at_root + at, slices.bytes(s), tag(Phase::collect, s),
-            {&finals[s], 1});
+            {&reduced.finals[s], 1});
     }
     return;
   }

@@ -115,11 +115,15 @@ void reduce(const Task& task, Builder& b) {
       copy_block(b, peer, blocks.begin(peer), slices.of(blocks.bytes(peer)), {peer, Space::scratch, 0});
     }
   } else {
+    // The root needs no `done_input`: it has all blocks only when all have read its input.
     reduce_own_block(task, b, begin, slices.of(bytes), b.scratch(b.reserve(bytes)), {&root, 1});
-    signal_all(task, b, 0, Phase::done_input);
-    if (bytes > 0) b.wait(b.new_lane(), root, tag(Phase::done));
+    for (int k = 1; k < task.ranks(); ++k) {
+      if (task.rank_after(k) != root) b.signal(0, task.rank_after(k), tag(Phase::done_input));
+    }
+    const int lane = b.new_lane();
+    if (bytes > 0) b.wait(lane, root, tag(Phase::done));
+    wait_for_all(task, b, lane, Phase::done_input);
   }
-  wait_for_all(task, b, b.new_lane(), Phase::done_input);
 }
 
 void broadcast(const Task& task, Builder& b) {

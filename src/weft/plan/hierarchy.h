@@ -20,14 +20,25 @@ struct Cut {
   Slices of(int rank) const { return slices.of(blocks.bytes(rank)); }
 };
 
-/// Brings every rank's block to everyone's output. The own block leaves from `source`, slice s as soon as
-/// step ready[s] is done; unless it already lies in output, it is copied there, too.
+/// Brings every rank's block to everyone's output. The own block leaves from `source`: an input, of which it
+/// is all, and from which it is copied to output, too; or its place in output, where slice s is there once
+/// step ready[s] is done.
 void gather_blocks(const Task& task, Builder& b, const Cut& cut, Region source,
                    std::span<const StepId> ready);
 
-/// Reduces everyone's own block of all inputs to `result`; returns the last step of each slice. Every rank
-/// must have reserved as much scratch as the others before the call.
-std::vector<StepId> reduce_blocks(const Task& task, Builder& b, const Cut& cut, Region result);
+/// What reduce_blocks has done: the last step of each slice, and the steps after which it reads no input any
+/// more.
+struct Reduced {
+  std::vector<StepId> finals;
+  std::vector<StepId> last_reads;
+};
+
+/// Reduces everyone's own block of all inputs to `result`. Every rank must have reserved as much scratch as
+/// the others before the call.
+Reduced reduce_blocks(const Task& task, Builder& b, const Cut& cut, Region result);
+/// Keeps inputs untouched by node-mates after their owners' plans have ended. Not needed by whoever is known
+/// to receive all blocks anyway: `except`, if it is a rank.
+void close_inputs(const Task& task, Builder& b, const Reduced& reduced, int except = -1);
 
 /// The other ranks of this node, starting after the own.
 std::vector<int> node_mates(const Task& task);

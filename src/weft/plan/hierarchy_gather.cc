@@ -52,10 +52,16 @@ class GatherHalf {
   }
 
   void spread_own() {
-    const Slices slices = cut_.of(task_.rank);
+    const Slices slices = spread_slices(task_.rank, task_.rank);
     const int lane = b_.new_lane();
     b_.copy(lane, source_, slice_at(task_.rank, task_.rank, 0), slices.total());
     for (int s = 0; s < slices.count(); ++s) spread(lane, task_.rank, s, ready(s));
+  }
+
+  /// How `holder` spreads the block of `origin`: slice by slice as it comes, or whole if it is there from the
+  /// start.
+  Slices spread_slices(int holder, int origin) const {
+    return origin == holder && whole_ ? cut_.of(origin).whole() : cut_.of(origin);
   }
 
   void receive(int origin) {
@@ -70,7 +76,7 @@ class GatherHalf {
     for (int mate : mates_) {
       if (eager_mates_) {
         b_.put(lane, mate, slice_at(task_.rank, origin, s), slice_at(mate, origin, s),
-               cut_.of(origin).bytes(s), spread_tag(origin, s), after);
+               spread_slices(task_.rank, origin).bytes(s), spread_tag(origin, s), after);
       } else {
         b_.signal(lane, mate, spread_tag(origin, s), Space::none, after);
       }
@@ -86,7 +92,7 @@ class GatherHalf {
     std::vector<StepId> last_reads;
     for (int origin : held) {
       const int lane = b_.new_lane();
-      const Slices slices = cut_.of(origin);
+      const Slices slices = spread_slices(mate, origin);
       StepId last = kNoStep;
       for (int s = 0; s < slices.count(); ++s) {
         b_.wait(lane, mate, spread_tag(origin, s), Space::none, {&open, s == 0 ? size_t{1} : 0});
@@ -119,6 +125,7 @@ class GatherHalf {
   const Cut& cut_;
   const Region source_;
   const std::span<const StepId> ready_;
+  const bool whole_ = source_.space == Space::input;  // the own block is there from the start
   const std::vector<int> mates_ = node_mates(task_);
   const std::vector<int> origins_ = origins(task_, task_.rank);
   const bool eager_rails_ = cut_.blocks.largest() <= task_.limits.eager_inter_bytes;

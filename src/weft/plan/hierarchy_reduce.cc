@@ -26,15 +26,15 @@ class ReduceHalf {
   ReduceHalf(const Task& task, Builder& b, const Cut& cut, Region result)
       : task_(task), b_(b), cut_(cut), result_(result) {}
 
-  std::vector<StepId> run() {
+  Reduced run() {
     incoming_ = b_.reserve(contributors_.size() * transfer_bytes());
     outgoing_ = b_.reserve(sends_raw_ ? 0 : targets_.size() * transfer_bytes());
     expose();
     learn_ = learn_inputs();
     send();
-    const std::vector<StepId> finals = finish();
-    close();
-    return finals;
+    Reduced reduced{.finals = finish(), .last_reads = {}};
+    reduced.last_reads = {last_added_, reduced.finals.empty() ? kNoStep : reduced.finals.back()};
+    return reduced;
   }
 
  private:
@@ -94,9 +94,9 @@ class ReduceHalf {
     std::vector<StepId> finals;
     for (int s = 0; s < slices.count(); ++s) {
       for (int from : contributors_) b_.wait(lane, from, tag(Phase::ready, static_cast<uint64_t>(s)));
-      finals.push_back(
-          b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), true, {&learn_, 1}));
-      last_finished_ = finals.back();
+      finals.push_back(b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), true,
+                                 {&learn_, s == 0 ? size_t{1} : 0}));
+
       if (s + kWindow >= slices.count()) continue;
       for (int from : contributors_) b_.signal(lane, from, tag(Phase::credit, static_cast<uint64_t>(s)));
     }
@@ -118,14 +118,6 @@ class ReduceHalf {
       all.push_back(b_.scratch(incoming_ + place(static_cast<int>(i), s)));
     all.insert(all.begin() + task_.layout.node_of(task_.rank), own_node.begin(), own_node.end());
     return all;
-  }
-
-  /// No node-mate may read an input after its owner's plan has ended.
-  void close() {
-    const int lane = b_.new_lane();
-    const StepId last_reads[] = {last_added_, last_finished_};
-    for (int mate : mates_) b_.signal(lane, mate, tag(Phase::done_input), Space::none, last_reads);
-    for (int mate : mates_) b_.wait(lane, mate, tag(Phase::done_input));
   }
 
   /// Who sends to `owner` from other nodes: one rank of each node, or in strict order all ranks, ascending.
@@ -193,13 +185,22 @@ class ReduceHalf {
   const uint64_t slice_room_ = round_up(cut_.slices.each(), 64);
   const int main_ = b_.new_lane();  // opens, and adds up
   uint64_t incoming_ = 0, outgoing_ = 0;
-  StepId learn_ = kNoStep, last_added_ = kNoStep, last_finished_ = kNoStep;
+  StepId learn_ = kNoStep, last_added_ = kNoStep;
 };
 
 }  // namespace
 
-std::vector<StepId> reduce_blocks(const Task& task, Builder& b, const Cut& cut, Region result) {
+Reduced reduce_blocks(const Task& task, Builder& b, const Cut& cut, Region result) {
   return ReduceHalf(task, b, cut, result).run();
+}
+
+void close_inputs(const Task& task, Builder& b, const Reduced& reduced, int except) {
+  const int lane = b.new_lane();
+  for (int mate : node_mates(task)) {
+    if (mate != except) b.signal(lane, mate, tag(Phase::done_input), Space::none, reduced.last_reads);
+  }
+  if (task.rank == except) return;
+  for (int mate : node_mates(task)) b.wait(lane, mate, tag(Phase::done_input));
 }
 
 }  // namespace weft::plan

@@ -124,18 +124,19 @@ void all_to_all(const Task& task, Builder& b) {
   const bool stage = !task.request.disjoint;
   if (stage) b.reserve(task.bytes() * task.ranks());
   const auto block = [&](uint64_t rank) { return task.bytes() * rank; };
-  std::vector<StepId> puts;
+  std::vector<StepId> puts_below, puts_above;  // by where in input their blocks lie
   for (int k = 1; k < task.ranks(); ++k) {
     const int peer = task.rank_after(k);
     const Region dst{peer, stage ? Space::scratch : Space::output, block(task.rank)};
-    puts.push_back(b.put(kLane, peer, b.input(block(peer)), dst, task.bytes(), tag(Phase::data)));
+    const StepId put = b.put(kLane, peer, b.input(block(peer)), dst, task.bytes(), tag(Phase::data));
+    (peer < task.rank ? puts_below : puts_above).push_back(put);
   }
   b.copy(kLane, b.input(block(task.rank)), b.output(block(task.rank)), task.bytes());
   wait_for_all(task, b);
   if (!stage) return;
   const int above = task.rank + 1;
-  b.copy(kLane, b.scratch(), b.output(), block(task.rank), puts);
-  b.copy(kLane, b.scratch(block(above)), b.output(block(above)), block(task.ranks() - above), puts);
+  b.copy(kLane, b.scratch(), b.output(), block(task.rank), puts_below);
+  b.copy(kLane, b.scratch(block(above)), b.output(block(above)), block(task.ranks() - above), puts_above);
 }
 
 constexpr Algorithm kTable[] = {

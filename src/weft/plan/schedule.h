@@ -105,6 +105,13 @@ class Slices {
     return shorter;
   }
 
+  /// The same transfer in one slice.
+  Slices whole() const {
+    Slices one = *this;
+    one.each_ = std::max<uint64_t>(1, bytes_);
+    return one;
+  }
+
   uint64_t total() const { return bytes_; }
   int count() const { return static_cast<int>(divide_up(bytes_, each_)); }
   uint64_t begin(int slice) const { return std::min(bytes_, each_ * static_cast<uint64_t>(slice)); }

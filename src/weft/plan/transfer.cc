@@ -14,7 +14,7 @@ void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Sl
                 StepId ready) {
   for (int s = 0; s < slices.count(); ++s) {
     const uint64_t at = slices.begin(s);
-    b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(phase, s), {&ready, 1});
+    b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(phase, s), {&ready, s == 0 ? size_t{1} : 0});
   }
 }
 

@@ -1,0 +1,244 @@
+// Reading launchers' environments.
+#include "bootstrap/launch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "bootstrap/id_exchange.h"
+
+namespace weft::bootstrap {
+namespace {
+
+constexpr int kFirstSlurmPort = 20000, kSlurmPorts = 10000;  // below the ports that Linux hands out by itself
+
+class Environment {
+ public:
+  explicit Environment(const std::vector<std::string>& entries) {
+    for (const std::string& entry : entries) {
+      const size_t equals = entry.find('=');
+      if (equals != std::string::npos) values_.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    }
+  }
+  bool has(const std::string& name) const { return !text(name).empty(); }
+  std::string text(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? "" : found->second;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+/// The variables by which a launcher tells ranks who they are.
+struct Names {
+  std::string launcher, rank, size, local_rank, local_size;
+};
+const Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+const Names kMpich = {"mpiexec (MPICH)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+const Names kOpenMpi = {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                        "OMPI_COMM_WORLD_LOCAL_SIZE"};
+// Slurm's own count of local tasks is a list over nodes.
+const Names kSlurm = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""};
+
+Status require(const Environment& env, const Names& names, const std::string& name, const std::string& cause) {
+  if (env.has(name)) return {};
+  return fail(Code::invalid_setting, "{} is set, so this process seems to be started by {}, but {} is missing", cause,
+              names.launcher, name);
+}
+
+template <typename Number>
+Status read_number(const Environment& env, const std::string& name, Number min, Number max, Number* out) {
+  const std::string text = env.text(name);
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, *out);
+  if (error == std::errc() && at == end && *out >= min && *out <= max) return {};
+  return fail(Code::invalid_setting, "{} is '{}', must be an integer from {} to {}", name, text, min, max);
+}
+
+/// Rank and size, required; local rank and size, where told.
+Result<LaunchInfo> read_places(const Environment& env, const Names& names) {
+  LaunchInfo info;
+  info.launcher = names.launcher;
+  WEFT_TRY(require(env, names, names.size, names.rank));
+  WEFT_TRY(read_number(env, names.size, 1, INT32_MAX, &info.size));
+  WEFT_TRY(read_number(env, names.rank, 0, info.size - 1, &info.rank));
+  if (env.has(names.local_rank)) WEFT_TRY(read_number(env, names.local_rank, 0, info.size - 1, &info.local_rank));
+  if (env.has(names.local_size)) WEFT_TRY(read_number(env, names.local_size, 1, info.size, &info.local_size));
+  return info;
+}
+
+/// A derived id: where, and what the secret is made of if the user gave none.
+Status derive(LaunchInfo* info, const Settings& settings, std::string host, int port, std::string_view known) {
+  info->exchange = IdExchange::derived;
+  info->root_host = std::move(host);
+  info->root_port = port;
+  info->secret_is_public = settings.job_secret.empty();
+  info->secret = fmt::format("{} {} {}", settings.job_secret, info->size, known);
+  return {};
+}
+
+/// WEFT_ROOT as meeting point.
+Status derive_from_root(LaunchInfo* info, const Settings& settings) {
+  const std::string& root = settings.root;
+  const size_t colon = root.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos) std::from_chars(root.data() + colon + 1, root.data() + root.size(), port);
+  if (colon == 0 || port < 1 || port > 65535 || root.substr(colon + 1) != std::to_string(port)) {
+    return fail(Code::invalid_setting, "WEFT_ROOT is '{}', must be host:port, such as node1:4711 or [fd00::1]:4711", root);
+  }
+  std::string host = root.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return derive(info, settings, host, port, root);
+}
+
+Result<LaunchInfo> from_settings(const Settings& settings) {
+  const bool has_rank = settings.rank >= 0, has_size = settings.world_size >= 0;
+  if (!has_rank || !has_size) {
+    return fail(Code::invalid_setting, "{} is set, but {} is missing: a launched rank needs both",
+                has_rank ? "WEFT_RANK" : "WEFT_WORLD_SIZE", has_rank ? "WEFT_WORLD_SIZE" : "WEFT_RANK");
+  }
+  if (settings.rank >= settings.world_size) {
+    return fail(Code::invalid_setting, "WEFT_RANK is {}, must be less than WEFT_WORLD_SIZE, {}", settings.rank,
+                settings.world_size);
+  }
+  LaunchInfo info;
+  info.launcher = "weft_run";
+  info.rank = settings.rank, info.size = settings.world_size;
+  info.local_rank = settings.local_rank, info.local_size = settings.local_size;
+  if (info.size == 1) return info;
+  if (settings.root.empty()) {
+    return fail(Code::invalid_setting,
+                "WEFT_RANK and WEFT_WORLD_SIZE are set, but WEFT_ROOT is missing: the host:port where rank 0 listens");
+  }
+  WEFT_TRY(derive_from_root(&info, settings));
+  return info;
+}
+
+Status place_torchrun(LaunchInfo* info, const Environment& env, const Settings& settings) {
+  WEFT_TRY(require(env, kTorchrun, "MASTER_ADDR", "RANK"));
+  WEFT_TRY(require(env, kTorchrun, "MASTER_PORT", "RANK"));
+  int port = 0;
+  WEFT_TRY(read_number(env, "MASTER_PORT", 1, 65535, &port));
+  const std::string known = fmt::format("torchrun {} {} {} {}", env.text("MASTER_ADDR"), port,
+                                        env.text("TORCHELASTIC_RUN_ID"), env.text("TORCHELASTIC_RESTART_COUNT"));
+  return derive(info, settings, env.text("MASTER_ADDR"), port == 65535 ? port - 1 : port + 1, known);
+}
+
+Status place_mpich(LaunchInfo* info, const Environment& env) {
+  WEFT_TRY(require(env, kMpich, "PMI_FD", "PMI_RANK"));
+  info->exchange = IdExchange::pmi;
+  return read_number(env, "PMI_FD", 0, INT32_MAX, &info->pmi_fd);
+}
+
+Status place_slurm(LaunchInfo* info, const Environment& env, const Settings& settings) {
+  if (env.has("PMIX_NAMESPACE")) {
+    info->exchange = IdExchange::pmix;
+    return {};
+  }
+  uint64_t job = 0, step = 0;
+  WEFT_TRY(require(env, kSlurm, "SLURM_STEP_NODELIST", "SLURM_PROCID"));
+  WEFT_TRY(require(env, kSlurm, "SLURM_JOB_ID", "SLURM_PROCID"));
+  WEFT_TRY(require(env, kSlurm, "SLURM_STEP_ID", "SLURM_PROCID"));
+  WEFT_TRY(read_number<uint64_t>(env, "SLURM_JOB_ID", 0, UINT32_MAX, &job));
+  WEFT_TRY(read_number<uint64_t>(env, "SLURM_STEP_ID", 0, UINT32_MAX, &step));
+  const auto offset = static_cast<int>((64 * job + step) % kSlurmPorts);
+  return derive(info, settings, first_host(env.text("SLURM_STEP_NODELIST")), kFirstSlurmPort + offset,
+                fmt::format("slurm {} {} {}", job, step, env.text("SLURM_JOB_UID")));
+}
+
+Result<LaunchInfo> from_launcher(const Environment& env, const Settings& settings, Names names) {
+  if (names.launcher == kSlurm.launcher && env.has("SLURM_STEP_NUM_TASKS")) names.size = "SLURM_STEP_NUM_TASKS";
+  Result<LaunchInfo> info = read_places(env, names);
+  if (!info.ok() || info->size == 1) return info;
+  Status placed;
+  if (!settings.root.empty()) {
+    placed = derive_from_root(&*info, settings);
+  } else if (names.launcher == kTorchrun.launcher) {
+    placed = place_torchrun(&*info, env, settings);
+  } else if (names.launcher == kMpich.launcher) {
+    placed = place_mpich(&*info, env);
+  } else if (names.launcher == kSlurm.launcher) {
+    placed = place_slurm(&*info, env, settings);
+  } else {
+    info->exchange = IdExchange::pmix;
+  }
+  if (!placed.ok()) return placed;
+  return info;
+}
+
+Result<LaunchInfo> detect(const Environment& env, const Settings& settings) {
+  if (settings.rank >= 0 || settings.world_size >= 0) return from_settings(settings);
+  for (const Names& names : {kTorchrun, kMpich, kOpenMpi, kSlurm}) {
+    if (env.has(names.rank)) return from_launcher(env, settings, names);
+  }
+  // Job scripts export WORLD_SIZE and the like and leave the rank to the launcher; without one it is what is missing.
+  for (const Names& names : {kTorchrun, kMpich, kOpenMpi}) {
+    if (env.has(names.size) && env.text(names.size) != "1") {
+      return require(env, names, names.rank, names.size);
+    }
+  }
+  LaunchInfo alone;
+  alone.launcher = "none";
+  alone.local_rank = 0, alone.local_size = 1;
+  return alone;
+}
+
+Result<UniqueId> derived_id(const LaunchInfo& launch) {
+  Result<UniqueId> id = unique_id_for(launch.root_host, launch.root_port, launch.secret);
+  if (!id.ok()) return id.status().in("the job's root");
+  if (launch.rank != 0) return id;
+  if (static bool warned = false; launch.secret_is_public && !std::exchange(warned, true)) {
+    log::warn("the job's secret is derived from its root's address and the launcher's numbers, which others may know; set "
+              "WEFT_JOB_SECRET to the same random text on all ranks to keep them out");
+  }
+  WEFT_TRY(serve_unique_id(*id));
+  return id;
+}
+
+}  // namespace
+
+std::string first_host(std::string_view node_list) {
+  std::string host;
+  for (size_t at = 0; at < node_list.size() && node_list[at] != ','; ++at) {
+    if (node_list[at] != '[') {
+      host += node_list[at];
+      continue;
+    }
+    const size_t end = std::min(node_list.find(']', at), node_list.size());
+    const std::string_view numbers = node_list.substr(at + 1, end - at - 1);
+    host += numbers.substr(0, numbers.find_first_of(",-"));
+    at = end;
+  }
+  return host;
+}
+
+Result<LaunchInfo> detect_launch() {
+  WEFT_TRY(settings_status());
+  std::vector<std::string> entries;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
+  return detect(Environment(entries), settings());
+}
+
+Result<LaunchInfo> detect_launch(const std::vector<std::string>& environment) {
+  Result<Settings> settings = parse_settings(environment);
+  if (!settings.ok()) return settings.status();
+  return detect(Environment(environment), *settings);
+}
+
+Result<UniqueId> launch_unique_id(const LaunchInfo& launch, Deadline deadline) {
+  switch (launch.exchange) {
+    case IdExchange::alone: return create_unique_id("127.0.0.1");
+    case IdExchange::derived: return derived_id(launch);
+    case IdExchange::pmi: return exchange_over_pmi(launch.pmi_fd, launch.rank, deadline);
+    case IdExchange::pmix: return exchange_over_pmix(launch.rank, deadline);
+  }
+  return fail(Code::internal_error, "unknown exchange of ids {}", static_cast<int>(launch.exchange));
+}
+
+}  // namespace weft::bootstrap

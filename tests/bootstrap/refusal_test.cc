@@ -1,0 +1,127 @@
+// Jobs that cannot meet: each rank hears why.
+#include "bootstrap/ranks.h"
+#include "bootstrap/root.h"
+
+namespace weft::bootstrap {
+namespace {
+
+using namespace std::chrono_literals;
+
+void expect_said(const Status& status, Code code, const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+}
+
+TEST(Refusal, RanksThatDisagreeOnTheSizeAllHearOfIt) {
+  const UniqueId id = make_id();
+  on_each_rank(3, [&](int rank) {
+    const Joined joined = Bootstrap::join(id, rank, rank == 2 ? 4 : 5, soon());
+    expect_said(joined.status(), Code::mismatch, "disagree on the size of the job");
+  });
+}
+
+TEST(Refusal, ALateRankOfABrokenJobHearsWhy) {
+  const UniqueId id = make_id();
+  on_each_rank(2, [&](int rank) { EXPECT_FALSE(Bootstrap::join(id, rank, 2 + rank, soon()).ok()); });
+  expect_said(Bootstrap::join(id, 1, 3, soon()).status(), Code::mismatch, "disagree");
+}
+
+TEST(Refusal, TheSecondOfTwoEqualRanksIsRefusedAndTheJobMeets) {
+  const UniqueId id = make_id();
+  std::thread first([&] {
+    const Joined joined = Bootstrap::join(id, 0, 2, soon());
+    EXPECT_TRUE(joined.ok()) << joined.status().message();
+  });
+  // Of two that come as rank 0 one is refused: this thread tries until it is the later one, which it soon is.
+  std::this_thread::sleep_for(100ms);
+  expect_said(Bootstrap::join(id, 0, 2, soon()).status(), Code::invalid_usage, "rank 0 has come already");
+  EXPECT_TRUE(Bootstrap::join(id, 1, 2, soon()).ok());
+  first.join();
+}
+
+TEST(Refusal, RanksOutOfRangeAreNamedWithTheRange) {
+  const UniqueId id = make_id();
+  expect_said(Bootstrap::join(id, 3, 3, soon()).status(), Code::invalid_argument, "rank is 3, must be in [0, 3)");
+  expect_said(Bootstrap::join(id, -1, 3, soon()).status(), Code::invalid_argument, "rank is -1");
+  expect_said(Bootstrap::join(id, 0, 0, soon()).status(), Code::invalid_argument, "at least 1");
+}
+
+TEST(Refusal, ADeadlineSaysHowManyCameAndWhoIsMissing) {
+  const UniqueId id = make_id();
+  on_each_rank(3, [&](int rank) {
+    const Joined joined = Bootstrap::join(id, rank == 2 ? 5 : rank, 8, Deadline::in_seconds(1));
+    expect_said(joined.status(), Code::timeout, "only 3 of 8 ranks came before the deadline; missing: 2-4, 6-7");
+  });
+}
+
+TEST(Refusal, NobodyAtTheRootsAddressIsNamed) {
+  Result<UniqueId> id = unique_id_for("127.0.0.1", 1, "nobody listens on port 1");
+  ASSERT_TRUE(id.ok());
+  expect_said(Bootstrap::join(*id, 0, 2, Deadline::in_seconds(0.3)).status(), Code::timeout, "127.0.0.1:1");
+}
+
+TEST(Refusal, ARootThatComesLateIsWaitedFor) {
+  Result<UniqueId> id = unique_id_for("127.0.0.1", 0x4000 + ::getpid() % 0x3fff, "late root");
+  ASSERT_TRUE(id.ok());
+  on_each_rank(3, [&](int rank) {
+    if (rank == 0) {
+      std::this_thread::sleep_for(200ms);
+      const Status served = serve_unique_id(*id);
+      ASSERT_TRUE(served.ok()) << served.message();
+    }
+    const Joined joined = Bootstrap::join(*id, rank, 3, soon());
+    EXPECT_TRUE(joined.ok()) << joined.status().message();
+  });
+}
+
+TEST(Refusal, AJobsIdServesOnce) {
+  const UniqueId id = make_id();
+  EXPECT_EQ(join_all(id, 2).size(), 2u);
+  expect_said(Bootstrap::join(id, 0, 2, Deadline::in_seconds(0.3)).status(), Code::timeout, "no root of the job");
+}
+
+TEST(Refusal, AllGatherThatARankLeavesFailsOnTheOthers) {
+  auto members = join_all(make_id(), 3);
+  ASSERT_EQ(members.size(), 3u);
+  on_each_rank(3, [&](int rank) {
+    auto& self = members[static_cast<size_t>(rank)];
+    if (rank == 2) {
+      self.reset();
+    } else {
+      EXPECT_EQ(self->all_gather({}, soon()).status().code(), Code::remote_error);
+    }
+  });
+}
+
+TEST(Refusal, AllGatherOfUnequalLengthsIsAMismatch) {
+  auto members = join_all(make_id(), 2);
+  ASSERT_EQ(members.size(), 2u);
+  on_each_rank(2, [&](int rank) {
+    const std::vector<std::byte> mine(static_cast<size_t>(4 + rank));
+    expect_said(members[static_cast<size_t>(rank)]->all_gather(mine, soon()).status(), Code::mismatch, "must give the same");
+  });
+}
+
+TEST(Refusal, AllGatherHasADeadline) {
+  auto members = join_all(make_id(), 2);
+  ASSERT_EQ(members.size(), 2u);
+  expect_said(members[0]->all_gather({}, Deadline::in_seconds(0.1)).status(), Code::timeout, "rank 1");
+}
+
+TEST(Refusal, CallsOutOfOrderAreNamed) {
+  auto members = join_all(make_id(), 1);
+  ASSERT_EQ(members.size(), 1u);
+  ASSERT_TRUE(members[0]->start({}).ok());
+  expect_said(members[0]->start({}), Code::invalid_usage, "twice");
+  expect_said(members[0]->all_gather({}, soon()).status(), Code::invalid_usage, "after start");
+}
+
+TEST(RankList, IsCompact) {
+  EXPECT_EQ(rank_list({}), "");
+  EXPECT_EQ(rank_list({3}), "3");
+  EXPECT_EQ(rank_list({0, 1, 2, 5, 7, 8}), "0-2, 5, 7-8");
+  EXPECT_EQ(rank_list({0, 2, 4, 6, 7}, 2), "0, 2 and 3 more");
+}
+
+}  // namespace
+}  // namespace weft::bootstrap

@@ -1,0 +1,19 @@
+#!/bin/bash
+# The Debian package: what it needs, and that it holds what it should. check_debian.sh BUILD WORK
+set -euo pipefail
+build=$1 work=$2
+rm -rf "$work"
+cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work" > "$work.log" 2>&1 || { cat "$work.log"; exit 1; }
+package=$(find "$work" -maxdepth 1 -name 'weft_*.deb')
+
+depends=$(dpkg-deb --field "$package" Depends)
+for library in libc6 libstdc++6 libfabric1 libhwloc15; do
+  grep -q "$library" <<< "$depends" || { echo "does not depend on $library, only on $depends"; exit 1; }
+done
+contents=$(dpkg-deb --contents "$package" | awk '{ print $6 }')
+for file in include/weft/weft.h include/weft/weft_mpi.h bin/weft_run bin/all_reduce_perf libweft.so.0 libweft.a weft.pc \
+  weft-config.cmake; do
+  grep -q "/usr/.*$file\$" <<< "$contents" || { echo "does not hold $file"; exit 1; }
+done
+echo "$package: $depends"
+rm -rf "$work"

@@ -1,0 +1,155 @@
+// What users and scripts rely on in the perf tools: columns, exit codes, JSON.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Outcome {
+  int code = -1;
+  std::string output;  // both streams
+};
+
+Outcome shell(const std::string& command) {
+  Outcome outcome;
+  FILE* const pipe = popen(("( " + command + " ) 2>&1").c_str(), "r");
+  if (!pipe) return outcome;
+  char chunk[4096];
+  while (const size_t n = fread(chunk, 1, sizeof chunk, pipe)) outcome.output.append(chunk, n);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+Outcome perf(int ranks, const std::string& arguments) {
+  return shell(std::string(WEFT_BIN "/weft_run --no-label --timeout 60 -n ") + std::to_string(ranks) +
+               " " WEFT_BIN "/" + arguments);
+}
+
+/// The rows of the table, in words.
+std::vector<std::vector<std::string>> rows_of(const std::string& output) {
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    rows.emplace_back();
+    for (std::string word; words >> word;) rows.back().push_back(word);
+  }
+  return rows;
+}
+
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(PerfTools, PrintTheColumnsOfNcclTests) {
+  const Outcome run = perf(2, "all_reduce_perf -b 8 -e 32 -f 2 -n 2 -w 1 -d half -o max");
+  ASSERT_EQ(run.code, 0) << run.output;
+  const auto rows = rows_of(run.output);
+  ASSERT_EQ(rows.size(), 3u) << run.output;
+  ASSERT_EQ(rows[1].size(), 13u);
+  EXPECT_EQ(std::vector<std::string>(rows[1].begin(), rows[1].begin() + 5),
+            (std::vector<std::string>{"16", "8", "half", "max", "-1"}));
+  EXPECT_EQ(rows[1][8], "0");
+  EXPECT_EQ(rows[1][12], "0");
+  EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 0 OK\n"));
+  EXPECT_TRUE(mentions(run.output, "# Avg bus bandwidth    : "));
+  EXPECT_TRUE(mentions(run.output, "#  Rank  1 Group  0 Pid "));
+}
+
+TEST(PerfTools, SayNotApplicableWhereNothingIsCheckedOrInPlace) {
+  const auto unchecked = rows_of(perf(2, "all_gather_perf -b 64 -e 64 -n 1 -c 0").output);
+  ASSERT_EQ(unchecked.size(), 1u);
+  EXPECT_EQ(unchecked[0].at(8), "N/A");
+  EXPECT_EQ(unchecked[0].at(12), "N/A");
+  const auto sendrecv = rows_of(perf(2, "sendrecv_perf -b 64 -e 64 -n 1").output);
+  ASSERT_EQ(sendrecv.size(), 1u);
+  EXPECT_EQ(sendrecv[0].at(8), "0");
+  EXPECT_EQ(sendrecv[0].at(9), "N/A");
+}
+
+TEST(PerfTools, FailWhenResultsAreWrong) {
+  setenv("LD_PRELOAD", WEFT_CORRUPTER, 1);
+  const Outcome run = perf(2, "all_reduce_perf -b 256 -e 1K -f 4 -n 1 -w 0");
+  unsetenv("LD_PRELOAD");
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer wants to be the first library of a program";
+#endif
+  EXPECT_EQ(run.code, 1) << run.output;
+  const auto rows = rows_of(run.output);
+  ASSERT_GE(rows.size(), 2u) << run.output;
+  EXPECT_EQ(rows[0].at(8), "0");  // 64 elements
+  EXPECT_EQ(rows[1].at(8), "1");  // 256 elements, one of them wrong
+  EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 2 FAILED"));
+}
+
+TEST(PerfTools, MeasureOnStreamsInGroupsAndInRegisteredMemory) {
+  for (const char* options :
+       {"-z 0", "-z 0 -m 3", "-m 2", "-R 1", "--rotate 1", "-u 1", "-a 3", "-N 2", "-C 1", "-M 1"}) {
+    const Outcome run = perf(2, std::string("reduce_scatter_perf -b 1K -e 64K -f 8 -n 3 -w 1 ") + options);
+    EXPECT_EQ(run.code, 0) << options << "\n" << run.output;
+  }
+}
+
+TEST(PerfTools, WriteJson) {
+  char path[] = "/tmp/weft_perf_XXXXXX";
+  const int fd = mkstemp(path);
+  ASSERT_GE(fd, 0);
+  close(fd);
+  const Outcome run = perf(2, std::string("all_gather_perf -b 1K -e 4K -f 4 -n 2 --json ") + path);
+  std::ifstream file(path);
+  const auto document = nlohmann::json::parse(file, nullptr, false);
+  unlink(path);
+  ASSERT_EQ(run.code, 0) << run.output;
+  ASSERT_FALSE(document.is_discarded());
+  EXPECT_EQ(document["collective"], "AllGather");
+  EXPECT_EQ(document["ranks"].size(), 2u);
+  ASSERT_EQ(document["results"].size(), 2u);
+  const auto& row = document["results"][1];
+  EXPECT_EQ(row["size"], 4096);
+  EXPECT_EQ(row["count"], 512);
+  EXPECT_EQ(row["in_place"]["nwrong"], 0);
+  EXPECT_GT(row["out_of_place"]["time"].get<double>(), 0);
+  EXPECT_EQ(document["out_of_bounds"]["okay"], true);
+}
+
+TEST(PerfTools, ExplainWrongUsage) {
+  const struct {
+    const char* arguments;
+    const char* sentence;
+  } cases[] = {
+      {"all_reduce_perf -b 12Q", "--minbytes: is 12Q, must be a number of bytes"},
+      {"all_reduce_perf -b 2M -e 1M", "--minbytes: is 2M, must not be more than --maxbytes, 1M"},
+      {"all_reduce_perf -o plus", "--op: is plus, must be one of"},
+      {"all_reduce_perf -d float7", "--datatype: is float7, must be one of"},
+      {"all_reduce_perf -n 0", "--iters"},
+      {"all_reduce_perf -g 2", "--ngpus"},
+      {"broadcast_perf -r -1", "--root: is -1, must be a rank or all"},
+      {"broadcast_perf -r 1 -b 8 -e 8", "--root is 1, must be below the number of ranks, 1"},
+      {"all_reduce_perf --nonsense", "--nonsense"},
+  };
+  for (const auto& [arguments, sentence] : cases) {
+    const Outcome run = perf(1, arguments);
+    EXPECT_EQ(run.code, 2) << arguments << "\n" << run.output;
+    EXPECT_TRUE(mentions(run.output, sentence)) << run.output;
+  }
+}
+
+TEST(PerfTools, ExplainThemselves) {
+  const Outcome run = perf(3, "all_reduce_perf --help");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_TRUE(mentions(run.output, "--stepfactor"));
+  EXPECT_EQ(run.output.find("--stepfactor"), run.output.rfind("--stepfactor"))
+      << "printed by more than one rank";
+}
+
+}  // namespace
