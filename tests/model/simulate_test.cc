@@ -236,29 +236,5 @@ TEST(Simulate, IsDeterministic) {
   EXPECT_EQ(first.finish_us, second.finish_us);
 }
 
-TEST(SimulateMirrored, OneRankStandsForAll) {
-  Machine machine;
-  for (const int ranks : {2, 8, 64}) {
-    const auto plans = ring(ranks, 4096);
-    const Layout layout = Layout::blocks(ranks, 1);
-    const Result<Simulation> mirrored = simulate_mirrored(plans[ranks / 2], layout, machine, kLimits);
-    ASSERT_TRUE(mirrored.ok()) << mirrored.status().message();
-    EXPECT_NEAR(mirrored->total_us, run(plans, layout, machine).total_us, 1e-6);
-  }
-}
-
-TEST(SimulateMirrored, EqualsShareTheInterface) {
-  // Every rank of two nodes of four puts to its equal on the other.
-  const auto plans = plans_of(8, [](Builder& b) {
-    const int peer = (b.rank() + 4) % 8;
-    b.put(0, peer, b.input(), at(peer, Space::output), 1000, 0);
-    b.wait(0, peer, 0);
-  });
-  const Result<Simulation> mirrored =
-      simulate_mirrored(plans[5], Layout::blocks(2, 4), plain_machine(), kLimits);
-  EXPECT_DOUBLE_EQ(mirrored->total_us, 4 * 10 + 10);
-  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(2, 4)).total_us, 4 * 10 + 10);
-}
-
 }  // namespace
 }  // namespace weft::model

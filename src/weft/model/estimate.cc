@@ -1,30 +1,47 @@
 #include "model/estimate.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace weft::model {
 namespace {
 
 using plan::Collective;
 using plan::Request;
+using topology::Layout;
 
-// Steps to simulate for one estimate. A step takes about 0.2 µs to plan and simulate.
-constexpr uint64_t kAllRanksSteps =
-    1500;  // … of collectives without a root, for which there is a cheaper way
-constexpr uint64_t kRootedSteps = 20000;  // … of those with one, for which there is none
-constexpr uint64_t kOneRankSteps = 3000;
+/// Steps to simulate at most, over all ranks, for one point of a line. A step takes 0.1 to 0.2 µs to plan and
+/// simulate, and a choice needs some twenty points.
+constexpr uint64_t budget(uint64_t ranks) { return std::min<uint64_t>(700 + 64 * ranks, 9000); }
+
+/// A communicator to simulate, and what to ask of it.
+struct Stage {
+  Layout layout;
+  Machine machine;
+  Request request;
+
+  uint64_t ranks() const { return static_cast<uint64_t>(layout.ranks()); }
+  /// The rank whose number of steps tells how large the plan is: where data is cut into blocks, rank 0 has the largest.
+  int typical_rank() const { return plan::has_root(request.collective) ? request.root : 0; }
+};
 
 struct Question {
   const plan::Algorithm& algorithm;
-  const topology::Layout& layout;
-  const Machine& machine;
-  const plan::Limits& limits;
-  SimulateOptions options;
-};
+  plan::Limits limits;
+  uint64_t working_set_bytes;
 
-bool point_to_point(Collective collective) {
-  return collective == Collective::send || collective == Collective::recv;
-}
+  plan::Plan plan(const Stage& stage, int rank) const {
+    return algorithm.make(stage.request, stage.layout, limits, rank);
+  }
+  plan::Plan typical_plan(const Stage& stage) const { return plan(stage, stage.typical_rank()); }
+  uint64_t typical_steps(const Stage& stage) const { return typical_plan(stage).steps.size(); }
+  /// The same with slices of `slice_bytes`.
+  Question with_slices(uint64_t slice_bytes) const {
+    Question other = *this;
+    other.limits.slice_bytes = slice_bytes;
+    return other;
+  }
+};
 
 uint64_t working_set(const Request& request, int ranks) {
   uint64_t most = 0;
@@ -34,101 +51,159 @@ uint64_t working_set(const Request& request, int ranks) {
   return most;
 }
 
-/// The shortest message whose slices still show the pattern of a long one: two slices in every part that a
-/// rank cares for. Where `count` is the whole message it may be cut by ranks first.
-uint64_t least_count(const Request& request, int ranks, uint64_t slice_bytes) {
-  const bool whole = request.collective == Collective::all_reduce || plan::has_root(request.collective);
-  const uint64_t parts = whole ? ranks : 1;
-  return std::max<uint64_t>(2 * slice_bytes * parts / request.element_bytes, 1);
+int largest_node(const Layout& layout) {
+  size_t most = 0;
+  for (int node = 0; node < layout.nodes(); ++node) most = std::max(most, layout.on_node(node).size());
+  return static_cast<int>(most);
 }
 
-/// A message with at most about `most_steps` steps at a typical rank: halved until it is, but not below
-/// least_count.
-uint64_t shorten(const Question& question, Request request, uint64_t most_steps, uint64_t* steps) {
-  const int rank = question.layout.ranks() / 2;
-  const uint64_t least = least_count(request, question.layout.ranks(), question.limits.slice_bytes);
-  // Long messages are not planned at full length even once.
-  request.count = std::min(request.count, least * 16);
-  for (;; request.count = std::max(request.count / 2, least)) {
-    *steps = question.algorithm.make(request, question.layout, question.limits, rank).steps.size();
-    if (*steps <= most_steps || request.count <= least) return request.count;
+/// The ranks of the first `nodes` nodes with a local index below `per_node`. A node's ranks have the cores of
+/// as many.
+Stage part_of(const Stage& stage, int nodes, int per_node) {
+  std::vector<int> node_of;
+  int root = 0;
+  for (int rank = 0; rank < stage.layout.ranks(); ++rank) {
+    if (stage.layout.node_of(rank) >= nodes || stage.layout.local_index(rank) >= per_node) continue;
+    if (rank == stage.request.root) root = static_cast<int>(node_of.size());
+    node_of.push_back(stage.layout.node_of(rank));
   }
+  Stage part{Layout(node_of), stage.machine, stage.request};
+  part.request.root = root;
+  part.machine.cores *= static_cast<double>(per_node) / largest_node(stage.layout);
+  return part;
 }
 
-Result<double> run(const Question& question, const Request& request, Method method) {
-  const auto& [algorithm, layout, machine, limits, options] = question;
-  if (method == Method::mirrored) {
-    // Ranks are not all alike: at the rims of a recursion or of a node some do more. The slowest counts.
-    double slowest = 0;
-    for (const int rank : {0, layout.ranks() / 2}) {
-      const plan::Plan plan = algorithm.make(request, layout, limits, rank);
-      const Result<Simulation> simulation = simulate_mirrored(plan, layout, machine, limits, options);
-      if (!simulation.ok()) return simulation.status();
-      slowest = std::max(slowest, simulation->total_us);
-    }
-    return slowest;
+/// Half the nodes while that leaves two, else half of every node. Halves keep powers of two what they are.
+std::optional<Stage> halve(const Stage& stage, int fewest_nodes) {
+  const int nodes = stage.layout.nodes(), per_node = largest_node(stage.layout);
+  if (nodes / 2 >= fewest_nodes) return part_of(stage, nodes / 2, per_node);
+  if (per_node >= 4) return part_of(stage, nodes, per_node / 2);
+  return std::nullopt;
+}
+
+double bytes_per_put(const plan::Plan& plan) {
+  double bytes = 0, puts = 0;
+  for (const plan::Step& step : plan.steps) {
+    if (step.kind == plan::StepKind::put) bytes += static_cast<double>(step.bytes), puts += 1;
   }
+  return puts > 0 ? bytes / puts : 0;
+}
+
+/// Makes the smaller communicator's messages as long as the larger one's: an all-reduce that is cut into one
+/// block a rank is asked for fewer blocks, one that sends everything to everybody is not. `unsliced` has
+/// slices that cut nothing.
+void match_messages(const Question& unsliced, const Stage& larger, Stage& smaller) {
+  const double wanted = bytes_per_put(unsliced.typical_plan(larger));
+  const double has = bytes_per_put(unsliced.typical_plan(smaller));
+  if (wanted <= 0 || has <= 0) return;
+  const double count = static_cast<double>(smaller.request.count) * (wanted / has);
+  smaller.request.count = std::max<uint64_t>(static_cast<uint64_t>(count + 0.5), 1);
+}
+
+Result<double> run(const Question& question, const Stage& stage) {
   std::vector<plan::Plan> plans;
-  plans.reserve(layout.ranks());
-  for (int rank = 0; rank < layout.ranks(); ++rank)
-    plans.push_back(algorithm.make(request, layout, limits, rank));
-  const Result<Simulation> simulation = simulate(plans, layout, machine, limits, options);
+  plans.reserve(stage.ranks());
+  for (int rank = 0; rank < stage.layout.ranks(); ++rank) plans.push_back(question.plan(stage, rank));
+  const Result<Simulation> simulation =
+      simulate(plans, stage.layout, stage.machine, question.limits,
+               {.keep_steps = false, .working_set_bytes = question.working_set_bytes});
   if (!simulation.ok()) return simulation.status();
   return simulation->total_us;
 }
 
-/// Time is affine in the length once slices are in flight: two points give it.
-Result<Estimate> run_shortened(const Question& question, Request request, uint64_t shortened, Method method) {
-  const uint64_t wanted = request.count;
-  request.count = shortened;
-  const Result<double> longer = run(question, request, method);
-  if (!longer.ok()) return longer.status();
-  if (shortened >= wanted) return Estimate{*longer, method, false};
-  request.count = shortened - shortened / 4;
-  const Result<double> shorter = run(question, request, method);
-  if (!shorter.ok()) return shorter.status();
-  const double per_element =
-      std::max(*longer - *shorter, 0.0) / static_cast<double>(shortened - request.count);
-  return Estimate{*longer + per_element * static_cast<double>(wanted - shortened), method, true};
+/// What to simulate: the communicator itself, or two parts of it.
+struct Stages {
+  Stage whole;
+  std::optional<Stage> far, near;
+};
+
+Stages choose_stages(const Question& question, const Question& unsliced, Stage whole) {
+  const uint64_t most = budget(whole.ranks());
+  Stages stages{std::move(whole), {}, {}};
+  if (question.typical_steps(stages.whole) * stages.whole.ranks() <= most) return stages;
+  // Two parts that differ in their nodes show what a node more costs: four and two are the least.
+  std::optional<Stage> far = halve(stages.whole, 4);
+  while (far) {
+    match_messages(unsliced, stages.whole, *far);
+    if (question.typical_steps(*far) * far->ranks() <= most) break;
+    std::optional<Stage> half = halve(*far, 4);
+    if (!half || !halve(*half, 2)) break;
+    far = std::move(half);
+  }
+  std::optional<Stage> near = far ? halve(*far, 2) : std::nullopt;
+  if (!near) return stages;
+  match_messages(unsliced, stages.whole, *near);
+  stages.far = std::move(far);
+  stages.near = std::move(near);
+  return stages;
+}
+
+Result<double> run(const Question& question, const Stages& stages) {
+  if (!stages.far) return run(question, stages.whole);
+  const Result<double> far_us = run(question, *stages.far), near_us = run(question, *stages.near);
+  if (!far_us.ok()) return far_us.status();
+  if (!near_us.ok()) return near_us.status();
+  const auto steps = [&](const Stage& stage) { return static_cast<double>(question.typical_steps(stage)); };
+  double whole = steps(stages.whole), far = steps(*stages.far), near = steps(*stages.near);
+  if (far <= near) {  // in a chain every rank does the same, however long the chain is
+    whole = static_cast<double>(stages.whole.ranks());
+    far = static_cast<double>(stages.far->ranks());
+    near = static_cast<double>(stages.near->ranks());
+  }
+  const double slope = std::max(*far_us - *near_us, 0.0) / (far - near);
+  return *far_us + std::max(whole - far, 0.0) * slope;
+}
+
+/// The shortest slices, from `usual` upwards in powers of two, that can be afforded or cut transfers into no more than
+/// about four. Slices of twice the length must still be slices: uncut data lies on no line with them.
+uint64_t affordable_slice(const Question& unsliced, const Stage& whole, uint64_t usual) {
+  const uint64_t fewest = unsliced.typical_steps(whole);
+  uint64_t slice = unsliced.limits.slice_bytes;
+  while (slice > usual) {
+    const uint64_t steps = unsliced.with_slices(slice / 2).typical_steps(whole);
+    if (steps * whole.ranks() > budget(whole.ranks()) && steps > 4 * fewest) break;
+    slice /= 2;
+  }
+  return slice;
 }
 
 }  // namespace
 
-const char* name_of(Method method) {
-  switch (method) {
-    case Method::simulated: return "simulated";
-    case Method::mirrored: return "one rank simulated";
-    case Method::formula: return "formula";
-  }
-  return "unknown";
+const char* method_of(const Estimate& estimate) {
+  if (!estimate.simulated) return "alpha + bytes / rate";
+  if (estimate.fewer_slices && estimate.fewer_ranks) return "simulated with fewer slices and ranks";
+  if (estimate.fewer_slices) return "simulated with fewer slices";
+  return estimate.fewer_ranks ? "simulated with fewer ranks" : "simulated";
 }
 
-Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& request,
-                          const topology::Layout& layout, const Machine& machine,
-                          const plan::Limits& limits) {
-  if (point_to_point(request.collective)) {
+Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& request, const Layout& layout,
+                          const Machine& machine, const plan::Limits& limits) {
+  if (request.collective == Collective::send || request.collective == Collective::recv) {
     // The other end's plan is of another request, and who this end is has not been said.
     const Link& link = layout.nodes() > 1 ? machine.inter : machine.intra;
-    return Estimate{
-        link.alpha_us + 2 * link.overhead_us + static_cast<double>(request.bytes()) / link.bytes_per_us,
-        Method::formula, false};
+    const double us =
+        link.alpha_us + 2 * link.overhead_us + static_cast<double>(request.bytes()) / link.bytes_per_us;
+    return Estimate{us, false, false, false};
   }
-  const auto ranks = static_cast<uint64_t>(layout.ranks());
-  const Question question{algorithm,
-                          layout,
-                          machine,
-                          limits,
-                          {.keep_steps = false, .working_set_bytes = working_set(request, layout.ranks())}};
-  const bool rooted = plan::has_root(request.collective);
-  const uint64_t budget = rooted ? kRootedSteps : kAllRanksSteps;
-  uint64_t steps = 0;
-  const uint64_t count = shorten(question, request, std::max<uint64_t>(budget / ranks, 1), &steps);
-  if (rooted || steps * ranks <= budget) return run_shortened(question, request, count, Method::simulated);
-
-  const uint64_t longer = shorten(question, request, kOneRankSteps, &steps);
-  const Result<Estimate> mirrored = run_shortened(question, request, longer, Method::mirrored);
-  // Ranks that play different parts may have no mirror image that ends; then all of them must be run.
-  return mirrored.ok() ? mirrored : run_shortened(question, request, count, Method::simulated);
+  const Stage whole{layout, machine, request};
+  const Question question{algorithm, limits, working_set(request, layout.ranks())};
+  uint64_t longest = std::max<uint64_t>(limits.slice_bytes, 1);
+  while (longest < question.working_set_bytes) longest *= 2;
+  const Question unsliced = question.with_slices(longest);
+  const uint64_t slice = affordable_slice(unsliced, whole, limits.slice_bytes);
+  const Stages stages = choose_stages(question.with_slices(slice), unsliced, whole);
+  Estimate result;
+  result.fewer_ranks = stages.far.has_value();
+  result.fewer_slices = slice > limits.slice_bytes;
+  const Result<double> us = run(question.with_slices(slice), stages);
+  if (!us.ok()) return us.status();
+  result.us = *us;
+  if (!result.fewer_slices) return result;
+  const Result<double> coarse_us = run(question.with_slices(2 * slice), stages);
+  if (!coarse_us.ok()) return coarse_us.status();
+  const double slope = std::max(*coarse_us - *us, 0.0) / static_cast<double>(slice);
+  result.us -= slope * static_cast<double>(slice - limits.slice_bytes);
+  return result;
 }
 
 }  // namespace weft::model

@@ -1,28 +1,34 @@
-// How long one algorithm would take: by simulation where that is cheap, and by simulating less where it is
-// not. Private to model/.
+// How long one algorithm would take: by simulating it, or by simulating less of it where that would take too
+// long.
+//
+// Two things make a simulation long, and both lie on a straight line:
+//   long messages   have many slices. A pipeline of slices takes the time of all bytes plus that of filling
+//   it, which is
+//                   so many slices: two simulations with longer slices give the line of time over the slice's
+//                   length.
+//   many ranks      a plan whose steps grow with the number of ranks takes time that grows with them: two
+//   smaller
+//                   communicators give the line of time over a rank's number of steps. Plans that grow like
+//                   log n lie on such a line too, and are short enough to be simulated in full up to hundreds
+//                   of ranks.
 #pragma once
 
 #include "model/simulate.h"
 
 namespace weft::model {
 
-/// How an estimate came about.
-enum class Method : uint8_t {
-  simulated,  // the plans of all ranks, as they would be executed
-  mirrored,   // one rank's plan (simulate_mirrored)
-  formula,    // alpha + bytes × beta
-};
-const char* name_of(Method method);
-
 struct Estimate {
   double us = 0;
-  Method method = Method::simulated;
-  bool extrapolated = false;  // from two shorter messages, in which the number of slices is bounded
+  bool simulated = true;      // false: a formula (point to point)
+  bool fewer_slices = false;  // extrapolated from shorter messages
+  bool fewer_ranks = false;   // extrapolated from smaller communicators
 };
 
-/// Predicts `algorithm`, which must fit. Takes time that is bounded by a number of simulated steps, growing
-/// slowly with the number of ranks. Uses +, −, × and / on doubles only, so that every rank comes to the same
-/// bits.
+/// "simulated", "simulated with fewer slices and ranks", "alpha + bytes / rate".
+const char* method_of(const Estimate& estimate);
+
+/// Predicts `algorithm`, which must fit. The number of simulated steps is bounded, growing with the number of
+/// ranks up to a limit. Uses +, −, × and / on doubles only, so that every rank comes to the same bits.
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const plan::Request& request,
                           const topology::Layout& layout, const Machine& machine, const plan::Limits& limits);
 

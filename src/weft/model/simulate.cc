@@ -63,28 +63,17 @@ struct RankState {
 
 struct NodeState {
   double egress_free_us = 0, ingress_free_us = 0;
-  double interface_rate = 1;  // bytes/µs, what one message gets
 };
 
 class Simulator {
  public:
   Simulator(std::span<const Plan> plans, const topology::Layout& layout, const Machine& machine,
-            const plan::Limits& limits, const SimulateOptions& options, bool mirrored)
-      : plans_(plans),
-        layout_(layout),
-        machine_(machine),
-        limits_(limits),
-        options_(options),
-        mirrored_(mirrored) {}
+            const plan::Limits& limits, const SimulateOptions& options)
+      : plans_(plans), layout_(layout), machine_(machine), limits_(limits), options_(options) {}
 
   Result<Simulation> run() {
     for (const Plan& plan : plans_) add_rank(plan);
-    for (int node = 0; node < layout_.nodes(); ++node) {
-      // In the hall of mirrors the node's other ranks do the same at the same time: each gets its share.
-      const double sharers = mirrored_ ? static_cast<double>(layout_.on_node(node).size()) : 1.0;
-      nodes_.push_back({.interface_rate = machine_.node_bytes_per_us() / sharers});
-    }
-    if (mirrored_) find_mirrors();
+    nodes_.resize(layout_.nodes());
     for (RankState& rank : ranks_) {
       for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, 0);
     }
@@ -142,31 +131,6 @@ class Simulator {
     for (StepId id = 0; id < plan.steps.size(); ++id) {
       missing_[base + id] = plan.steps[id].after_count;
       for (const StepId before : plan.after(plan.steps[id])) dependents_[edges + cursor[before]++] = id;
-    }
-  }
-
-  /// What class of messages a put, signal or wait belongs to: mirrors are sought in the same class.
-  int mirror_class(const Plan& plan, const Step& step) const {
-    return (layout_.same_node(plan.rank, step.peer) ? 2 : 0) + (step.exposes != plan::Space::none ? 1 : 0);
-  }
-
-  void find_mirrors() {
-    const Plan& plan = plans_[0];
-    std::vector<uint32_t> waits[4];
-    for (const Step& step : plan.steps) {
-      if (step.kind == StepKind::wait) waits[mirror_class(plan, step)].push_back(notification(plan, step));
-    }
-    size_t taken[4] = {};
-    mirror_.assign(plan.steps.size(), kNobody);
-    for (StepId id = 0; id < plan.steps.size(); ++id) {
-      const Step& step = plan.steps[id];
-      if (step.kind != StepKind::put && step.kind != StepKind::signal) continue;
-      const int kind = mirror_class(plan, step);
-      if (taken[kind] < waits[kind].size()) mirror_[id] = waits[kind][taken[kind]++];
-    }
-    // Where this rank receives more than it sends, the rest counts as there from the start.
-    for (int kind = 0; kind < 4; ++kind) {
-      for (size_t k = taken[kind]; k < waits[kind].size(); ++k) waiting_[waits[kind][k]] = kArrived;
     }
   }
 
@@ -296,7 +260,7 @@ class Simulator {
     const Step& step = rank.plan->steps[event.step];
     NodeState& node = nodes_[layout_.node_of(event.rank)];
     const double start = std::max(event.at_us, node.egress_free_us);
-    const double service = moving_us(step, node.interface_rate);
+    const double service = moving_us(step, machine_.node_bytes_per_us());
     node.egress_free_us = start + service;
     const double gone = std::max({start + service, start + flow_us(rank, step), event.floor_us});
     push(start + machine_.inter.alpha_us, EventKind::wire, rank, event.step, gone + machine_.inter.alpha_us);
@@ -307,9 +271,9 @@ class Simulator {
   void wire(const Event& event) {
     RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    NodeState& node = nodes_[layout_.node_of(mirrored_ ? event.rank : step.peer)];
+    NodeState& node = nodes_[layout_.node_of(step.peer)];
     const double start = std::max(event.at_us, node.ingress_free_us);
-    const double service = moving_us(step, node.interface_rate);
+    const double service = moving_us(step, machine_.node_bytes_per_us());
     node.ingress_free_us = start + service;
     const double last_byte = std::max({start + service, start + flow_us(sender, step), event.floor_us});
     const bool streams = machine_.inter.by_cpu;  // the receiver's CPU moves bytes while they come in
@@ -319,7 +283,7 @@ class Simulator {
   void land(const Event& event) {
     const RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    RankState& receiver = mirrored_ ? ranks_[0] : state_of(step.peer);
+    RankState& receiver = state_of(step.peer);
     const bool same_node = layout_.same_node(event.rank, step.peer);
     const Link& link = same_node ? machine_.intra : machine_.inter;
     const double moving = moving_us(step, cpu_rate(receiver, step, same_node, /*receives=*/true));
@@ -330,18 +294,15 @@ class Simulator {
   void filed(const Event& event) {
     const RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    RankState& receiver = mirrored_ ? ranks_[0] : state_of(step.peer);
+    RankState& receiver = state_of(step.peer);
     const Plan& plan = *receiver.plan;
-    uint32_t number = kNobody;
-    if (mirrored_) number = mirror_[event.step];
-    else if (step.tag < plan.wait_begin[event.rank + 1] - plan.wait_begin[event.rank]) {
-      number = plan.wait_begin[event.rank] + step.tag;
-    } else {
+    const uint32_t first = plan.wait_begin[event.rank];
+    if (step.tag >= plan.wait_begin[event.rank + 1] - first) {
       error_ = fail(Code::internal_error, "plan {} of rank {}: nothing waits for tag {} from rank {}",
                     plan.algorithm, receiver.rank, step.tag, event.rank);
+      return;
     }
-    if (number == kNobody) return;
-    uint32_t& waiting = waiting_[receiver.first_notification + number];
+    uint32_t& waiting = waiting_[receiver.first_notification + first + step.tag];
     const StepId wait = std::exchange(waiting, kArrived);
     if (wait == kNobody || wait == kArrived) return;  // its wait comes later
     note_cause(receiver, wait, event);
@@ -390,7 +351,7 @@ class Simulator {
     events_.push({at_us, next_order_++, floor_us, rank.rank, step, kind});
   }
 
-  RankState& state_of(int rank) { return mirrored_ ? ranks_[0] : ranks_[rank]; }
+  RankState& state_of(int rank) { return ranks_[rank]; }
   size_t rank_index(const RankState& rank) const { return &rank - ranks_.data(); }
   StepTimes* times_of(const RankState& rank, StepId id) {
     return options_.keep_steps ? &times_[rank_index(rank)][id] : nullptr;
@@ -440,8 +401,7 @@ class Simulator {
       result.total_us = std::max(result.total_us, rank.finish_us);
     }
     result.steps = std::move(times_);
-    if (options_.keep_steps && !mirrored_)
-      result.critical = find_critical_path(plans_, layout_, result.steps);
+    if (options_.keep_steps) result.critical = find_critical_path(plans_, layout_, result.steps);
     return result;
   }
 
@@ -450,7 +410,6 @@ class Simulator {
   const Machine& machine_;
   const plan::Limits& limits_;
   const SimulateOptions& options_;
-  const bool mirrored_;
 
   std::vector<RankState> ranks_;
   std::vector<NodeState> nodes_;
@@ -459,7 +418,6 @@ class Simulator {
   std::vector<uint32_t> missing_;  // unfinished steps that a step names in `after`
   std::vector<uint32_t> dependents_begin_, dependents_;
   std::vector<uint32_t> waiting_;  // of a notification: the wait step that is there, kArrived or kNobody
-  std::vector<uint32_t> mirror_;   // of a put or signal: the notification it comes back as
   std::vector<std::vector<StepTimes>> times_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t next_order_ = 0;
@@ -480,12 +438,7 @@ Result<Simulation> simulate(std::span<const Plan> plans, const topology::Layout&
     return fail(Code::invalid_argument, "simulate: plan {} is rank {}'s of {}, must be rank {}'s of {}", rank,
                 plans[rank].rank, plans[rank].ranks, rank, layout.ranks());
   }
-  return Simulator(plans, layout, machine, limits, options, /*mirrored=*/false).run();
-}
-
-Result<Simulation> simulate_mirrored(const Plan& plan, const topology::Layout& layout, const Machine& machine,
-                                     const plan::Limits& limits, const SimulateOptions& options) {
-  return Simulator({&plan, 1}, layout, machine, limits, options, /*mirrored=*/true).run();
+  return Simulator(plans, layout, machine, limits, options).run();
 }
 
 }  // namespace weft::model

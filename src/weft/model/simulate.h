@@ -79,14 +79,6 @@ Result<Simulation> simulate(std::span<const plan::Plan> plans, const topology::L
                             const Machine& machine, const plan::Limits& limits,
                             const SimulateOptions& options = {});
 
-/// One rank in a hall of mirrors: every rank is taken to do what this one does, so that its k-th message to a
-/// rank of its node (of another) is received as its k-th message from one, and its node's interfaces are
-/// shared by as many equals as the node has ranks. Costs O(steps of one rank); good for collectives without a
-/// root. The result's times are this rank's; there is no critical path.
-Result<Simulation> simulate_mirrored(const plan::Plan& plan, const topology::Layout& layout,
-                                     const Machine& machine, const plan::Limits& limits,
-                                     const SimulateOptions& options = {});
-
 /// "412.0 µs: 380.1 between nodes, …", a line; needs keep_steps.
 std::string to_string(const CriticalPath& path);
 

@@ -16,6 +16,8 @@ using plan::Request;
 /// Another slice must save this share of the time to be worth leaving the usual one: predictions are not that
 /// exact.
 constexpr double kWorthwhile = 0.97;
+/// What is this much slower than the fastest is not given other slices: they would not save as much.
+constexpr double kContender = 1.25;
 
 void warn_once(const std::string& text) {
   static std::mutex mutex;
@@ -66,7 +68,9 @@ Status predict(Candidate& candidate, const Machine& machine, const Request& requ
 Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const Machine& machine,
                   const Request& request, const topology::Layout& layout, const Limits& base) {
   std::vector<Candidate> more;
-  for (size_t i = 0; i < std::min(contenders, candidates.size()) && candidates[i].unfit.ok(); ++i) {
+  const double slowest = candidates.front().predicted.us * kContender;
+  for (size_t i = 0; i < std::min(contenders, candidates.size()); ++i) {
+    if (!candidates[i].unfit.ok() || candidates[i].predicted.us > slowest) break;
     for (const uint64_t slice : {base.slice_bytes / 4, base.slice_bytes * 4}) {
       if (slice < (16 << 10) || message_bytes(request, layout.ranks()) < slice) continue;
       Candidate other{candidates[i].algorithm, base, {}, {}};

@@ -1,0 +1,209 @@
+// What the tuner chooses, how pins steer it, and how close its estimates are to whole simulations.
+#include "model/tuner.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace weft::model {
+namespace {
+
+using plan::Collective;
+using plan::Request;
+using topology::Layout;
+
+const plan::Limits kLimits;
+
+/// A cluster as rented: many cores, one fast interface a node that moves the bytes by itself.
+Machine cluster() {
+  Machine machine;
+  machine.name = "cluster";
+  machine.inter = {.alpha_us = 15, .overhead_us = 0.5, .bytes_per_us = 12500, .by_cpu = false};
+  machine.nic_bytes_per_us = 12500;
+  machine.cores = 96;
+  return machine;
+}
+
+Request all_reduce(uint64_t bytes) {
+  return {.collective = Collective::all_reduce, .count = bytes / 4, .element_bytes = 4};
+}
+
+Choice choose_or_fail(const Request& request, const Layout& layout, std::string_view pins = "",
+                      const Machine& machine = cluster()) {
+  const Result<Pins> parsed = parse_pins(pins);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+  const Result<Choice> choice = choose(machine, request, layout, kLimits, *parsed);
+  EXPECT_TRUE(choice.ok()) << choice.status().message();
+  return choice.ok() ? *choice : Choice{};
+}
+
+TEST(Tuner, SmallMessagesTakeOneHop) {
+  for (const Layout& layout : {Layout::blocks(1, 2), Layout::blocks(2, 1), Layout::blocks(3, 1)}) {
+    EXPECT_EQ(choose_or_fail(all_reduce(8), layout).algorithm->name, "one_hop") << layout.to_string();
+  }
+}
+
+TEST(Tuner, LargeMessagesDoNot) {
+  for (const Layout& layout : {Layout::blocks(1, 4), Layout::blocks(4, 1), Layout::blocks(4, 4)}) {
+    EXPECT_NE(choose_or_fail(all_reduce(64 << 20), layout).algorithm->name, "one_hop") << layout.to_string();
+  }
+  EXPECT_EQ(choose_or_fail(all_reduce(64 << 20), Layout::blocks(4, 4)).algorithm->name, "all_to_all")
+      << "every node's ranks use its interface, and the data crosses it once in each direction";
+}
+
+TEST(Tuner, PredictionsGrowWithTheMessage) {
+  double before = 0;
+  for (uint64_t bytes = 8; bytes <= 1 << 30; bytes *= 8) {
+    const Choice choice = choose_or_fail(all_reduce(bytes), Layout::blocks(2, 2));
+    EXPECT_GE(choice.predicted_us, before) << bytes;
+    before = choice.predicted_us;
+  }
+}
+
+TEST(Tuner, LargeMessagesAreNearTheLineRate) {
+  // 256 MiB among 8 nodes: 2 × 7/8 of it leave every interface.
+  const double bytes = 256 << 20;
+  const Choice choice = choose_or_fail(all_reduce(256 << 20), Layout::blocks(8, 1));
+  const double line_us = 2 * bytes * 7 / 8 / 12500;
+  EXPECT_GT(choice.predicted_us, line_us) << "faster than the interface";
+  EXPECT_LT(choice.predicted_us, 1.6 * line_us);
+}
+
+TEST(Tuner, ListsCandidatesFastestFirstAndSaysWhy) {
+  const Choice choice = choose_or_fail(all_reduce(1 << 20), Layout::blocks(2, 2));
+  ASSERT_FALSE(choice.candidates.empty());
+  EXPECT_EQ(choice.candidates[0].algorithm, choice.algorithm);
+  std::set<std::string_view> named;
+  for (size_t i = 0; i < choice.candidates.size(); ++i) {
+    named.insert(choice.candidates[i].algorithm->name);
+    if (i == 0 || !choice.candidates[i].unfit.ok()) continue;
+    EXPECT_LE(choice.candidates[i - 1].predicted.us, choice.candidates[i].predicted.us);
+  }
+  size_t algorithms = 0;
+  for (const auto& algorithm : plan::algorithms())
+    algorithms += algorithm.collective == Collective::all_reduce;
+  EXPECT_EQ(named.size(), algorithms) << "those that do not fit are listed with the reason";
+  EXPECT_NE(choice.why.find("predicted"), std::string::npos) << choice.why;
+}
+
+TEST(Tuner, EveryRequestOnEveryLayoutHasAPlan) {
+  for (const Layout& layout : {Layout::blocks(1, 1), Layout::blocks(1, 3), Layout::blocks(3, 1),
+                               Layout({0, 0, 0, 1}), Layout({0, 1, 0, 1, 2})}) {
+    for (int c = 0; c < plan::kCollectives; ++c) {
+      for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{1} << 22}) {
+        Request request{.collective = static_cast<Collective>(c), .count = count, .element_bytes = 4};
+        const Result<Choice> choice = choose(Machine(), request, layout, kLimits, Pins());
+        EXPECT_TRUE(choice.ok()) << choice.status().message();
+      }
+    }
+  }
+}
+
+TEST(Tuner, RespectsPins) {
+  const Layout layout = Layout::blocks(2, 2);
+  const Choice pinned = choose_or_fail(all_reduce(8), layout, "allreduce=ring");
+  EXPECT_EQ(pinned.algorithm->name, "ring");
+  EXPECT_NE(pinned.why.find("pinned by WEFT_ALGO (\"allreduce=ring\")"), std::string::npos) << pinned.why;
+  EXPECT_EQ(choose_or_fail(all_reduce(4096), layout, "allreduce@1K-4K=ring").algorithm->name, "ring");
+  EXPECT_NE(choose_or_fail(all_reduce(8), layout, "allreduce@1K-4K=ring").algorithm->name, "ring");
+  EXPECT_NE(choose_or_fail(all_reduce(8), layout, "broadcast=ring").algorithm->name, "ring");
+  EXPECT_EQ(choose_or_fail(all_reduce(8), layout, "*=ring").algorithm->name, "ring");
+  EXPECT_EQ(choose_or_fail(all_reduce(8), layout, "allreduce@8=ring;allreduce=direct").algorithm->name,
+            "ring")
+      << "the first pin that applies";
+}
+
+TEST(Tuner, RespectsBans) {
+  const Layout layout = Layout::blocks(2, 1);
+  const Choice choice = choose_or_fail(all_reduce(8), layout, "allreduce=!one_hop");
+  EXPECT_NE(choice.algorithm->name, "one_hop");
+  const auto banned = std::find_if(choice.candidates.begin(), choice.candidates.end(),
+                                   [](const Candidate& c) { return c.algorithm->name == "one_hop"; });
+  ASSERT_NE(banned, choice.candidates.end());
+  EXPECT_NE(banned->unfit.message().find("banned by WEFT_ALGO"), std::string::npos);
+}
+
+TEST(Tuner, APinThatDoesNotFitYieldsToTheNextBest) {
+  // Larger than any eager limit: one_hop cannot.
+  const Choice choice = choose_or_fail(all_reduce(64 << 20), Layout::blocks(2, 2), "allreduce=one_hop");
+  EXPECT_NE(choice.algorithm->name, "one_hop");
+  EXPECT_EQ(choice.algorithm, choose_or_fail(all_reduce(64 << 20), Layout::blocks(2, 2)).algorithm);
+}
+
+TEST(Tuner, BanningEverythingIsAnError) {
+  std::string pins;
+  for (const auto& algorithm : plan::algorithms()) {
+    if (algorithm.collective == Collective::all_reduce) pins += fmt::format("allreduce=!{};", algorithm.name);
+  }
+  const Result<Choice> choice =
+      choose(cluster(), all_reduce(4 << 20), Layout::blocks(2, 2), kLimits, *parse_pins(pins));
+  ASSERT_FALSE(choice.ok());
+  EXPECT_EQ(choice.status().code(), Code::invalid_setting);
+  EXPECT_NE(choice.status().message().find("AllReduce of 4 MiB"), std::string::npos)
+      << choice.status().message();
+}
+
+TEST(Tuner, APinnedSliceIsKept) {
+  Pins pins;
+  pins.slice_bytes = 96 << 10;
+  const Result<Choice> choice = choose(cluster(), all_reduce(64 << 20), Layout::blocks(4, 2), kLimits, pins);
+  ASSERT_TRUE(choice.ok()) << choice.status().message();
+  for (const Candidate& candidate : choice->candidates)
+    EXPECT_EQ(candidate.limits.slice_bytes, pins.slice_bytes);
+}
+
+TEST(Tuner, IsAPureFunction) {
+  for (const uint64_t bytes : {uint64_t{8}, uint64_t{64} << 10, uint64_t{64} << 20}) {
+    const Choice one = choose_or_fail(all_reduce(bytes), Layout::blocks(4, 4));
+    const Choice two = choose_or_fail(all_reduce(bytes), Layout::blocks(4, 4));
+    EXPECT_EQ(one.algorithm, two.algorithm);
+    EXPECT_EQ(one.limits.slice_bytes, two.limits.slice_bytes);
+    EXPECT_EQ(one.predicted_us, two.predicted_us) << "to the last bit";
+  }
+}
+
+TEST(MessageBytes, AreWhatPerfToolsPrint) {
+  Request request{.collective = Collective::all_gather, .count = 10, .element_bytes = 4};
+  EXPECT_EQ(message_bytes(request, 8), 320u);
+  request.collective = Collective::all_reduce;
+  EXPECT_EQ(message_bytes(request, 8), 40u);
+}
+
+/// Every algorithm that fits is estimated within `tolerance` of the simulation of all its plans.
+void expect_close(const Request& request, const Layout& layout, double tolerance) {
+  for (const auto& algorithm : plan::algorithms()) {
+    if (algorithm.collective != request.collective || !algorithm.fits(request, layout, kLimits).ok())
+      continue;
+    std::vector<plan::Plan> plans;
+    for (int rank = 0; rank < layout.ranks(); ++rank)
+      plans.push_back(algorithm.make(request, layout, kLimits, rank));
+    const Result<Simulation> whole = simulate(plans, layout, cluster(), kLimits);
+    const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster(), kLimits);
+    ASSERT_TRUE(whole.ok()) << whole.status().message();
+    ASSERT_TRUE(estimated.ok()) << estimated.status().message();
+    EXPECT_NEAR(estimated->us, whole->total_us, tolerance * whole->total_us)
+        << algorithm.name << " of " << to_string(request, layout.ranks()) << " on " << layout.to_string()
+        << ", " << method_of(*estimated);
+  }
+}
+
+TEST(Estimate, IsTheSimulationWhereThatIsCheap) {
+  for (const uint64_t bytes : {8, 4096, 100000}) expect_close(all_reduce(bytes), Layout::blocks(2, 2), 0);
+}
+
+TEST(Estimate, OfLongMessagesIsCloseToTheirSimulation) {
+  expect_close(all_reduce(64 << 20), Layout::blocks(4, 2), 0.15);
+  expect_close({.collective = Collective::broadcast, .count = 64 << 20, .element_bytes = 1},
+               Layout::blocks(4, 2), 0.15);
+}
+
+TEST(Estimate, OfManyRanksIsCloseToTheirSimulation) {
+  expect_close(all_reduce(1 << 20), Layout::blocks(8, 8), 0.25);
+  expect_close({.collective = Collective::all_gather, .count = 1024, .element_bytes = 4},
+               Layout::blocks(8, 8), 0.25);
+  expect_close({.collective = Collective::reduce_scatter, .count = 1024, .element_bytes = 4},
+               Layout::blocks(64, 1), 0.25);
+}
+
+}  // namespace
+}  // namespace weft::model
