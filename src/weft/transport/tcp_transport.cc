@@ -16,7 +16,7 @@ namespace weft::transport {
 
 namespace {
 
-constexpr size_t kScratchBytes = 32 << 10;
+constexpr size_t kScratchBytes = 16 << 10;
 constexpr size_t kWriteBudget = 512 << 10;  // for each connection in one poll()
 constexpr size_t kReadBudget = 1 << 20;
 constexpr int kEventsAtOnce = 64;

@@ -47,7 +47,7 @@ class TcpTransport final : public Transport {
     size_t eager_bytes = 64 << 10;     // largest message
     size_t queue_bytes = 1 << 20;      // of messages waiting on one connection before send() answers busy
     size_t segment_bytes = 256 << 10;  // of a put in one frame
-    size_t unsent_bytes = 512 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
+    size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     double connect_timeout_s = 10;
   };
 
