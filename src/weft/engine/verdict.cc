@@ -27,6 +27,7 @@ struct Case {
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
   int mismatched = -1;  // rank whose message did not fit, if that is why we ask
+  bool ended = false;   // the operation is over here
 };
 
 std::string describe_call(const Operation& op) {
