@@ -88,10 +88,11 @@ constexpr Row kRows[] = {
      "Network interfaces that a process spreads its traffic over, at most; 0: all."},
 
     {"WEFT_ALGO", &Settings::algo, kAny, kAlgorithms,
-     "Pins or bans algorithms, separated by commas: `allreduce:ring` pins one for a collective, `ring` for "
-     "every "
-     "collective that has it, `^ring` and `allreduce:^ring` ban. Empty: the tuner's choice. `weft_info` "
-     "lists all names."},
+     "Pins or bans algorithms, separated by semicolons: `allreduce=ring` pins one, `allgather@4K-1M=direct` "
+     "for a "
+     "range of sizes as the perf tools print them, `broadcast=!binomial` bans one, `*` stands for every "
+     "collective; "
+     "the first pin that applies and fits is used. Empty: the tuner's choice. `weft_info` lists all names."},
     {"WEFT_STRICT", &Settings::strict, kAny, kAlgorithms,
      "Whether reductions give the same bits whatever the message size, algorithm, transport and layout of "
      "nodes: "

@@ -50,8 +50,10 @@ struct LocalPlace {
 
 /// What the launcher says of this process among those of its host.
 std::optional<LocalPlace> local_place() {
+  if (settings().local_rank >= 0 && settings().local_rank < settings().local_size) {
+    return LocalPlace{settings().local_rank, settings().local_size};
+  }
   constexpr const char* kLaunchers[][2] = {
-      {"WEFT_LOCAL_RANK", "WEFT_LOCAL_SIZE"},
       {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
       {"MPI_LOCALRANKID", "MPI_LOCALNRANKS"},  // MPICH
       {"LOCAL_RANK", "LOCAL_WORLD_SIZE"},      // torchrun

@@ -1,0 +1,208 @@
+#include "info/explain.h"
+
+#include "base/settings.h"
+#include "model/tuner.h"
+#include "topology/host.h"
+
+namespace weft::info {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Whole simulations of more ranks take seconds and gigabytes.
+constexpr int kMostSimulatedRanks = 256;
+constexpr int kMostRanks = 65536;
+
+/// Blocks of ranks, as even as possible.
+topology::Layout layout_of(int ranks, int nodes) {
+  std::vector<int> node_of;
+  for (int node = 0; node < nodes; ++node) {
+    node_of.insert(node_of.end(), ranks / nodes + (node < ranks % nodes ? 1 : 0), node);
+  }
+  return topology::Layout(node_of);
+}
+
+Status check(const Question& q) {
+  const auto range = [](std::string_view option, int value, int first, int last) {
+    return value >= first && value <= last
+               ? Status()
+               : fail(Code::invalid_argument, "{} is {}, must be in [{}, {}]", option, value, first, last);
+  };
+  WEFT_TRY(range("-n", q.ranks, 1, kMostRanks));
+  WEFT_TRY(range("--nodes", q.nodes, 1, q.ranks));
+  WEFT_TRY(range("--root", q.root, 0, q.ranks - 1));
+  WEFT_TRY(range("--rank", q.rank, 0, q.ranks - 1));
+  return range("--element-bytes", q.element_bytes, 1, 8);
+}
+
+Result<plan::Request> request_of(const Question& q) {
+  const Result<plan::Collective> collective = model::parse_collective(q.collective);
+  if (!collective.ok()) return collective.status();
+  const Result<uint64_t> size = model::parse_bytes(q.size);
+  if (!size.ok()) return size.status();
+  plan::Request request{
+      .collective = *collective, .count = 1, .element_bytes = 1, .root = q.root, .strict = q.strict};
+  const uint64_t parts = model::message_bytes(request, q.ranks);  // of one byte each
+  request.element_bytes = static_cast<uint32_t>(q.element_bytes);
+  request.count = *size / parts / request.element_bytes;
+  if (request.count == 0 && *size > 0) {
+    return fail(Code::invalid_argument,
+                "{} of {} bytes is less than an element of {} byte{} for each of {} ranks",
+                plan::name_of(*collective), *size, q.element_bytes, q.element_bytes == 1 ? "" : "s", q.ranks);
+  }
+  return request;
+}
+
+Result<model::Machine> machine_of(const Question& q) {
+  if (!q.machine_file.empty()) return model::read_machine(q.machine_file);
+  const Result<topology::Host>& host = topology::discover_host();
+  if (!host.ok()) return host.status();
+  return model::machine_of(*host);
+}
+
+struct Answer {
+  plan::Request request;
+  topology::Layout layout;
+  model::Machine machine;
+  model::Choice choice;
+  std::vector<plan::Plan> plans;  // all ranks', or only the one to be listed
+  std::optional<model::Simulation> simulation;
+};
+
+Result<Answer> answer(const Question& q) {
+  WEFT_TRY(check(q));
+  WEFT_TRY(settings_status());
+  const Result<plan::Request> request = request_of(q);
+  if (!request.ok()) return request.status();
+  const Result<model::Machine> machine = machine_of(q);
+  if (!machine.ok()) return machine.status();
+  Result<model::Pins> pins = model::parse_pins(settings().algo);
+  if (!pins.ok()) return pins.status();
+  pins->slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
+  plan::Limits limits;
+  if (settings().eager_intra_bytes > 0)
+    limits.eager_intra_bytes = static_cast<uint64_t>(settings().eager_intra_bytes);
+  if (settings().eager_inter_bytes > 0)
+    limits.eager_inter_bytes = static_cast<uint64_t>(settings().eager_inter_bytes);
+  topology::Layout layout = layout_of(q.ranks, q.nodes);
+  Result<model::Choice> choice = model::choose(*machine, *request, layout, limits, *pins);
+  if (!choice.ok()) return choice.status();
+  Answer result{*request, std::move(layout), *machine, choice.take(), {}, {}};
+  const bool point_to_point =
+      request->collective == plan::Collective::send || request->collective == plan::Collective::recv;
+  const bool all = q.ranks <= kMostSimulatedRanks && !point_to_point;
+  for (int rank = all ? 0 : q.rank; rank < (all ? q.ranks : q.rank + 1); ++rank) {
+    result.plans.push_back(
+        result.choice.algorithm->make(*request, result.layout, result.choice.limits, rank));
+  }
+  if (!all) return result;
+  Result<model::Simulation> simulation =
+      model::simulate(result.plans, result.layout, result.machine, result.choice.limits,
+                      {.keep_steps = true, .working_set_bytes = 0});
+  if (!simulation.ok()) return simulation.status();
+  result.simulation = simulation.take();
+  return result;
+}
+
+std::string machine_text(const model::Machine& m) {
+  const auto link = [](const model::Link& l) {
+    return fmt::format("{:g} µs + bytes / {:.1f} GB/s{}", l.alpha_us + 2 * l.overhead_us,
+                       l.bytes_per_us / 1000, l.by_cpu ? ", moved by CPUs" : "");
+  };
+  return fmt::format(
+      "machine {}: inside a node {}; between nodes {}; {} interface{} of {:.1f} GB/s and {:g} core{} a "
+      "node\n",
+      m.name, link(m.intra), link(m.inter), m.rails, m.rails == 1 ? "" : "s", m.nic_bytes_per_us / 1000,
+      m.cores, m.cores == 1 ? "" : "s");
+}
+
+std::string candidates_text(const Answer& a) {
+  const model::Choice& choice = a.choice;
+  const auto bytes = static_cast<double>(model::message_bytes(a.request, a.layout.ranks()));
+  std::string text =
+      fmt::format("  {:>12} {:>8}  {:<20} {:>8}  {}\n", "predicted µs", "GB/s", "algorithm", "slices", "how");
+  bool marked = false;
+  for (const model::Candidate& candidate : choice.candidates) {
+    if (!candidate.unfit.ok()) {
+      text += fmt::format("  {:>12} {:>8}  {:<20} {:>8}  {}\n", "-", "-", candidate.algorithm->name, "-",
+                          candidate.unfit.message());
+      continue;
+    }
+    const bool used = !marked && candidate.algorithm == choice.algorithm &&
+                      candidate.limits.slice_bytes == choice.limits.slice_bytes;
+    marked = marked || used;
+    text += fmt::format("{} {:>12.2f} {:>8.3f}  {:<20} {:>8}  {}\n", used ? ">" : " ", candidate.predicted.us,
+                        candidate.predicted.us > 0 ? bytes / candidate.predicted.us / 1000 : 0.0,
+                        candidate.algorithm->name, model::bytes_text(candidate.limits.slice_bytes),
+                        model::method_of(candidate.predicted));
+  }
+  return text;
+}
+
+std::string text_of(const Question& q, const Answer& a) {
+  const model::Choice& choice = a.choice;
+  std::string text =
+      fmt::format("{} on {}\n", model::to_string(a.request, a.layout.ranks()), a.layout.to_string());
+  text += machine_text(a.machine);
+  text += fmt::format("eager up to {} inside a node, {} between nodes\n\n",
+                      model::bytes_text(choice.limits.eager_intra_bytes),
+                      model::bytes_text(choice.limits.eager_inter_bytes));
+  text += candidates_text(a);
+  text +=
+      fmt::format("\nused: {} ({})\n  {}\n", choice.algorithm->name, choice.why, choice.algorithm->sentence);
+  if (a.simulation) {
+    const model::Simulation& s = *a.simulation;
+    text += fmt::format("  critical path: {}\n", model::to_string(s.critical));
+    text += fmt::format("  traffic: {} in {} messages between nodes, {} in {} inside\n",
+                        model::bytes_text(s.inter.bytes), s.inter.messages, model::bytes_text(s.intra.bytes),
+                        s.intra.messages);
+  }
+  if (q.steps) text += "\n" + plan::to_string(a.plans.size() == 1 ? a.plans.front() : a.plans[q.rank]);
+  return text;
+}
+
+Json json_of(const Question& q, const Answer& a) {
+  const model::Choice& choice = a.choice;
+  Json json{{"request", model::to_string(a.request, a.layout.ranks())},
+            {"layout", a.layout.to_string()},
+            {"machine", Json::parse(model::to_json(a.machine))},
+            {"eager_intra_bytes", choice.limits.eager_intra_bytes},
+            {"eager_inter_bytes", choice.limits.eager_inter_bytes},
+            {"used",
+             {{"algorithm", choice.algorithm->name},
+              {"slice_bytes", choice.limits.slice_bytes},
+              {"predicted_us", choice.predicted_us},
+              {"why", choice.why}}}};
+  for (const model::Candidate& candidate : choice.candidates) {
+    Json row{{"algorithm", candidate.algorithm->name}};
+    if (candidate.unfit.ok()) {
+      row["slice_bytes"] = candidate.limits.slice_bytes;
+      row["predicted_us"] = candidate.predicted.us;
+      row["how"] = model::method_of(candidate.predicted);
+    } else row["unfit"] = candidate.unfit.message();
+    json["candidates"].push_back(row);
+  }
+  if (a.simulation) {
+    const model::Simulation& s = *a.simulation;
+    json["simulation"] = {{"total_us", s.total_us},
+                          {"inter_us", s.critical.inter_us},
+                          {"intra_us", s.critical.intra_us},
+                          {"copy_us", s.critical.copy_us},
+                          {"reduce_us", s.critical.reduce_us},
+                          {"queued_us", s.critical.queued_us},
+                          {"inter_bytes", s.inter.bytes},
+                          {"intra_bytes", s.intra.bytes}};
+  }
+  if (q.steps) json["plan"] = plan::to_string(a.plans.size() == 1 ? a.plans.front() : a.plans[q.rank]);
+  return json;
+}
+
+}  // namespace
+
+Result<Section> explain(const Question& question) {
+  const Result<Answer> found = answer(question);
+  if (!found.ok()) return found.status();
+  return Section{"explain", text_of(question, *found), json_of(question, *found)};
+}
+
+}  // namespace weft::info

@@ -1,0 +1,21 @@
+// What weft_info can print: each section once, as text and as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace weft::info {
+
+struct Section {
+  std::string name;  // key in the JSON, heading in the text
+  std::string text;  // lines, the last one ended
+  nlohmann::ordered_json json;
+};
+
+Section version_section();
+Section topology_section();
+Section providers_section();
+Section settings_section();
+Section algorithms_section();
+
+}  // namespace weft::info

@@ -1,0 +1,102 @@
+// weft_info: says what Weft sees and what it would do: topology, providers, settings, algorithms, and with
+// --explain the plan that would be used for a request, and why.
+//
+// This file is the command line; info/ is the rest.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/settings.h"
+#include "info/explain.h"
+#include "info/section.h"
+
+namespace {
+
+constexpr int kWrongUsage = 2;
+
+struct Options {
+  bool topology = false, providers = false, settings = false, algorithms = false, json = false;
+  std::vector<std::string> explain;  // collective, size
+  weft::info::Question question;
+
+  bool any_section() const { return topology || providers || settings || algorithms || !explain.empty(); }
+};
+
+void declare(CLI::App& app, Options& options) {
+  app.add_flag("--topology", options.topology, "CPUs, memory, caches, interfaces and GPUs of this host");
+  app.add_flag("--providers", options.providers, "What libfabric offers here");
+  app.add_flag("--settings", options.settings, "Environment settings: meaning and current value");
+  app.add_flag("--algorithms", options.algorithms, "Every algorithm in a sentence");
+  app.add_flag("--json", options.json, "Print JSON");
+  app.add_option("--explain", options.explain,
+                 "The plan for a collective and a size as the perf tools print it: allreduce 4M")
+      ->type_name("COLLECTIVE SIZE")
+      ->expected(2);
+  const auto explains = [&](CLI::Option* option) { option->needs("--explain")->group("With --explain"); };
+  auto& question = options.question;
+  explains(app.add_option("-n,--ranks", question.ranks, "Ranks")->capture_default_str());
+  explains(app.add_option("--nodes", question.nodes, "Nodes, with ranks in blocks as even as possible")
+               ->capture_default_str());
+  explains(
+      app.add_option("--root", question.root, "Root, or the peer of send and recv")->capture_default_str());
+  explains(app.add_option("--element-bytes", question.element_bytes, "Bytes of an element")
+               ->capture_default_str());
+  explains(app.add_flag("--strict", question.strict, "Reductions in strict order"));
+  explains(app.add_option("--machine", question.machine_file,
+                          "Machine description (JSON); else nodes like this host")
+               ->type_name("FILE"));
+  explains(app.add_flag("--steps", question.steps, "List the plan's steps"));
+  explains(app.add_option("--rank", question.rank, "Whose steps")->capture_default_str());
+}
+
+int complain(const std::string& problem) {
+  fmt::print(stderr, "weft_info: {}\n", problem);
+  return kWrongUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app{
+      "Says what Weft sees on this host and what it would do. Without options: everything but --explain."};
+  app.name("weft_info");
+  declare(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return complain(fmt::format("{}; weft_info --help lists the options", error.what()));
+  }
+
+  const bool all = !options.any_section();
+  std::vector<weft::info::Section> sections;
+  if (all) sections.push_back(weft::info::version_section());
+  if (all || options.topology) sections.push_back(weft::info::topology_section());
+  if (all || options.providers) sections.push_back(weft::info::providers_section());
+  if (all || options.settings) sections.push_back(weft::info::settings_section());
+  if (all || options.algorithms) sections.push_back(weft::info::algorithms_section());
+  if (!options.explain.empty()) {
+    options.question.collective = options.explain[0];
+    options.question.size = options.explain[1];
+    weft::Result<weft::info::Section> section = weft::info::explain(options.question);
+    if (!section.ok()) return complain(section.status().message());
+    sections.push_back(section.take());
+  }
+
+  if (options.json) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    for (const auto& section : sections) json[section.name] = section.json;
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    for (size_t i = 0; i < sections.size(); ++i) {
+      const bool headed = sections.size() > 1 && sections[i].name != "version";
+      fmt::print("{}{}{}", i > 0 ? "\n" : "", headed ? fmt::format("== {} ==\n", sections[i].name) : "",
+                 sections[i].text);
+    }
+  }
+  // A wrong setting does not keep this tool from showing the right ones, but it is said.
+  if (!weft::settings_status().ok()) return complain(weft::settings_status().message());
+  return 0;
+}
