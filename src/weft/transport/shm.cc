@@ -223,9 +223,7 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
 Result<int> ShmTransport::poll(Sink& sink) {
   if (own_->announced() != announced_) [[unlikely]] open_inboxes();
   int events = 0;
-  for (Inbox& inbox : inboxes_) {
-    if (inbox.fifo.ready()) events += receive(inbox, sink);
-  }
+  for (Inbox& inbox : inboxes_) events += receive(inbox, sink);
   if (relays_ > 0) [[unlikely]] {
     for (const auto& peer : peers_) {
       if (peer != nullptr && peer->relay) events += continue_relay(*peer);
