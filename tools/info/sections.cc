@@ -45,18 +45,20 @@ Json json_of(const topology::Host& host) {
 
 /// `text` in lines of at most `width` characters, all but the first behind `indent` spaces.
 std::string wrap(const std::string& text, size_t width, size_t indent) {
-  std::string lines, line;
+  std::string lines;
+  size_t column = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    if (!line.empty() && line.size() + 1 + word.size() > width) {
-      lines += line + "\n" + std::string(indent, ' ');
-      line.clear();
+    if (column > 0 && column + 1 + (end - at) > width) {
+      lines.append("\n").append(indent, ' ');
+      column = 0;
     }
-    line += (line.empty() ? "" : " ") + word;
+    if (column > 0) lines.append(" "), ++column;
+    lines.append(text, at, end - at);
+    column += end - at;
     at = end + 1;
   }
-  return lines + line + "\n";
+  return lines.append("\n");
 }
 
 }  // namespace

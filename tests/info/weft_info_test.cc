@@ -1,0 +1,148 @@
+// weft_info: what it prints of this host and of the library, what it explains, and how it refuses.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "base/settings.h"
+#include "info/explain.h"
+#include "info/section.h"
+#include "plan/plan.h"
+
+namespace weft::info {
+namespace {
+
+bool mentions(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+Question four_nodes() {
+  Question question;
+  question.collective = "allreduce";
+  question.size = "4M";
+  question.ranks = 16;
+  question.nodes = 4;
+  return question;
+}
+
+std::string refusal(const Question& question) {
+  const Result<Section> section = explain(question);
+  return section.ok() ? "ok" : section.status().message();
+}
+
+TEST(Sections, NameEverySetting) {
+  const Section section = settings_section();
+  for (const SettingDoc& doc : setting_docs()) EXPECT_TRUE(mentions(section.text, doc.name)) << doc.name;
+  EXPECT_EQ(section.json.size(), setting_docs().size());
+}
+
+TEST(Sections, NameEveryAlgorithmUnderItsCollective) {
+  const Section section = algorithms_section();
+  for (const plan::Algorithm& algorithm : plan::algorithms()) {
+    EXPECT_TRUE(section.json[plan::name_of(algorithm.collective)].contains(std::string(algorithm.name)));
+  }
+  EXPECT_TRUE(mentions(section.text, "AllReduce\n  one_hop "));
+}
+
+TEST(Explain, NamesLayoutCandidatesAndReason) {
+  const Result<Section> section = explain(four_nodes());
+  ASSERT_TRUE(section.ok()) << section.status().message();
+  EXPECT_TRUE(
+      mentions(section->text, "AllReduce of 4 MiB (1048576 × 4 bytes) on 16 ranks on 4 nodes (4 each)"));
+  EXPECT_TRUE(mentions(section->text, "one_hop sends")) << "why an algorithm is unfit: " << section->text;
+  EXPECT_TRUE(mentions(section->text, "used: "));
+  EXPECT_TRUE(mentions(section->text, "critical path: "));
+  EXPECT_EQ(section->json["used"]["algorithm"], section->json["candidates"][0]["algorithm"]);
+  EXPECT_GT(section->json["simulation"]["inter_bytes"], 0);
+}
+
+TEST(Explain, ListsTheStepsOfARank) {
+  Question question = four_nodes();
+  question.steps = true;
+  question.rank = 5;
+  EXPECT_TRUE(mentions(explain(question)->text, "rank 5 of 16"));
+}
+
+TEST(Explain, CountsSizesAsThePerfToolsDo) {
+  Question question = four_nodes();
+  question.collective = "all_gather";
+  question.size = "64K";
+  EXPECT_TRUE(mentions(explain(question)->text, "AllGather of 64 KiB (1024 × 4 bytes)"));
+}
+
+TEST(Explain, HandlesEveryCollective) {
+  for (int c = 0; c < plan::kCollectives; ++c) {
+    Question question = four_nodes();
+    question.collective = plan::name_of(static_cast<plan::Collective>(c));
+    EXPECT_EQ(refusal(question).substr(0, 2), "ok") << question.collective << ": " << refusal(question);
+  }
+}
+
+TEST(Explain, RefusesByName) {
+  Question question = four_nodes();
+  question.nodes = 17;
+  EXPECT_EQ(refusal(question), "--nodes is 17, must be in [1, 16]");
+  question = four_nodes();
+  question.root = 16;
+  EXPECT_EQ(refusal(question), "--root is 16, must be in [0, 15]");
+  question = four_nodes();
+  question.size = "4Q";
+  EXPECT_TRUE(mentions(refusal(question), "\"4Q\" is no size"));
+  question = four_nodes();
+  question.collective = "barrier";
+  EXPECT_TRUE(mentions(refusal(question), "there is no collective \"barrier\"; there are: allreduce"));
+  question = four_nodes();
+  question.machine_file = "/nowhere.json";
+  EXPECT_TRUE(mentions(refusal(question), "/nowhere.json"));
+  question = four_nodes();
+  question.collective = "allgather";
+  question.size = "4";
+  EXPECT_TRUE(mentions(refusal(question), "less than an element"));
+}
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+};
+
+Outcome run(const std::string& arguments) {
+  Outcome outcome;
+  FILE* const pipe = popen((std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer;
+  while (const size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
+    outcome.out.append(buffer.data(), got);
+  outcome.code = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+TEST(Program, SaysItInJsonToo) {
+  const Outcome outcome = run("--topology --algorithms --json");
+  EXPECT_EQ(outcome.code, 0);
+  const auto json = nlohmann::json::parse(outcome.out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << outcome.out;
+  EXPECT_GE(json["topology"]["cores"], 1);
+  EXPECT_TRUE(json.contains("algorithms"));
+  EXPECT_FALSE(json.contains("settings"));
+}
+
+TEST(Program, EndsWithTwoOnWrongUse) {
+  for (const char* wrong :
+       {"--frob", "--explain allreduce", "--explain allreduce 4M -n 0", "--rank 1", "-n 4"}) {
+    const Outcome outcome = run(wrong);
+    EXPECT_EQ(outcome.code, 2) << wrong;
+    EXPECT_TRUE(outcome.out.starts_with("weft_info: ")) << outcome.out;
+  }
+}
+
+TEST(Program, ShowsRightSettingsBesideAWrongOne) {
+  setenv("WEFT_FROB", "1", 1);
+  const Outcome outcome = run("--settings");
+  unsetenv("WEFT_FROB");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(mentions(outcome.out, "WEFT_ALGO"));
+  EXPECT_TRUE(mentions(outcome.out, "WEFT_FROB"));
+}
+
+}  // namespace
+}  // namespace weft::info
