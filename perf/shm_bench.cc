@@ -1,19 +1,18 @@
-// shm_bench: what a message costs through shared memory, beside the least that two cores can do: hand a cache line back
-// and forth. Two ranks, pinned to two CPUs, as threads and as processes. Also: how fast a peer's memory can be read, mapped
-// and by single-copy system call. No collectives here.
+// shm_bench: what a message costs through shared memory, beside the least that two cores can do: hand a cache
+// line back and forth. Two ranks, pinned to two CPUs, as threads and as processes. Also: how fast a peer's
+// memory can be read, mapped and by single-copy system call. No collectives here.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "base/clock.h"
 #include "base/thread.h"
@@ -64,8 +63,8 @@ class Counter final : public Sink {
   std::vector<std::byte> buffer_ = std::vector<std::byte>(64 << 10);
 };
 
-/// Half a round trip in nanoseconds, where `run` does `rounds` of them: the best of many short repetitions, so that a busy
-/// machine does not matter much.
+/// Half a round trip in nanoseconds, where `run` does `rounds` of them: the best of many short repetitions,
+/// so that a busy machine does not matter much.
 double one_way_ns(Board& board, uint64_t rounds, const std::function<void(uint64_t)>& run) {
   double best = 1e18;
   for (int repetition = 0; repetition < 100; ++repetition) {
@@ -95,13 +94,13 @@ double raw_exchange(Board& board, int rank) {
   board.meet();
   board.line[static_cast<size_t>(rank)].value.store(0);
   return 2 * one_way_ns(board, 1000, [&](uint64_t rounds) {
-    for (uint64_t i = 0; i < rounds; ++i) {
-      ++turn;
-      board.line[static_cast<size_t>(rank)].value.store(turn, std::memory_order_release);
-      while (board.line[static_cast<size_t>(1 - rank)].value.load(std::memory_order_acquire) < turn) {
-      }
-    }
-  });
+           for (uint64_t i = 0; i < rounds; ++i) {
+             ++turn;
+             board.line[static_cast<size_t>(rank)].value.store(turn, std::memory_order_release);
+             while (board.line[static_cast<size_t>(1 - rank)].value.load(std::memory_order_acquire) < turn) {
+             }
+           }
+         });
 }
 
 void send(Transport& transport, int peer, uint32_t bytes, const void* payload, Sink& sink) {
@@ -131,12 +130,12 @@ double exchange(Board& board, Transport& transport, int rank, uint32_t bytes, ui
   uint64_t turn = 0;
   std::vector<std::byte> payload(bytes);
   return 2 * one_way_ns(board, rounds, [&](uint64_t count) {
-    for (uint64_t i = 0; i < count; ++i) {
-      ++turn;
-      send(transport, 1 - rank, bytes, payload.data(), sink);
-      while (sink.count < turn) (void)transport.poll(sink);
-    }
-  });
+           for (uint64_t i = 0; i < count; ++i) {
+             ++turn;
+             send(transport, 1 - rank, bytes, payload.data(), sink);
+             while (sink.count < turn) (void)transport.poll(sink);
+           }
+         });
 }
 
 /// Nanoseconds a message when one side only sends and the other only receives.
@@ -145,14 +144,14 @@ double stream(Board& board, Transport& transport, int rank, uint32_t bytes, uint
   uint64_t total = 0;
   std::vector<std::byte> payload(bytes);
   return 2 * one_way_ns(board, messages, [&](uint64_t count) {
-    total += count;
-    if (rank == 0) {
-      for (uint64_t i = 0; i < count; ++i) send(transport, 1, bytes, payload.data(), sink);
-    } else {
-      while (sink.count < total) (void)transport.poll(sink);
-    }
-    board.meet();
-  });
+           total += count;
+           if (rank == 0) {
+             for (uint64_t i = 0; i < count; ++i) send(transport, 1, bytes, payload.data(), sink);
+           } else {
+             while (sink.count < total) (void)transport.poll(sink);
+           }
+           board.meet();
+         });
 }
 
 double read_gb_s(Transport& transport, const RemoteBuffer& from, size_t bytes) {
@@ -195,8 +194,9 @@ void run_rank(Board& board, int rank, int cpu, const char* title) {
     const double one_way = ping_pong(board, *transport, rank, bytes, rounds);
     const double both = exchange(board, *transport, rank, bytes, rounds);
     const double flow = stream(board, *transport, rank, bytes, rounds);
-    report(fmt::format("message     {:>6} B   {:8.1f} ns one way, {:8.1f} ns exchange, {:8.1f} ns each in a stream", bytes,
-                       one_way, both, flow));
+    report(fmt::format(
+        "message     {:>6} B   {:8.1f} ns one way, {:8.1f} ns exchange, {:8.1f} ns each in a stream", bytes,
+        one_way, both, flow));
   }
   if (rank == 0) {
     for (const size_t bytes : {size_t{64} << 10, size_t{1} << 20, kBufferBytes}) {
