@@ -25,8 +25,15 @@ bool is_transfer(const Call& call) {
   return call.collective == plan::Collective::send || call.collective == plan::Collective::recv;
 }
 
+bool overlap(const Call& call, int ranks) {
+  const uint64_t bytes = call.count * device::size_of(call.type) * static_cast<uint64_t>(ranks);
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  return send < recv + bytes && recv < send + bytes;
+}
+
 // What all ranks of a collective (or both ends of a transfer) must agree on, as a number.
-uint32_t signature_of(const Call& call, uint32_t algorithm) {
+uint32_t signature_of(const Call& call, const Prepared& prepared) {
   const bool transfer = is_transfer(call);
   uint32_t hash = mix(2166136261u, transfer ? 255 : static_cast<uint64_t>(call.collective));
   hash = mix(hash, call.count);
@@ -34,7 +41,7 @@ uint32_t signature_of(const Call& call, uint32_t algorithm) {
   if (plan::reduces(call.collective))
     hash = mix(hash, static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8);
   if (!transfer) hash = mix(hash, static_cast<uint64_t>(call.root));
-  return mix(hash, algorithm);
+  return mix(hash, prepared.algorithm_hash ^ prepared.plan.request.disjoint);
 }
 
 // The other half of a rank's transfer to itself among the calls of a group, or `i` if there is none.
@@ -192,6 +199,7 @@ plan::Request Communicator::request_for(const Call& call) const {
   request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
   request.root = call.root;
   request.strict = options_.strict && plan::reduces(call.collective);
+  request.disjoint = call.collective == plan::Collective::all_to_all && !overlap(call, size());
   return request;
 }
 
@@ -201,7 +209,7 @@ Operation* Communicator::enroll(const Call& call, std::shared_ptr<const Prepared
   op->comm = this;
   op->call = call;
   op->prepared = std::move(prepared);
-  op->signature = signature_of(call, op->prepared->algorithm_hash);
+  op->signature = signature_of(call, *op->prepared);
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (is_transfer(call)) {

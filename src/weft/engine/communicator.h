@@ -139,7 +139,8 @@ class Communicator {
     size_t operator()(const plan::Request& r) const {
       uint64_t h = r.count * 0x9e3779b97f4a7c15ull;
       h ^= (uint64_t{static_cast<uint8_t>(r.collective)} << 56) ^ (uint64_t{r.element_bytes} << 40) ^
-           (uint64_t{r.strict} << 39) ^ (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull);
+           (uint64_t{r.strict} << 39) ^ (uint64_t{r.disjoint} << 38) ^
+           (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull);
       return static_cast<size_t>(h ^ (h >> 29));
     }
   };
