@@ -214,7 +214,8 @@ TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {
           for (int i = 0; i < 3 && result == weftSuccess; ++i)
             result = weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, nullptr);
           EXPECT_EQ(result, weftRemoteError);
-          EXPECT_NE(std::string(weftGetLastError(me.comm)).find("aborted"), std::string::npos);
+          const std::string why = weftGetLastError(me.comm);
+          EXPECT_NE(why.find("aborted"), std::string::npos) << why;
         }
       });
   }

@@ -115,6 +115,7 @@ class Interpreter {
     Envelope e = envelope(step, MessageKind::data);
     e.space = static_cast<uint8_t>(step.dst.space);
     e.offset = step.dst.offset;
+    e.bytes = static_cast<uint32_t>(step.bytes);
     const int world = comm_.world_rank(step.peer);
     Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
     const int32_t handle = op_.prepared->handle_of_step[id];
@@ -126,7 +127,6 @@ class Interpreter {
       progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset,
                                 &completion);
     } else {
-      e.bytes = static_cast<uint32_t>(step.bytes);
       progress = transport->send(world, e, source);
       if (progress && *progress == Progress::accepted) completion.done = true;
     }
@@ -174,9 +174,9 @@ class Interpreter {
     if (handle < 0) {
       const std::byte* src = own(source);
       if (src == dst) return Outcome::done;
-      device::copy(dst + at, src + at, bytes);
+      device::copy(dst + at, src + at, bytes, step.bytes);
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
-      device::copy(dst + at, learned.mapped + source.offset + at, bytes);
+      device::copy(dst + at, learned.mapped + source.offset + at, bytes, step.bytes);
     } else {
       WEFT_TRY(
           comm_.route(source.rank)
@@ -189,6 +189,7 @@ class Interpreter {
   Result<Outcome> reduce(const Step& step, LaneState& state) {
     device::Reduction reduction = op_.reduction;
     if (!step.final) reduction.divisor = 1;
+    reduction.message_bytes = step.bytes;
     const size_t element = device::size_of(reduction.type);
     const uint64_t turn = std::max<uint64_t>(kTurnBytes / step.source_count / 64 * 64, kBounceBytes);
     const uint64_t end = std::min(step.bytes, state.progress + turn);
