@@ -23,6 +23,7 @@ up() {
   fi
   rm -f /tmp/cluster.$$
   ip link add "$prefix-sw" type bridge
+  ip address add "$subnet.254/24" dev "$prefix-sw"  # the machine itself, for launchers that start from here
   ip link set "$prefix-sw" up
   for ((node = 0; node < count; node++)); do
     [ "$node" -eq 0 ] || ip netns add "$prefix-$node"

@@ -174,9 +174,9 @@ class Interpreter {
     if (handle < 0) {
       const std::byte* src = own(source);
       if (src == dst) return Outcome::done;
-      device::copy(dst + at, src + at, bytes, step.bytes);
+      device::copy(dst + at, src + at, bytes, streamed_bytes(step));
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
-      device::copy(dst + at, learned.mapped + source.offset + at, bytes, step.bytes);
+      device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
       WEFT_TRY(
           comm_.route(source.rank)
@@ -189,7 +189,7 @@ class Interpreter {
   Result<Outcome> reduce(const Step& step, LaneState& state) {
     device::Reduction reduction = op_.reduction;
     if (!step.final) reduction.divisor = 1;
-    reduction.message_bytes = step.bytes;
+    reduction.message_bytes = streamed_bytes(step);
     const size_t element = device::size_of(reduction.type);
     const uint64_t turn = std::max<uint64_t>(kTurnBytes / step.source_count / 64 * 64, kBounceBytes);
     const uint64_t end = std::min(step.bytes, state.progress + turn);
@@ -223,6 +223,12 @@ class Interpreter {
     }
     state.progress = end;
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
+  }
+
+  // The whole length of what a step writes, so that long data may go around the cache, unless a peer reads it
+  // at once.
+  uint64_t streamed_bytes(const Step& step) const {
+    return op_.prepared->exposes[static_cast<int>(step.dst.space)] ? 0 : step.bytes;
   }
 
   std::byte* own(const Region& region) const {
