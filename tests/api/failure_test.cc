@@ -26,7 +26,10 @@ TEST_P(DeadRank, IsNamedToEverySurvivorWhoThenShrinkAndGoOn) {
     std::vector<float> data;
     for (int i = 0; i < 10; ++i)
       if (sum(me.comm, count, data) != weftSuccess) return 1;
-    if (me.rank == victim) raise(SIGKILL);
+    if (me.rank == victim) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others have finished, too
+      raise(SIGKILL);
+    }
     const auto begin = std::chrono::steady_clock::now();
     weftResult_t result = weftSuccess;
     while (result == weftSuccess) result = sum(me.comm, count, data);

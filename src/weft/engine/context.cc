@@ -22,8 +22,10 @@
 namespace weft::engine {
 namespace {
 
-// After news of a dead rank, operations that its last messages complete may still do so.
+// After news of a dead rank, operations that its last messages complete may still do so: until nothing has
+// moved for the shorter time, or the longer one is over.
 constexpr int64_t kDeathGraceNs = 100'000'000;
+constexpr int64_t kLongestDeathGraceNs = 1'000'000'000;
 // How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
@@ -311,6 +313,7 @@ int Context::turn() {
       events += *moved;
     }
   }
+  events_ += static_cast<uint64_t>(events);
   return events;
 }
 
@@ -518,7 +521,7 @@ void Context::lost(int peer, const Status& why) {
 
 void Context::on_dead(int rank, const Status& why) {
   Lock lock = this->lock();
-  deaths_.push_back({rank, why, now_ns() + kDeathGraceNs});
+  deaths_.push_back(part(rank, why));
   bool idle = true;
   for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
   if (idle) act_on_deaths(INT64_MAX);
@@ -527,8 +530,8 @@ void Context::on_dead(int rank, const Status& why) {
 }
 
 void Context::act_on_partings(int64_t now) {
-  for (const Parting& parting : std::vector<Parting>(partings_)) {
-    if (now < parting.act_ns) continue;
+  for (Parting& parting : partings_) {
+    if (!grace_is_over(parting, now)) continue;
     for (Operation* op : std::vector<Operation*>(active_)) {
       if (op->finished.load(std::memory_order_relaxed)) continue;
       for (int rank : awaited_peers(*op))
@@ -541,8 +544,13 @@ void Context::act_on_partings(int64_t now) {
 }
 
 void Context::act_on_deaths(int64_t now) {
-  for (const Parting& death : std::vector<Parting>(deaths_)) {
-    if (now < death.act_ns) continue;
+  std::vector<Parting> due;
+  std::erase_if(deaths_, [&](Parting& death) {
+    if (!grace_is_over(death, now)) return false;
+    due.push_back(death);
+    return true;
+  });
+  for (const Parting& death : due) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) {
       const int rank = comm->rank_of_world(death.rank);
       if (rank >= 0)
@@ -551,7 +559,6 @@ void Context::act_on_deaths(int64_t now) {
                    true);
     }
   }
-  std::erase_if(deaths_, [&](const Parting& death) { return now >= death.act_ns; });
 }
 
 void Context::on_failed(int from, uint32_t comm, const std::string& why) {

@@ -157,8 +157,13 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   struct Parting {
     int rank;
     Status why;
-    int64_t act_ns;  // when to fail what is still unfinished: what the rank had sent before is let in first
+    int64_t act_ns;     // when to look whether to fail what is still unfinished: see grace_is_over()
+    int64_t latest_ns;  // when to do so in any case
+    uint64_t events;    // events_ at the last look
   };
+  Parting part(int rank, const Status& why) const;
+  bool grace_is_over(Parting& parting, int64_t now) const;
+  uint64_t events_ = 0;            // that all turns have seen
   std::vector<Parting> deaths_;    // from the bootstrap
   std::vector<Parting> partings_;  // connections that ended
   void act_on_deaths(int64_t now);
