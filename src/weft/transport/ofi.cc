@@ -21,7 +21,9 @@ namespace {
 
 constexpr size_t kMessageBytes = 16 << 10, kMessageBytesEfa = 8 << 10;
 constexpr size_t kPoolBytes = 2 << 20;  // of send buffers and of receive buffers, each, on a rail
-constexpr int64_t kShortestNapNs = 50'000, kLongestNapNs = 1'000'000;
+constexpr int64_t kShortestNapNs = 50'000;
+constexpr int64_t kLongestNapNs = 1'000'000;    // where nothing else wakes
+constexpr int64_t kLongestDozeNs = 10'000'000;  // where almost everything does
 // RemoteBuffer::keys: the rails' keys, then:
 constexpr size_t kBaseKey = 4;  // what the provider's addresses are relative to
 constexpr size_t kExposureKey =
@@ -262,7 +264,8 @@ bool OfiTransport::prepare_sleep() {
       refused_ || !unposted_.empty() || !acknowledgements_.empty() ||
       std::ranges::any_of(rails_, [](const auto& rail) { return rail->waits_for_room(); });
   if (!waits_for_room && !needs_polling()) return true;
-  nap_ns_ = std::clamp(2 * nap_ns_, kShortestNapNs, kLongestNapNs);
+  const bool blind = std::ranges::any_of(rails_, [](const auto& rail) { return rail->descriptor() < 0; });
+  nap_ns_ = std::clamp(2 * nap_ns_, kShortestNapNs, waits_for_room || blind ? kLongestNapNs : kLongestDozeNs);
   const itimerspec nap{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = nap_ns_}};
   napping_ = timerfd_settime(nap_timer_.get(), 0, &nap, nullptr) == 0;
   return napping_;

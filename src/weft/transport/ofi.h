@@ -5,17 +5,18 @@
 // peer that dies while nothing is being sent to it: the bootstrap does.
 //
 // Contract beyond Transport's
-//   progress    is made inside poll() and flush() alone, also for what peers write here.
-//   put         `envelope.bytes` is the size of the put. A put to a peer that gets lost never sets `done`.
-//   forget      what has been handed to the NIC goes on and may still read the source, as unexpose() does not
-//   stop what
-//               peers have started: whoever frees such memory early destroys the transport first, or waits.
-//   unexpose    withdraws the keys once the last user of the pages has; a write that comes later is an error
-//   at the peer. sleeping    CQ descriptors where the provider has them. Where not (needs_polling()), and
-//   while something waits for
-//               room that no event announces, a timer among the watched descriptors ends each nap, after 50
-//               µs at first and 1 ms at most. The engine need not know.
-//   fork        create() after fork(): libfabric's endpoints do not survive it.
+//   progress   is made inside poll() and flush() alone, also for what peers write here.
+//   put        `envelope.bytes` is the size of the put. A put to a peer that gets lost never sets `done`.
+//   forget     what has been handed to the NIC goes on and may still read the source: whoever frees that
+//              early destroys the transport first, or waits. The rest is withdrawn.
+//   unexpose   withdraws the keys once the last user of the pages is gone. A write that comes later is an
+//              error at the peer that wrote.
+//   sleeping   on completion queues' descriptors where the provider has them and lets go of them (`net` of
+//              libfabric 1.17 does not). Where not (needs_polling()), and while something waits for room
+//              that no event announces, a timer among the watched descriptors ends the nap: after 50 us at
+//              first, 1 ms at most; 10 ms where events still wake and the nap is only for safety. The
+//              engine need not know.
+//   fork       create() after fork(): libfabric's endpoints do not survive it.
 #pragma once
 
 #include <cstddef>

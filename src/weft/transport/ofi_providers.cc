@@ -143,7 +143,7 @@ std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& option
   if (preference(provider_of(*domains.front())) > 1) domains.resize(1);
   const size_t first =
       domains.size() * static_cast<size_t>(options.local_rank) / static_cast<size_t>(options.local_ranks);
-  std::ranges::rotate(domains, domains.begin() + static_cast<ptrdiff_t>(first));
+  std::rotate(domains.begin(), domains.begin() + static_cast<ptrdiff_t>(first), domains.end());
   return domains;
 }
 

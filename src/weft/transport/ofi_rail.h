@@ -3,8 +3,10 @@
 // them; it knows nothing of envelopes or puts.
 //
 // Invariants: an Operation is either in its pool or owned by libfabric or by whoever took it. Posting fails
-// with `busy`, and the operation goes back to its pool, when there is no room; nothing here waits. Thread
-// safety: none; as the transport's. Destroying it closes the endpoint first: no buffer is touched afterwards.
+// with `busy`, and the operation goes back to its pool, when there is no room; nothing here waits.
+// Destroying a rail closes the endpoint first: no buffer is touched afterwards.
+//
+// Thread safety: none; as the transport's.
 #pragma once
 
 #include <rdma/fabric.h>
