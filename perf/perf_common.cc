@@ -309,6 +309,8 @@ int perf_main(int argc, char** argv, const Collective& collective) {
   note_memory("at the end");
   bool written = true;
   if (report) written = report->footing(transports_of(session.stats()));
+  session.barrier();  // a launcher may end rank 0 as soon as another rank ends with wrong results: let it
+                      // report first
   return scan.wrong() > 0 || !written ? kWrongResults : 0;
 }
 
