@@ -1,5 +1,7 @@
 #include "device/window.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <list>
@@ -37,19 +39,27 @@ struct Directory {
 struct Pool {
   Segment segment;
   WindowRef ref;
+  pid_t owner = getpid();
   std::map<size_t, size_t> free;  // offset → bytes; neighbours are always merged
 
   Pool(Segment made, const WindowRef& where) : segment(std::move(made)), ref(where) {
     free.emplace(0, segment.bytes());
   }
   Pool(Pool&&) = delete;
-  /// Peers may still map the segment: its memory goes back all the same.
-  ~Pool() { segment.discard(); }
+  /// Peers may still map the segment: its memory goes back all the same. Not from a forked child, though.
+  ~Pool() {
+    if (mine()) segment.discard();
+  }
+
+  /// A forked child inherits pools, but shares their bytes with its parent: it must neither carve nor discard
+  /// them.
+  bool mine() const { return owner == getpid(); }
 
   bool empty() const { return free.size() == 1 && free.begin()->second == segment.bytes(); }
 
   /// First fit. Returns the offset.
   std::optional<size_t> take(size_t bytes) {
+    if (free.empty() || !mine()) return std::nullopt;
     for (auto part = free.begin(); part != free.end(); ++part) {
       if (part->second < bytes) continue;
       const auto [offset, size] = *part;
@@ -157,9 +167,9 @@ class Windows {
   /// window that comes and goes costs no mapping.
   void retire(PoolRef pool, std::list<Pool>& dead) {
     const bool small = pool->segment.bytes() == kLargeWindowBytes;
-    const bool spare = small && std::none_of(pools_.begin(), pools_.end(), [&](const Pool& other) {
-                         return &other != &*pool && other.empty();
-                       });
+    const bool spare = small && pool->mine() &&
+                       std::none_of(pools_.begin(), pools_.end(),
+                                    [&](const Pool& other) { return &other != &*pool && other.empty(); });
     if (spare) {
       pool->segment.discard();
       return;
