@@ -84,6 +84,8 @@ class Trial {
 
   const Shape& shape() const { return shape_; }
   size_t extent() const { return extent_; }
+  /// What the library chose in the timed iterations.
+  const std::string& algorithm() const { return algorithm_; }
 
   /// Times the iterations; µs for one operation, the same value on every rank.
   double time();
@@ -110,7 +112,8 @@ class Trial {
   const Handle handle_;
   std::byte* const in_;
   std::byte* const out_;
-  const size_t extent_;      // bytes of a buffer that one run touches
+  const size_t extent_;  // bytes of a buffer that one run touches
+  std::string algorithm_;
   std::byte* const margin_;  // right behind what may be written
   const size_t turns_;       // parts of the buffers that iterations move through
 };
@@ -140,6 +143,7 @@ double Trial::time() {
   const double issued = now_us();
   finish();
   const double done = now_us();
+  algorithm_ = session_.stats().lastAlgorithm;  // before the library is used for anything else
   const int operations = options_.iterations * options_.aggregated;
   return across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
 }
@@ -239,7 +243,7 @@ void Scan::row(const Case& the_case, std::byte* in, std::byte* out) {
   }
   if (!report_) return;
   report_->row({apart.extent(), apart.shape().argument, the_case.type, the_case.op,
-                collective_.rooted ? the_case.root : -1, session_.stats().lastAlgorithm},
+                collective_.rooted ? the_case.root : -1, apart.algorithm()},
                out_of_place, in_place);
 }
 

@@ -101,9 +101,8 @@ TEST_P(Layouts, AllToAllGatherScatter) {
       const int root = me.size - 1;
       std::fill(recv.begin(), recv.end(), -1.f);
       WEFT_OK(weftGather(send.data(), recv.data(), count, weftFloat, root, me.comm, nullptr));
-      if (me.rank == root)
-        for (int r = 0; r < me.size; ++r)
-          for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[r * count + i], value(r, i));
+      for (int r = 0; r < me.size && me.rank == root; ++r)
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[r * count + i], value(r, i));
       std::fill(recv.begin(), recv.end(), -1.f);
       WEFT_OK(weftScatter(send.data(), recv.data(), count, weftFloat, root, me.comm, nullptr));
       for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[i], value(root, me.rank * count + i));

@@ -33,8 +33,10 @@ void in_child(const std::function<int()>& body) {
 
 TEST(Agent, LeavesNoThreadAndNoDescriptor) {
   in_child([] {
-    const size_t threads_before = threads(), descriptors_before = descriptors();
-    for (int round = 0; round < 3; ++round) {
+    size_t threads_before = 0, descriptors_before = 0;
+    for (int round = 0; round < 4; ++round) {
+      // The first round may start what is not ours and stays (a sanitizer's own thread).
+      if (round < 2) threads_before = threads(), descriptors_before = descriptors();
       auto members = join_all(make_id(), 5);
       for (auto& member : members) {
         if (!member || !member->start({}).ok()) return 1;
@@ -43,12 +45,12 @@ TEST(Agent, LeavesNoThreadAndNoDescriptor) {
       members[2]->ask(everybody, 1, 1, soon());
       if (!members[3]->connect(1, 0, 5, soon()).ok()) return 5;
       // An agent for all, beside the main thread.
-      if (threads() != threads_before + 1) return 2;
+      if (round > 0 && threads() != threads_before + 1) return 2;
       members.clear();
       // The root may have been the last to let go: it then ends by itself.
-      for (int tries = 0; tries < 5000 && threads() != threads_before; ++tries) std::this_thread::sleep_for(1ms);
-      if (threads() != threads_before) return 3;
-      if (descriptors() != descriptors_before) return 4;
+      for (int tries = 0; tries < 5000 && round > 0 && threads() != threads_before; ++tries) std::this_thread::sleep_for(1ms);
+      if (round > 0 && threads() != threads_before) return 3;
+      if (round > 0 && descriptors() != descriptors_before) return 4;
     }
     return 0;
   });
@@ -91,6 +93,9 @@ TEST(Agent, ACallbackMayExit) {
 }
 
 TEST(Agent, AForkedChildStartsItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer allows no threads in a child of a process with threads";
+#endif
   auto members = join_all(make_id(), 2);
   ASSERT_EQ(members.size(), 2u);
   in_child([] { return join_all(make_id(), 3).size() == 3 ? 0 : 1; });

@@ -62,6 +62,7 @@ void expect_deaths_are_told(int ranks, const std::vector<int>& victims) {
     ASSERT_TRUE(members[static_cast<size_t>(rank)]->start(events[static_cast<size_t>(rank)].callbacks()).ok());
   });
   for (const auto& [rank, pid] : processes) ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_NE(members.front(), nullptr);
   for (const auto& [rank, pid] : processes) reap(pid);
 
   for (int rank = 0; rank < ranks; ++rank) {

@@ -117,6 +117,7 @@ TEST(PerfTools, WriteJson) {
   const auto& row = document["results"][1];
   EXPECT_EQ(row["size"], 4096);
   EXPECT_EQ(row["count"], 512);
+  EXPECT_NE(row["algorithm"], "");
   EXPECT_EQ(row["in_place"]["nwrong"], 0);
   EXPECT_GT(row["out_of_place"]["time"].get<double>(), 0);
   EXPECT_EQ(document["out_of_bounds"]["okay"], true);

@@ -132,6 +132,68 @@ TEST_P(EveryAlgorithm, IsRightOnEveryLayoutOfFewRanks) {
   EXPECT_GT(prover.proofs(), GetParam()->collective == Collective::recv ? -1 : 0);
 }
 
+/// Blocks, dealt round, of unequal sizes, or at random.
+Layout sample_layout(int nodes, int ranks_per_node, std::mt19937& random) {
+  std::vector<int> node_of;
+  const int style = static_cast<int>(random() % 4);
+  for (int node = 0; node < nodes; ++node) {
+    const int size = style < 2 ? ranks_per_node : 1 + static_cast<int>(random() % ranks_per_node);
+    node_of.insert(node_of.end(), static_cast<size_t>(size), node);
+  }
+  if (style == 1) {
+    for (size_t rank = 0; rank < node_of.size(); ++rank) node_of[rank] = static_cast<int>(rank) % nodes;
+  }
+  if (style == 3) std::shuffle(node_of.begin(), node_of.end(), random);
+  return Layout(node_of);
+}
+
+TEST_P(EveryAlgorithm, IsRightOnASampleUpTo16NodesOf8Ranks) {
+  const Algorithm& algorithm = *GetParam();
+  std::mt19937 random(1);
+  Prover prover;
+  for (int nodes = 1; nodes <= 16; ++nodes) {
+    for (int ranks_per_node = 1; ranks_per_node <= 8; ++ranks_per_node) {
+      if (nodes * ranks_per_node > 48 && random() % 3 != 0) continue;
+      const Layout layout = sample_layout(nodes, ranks_per_node, random);
+      const auto counts = counts_for(layout.ranks());
+      // Long messages only on few ranks: what they add does not depend on how many there are.
+      const uint64_t count = counts[random() % (layout.ranks() > 40 ? counts.size() - 1 : counts.size())];
+      const Limits& limits = limits_to_try()[random() % limits_to_try().size()];
+      const int root = static_cast<int>(random() % static_cast<unsigned>(layout.ranks()));
+      const bool flip = random() % 2 == 0;
+      const Request request{.collective = algorithm.collective,
+                            .count = count,
+                            .element_bytes = 4,
+                            .root = root,
+                            .strict = flip && reduces(algorithm.collective),
+                            .disjoint = flip && algorithm.collective == Collective::all_to_all};
+      prover.prove(algorithm, request, layout, limits);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// More slices than the window of a transfer holds, and elements of every size.
+TEST_P(EveryAlgorithm, IsRightForManySlices) {
+  const Algorithm& algorithm = *GetParam();
+  Prover prover;
+  for (const Layout& layout :
+       {Layout::blocks(1, 4), Layout::blocks(3, 2), Layout(std::vector{0, 1, 1, 0, 2})}) {
+    for (uint32_t element_bytes : {1, 2, 4, 8}) {
+      for (Limits limits : limits_to_try()) {
+        limits.slice_bytes = 64 * element_bytes;
+        for (const Request& request : variants({.collective = algorithm.collective,
+                                      .count = 64 * 70 + 3,
+                                      .element_bytes = element_bytes,
+                                      .root = 1})) {
+          prover.prove(algorithm, request, layout, limits);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 std::string name_of_case(const ::testing::TestParamInfo<const Algorithm*>& info) {
   return fmt::format("{}_{}", name_of(info.param->collective), info.param->name);
 }

@@ -18,7 +18,7 @@
 
 namespace weft::transport::ofi_test {
 
-constexpr double kPatienceS = 30;
+constexpr double kPatienceS = 60;
 
 inline uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;

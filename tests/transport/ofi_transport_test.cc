@@ -30,13 +30,14 @@ class OfiPair : public ::testing::TestWithParam<const char*> {
   }
   /// Polls both until `over`.
   ::testing::AssertionResult until(const std::function<bool()>& over) {
-    Status other;
-    auto result = poll_until(*a_, a_sink_, [&] {
-      Result<int> events = b_->poll(b_sink_);
-      other = events.status();
-      return !events || over();
-    });
-    return other.ok() ? result : ::testing::AssertionFailure() << other.message();
+    const Deadline deadline = Deadline::in_seconds(kPatienceS);
+    while (!over()) {
+      Result<int> at_a = a_->poll(a_sink_), at_b = b_->poll(b_sink_);
+      if (!at_a || !at_b)
+        return ::testing::AssertionFailure() << at_a.status().message() << at_b.status().message();
+      if (deadline.passed()) return ::testing::AssertionFailure() << "nothing happens any more";
+    }
+    return ::testing::AssertionSuccess();
   }
   Result<Progress> put(const std::vector<char>& source, const RemoteBuffer& target, uint32_t op,
                        Completion* done) {
@@ -44,8 +45,8 @@ class OfiPair : public ::testing::TestWithParam<const char*> {
   }
 
   /// The same, polling both while there is no room.
-  ::testing::AssertionResult put_both(const std::vector<char>& source, const RemoteBuffer& target, uint32_t op,
-                                      Completion* done) {
+  ::testing::AssertionResult put_both(const std::vector<char>& source, const RemoteBuffer& target,
+                                      uint32_t op, Completion* done) {
     Result<Progress> outcome = Progress::busy;
     auto result = until([&] {
       outcome = put(source, target, op, done);

@@ -23,48 +23,55 @@ class Agent {
     // What the thread reads must outlive it: statics end in the reverse order of their beginning.
     settings();
     log::enabled(LogLevel::warn);
-    static Agent agent;
+    // Never destroyed: uses in static storage may be given up after this.
+    static Agent& agent = *new Agent;
+    static const struct AtExit {
+      ~AtExit() { agent.end_for_good(); }
+    } at_exit;
     return agent;
   }
 
-  /// At exit: uses may be left (a root whose job never met, a communicator that nobody destroyed); their thread ends.
-  ~Agent() {
-    std::vector<std::thread> over;
-    {
-      const std::lock_guard lock(mutex_);
-      forget_if_forked();
-      if (running_) running_->stop();
-      over.swap(retired_);
-      if (thread_.joinable()) over.push_back(std::move(thread_));
-    }
-    for (std::thread& each : over) join_or_leave(each);
-  }
-
   Result<std::shared_ptr<EventLoop>> begin_use() {
-    std::vector<std::thread> over;
+    std::vector<std::thread> ending;
     const std::lock_guard lock(mutex_);
+    if (over_) return fail(Code::invalid_usage, "the process is exiting");
     forget_if_forked();
-    over.swap(retired_);
-    for (std::thread& each : over) join_or_leave(each);
-    if (uses_ == 0) WEFT_TRY(start());
+    ending.swap(retired_);
+    for (std::thread& each : ending) join_or_leave(each);
+    if (running_ == nullptr) WEFT_TRY(start());
     ++uses_;
     return running_;
   }
 
   void end_use() {
-    std::thread over;
+    std::thread ending;
     {
       const std::lock_guard lock(mutex_);
-      if (--uses_ > 0) return;
+      if (running_ == nullptr || --uses_ > 0) return;
       running_->stop();
       running_.reset();
-      over = std::move(thread_);
-      if (over.get_id() == std::this_thread::get_id()) retired_.push_back(std::move(over));
+      ending = std::move(thread_);
+      if (ending.get_id() == std::this_thread::get_id()) retired_.push_back(std::move(ending));
     }
-    if (over.joinable()) over.join();
+    if (ending.joinable()) ending.join();
   }
 
  private:
+  /// At exit. Uses may be left (a root whose job never met, a communicator that nobody destroyed): their thread ends.
+  void end_for_good() {
+    std::vector<std::thread> ending;
+    {
+      const std::lock_guard lock(mutex_);
+      forget_if_forked();
+      over_ = true;
+      if (running_) running_->stop();
+      running_.reset();
+      ending.swap(retired_);
+      if (thread_.joinable()) ending.push_back(std::move(thread_));
+    }
+    for (std::thread& each : ending) join_or_leave(each);
+  }
+
   Status start() {
     Result<std::shared_ptr<EventLoop>> loop = EventLoop::create();
     if (!loop.ok()) return loop.status();
@@ -109,6 +116,7 @@ class Agent {
   }
 
   std::mutex mutex_;
+  bool over_ = false;
   int uses_ = 0;
   pid_t process_ = 0;  // that the thread belongs to
   std::shared_ptr<EventLoop> running_;

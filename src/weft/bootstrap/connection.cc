@@ -1,6 +1,7 @@
 // Reading and writing frames without blocking.
 #include "bootstrap/connection.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -37,7 +38,12 @@ Result<std::shared_ptr<Connection>> Connection::open(EventLoop& loop, const Sock
   self->proof_ = job.proof;
   self->address_ = address;
   self->out_ = greeting(job.secret, std::move(hello));
-  self->begin(EPOLLIN | EPOLLOUT);
+  // Inside a host connecting is over at once. The acceptor's patience has begun then: greet it now.
+  if (wait_for(self->fd_.get(), POLLOUT, Deadline::in_seconds(0))) {
+    if (const Status connected = self->finish_connecting(); !connected.ok()) return connected;
+    self->flush();
+  }
+  self->begin(self->out_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
   self->timer_ = loop.at(Deadline::in_seconds(within_s), [weak = self->weak_from_this(), within_s] {
     if (const auto held = weak.lock()) {
       held->fail_with(fail(Code::timeout, "{} did not answer within {} s", held->address_.to_string(), within_s));
@@ -74,14 +80,17 @@ void Connection::close() {
 
 void Connection::ready(uint32_t events) {
   if (connecting_) {
-    if (const int error = connect_outcome(fd_.get()); error != 0) {
-      return fail_with(fail(Code::remote_error, "connecting to {}: {}", address_.to_string(), std::strerror(error)));
-    }
-    if ((events & EPOLLOUT) == 0) return;
-    connecting_ = false;
+    if (const Status connected = finish_connecting(); !connected.ok()) return fail_with(connected);
   }
   if ((events & EPOLLOUT) != 0 && flush() && out_.empty()) loop_.change(watch_, EPOLLIN);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read();
+}
+
+Status Connection::finish_connecting() {
+  const int error = connect_outcome(fd_.get());
+  connecting_ = false;
+  return error == 0 ? Status()
+                    : fail(Code::remote_error, "connecting to {}: {}", address_.to_string(), std::strerror(error));
 }
 
 /// False when the connection is broken; reading then says so.

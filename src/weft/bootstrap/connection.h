@@ -38,6 +38,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Connection(EventLoop& loop, UniqueFd fd, Events events);
   void begin(uint32_t events);
   void ready(uint32_t events);
+  Status finish_connecting();
   bool flush();
   void read();
   bool parse();

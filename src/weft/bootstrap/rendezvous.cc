@@ -19,6 +19,7 @@ namespace weft::bootstrap {
 namespace {
 
 constexpr double kFirstPause_s = 0.005, kLongestPause_s = 0.5;
+constexpr int kVisits = 3;
 constexpr double kOneTry_s = 5;         // of connecting; a host that is just booting swallows packets
 constexpr double kShutOutAfter_s = 2;   // how long a root may close our connections before we believe that it means us
 
@@ -138,11 +139,16 @@ Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port,
 }
 
 Result<UniqueFd> visit(const SocketAddress& address, const Job& job, std::vector<std::byte> hello, Deadline deadline) {
-  Result<UniqueFd> fd = connect_to(address, deadline);
-  if (!fd.ok()) return fd;
-  WEFT_TRY(send_all(fd->get(), greeting(job.secret, std::move(hello)), deadline).in(address.to_string()));
-  WEFT_TRY(read_proof(fd->get(), address, job.proof, deadline));
-  return fd;
+  const std::vector<std::byte> first_bytes = greeting(job.secret, std::move(hello));
+  for (int tries = 1;; ++tries) {
+    Result<UniqueFd> fd = connect_to(address, deadline);
+    if (!fd.ok()) return fd;
+    Status greeted = send_all(fd->get(), first_bytes, deadline).in(address.to_string());
+    if (greeted.ok()) greeted = read_proof(fd->get(), address, job.proof, deadline);
+    if (greeted.ok()) return fd;
+    // On a crowded host this thread may have greeted too late for the acceptor's patience; who is gone refuses the next.
+    if (greeted.code() != Code::remote_error || tries == kVisits) return greeted;
+  }
 }
 
 }  // namespace weft::bootstrap

@@ -39,7 +39,8 @@ Result<Segment> Segment::create(size_t bytes) {
   UniqueFd fd = make_memfd();
   if (!fd.valid()) return fail_errno(errno, "memfd_create, for shared memory");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return fail(Code::out_of_memory, "cannot make shared memory of {} bytes: {}", bytes, std::strerror(errno));
+    return fail(Code::out_of_memory, "cannot make shared memory of {} bytes: {}", bytes,
+                std::strerror(errno));
   }
   // A peer that could shrink it could make us die of SIGBUS.
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -72,10 +73,11 @@ Result<UniqueFd> open_peer_descriptor(pid_t pid, int fd) {
     return fail(Code::remote_error, "process {} is gone, or has closed descriptor {}", pid, fd);
   }
   if (error == EACCES || error == EPERM) {
-    return fail(Code::system_error,
-                "the kernel does not let this process open {}: ranks that share memory must run as one user, in one "
-                "container, and be allowed to inspect each other",
-                path.data());
+    return fail(
+        Code::system_error,
+        "the kernel does not let this process open {}: ranks that share memory must run as one user, in one "
+        "container, and be allowed to inspect each other",
+        path.data());
   }
   return fail_errno(error, path.data());
 }
@@ -88,8 +90,8 @@ Result<Segment> Segment::open(pid_t pid, const SegmentName& name) {
   const int seals = fcntl(fd->get(), F_GET_SEALS);
   if (info.st_ino != name.inode || static_cast<uint64_t>(info.st_size) != name.bytes || seals < 0 ||
       (seals & F_SEAL_SHRINK) == 0) {
-    return fail(Code::remote_error, "descriptor {} of process {} is no longer the shared memory that it announced",
-                name.fd, pid);
+    return fail(Code::remote_error,
+                "descriptor {} of process {} is no longer the shared memory that it announced", name.fd, pid);
   }
   Result<Segment> segment = map(fd.take(), name.bytes);
   if (segment) segment->fd_.reset();  // the mapping keeps the pages; descriptors are scarce

@@ -1,6 +1,6 @@
-// Segment: pages that other processes of the node can map, and that have no name anybody else could open: a sealed
-// memfd. A peer who is told (pid, descriptor, size, inode) opens it through /proc. Not an allocator (window.h) and not
-// a protocol (transport/shm_segment.h).
+// Segment: pages that other processes of the node can map, and that have no name anybody else could open: a
+// sealed memfd. A peer who is told (pid, descriptor, size, inode) opens it through /proc. Not an allocator
+// (window.h) and not a protocol (transport/shm_segment.h).
 //
 // Thread safety: a Segment is used by one thread at a time; the bytes behind it are the user's affair.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace weft::device {
 
-/// What a peer needs to find a segment. The inode tells a segment from another file that has taken its descriptor's
-/// number since.
+/// What a peer needs to find a segment. The inode tells a segment from another file that has taken its
+/// descriptor's number since.
 struct SegmentName {
   uint64_t inode = 0;
   uint64_t bytes = 0;
@@ -26,16 +26,18 @@ struct SegmentName {
 
 class Segment {
  public:
-  /// Makes `bytes` (rounded up to pages) of zeros that use no memory until touched. Large segments ask for huge pages.
-  /// Fails with out_of_memory.
+  /// Makes `bytes` (rounded up to pages) of zeros that use no memory until touched. Large segments ask for
+  /// huge pages. Fails with out_of_memory.
   static Result<Segment> create(size_t bytes);
-  /// Maps a segment that process `pid` made. Fails with remote_error if the process or its segment is gone (or is
-  /// another one), system_error if the kernel forbids it.
+  /// Maps a segment that process `pid` made. Fails with remote_error if the process or its segment is gone
+  /// (or is another one), system_error if the kernel forbids it.
   static Result<Segment> open(pid_t pid, const SegmentName& name);
 
   Segment() = default;
   Segment(Segment&& other) noexcept
-      : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : fd_(std::move(other.fd_)),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)) {}
   Segment& operator=(Segment&& other) noexcept;
   ~Segment();
 
@@ -54,8 +56,8 @@ class Segment {
   size_t bytes_ = 0;
 };
 
-/// Opens descriptor `fd` of process `pid` for reading and writing, as a description of our own. remote_error if
-/// either is gone, system_error with the likely cause if the kernel forbids it.
+/// Opens descriptor `fd` of process `pid` for reading and writing, as a description of our own. remote_error
+/// if either is gone, system_error with the likely cause if the kernel forbids it.
 Result<UniqueFd> open_peer_descriptor(pid_t pid, int fd);
 
 }  // namespace weft::device

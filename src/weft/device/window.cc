@@ -100,10 +100,11 @@ class Windows {
     std::lock_guard lock(mutex_);
     auto found = allocations_.find(window);
     if (found == allocations_.end()) {
-      return fail(Code::invalid_pointer,
-                  "{} is no window of this process: must be a pointer that the allocation of shared memory returned "
-                  "and that has not been freed yet",
-                  window);
+      return fail(
+          Code::invalid_pointer,
+          "{} is no window of this process: must be a pointer that the allocation of shared memory returned "
+          "and that has not been freed yet",
+          window);
     }
     const Allocation allocation = found->second;
     allocations_.erase(found);
@@ -152,8 +153,8 @@ class Windows {
     return window;
   }
 
-  /// Takes an empty pool out of use. One empty small pool stays mapped, without memory, so that a lone small window
-  /// that comes and goes costs no mapping.
+  /// Takes an empty pool out of use. One empty small pool stays mapped, without memory, so that a lone small
+  /// window that comes and goes costs no mapping.
   void retire(PoolRef pool, std::list<Pool>& dead) {
     const bool small = pool->segment.bytes() == kLargeWindowBytes;
     const bool spare = small && std::none_of(pools_.begin(), pools_.end(), [&](const Pool& other) {

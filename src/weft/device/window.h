@@ -1,6 +1,6 @@
-// Windows: memory that every rank of the node can reach without a copy. A process-wide allocator over segments;
-// large windows have a segment each, small ones are carved from shared segments. What weftMemAlloc hands out for host
-// memory.
+// Windows: memory that every rank of the node can reach without a copy. A process-wide allocator over
+// segments; large windows have a segment each, small ones are carved from shared segments. What weftMemAlloc
+// hands out for host memory.
 //
 // Thread safety: every function. find_window() takes no lock while the set of segments does not change.
 #pragma once
@@ -13,20 +13,21 @@
 
 namespace weft::device {
 
-/// From this size on a window has a segment of its own, page-aligned, and freeing it returns its memory at once.
+/// From this size on a window has a segment of its own, page-aligned, and freeing it returns its memory at
+/// once.
 inline constexpr size_t kLargeWindowBytes = 1 << 20;
 inline constexpr size_t kWindowAlignment = 64;
 
-/// Where a range of window memory lies, in terms that a peer can use. `serial` is never 0 and never used twice in a
-/// process.
+/// Where a range of window memory lies, in terms that a peer can use. `serial` is never 0 and never used
+/// twice in a process.
 struct WindowRef {
   SegmentName segment;
   uint64_t serial = 0;
   uint64_t offset = 0;  // of the range in the segment, bytes
 };
 
-/// `bytes` of shared memory, aligned to 64 bytes (to pages if large), content undefined. 0 bytes gives a valid pointer that
-/// must be freed, too. Fails with out_of_memory.
+/// `bytes` of shared memory, aligned to 64 bytes (to pages if large), content undefined. 0 bytes gives a
+/// valid pointer that must be freed, too. Fails with out_of_memory.
 Result<void*> window_alloc(size_t bytes);
 
 /// Gives back what window_alloc returned. Null is allowed; any other pointer fails with invalid_pointer.

@@ -418,6 +418,12 @@ Status Communicator::health() {
   return failure_;
 }
 
+bool Communicator::has_ended(OpNumber number) const {
+  if ((number & kTransferBit) || number > last_called()) return false;
+  return std::none_of(operations_.begin(), operations_.end(),
+                      [&](const Operation* op) { return op->number == number; });
+}
+
 std::string Communicator::describe(const Operation& op) const {
   const bool transfer = op.number & kTransferBit;
   const std::string what = op.record->number == op.number ? op.record->describe() : "an operation";

@@ -92,7 +92,10 @@ class Communicator {
   void fail(const Status& why, bool tell_others);
   /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
   std::string describe(const Operation& op) const;
-  uint32_t last_started() const { return next_collective_ - 1; }
+  /// Number of the last collective that was called here; 0 = none.
+  uint32_t last_called() const { return next_collective_ - 1; }
+  /// Whether a collective was called here and is over.
+  bool has_ended(OpNumber number) const;
   Recorder& recorder() { return recorder_; }
   const Recorder& recorder() const { return recorder_; }
   /// Everything that was asked for and has not ended, queued or active.

@@ -137,13 +137,7 @@ void Context::release(Operation* op) {
 // -------------------------------------------------------------------------------------------
 
 void Context::start(Operation& op) {
-  if (op.finished.load(std::memory_order_relaxed)) {  // cancelled while it was queued
-    if (op.call.stream) {
-      op.call.stream->on_finished(op);
-      release(&op);
-    }
-    return;
-  }
+  if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
   op.references.fetch_add(1, std::memory_order_relaxed);
   op.started = true;
   op.record->started = ticks();
@@ -243,9 +237,8 @@ void Context::finish(Operation& op, Status status) {
   }
   op.comm->operation_ended(op);
   op.status = std::move(status);
-  // The stream lets go before a waiter can see the end and destroy it. A cancelled operation stays in its
-  // stream until it comes to the front.
-  const bool leaves_stream = op.call.stream && op.started;
+  // The stream lets go before a waiter can see the end and destroy it.
+  const bool leaves_stream = op.call.stream != nullptr;
   if (leaves_stream) op.call.stream->on_finished(op);
   op.finished.store(true, std::memory_order_release);
   if (cv_waiters_ > 0) finished_cv_.notify_all();
@@ -432,6 +425,8 @@ void Context::arrived(int peer, const transport::Envelope& envelope, const void*
   auto known = communicators_.find(envelope.comm);
   if (known == communicators_.end() ? retired_.contains(envelope.comm) : !known->second->failure().ok())
     return;
+  if (known != communicators_.end() && known->second->has_ended(envelope.op))
+    return Verdict::on_late_message(*this, *known->second, envelope.op, known->second->rank_of_world(peer));
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
   const auto* bytes = static_cast<const std::byte*>(payload);
   stash_[key_of(envelope.comm, envelope.op)].push_back(
@@ -504,15 +499,15 @@ Communicator* Context::find_communicator(uint32_t id) {
   return found == communicators_.end() ? nullptr : found->second;
 }
 
-void Context::ask_peers(Operation& op, std::function<void()> inquiry) {
-  if (inquiry_running_.exchange(true)) return;
+bool Context::ask_peers(std::function<void()> inquiry) {
+  if (inquiry_running_.exchange(true)) return false;
   if (inquiry_.joinable()) inquiry_.join();  // it has ended: the flag was down
-  op.verdict_pending = true;
   inquiry_ = std::thread([this, inquiry = std::move(inquiry)] {
     name_thread("weft-inquiry");
     inquiry();
     inquiry_running_.store(false);
   });
+  return true;
 }
 
 // A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
@@ -571,7 +566,7 @@ bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
   Lock lock = this->lock();
   auto found = communicators_.find(comm);
   if (found == communicators_.end()) return {};
-  bootstrap::OpReport report{true, found->second->last_started(), ""};
+  bootstrap::OpReport report{true, found->second->last_called(), ""};
   for (const Record& record : found->second->recorder().snapshot())
     if (record.number == number)
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);

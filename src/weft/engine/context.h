@@ -61,8 +61,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// Fails a communicator after the poll that is under way: transports are not called back from inside their
   /// own poll().
   void fail_later(Communicator& comm, Status why);
-  /// Runs `inquiry` (see verdict.h) on a thread of its own, one at a time; skipped while another runs.
-  void ask_peers(Operation& op, std::function<void()> inquiry);
+  /// Runs `inquiry` (see verdict.h) on a thread of its own, one at a time; false while another runs.
+  bool ask_peers(std::function<void()> inquiry);
   Communicator* find_communicator(uint32_t id);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
   void wait(Lock& lock, Operation& op);

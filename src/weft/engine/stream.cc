@@ -1,5 +1,7 @@
 #include "engine/stream.h"
 
+#include <algorithm>
+
 #include "engine/context.h"
 
 namespace weft::engine {
@@ -22,10 +24,10 @@ void Stream::on_finished(Operation& op) {
   {
     std::lock_guard guard(mutex_);
     if (!op.status.ok() && first_failure_.ok()) first_failure_ = op.status;
-    // An operation that was cancelled while it was queued leaves when it comes to the front.
-    if (queue_.empty() || queue_.front() != &op) return;
-    queue_.pop_front();
-    if (!queue_.empty()) next = queue_.front();
+    const auto place = std::find(queue_.begin(), queue_.end(), &op);  // the front, unless it was cancelled
+    const bool was_first = place == queue_.begin();
+    queue_.erase(place);
+    if (was_first && !queue_.empty()) next = queue_.front();
   }
   if (next) next->context->submit(next);
 }
@@ -40,7 +42,6 @@ Status Stream::synchronize() {
       head->references.fetch_add(1);
     }
     Lock lock = head->context->lock();
-    if (head->finished.load()) head->context->turn();  // a cancelled one leaves the queue when it is started
     head->context->wait(lock, *head);
     head->context->release(head);
   }

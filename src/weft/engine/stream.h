@@ -23,7 +23,8 @@ class Stream {
 
   /// Queues an operation, with a reference of its own, and submits it if it is first.
   void push(Operation* op);
-  /// Called by the context when the first operation has ended; submits the next.
+  /// Called by the context when an operation has ended, or was cancelled while it was queued. If it was the
+  /// first, the next is submitted.
   void on_finished(Operation& op);
   /// Waits until all that was queued before the call has ended, driving it. The first failure since the last
   /// call.

@@ -27,6 +27,7 @@ struct Case {
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
   int mismatched = -1;  // rank whose message did not fit, if that is why we ask
+  bool ended = false;   // the operation is over here
 };
 
 std::string describe_call(const Operation& op) {
@@ -106,6 +107,11 @@ void conclude(Context& context, const Case& c) {
   Lock lock = context.lock();
   Communicator* comm = context.find_communicator(c.comm);
   Operation* op = comm ? find_operation(*comm, c.number) : nullptr;
+  if (comm && c.ended) {
+    comm->fail(
+        who_differs(c, answers).in(fmt::format("operation {} of communicator {}", c.number, comm->name())),
+        true);
+  }
   if (!op) return;
   op->verdict_pending = false;
   if (Status differs = who_differs(c, answers); !differs) {
@@ -132,14 +138,27 @@ void Verdict::on_mismatch(Context& context, Operation& op, int from) {
     c.asked.push_back(from);
     c.worlds.push_back(op.comm->world_rank(from));
   }
-  context.ask_peers(op, [c = std::move(c), &context] { conclude(context, c); });
+  op.verdict_pending = context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
+}
+
+void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t number, int from) {
+  Case c;
+  c.comm = comm.id();
+  c.number = number;
+  for (const Record& record : comm.recorder().snapshot())
+    if (record.number == number) c.mine = fmt::format("{} by {}", record.describe(), record.algorithm);
+  c.asked = {from};
+  c.worlds = {comm.world_rank(from)};
+  c.mismatched = from;
+  c.ended = true;
+  (void)context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
 }
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
   if (op.verdict_pending) return;
   Case c = open_case(op);
   c.overdue = now >= op.deadline_ns;
-  context.ask_peers(op, [c = std::move(c), &context] { conclude(context, c); });
+  op.verdict_pending = context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
 }
 
 }  // namespace weft::engine

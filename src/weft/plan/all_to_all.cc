@@ -7,13 +7,11 @@
 //   AllReduce      each rank reduces a block of the message, and as its slices are finished they are gathered
 //   Reduce         each rank reduces a block, and puts it to the root slice by slice
 //   Broadcast      the root gives one rank of every other node a part; these exchange parts, and the ranks of
-//   each node
-//                  copy them as they land:
+//                  each node copy them as they land:
 //
-//                      root ── part A ──→ a ── part A ──→ b, c        a's node-mates copy A, B, C from a
+//                      root ── part A ──→ a ── part A ──→ b, c      a's node-mates copy A, B, C from a
 //                           ── part B ──→ b ── part B ──→ a, c
-//                           ── part C ──→ c ── part C ──→ a, b        the root's node-mates copy from the
-//                           root
+//                           ── part C ──→ c ── part C ──→ a, b      the root's copy from the root
 //
 // Gather, scatter and AlltoAll are in exchange.h.
 #include "plan/exchange.h"

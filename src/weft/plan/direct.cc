@@ -1,17 +1,16 @@
 // direct: one node, medium and large messages. Ranks expose their buffers and read each other's: one copy, or
 // one reduction straight from everybody's input, and nothing in between.
 //
-//   AllGather      expose input ──→ all    each copies every peer's input              done ──→ all
-//   ReduceScatter  expose input ──→ all    each reduces its block of all inputs        done ──→ all
-//   AllReduce      expose input ──→ all    each reduces its block, slice by slice, and announces every slice;
-//   peers copy
-//                                          it out of that rank's output                done ──→ all
+//   AllGather      expose input ──→ all    each copies every peer's input         done ──→ all
+//   ReduceScatter  expose input ──→ all    each reduces its block of all inputs   done ──→ all
+//   AllReduce      expose input ──→ all    each reduces its block, slice by slice, and announces
+//                                          every slice; the others copy it        done ──→ all
 //   Reduce         as AllReduce, but only the root copies, and the others reduce into scratch
-//   Broadcast      expose the root's input ──→ all, who copy it                        done ──→ root
+//   Broadcast      expose the root's input ──→ all, who copy it                   done ──→ root
 //
 // In place: block b of anybody's memory is read as input by rank b alone, and is overwritten only with what
 // rank b announced after that. The closing `done` keeps every buffer untouched by others once its owner's
-// plan has ended. Gather, scatter and all_to_all are in exchange.h.
+// plan has ended. Gather, scatter and AlltoAll are in exchange.h.
 #include "plan/exchange.h"
 #include "plan/schedule.h"
 

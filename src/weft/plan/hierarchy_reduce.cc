@@ -1,10 +1,10 @@
 // reduce_blocks: the ReduceScatter half of all_to_all, as seen by rank r. The mirror of gather_blocks:
 // whoever would receive a block there gives its node's sum of it here.
 //
-//     open      node-mates expose their inputs to each other
-//     add up    for each origin q: r reduces q's block of its node's inputs into scratch    one lane, by
-//     slices send      the node's sum of a slice ──→ q's scratch                                   a lane
-//     each finish    the sums of the other nodes have come: r reduces them, in node order,       one lane
+//     open      node-mates expose their inputs to each other                      one lane
+//     add up    for each origin q: r reduces q's block of its node's inputs       the same
+//     send      the node's sum of a slice ──→ q's scratch                         a lane each
+//     finish    as the other nodes' sums come, r reduces them in node order,      one lane
 //               with its own node's inputs in their place
 //
 // A rank alone on its node sends from its input. In strict order nobody adds up: all ranks of other nodes

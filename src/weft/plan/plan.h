@@ -5,47 +5,45 @@
 // Vocabulary
 //   region   bytes of a named buffer of a rank: (rank, space, offset).
 //   space    input and output are the caller's buffers, scratch is `scratch_bytes` of the library's own
-//   memory. Nobody
-//            writes to an input by that name (in place, the output's name reaches it).
-//   lane     steps of one lane are started in order; lanes run side by side. `after` adds dependencies across
-//   lanes.
-//            An executor is fair: after a copy or a reduce of one lane it looks at the others before it goes
-//            on, which is what makes the phases of a sliced plan overlap.
-//   tag      names one notification of an ordered pair of different ranks. For every ordered pair (a → b) the
-//   tags that
-//            a uses towards b are 0, 1, 2, … without gaps, each in exactly one put or signal of a and in
-//            exactly one wait of b. Notifications may arrive in any order: nothing relies on the fabric's.
+//            memory. Nobody writes to an input by that name (in place, the output's name reaches it).
+//   lane     steps of one lane are started in order; lanes run side by side. `after` adds dependencies
+//            across lanes. An executor is fair: after a copy or a reduce of one lane it looks at the others
+//            before it goes on, which is what makes the phases of a sliced plan overlap.
+//   tag      names one notification of an ordered pair of different ranks. For every ordered pair (a → b)
+//            the tags that a uses towards b are 0, 1, 2, … without gaps, each in exactly one put or signal
+//            of a and in exactly one wait of b. Notifications may arrive in any order: nothing relies on
+//            the fabric's.
 //   expose   a signal may carry the handle of one of the sender's own spaces, which must not be empty.
-//   Whoever has
-//            waited for it may from then on put into that space, and a rank of the same node may also read it
-//            (copy and reduce sources): by steps that come after that very wait, in its lane or through
-//            `after`. The owner must learn, by a later wait, that others are done before its plan ends.
+//            Whoever has waited for it may from then on put into that space, and a rank of the same node
+//            may also read it (copy and reduce sources): by steps that come after that very wait, in its
+//            lane or through `after`. The owner must learn, by a later wait, that others are done before
+//            its plan ends.
 //
 // The five kinds of step, and when each counts as done
 //   put      writes `bytes` (more than 0) from an own region into a region of `peer`, then notifies (peer,
-//   tag).
-//            Asynchronous: its lane goes on once it is started. A step that overwrites the source must name
-//            the put in `after`, or come after one that does; then it waits until the source may be reused.
-//            That says nothing of the far side. The far side's wait, on the other hand, says that the source
-//            has been read: whoever knows of that wait may put into the source. Up to Limits::eager bytes it
-//            needs no exposed target: the receiver files it, at any moment between the beginning of its own
-//            plan and its wait. Above that, `dst`'s space must have been exposed by the peer and waited for
-//            here.
+//            tag). Asynchronous: its lane goes on once it is started. A step that overwrites the source
+//            must name the put in `after`, or come after one that does; then it waits until the source may
+//            be reused. That says nothing of the far side. The far side's wait, on the other hand, says
+//            that the source has been read: whoever knows of that wait may put into the source. Up to
+//            Limits::eager bytes it needs no exposed target: the receiver files it, at any moment between
+//            the beginning of its own plan and its wait. Above that, `dst`'s space must have been exposed
+//            by the peer and waited for here.
 //   signal   notifies (peer, tag), optionally exposing a space. Ordered after all earlier steps of its lane
-//   that are
-//            not puts, and after what `after` names.
+//            that are not puts, and after what `after` names.
 //   wait     done when the notification (peer, tag) has arrived, with its data in place.
 //   copy     dst (own) = src (own or exposed by a rank of the same node). They are the same bytes or
-//   disjoint. reduce   dst (own) = op over all sources, in the order given; dst may be one of the own
-//   sources, or is disjoint
-//            from all. `bytes` and all offsets are multiples of the element. `final` marks the step that
-//            makes an element's last value: there avg divides. Every output element passes through exactly
-//            one final reduce.
+//            disjoint.
+//   reduce   dst (own) = op over all sources, in the order given; dst may be one of the own sources, or is
+//            disjoint from all. `bytes` and all offsets are multiples of the element. `final` marks the
+//            step that makes an element's last value: there avg divides. Every output element passes
+//            through exactly one final reduce.
 // A plan is done when all its steps are, including the puts' sources being reusable.
 //
 // In place means that input and output are the same memory at the offset the C API says; every plan must be
-// correct both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements has
-// no steps. A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
+// correct both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements
+// has no steps.
+//
+// A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
 #pragma once
 
 #include <cstdint>
@@ -83,9 +81,9 @@ struct Request {
   uint64_t count = 0;  // as in the C call: sendcount of AllGather and Gather, recvcount of ReduceScatter and
                        // Scatter, elements per peer for AlltoAll, all elements otherwise
   uint32_t element_bytes = 4;
-  int root = 0;  // of broadcast, reduce, gather, scatter; the peer of send and recv
-  bool strict =
-      false;  // reductions add raw contributions in the canonical tree over rank numbers, whatever the rest
+  int root = 0;           // of broadcast, reduce, gather, scatter; the peer of send and recv
+  bool strict = false;    // reductions add raw contributions in the canonical tree over rank numbers,
+                          // whatever the rest
   bool disjoint = false;  // all_to_all: no rank calls it in place; saves the copy that in place needs. Like
                           // the rest of the request it must be the same on every rank
 
@@ -128,9 +126,8 @@ inline constexpr StepId kNoStep = UINT32_MAX;  // in Builder's `after`: ignored
 
 struct Step {
   StepKind kind = StepKind::copy;
-  Space exposes =
-      Space::none;     // signal: the own space it exposes; wait: the peer's space that it thereby learns
-  bool final = false;  // reduce only
+  Space exposes = Space::none;  // signal: the own space it exposes; wait: the peer's that it thereby learns
+  bool final = false;           // reduce only
   uint16_t lane = 0;
   uint32_t tag = 0;      // put, signal, wait
   int32_t peer = -1;     // put, signal, wait
@@ -155,9 +152,8 @@ struct Plan {
   // Derived by Builder::finish(), so that executing needs no search:
   std::vector<StepId> lane_steps;    // the ids of lane 0's steps, then lane 1's, …
   std::vector<uint32_t> lane_begin;  // lanes + 1 positions in lane_steps
-  std::vector<uint32_t>
-      wait_begin;               // ranks + 1: notification (p, t) to this rank has number wait_begin[p] + t
-  bool has_dependents = false;  // any step names another in `after`
+  std::vector<uint32_t> wait_begin;  // ranks + 1: notification (p, t) from p has number wait_begin[p] + t
+  bool has_dependents = false;       // any step names another in `after`
 
   int lanes() const { return static_cast<int>(lane_begin.size()) - 1; }
   uint32_t notifications() const { return wait_begin.back(); }
@@ -172,9 +168,10 @@ struct Plan {
 /// Makes a plan step by step.
 ///
 /// Tags: a generator may name the notifications of a pair by any numbers, as long as both ends use the same
-/// ones for the same notification; finish() renumbers each pair's 0, 1, 2, … in ascending order. Empty data:
-/// a put of no bytes becomes a signal, so that notifications stay balanced; a copy or reduce of no bytes, or
-/// a copy onto itself, that names nothing in `after` is dropped, and its id is kNoStep.
+/// ones for the same notification; finish() renumbers each pair's 0, 1, 2, … in ascending order.
+///
+/// Empty data: a put of no bytes becomes a signal, so that notifications stay balanced; a copy or reduce of
+/// no bytes, or a copy onto itself, that names nothing in `after` is dropped, and its id is kNoStep.
 ///
 /// Invariant: after finish() the builder is empty.
 class Builder {
@@ -187,7 +184,7 @@ class Builder {
   Region scratch(uint64_t offset = 0) const { return {plan_.rank, Space::scratch, offset}; }
   /// Reserves `bytes` of own scratch, 64-byte aligned; returns the offset.
   uint64_t reserve(uint64_t bytes);
-  /// A lane that no step has used yet.
+  /// A lane that no step has used yet. Lanes are below 65536.
   int new_lane() { return lanes_++; }
 
   StepId put(int lane, int peer, Region src, Region dst, uint64_t bytes, uint32_t tag,

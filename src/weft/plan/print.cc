@@ -43,8 +43,11 @@ std::string to_string(const Plan& plan) {
                                  plan.algorithm, plan.rank, plan.ranks, request.count, request.element_bytes);
   if (has_root(request.collective)) text += fmt::format(", root {}", request.root);
   if (request.strict) text += ", strict";
-  text += fmt::format("; {} steps in {} lanes, {} B of scratch\n", plan.steps.size(), plan.lanes(),
-                      plan.scratch_bytes);
+  const auto counted = [](size_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  text += fmt::format("; {} in {}, {} B of scratch\n", counted(plan.steps.size(), "step"),
+                      counted(static_cast<size_t>(plan.lanes()), "lane"), plan.scratch_bytes);
   for (StepId id = 0; id < plan.steps.size(); ++id) {
     const Step& step = plan.steps[id];
     text += fmt::format("{:>4}  lane {:<3} {:<6} {}", id, step.lane, name_of(step.kind), what(plan, step));

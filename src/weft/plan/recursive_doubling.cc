@@ -28,7 +28,7 @@ class Doubling {
   Doubling(const Task& task, Builder& b) : task_(task), b_(b) {}
 
   void run() {
-    b_.reserve(place_ * (1 + fold_.rounds()));
+    b_.reserve(place_ * (fold_.rounds() + has_ward_));
     if (has_ward_) offer(task_, b_, kLane, ward_, task_.bytes(), Space::scratch, Phase::open_scratch);
     for (int round = 0; round < fold_.rounds(); ++round) {
       offer(task_, b_, kLane, partner(round), task_.bytes(), Space::scratch, Phase::open_scratch);
@@ -49,16 +49,16 @@ class Doubling {
 
  private:
   int partner(int round) const { return fold_.rank_of(me_ ^ 1 << round); }
-  /// Where rank `at` keeps what its partner of `round` sends; -1 is the ward's.
+  /// Where rank `at` keeps what its partner of `round` sends, behind what its ward sends.
   Region place(int at, int round) const {
-    return {at, Space::scratch, place_ * static_cast<uint64_t>(round + 1)};
+    return {at, Space::scratch, place_ * static_cast<uint64_t>(round + fold_.has_ward(at))};
   }
   /// The sum of all that was added before `round`.
   Region sum(int round) const { return round == 0 && !has_ward_ ? b_.input() : b_.output(); }
 
   void add_ward(int s) {
     const uint64_t at = slices_.begin(s);
-    const Region sources[] = {b_.input(at), place(task_.rank, -1) + at};
+    const Region sources[] = {b_.input(at), b_.scratch(at)};
     b_.wait(kLane, ward_, tag(Phase::ready, s));
     b_.reduce(kLane, sources, b_.output(at), slices_.bytes(s), false);
   }

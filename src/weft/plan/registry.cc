@@ -39,6 +39,9 @@ Status fits_any(const Request& request, const topology::Layout& layout) {
     return fail(Code::invalid_root, "{}: rank {} named, must be in [0, {})", name_of(request.collective),
                 request.root, layout.ranks());
   }
+  if (layout.ranks() > kMostRanks) {
+    return fail(Code::unsupported, "{} ranks, plans are made for at most {}", layout.ranks(), kMostRanks);
+  }
   return {};
 }
 

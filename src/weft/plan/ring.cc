@@ -3,16 +3,14 @@
 // other.
 //
 //   AllGather      n - 1 rounds: in round k, position i passes on the block of position i - k. A slice is
-//   passed on as
-//                  soon as it has arrived, so all rounds overlap.
-//   ReduceScatter  n - 1 rounds: in round k, position i sends its sum of block i - 1 - k, which has grown on
-//   the way;
-//                  after the last round it holds its own block, whole.
+//                  passed on as soon as it has arrived, so all rounds overlap.
+//   ReduceScatter  n - 1 rounds: in round k, position i sends its sum of block i - 1 - k, which has grown
+//                  on the way; after the last round it holds its own block, whole.
 //   AllReduce      ReduceScatter into the own block of output, then AllGather of those.
 //   Broadcast      a chain from the root: each passes on slice by slice.
 //
 // Sums travel through two blocks of scratch, used in turn; a credit for each slice says that its place is
-// free again.
+// free again. (One block would not do: a rank's sends would wait for credits all the way round the ring.)
 #include "plan/schedule.h"
 
 namespace weft::plan {

@@ -122,6 +122,9 @@ class Slices {
   uint64_t bytes_, each_;
 };
 
+/// No algorithm needs more than two lanes a rank, and lanes are numbered in 16 bits.
+inline constexpr int kMostRanks = 30000;
+
 /// What every algorithm needs to be true of a request; names what is not.
 Status fits_any(const Request& request, const topology::Layout& layout);
 /// Reductions in strict order need an algorithm that brings all raw contributions to one place.

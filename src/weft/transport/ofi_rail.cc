@@ -19,6 +19,7 @@ namespace weft::transport::ofi {
 namespace {
 
 constexpr size_t kFewestBuffers = 16, kMostBuffers = 128;
+constexpr size_t kMostOperations = 256;        // of one direction, under way on a rail
 constexpr size_t kRoomForRemoteWrites = 1024;  // in the completion queue, beside our own operations
 constexpr int kEntriesPerReap = 256;           // then it is the caller's turn
 constexpr uint64_t kKeyOfBuffers = 0;          // local use only
@@ -62,6 +63,9 @@ Rail::~Rail() {
 Result<std::unique_ptr<Rail>> Rail::open(Info info, int ranks, size_t message_bytes, size_t pool_bytes) {
   std::unique_ptr<Rail> rail(new Rail);
   rail->info_ = std::move(info);
+  // Real NICs reserve memory for as many operations as they are asked for.
+  rail->info_->tx_attr->size = std::min(rail->info_->tx_attr->size, kMostOperations);
+  rail->info_->rx_attr->size = std::min(rail->info_->rx_attr->size, kMostOperations);
   rail->message_bytes_ = std::min(message_bytes, rail->info_->ep_attr->max_msg_size);
   WEFT_TRY(rail->open_objects(ranks));
   WEFT_TRY(rail->make_pools(pool_bytes));

@@ -15,10 +15,12 @@ namespace weft::transport {
 using shm::ControlSegment;
 using shm::Payload;
 
-Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks, std::span<const int> local_ranks,
+Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks,
+                                                           std::span<const int> local_ranks,
                                                            const Options& options) {
   if (std::find(local_ranks.begin(), local_ranks.end(), rank) == local_ranks.end()) {
-    return fail(Code::invalid_argument, "rank {} is not among the {} ranks of its own node", rank, local_ranks.size());
+    return fail(Code::invalid_argument, "rank {} is not among the {} ranks of its own node", rank,
+                local_ranks.size());
   }
   for (const int local : local_ranks) {
     if (local < 0 || local >= ranks) {
@@ -27,23 +29,27 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks, 
   }
   const size_t eager_bytes = options.eager_bytes == 0 ? kDefaultEagerBytes : options.eager_bytes;
   if (eager_bytes > kLargestEagerBytes) {
-    return fail(Code::invalid_argument, "eager messages of {} bytes inside a node, must be at most {}", eager_bytes,
-                kLargestEagerBytes);
+    return fail(Code::invalid_argument, "eager messages of {} bytes inside a node, must be at most {}",
+                eager_bytes, kLargestEagerBytes);
   }
   const auto ring_bytes = static_cast<uint32_t>(std::bit_ceil(4 * shm::detail::round_to_lines(eager_bytes)));
   auto own = ControlSegment::create(static_cast<int>(local_ranks.size()), ring_bytes);
   if (!own) return own.status();
-  // Yama forbids cross memory attach between siblings unless the target agrees. Any process of this user could do without
-  // Yama what it then can.
+  // Yama forbids cross memory attach between siblings unless the target agrees. Any process of this user
+  // could do without Yama what it then can.
   if (options.cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
-  std::unique_ptr<ShmTransport> transport(new ShmTransport(rank, ranks, local_ranks, eager_bytes, own.take()));
+  std::unique_ptr<ShmTransport> transport(
+      new ShmTransport(rank, ranks, local_ranks, eager_bytes, own.take()));
   transport->cma_ = options.cma;
   return transport;
 }
 
 ShmTransport::ShmTransport(int rank, int ranks, std::span<const int> local_ranks, size_t eager_bytes,
                            std::shared_ptr<ControlSegment> own)
-    : rank_(rank), eager_bytes_(eager_bytes), own_(std::move(own)), by_rank_(static_cast<size_t>(ranks), nullptr) {
+    : rank_(rank),
+      eager_bytes_(eager_bytes),
+      own_(std::move(own)),
+      by_rank_(static_cast<size_t>(ranks), nullptr) {
   for (const int local : local_ranks) {
     const int position = static_cast<int>(peers_.size());
     if (local == rank) {
@@ -73,14 +79,18 @@ Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
     const ShmAddress own = address();
     if (peer->address.ring_bytes != own.ring_bytes || peer->address.locals != own.locals) {
       return fail(Code::mismatch,
-                  "rank {} has {} ranks on its node and byte rings of {} bytes, rank {} has {} and {}: eager limit and "
+                  "rank {} has {} ranks on its node and byte rings of {} bytes, rank {} has {} and {}: eager "
+                  "limit and "
                   "layout must be the same on all ranks of a node",
-                  rank_, own.locals, own.ring_bytes, peer->rank, peer->address.locals, peer->address.ring_bytes);
+                  rank_, own.locals, own.ring_bytes, peer->rank, peer->address.locals,
+                  peer->address.ring_bytes);
     }
     peer->memory = shm::PeerMemory(peer->rank, peer->address, cma_);
     if (cma_ && !peer->memory.single_copy() && reads_peers_) {
-      log::info("the kernel forbids reading the memory of rank {}: plain memory travels through the FIFO in two copies",
-                peer->rank);
+      log::info(
+          "the kernel forbids reading the memory of rank {}: plain memory travels through the FIFO in two "
+          "copies",
+          peer->rank);
     }
     reads_peers_ = reads_peers_ && peer->memory.single_copy();
   }
@@ -88,8 +98,8 @@ Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
 }
 
 Status ShmTransport::not_a_peer(int rank) const {
-  return fail(Code::invalid_argument, "rank {} has no shared memory with rank {}: must be another rank of its node", rank_,
-              rank);
+  return fail(Code::invalid_argument,
+              "rank {} has no shared memory with rank {}: must be another rank of its node", rank_, rank);
 }
 
 Status ShmTransport::map_segment(Peer& peer) {
@@ -115,12 +125,14 @@ Result<Progress> ShmTransport::accepted(Peer& peer, size_t bytes) {
 
 Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const void* payload) {
   Peer* const found = find(rank);
-  if (found == nullptr) [[unlikely]] return not_a_peer(rank);
+  if (found == nullptr) [[unlikely]]
+    return not_a_peer(rank);
   Peer& peer = *found;
-  if (!peer.fifo.open()) [[unlikely]] WEFT_TRY(open_fifo(peer));
+  if (!peer.fifo.open()) [[unlikely]]
+    WEFT_TRY(open_fifo(peer));
   if (envelope.bytes > eager_bytes_) [[unlikely]] {
-    return fail(Code::invalid_argument, "a message of {} bytes to rank {}, must be at most {}", envelope.bytes, rank,
-                eager_bytes_);
+    return fail(Code::invalid_argument, "a message of {} bytes to rank {}, must be at most {}",
+                envelope.bytes, rank, eager_bytes_);
   }
   if (!peer.fifo.send(envelope, payload)) return Progress::busy;
   ++counters_.messages_sent;
@@ -130,12 +142,13 @@ Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const vo
 Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const void* source, size_t bytes,
                                    const RemoteBuffer& target, uint64_t offset, Completion* done) {
   Peer* const found = find(rank);
-  if (found == nullptr) [[unlikely]] return not_a_peer(rank);
+  if (found == nullptr) [[unlikely]]
+    return not_a_peer(rank);
   Peer& peer = *found;
   if (!peer.fifo.open()) WEFT_TRY(open_fifo(peer));
   if (offset > target.bytes || bytes > target.bytes - offset) {
-    return fail(Code::invalid_argument, "a put of {} bytes at {} into {} bytes of rank {}", bytes, offset, target.bytes,
-                rank);
+    return fail(Code::invalid_argument, "a put of {} bytes at {} into {} bytes of rank {}", bytes, offset,
+                target.bytes, rank);
   }
   if (!peer.fifo.slot_free()) return Progress::busy;
   if (void* mapped = peer.memory.map(target)) {
@@ -151,8 +164,8 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
   return accepted(peer, bytes);
 }
 
-Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
-                                           uint64_t target, Completion* done) {
+Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope, const void* source,
+                                           size_t bytes, uint64_t target, Completion* done) {
   if (peer.relay) return Progress::busy;
   peer.relay = Relay{envelope, static_cast<const std::byte*>(source), bytes, target, done};
   ++relays_;
@@ -202,11 +215,12 @@ void* ShmTransport::map(int rank, const RemoteBuffer& target) {
 
 Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
   Peer* const found = find(rank);
-  if (found == nullptr) [[unlikely]] return not_a_peer(rank);
+  if (found == nullptr) [[unlikely]]
+    return not_a_peer(rank);
   Peer& peer = *found;
   if (offset > target.bytes || bytes > target.bytes - offset) {
-    return fail(Code::invalid_argument, "a read of {} bytes at {} from {} bytes of rank {}", bytes, offset, target.bytes,
-                rank);
+    return fail(Code::invalid_argument, "a read of {} bytes at {} from {} bytes of rank {}", bytes, offset,
+                target.bytes, rank);
   }
   if (const void* mapped = peer.memory.map(target)) {
     std::memcpy(into, static_cast<const std::byte*>(mapped) + offset, bytes);
@@ -221,11 +235,10 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
 }
 
 Result<int> ShmTransport::poll(Sink& sink) {
-  if (own_->announced() != announced_) [[unlikely]] open_inboxes();
+  if (own_->announced() != announced_) [[unlikely]]
+    open_inboxes();
   int events = 0;
-  for (Inbox& inbox : inboxes_) {
-    if (inbox.fifo.ready()) events += receive(inbox, sink);
-  }
+  for (Inbox& inbox : inboxes_) events += receive(inbox, sink);
   if (relays_ > 0) [[unlikely]] {
     for (const auto& peer : peers_) {
       if (peer != nullptr && peer->relay) events += continue_relay(*peer);
@@ -236,13 +249,14 @@ Result<int> ShmTransport::poll(Sink& sink) {
 
 int ShmTransport::receive(Inbox& inbox, Sink& sink) {
   const int rank = inbox.peer->rank;
-  const auto received = inbox.fifo.receive([&](const Envelope& envelope, Payload where, const std::byte* payload) {
-    if (where == Payload::for_relay) [[unlikely]] {
-      std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
-    } else {
-      sink.arrived(rank, envelope, payload);
-    }
-  });
+  const auto received =
+      inbox.fifo.receive([&](const Envelope& envelope, Payload where, const std::byte* payload) {
+        if (where == Payload::for_relay) [[unlikely]] {
+          std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
+        } else {
+          sink.arrived(rank, envelope, payload);
+        }
+      });
   if (received.made_room) tell_of_room(*inbox.peer);
   return received.messages;
 }
@@ -251,7 +265,8 @@ void ShmTransport::open_inboxes() {
   announced_ = own_->announced();
   for (const auto& peer : peers_) {
     if (peer == nullptr || !own_->has_announced(peer->local)) continue;
-    const bool known = std::any_of(inboxes_.begin(), inboxes_.end(), [&](const Inbox& i) { return i.peer == peer.get(); });
+    const bool known =
+        std::any_of(inboxes_.begin(), inboxes_.end(), [&](const Inbox& i) { return i.peer == peer.get(); });
     if (!known) inboxes_.push_back({shm::FifoReceiver(own_->fifo(peer->local)), peer.get()});
   }
 }
@@ -270,7 +285,8 @@ bool ShmTransport::prepare_sleep() {
 
 bool ShmTransport::anything_to_do() {
   if (own_->announced() != announced_) return true;
-  if (std::any_of(inboxes_.begin(), inboxes_.end(), [](const Inbox& inbox) { return inbox.fifo.ready(); })) return true;
+  if (std::any_of(inboxes_.begin(), inboxes_.end(), [](const Inbox& inbox) { return inbox.fifo.ready(); }))
+    return true;
   return std::any_of(peers_.begin(), peers_.end(),
                      [](const auto& peer) { return peer != nullptr && peer->fifo.room_again(); });
 }

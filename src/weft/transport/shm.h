@@ -1,9 +1,10 @@
-// ShmTransport: shared memory between the ranks of one node, be they processes or threads of one process. Puts messages,
-// puts, mapping and sleeping together from their parts: shm_fifo.h (messages), shm_segment.h (where FIFOs live, waking),
-// shm_memory.h (reaching a peer's memory). Ranks of other nodes are somebody else's.
+// ShmTransport: shared memory between the ranks of one node, be they processes or threads of one process.
+// Puts messages, puts, mapping and sleeping together from their parts: shm_fifo.h (messages), shm_segment.h
+// (where FIFOs live, waking), shm_memory.h (reaching a peer's memory). Ranks of other nodes are somebody
+// else's.
 //
-// A dead peer blocks nothing here: its FIFO fills up and sends are answered busy, calls that need the peer itself fail
-// with remote_error. Noticing the death is the bootstrap's task; Sink::lost is never called.
+// A dead peer blocks nothing here: its FIFO fills up and sends are answered busy, calls that need the peer
+// itself fail with remote_error. Noticing the death is the bootstrap's task; Sink::lost is never called.
 //
 // Thread safety and abort: as transport.h says.
 #pragma once
@@ -28,20 +29,21 @@ class ShmTransport final : public Transport {
   static constexpr size_t kLargestEagerBytes = 1 << 20;
 
   struct Options {
-    bool cma = true;         // use single-copy system calls where the kernel allows them; lets peers use them on us
-    size_t eager_bytes = 0;  // at most kLargestEagerBytes; 0 = kDefaultEagerBytes; the same on all ranks of the node
+    bool cma = true;  // use single-copy system calls where the kernel allows them; lets peers use them on us
+    size_t eager_bytes =
+        0;  // at most kLargestEagerBytes; 0 = kDefaultEagerBytes; the same on all ranks of the node
   };
 
-  /// For rank `rank` of `ranks`, whose node holds `local_ranks` (itself included, in the same order on all of them).
-  /// invalid_argument names what is wrong; system_error or out_of_memory what the kernel refuses.
+  /// For rank `rank` of `ranks`, whose node holds `local_ranks` (itself included, in the same order on all of
+  /// them). invalid_argument names what is wrong; system_error or out_of_memory what the kernel refuses.
   static Result<std::unique_ptr<ShmTransport>> create(int rank, int ranks, std::span<const int> local_ranks,
                                                       const Options& options);
 
   /// What the peers need; plain bytes for the bootstrap to carry.
   ShmAddress address() const { return own_->address(); }
 
-  /// `by_rank[r]` is rank r's address; entries of other nodes are not looked at. Checks that every local peer can be
-  /// reached, and names the first that cannot; maps nothing yet. Once, before anything else.
+  /// `by_rank[r]` is rank r's address; entries of other nodes are not looked at. Checks that every local peer
+  /// can be reached, and names the first that cannot; maps nothing yet. Once, before anything else.
   Status connect(std::span<const ShmAddress> by_rank);
 
   std::string describe() const override { return "shared memory"; }
@@ -49,11 +51,13 @@ class ShmTransport final : public Transport {
 
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
 
-  Result<RemoteBuffer> expose(void* address, size_t bytes) override { return shm::describe_memory(address, bytes); }
+  Result<RemoteBuffer> expose(void* address, size_t bytes) override {
+    return shm::describe_memory(address, bytes);
+  }
   void unexpose(const RemoteBuffer&) override {}
 
-  /// Copies before it returns, unless the target can be neither mapped nor written by a system call: then it goes through the
-  /// FIFO piece by piece, one such put to a peer at a time.
+  /// Copies before it returns, unless the target can be neither mapped nor written by a system call: then it
+  /// goes through the FIFO piece by piece, one such put to a peer at a time.
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   /// A put that is still going through the FIFO ends where it is; its envelope is not delivered.
@@ -110,8 +114,8 @@ class ShmTransport final : public Transport {
   Status map_segment(Peer& peer);
   Status open_fifo(Peer& peer);
   Result<Progress> accepted(Peer& peer, size_t bytes);
-  Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes, uint64_t target,
-                               Completion* done);
+  Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
+                               uint64_t target, Completion* done);
   int continue_relay(Peer& peer);
   int receive(Inbox& inbox, Sink& sink);
   void open_inboxes();

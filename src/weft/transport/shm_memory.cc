@@ -50,7 +50,8 @@ void* PeerMemory::map(const RemoteBuffer& buffer) {
   if (same_process_) return reinterpret_cast<void*>(buffer.address);
   const WindowKeys keys = keys_of(buffer);
   if (keys.serial == 0) return nullptr;
-  auto found = std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& m) { return m.serial == keys.serial; });
+  auto found =
+      std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& m) { return m.serial == keys.serial; });
   if (found == mapped_.end()) {
     Result<device::Segment> segment = device::Segment::open(
         pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = static_cast<int32_t>(keys.fd)});
@@ -72,12 +73,14 @@ Status PeerMemory::write(const RemoteBuffer& into, uint64_t offset, const void* 
   return transfer(Direction::write, into, offset, const_cast<void*>(from), bytes);
 }
 
-Status PeerMemory::transfer(Direction direction, const RemoteBuffer& buffer, uint64_t offset, void* own, size_t bytes) {
+Status PeerMemory::transfer(Direction direction, const RemoteBuffer& buffer, uint64_t offset, void* own,
+                            size_t bytes) {
   const auto syscall = direction == Direction::read ? process_vm_readv : process_vm_writev;
   uint64_t address = buffer.address + offset;
   if (same_process_) {
     auto* theirs = reinterpret_cast<void*>(address);
-    std::memcpy(direction == Direction::read ? own : theirs, direction == Direction::read ? theirs : own, bytes);
+    std::memcpy(direction == Direction::read ? own : theirs, direction == Direction::read ? theirs : own,
+                bytes);
     return {};
   }
   auto* next = static_cast<std::byte*>(own);
@@ -97,12 +100,14 @@ Status PeerMemory::explain(int error, Direction direction, uint64_t address, siz
   const char* verb = direction == Direction::read ? "read" : "write";
   switch (error) {
     case ESRCH:
-      return fail(Code::remote_error, "cannot {} the memory of rank {}: its process {} is gone", verb, rank_, pid_);
+      return fail(Code::remote_error, "cannot {} the memory of rank {}: its process {} is gone", verb, rank_,
+                  pid_);
     case EFAULT:
-      return fail(Code::remote_error, "cannot {} {} bytes at {:#x} of rank {} (process {}): not mapped there", verb, bytes,
-                  address, rank_, pid_);
+      return fail(Code::remote_error, "cannot {} {} bytes at {:#x} of rank {} (process {}): not mapped there",
+                  verb, bytes, address, rank_, pid_);
     default:
-      return fail_errno(error, fmt::format("cannot {} the memory of rank {} (process {})", verb, rank_, pid_));
+      return fail_errno(error,
+                        fmt::format("cannot {} the memory of rank {} (process {})", verb, rank_, pid_));
   }
 }
 

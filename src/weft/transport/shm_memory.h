@@ -1,5 +1,5 @@
-// How a rank reaches memory that a peer of its node has exposed: windows by mapping them, plain memory by single-copy
-// system calls (cross memory attach, CMA). Messages are shm_fifo.h's.
+// How a rank reaches memory that a peer of its node has exposed: windows by mapping them, plain memory by
+// single-copy system calls (cross memory attach, CMA). Messages are shm_fifo.h's.
 //
 // Thread safety: a PeerMemory is used by one thread at a time.
 #pragma once
@@ -29,8 +29,8 @@ RemoteBuffer describe_memory(void* address, size_t bytes);
 
 class PeerMemory {
  public:
-  /// Segments of one peer that are mapped at a time: a pointer from map() is good until so many others of the same
-  /// peer have been mapped after it.
+  /// Segments of one peer that are mapped at a time: a pointer from map() is good until so many others of the
+  /// same peer have been mapped after it.
   static constexpr size_t kMappedSegments = 256;
 
   PeerMemory() = default;
@@ -40,11 +40,12 @@ class PeerMemory {
   /// Whether read() and write() work. Always true for a peer of this process.
   bool single_copy() const { return single_copy_; }
 
-  /// A pointer to the peer's buffer, or null if there is none: plain memory of another process, or a window that is gone.
+  /// A pointer to the peer's buffer, or null if there is none: plain memory of another process, or a window
+  /// that is gone.
   void* map(const RemoteBuffer& buffer);
 
-  /// Copy between own memory and `offset` of the peer's buffer, which need not be mapped. remote_error, naming the rank, if
-  /// it is gone.
+  /// Copy between own memory and `offset` of the peer's buffer, which need not be mapped. remote_error,
+  /// naming the rank, if it is gone.
   Status read(const RemoteBuffer& from, uint64_t offset, void* into, size_t bytes);
   Status write(const RemoteBuffer& into, uint64_t offset, const void* from, size_t bytes);
 

@@ -33,8 +33,8 @@ struct Layout {
   size_t consumed, slots, rings, bytes;
 };
 
-/// Whether this process takes part in GLOBAL_EXPEDITED barriers. Registers it, which costs nothing the second time; a
-/// forked child must not rely on its parent's registration.
+/// Whether this process takes part in GLOBAL_EXPEDITED barriers. Registers it, which costs nothing the second
+/// time; a forked child must not rely on its parent's registration.
 bool has_membarrier() { return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0; }
 
 /// The control segments that live in this process, by nonce.
@@ -71,10 +71,11 @@ Result<UniqueFd> make_doorbell() {
 }
 
 Status not_the_same_process(const ShmAddress& address) {
-  return fail(Code::remote_error,
-              "process {} is not the one that announced itself: it has ended, or lives in another container whose "
-              "process numbers mean something else here",
-              address.pid);
+  return fail(
+      Code::remote_error,
+      "process {} is not the one that announced itself: it has ended, or lives in another container whose "
+      "process numbers mean something else here",
+      address.pid);
 }
 
 }  // namespace
@@ -129,12 +130,13 @@ Result<std::shared_ptr<ControlSegment>> ControlSegment::open(const ShmAddress& a
 
 Result<std::shared_ptr<ControlSegment>> ControlSegment::map(const ShmAddress& address) {
   if (address.segment.bytes < Layout(sizeof(Header), address.locals, address.ring_bytes).bytes) {
-    return fail(Code::protocol_error, "the shared memory of process {} has {} bytes, too few for {} ranks", address.pid,
-                address.segment.bytes, address.locals);
+    return fail(Code::protocol_error, "the shared memory of process {} has {} bytes, too few for {} ranks",
+                address.pid, address.segment.bytes, address.locals);
   }
   Result<device::Segment> segment = device::Segment::open(address.pid, address.segment);
   if (!segment) return segment.status();
-  if (reinterpret_cast<const Header*>(segment->data())->nonce != address.nonce) return not_the_same_process(address);
+  if (reinterpret_cast<const Header*>(segment->data())->nonce != address.nonce)
+    return not_the_same_process(address);
   Result<UniqueFd> doorbell = device::open_peer_descriptor(address.pid, address.doorbell_fd);
   if (!doorbell) return doorbell.status();
   struct stat info;
@@ -144,14 +146,17 @@ Result<std::shared_ptr<ControlSegment>> ControlSegment::map(const ShmAddress& ad
 
 Status ControlSegment::probe(const ShmAddress& address) {
   if (address.layout != kLayoutVersion) {
-    return fail(Code::mismatch, "process {} lays out its shared memory in version {}, this one in version {}: all "
-                "ranks must run the same Weft", address.pid, address.layout, kLayoutVersion);
+    return fail(Code::mismatch,
+                "process {} lays out its shared memory in version {}, this one in version {}: all "
+                "ranks must run the same Weft",
+                address.pid, address.layout, kLayoutVersion);
   }
   if (in_this_process(address)) return open(address).status();
   Result<UniqueFd> fd = device::open_peer_descriptor(address.pid, address.segment.fd);
   if (!fd) return fd.status();
   uint64_t nonce = 0;
-  if (pread(fd->get(), &nonce, sizeof(nonce), offsetof(Header, nonce)) != sizeof(nonce) || nonce != address.nonce) {
+  if (pread(fd->get(), &nonce, sizeof(nonce), offsetof(Header, nonce)) != sizeof(nonce) ||
+      nonce != address.nonce) {
     return not_the_same_process(address);
   }
   return {};

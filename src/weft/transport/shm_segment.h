@@ -1,18 +1,19 @@
-// The control segment of a rank: the memory in which its peers of the node leave messages for it, and the word and pipe by which
-// they wake it. Made by its owner, mapped by every peer that has something to say; peers of the same process share
-// the owner's mapping.
+// The control segment of a rank: the memory in which its peers of the node leave messages for it, and the
+// word and pipe by which they wake it. Made by its owner, mapped by every peer that has something to say;
+// peers of the same process share the owner's mapping.
 //
 //   line 0    identity: a random nonce, so that no reused pid or descriptor can pass for the owner
 //   line 1    the sleep word: 1 while the owner sleeps or is about to
 //   line 2    how many peers have opened their FIFO; then a flag for each
 //   …         a Consumed line for each FIFO, then their slots (a page each), then their byte rings
 //
-// The memory is sparse: an idle pair of ranks touches none of it, and the owner polls the FIFOs that were opened only.
+// The memory is sparse: an idle pair of ranks touches none of it, and the owner polls the FIFOs that were
+// opened only.
 //
-// Sleeping is Dekker's protocol: the owner sets the sleep word and then looks for messages; a sender publishes a message
-// and then looks at the sleep word. Each needs a full barrier between its two halves. The owner pays for both with
-// membarrier(2), so that sending costs no fence; where the kernel has none, senders use a read-modify-write on
-// the word.
+// Sleeping is Dekker's protocol: the owner sets the sleep word and then looks for messages; a sender
+// publishes a message and then looks at the sleep word. Each needs a full barrier between its two halves. The
+// owner pays for both with membarrier(2), so that sending costs no fence; where the kernel has none, senders
+// use a read-modify-write on the word.
 //
 // Thread safety: the owner's calls by one thread at a time, the calls of one peer by one thread at a time.
 #pragma once
@@ -72,7 +73,8 @@ class ControlSegment {
   /// The owner's: how many peers have announced themselves, and whether a certain one has.
   uint32_t announced() const { return std::atomic_ref(header_->announced).load(std::memory_order_acquire); }
   bool has_announced(int sender) const { return announcement(sender).load(std::memory_order_acquire) != 0; }
-  /// The owner's: from now on wake() rings. Whoever calls it must look for messages once more before sleeping.
+  /// The owner's: from now on wake() rings. Whoever calls it must look for messages once more before
+  /// sleeping.
   void lie_down();
   void get_up();
   /// Readable when somebody rang.
@@ -106,7 +108,8 @@ inline void ControlSegment::wake() {
     if (sleeping.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   } else {
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the other half is the owner's membarrier
-    if (sleeping.load(std::memory_order_relaxed) == 0) [[likely]] return;
+    if (sleeping.load(std::memory_order_relaxed) == 0) [[likely]]
+      return;
   }
   if (sleeping.exchange(0, std::memory_order_acq_rel) == 0) return;  // somebody else rings
   constexpr char kRing = 1;

@@ -1,15 +1,13 @@
 // The frames that travel on a TCP connection. Not how they are sent (tcp_sender.h) or received
 // (tcp_receiver.h).
 //
-// A connection carries one direction: whoever opened it writes frames, the other end only reads. A frame is a
-// header of 64 bytes and then `bytes` of payload:
+// Both directions of a connection are alike and independent. A frame is a header of 64 bytes and then `bytes`
+// of payload:
 //   message  an envelope and its payload.
-//   segment  a piece of a put. A put is cut into segments so that messages can slip in between and several
-//   connections
-//            can share it; they may come in any order, each on any connection between the two ranks.
-//   end      the put is complete once `put_bytes` of its segments have come; then its envelope is delivered.
-//   cancel   the sender gave up after handing out `put_bytes`: what came of them is worthless, nothing is
-//   delivered.
+//   segment  a piece of a put. Puts are cut into segments so that messages can slip in between and several
+//            connections can share one; they come in any order, over any connection of the two ranks.
+//   end      the put is complete once `put_bytes` of its segments have come: then its envelope is delivered.
+//   cancel   the sender gave up after handing out `put_bytes`: nothing is delivered.
 //
 // The end of a put is a frame of its own because a header, once written, cannot be taken back: a put that is
 // given up in the middle of a segment is filled up with zeros, and must not be taken for complete by a

@@ -16,7 +16,7 @@ namespace weft::transport {
 
 namespace {
 
-constexpr size_t kScratchBytes = 32 << 10;
+constexpr size_t kScratchBytes = 16 << 10;
 constexpr size_t kWriteBudget = 512 << 10;  // for each connection in one poll()
 constexpr size_t kReadBudget = 1 << 20;
 constexpr int kEventsAtOnce = 64;
@@ -325,7 +325,7 @@ Result<int> TcpTransport::poll(Sink& sink) {
 
 int TcpTransport::read_last(Sink& sink) {
   if (last_peer_ < 0) return 0;
-  const int events = read(sink, last_peer_, last_link_);
+  const int events = read_link(sink, last_peer_, last_link_);
   if (events > 0) idle_reads_ = 0;
   else if (++idle_reads_ > kIdleReads) last_peer_ = -1;
   return events;
@@ -353,10 +353,10 @@ int TcpTransport::serve(Sink& sink, int rank, size_t index, uint32_t epoll_event
     peer.links[index]->socket.room();
     activate(rank);
   }
-  return epoll_events & ~static_cast<uint32_t>(EPOLLOUT) ? read(sink, rank, index) : 0;
+  return epoll_events & ~static_cast<uint32_t>(EPOLLOUT) ? read_link(sink, rank, index) : 0;
 }
 
-int TcpTransport::read(Sink& sink, int rank, size_t index) {
+int TcpTransport::read_link(Sink& sink, int rank, size_t index) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (index >= peer.links.size() || peer.links[index] == nullptr) return 0;
   const tcp::Receiver::Outcome outcome = peer.links[index]->receiver.read(sink, scratch_, kReadBudget);

@@ -3,7 +3,9 @@
 //
 // It keeps peers, connections and the one epoll instance; what travels is in tcp_frame.h, how it gets out in
 // tcp_sender.h, how it comes in in tcp_receiver.h. It makes no listening socket: connections to peers come
-// from the Connector that it is given, those from peers through accept().
+// from the Connector that it is given, those from peers through accept(). Whichever comes first is used both
+// ways, which saves the kernel acknowledgements of their own; where both ends connect at once, each writes on
+// its own connection.
 //
 // What it asks of the engine's Sink beyond transport.h: place() is asked before every single write of a
 // payload that does not come in one piece, with the envelope of the whole message or put, and the answer is
@@ -47,7 +49,7 @@ class TcpTransport final : public Transport {
     size_t eager_bytes = 64 << 10;     // largest message
     size_t queue_bytes = 1 << 20;      // of messages waiting on one connection before send() answers busy
     size_t segment_bytes = 256 << 10;  // of a put in one frame
-    size_t unsent_bytes = 512 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
+    size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     double connect_timeout_s = 10;
   };
 
@@ -60,9 +62,10 @@ class TcpTransport final : public Transport {
   /// A peer has opened a connection to this rank. From any thread; the next poll() takes it over.
   Status accept(int peer, uint32_t rail, UniqueFd connection);
 
-  /// Hands everything that is queued to the kernel, which delivers it even after this process has ended, as
-  /// long as the peers live. Errors: timeout that names a rank that does not take its data, remote_error for
-  /// a lost one.
+  /// Returns when the peers' kernels have everything that was handed over, puts included: destroying this
+  /// then loses nothing, even with unread input. For an orderly end: nothing is received here in the
+  /// meantime. Errors: timeout that names a rank that does not take its data, remote_error for one that is
+  /// lost meanwhile.
   Status flush(Deadline deadline);
 
   std::string describe() const override;
@@ -118,7 +121,7 @@ class TcpTransport final : public Transport {
   int write_all();
   Result<int> read_all(Sink& sink);
   int read_last(Sink& sink);
-  int read(Sink& sink, int peer, size_t link);
+  int read_link(Sink& sink, int peer, size_t link);
   int serve(Sink& sink, int peer, size_t link, uint32_t epoll_events);
   void fail_peer(int peer, Status why);
   int report_lost(Sink& sink);
@@ -139,8 +142,8 @@ class TcpTransport final : public Transport {
   // for.
   int last_peer_ = -1;
   size_t last_link_ = 0;
-  int idle_reads_ = 0;  // of it, in a row
-  int skipped_epolls_ = 0;
+  int idle_reads_ = 0;      // of it, in a row
+  int skipped_epolls_ = 0;  // polls in a row that read nothing else
 
   std::mutex inbox_mutex_;
   std::vector<Arrival> inbox_;

@@ -1,0 +1,243 @@
+// When things break: dead ranks, mismatched calls, ranks that never come, aborts; and going on with the
+// survivors.
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "api/processes.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::Values;
+
+weftResult_t sum(weftComm_t comm, size_t count, std::vector<float>& data) {
+  data.assign(count, 1.f);
+  return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, comm, nullptr);
+}
+
+struct DeadRank : ::testing::TestWithParam<std::pair<Nodes, size_t>> {};
+
+TEST_P(DeadRank, IsNamedToEverySurvivorWhoThenShrinkAndGoOn) {
+  const auto& [nodes, count] = GetParam();
+  const int victim = 1;
+  const auto statuses = run_processes(nodes, [victim, count = count](Rank& me) {
+    std::vector<float> data;
+    for (int i = 0; i < 10; ++i)
+      if (sum(me.comm, count, data) != weftSuccess) return 1;
+    if (me.rank == victim) raise(SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    weftResult_t result = weftSuccess;
+    while (result == weftSuccess) result = sum(me.comm, count, data);
+    const std::string why = weftGetLastError(me.comm);
+    if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) return 2;
+    if (result != weftRemoteError || why.find("rank 1") == std::string::npos) {
+      fprintf(stderr, "rank %d: result %d: %s\n", me.rank, result, why.c_str());
+      return 3;
+    }
+    weftComm_t rest = nullptr;
+    if (weftCommShrink(me.comm, &victim, 1, &rest, nullptr, WEFT_SHRINK_ABORT) != weftSuccess) return 4;
+    for (int i = 0; i < 10; ++i) {
+      if (sum(rest, count, data) != weftSuccess) return 5;
+      if (data[count / 2] != static_cast<float>(me.size - 1)) return 6;
+    }
+    if (weftCommDestroy(rest) != weftSuccess || weftCommDestroy(me.comm) != weftSuccess) return 7;
+    return 0;
+  });
+  for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
+    if (rank == victim) EXPECT_TRUE(WIFSIGNALED(statuses[rank]));
+    else EXPECT_TRUE(exited_with(statuses[rank], 0)) << "rank " << rank << " status " << statuses[rank];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, DeadRank,
+                         Values(std::pair{blocks(1, 3), size_t{4}}, std::pair{blocks(1, 3), size_t{1} << 20},
+                                std::pair{blocks(3, 1), size_t{4}}, std::pair{blocks(3, 1), size_t{1} << 20},
+                                std::pair{blocks(2, 2), size_t{1} << 18}));
+
+TEST(Failure, ARankThatExitsWithoutDestroyingIsNoFailureOfWhatItHadFinished) {
+  const auto statuses = run_processes(blocks(2, 2), [](Rank& me) {
+    std::vector<float> data;
+    for (size_t count : {size_t{10}, size_t{1} << 18})
+      if (sum(me.comm, count, data) != weftSuccess || data[0] != 4.f) return 1;
+    return 0;  // and out, each at its own time
+  });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
+// ---- mismatched calls
+// -----------------------------------------------------------------------------------------------
+
+struct Mismatch {
+  const char* name;
+  std::function<weftResult_t(Rank&, std::vector<float>&)> first;   // rank 0's call
+  std::function<weftResult_t(Rank&, std::vector<float>&)> second;  // everybody else's
+  std::string said;                                                // appears in somebody's error
+};
+
+class MismatchTest : public ::testing::TestWithParam<Mismatch> {};
+
+TEST_P(MismatchTest, IsReportedAndHangsNobody) {
+  const Mismatch& m = GetParam();
+  for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1), blocks(2, 2)}) {
+    std::mutex mutex;
+    bool named = false;
+    run_ranks(
+        nodes,
+        [&](Rank& me) {
+          std::vector<float> data(4096 * 8, 1.f);
+          weftResult_t result = me.rank == 0 ? m.first(me, data) : m.second(me, data);
+          // A rank whose part was over before the difference showed learns of it at one of its next calls.
+          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+          while (result == weftSuccess && std::chrono::steady_clock::now() < end)
+            result = weftAllReduce(data.data(), data.data(), 1, weftFloat, weftSum, me.comm, nullptr);
+          EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
+          const std::string why = weftGetLastError(me.comm);
+          std::lock_guard guard(mutex);
+          named = named || why.find(m.said) != std::string::npos;
+          if (!named && me.rank == 0) std::cerr << why << "\n";
+        },
+        [](weftConfig_t& config) { config.timeoutSeconds = 20; });
+    EXPECT_TRUE(named) << "nobody said: " << m.said;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, MismatchTest,
+    Values(Mismatch{"operation",
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 8, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllGather(d.data(), d.data() + 100, 8, weftFloat, me.comm, nullptr);
+                    },
+                    "called AllGather of 8 float"},
+           Mismatch{"count",
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 8, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 9, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    "called AllReduce of 9 float"},
+           Mismatch{"type",
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 8, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 8, weftInt32, weftSum, me.comm, nullptr);
+                    },
+                    "called AllReduce of 8 int32"},
+           Mismatch{"op",
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 8, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 8, weftFloat, weftMax, me.comm, nullptr);
+                    },
+                    "(max)"},
+           Mismatch{"root",
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftBcast(d.data(), 8, weftFloat, 0, me.comm, nullptr);
+                    },
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftBcast(d.data(), 8, weftFloat, 1, me.comm, nullptr);
+                    },
+                    "from root 1"},
+           Mismatch{"bytes",
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 30000, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    [](Rank& me, std::vector<float>& d) {
+                      return weftAllReduce(d.data(), d.data(), 1, weftFloat, weftSum, me.comm, nullptr);
+                    },
+                    "of 1 float"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Failure, SendAndRecvOfDifferentCounts) {
+  run_ranks(blocks(2, 1), [](Rank& me) {
+    std::vector<float> data(100);
+    const weftResult_t result = me.rank == 0 ? weftSend(data.data(), 10, weftFloat, 1, me.comm, nullptr)
+                                             : weftRecv(data.data(), 11, weftFloat, 0, me.comm, nullptr);
+    if (me.rank == 1) {
+      EXPECT_EQ(result, weftMismatch);
+      EXPECT_NE(std::string(weftGetLastError(me.comm)).find("rank 0"), std::string::npos);
+    }
+  });
+}
+
+// ---- ranks that do not come, aborts
+// ---------------------------------------------------------------------------------
+
+TEST(Failure, ADeadlineNamesTheRankThatDidNotArrive) {
+  for (const Nodes& nodes : {blocks(1, 3), blocks(3, 1)})
+    run_ranks(
+        nodes,
+        [](Rank& me) {
+          std::vector<float> data;
+          EXPECT_EQ(sum(me.comm, 10, data), weftSuccess);
+          if (me.rank == 2) {
+            std::this_thread::sleep_for(std::chrono::seconds(3));
+            return;
+          }
+          const weftResult_t result = sum(me.comm, 10, data);
+          EXPECT_TRUE(result == weftTimeout || result == weftRemoteError) << result;
+          const std::string why = weftGetLastError(me.comm);
+          EXPECT_NE(why.find("rank 2 has not arrived, its last operation is 1"), std::string::npos) << why;
+          EXPECT_NE(why.find("operation 2"), std::string::npos) << why;
+        },
+        [](weftConfig_t& config) { config.timeoutSeconds = 1; });
+}
+
+TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {
+  for (size_t count : {size_t{10}, size_t{1} << 20}) {
+    for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)})
+      run_ranks(nodes, [count](Rank& me) {
+        std::vector<float> data(count, 1.f);
+        if (me.rank == 0) {
+          weftStream_t stream;
+          WEFT_OK(weftStreamCreate(&stream));
+          WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream));
+          WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream));
+          const auto begin = std::chrono::steady_clock::now();
+          WEFT_OK(weftCommAbort(me.comm));
+          EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+          EXPECT_EQ(weftStreamSynchronize(stream), weftAborted);
+          WEFT_OK(weftStreamDestroy(stream));
+          EXPECT_EQ(weftAllReduce(data.data(), data.data(), 1, weftFloat, weftSum, me.comm, nullptr),
+                    weftInvalidComm);
+          me.comm = nullptr;
+        } else {
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          weftResult_t result = weftSuccess;
+          for (int i = 0; i < 3 && result == weftSuccess; ++i)
+            result = weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, nullptr);
+          EXPECT_EQ(result, weftRemoteError);
+          EXPECT_NE(std::string(weftGetLastError(me.comm)).find("aborted"), std::string::npos);
+        }
+      });
+  }
+}
+
+TEST(Recorder, TellsTheLastOperations) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    std::vector<float> data;
+    WEFT_OK(sum(me.comm, 10, data));
+    WEFT_OK(sum(me.comm, 77, data));
+    const std::string path =
+        ::testing::TempDir() + "recorder." + std::to_string(getpid()) + "." + std::to_string(me.rank);
+    WEFT_OK(weftCommDump(me.comm, path.c_str()));
+    const auto dump = nlohmann::json::parse(std::ifstream(path));
+    unlink(path.c_str());
+    ASSERT_EQ(dump["operations"].size(), 2u);
+    EXPECT_EQ(dump["operations"][1]["call"], "AllReduce of 77 float (sum)");
+    EXPECT_EQ(dump["operations"][1]["result"], "success");
+    EXPECT_EQ(dump["operations"][1]["bytes"], 308);
+    EXPECT_LE(dump["operations"][1]["started_us"], dump["operations"][1]["done_us"]);
+    EXPECT_EQ(dump["failure"], nullptr);
+  });
+}
+
+}  // namespace
+}  // namespace weft::testing
