@@ -152,8 +152,8 @@ std::string text_of(const Question& q, const Answer& a) {
                       model::bytes_text(choice.limits.eager_intra_bytes),
                       model::bytes_text(choice.limits.eager_inter_bytes));
   text += candidates_text(a);
-  text +=
-      fmt::format("\nused: {} ({})\n  {}\n", choice.algorithm->name, choice.why, choice.algorithm->sentence);
+  text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
+                      a.chosen_in_ms, choice.algorithm->sentence);
   if (a.simulation) {
     const model::Simulation& s = *a.simulation;
     text += fmt::format("  critical path: {}\n", model::to_string(s.critical));
