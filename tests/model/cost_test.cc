@@ -66,11 +66,14 @@ TEST(Machine, TakesFromTheHostWhatTheHostStates) {
   topology::Interface fast{.name = "efa_0", .rdma = true, .up = true, .gbit_per_s = 100, .near_cpus = {}};
   topology::Interface down{.name = "efa_2", .rdma = true, .up = false, .gbit_per_s = 400, .near_cpus = {}};
   host.interfaces = {slow, fast, fast, down};
-  const Machine machine = machine_of(host, 2);
-  EXPECT_EQ(machine.cores, 4);
+  const Machine machine = machine_of(host);
+  EXPECT_EQ(machine.cores, 8);
   EXPECT_EQ(machine.rails, 2);
   EXPECT_EQ(machine.nic_bytes_per_us, 12500);
-  EXPECT_EQ(machine.memory.cache_bytes, 4u << 20) << "a core's part";
+  EXPECT_EQ(machine_of(host, 2).cores, 4);
+  EXPECT_EQ(machine_of(host, 2).nic_bytes_per_us, Machine().nic_bytes_per_us) << "loopback";
+  host.caches.back().bytes = 16 << 20;
+  EXPECT_EQ(machine_of(host).memory.cache_bytes, 2u << 20) << "a core's part";
   host.cpu_quota = 3;
   EXPECT_EQ(machine_of(host).cores, 3);
 }

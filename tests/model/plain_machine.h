@@ -16,7 +16,9 @@ inline Machine plain_machine() {
                     .copy_cached = 1000,
                     .copy_large = 500,
                     .reduce_cached = 1000,
-                    .reduce_large = 500};
+                    .reduce_large = 500,
+                    .peer_cached = 100,
+                    .peer_large = 100};
   machine.nic_bytes_per_us = 100;
   machine.rails = 1;
   machine.cores = 1000;

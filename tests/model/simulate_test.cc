@@ -65,7 +65,20 @@ TEST(Simulate, OnePutTakesAlphaAndBytes) {
 TEST(Simulate, EagerPutIsCopiedTwice) {
   plan::Limits eager = kLimits;
   eager.eager_intra_bytes = 1000;
-  EXPECT_DOUBLE_EQ(run(one_put(1000), Layout::blocks(1, 2), plain_machine(), eager).total_us, 1.0 + 1 + 1.0);
+  EXPECT_DOUBLE_EQ(run(one_put(1000), Layout::blocks(1, 2), plain_machine(), eager).total_us, 10 + 1 + 10);
+}
+
+TEST(Simulate, PeersMemoryIsReadAtItsOwnRate) {
+  const auto plans = plans_of(2, [](Builder& b) {
+    const int peer = 1 - b.rank();
+    b.signal(0, peer, 0, Space::input);
+    b.wait(0, peer, 0, Space::input);
+    const plan::Region sources[] = {b.input(), at(peer, Space::input)};
+    b.reduce(0, sources, b.output(), 1000, true);
+    b.signal(0, peer, 1);
+    b.wait(0, peer, 1);
+  });
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2)).total_us, 1 + (10 + 1 + 1) + 1);
 }
 
 TEST(Simulate, OverheadsAreTheCpusOnBothSides) {

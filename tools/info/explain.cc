@@ -1,5 +1,6 @@
 #include "info/explain.h"
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "model/tuner.h"
 #include "topology/host.h"
@@ -67,6 +68,7 @@ struct Answer {
   model::Choice choice;
   std::vector<plan::Plan> plans;  // all ranks', or only the one to be listed
   std::optional<model::Simulation> simulation;
+  double chosen_in_ms = 0;
 };
 
 Result<Answer> answer(const Question& q) {
@@ -85,9 +87,11 @@ Result<Answer> answer(const Question& q) {
   if (settings().eager_inter_bytes > 0)
     limits.eager_inter_bytes = static_cast<uint64_t>(settings().eager_inter_bytes);
   topology::Layout layout = layout_of(q.ranks, q.nodes);
+  const int64_t before_ns = now_ns();
   Result<model::Choice> choice = model::choose(*machine, *request, layout, limits, *pins);
+  const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
-  Answer result{*request, std::move(layout), *machine, choice.take(), {}, {}};
+  Answer result{*request, std::move(layout), *machine, choice.take(), {}, {}, chosen_in_ms};
   const bool point_to_point =
       request->collective == plan::Collective::send || request->collective == plan::Collective::recv;
   const bool all = q.ranks <= kMostSimulatedRanks && !point_to_point;
@@ -148,8 +152,8 @@ std::string text_of(const Question& q, const Answer& a) {
                       model::bytes_text(choice.limits.eager_intra_bytes),
                       model::bytes_text(choice.limits.eager_inter_bytes));
   text += candidates_text(a);
-  text +=
-      fmt::format("\nused: {} ({})\n  {}\n", choice.algorithm->name, choice.why, choice.algorithm->sentence);
+  text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
+                      a.chosen_in_ms, choice.algorithm->sentence);
   if (a.simulation) {
     const model::Simulation& s = *a.simulation;
     text += fmt::format("  critical path: {}\n", model::to_string(s.critical));
@@ -172,7 +176,8 @@ Json json_of(const Question& q, const Answer& a) {
              {{"algorithm", choice.algorithm->name},
               {"slice_bytes", choice.limits.slice_bytes},
               {"predicted_us", choice.predicted_us},
-              {"why", choice.why}}}};
+              {"why", choice.why},
+              {"chosen_in_ms", a.chosen_in_ms}}}};
   for (const model::Candidate& candidate : choice.candidates) {
     Json row{{"algorithm", candidate.algorithm->name}};
     if (candidate.unfit.ok()) {

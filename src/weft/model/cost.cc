@@ -29,6 +29,8 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "copy_large", machine.memory.copy_large, kRate);
   visit("memory", "reduce_cached", machine.memory.reduce_cached, kRate);
   visit("memory", "reduce_large", machine.memory.reduce_large, kRate);
+  visit("memory", "peer_cached", machine.memory.peer_cached, kRate);
+  visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
   visit("", "rails", machine.rails, 1.0);
   visit("", "cores", machine.cores, 0.01);
@@ -104,6 +106,7 @@ Machine machine_of(const topology::Host& host, int nodes_on_host) {
     const uint64_t part = last.bytes * last.count / host.cores;
     machine.memory.cache_bytes = std::min(machine.memory.cache_bytes, part);
   }
+  if (nodes_on_host > 1) return machine;
   double fastest = 0;
   for (const topology::Interface& interface : host.interfaces) {
     if (!interface.up || interface.loopback || interface.gbit_per_s < fastest || interface.gbit_per_s == 0)

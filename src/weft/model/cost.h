@@ -17,31 +17,37 @@ namespace weft::model {
 struct Link {
   double alpha_us = 0;     // from the sender's last instruction to the receiver's first, for an empty message
   double overhead_us = 0;  // CPU time a message takes, once at each end
-  double bytes_per_us = 0;  // one connection's rate, and the rate at which a CPU moves bytes where it must
-  bool by_cpu = true;       // the ranks' CPUs move the bytes; false: the network interface does
+  double bytes_per_us =
+      0;               // between nodes: one connection's rate; where CPUs move the bytes, that of each end
+  bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
 };
 
-/// Rates of one rank's memory work.
+/// Rates of one rank's memory work, in bytes/µs, for data that is in its cache and for data that is not.
 struct Memory {
   uint64_t cache_bytes = 0;  // buffers of an operation up to this, all together, stay in the cache
-  double copy_cached = 0;    // bytes/µs copied
+  double copy_cached = 0;    // copied
   double copy_large = 0;
-  double reduce_cached = 0;  // bytes/µs of source, summed over the sources
+  double reduce_cached = 0;  // of source, summed over the sources
   double reduce_large = 0;
+  double peer_cached =
+      0;  // read from, or written to, the memory of a rank of the same node, in a single copy
+  double peer_large = 0;
 };
 
 struct Machine {
   std::string name = "default";
-  // Defaults: medians on an x86-64 server of 2022, two cores, Linux 6, measured as
-  // docs/simulator-and-tuner.md says.
+  // Defaults: two cores of a server of 2023 and TCP over loopback, measured as docs/simulator-and-tuner.md
+  // says.
   Link intra{.alpha_us = 0.09, .overhead_us = 0.03, .bytes_per_us = 11000, .by_cpu = true};
-  Link inter{.alpha_us = 5.0, .overhead_us = 1.5, .bytes_per_us = 6000, .by_cpu = true};
-  Memory memory{.cache_bytes = 16 << 20,
-                .copy_cached = 47000,
-                .copy_large = 12000,
-                .reduce_cached = 48000,
-                .reduce_large = 15000};
-  double nic_bytes_per_us = 5000;  // one network interface, in each direction
+  Link inter{.alpha_us = 1.4, .overhead_us = 1.2, .bytes_per_us = 8000, .by_cpu = true};
+  Memory memory{.cache_bytes = 4 << 20,
+                .copy_cached = 40000,
+                .copy_large = 10000,
+                .reduce_cached = 70000,
+                .reduce_large = 15000,
+                .peer_cached = 17000,
+                .peer_large = 4500};
+  double nic_bytes_per_us = 8000;  // one network interface, in each direction
   int rails = 1;                   // network interfaces of a node that large data is spread over
   double cores = 2;                // of a node, for its ranks; more ranks than cores share them
   double switch_us = 1.0;          // a wait that yields the core to another rank, where they share
@@ -53,7 +59,8 @@ struct Machine {
 };
 
 /// The default machine with what the host states: cores, cache, number and speed of its fastest interfaces.
-/// `nodes_on_host` > 1 where WEFT_HOSTID makes one machine several nodes, which then share its cores.
+/// `nodes_on_host` > 1 where WEFT_HOSTID makes one machine several nodes: they share its cores, and talk over
+/// loopback, whatever its interfaces.
 Machine machine_of(const topology::Host& host, int nodes_on_host = 1);
 
 /// Every field, as indented JSON.

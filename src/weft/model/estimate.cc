@@ -21,7 +21,8 @@ struct Stage {
   Request request;
 
   uint64_t ranks() const { return static_cast<uint64_t>(layout.ranks()); }
-  /// The rank whose number of steps tells how large the plan is: where data is cut into blocks, rank 0 has the largest.
+  /// The rank whose number of steps tells how large the plan is: where data is cut into blocks, rank 0 has
+  /// the largest.
   int typical_rank() const { return plan::has_root(request.collective) ? request.root : 0; }
 };
 
@@ -154,8 +155,9 @@ Result<double> run(const Question& question, const Stages& stages) {
   return *far_us + std::max(whole - far, 0.0) * slope;
 }
 
-/// The shortest slices, from `usual` upwards in powers of two, that can be afforded or cut transfers into no more than
-/// about four. Slices of twice the length must still be slices: uncut data lies on no line with them.
+/// The shortest slices, from `usual` upwards in powers of two, that can be afforded or cut transfers into no
+/// more than about four. Slices of twice the length must still be slices: uncut data lies on no line with
+/// them.
 uint64_t affordable_slice(const Question& unsliced, const Stage& whole, uint64_t usual) {
   const uint64_t fewest = unsliced.typical_steps(whole);
   uint64_t slice = unsliced.limits.slice_bytes;

@@ -53,7 +53,7 @@ struct RankState {
   int rank = 0;
   double cpu_free_us = 0;
   double slowdown = 1;
-  double copy_rate = 1, reduce_rate = 1;  // bytes/µs
+  double copy_rate = 1, reduce_rate = 1, peer_rate = 1;  // bytes/µs
   double finish_us = 0;
   uint64_t first_step = 0;          // this rank's part of the arrays that go over all ranks' steps, …
   uint64_t first_lane = 0;          // … lanes …
@@ -100,6 +100,7 @@ class Simulator {
     const bool cached = working_set <= machine_.memory.cache_bytes;
     rank.copy_rate = cached ? machine_.memory.copy_cached : machine_.memory.copy_large;
     rank.reduce_rate = cached ? machine_.memory.reduce_cached : machine_.memory.reduce_large;
+    rank.peer_rate = cached ? machine_.memory.peer_cached : machine_.memory.peer_large;
     rank.first_step = step_count_;
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
@@ -195,14 +196,16 @@ class Simulator {
   void start(RankState& rank, StepId id, double now) {
     const Step& step = rank.plan->steps[id];
     if (step.kind == StepKind::put || step.kind == StepKind::signal) return send(rank, id, now);
-    double rate = step.kind == StepKind::copy ? rank.copy_rate : rank.reduce_rate / step.source_count;
-    double overhead = machine_.step_us;
+    const bool reduces = step.kind == StepKind::reduce;
+    const auto bytes = static_cast<double>(step.bytes);
+    double service = machine_.step_us;
     for (const plan::Region& source : rank.plan->sources_of(step)) {
-      if (source.rank == rank.rank) continue;
-      rate = std::min(rate, machine_.intra.bytes_per_us / step.source_count);
-      overhead += machine_.intra.overhead_us;
+      const bool own = source.rank == rank.rank;
+      if (!own) service += machine_.intra.overhead_us + bytes / rank.peer_rate;
+      if (reduces) service += bytes / rank.reduce_rate;
+      else if (own) service += bytes / rank.copy_rate;
     }
-    const double begin = take_cpu(rank, now, overhead + static_cast<double>(step.bytes) / rate);
+    const double begin = take_cpu(rank, now, service);
     note_start(rank, id, begin);
     push(rank.cpu_free_us, EventKind::ended, rank, id);
   }
@@ -213,9 +216,8 @@ class Simulator {
   double cpu_rate(const RankState& rank, const Step& step, bool same_node, bool receives) const {
     const Link& link = same_node ? machine_.intra : machine_.inter;
     if (!link.by_cpu) return 0;
-    if (!same_node) return link.bytes_per_us;
-    if (eager(step, same_node)) return rank.copy_rate;                  // into a slot, and out of it
-    return receives ? 0 : std::min(link.bytes_per_us, rank.copy_rate);  // a single copy, the sender's
+    if (!same_node || eager(step, same_node)) return link.bytes_per_us;  // eager: into a slot, and out of it
+    return receives ? 0 : rank.peer_rate;                                // a single copy, the sender's
   }
 
   static double moving_us(const Step& step, double rate) {
