@@ -20,7 +20,7 @@
  * bytes, over all ranks, do not fit in 63 bits is weftInvalidCount.
  *
  * Buffers are host memory, aligned to the element's size. A buffer belongs to the library from the call until
- *   the operation is complete: inputs may be read by the caller but not written, outputs neither. Input and
+ * the operation is complete: inputs may be read by the caller but not written, outputs neither. Input and
  * output may not overlap, except in place.
  *
  * In place. Each collective says at which offset input and output coincide. Any other overlap is an error of
@@ -38,13 +38,15 @@
  *
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
- *   weftCommGetAsyncError() and every later operation on the communicator. A failed communicator can be
- * shrunk, aborted or destroyed, nothing else. No call blocks for longer than the communicator's deadline.
+ * every later operation on the communicator and, as a value, weftCommGetAsyncError(). One rank finds the
+ * reason; the others get weftRemoteError with its sentence. A failed communicator can be asked, dumped,
+ * shrunk, aborted or destroyed, nothing else. An operation ends by the communicator's deadline
+ * (timeoutSeconds), counted from when its rank first had to wait for it.
  *
  * Thread safety. Every function may be called from any thread. One communicator's operations are ordered by
  * the order of the calls, so threads that share a communicator must agree on that order among themselves.
- *   weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount, weftCommUserRank, weftCommDump and
- *   weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
+ * weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount, weftCommUserRank, weftCommDump and
+ * weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
  *   while or after it is destroyed; where the library can tell, that is weftInvalidComm.
  *
  * Order of arithmetic. 8- and 16-bit floats are accumulated in 32 bits and rounded to nearest even once for
@@ -57,7 +59,7 @@
  * any memory; nothing needs to be registered.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
- *   weftInvalidSetting when a communicator is created. `weft_info` lists them.
+ * weftInvalidSetting when a communicator is created. `weft_info` lists them.
  */
 #ifndef WEFT_WEFT_H_
 #define WEFT_WEFT_H_
@@ -115,13 +117,13 @@ typedef enum {
   weftInvalidType = 9,      /* not a weftDataType_t */
   weftInvalidOp = 10,       /* not an operator, or one of another communicator or type */
   weftInvalidCount = 11,    /* count times element size overflows */
-  weftInvalidRoot = 12,     /* root or peer out of range */
+  weftInvalidRoot = 12,     /* root, peer or rank out of range */
   weftInvalidComm = 13,     /* NULL, destroyed or aborted */
   weftInvalidUniqueId = 14, /* truncated, damaged or of another version */
   weftInvalidSetting = 15,  /* an unknown WEFT_ variable, or a value out of range */
   weftMismatch = 16,        /* ranks called different things */
   weftTimeout = 17,         /* a deadline passed */
-  weftAborted = 18,         /* weftCommAbort() was called */
+  weftAborted = 18,         /* weftCommAbort() was called, or weftCommShrink() with WEFT_SHRINK_ABORT */
   weftProtocolError = 19,   /* somebody answered, but not a Weft rank of this job */
   weftOutOfMemory = 20,
   weftUnsupported = 21, /* right, but this build or machine cannot */
@@ -163,8 +165,8 @@ typedef enum {
 
 /* When the scalar of a pre-multiplied sum is read. */
 typedef enum {
-  weftScalarDevice =
-      0, /* when the operation runs: the scalar must stay valid, and may be changed between runs */
+  weftScalarDevice = 0, /* at each call that is given the operator, before that call returns: the scalar must
+                           stay valid, and may be changed between calls */
   weftScalarHostImmediate = 1 /* before weftRedOpCreatePreMulSum() returns */
 } weftScalarResidence_t;
 
@@ -172,16 +174,15 @@ typedef enum {
 #define WEFT_CONFIG_UNDEF_PTR NULL
 #define WEFT_UNDEF_FLOAT (-1.0f)
 #define WEFT_SPLIT_NOCOLOR (-1)
-#define WEFT_SHRINK_DEFAULT 0x00 /* the parent is idle and well */
+#define WEFT_SHRINK_DEFAULT 0x00 /* the parent stays as it is */
 #define WEFT_SHRINK_ABORT 0x01   /* first end what is in flight on the parent, which may have failed */
 
 /* First members of every versioned structure. Set by the initializers; do not change them. */
 #define WEFT_API_MAGIC 0x77656674u
 
 /* How a communicator behaves. Always start from WEFT_CONFIG_INITIALIZER; members left alone are inherited
- * from the parent (split, shrink) or take the default given here. New members are added at the end, and the
- * library accepts the shorter structure of programs built against an older header. Must be the same on all
- * ranks. */
+ * from the parent (split, shrink; not the name) or take the default given here. New members are added at the
+ * end. `strict` must be the same on all ranks. */
 typedef struct {
   size_t size;
   unsigned int magic;
@@ -190,12 +191,14 @@ typedef struct {
                       finalize may return weftInProgress; poll weftCommGetAsyncError() until it is not. */
   int splitShare;  /* accepted for NCCL's sake: children always share progress threads with the parent */
   int shrinkShare; /* the same, for shrink */
-  const char* commName; /* appears in errors, logs and the flight recorder; copied. Default: "comm<number>" */
+  const char* commName; /* appears in errors, logs and the flight recorder; copied. Default: "world" for
+                           a job's first communicator, eight hexadecimal digits for its children */
   int strict; /* Weft only. 1: results have the same bits whatever the message size, algorithm, transport
                  and layout of nodes. Default: WEFT_STRICT, which is 0 */
-  double timeoutSeconds; /* Weft only. > 0: longest that an operation may take. Default: WEFT_TIMEOUT_S */
-  const char* hostId;    /* Weft only, of weftCommInitRankConfig: ranks with the same one share memory, others do not
-                            even if they could. For trying layouts of nodes on one machine. Default: WEFT_HOSTID */
+  double timeoutSeconds; /* Weft only. > 0: longest that an operation may take, counted from when its rank
+                            first had to wait for it. Default: WEFT_TIMEOUT_S */
+  const char* hostId; /* Weft only, of weftCommInitRankConfig: ranks with the same one share memory, others do
+                         not even if they could. For trying layouts of nodes. Default: WEFT_HOSTID */
 } weftConfig_t;
 
 /* clang-format off */
@@ -222,21 +225,22 @@ typedef struct {
 #define WEFT_SIM_INFO_INITIALIZER \
   { sizeof(weftSimInfo_t), WEFT_API_MAGIC, WEFT_VERSION_CODE, WEFT_UNDEF_FLOAT }
 
-/* What weftCommGetStats() fills in. Weft only. Counts are of this rank, since the communicator was created.
- */
+/* What weftCommGetStats() fills in. Weft only. `operations` are this rank's on this communicator. Bytes and
+ * messages are this rank's since the communicator was created, but of everything that goes through the
+ * transports, which all communicators of a job share (a communicator and what is split or shrunk from it). */
 typedef struct {
   size_t size;
   unsigned int magic;
   unsigned int version;
-  uint64_t operations;    /* operations completed */
-  uint64_t intraBytes;    /* payload sent to ranks of this node, bytes */
+  uint64_t operations;    /* operations that have ended */
+  uint64_t intraBytes;    /* payload sent to ranks of this node, or read from them, bytes */
   uint64_t intraMessages; /* … and in how many messages */
   uint64_t interBytes;    /* payload sent to other nodes, bytes */
   uint64_t interMessages;
   int node;                /* number of this rank's node, 0-based in the order of the nodes' lowest ranks */
   int nodes;               /* nodes of the communicator */
-  char intraTransport[32]; /* "shm"; "" when no two ranks share a node */
-  char interTransport[32]; /* "tcp", "ofi:efa" …; "" when there is one node */
+  char intraTransport[32]; /* "shared memory"; "" when no two ranks share a node */
+  char interTransport[32]; /* "tcp", "libfabric …"; "" when there is one node */
   char lastAlgorithm[32];  /* of the last operation started: "ring", "one_hop" …; "" before the first */
 } weftCommStats_t;
 
@@ -257,7 +261,7 @@ WEFT_API const char* weftGetErrorString(weftResult_t result);
 
 /* The whole sentence of the last error: of communicator `comm` when it has failed, else of the calling
  * thread; "" when there was none. comm may be NULL: then the calling thread's. The text stays valid until the
- * calling thread's next call of any weft function. */
+ * calling thread's next call of this function. */
 WEFT_API const char* weftGetLastError(weftComm_t comm);
 
 /* ---- creating communicators ---- */
@@ -269,28 +273,28 @@ WEFT_API weftResult_t weftGetUniqueId(weftUniqueId* uniqueId);
 
 /* Creates this rank's end of a communicator of `nranks` ranks. Blocks until all ranks have come, or
  * WEFT_INIT_TIMEOUT_S is over: the error then says which have not. Ranks may be threads of one process, each
- * calling on its own, or one thread calling for several inside a group. comm    out: the communicator nranks
- * ≥ 1, the same on all ranks commId  from weftGetUniqueId(), the same on all ranks rank    0 ≤ rank < nranks,
- * different on all ranks Errors: weftInvalidPointer, weftInvalidArgument (nranks, rank), weftInvalidUniqueId,
- * weftInvalidSetting, weftTimeout, weftProtocolError, weftRemoteError, weftSystemError, weftOutOfMemory. */
+ * calling on its own, or one thread calling for several inside a group.
+ * `nranks` ≥ 1 and `commId` are the same on all ranks; 0 ≤ `rank` < nranks is different on all ranks.
+ * Errors: weftInvalidPointer, weftInvalidArgument (nranks), weftInvalidRoot (rank), weftInvalidUniqueId,
+ * weftInvalidSetting, weftMismatch (ranks have different settings that must agree, or versions of the
+ * library), weftTimeout, weftProtocolError, weftRemoteError, weftSystemError, weftOutOfMemory. */
 WEFT_API weftResult_t weftCommInitRank(weftComm_t* comm, int nranks, weftUniqueId commId, int rank);
 
 /* As weftCommInitRank, with a configuration; NULL means all defaults. Further errors: weftInvalidArgument (a
- * configuration not made by WEFT_CONFIG_INITIALIZER, or a member out of range), weftMismatch (ranks differ).
- */
+ * configuration not made by WEFT_CONFIG_INITIALIZER, or a member out of range). */
 WEFT_API weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftUniqueId commId, int rank,
                                              const weftConfig_t* config);
 
 /* Creates all ranks of a communicator inside this process: comms[i] is rank i. Each is then used from a
- * thread of its own, or by one thread with groups. comms    out: `ndev` communicators ndev     ≥ 1 devlist
- * ignored for host memory; may be NULL Errors: as weftCommInitRank. On an error all ndev entries are NULL. */
+ * thread of its own, or by one thread with groups. `ndev` ≥ 1; `devlist` is ignored and may be NULL.
+ * Errors: as weftCommInitRank. On an error entries that are not NULL are communicators to be destroyed. */
 WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* devlist);
 
 /* Weft only. Creates the communicator of all processes that the launcher started, from what it left in the
  * environment: weft_run (WEFT_RANK, WEFT_WORLD_SIZE, WEFT_ROOT), torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
  * MASTER_PORT), srun, and mpirun of Open MPI and MPICH. With none of them it is a communicator of one rank. A
- * process calls it once. Errors: as weftCommInitRank; weftInvalidUsage when the environment names a rank but
- * not how ranks can meet: the sentence says what to set. */
+ * process calls it once. Errors: as weftCommInitRank; weftInvalidSetting also when the environment names a
+ * rank but not how ranks can meet: the sentence says what to set. */
 WEFT_API weftResult_t weftCommInitEnv(weftComm_t* comm);
 
 /* Divides a communicator: ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
@@ -301,30 +305,31 @@ WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftCom
                                     const weftConfig_t* config);
 
 /* Makes a communicator of the ranks that are left when some are excluded, in the same order, numbered without
- * gaps. All ranks that are not excluded call it, with the same list; excluded ones do not. excludeRanksList
- * ranks of `comm`, each once, not the caller's excludeRanksCount  1 … nranks-1 shrinkFlags
- * WEFT_SHRINK_DEFAULT, or WEFT_SHRINK_ABORT when operations are in flight or have failed: they are ended
- * first, and `comm` is of use only for weftCommDestroy or weftCommAbort afterwards Errors:
- * weftInvalidPointer, weftInvalidComm, weftInvalidArgument (list, flags, config), weftInvalidUsage
- * (operations in flight or failed, without WEFT_SHRINK_ABORT), and as weftCommInitRank. */
+ * gaps. All ranks that are not excluded call it, with the same list; excluded ones do not. Nothing is sent,
+ * so that it returns at once, whatever has happened to `comm` before. `excludeRanksList` holds ranks of
+ * `comm`, not the caller's. With WEFT_SHRINK_DEFAULT, operations in flight on `comm` go on; with
+ * WEFT_SHRINK_ABORT this rank ends them first, with weftAborted, and `comm` is of use only for
+ * weftCommDestroy or weftCommAbort. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (list,
+ * flags, config), weftInvalidRoot (a rank of the list), weftInvalidUsage (finalized). */
 WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                      weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
 
 /* ---- ending and asking communicators ---- */
 
-/* Waits until every operation of every rank is complete; afterwards only questions and weftCommDestroy are
- * allowed. A collective. Errors: weftInvalidComm, weftInvalidUsage (twice), and what the operations fail
- * with. */
+/* Waits until this rank's operations are complete; other ranks may still be busy with theirs. Afterwards only
+ * questions, weftCommAbort and weftCommDestroy are allowed. Errors: weftInvalidComm, weftInvalidUsage (twice,
+ * or inside a group), and what the communicator failed with. */
 WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
 
 /* Frees the communicator. Waits for this rank's operations first (as weftCommFinalize, if that was not
- * called). NULL is allowed and does nothing. Errors: weftInvalidComm, and what the operations fail with; it
- * is freed anyhow. */
+ * called); that they failed is no error here. Errors: weftInvalidComm (NULL, or destroyed before),
+ * weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
  * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
- * waits in an operation, which then returns weftAborted. NULL is allowed. Errors: weftInvalidComm. */
+ * waits in an operation, which then returns weftAborted. Errors: weftInvalidComm (NULL, or
+ * destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
@@ -348,8 +353,8 @@ WEFT_API weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats);
 
 /* ---- memory ---- */
 
-/* Allocates `size` bytes that peers on this node can reach without a copy. Page-aligned and zero. Size 0
- * gives a pointer that must be freed too. Errors: weftInvalidPointer, weftOutOfMemory, weftSystemError. */
+/* Allocates `size` bytes that peers on this node can reach without a copy. Its contents are
+ * undefined. Size 0 gives NULL. Errors: weftInvalidPointer, weftOutOfMemory, weftSystemError. */
 WEFT_API weftResult_t weftMemAlloc(void** ptr, size_t size);
 
 /* Frees what weftMemAlloc gave. No operation may be using it. NULL is allowed. Errors: weftInvalidPointer
@@ -357,8 +362,8 @@ WEFT_API weftResult_t weftMemAlloc(void** ptr, size_t size);
 WEFT_API weftResult_t weftMemFree(void* ptr);
 
 /* Prepares a buffer for repeated use on `comm`, so that no operation has to register it. A matter of speed
- * only; not a collective. The buffer must stay allocated until it is deregistered. handle  out: for
- * weftCommDeregister Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (size 0),
+ * only; not a collective. The buffer must stay allocated until it is deregistered, with `*handle`.
+ * Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (size 0),
  * weftSystemError. */
 WEFT_API weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, void** handle);
 
@@ -369,9 +374,9 @@ WEFT_API weftResult_t weftCommDeregister(const weftComm_t comm, void* handle);
 /* ---- operators ---- */
 
 /* Makes an operator that multiplies this rank's input by a scalar before it is summed. Every rank makes its
- * own, in the same order, with its own scalar; scalars may differ. Valid on `comm` and `datatype` only. op
- * out scalar     one element of `datatype` residence  when it is read Errors: weftInvalidPointer,
- * weftInvalidComm, weftInvalidType, weftInvalidArgument (residence). */
+ * own, in the same order, with its own scalar; scalars may differ. Valid on `comm` and `datatype` only.
+ * `scalar` points to one element of `datatype`; `residence` says when it is read. Errors: weftInvalidPointer,
+ * weftInvalidComm, weftInvalidType, weftInvalidArgument (residence), weftInvalidUsage (4096 are alive). */
 WEFT_API weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataType_t datatype,
                                                weftScalarResidence_t residence, weftComm_t comm);
 
@@ -390,8 +395,8 @@ WEFT_API weftResult_t weftStreamCreate(weftStream_t* stream);
 WEFT_API weftResult_t weftStreamDestroy(weftStream_t stream);
 
 /* Waits until every operation on the stream is complete. Returns the first failure since the last
- * synchronization, if any. NULL returns at once. Errors: weftInvalidPointer (destroyed), weftInvalidUsage
- * (inside a group), and what the operations failed with. */
+ * synchronization or query that told it, if any. Errors: weftInvalidPointer (NULL or destroyed), and what
+ * the operations failed with. */
 WEFT_API weftResult_t weftStreamSynchronize(weftStream_t stream);
 
 /* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
@@ -401,9 +406,9 @@ WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
 /* ---- collectives ----
  *
  * Errors of all of them: weftInvalidComm, weftInvalidPointer (a buffer that the rank needs is NULL or not
- * aligned, or the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp (reductions),
- * weftInvalidRoot (rooted ones), weftInvalidUsage (finalized), and with a null stream what the operation
- * fails with. n is the number of ranks.
+ * aligned), weftInvalidArgument (the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp
+ * (reductions), weftInvalidRoot (rooted ones), weftInvalidUsage (finalized), and with a null stream what the
+ * operation fails with. n is the number of ranks.
  */
 
 /* recvbuff[i] of `root` = op over all ranks of sendbuff[i], i < count. recvbuff is not used elsewhere and may
@@ -476,10 +481,10 @@ WEFT_API weftResult_t weftGroupStart(void);
  * for. Further errors: weftInvalidUsage (no group is open). */
 WEFT_API weftResult_t weftGroupEnd(void);
 
-/* Closes the outermost group without running it, and estimates how long it would take. simInfo starts as
- * WEFT_SIM_INFO_INITIALIZER; NULL is allowed. A nested call only closes its group.
- * Errors: as weftGroupEnd, and weftInvalidArgument (simInfo not initialized, creation of a communicator in
- * the group). */
+/* Closes the outermost group without running it, and estimates how long it would take. Calls are counted
+ * one after the other; communicators that would have been created are left NULL or unusable. simInfo starts
+ * as WEFT_SIM_INFO_INITIALIZER. A nested call only closes its group. Errors: as weftGroupEnd,
+ * weftInvalidPointer (simInfo NULL), and weftInvalidArgument (simInfo not initialized). */
 WEFT_API weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo);
 
 #ifdef __cplusplus

@@ -140,8 +140,9 @@ constexpr Row kRows[] = {
      &Settings::timeout_s,
      {.min = 0.1, .max = kWeek_s},
      kFailure,
-     "How long an operation may make no progress before it fails; the error names the ranks that did not "
-     "arrive."},
+     "How long an operation may take, from when its rank first had to wait for it, before it fails; the "
+     "error "
+     "names the ranks that did not arrive."},
     {"WEFT_STALL_CHECK_S",
      &Settings::stall_check_s,
      {.min = 0.05, .max = 3600},
