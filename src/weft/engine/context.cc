@@ -515,8 +515,20 @@ bool Context::ask_peers(std::function<void()> inquiry) {
 
 // A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
 // matters to the operations that wait for that rank, and the bootstrap tells deaths.
-void Context::lost(int peer, const Status& why) {
-  partings_.push_back({peer, why, now_ns() + kDeathGraceNs});
+void Context::lost(int peer, const Status& why) { partings_.push_back(part(peer, why)); }
+
+Context::Parting Context::part(int rank, const Status& why) const {
+  const int64_t now = now_ns();
+  return {rank, why, now + kDeathGraceNs, now + kLongestDeathGraceNs, events_};
+}
+
+// Whether a parting's time of grace is over; it is prolonged while things move.
+bool Context::grace_is_over(Parting& parting, int64_t now) const {
+  if (now < parting.act_ns) return false;
+  if (now >= parting.latest_ns || parting.events == events_) return true;
+  parting.events = events_;
+  parting.act_ns = now + kDeathGraceNs;
+  return false;
 }
 
 void Context::on_dead(int rank, const Status& why) {
