@@ -153,6 +153,22 @@ TEST(ShmMemory, OnePutWithoutSingleCopyAtATimeAndItCanBeForgotten) {
   });
 }
 
+TEST(ShmMemory, NothingCanBePutToo) {
+  for (const bool cma : {true, false}) {
+    as_both(2, {.cma = cma}, [](Rank& self) {
+      self.board.buffer[static_cast<size_t>(self.rank)] = *self.transport.expose(nullptr, 0);
+      self.meet();
+      const int peer = 1 - self.rank;
+      Inbox inbox;
+      Completion done;
+      auto put =
+          self.transport.put(peer, {}, nullptr, 0, self.board.buffer[static_cast<size_t>(peer)], 0, &done);
+      ASSERT_TRUE(put.ok() && *put == Progress::accepted);
+      ASSERT_TRUE(self.poll_until(inbox, [&] { return done.done && !inbox.messages.empty(); }));
+    });
+  }
+}
+
 TEST(ShmMemory, OutOfBoundsIsRefused) {
   as_threads(2, {}, [](Rank& self) {
     std::byte bytes[8];

@@ -107,6 +107,31 @@ TEST(ShmSleep, NotWithAMessageAtTheDoor) {
   });
 }
 
+TEST(ShmSleep, NotWithRoomForWhatWasRefused) {
+  as_threads(2, {}, [](Rank& self) {
+    Inbox inbox;
+    uint32_t sent = 0;
+    for (; self.rank == 0; ++sent) {
+      auto progress = self.transport.send(1, Envelope{}, nullptr);
+      ASSERT_TRUE(progress.ok());
+      if (*progress == Progress::busy) break;
+    }
+    self.meet();
+    if (self.rank == 0) {
+      EXPECT_TRUE(self.transport.prepare_sleep());
+      self.transport.finish_sleep();
+      self.board.buffer[0].bytes = sent;
+    }
+    self.meet();
+    if (self.rank == 1) {
+      ASSERT_TRUE(
+          self.poll_until(inbox, [&] { return inbox.messages.size() == self.board.buffer[0].bytes; }));
+    }
+    self.meet();
+    EXPECT_TRUE(self.rank == 1 || !self.transport.prepare_sleep());
+  });
+}
+
 // A sender that sleeps because its FIFO is full must hear of room, though nobody sends it anything.
 TEST(ShmSleep, RoomWakesASender) {
   as_both(2, {}, [](Rank& self) {

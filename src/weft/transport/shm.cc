@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "device/reduce.h"
 
 namespace weft::transport {
 
@@ -152,7 +153,7 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
   }
   if (!peer.fifo.slot_free()) return Progress::busy;
   if (void* mapped = peer.memory.map(target)) {
-    std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
+    if (bytes > 0) std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
   } else if (peer.memory.single_copy()) {
     WEFT_TRY(peer.memory.write(target, offset, source, bytes));
   } else {
@@ -223,7 +224,7 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
                 target.bytes, rank);
   }
   if (const void* mapped = peer.memory.map(target)) {
-    std::memcpy(into, static_cast<const std::byte*>(mapped) + offset, bytes);
+    device::copy(into, static_cast<const std::byte*>(mapped) + offset, bytes);
   } else if (peer.memory.single_copy()) {
     WEFT_TRY(peer.memory.read(target, offset, into, bytes));
   } else {
