@@ -124,7 +124,7 @@ constexpr Row kRows[] = {
      kProgress,
      "Threads of a process that move the operations that nobody waits for; all communicators share them."},
     {"WEFT_PIN", &Settings::pin, kAny, kProgress,
-     "Whether progress threads are pinned to CPUs next to the network interface that they serve."},
+     "Whether progress threads are pinned to CPUs of their own, where every thread can have one."},
     {"WEFT_SPIN_US",
      &Settings::spin_us,
      {.min = 0, .max = 1e6},

@@ -17,9 +17,11 @@ Flags take `on`, `off`, `yes`, `no`, `true`, `false`, `1` or `0`. Bytes take a s
 )";
 
 constexpr std::string_view kLauncherText =
-    "`weft_run` sets these for the processes that it starts; they are not for users to set. Other launchers "
-    "have\n"
-    "variables of their own, which `weftCommInitEnv` knows.\n";
+    "`weft_run` sets these for the processes that it starts. Without a launcher, set `WEFT_RANK`, "
+    "`WEFT_WORLD_SIZE`,\n"
+    "`WEFT_ROOT` and `WEFT_JOB_SECRET` by hand. Other launchers have variables of their own, which "
+    "`weftCommInitEnv`\n"
+    "knows.\n";
 
 std::string code(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
 
