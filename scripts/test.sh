@@ -8,7 +8,7 @@ shift
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --timeout 300 \
-  --no-tests=error --output-junit "$results" "$@"
+  --no-tests=error --output-junit "$results" ${CTEST_ARGUMENTS:-} "$@"
 code=$?
 
 # The first element of the report holds the totals: tests="…" failures="…" disabled="…" skipped="…".

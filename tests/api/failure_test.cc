@@ -224,6 +224,27 @@ TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {
   }
 }
 
+TEST(Failure, AbortFromAnotherThreadEndsABlockingCall) {
+  for (int round = 0; round < 5; ++round)
+    run_ranks(blocks(1, 2), [](Rank& me) {
+      if (me.rank == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        return;
+      }
+      std::vector<float> data(1000, 1.f);
+      weftResult_t result = weftSuccess;
+      std::thread blocked([&] {
+        result = weftAllReduce(data.data(), data.data(), data.size(), weftFloat, weftSum, me.comm, nullptr);
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      WEFT_OK(weftCommAbort(me.comm));
+      blocked.join();
+      EXPECT_TRUE(result == weftAborted || result == weftInvalidComm)
+          << result;  // the latter if it had not begun
+      me.comm = nullptr;
+    });
+}
+
 TEST(Recorder, TellsTheLastOperations) {
   run_ranks(blocks(1, 2), [](Rank& me) {
     std::vector<float> data;

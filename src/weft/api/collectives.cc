@@ -73,6 +73,7 @@ struct Arguments {
 };
 
 Status checked_run(const Arguments& a) {
+  const InUse in_use(a.comm);
   Result<Communicator*> found = usable(a.comm);
   if (!found) return found.status();
   Communicator& comm = **found;

@@ -140,6 +140,8 @@ Status finalize(weftComm_t handle) {
 std::shared_ptr<Communicator> take_apart(weftComm_t handle) {
   if (handle->background.joinable()) handle->background.join();
   handle->state.store(weftComm::destroyed);
+  while (handle->calls.load() > 0)
+    std::this_thread::yield();  // calls that an abort has failed are on their way out
   std::lock_guard guard(handle->mutex);
   return std::exchange(handle->comm, nullptr);
 }
@@ -224,7 +226,8 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) {
   if (!launch) return report(launch.status().in(__func__));
   auto options = options_from(nullptr, nullptr);
   return report_as(__func__, create(comm, true, [launch = *launch, options = *options]() -> Made {
-                     auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
+                     auto id =
+                         bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
                      if (!id) return id.status();
                      return Communicator::create(*id, launch.rank, launch.size, options);
                    }));
@@ -270,6 +273,7 @@ weftResult_t weftCommDestroy(weftComm_t comm) {
 
 weftResult_t weftCommAbort(weftComm_t comm) {
   if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
+  comm->state.store(weftComm::destroyed);  // no new call comes in
   if (comm->comm) comm->comm->abort();
   take_apart(comm);
   return weftSuccess;

@@ -33,7 +33,8 @@ struct weftComm {
   enum State : int { creating, live, failed_to_create, finalizing, finalized, destroyed };
 
   std::atomic<int> state{creating};
-  int serial = 0;  // of this process; part of the operators' values
+  std::atomic<int> calls{0};  // operations that threads are inside of; see api::InUse
+  int serial = 0;             // of this process; part of the operators' values
   std::shared_ptr<weft::engine::Communicator> comm;
 
   std::mutex mutex;        // over what follows
@@ -49,6 +50,23 @@ struct weftStream {
 };
 
 namespace weft::api {
+
+/// Keeps what is behind a handle while a thread is inside a call: weftCommAbort may come from another thread,
+/// fails what the call waits for, and takes the communicator apart when the call has left.
+class InUse {
+ public:
+  explicit InUse(weftComm_t comm) : comm_(comm) {
+    if (comm_) comm_->calls.fetch_add(1);
+  }
+  ~InUse() {
+    if (comm_) comm_->calls.fetch_sub(1);
+  }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+ private:
+  weftComm_t comm_;
+};
 
 weftComm* new_comm_handle();
 weftStream* new_stream_handle();
