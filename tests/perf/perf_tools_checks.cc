@@ -78,12 +78,12 @@ TEST(PerfTools, SayNotApplicableWhereNothingIsCheckedOrInPlace) {
 }
 
 TEST(PerfTools, FailWhenResultsAreWrong) {
-  setenv("LD_PRELOAD", WEFT_CORRUPTER, 1);
-  const Outcome run = perf(2, "all_reduce_perf -b 256 -e 1K -f 4 -n 1 -w 0");
-  unsetenv("LD_PRELOAD");
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer wants to be the first library of a program";
 #endif
+  setenv("LD_PRELOAD", WEFT_CORRUPTER, 1);
+  const Outcome run = perf(2, "all_reduce_perf -b 256 -e 1K -f 4 -n 1 -w 0");
+  unsetenv("LD_PRELOAD");
   EXPECT_EQ(run.code, 1) << run.output;
   const auto rows = rows_of(run.output);
   ASSERT_GE(rows.size(), 2u) << run.output;

@@ -29,9 +29,10 @@ class ShmTransport final : public Transport {
   static constexpr size_t kLargestEagerBytes = 1 << 20;
 
   struct Options {
-    bool cma = true;  // use single-copy system calls where the kernel allows them; lets peers use them on us
-    size_t eager_bytes =
-        0;  // at most kLargestEagerBytes; 0 = kDefaultEagerBytes; the same on all ranks of the node
+    /// Use single-copy system calls where the kernel allows them, and let peers use them on us.
+    bool cma = true;
+    /// At most kLargestEagerBytes, and the same on all ranks of the node. 0 means kDefaultEagerBytes.
+    size_t eager_bytes = 0;
   };
 
   /// For rank `rank` of `ranks`, whose node holds `local_ranks` (itself included, in the same order on all of

@@ -35,7 +35,8 @@ namespace weft::transport::shm {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr uint64_t kSlots = 64;
 inline constexpr size_t kInlineBytes = 32;  // of payload beside an envelope
-/// Payloads in the byte ring up to here a waiting receiver asks for early; longer ones the sender prepares for.
+/// Payloads in the byte ring up to here a waiting receiver asks for early; longer ones the sender prepares
+/// for.
 inline constexpr size_t kShortBytes = 512;
 
 /// Where the bytes of a message are: the low two bits of its stamp.
@@ -46,8 +47,8 @@ enum class Payload : uint16_t {
   for_relay,  // in the ring; `envelope.offset` is the address in the receiver where they belong
 };
 
-/// One cache line. `envelope.reserved` is the stamp: lap << 2 | Payload. For a payload in the ring, `payload` holds
-/// a uint64_t: the position in the byte ring where it ends.
+/// One cache line. `envelope.reserved` is the stamp: lap << 2 | Payload. For a payload in the ring, `payload`
+/// holds a uint64_t: the position in the byte ring where it ends.
 struct alignas(kLineBytes) Slot {
   Envelope envelope;
   std::byte payload[kInlineBytes];
@@ -81,7 +82,8 @@ inline constexpr uint64_t round_to_lines(uint64_t bytes) {
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-/// Asks for a line that will be written. GCC's builtin asks for a mere read unless the build is for newer CPUs only.
+/// Asks for a line that will be written. GCC's builtin asks for a mere read unless the build is for newer
+/// CPUs only.
 inline void fetch_to_write(const std::byte* line) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" ::"m"(*line));
