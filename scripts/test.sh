@@ -16,5 +16,6 @@ total() { sed -n "s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" <(tr ' ' '\n' < "$res
 tests=$(total tests) failures=$(total failures)
 not_run=$(($(total disabled) + $(total skipped)))
 [ "$not_run" -gt 0 ] && echo "$not_run skipped, for the reasons given in $build/Testing/Temporary/LastTest.log"
-echo "${TEST_LABEL:+$TEST_LABEL: }$((tests - failures - not_run)) passed, $failures failed"
+echo "$((tests - failures - not_run)) passed, $failures failed" > "$build/test-summary"
+echo "${TEST_LABEL:+$TEST_LABEL: }$(< "$build/test-summary")"
 exit $code

@@ -161,7 +161,8 @@ std::string text_of(const Question& q, const Answer& a) {
                         model::bytes_text(s.inter.bytes), s.inter.messages, model::bytes_text(s.intra.bytes),
                         s.intra.messages);
   }
-  if (q.steps) text += "\n" + plan::to_string(a.plans.size() == 1 ? a.plans.front() : a.plans[q.rank]);
+  if (q.steps)
+    text += fmt::format("\n{}", plan::to_string(a.plans.size() == 1 ? a.plans.front() : a.plans[q.rank]));
   return text;
 }
 
