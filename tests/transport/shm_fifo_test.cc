@@ -136,13 +136,13 @@ TEST(ShmFifo, OneCallIsBoundedAndTakesManyOnlyInAStream) {
   FifoSender sender(memory.fifo());
   FifoReceiver receiver(memory.fifo());
   const auto ignore = [](const Envelope&, Payload, const std::byte*) {};
-  for (uint64_t i = 0; i < kSlots; ++i) ASSERT_TRUE(sender.send(envelope(i, 8), payload(i, 8).data()));
+  for (uint64_t i = 0; i < kSlots; ++i) ASSERT_TRUE(sender.send(envelope(i, 8), payload(i, 64).data()));
   EXPECT_EQ(receiver.receive(ignore).messages, 1);
   EXPECT_EQ(receiver.receive(ignore).messages, 1);
   EXPECT_EQ(receiver.receive(ignore).messages, FifoReceiver::kBurst);
   while (receiver.ready()) receiver.receive(ignore);
   EXPECT_EQ(receiver.receive(ignore).messages, 0);
-  for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(sender.send(envelope(i, 8), payload(i, 8).data()));
+  for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(sender.send(envelope(i, 8), payload(i, 64).data()));
   EXPECT_EQ(receiver.receive(ignore).messages, 1) << "the stream is over";
 }
 
@@ -153,7 +153,7 @@ TEST(ShmFifo, StampsWrapAround) {
   FifoReceiver receiver(memory.fifo());
   uint64_t received = 0;
   for (uint64_t i = 0; i < (1 << 20) + 3 * kSlots; ++i) {
-    ASSERT_TRUE(sender.send(envelope(i, 8), payload(i, 8).data()));
+    ASSERT_TRUE(sender.send(envelope(i, 8), payload(i, 64).data()));
     receiver.receive([&](const Envelope& e, Payload, const std::byte*) { received += e.offset == i; });
     ASSERT_EQ(received, i + 1);
     ASSERT_FALSE(receiver.ready());
