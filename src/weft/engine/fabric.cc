@@ -208,6 +208,12 @@ transport::Transport* Fabric::between_nodes() const {
   return tcp_.get();
 }
 
+size_t Fabric::eager_intra_bytes() const {
+  if (shm_) return shm_->eager_bytes();
+  return settings().eager_intra_bytes > 0 ? static_cast<size_t>(settings().eager_intra_bytes)
+                                          : transport::ShmTransport::kDefaultEagerBytes;
+}
+
 Result<int> Fabric::poll(transport::Sink& sink, bool network) {
   int events = 0;
   for (transport::Transport* t : transports_) {

@@ -41,6 +41,10 @@ class Fabric {
   transport::Transport* local() const;
   transport::Transport* between_nodes() const;
 
+  /// Largest message inside a node: the same on every rank, also on one that is alone on its node, since all
+  /// ranks must choose the same plans.
+  size_t eager_intra_bytes() const;
+
   /// Polls shared memory, and the network if `network`.
   Result<int> poll(transport::Sink& sink, bool network);
 
