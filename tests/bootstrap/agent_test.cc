@@ -48,7 +48,8 @@ TEST(Agent, LeavesNoThreadAndNoDescriptor) {
       if (round > 0 && threads() != threads_before + 1) return 2;
       members.clear();
       // The root may have been the last to let go: it then ends by itself.
-      for (int tries = 0; tries < 5000 && round > 0 && threads() != threads_before; ++tries) std::this_thread::sleep_for(1ms);
+      for (int tries = 0; tries < 5000 && round > 0 && threads() != threads_before; ++tries)
+        std::this_thread::sleep_for(1ms);
       if (round > 0 && threads() != threads_before) return 3;
       if (round > 0 && descriptors() != descriptors_before) return 4;
     }

@@ -1,5 +1,5 @@
-// Listeners on a hostile network: garbage neither gets in nor keeps good ranks out, and garbage that answers where a root
-// or a rank should be is told from silence.
+// Listeners on a hostile network: garbage neither gets in nor keeps good ranks out, and garbage that answers
+// where a root or a rank should be is told from silence.
 #include <cstring>
 #include <functional>
 
@@ -54,9 +54,8 @@ TEST(Hostile, FloodedRankStillJoinsAndServes) {
   ASSERT_EQ(members.size(), 3u);
   const Flood flood(*SocketAddress::parse(members[1]->addresses(1).front()));
   std::this_thread::sleep_for(200ms);
-  on_each_rank(3, [&](int rank) {
-    EXPECT_TRUE(members[static_cast<size_t>(rank)]->all_gather({}, soon()).ok());
-  });
+  on_each_rank(
+      3, [&](int rank) { EXPECT_TRUE(members[static_cast<size_t>(rank)]->all_gather({}, soon()).ok()); });
   Events events;
   ASSERT_TRUE(members[1]->start(events.callbacks()).ok());
   Result<UniqueFd> data = members[0]->connect(1, 0, 42, soon());
@@ -94,7 +93,8 @@ TEST(Hostile, MalformedHellosOfTheRightSecretDoNoHarm) {
   const UniqueId id = make_id();
   const Job job = *read_unique_id(id);
   std::vector<UniqueFd> guests;
-  for (const FrameKind kind : {FrameKind::join, FrameKind::child, FrameKind::link, FrameKind::data, FrameKind{999}}) {
+  for (const FrameKind kind :
+       {FrameKind::join, FrameKind::child, FrameKind::link, FrameKind::data, FrameKind{999}}) {
     guests.push_back(dial(job.root));
     say(guests.back(), as_text(greeting(job.secret, FrameWriter(kind).u8(7).take())));
   }
@@ -108,9 +108,8 @@ TEST(Hostile, MalformedHellosOfTheRightSecretDoNoHarm) {
     }
   }
   std::this_thread::sleep_for(50ms);
-  on_each_rank(2, [&](int rank) {
-    EXPECT_TRUE(members[static_cast<size_t>(rank)]->all_gather({}, soon()).ok());
-  });
+  on_each_rank(
+      2, [&](int rank) { EXPECT_TRUE(members[static_cast<size_t>(rank)]->all_gather({}, soon()).ok()); });
 }
 
 TEST(Hostile, AWebServerWhereTheRootShouldBeIsNamed) {
@@ -120,7 +119,8 @@ TEST(Hostile, AWebServerWhereTheRootShouldBeIsNamed) {
   });
   const Joined joined = Bootstrap::join(server.id(), 0, 2, Deadline::in_seconds(10));
   EXPECT_EQ(joined.status().code(), Code::protocol_error);
-  EXPECT_NE(joined.status().message().find("HTTP/1.1 400 Ba"), std::string::npos) << joined.status().message();
+  EXPECT_NE(joined.status().message().find("HTTP/1.1 400 Ba"), std::string::npos)
+      << joined.status().message();
   EXPECT_NE(joined.status().message().find(server.address.to_string()), std::string::npos);
 }
 
@@ -141,7 +141,8 @@ TEST(Hostile, AServerThatSaysNothingEndsInATimeout) {
   const FakeServer server([&](UniqueFd fd) { held.push_back(std::move(fd)); });
   const Joined joined = Bootstrap::join(server.id(), 0, 2, Deadline::in_seconds(0.5));
   EXPECT_EQ(joined.status().code(), Code::timeout);
-  EXPECT_NE(joined.status().message().find("took the connection"), std::string::npos) << joined.status().message();
+  EXPECT_NE(joined.status().message().find("took the connection"), std::string::npos)
+      << joined.status().message();
 }
 
 TEST(Hostile, ASecretOfAnotherJobIsNamed) {

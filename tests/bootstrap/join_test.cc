@@ -44,13 +44,22 @@ TEST_P(JoinTest, EveryRankGathersWhatEveryRankGave) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, JoinTest, testing::Values(1, 2, 3, 16, 17, 18, 64, 256));
 
+TEST(Join, OverIpv6) {
+  Result<UniqueId> id = create_unique_id("::1");
+  if (!id.ok()) GTEST_SKIP() << "no IPv6 here: " << id.status().message();
+  const auto members = join_all(*id, 3);
+  ASSERT_EQ(members.size(), 3u);
+  EXPECT_EQ(members[0]->addresses(2).front().substr(0, 6), "[::1]:");
+}
+
 TEST(Join, AThousandRanks) {
   const int ranks = kSlowedDown ? 200 : 1000;
   const int64_t begin_ns = now_ns();
   {
     const auto members = join_all(make_id(), ranks);
     ASSERT_EQ(members.size(), static_cast<size_t>(ranks));
-    std::printf("%d ranks as threads joined in %.3f s\n", ranks, static_cast<double>(now_ns() - begin_ns) / 1e9);
+    std::printf("%d ranks as threads joined in %.3f s\n", ranks,
+                static_cast<double>(now_ns() - begin_ns) / 1e9);
     for (const auto& member : members) ASSERT_TRUE(member->start({}).ok());
   }
   std::printf("… and were gone after %.3f s\n", static_cast<double>(now_ns() - begin_ns) / 1e9);

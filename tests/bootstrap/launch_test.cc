@@ -1,4 +1,5 @@
-// Launchers: their environments, faked; and real ones, under which this program runs itself again as LaunchedRank.Joins.
+// Launchers: their environments, faked; and real ones, under which this program runs itself again as
+// LaunchedRank.Joins.
 #include "bootstrap/launch.h"
 
 #include <sys/wait.h>
@@ -36,8 +37,9 @@ TEST(Launch, AloneWithoutALauncher) {
 }
 
 TEST(Launch, OurOwnVariables) {
-  const LaunchInfo info = detected({"WEFT_RANK=3", "WEFT_WORLD_SIZE=8", "WEFT_LOCAL_RANK=1", "WEFT_LOCAL_SIZE=2",
-                                    "WEFT_ROOT=[::1]:4711", "WEFT_JOB_SECRET=sesame", "RANK=1", "WORLD_SIZE=2"});
+  const LaunchInfo info =
+      detected({"WEFT_RANK=3", "WEFT_WORLD_SIZE=8", "WEFT_LOCAL_RANK=1", "WEFT_LOCAL_SIZE=2",
+                "WEFT_ROOT=[::1]:4711", "WEFT_JOB_SECRET=sesame", "RANK=1", "WORLD_SIZE=2"});
   EXPECT_EQ(info.launcher, "weft_run");
   EXPECT_EQ(info.rank, 3);
   EXPECT_EQ(info.size, 8);
@@ -51,8 +53,9 @@ TEST(Launch, OurOwnVariables) {
 }
 
 TEST(Launch, Torchrun) {
-  const LaunchInfo info = detected({"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node7",
-                                    "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=x", "SLURM_PROCID=0"});
+  const LaunchInfo info =
+      detected({"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node7",
+                "MASTER_PORT=29500", "TORCHELASTIC_RUN_ID=x", "SLURM_PROCID=0"});
   EXPECT_EQ(info.launcher, "torchrun");
   EXPECT_EQ(info.rank, 1);
   EXPECT_EQ(info.size, 4);
@@ -62,9 +65,15 @@ TEST(Launch, Torchrun) {
 }
 
 TEST(Launch, Slurm) {
-  const std::vector<std::string> environment = {
-      "SLURM_PROCID=5", "SLURM_NTASKS=16", "SLURM_STEP_NUM_TASKS=8", "SLURM_LOCALID=1", "SLURM_JOB_ID=1234",
-      "SLURM_STEP_ID=2", "SLURM_STEP_NODELIST=gpu[07-09,12],login1", "MASTER_ADDR=x", "WORLD_SIZE=8"};
+  const std::vector<std::string> environment = {"SLURM_PROCID=5",
+                                                "SLURM_NTASKS=16",
+                                                "SLURM_STEP_NUM_TASKS=8",
+                                                "SLURM_LOCALID=1",
+                                                "SLURM_JOB_ID=1234",
+                                                "SLURM_STEP_ID=2",
+                                                "SLURM_STEP_NODELIST=gpu[07-09,12],login1",
+                                                "MASTER_ADDR=x",
+                                                "WORLD_SIZE=8"};
   const LaunchInfo info = detected(environment);
   EXPECT_EQ(info.launcher, "srun");
   EXPECT_EQ(info.rank, 5);
@@ -84,11 +93,13 @@ TEST(Launch, Slurm) {
 }
 
 TEST(Launch, MpiLaunchers) {
-  const LaunchInfo mpich = detected({"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"});
+  const LaunchInfo mpich =
+      detected({"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"});
   EXPECT_EQ(mpich.exchange, IdExchange::pmi);
   EXPECT_EQ(mpich.pmi_fd, 6);
   EXPECT_EQ(mpich.local_rank, 1);
-  const LaunchInfo open_mpi = detected({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "SLURM_PROCID=0"});
+  const LaunchInfo open_mpi =
+      detected({"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "SLURM_PROCID=0"});
   EXPECT_EQ(open_mpi.exchange, IdExchange::pmix);
   EXPECT_EQ(open_mpi.rank, 1);
 }
@@ -145,7 +156,8 @@ TEST(Launch, ByHandWithoutASecret) {
   const std::string root = local_address(holder->get())->to_string();
   holder->reset();
   on_each_rank(3, [&](int rank) {
-    const LaunchInfo info = detected({fmt::format("WEFT_RANK={}", rank), "WEFT_WORLD_SIZE=3", "WEFT_ROOT=" + root});
+    const LaunchInfo info =
+        detected({fmt::format("WEFT_RANK={}", rank), "WEFT_WORLD_SIZE=3", "WEFT_ROOT=" + root});
     Result<UniqueId> id = launch_unique_id(info, soon());
     ASSERT_TRUE(id.ok()) << id.status().message();
     const Joined joined = Bootstrap::join(*id, info.rank, info.size, soon());
@@ -171,7 +183,8 @@ TEST(LaunchedRank, Joins) {
     const auto mine = static_cast<std::byte>(info->rank);
     Result<std::vector<std::byte>> all = (*joined)->all_gather(std::span(&mine, 1), soon());
     ASSERT_TRUE(all.ok()) << all.status().message();
-    for (int rank = 0; rank < info->size; ++rank) EXPECT_EQ((*all)[static_cast<size_t>(rank)], static_cast<std::byte>(rank));
+    for (int rank = 0; rank < info->size; ++rank)
+      EXPECT_EQ((*all)[static_cast<size_t>(rank)], static_cast<std::byte>(rank));
   }
 }
 
@@ -188,27 +201,34 @@ void expect_success(const std::string& command) {
   EXPECT_EQ(pclose(pipe), 0) << command << "\n" << output;
 }
 
-bool installed(const std::string& program) { return std::system(("command -v " + program + " >/dev/null").c_str()) == 0; }
+bool installed(const std::string& program) {
+  return std::system(("command -v " + program + " >/dev/null").c_str()) == 0;
+}
 
 TEST(Launch, UnderMpichsMpiexec) {
   if (!installed("mpiexec.hydra")) GTEST_SKIP() << "mpiexec.hydra is not installed";
-  expect_success(fmt::format("LAUNCHED_SIZE=3 LAUNCHED_BY='mpiexec (MPICH)' timeout 60 mpiexec.hydra -n 3 {} {}", own_path(), kSelf));
+  expect_success(
+      fmt::format("LAUNCHED_SIZE=3 LAUNCHED_BY='mpiexec (MPICH)' timeout 60 mpiexec.hydra -n 3 {} {}",
+                  own_path(), kSelf));
 }
 
 TEST(Launch, UnderOpenMpisMpirun) {
   if (!installed("mpirun.openmpi")) GTEST_SKIP() << "mpirun.openmpi is not installed";
   if (!built_with_pmix()) GTEST_SKIP() << "built without PMIx's headers";
   // libpmix forgets a few bytes of its own, which a leak checker would hold against us.
-  expect_success(fmt::format("ASAN_OPTIONS=detect_leaks=0 LAUNCHED_SIZE=3 LAUNCHED_BY='mpirun (Open MPI)' timeout 60 mpirun.openmpi --allow-run-as-root "
-                             "--oversubscribe -n 3 {} {}",
-                             own_path(), kSelf));
+  expect_success(
+      fmt::format("ASAN_OPTIONS=detect_leaks=0 LAUNCHED_SIZE=3 LAUNCHED_BY='mpirun (Open MPI)' timeout 60 "
+                  "mpirun.openmpi --allow-run-as-root "
+                  "--oversubscribe -n 3 {} {}",
+                  own_path(), kSelf));
 }
 
 /// Processes with an environment like a launcher's; `of_rank` is a shell text with $r for the rank.
 void expect_processes_meet(int ranks, const std::string& launcher, const std::string& of_rank) {
-  expect_success(fmt::format("pids=; for r in $(seq 0 {}); do env LAUNCHED_SIZE={} LAUNCHED_BY='{}' {} timeout 60 {} {} & "
-                             "pids=\"$pids $!\"; done; for p in $pids; do wait $p || exit 1; done",
-                             ranks - 1, ranks, launcher, of_rank, own_path(), kSelf));
+  expect_success(fmt::format(
+      "pids=; for r in $(seq 0 {}); do env LAUNCHED_SIZE={} LAUNCHED_BY='{}' {} timeout 60 {} {} & "
+      "pids=\"$pids $!\"; done; for p in $pids; do wait $p || exit 1; done",
+      ranks - 1, ranks, launcher, of_rank, own_path(), kSelf));
 }
 
 int free_port() {
@@ -217,14 +237,18 @@ int free_port() {
 }
 
 TEST(Launch, UnderAFakedTorchrun) {
-  expect_processes_meet(3, "torchrun", fmt::format("RANK=$r WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={} WEFT_LOG=error", free_port() - 1));
+  expect_processes_meet(
+      3, "torchrun",
+      fmt::format("RANK=$r WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT={} WEFT_LOG=error",
+                  free_port() - 1));
 }
 
 TEST(Launch, UnderAFakedSrun) {
-  expect_processes_meet(3, "srun",
-                        fmt::format("SLURM_PROCID=$r SLURM_NTASKS=3 SLURM_LOCALID=$r SLURM_JOB_ID={} SLURM_STEP_ID=0 "
-                                    "SLURM_STEP_NODELIST=localhost WEFT_JOB_SECRET=x",
-                                    getpid()));
+  expect_processes_meet(
+      3, "srun",
+      fmt::format("SLURM_PROCID=$r SLURM_NTASKS=3 SLURM_LOCALID=$r SLURM_JOB_ID={} SLURM_STEP_ID=0 "
+                  "SLURM_STEP_NODELIST=localhost WEFT_JOB_SECRET=x",
+                  getpid()));
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ void expect_deaths_are_told(int ranks, const std::vector<int>& victims) {
     Joined joined = Bootstrap::join(id, rank, ranks, soon());
     ASSERT_TRUE(joined.ok()) << joined.status().message();
     members[static_cast<size_t>(rank)] = joined.take();
-    ASSERT_TRUE(members[static_cast<size_t>(rank)]->start(events[static_cast<size_t>(rank)].callbacks()).ok());
+    ASSERT_TRUE(
+        members[static_cast<size_t>(rank)]->start(events[static_cast<size_t>(rank)].callbacks()).ok());
   });
   for (const auto& [rank, pid] : processes) ASSERT_EQ(kill(pid, SIGKILL), 0);
   ASSERT_NE(members.front(), nullptr);
@@ -135,7 +136,8 @@ TEST(Failures, ReachEveryRankOnceAndInOrder) {
   for (const int ranks : {2, 5, 40}) {
     Started job(ranks);
     ASSERT_EQ(job.members.size(), static_cast<size_t>(ranks));
-    for (uint32_t comm = 0; comm < 20; ++comm) job.members[1]->tell_failed(comm, fmt::format("AllReduce {}", comm));
+    for (uint32_t comm = 0; comm < 20; ++comm)
+      job.members[1]->tell_failed(comm, fmt::format("AllReduce {}", comm));
     for (int rank = 0; rank < ranks; ++rank) {
       Events& events = job.events[static_cast<size_t>(rank)];
       const size_t expected = rank == 1 ? 0 : 20;
@@ -222,7 +224,8 @@ TEST(DataConnections, CarryBytesFromBothEndsWithSenderAndPurpose) {
   EXPECT_EQ(events.data[0].purpose, 0xdecafbad);
   EXPECT_EQ(events.data[1].from, 1);
   char text[6];
-  ASSERT_TRUE(recv_all(events.data[0].connection.get(), std::as_writable_bytes(std::span(text)), soon()).ok());
+  ASSERT_TRUE(
+      recv_all(events.data[0].connection.get(), std::as_writable_bytes(std::span(text)), soon()).ok());
   EXPECT_STREQ(text, "early");
   ASSERT_TRUE(send_all(events.data[0].connection.get(), std::as_bytes(std::span("reply")), soon()).ok());
   ASSERT_TRUE(recv_all(early->get(), std::as_writable_bytes(std::span(text)), soon()).ok());
@@ -250,7 +253,8 @@ TEST(Neighbours, EveryBlockOfHalfTheJobIsWatchedFromOutside) {
       for (const int other : link_targets(rank, ranks)) {
         ASSERT_NE(other, rank);
         auto& mine = of[static_cast<size_t>(rank)];
-        ASSERT_EQ(std::count(mine.begin(), mine.end(), other), 0) << "two links between " << rank << " and " << other;
+        ASSERT_EQ(std::count(mine.begin(), mine.end(), other), 0)
+            << "two links between " << rank << " and " << other;
         mine.push_back(other);
         of[static_cast<size_t>(other)].push_back(rank);
       }
@@ -259,7 +263,8 @@ TEST(Neighbours, EveryBlockOfHalfTheJobIsWatchedFromOutside) {
     for (int begin = 0; begin + half <= ranks; ++begin) {
       for (int dead = begin; dead < begin + half; ++dead) {
         const auto& watchers = of[static_cast<size_t>(dead)];
-        EXPECT_TRUE(std::any_of(watchers.begin(), watchers.end(), [&](int w) { return w < begin || w >= begin + half; }))
+        EXPECT_TRUE(std::any_of(watchers.begin(), watchers.end(),
+                                [&](int w) { return w < begin || w >= begin + half; }))
             << ranks << " ranks, block at " << begin << ", rank " << dead;
       }
     }

@@ -41,7 +41,8 @@ TEST(Refusal, TheSecondOfTwoEqualRanksIsRefusedAndTheJobMeets) {
 
 TEST(Refusal, RanksOutOfRangeAreNamedWithTheRange) {
   const UniqueId id = make_id();
-  expect_said(Bootstrap::join(id, 3, 3, soon()).status(), Code::invalid_argument, "rank is 3, must be in [0, 3)");
+  expect_said(Bootstrap::join(id, 3, 3, soon()).status(), Code::invalid_argument,
+              "rank is 3, must be in [0, 3)");
   expect_said(Bootstrap::join(id, -1, 3, soon()).status(), Code::invalid_argument, "rank is -1");
   expect_said(Bootstrap::join(id, 0, 0, soon()).status(), Code::invalid_argument, "at least 1");
 }
@@ -50,7 +51,8 @@ TEST(Refusal, ADeadlineSaysHowManyCameAndWhoIsMissing) {
   const UniqueId id = make_id();
   on_each_rank(3, [&](int rank) {
     const Joined joined = Bootstrap::join(id, rank == 2 ? 5 : rank, 8, Deadline::in_seconds(1));
-    expect_said(joined.status(), Code::timeout, "only 3 of 8 ranks came before the deadline; missing: 2-4, 6-7");
+    expect_said(joined.status(), Code::timeout,
+                "only 3 of 8 ranks came before the deadline; missing: 2-4, 6-7");
   });
 }
 
@@ -77,7 +79,8 @@ TEST(Refusal, ARootThatComesLateIsWaitedFor) {
 TEST(Refusal, AJobsIdServesOnce) {
   const UniqueId id = make_id();
   EXPECT_EQ(join_all(id, 2).size(), 2u);
-  expect_said(Bootstrap::join(id, 0, 2, Deadline::in_seconds(0.3)).status(), Code::timeout, "no root of the job");
+  expect_said(Bootstrap::join(id, 0, 2, Deadline::in_seconds(0.3)).status(), Code::timeout,
+              "no root of the job");
 }
 
 TEST(Refusal, AllGatherThatARankLeavesFailsOnTheOthers) {
@@ -98,7 +101,8 @@ TEST(Refusal, AllGatherOfUnequalLengthsIsAMismatch) {
   ASSERT_EQ(members.size(), 2u);
   on_each_rank(2, [&](int rank) {
     const std::vector<std::byte> mine(static_cast<size_t>(4 + rank));
-    expect_said(members[static_cast<size_t>(rank)]->all_gather(mine, soon()).status(), Code::mismatch, "must give the same");
+    expect_said(members[static_cast<size_t>(rank)]->all_gather(mine, soon()).status(), Code::mismatch,
+                "must give the same");
   });
 }
 

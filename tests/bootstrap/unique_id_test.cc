@@ -29,7 +29,8 @@ TEST(Sha256, GivesTheStandardsExamples) {
   EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  EXPECT_EQ(hex(sha256(std::string(1000, 'a'))), "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
+  EXPECT_EQ(hex(sha256(std::string(1000, 'a'))),
+            "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
 }
 
 TEST(UniqueId, SaysWhatWasWritten) {
@@ -80,7 +81,8 @@ TEST(SocketAddress, ParsesWhatItPrintsAndRefusesTheRest) {
     ASSERT_TRUE(address.ok()) << text;
     EXPECT_EQ(address->to_string(), text);
   }
-  for (const std::string text : {"", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3:4", "host:4", ":4", "[::1]", "1.2.3.4:5x"}) {
+  for (const std::string text :
+       {"", "1.2.3.4", "1.2.3.4:", "1.2.3.4:65536", "1.2.3:4", "host:4", ":4", "[::1]", "1.2.3.4:5x"}) {
     EXPECT_EQ(SocketAddress::parse(text).status().code(), Code::invalid_argument) << text;
   }
 }

@@ -79,6 +79,9 @@ TEST(Simulate, PeersMemoryIsReadAtItsOwnRate) {
     b.wait(0, peer, 1);
   });
   EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2)).total_us, 1 + (10 + 1 + 1) + 1);
+  Machine machine = plain_machine();
+  machine.memory.peer_us = 2;
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2), machine).total_us, 1 + (2 + 10 + 1 + 1) + 1);
 }
 
 TEST(Simulate, OverheadsAreTheCpusOnBothSides) {

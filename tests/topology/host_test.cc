@@ -100,7 +100,6 @@ TEST(Host, PrintsATree) {
 TEST(ProgressCpus, AreNearTheInterfaceOnCoresOfTheirOwnFromTheTop) {
   const Host host = host_of(2, 4);
   EXPECT_EQ(progress_cpus(host, &host.interfaces[0], 2), (std::vector<int>{7, 6}));
-  EXPECT_EQ(cpu_near(host, host.interfaces[0]), 7);
 }
 
 TEST(ProgressCpus, DifferForProcessesOfOneHost) {

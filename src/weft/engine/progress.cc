@@ -22,14 +22,6 @@ constexpr int64_t kLingerNs = 20'000;
 // The longest sleep while operations are in flight, so that deadlines are looked at.
 constexpr int kWatchMs = 100;
 
-// Where the process's progress threads belong, one entry each; empty to leave them to the kernel.
-std::vector<int> thread_cpus() {
-  const auto& host = topology::discover_host();
-  if (!settings().pin || !host.ok()) return {};
-  return topology::progress_cpus(*host, nullptr, settings().progress_threads,
-                                 std::max(0, settings().local_rank), std::max(1, settings().local_size));
-}
-
 std::atomic<bool> g_dumps_requested{false};
 std::atomic<int> g_signal_doorbell{-1};  // of the thread that serves such requests
 
@@ -158,7 +150,7 @@ ProgressEngine& ProgressEngine::instance() {
 ProgressThread* ProgressEngine::attach(Context& context) {
   std::lock_guard guard(mutex_);
   if (threads_.empty()) {
-    const std::vector<int> cpus = thread_cpus();
+    const std::vector<int> cpus = topology::progress_cpus();
     for (int i = 0; i < settings().progress_threads; ++i)
       threads_.push_back(
           std::make_unique<ProgressThread>(i, i < static_cast<int>(cpus.size()) ? cpus[i] : -1));

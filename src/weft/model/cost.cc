@@ -31,6 +31,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "reduce_large", machine.memory.reduce_large, kRate);
   visit("memory", "peer_cached", machine.memory.peer_cached, kRate);
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
+  visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
   visit("", "rails", machine.rails, 1.0);
   visit("", "cores", machine.cores, 0.01);

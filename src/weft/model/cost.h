@@ -32,6 +32,8 @@ struct Memory {
   double peer_cached =
       0;  // read from, or written to, the memory of a rank of the same node, in a single copy
   double peer_large = 0;
+  double peer_us =
+      0;  // … and the system call that does it, once a copy and for every 64 KiB that are reduced
 };
 
 struct Machine {
@@ -46,7 +48,8 @@ struct Machine {
                 .reduce_cached = 70000,
                 .reduce_large = 15000,
                 .peer_cached = 17000,
-                .peer_large = 4500};
+                .peer_large = 4500,
+                .peer_us = 1.5};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
   int rails = 1;                   // network interfaces of a node that large data is spread over
   double cores = 2;                // of a node, for its ranks; more ranks than cores share them

@@ -65,6 +65,9 @@ struct NodeState {
   double egress_free_us = 0, ingress_free_us = 0;
 };
 
+/// What the engine reads at once of a peer's memory that it reduces.
+constexpr uint64_t kReducedPieceBytes = 64 << 10;
+
 class Simulator {
  public:
   Simulator(std::span<const Plan> plans, const topology::Layout& layout, const Machine& machine,
@@ -193,6 +196,13 @@ class Simulator {
     return start;
   }
 
+  /// A step's bytes read from a peer of the same node, or written to it, in pieces.
+  double single_copy_us(const RankState& rank, const Step& step, uint64_t piece_bytes) const {
+    const auto pieces =
+        static_cast<double>(step.bytes > piece_bytes ? (step.bytes - 1) / piece_bytes + 1 : 1);
+    return pieces * machine_.memory.peer_us + static_cast<double>(step.bytes) / rank.peer_rate;
+  }
+
   void start(RankState& rank, StepId id, double now) {
     const Step& step = rank.plan->steps[id];
     if (step.kind == StepKind::put || step.kind == StepKind::signal) return send(rank, id, now);
@@ -201,7 +211,7 @@ class Simulator {
     double service = machine_.step_us;
     for (const plan::Region& source : rank.plan->sources_of(step)) {
       const bool own = source.rank == rank.rank;
-      if (!own) service += machine_.intra.overhead_us + bytes / rank.peer_rate;
+      if (!own) service += single_copy_us(rank, step, reduces ? kReducedPieceBytes : step.bytes);
       if (reduces) service += bytes / rank.reduce_rate;
       else if (own) service += bytes / rank.copy_rate;
     }
@@ -212,12 +222,13 @@ class Simulator {
 
   bool eager(const Step& step, bool same_node) const { return step.bytes <= limits_.eager_bytes(same_node); }
 
-  /// bytes/µs at which a rank's CPU moves a message's payload on its side; 0: it does not.
-  double cpu_rate(const RankState& rank, const Step& step, bool same_node, bool receives) const {
+  /// How long a rank's CPU moves a message's payload on its side.
+  double cpu_moving_us(const RankState& rank, const Step& step, bool same_node, bool receives) const {
     const Link& link = same_node ? machine_.intra : machine_.inter;
-    if (!link.by_cpu) return 0;
-    if (!same_node || eager(step, same_node)) return link.bytes_per_us;  // eager: into a slot, and out of it
-    return receives ? 0 : rank.peer_rate;                                // a single copy, the sender's
+    if (!link.by_cpu || step.kind != StepKind::put) return 0;
+    if (!same_node || eager(step, same_node))
+      return moving_us(step, link.bytes_per_us);                   // into a slot, and out of it
+    return receives ? 0 : single_copy_us(rank, step, step.bytes);  // by the sender
   }
 
   static double moving_us(const Step& step, double rate) {
@@ -236,7 +247,7 @@ class Simulator {
     Traffic& traffic = same_node ? intra_ : inter_;
     ++traffic.messages;
     if (step.kind == StepKind::put) traffic.bytes += step.bytes;
-    const double moving = moving_us(step, cpu_rate(rank, step, same_node, /*receives=*/false));
+    const double moving = cpu_moving_us(rank, step, same_node, /*receives=*/false);
     const double begin = take_cpu(rank, now, machine_.step_us + link.overhead_us + moving);
     note_start(rank, id, begin);
     if (same_node) {
@@ -288,7 +299,7 @@ class Simulator {
     RankState& receiver = state_of(step.peer);
     const bool same_node = layout_.same_node(event.rank, step.peer);
     const Link& link = same_node ? machine_.intra : machine_.inter;
-    const double moving = moving_us(step, cpu_rate(receiver, step, same_node, /*receives=*/true));
+    const double moving = cpu_moving_us(receiver, step, same_node, /*receives=*/true);
     take_cpu(receiver, event.at_us, machine_.step_us + link.overhead_us + moving);
     push(std::max(receiver.cpu_free_us, event.floor_us), EventKind::filed, sender, event.step);
   }

@@ -78,12 +78,11 @@ const Result<Host>& discover_host();
 /// the progress threads do not have a CPU each: then the kernel places them better than we can.
 std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank = 0,
                                int local_ranks = 1);
-/// The one CPU for a single progress thread near `interface`, or -1.
-int cpu_near(const Host& host, const Interface& interface);
-/// The CPU for this process's progress thread `thread`, near the fastest interface, or -1 for the kernel's
-/// choice. How many processes share the host is what the launcher has put into the environment; -1 if it has
-/// not, or if WEFT_HOSTID makes the host several nodes and the launcher's count is a node's.
-int progress_cpu(int thread);
+/// The CPUs for this process's progress threads, near the fastest interface, one entry each; empty for the
+/// kernel's choice. How many processes share the host is what the launcher has put into the environment;
+/// empty if it has not, if WEFT_PIN says so, or if WEFT_HOSTID makes the host several nodes and the
+/// launcher's count is a node's.
+std::vector<int> progress_cpus();
 /// The fastest interface that is up and leads to other hosts, RDMA devices first; null if there is none.
 const Interface* fastest_interface(const Host& host);
 

@@ -79,15 +79,6 @@ const Interface* fastest_interface(const Host& host) {
   return best;
 }
 
-int progress_cpu(int thread) {
-  const Result<Host>& host = discover_host();
-  const std::optional<LocalPlace> place = local_place();
-  const int threads = settings().progress_threads;
-  if (!host.ok() || !place || !settings().hostid.empty() || thread < 0 || thread >= threads) return -1;
-  const auto cpus = progress_cpus(*host, fastest_interface(*host), threads, place->rank, place->size);
-  return cpus.empty() ? -1 : cpus[thread];
-}
-
 std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank,
                                int local_ranks) {
   const std::vector<int> cpus = preferred_cpus(host, interface);
@@ -100,9 +91,12 @@ std::vector<int> progress_cpus(const Host& host, const Interface* interface, int
   return {first, first + threads};
 }
 
-int cpu_near(const Host& host, const Interface& interface) {
-  const std::vector<int> cpus = progress_cpus(host, &interface, 1);
-  return cpus.empty() ? -1 : cpus.front();
+std::vector<int> progress_cpus() {
+  const Result<Host>& host = discover_host();
+  const std::optional<LocalPlace> place = local_place();
+  if (!host.ok() || !place || !settings().pin || !settings().hostid.empty()) return {};
+  return progress_cpus(*host, fastest_interface(*host), settings().progress_threads, place->rank,
+                       place->size);
 }
 
 }  // namespace weft::topology

@@ -1,0 +1,84 @@
+// Which interfaces a rank listens on.
+#include "bootstrap/interfaces.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace weft::bootstrap {
+namespace {
+
+Interface make(const std::string& name, const std::string& address, bool physical) {
+  return {name, *SocketAddress::parse(address + ":0"), physical};
+}
+
+const std::vector<Interface> kHost = {make("lo", "127.0.0.1", false), make("eth0", "10.0.0.1", true),
+                                      make("eth1", "10.1.0.1", true), make("docker0", "172.17.0.1", false)};
+
+std::string chosen(std::string_view filter) {
+  Result<std::vector<Interface>> some = choose_interfaces(kHost, filter);
+  if (!some.ok()) return some.status().message();
+  std::string names;
+  for (const Interface& each : *some) names.append(names.empty() ? "" : " ").append(each.name);
+  return names;
+}
+
+TEST(Interfaces, AreChosenByPrefixInTheFiltersOrder) {
+  EXPECT_EQ(chosen(""), "lo eth0 eth1 docker0");
+  EXPECT_EQ(chosen("eth"), "eth0 eth1");
+  EXPECT_EQ(chosen("eth1,eth0"), "eth1 eth0");
+  EXPECT_EQ(chosen("eth1,eth"), "eth1 eth0");
+  EXPECT_EQ(chosen(",lo,"), "lo");
+}
+
+TEST(Interfaces, AreExcludedAfterACaret) {
+  EXPECT_EQ(chosen("^docker,lo"), "eth0 eth1");
+  EXPECT_EQ(chosen("^eth"), "lo docker0");
+}
+
+TEST(Interfaces, AFilterThatLeavesNoneNamesWhatThereIs) {
+  const Status status = choose_interfaces(kHost, "ib").status();
+  EXPECT_EQ(status.code(), Code::invalid_setting);
+  EXPECT_NE(status.message().find("lo, eth0, eth1, docker0"), std::string::npos) << status.message();
+}
+
+TEST(Interfaces, OfThisHostIncludeTheOneThatItsAddressIsOn) {
+  Result<std::vector<Interface>> all = interfaces();
+  ASSERT_TRUE(all.ok()) << all.status().message();
+  Result<SocketAddress> address = host_address("");
+  ASSERT_TRUE(address.ok()) << address.status().message();
+  EXPECT_TRUE(std::any_of(all->begin(), all->end(), [&](auto& i) { return i.address.same_host(*address); }));
+}
+
+TEST(Rails, AJobOnLoopbackHasOne) {
+  const SocketAddress local = *SocketAddress::parse("127.0.0.1:4711");
+  Result<std::vector<SocketAddress>> rails = rail_addresses(local, "", 0);
+  ASSERT_TRUE(rails.ok());
+  ASSERT_EQ(rails->size(), 1u);
+  EXPECT_EQ(rails->front().to_string(), "127.0.0.1:4711");
+}
+
+TEST(Rails, AFiltersInterfacesReplaceTheWayToTheRoot) {
+  const SocketAddress local = *SocketAddress::parse("192.0.2.99:4711");
+  Result<std::vector<SocketAddress>> rails = rail_addresses(local, "lo", 0);
+  ASSERT_TRUE(rails.ok()) << rails.status().message();
+  ASSERT_EQ(rails->size(), 1u);
+  EXPECT_EQ(rails->front().to_string(), "127.0.0.1:4711");
+}
+
+TEST(Rails, TheWayToTheRootComesFirstAndTheBoundHolds) {
+  const SocketAddress local = *SocketAddress::parse("192.0.2.99:4711");
+  Result<std::vector<SocketAddress>> all = rail_addresses(local, "", 0);
+  Result<std::vector<SocketAddress>> one = rail_addresses(local, "", 1);
+  ASSERT_TRUE(all.ok() && one.ok());
+  EXPECT_EQ(all->front().to_string(), local.to_string());
+  for (const SocketAddress& rail : *all) {
+    EXPECT_EQ(rail.port(), 4711);
+    EXPECT_EQ(rail.family(), AF_INET);
+    EXPECT_FALSE(rail.loopback());
+  }
+  ASSERT_EQ(one->size(), 1u);
+}
+
+}  // namespace
+}  // namespace weft::bootstrap
