@@ -110,6 +110,12 @@ constexpr Row kRows[] = {
      {.min = 0, .max = kMiB},
      kAlgorithms,
      "The same between nodes."},
+    {"WEFT_EARLY_BYTES",
+     &Settings::early_bytes,
+     {.min = kMiB, .max = 1024 * kGiB},
+     kAlgorithms,
+     "How much a rank keeps of messages for operations that it has not called yet; a peer that is further "
+     "ahead makes the communicator fail."},
     {"WEFT_SLICE_BYTES",
      &Settings::slice_bytes,
      {.min = 4 * kKiB, .max = kGiB, .or_zero = true},

@@ -27,11 +27,12 @@ struct Settings {
   bool cma = true;           // WEFT_CMA
   int rails = 0;             // WEFT_RAILS: network interfaces to use at most, 0 = all
   // Algorithms.
-  std::string algo;               // WEFT_ALGO: pins and bans
-  bool strict = false;            // WEFT_STRICT
-  int64_t eager_intra_bytes = 0;  // WEFT_EAGER_INTRA_BYTES, 0 = the transport's choice
-  int64_t eager_inter_bytes = 0;  // WEFT_EAGER_INTER_BYTES
-  int64_t slice_bytes = 0;        // WEFT_SLICE_BYTES, 0 = the tuner's choice
+  std::string algo;                 // WEFT_ALGO: pins and bans
+  bool strict = false;              // WEFT_STRICT
+  int64_t eager_intra_bytes = 0;    // WEFT_EAGER_INTRA_BYTES, 0 = the transport's choice
+  int64_t eager_inter_bytes = 0;    // WEFT_EAGER_INTER_BYTES
+  int64_t early_bytes = 256 << 20;  // WEFT_EARLY_BYTES
+  int64_t slice_bytes = 0;          // WEFT_SLICE_BYTES, 0 = the tuner's choice
   // Progress.
   int progress_threads = 1;  // WEFT_PROGRESS_THREADS
   bool pin = true;           // WEFT_PIN

@@ -22,10 +22,6 @@
 namespace weft::engine {
 namespace {
 
-// After news of a dead rank, operations that its last messages complete may still do so: until nothing has
-// moved for the shorter time, or the longer one is over.
-constexpr int64_t kDeathGraceNs = 100'000'000;
-constexpr int64_t kLongestDeathGraceNs = 1'000'000'000;
 // How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
@@ -33,6 +29,8 @@ constexpr int kWatchMs = 100;
 constexpr uint32_t kQuietNetworkTurns = 64;
 
 }  // namespace
+
+Context::Context() : stash_(settings().early_bytes) {}
 
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, Deadline deadline) {
@@ -108,7 +106,7 @@ void Context::attach(Communicator& comm) { communicators_[comm.id()] = &comm; }
 void Context::detach(Communicator& comm) {
   communicators_.erase(comm.id());
   retired_.insert(comm.id());
-  std::erase_if(stash_, [&](const auto& entry) { return entry.first >> 32 == comm.id(); });
+  stash_.drop(comm.id());
 }
 
 Operation* Context::acquire() {
@@ -431,10 +429,21 @@ void Context::arrived(int peer, const transport::Envelope& envelope, const void*
   if (known != communicators_.end() && known->second->has_ended(envelope.op))
     return Verdict::on_late_message(*this, *known->second, envelope.op, known->second->rank_of_world(peer));
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
-  const auto* bytes = static_cast<const std::byte*>(payload);
-  stash_[key_of(envelope.comm, envelope.op)].push_back(
-      {peer, envelope,
-       payload ? std::vector<std::byte>(bytes, bytes + envelope.bytes) : std::vector<std::byte>()});
+  if (stash_.keep(peer, envelope, payload)) return;
+  if (known == communicators_.end()) {
+    log::warn(
+        "a message of rank {} for a communicator that is not created here yet was dropped: {} bytes of "
+        "such messages are kept already (WEFT_EARLY_BYTES)",
+        peer, stash_.bytes());
+    return;
+  }
+  fail_later(
+      *known->second,
+      fail(Code::system_error,
+           "rank {} is too far ahead: it has sent for operation {}, this rank is at {}, and already keeps "
+           "{} bytes of early messages; call the operations in step, or raise WEFT_EARLY_BYTES ({})",
+           known->second->rank_of_world(peer), envelope.op, known->second->last_called(), stash_.bytes(),
+           stash_.budget_bytes()));
 }
 
 void Context::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
@@ -469,20 +478,11 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
 }
 
 void Context::deliver_stashed(Operation& op) {
-  auto found = stash_.find(key_of(op.comm->id(), op.number));
-  if (found == stash_.end()) return;
-  std::vector<Stashed> messages = std::move(found->second);
-  stash_.erase(found);
-  std::vector<Stashed> others;  // transfers of other pairs have the same number
-  for (Stashed& message : messages) {
-    if (op.transfer_peer >= 0 && op.comm->world_rank(op.transfer_peer) != message.peer) {
-      others.push_back(std::move(message));
-      continue;
-    }
+  const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
+  for (const Stash::Message& message : stash_.take(op.comm->id(), op.number, peer)) {
     if (op.finished.load(std::memory_order_relaxed)) return;
     deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
   }
-  if (!others.empty()) stash_[key_of(op.comm->id(), op.number)] = std::move(others);
 }
 
 // ---- failures
@@ -515,25 +515,11 @@ bool Context::ask_peers(std::function<void()> inquiry) {
 
 // A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
 // matters to the operations that wait for that rank, and the bootstrap tells deaths.
-void Context::lost(int peer, const Status& why) { partings_.push_back(part(peer, why)); }
-
-Context::Parting Context::part(int rank, const Status& why) const {
-  const int64_t now = now_ns();
-  return {rank, why, now + kDeathGraceNs, now + kLongestDeathGraceNs, events_};
-}
-
-// Whether a parting's time of grace is over; it is prolonged while things move.
-bool Context::grace_is_over(Parting& parting, int64_t now) const {
-  if (now < parting.act_ns) return false;
-  if (now >= parting.latest_ns || parting.events == events_) return true;
-  parting.events = events_;
-  parting.act_ns = now + kDeathGraceNs;
-  return false;
-}
+void Context::lost(int peer, const Status& why) { partings_.add(peer, why, now_ns(), events_); }
 
 void Context::on_dead(int rank, const Status& why) {
   Lock lock = this->lock();
-  deaths_.push_back(part(rank, why));
+  deaths_.add(rank, why, now_ns(), events_);
   bool idle = true;
   for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
   if (idle) act_on_deaths(INT64_MAX);
@@ -542,8 +528,7 @@ void Context::on_dead(int rank, const Status& why) {
 }
 
 void Context::act_on_partings(int64_t now) {
-  for (Parting& parting : partings_) {
-    if (!grace_is_over(parting, now)) continue;
+  for (const Departures::Departure& parting : partings_.due(now, events_)) {
     for (Operation* op : std::vector<Operation*>(active_)) {
       if (op->finished.load(std::memory_order_relaxed)) continue;
       for (int rank : awaited_peers(*op))
@@ -556,13 +541,7 @@ void Context::act_on_partings(int64_t now) {
 }
 
 void Context::act_on_deaths(int64_t now) {
-  std::vector<Parting> due;
-  std::erase_if(deaths_, [&](Parting& death) {
-    if (!grace_is_over(death, now)) return false;
-    due.push_back(death);
-    return true;
-  });
-  for (const Parting& death : due) {
+  for (const Departures::Departure& death : deaths_.take_due(now, events_)) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) {
       const int rank = comm->rank_of_world(death.rank);
       if (rank >= 0)

@@ -20,9 +20,11 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "engine/departures.h"
 #include "engine/fabric.h"
 #include "engine/operation.h"
 #include "engine/scratch.h"
+#include "engine/stash.h"
 #include "engine/trace.h"
 
 namespace weft::engine {
@@ -98,15 +100,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void lost(int peer, const Status& why) override;
 
  private:
-  Context() = default;
+  Context();
 
-  struct Stashed {
-    int peer;
-    transport::Envelope envelope;
-    std::vector<std::byte> payload;
-  };
   Status open_trace(Deadline deadline);
-  static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
   static constexpr size_t kBuckets = 256;
   Operation*& bucket(uint32_t comm, OpNumber number) {
     return buckets_[(comm * 0x9e3779b1u + number) % kBuckets];
@@ -152,20 +148,11 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::unordered_map<uint32_t, Communicator*> communicators_;
   std::unordered_set<uint32_t>
       retired_;  // ids of communicators that are gone: their late messages are dropped
-  std::unordered_map<uint64_t, std::vector<Stashed>> stash_;  // for operations that have not started here
+  Stash stash_;
 
-  struct Parting {
-    int rank;
-    Status why;
-    int64_t act_ns;     // when to look whether to fail what is still unfinished: see grace_is_over()
-    int64_t latest_ns;  // when to do so in any case
-    uint64_t events;    // events_ at the last look
-  };
-  Parting part(int rank, const Status& why) const;
-  bool grace_is_over(Parting& parting, int64_t now) const;
-  uint64_t events_ = 0;            // that all turns have seen
-  std::vector<Parting> deaths_;    // from the bootstrap
-  std::vector<Parting> partings_;  // connections that ended
+  uint64_t events_ = 0;  // that all turns have seen
+  Departures deaths_;    // from the bootstrap
+  Departures partings_;  // connections that ended
   void act_on_deaths(int64_t now);
   void act_on_partings(int64_t now);
 

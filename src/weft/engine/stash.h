@@ -1,0 +1,50 @@
+// Stash: messages of operations that this rank has not started yet. A sender may run ahead, as far as the
+// transport takes its messages; what is kept here for it is bounded.
+//
+// Thread safety: none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/operation.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+class Stash {
+ public:
+  struct Message {
+    int peer;  // of the world
+    transport::Envelope envelope;
+    std::vector<std::byte> payload;
+  };
+
+  /// `budget_bytes` of payload and book-keeping may be kept.
+  explicit Stash(uint64_t budget_bytes) : budget_bytes_(budget_bytes) {}
+
+  /// Keeps a copy of a message; false, and nothing kept, where that would exceed the budget.
+  bool keep(int peer, const transport::Envelope& envelope, const void* payload);
+  /// Takes out, in order of arrival, what was kept for an operation: of `peer` alone, or of all if that is
+  /// -1.
+  std::vector<Message> take(uint32_t comm, OpNumber number, int peer);
+  /// Forgets everything of a communicator.
+  void drop(uint32_t comm);
+
+  bool empty() const { return messages_.empty(); }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t budget_bytes() const { return budget_bytes_; }
+
+ private:
+  static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
+  static uint64_t cost_of(const Message& message) { return sizeof(Message) + message.payload.size(); }
+
+  const uint64_t budget_bytes_;
+  uint64_t bytes_ = 0;
+  std::unordered_map<uint64_t, std::vector<Message>>
+      messages_;  // by communicator and number of the operation
+};
+
+}  // namespace weft::engine
