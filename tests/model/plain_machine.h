@@ -20,6 +20,7 @@ inline Machine plain_machine() {
                     .peer_cached = 100,
                     .peer_large = 100};
   machine.nic_bytes_per_us = 100;
+  machine.crossing = 1;
   machine.rails = 1;
   machine.cores = 1000;
   machine.switch_us = 0;

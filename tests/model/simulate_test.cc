@@ -120,6 +120,17 @@ TEST(Simulate, PutsOfOneNodeShareItsInterface) {
   EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(4, 1)).total_us, 10 + 10) << "apart, they do not";
 }
 
+TEST(Simulate, MessagesToSeveralNodesCross) {
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() < 2) b.put(0, b.rank() + 2, b.input(), at(b.rank() + 2, Space::output), 1000, 0);
+    else b.wait(0, b.rank() - 2, 0);
+  });
+  Machine machine = plain_machine();
+  machine.crossing = 0.5;
+  EXPECT_DOUBLE_EQ(run(plans, Layout({0, 0, 1, 2}), machine).total_us, 10 + 20 + 10);
+  EXPECT_DOUBLE_EQ(run(plans, Layout({0, 0, 1, 1}), machine).total_us, 10 + 10 + 10) << "to one, they do not";
+}
+
 TEST(Simulate, ReceiversShareTheirNodesInterfaceToo) {
   const auto plans = plans_of(4, [](Builder& b) {
     if (b.rank() < 2) b.put(0, b.rank() + 2, b.input(), at(b.rank() + 2, Space::output), 1000, 0);

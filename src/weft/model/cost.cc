@@ -33,6 +33,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
+  visit("", "crossing", machine.crossing, 0.01);
   visit("", "rails", machine.rails, 1.0);
   visit("", "cores", machine.cores, 0.01);
   visit("", "switch_us", machine.switch_us, kAnyTime);

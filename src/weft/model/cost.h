@@ -51,10 +51,13 @@ struct Machine {
                 .peer_large = 4500,
                 .peer_us = 1.5};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
-  int rails = 1;                   // network interfaces of a node that large data is spread over
-  double cores = 2;                // of a node, for its ranks; more ranks than cores share them
-  double switch_us = 1.0;          // a wait that yields the core to another rank, where they share
-  double step_us = 0.03;           // the interpreter's own time for a step
+  double crossing =
+      0.87;          // part of that rate which is left when streams of several nodes share it: TCP shares
+                     // unevenly, and lines stand idle at the end; 1 where the network keeps them apart
+  int rails = 1;     // network interfaces of a node that large data is spread over
+  double cores = 2;  // of a node, for its ranks; more ranks than cores share them
+  double switch_us = 1.0;  // a wait that yields the core to another rank, where they share
+  double step_us = 0.03;   // the interpreter's own time for a step
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
   /// How many times slower a CPU is for each of `ranks` ranks of one node.

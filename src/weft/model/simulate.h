@@ -12,6 +12,7 @@
 //   put may
 //                                      stream through: sender, egress, ingress and receiver work on it at the
 //                                      same time, and each is taken for bytes / its own rate.
+//                                      Slower where messages of several nodes cross (Machine::crossing).
 // What is not: switches (the network between interfaces has no limit), a node's total memory bandwidth,
 // chance.
 //
