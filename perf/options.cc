@@ -39,22 +39,6 @@ std::vector<Value> choose(const std::map<std::string, Value>& table, const std::
   return values;
 }
 
-/// "8", "64K", "1.5M", "2G": units are powers of 1024.
-size_t parse_size(const std::string& option, const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double scale = unit.empty()                 ? 1
-                       : unit == "K" || unit == "k" ? 0x1p10
-                       : unit == "M" || unit == "m" ? 0x1p20
-                       : unit == "G" || unit == "g" ? 0x1p30
-                                                    : -1;
-  const double bytes = number * scale;
-  if (end == text.c_str() || scale < 0 || !(bytes >= 0) || bytes >= 0x1p62)
-    throw CLI::ValidationError(option, "is " + text + ", must be a number of bytes such as 8, 64K, 1M or 2G");
-  return static_cast<size_t>(bytes);
-}
-
 /// What the options say as text, before it is understood.
 struct Texts {
   std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", root = "0";
@@ -157,7 +141,8 @@ void interpret(const Texts& text, Options& o) {
   o.root = static_cast<int>(root);
 }
 
-/// So that --help is not printed once by every rank.
+}  // namespace
+
 bool is_first_of_launch() {
   for (const char* name : {"WEFT_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
@@ -165,7 +150,20 @@ bool is_first_of_launch() {
   return true;
 }
 
-}  // namespace
+size_t parse_size(const std::string& option, const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double scale = unit.empty()                 ? 1
+                       : unit == "K" || unit == "k" ? 0x1p10
+                       : unit == "M" || unit == "m" ? 0x1p20
+                       : unit == "G" || unit == "g" ? 0x1p30
+                                                    : -1;
+  const double bytes = number * scale;
+  if (end == text.c_str() || scale < 0 || !(bytes >= 0) || bytes >= 0x1p62)
+    throw CLI::ValidationError(option, "is " + text + ", must be a number of bytes such as 8, 64K, 1M or 2G");
+  return static_cast<size_t>(bytes);
+}
 
 std::vector<size_t> Options::sizes() const {
   if (!listed.empty()) return listed;
