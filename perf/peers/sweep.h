@@ -135,13 +135,18 @@ class Sweep {
       // The first call alone is no measure: connections may be made in it.
       if (done > 0 && each_us * (done + next) > wanted_us) break;
     }
-    const int iterations = std::max(kLeast, static_cast<int>(std::min<double>(kMost, wanted_us / each_us)));
-    peer_.barrier();
-    const double cpu_begin = cpu_now_us(), begin = now_us();
-    for (int i = 0; i < iterations; ++i) way.run();
-    const double end = now_us(), cpu_end = cpu_now_us();
-    const double us = peer_.sum((end - begin) / iterations) / peer_.ranks;
-    const double cpu_us = peer_.sum((cpu_end - cpu_begin) / iterations) / peer_.ranks;
+    int iterations = 0;
+    double us = each_us, cpu_us = 0;
+    for (int attempt = 0; attempt < 3; ++attempt) {  // a warm-up that was disturbed promises too little
+      iterations = std::max(kLeast, static_cast<int>(std::min<double>(kMost, wanted_us / us)));
+      peer_.barrier();
+      const double cpu_begin = cpu_now_us(), begin = now_us();
+      for (int i = 0; i < iterations; ++i) way.run();
+      const double end = now_us(), cpu_end = cpu_now_us();
+      us = peer_.sum((end - begin) / iterations) / peer_.ranks;
+      cpu_us = peer_.sum((cpu_end - cpu_begin) / iterations) / peer_.ranks;
+      if (us * iterations > wanted_us / 2 || iterations == kMost) break;
+    }
     const double wrong = peer_.sum(check(way, send, recv, count));
     wrong_ += static_cast<long>(wrong);
     if (peer_.rank != 0) return;
