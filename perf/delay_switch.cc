@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
-#include <linux/virtio_net.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -37,7 +36,7 @@ using weft::UniqueFd;
 
 constexpr int64_t kBacklogNs = 20'000'000;  // as the 20 ms of latency of the other clusters' token buckets
 constexpr size_t kHeader =
-    sizeof(virtio_net_hdr);  // before each frame: how a segment of up to 64 KiB is to be cut
+    10;  // virtio_net_hdr before each frame: how a segment is to be cut (linux/virtio_net.h is no C++)
 constexpr size_t kLargestFrame = kHeader + 65536 + 64;
 constexpr size_t kSegment = 1448, kSegmentOverhead = 66;  // of TCP on Ethernet, for frames that are cut later
 constexpr int kFramesAtOnce = 32;
