@@ -8,7 +8,7 @@ CMAKE_FLAGS ?=
 configure = cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_FLAGS)
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test test-asan test-tsan bench install package format clean
+.PHONY: help deps build demo test test-asan test-tsan bench bench-layers install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -35,9 +35,13 @@ test-asan: deps ## the tests under the address and undefined-behaviour sanitizer
 test-tsan: deps ## the tests under the thread sanitizer, in build-tsan/
 	@scripts/test_sanitized.sh thread $(BUILD)-tsan
 
-bench: deps ## build, then benchmarks over all sizes
+bench: deps ## build, then ten minutes of comparison with other libraries (installed if missing); charts in build/bench.html
 	@$(MAKE) --no-print-directory build
 	@scripts/bench.sh $(BUILD)
+
+bench-layers: deps ## build, then the benchmarks of single layers
+	@$(MAKE) --no-print-directory build
+	@scripts/bench.sh --layers $(BUILD)
 
 install: build ## into PREFIX (/usr/local), under DESTDIR if that is set
 	@cmake --install $(BUILD) --prefix $(PREFIX)

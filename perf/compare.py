@@ -1,172 +1,173 @@
 #!/usr/bin/env python3
-"""Weft beside its peers, in alternation, in one run; prints a table in Markdown and writes JSON.
+"""Weft beside its peers, in alternation, in one run: a table in Markdown, JSON, and a page with charts.
 
-  perf/compare.py [--build build] [--scenarios shm2,shm4,cluster4,cluster8] [--rounds 3] [--json FILE]
+  perf/compare.py                                    everything; takes hours
+  perf/compare.py --minutes 10 --html bench.html     what fits into ten minutes
+  perf/compare.py --scenarios shm2,tcp2 --collectives all_reduce --max 4M --rounds 5
+  perf/compare.py --replot bench.json --html bench.html
 
-Scenarios: shmN is N ranks on this machine over shared memory; clusterN is N nodes of one rank as network namespaces with
-500 Mbit/s each (needs root, see scripts/cluster.sh). Peers: every one of Open MPI and MPICH that is installed (Open MPI
-alone on clusters). A cell is the median over rounds of the mean time of back-to-back blocking calls; every launch checks
-its results. Times are microseconds; the ratio is Weft's time over the best peer's, so below 1 Weft is faster.
+Scenarios: shmN and tcpN are N ranks on this machine, over shared memory or TCP. clusterN, clusterNxR and clusterN-1ms
+are N nodes of one rank (of R ranks, with 1 ms of added latency) as network namespaces with 500 Mbit/s each; they need
+root. startup is the time that ranks take to come together. Peers are Open MPI, MPICH and Gloo; scripts/deps.sh --peers
+installs them, and those that are missing are left out.
+
+A cell is the median over rounds of the mean time of back-to-back blocking calls; every launch checks its results. A
+speed-up is the best peer's time over Weft's, so above 1 Weft is faster. Exit code: 0; 1 when a launch of Weft failed;
+2 when the command line is wrong.
 """
-import argparse, json, os, pathlib, shutil, statistics, subprocess, sys
+from __future__ import annotations
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter"]
-SHM_SIZES = [8, 128, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20, 256 << 20]
-CLUSTER_SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20]
-RATE_BITS = 500e6
+import argparse
+import datetime
+import os
+import pathlib
+import shlex
+import sys
+import time
 
+from comparison import results as results_of
+from comparison.measure import STARTUPS, Run, launches_planned
+from comparison.page import page_of
+from comparison.progress import Progress
+from comparison.scenarios import (COLLECTIVES, DEFAULT, STARTUP, Scenario, UsageError, parse_scenario, parse_size)
+from comparison.schedule import Plan, plan
+from comparison.systems import ROOT, find_systems, versions_of
+from comparison.table import text_of
 
-def iterations(size, cluster):
-    if cluster:
-        return 50 if size <= 16 << 10 else 10 if size <= 1 << 20 else 3
-    return 1000 if size <= 1 << 10 else 200 if size <= 256 << 10 else 20 if size <= 4 << 20 else 3
-
-
-def run(command, environment=None, timeout=120):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(environment or {})})
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-800:]}{done.stderr[-800:]}")
-    return done.stdout
-
-
-class Weft:
-    name = "Weft"
-
-    def __init__(self, build):
-        self.bin = build / "bin"
-
-    def launch(self, ranks, cluster, collective, size):
-        size = max(size, 4 * ranks)
-        perf = [self.bin / f"{collective}_perf", "-b", size, "-e", size, "-n", iterations(size, cluster), "-w", 3, "-c", 1]
-        if cluster:
-            command = [ROOT / "scripts/cluster.sh", "run", ranks] + perf
-        else:
-            command = [self.bin / "weft_run", "-n", ranks, "--no-label"] + perf
-        for line in run([str(word) for word in command]).splitlines():
-            words = line.split()
-            if len(words) >= 9 and words[0].isdigit():
-                return float(words[5])
-        raise RuntimeError("no result line")
+STARTUP_ROUND_S = 40  # of all systems, roughly
 
 
-class Mpi:
-    def __init__(self, build, name, wrapper, launcher):
-        self.name, self.launcher = name, launcher
-        self.program = build / f"mpi_perf.{wrapper.split('.')[-1]}"
-        run([wrapper, "-O2", "-std=c++17", str(ROOT / "perf/peers/mpi_perf.cc"), "-o", str(self.program)])
-
-    def launch(self, ranks, cluster, collective, size):
-        size = max(size, 4 * ranks)
-        command = self.launcher(ranks, cluster) + [self.program, collective, size, iterations(size, cluster), 3]
-        return float(run([str(word) for word in command]).split()[1])
-
-
-def open_mpi(ranks, cluster):
-    command = ["mpirun.openmpi", "--allow-run-as-root", "-np", ranks, "--mca", "btl_base_warn_component_unused", "0"]
-    if cluster:
-        addresses = run([str(ROOT / "scripts/cluster.sh"), "exec", "0", "ip", "-4", "-o", "address", "show", "eth0"]).split()[3]
-        subnet = addresses.rsplit(".", 1)[0]
-        hosts = ",".join(f"{subnet}.{node + 1}:1" for node in range(ranks))
-        return command + ["--host", hosts, "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
-                          "--mca", "plm_rsh_agent", ROOT / "perf/peers/namespace_agent.sh",
-                          "--mca", "oob_tcp_if_include", f"{subnet}.0/24", "--mca", "btl_tcp_if_include", f"{subnet}.0/24",
-                          "--mca", "mpi_yield_when_idle", "1", "-x", "CLUSTER"]
-    if ranks <= os.cpu_count():
-        return command + ["--bind-to", "core"]
-    return command + ["--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
-
-
-def mpich(ranks, cluster):
-    return ["mpiexec.hydra", "-n", ranks] + (["-bind-to", "core"] if ranks <= os.cpu_count() else [])
-
-
-def peers_for(build, cluster):
-    peers = []
-    if shutil.which("mpirun.openmpi") and shutil.which("mpicxx.openmpi"):
-        peers.append(Mpi(build, "Open MPI", "mpicxx.openmpi", open_mpi))
-    if not cluster and shutil.which("mpiexec.hydra") and shutil.which("mpicxx.mpich"):
-        peers.append(Mpi(build, "MPICH", "mpicxx.mpich", mpich))
-    return peers
-
-
-def line_time_us(collective, nodes, size):
-    """What the bytes that each node must send or receive take at the line rate."""
-    hops = 2 if collective == "all_reduce" else 1
-    return hops * (nodes - 1) / nodes * size * 8 / RATE_BITS * 1e6
-
-
-def text_of(size):
-    for unit, letter in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size // unit} {letter}"
-    return f"{size} B"
-
-
-def measure(scenario, systems, rounds):
-    cluster = scenario.startswith("cluster")
-    ranks = int(scenario.removeprefix("cluster").removeprefix("shm"))
-    sizes = CLUSTER_SIZES if cluster else SHM_SIZES
-    rows = []
-    for collective in COLLECTIVES:
-        for size in sizes:
-            times = {system.name: [] for system in systems}
-            for _ in range(rounds):
-                for system in systems:
-                    try:
-                        times[system.name].append(system.launch(ranks, cluster, collective, size))
-                    except subprocess.TimeoutExpired:
-                        pass
-            medians = {name: statistics.median(values) for name, values in times.items() if values}
-            best = min((value for name, value in medians.items() if name != "Weft"), default=None)
-            row = {"collective": collective, "bytes": size, "us": medians,
-                   "ratio": medians["Weft"] / best if best and "Weft" in medians else None}
-            if cluster:
-                row["share_of_line_rate"] = {n: line_time_us(collective, ranks, size) / t for n, t in medians.items()}
-            rows.append(row)
-            print(f"\r{scenario}: {collective} {text_of(size)}   ", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return rows
-
-
-def table(scenario, rows, names):
-    cluster = scenario.startswith("cluster")
-    head = ["collective", "size"] + names + ["Weft / best peer"] + (["Weft's share of line rate"] if cluster else [])
-    lines = [f"### {scenario}", "", "| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for row in rows:
-        cells = [row["collective"], text_of(row["bytes"])]
-        cells += [f"{row['us'][n]:.4g}" if n in row["us"] else "-" for n in names]
-        cells.append(f"{row['ratio']:.2f}" if row["ratio"] else "-")
-        if cluster:
-            cells.append(f"{100 * row['share_of_line_rate'].get('Weft', 0):.0f} %")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def main():
+def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--scenarios", default="shm2,shm4,cluster4,cluster8")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=pathlib.Path)
-    arguments = parser.parse_args()
+    add = parser.add_argument
+    add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
+    add("--scenarios", default=",".join(DEFAULT), help=f"names with commas ({','.join(DEFAULT)})")
+    add("--collectives", default=",".join(COLLECTIVES), help=f"names with commas ({','.join(COLLECTIVES)})")
+    add("--peers", help="openmpi, mpich, gloo, with commas; none for Weft alone (those that are installed)")
+    add("--sizes", help="sizes with commas: 8,1K,4M (eight from 8 to 256M, on clusters to 16M)")
+    add("--max", help="leave out larger sizes")
+    add("--rounds", type=int, default=3, help="launches of each system (3)")
+    add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add("--minutes", type=float, help="time for everything: leaves out rounds, then the largest sizes")
+    add("--json", type=pathlib.Path, help="write the results to this file")
+    add("--html", type=pathlib.Path, help="write a page with charts to this file")
+    add("--replot", type=pathlib.Path, metavar="JSON", help="measure nothing: show the results of an earlier --json")
+    return parser.parse_args(words)
+
+
+def collectives_of(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in COLLECTIVES:
+            raise UsageError(f"--collectives: {name!r} is none of {', '.join(COLLECTIVES)}")
+    return names
+
+
+def peers_of(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    names = [] if text == "none" else text.split(",")
+    for name in names:
+        if name not in ("openmpi", "mpich", "gloo"):
+            raise UsageError(f"--peers: {name!r} is none of openmpi, mpich, gloo")
+    return names
+
+
+def sizes_of(scenario: Scenario, arguments: argparse.Namespace) -> list[int]:
+    sizes = scenario.sizes()
+    if arguments.sizes:
+        sizes = sorted({parse_size("--sizes", text) for text in arguments.sizes.split(",")})
+    if arguments.max:
+        limit = parse_size("--max", arguments.max)
+        sizes = [size for size in sizes if size <= limit]
+    if not sizes:
+        raise UsageError(f"--max: {arguments.max} leaves no size")
+    return sizes
+
+
+def check(arguments: argparse.Namespace) -> None:
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds: is {arguments.rounds}, must be at least 1")
+    if not arguments.time_ms > 0:
+        raise UsageError(f"--time-ms: is {arguments.time_ms:g}, must be more than 0")
+    if arguments.minutes is not None and not arguments.minutes > 0:
+        raise UsageError(f"--minutes: is {arguments.minutes:g}, must be more than 0")
+    for option, path in (("--json", arguments.json), ("--html", arguments.html)):
+        if path and not path.absolute().parent.is_dir():
+            raise UsageError(f"{option}: there is no folder {path.absolute().parent}")
+
+
+def measure(arguments: argparse.Namespace) -> tuple[results_of.Results, bool]:
+    """The results, and whether every launch of Weft went well."""
+    names = list(dict.fromkeys(arguments.scenarios.split(",")))
+    scenarios = [parse_scenario(name) for name in names if name != STARTUP]
+    collectives = collectives_of(arguments.collectives)
+    wanted = peers_of(arguments.peers)
+    all_sizes = {scenario.name: sizes_of(scenario, arguments) for scenario in scenarios}
+    build = arguments.build.resolve()
+    if not (build / "bin/weft_run").exists():
+        raise UsageError(f"--build: there is no bin/weft_run in {build}; make builds it")
+    general = []
+    if os.geteuid() != 0 and any(s.is_cluster for s in scenarios):
+        scenarios = [s for s in scenarios if not s.is_cluster]
+        general.append("Clusters are left out: making network namespaces needs root.")
+    systems, missing = find_systems(build, wanted)
+    general += missing
+    for sentence in general:
+        print(sentence, file=sys.stderr)
+
+    machine = results_of.machine()
+    startup_rounds = 0 if STARTUP not in names else 1 if arguments.minutes else arguments.rounds
+    budget_s = None if arguments.minutes is None else arguments.minutes * 60 - startup_rounds * STARTUP_ROUND_S
+    run, plans = run_of(arguments, scenarios, systems, collectives, all_sizes, startup_rounds, budget_s)
+    run.progress.close()
+    if general:
+        run.notes[""] = general
+    document = {"version": results_of.VERSION, "created": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
+                "command": shlex.join(["perf/compare.py", *sys.argv[1:]]), "machine": machine,
+                "versions": versions_of(systems), "scenarios": plans, "notes": run.notes, "launches": run.launches,
+                "startup": run.startup}
+    return results_of.Results(document), not run.weft_failed
+
+
+def run_of(arguments: argparse.Namespace, scenarios: list[Scenario], systems: list, collectives: list[str],
+           all_sizes: dict[str, list[int]], startup_rounds: int, budget_s: float | None) -> tuple[Run, list[str]]:
+    def plan_of(scenario: Scenario, share_s: float | None) -> Plan:
+        return plan(scenario, len(systems), collectives, all_sizes[scenario.name], arguments.rounds, arguments.time_ms,
+                    share_s)
+
+    begin = time.monotonic()
+    share_s = budget_s / max(1, len(scenarios)) if budget_s is not None else None
+    drafts = [plan_of(scenario, share_s) for scenario in scenarios]
+    progress = Progress(launches_planned(drafts, collectives, len(systems), startup_rounds))
+    run = Run(systems, arguments.time_ms, progress)
+    for at, scenario in enumerate(scenarios):
+        if budget_s is not None:  # what the ones before have left or used up
+            share_s = max(1.0, budget_s - (time.monotonic() - begin)) / (len(scenarios) - at)
+        final = plan_of(scenario, share_s)
+        progress.total += (final.rounds - drafts[at].rounds) * len(collectives) * len(systems)
+        run.scenario(final, collectives)
+    run.startups(startup_rounds)
+    return run, [scenario.name for scenario in scenarios]
+
+
+def main(words: list[str]) -> int:
+    arguments = parse_arguments(words)
     os.environ.setdefault("WEFT_RECORDER_DIR", "none")
-    results = {}
-    for scenario in arguments.scenarios.split(","):
-        cluster = scenario.startswith("cluster")
-        systems = [Weft(arguments.build.resolve())] + peers_for(arguments.build.resolve(), cluster)
-        if cluster:
-            run([str(ROOT / "scripts/cluster.sh"), "down"])
-            run([str(ROOT / "scripts/cluster.sh"), "up", scenario.removeprefix("cluster"), "500mbit"])
-        try:
-            results[scenario] = measure(scenario, systems, arguments.rounds)
-        finally:
-            if cluster:
-                run([str(ROOT / "scripts/cluster.sh"), "down"])
-        print(table(scenario, results[scenario], [system.name for system in systems]), flush=True)
+    os.environ.setdefault("CLUSTER", "weftcmp")
+    try:
+        check(arguments)
+        results, good = (results_of.load(arguments.replot), True) if arguments.replot else measure(arguments)
+    except UsageError as error:
+        print(f"compare.py: {error}", file=sys.stderr)
+        return 2
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1))
+        results.save(arguments.json)
+    if arguments.html:
+        arguments.html.write_text(page_of(results))
+    print(text_of(results))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

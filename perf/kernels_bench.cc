@@ -73,6 +73,17 @@ void add_reduction(const Kernels& kernels, const std::string& prefix, Reduction 
   });
 }
 
+/// A pre-multiplied contribution: every element times a scalar.
+void scale_bench(benchmark::State& state, DataType type, size_t bytes) {
+  const Buffer from(bytes), to(bytes);
+  const uint64_t scalar = 0;  // of any type
+  for (auto _ : state) {
+    scale(type, to.get(), from.get(), bytes / size_of(type), &scalar);
+    benchmark::ClobberMemory();
+  }
+  count_bytes(state, 2, bytes);
+}
+
 void add_all() {
   constexpr size_t kSizes[] = {64, 4 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20};
   for (const size_t bytes : kSizes) {
@@ -95,6 +106,9 @@ void add_all() {
       add_reduction(kernels(), "in_place", sum, 2, bytes, true);
       for (const int n : {3, 4, 8}) add_reduction(kernels(), "reduce", sum, n, bytes);
       add_reduction(kernels(), "tree", {sum.type, sum.op, Order::tree}, 8, bytes);
+      const DataType type = sum.type;
+      benchmark::RegisterBenchmark(fmt::format("scale/{}/{}", name_of(type), bytes).c_str(),
+                                   [=](benchmark::State& state) { scale_bench(state, type, bytes); });
       add_reduction(kernels(), "divided", {sum.type, ReduceOp::avg, Order::sequential, 3}, 2, bytes);
       for (const Isa isa : {Isa::baseline, Isa::avx2}) {
         if (const Kernels* table = kernels_for(isa)) add_reduction(*table, table->name, sum, 2, bytes);

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -38,25 +39,10 @@ std::vector<Value> choose(const std::map<std::string, Value>& table, const std::
   return values;
 }
 
-/// "8", "64K", "1.5M", "2G": units are powers of 1024.
-size_t parse_size(const std::string& option, const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double scale = unit.empty()                 ? 1
-                       : unit == "K" || unit == "k" ? 0x1p10
-                       : unit == "M" || unit == "m" ? 0x1p20
-                       : unit == "G" || unit == "g" ? 0x1p30
-                                                    : -1;
-  const double bytes = number * scale;
-  if (end == text.c_str() || scale < 0 || !(bytes >= 0) || bytes >= 0x1p62)
-    throw CLI::ValidationError(option, "is " + text + ", must be a number of bytes such as 8, 64K, 1M or 2G");
-  return static_cast<size_t>(bytes);
-}
-
 /// What the options say as text, before it is understood.
 struct Texts {
   std::string min = "32M", max = "32M", step = "1M", op = "sum", type = "float", root = "0";
+  std::vector<std::string> sizes;
 };
 
 void describe(CLI::App& app, Options& o, Texts& text) {
@@ -70,6 +56,10 @@ void describe(CLI::App& app, Options& o, Texts& text) {
   app.add_option("-f,--stepfactor", o.step_factor, "Factor from size to size, instead of a step")
       ->group("Sizes")
       ->check(CLI::Range(size_t{2}, size_t{1} << 20));
+  app.add_option("--sizes", text.sizes, "These sizes instead: 8,1K,4M")
+      ->group("Sizes")
+      ->delimiter(',')
+      ->type_name("BYTES,...");
 
   app.add_option("-o,--op", text.op, "Operator: " + names_of(kOperators))
       ->group("Operation")
@@ -83,6 +73,10 @@ void describe(CLI::App& app, Options& o, Texts& text) {
     app.add_option(names, value, meaning)->group("Measurement")->capture_default_str()->check(range);
   };
   number("-n,--iters", o.iterations, counted, "Timed iterations");
+  number("--time_ms", o.time_ms, CLI::Range(0, 600000),
+         "Instead of a number of iterations: as many as take about so many milliseconds at each size, 2 to "
+         "10000; "
+         "warm-up takes no longer than that either");
   number("-w,--warmup_iters", o.warmup, from_zero, "Iterations before them, at each size");
   number("-m,--agg_iters", o.aggregated, counted, "Operations in one group, in each iteration");
   number("-N,--run_cycles", o.cycles, from_zero, "Runs over all sizes; 0: for ever");
@@ -98,6 +92,7 @@ void describe(CLI::App& app, Options& o, Texts& text) {
        "1: blocking calls (null stream), the default here; 0: calls on a stream, synchronized after the last "
        "iteration");
   flag("-R,--local_register", o.registered, "Use registered memory of weftMemAlloc");
+  flag("--in_place", o.in_place, "Measure the in-place form too");
   flag("-C,--report_cputime", o.cpu_time,
        "Report the time that calls take, not the time until results are there");
   flag("-M,--memory_report", o.memory, "Report memory");
@@ -122,6 +117,11 @@ void interpret(const Texts& text, Options& o) {
   o.min_bytes = parse_size("--minbytes", text.min);
   o.max_bytes = parse_size("--maxbytes", text.max);
   o.step_bytes = parse_size("--stepbytes", text.step);
+  for (const std::string& size : text.sizes) o.listed.push_back(parse_size("--sizes", size));
+  if (!o.listed.empty()) {
+    o.min_bytes = *std::min_element(o.listed.begin(), o.listed.end());
+    o.max_bytes = *std::max_element(o.listed.begin(), o.listed.end());
+  }
   o.operators = choose(kOperators, "--op", text.op);
   o.types = choose(kTypes, "--datatype", text.type);
   if (o.min_bytes > o.max_bytes)
@@ -141,7 +141,8 @@ void interpret(const Texts& text, Options& o) {
   o.root = static_cast<int>(root);
 }
 
-/// So that --help is not printed once by every rank.
+}  // namespace
+
 bool is_first_of_launch() {
   for (const char* name : {"WEFT_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
@@ -149,9 +150,23 @@ bool is_first_of_launch() {
   return true;
 }
 
-}  // namespace
+size_t parse_size(const std::string& option, const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double scale = unit.empty()                 ? 1
+                       : unit == "K" || unit == "k" ? 0x1p10
+                       : unit == "M" || unit == "m" ? 0x1p20
+                       : unit == "G" || unit == "g" ? 0x1p30
+                                                    : -1;
+  const double bytes = number * scale;
+  if (end == text.c_str() || scale < 0 || !(bytes >= 0) || bytes >= 0x1p62)
+    throw CLI::ValidationError(option, "is " + text + ", must be a number of bytes such as 8, 64K, 1M or 2G");
+  return static_cast<size_t>(bytes);
+}
 
 std::vector<size_t> Options::sizes() const {
+  if (!listed.empty()) return listed;
   std::vector<size_t> all;
   size_t size = min_bytes;
   for (;;) {

@@ -14,7 +14,10 @@ struct Options {
   size_t min_bytes = size_t{32} << 20, max_bytes = size_t{32} << 20;
   size_t step_bytes = size_t{1} << 20;  // when step_factor is 1
   size_t step_factor = 1;
+  std::vector<size_t> listed;  // sizes named one by one; empty = from min_bytes to max_bytes
   int iterations = 20, warmup = 5, aggregated = 1, cycles = 1, checks = 1;
+  int time_ms = 0;       // 0 = `iterations`; else as many iterations as take about so long, 3 to 10000
+  bool in_place = true;  // measure the in-place form too, where there is one
   std::vector<Operator> operators;
   std::vector<weftDataType_t> types;
   std::optional<int> root;  // none = all
@@ -32,6 +35,10 @@ struct Options {
   std::vector<size_t> sizes() const;
 };
 
+/// "8", "64K", "1.5M", "2G": units are powers of 1024. Throws what CLI11 reports as a mistake in `option`.
+size_t parse_size(const std::string& option, const std::string& text);
+/// Whether this process is the one of its launch that should print what all could.
+bool is_first_of_launch();
 const char* name_of(weftDataType_t type);
 const char* name_of(Operator op);
 

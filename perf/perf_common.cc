@@ -1,6 +1,7 @@
 #include "perf_common.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,12 +19,23 @@ namespace weft::perf {
 namespace {
 
 constexpr int kWrongResults = 1, kWrongUsage = 2;
-constexpr int kPoison = 0xa5;  // what outputs hold before a checked run
+constexpr int kLeastIterations = 3, kMostIterations = 10000;  // of --time_ms
+constexpr int kPoison = 0xa5;                                 // what outputs hold before a checked run
 
 double now_us() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+/// CPU time of all threads of this process so far.
+double cpu_now_us() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  const auto us = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_usec);
+  };
+  return us(usage.ru_utime) + us(usage.ru_stime);
 }
 
 /// The operator of one row, as a handle; a pre-multiplied sum lives as long as this.
@@ -87,8 +99,8 @@ class Trial {
   /// What the library chose in the timed iterations.
   const std::string& algorithm() const { return algorithm_; }
 
-  /// Times the iterations; µs for one operation, the same value on every rank.
-  double time();
+  /// Warms up and times the iterations; the same values on every rank.
+  Measurement time();
   /// Runs once on fresh data; elements that are wrong, over all ranks.
   uint64_t check(uint64_t seed);
 
@@ -99,7 +111,11 @@ class Trial {
   void finish() {
     if (session_.stream()) session_.must(weftStreamSynchronize(session_.stream()), "weftStreamSynchronize");
   }
+  int warm_up();
+  int iterations_in_time(double each_us) const;
+  Measurement time(int iterations);
   double across_ranks(double mine);
+  double mean(double mine);
 
   const Collective& collective_;
   const Options& options_;
@@ -134,29 +150,74 @@ void Trial::iterate(int iterations) {
   }
 }
 
-double Trial::time() {
-  iterate(options_.warmup);
-  finish();
+/// Returns the number of iterations to time: the one asked for, or what fits into the time asked for by the
+/// measure of the warm-up, which then ends early where an iteration is long.
+int Trial::warm_up() {
+  if (options_.time_ms == 0) {
+    iterate(options_.warmup);
+    finish();
+    return options_.iterations;
+  }
+  const double wanted_us = options_.time_ms * 1e3;
+  double slowest_us = 0;
+  for (int done = 0, next = 1; done < std::max(1, options_.warmup); done += next, next = 2 * done) {
+    const double begin = now_us();
+    iterate(next);
+    finish();
+    const double mine = (now_us() - begin) / next;
+    const std::vector<double> all = session_.gather(mine);
+    slowest_us = *std::max_element(all.begin(), all.end());
+    const bool is_measure = done > 0;  // the first call alone is none: connections may be made in it
+    if (is_measure && slowest_us * (done + next) > wanted_us) break;
+  }
+  return iterations_in_time(slowest_us);
+}
+
+Measurement Trial::time() {
+  Measurement measured = time(warm_up());
+  // A warm-up that was disturbed promises too little.
+  for (int again = 0; again < 2 && options_.time_ms > 0; ++again) {
+    const double took_us = measured.time_us * measured.iterations * options_.aggregated;
+    if (took_us > options_.time_ms * 0.5e3 || measured.iterations == kMostIterations) break;
+    measured = time(iterations_in_time(measured.time_us * options_.aggregated));
+  }
+  return measured;
+}
+
+int Trial::iterations_in_time(double each_us) const {
+  return static_cast<int>(
+      std::clamp<double>(options_.time_ms * 1e3 / each_us, kLeastIterations, kMostIterations));
+}
+
+Measurement Trial::time(int iterations) {
+  Measurement measured;
+  measured.iterations = iterations;
   session_.barrier();
-  const double begin = now_us();
-  iterate(options_.iterations);
+  const double cpu_begin = cpu_now_us(), begin = now_us();
+  iterate(measured.iterations);
   const double issued = now_us();
   finish();
-  const double done = now_us();
+  const double done = now_us(), cpu_done = cpu_now_us();
   algorithm_ = session_.stats().lastAlgorithm;  // before the library is used for anything else
-  const int operations = options_.iterations * options_.aggregated;
-  return across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
+  const int operations = measured.iterations * options_.aggregated;
+  measured.time_us = across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
+  measured.cpu_us = mean((cpu_done - cpu_begin) / operations);
+  return measured;
+}
+
+double Trial::mean(double mine) {
+  double sum = 0;
+  for (const double value : session_.gather(mine)) sum += value;
+  return sum / session_.ranks();
 }
 
 double Trial::across_ranks(double mine) {
   const std::vector<double> all = session_.gather(mine);
-  double sum = 0;
-  for (const double time : all) sum += time;
   switch (options_.average) {
     case 0: return all[0];
     case 2: return *std::min_element(all.begin(), all.end());
     case 3: return *std::max_element(all.begin(), all.end());
-    default: return sum / static_cast<double>(all.size());
+    default: return mean(mine);
   }
 }
 
@@ -237,7 +298,7 @@ void Scan::row(const Case& the_case, std::byte* in, std::byte* out) {
   Trial apart(collective_, options_, session_, the_case, false, in, out, options_.max_bytes);
   const Measurement out_of_place = half(apart);
   std::optional<Measurement> in_place;
-  if (collective_.has_in_place) {
+  if (collective_.has_in_place && options_.in_place) {
     Trial together(collective_, options_, session_, the_case, true, in, out, options_.max_bytes);
     in_place = half(together);
   }
@@ -248,10 +309,11 @@ void Scan::row(const Case& the_case, std::byte* in, std::byte* out) {
 }
 
 Measurement Scan::half(Trial& trial) {
-  Measurement measured;
-  measured.time_us = trial.time();
+  Measurement measured = trial.time();
   measured.algbw = static_cast<double>(trial.extent()) / measured.time_us * 1e-3;
   measured.busbw = measured.algbw * collective_.bus_factor(session_.ranks());
+  if (const double travelled = measured.busbw * measured.time_us; travelled > 0)  // KB of one rank
+    measured.cpu_s_per_gb = measured.cpu_us / travelled;
   for (int i = 0; i < options_.checks && measured.wrong.value_or(0) == 0; ++i)
     measured.wrong = trial.check(++seed_);
   wrong_ += measured.wrong.value_or(0) > 0;

@@ -34,6 +34,9 @@ nlohmann::json to_json(const std::optional<Measurement>& measurement) {
   return {{"time", measurement->time_us},
           {"alg_bw", measurement->algbw},
           {"bus_bw", measurement->busbw},
+          {"iterations", measurement->iterations},
+          {"cpu_us", measurement->cpu_us},
+          {"cpu_s_per_gb", measurement->cpu_s_per_gb},
           {"nwrong", wrong}};
 }
 

@@ -20,7 +20,10 @@ struct Seat {
 /// What was measured in one half of a row.
 struct Measurement {
   double time_us = 0;
-  double algbw = 0, busbw = 0;    // GB/s
+  double algbw = 0, busbw = 0;  // GB/s
+  int iterations = 0;
+  double cpu_us = 0;              // CPU time of one operation, mean over ranks: every thread, user and system
+  double cpu_s_per_gb = 0;        // the same for 1e9 bytes of bus traffic; 0 where nothing travels
   std::optional<uint64_t> wrong;  // elements that differ, over all ranks; none when unchecked
 };
 

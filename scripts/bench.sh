@@ -1,20 +1,19 @@
 #!/bin/bash
-# Measures: every benchmark program of the build, then the perf tools over all sizes at 2 ranks on one node and 4 ranks on 2.
-# Sizes: BENCH_MAX (256M) is the largest.
+# Measures: bench.sh BUILD compares Weft with the peers in what fits into BENCH_MINUTES (10), and leaves BUILD/bench.html,
+# .json and .md. bench.sh --layers BUILD runs the benchmarks of single layers instead, which know no peers.
 set -euo pipefail
-bin=$1/bin
-max=${BENCH_MAX:-256M}
 
-for benchmark in "$bin"/*_bench; do
-  if [ -x "$benchmark" ]; then
+if [ "$1" = --layers ]; then
+  for benchmark in "$2"/bin/*_bench; do
     echo "== $(basename "$benchmark")"
     "$benchmark"
-  fi
-done
-for layout in "2 1" "4 2"; do
-  read -r ranks nodes <<< "$layout"
-  for collective in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
-    echo "== ${collective}_perf, $ranks ranks on $nodes node(s)"
-    "$bin/weft_run" -n "$ranks" --nodes "$nodes" --no-label "$bin/${collective}_perf" -b 8 -e "$max" -f 4
   done
-done
+  exit
+fi
+
+build=$1
+scripts/deps.sh --peers || echo "Some peers cannot be installed here; the comparison leaves them out." >&2
+perf/compare.py --build "$build" --minutes "${BENCH_MINUTES:-10}" \
+  --scenarios "${BENCH_SCENARIOS:-shm2,shm4,shm8,tcp2,tcp4,cluster4,cluster8,startup}" \
+  --json "$build/bench.json" --html "$build/bench.html" | tee "$build/bench.md"
+echo "Charts: $build/bench.html"

@@ -1,11 +1,16 @@
 #!/bin/bash
 # Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing.
+# deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
 set -euo pipefail
 
 required=(
   gcc g++ cmake ninja-build pkg-config dpkg-dev file iproute2
   libfabric-dev libhwloc-dev libfmt-dev libcli11-dev nlohmann-json3-dev libpmix-dev libgtest-dev libbenchmark-dev
 )
+
+if [ "${1:-}" = --peers ]; then
+  required=(g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
+fi
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
   echo "deps: this is not Debian or Ubuntu; make sure that you have what these packages hold: ${required[*]}"

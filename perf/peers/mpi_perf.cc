@@ -1,46 +1,51 @@
-// An MPI library measured as the perf tools measure Weft: the mean time of back-to-back blocking calls, for each size.
-// Built by perf/compare.py with each MPI's own compiler wrapper; no part of Weft.
-//   mpi_perf COLLECTIVE BYTES ITERATIONS WARMUP     prints "BYTES MICROSECONDS WRONG"
+// An MPI library, measured as the perf tools measure Weft (see sweep.h). Built with the library's own
+// compiler wrapper.
 #include <mpi.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
+#include "sweep.h"
+
+namespace {
+
+std::vector<peers::Way> ways(const std::string& collective, const peers::Buffers& b, int rank) {
+  const int count = static_cast<int>(b.count);
+  const auto way = [&](std::function<void()> run, bool in_place = false) {
+    return std::vector<peers::Way>{{"", std::move(run), in_place}};
+  };
+  if (collective == "all_reduce")
+    return way([=] { MPI_Allreduce(b.send, b.recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+  if (collective == "all_gather")
+    return way([=] { MPI_Allgather(b.send, count, MPI_FLOAT, b.recv, count, MPI_FLOAT, MPI_COMM_WORLD); });
+  if (collective == "reduce_scatter")
+    return way([=] { MPI_Reduce_scatter_block(b.send, b.recv, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
+  if (collective == "alltoall")
+    return way([=] { MPI_Alltoall(b.send, count, MPI_FLOAT, b.recv, count, MPI_FLOAT, MPI_COMM_WORLD); });
+  if (collective == "broadcast")  // MPI broadcasts in place only
+    return way([=] { MPI_Bcast(b.recv, count, MPI_FLOAT, 0, MPI_COMM_WORLD); }, true);
+  if (rank == 0) std::fprintf(stderr, "no collective is called %s\n", collective.c_str());
+  MPI_Abort(MPI_COMM_WORLD, 2);
+  return {};
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
+  peers::Arguments arguments;
+  if (!peers::parse(argc, argv, arguments)) return 2;
+  const double begin = peers::now_us();
   MPI_Init(&argc, &argv);
-  int rank, size;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (argc != 5) MPI_Abort(MPI_COMM_WORLD, 2);
-  const std::string collective = argv[1];
-  const size_t bytes = strtoull(argv[2], nullptr, 10);
-  const int iterations = atoi(argv[3]), warmup = atoi(argv[4]);
-
-  // Sizes count as in nccl-tests: the larger of the two buffers.
-  const bool all_reduce = collective == "all_reduce", all_gather = collective == "all_gather";
-  const int count = static_cast<int>(all_reduce ? bytes / 4 : bytes / 4 / size);
-  std::vector<float> send(bytes / 4 + 1, 1.f), recv(bytes / 4 + 1, 0.f);
-  auto call = [&] {
-    if (all_reduce)
-      MPI_Allreduce(send.data(), recv.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    else if (all_gather)
-      MPI_Allgather(send.data(), count, MPI_FLOAT, recv.data(), count, MPI_FLOAT, MPI_COMM_WORLD);
-    else
-      MPI_Reduce_scatter_block(send.data(), recv.data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  const double startup_us = peers::now_us() - begin;
+  peers::Peer self;
+  MPI_Comm_rank(MPI_COMM_WORLD, &self.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &self.ranks);
+  self.barrier = [] { MPI_Barrier(MPI_COMM_WORLD); };
+  self.sum = [](double mine) {
+    double sum = 0;
+    MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return sum;
   };
-  for (int i = 0; i < warmup; ++i) call();
-  MPI_Barrier(MPI_COMM_WORLD);
-  const double begin = MPI_Wtime();
-  for (int i = 0; i < iterations; ++i) call();
-  double us = (MPI_Wtime() - begin) * 1e6 / iterations, sum = 0;
-  MPI_Reduce(&us, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-  long wrong = 0, total = 0;
-  for (int i = 0; i < count; ++i) wrong += recv[i] != (all_gather ? 1.f : static_cast<float>(size));
-  MPI_Reduce(&wrong, &total, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-  if (rank == 0) printf("%zu %.3f %ld\n", bytes, sum / size, total);
+  peers::Sweep sweep(self, arguments, startup_us);
+  const long wrong = sweep.run(
+      [&](const std::string& collective, const peers::Buffers& b) { return ways(collective, b, self.rank); });
   MPI_Finalize();
-  return total != 0;
+  return wrong != 0;
 }

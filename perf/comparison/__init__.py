@@ -1,0 +1,1 @@
+"""What perf/compare.py is made of: scenarios, the systems compared, planning, measuring, and showing the results."""
