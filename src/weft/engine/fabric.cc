@@ -124,13 +124,15 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   WEFT_TRY(check_hellos(*hellos, bootstrap.rank()));
   fabric->layout_ = layout_of(*hellos);
 
-  size_t on_machine = 0;
   bool all_efa = true;
+  fabric->ranks_on_machine_ = 0;
   for (const Hello& hello : *hellos) {
-    on_machine += hello.machine == mine.machine;
+    fabric->ranks_on_machine_ += hello.machine == mine.machine;
     all_efa = all_efa && hello.efa;
   }
-  fabric->oversubscribed_ = on_machine > std::thread::hardware_concurrency();
+  fabric->one_machine_ = fabric->ranks_on_machine_ == bootstrap.ranks();
+  fabric->oversubscribed_ =
+      fabric->ranks_on_machine_ > static_cast<int>(std::thread::hardware_concurrency());
 
   const auto& layout = fabric->layout_;
   const auto& local_ranks = layout.on_node(layout.node_of(bootstrap.rank()));
@@ -194,9 +196,6 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
                               : fabric->is_local(peer) ? fabric->local()
                                                        : fabric->between_nodes());
 
-  // Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed above.
-  auto all_ready = exchange(bootstrap, uint8_t{1}, deadline);
-  if (!all_ready) return all_ready.status();
   log::info("{}: {}", layout.to_string(), fabric->describe());
   return fabric;
 }
