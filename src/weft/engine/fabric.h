@@ -33,10 +33,12 @@ class Fabric {
 
   /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.
   const topology::Layout& layout() const { return layout_; }
-  /// More ranks on this machine than it has CPUs, whatever nodes they pretend to be.
+  /// More ranks on this machine than they may use CPUs, whatever nodes they pretend to be.
   bool oversubscribed() const { return oversubscribed_; }
   /// Ranks on this rank's machine, whatever nodes they pretend to be.
   int ranks_on_machine() const { return ranks_on_machine_; }
+  /// CPUs that they may use, all together.
+  int cpus_on_machine() const { return cpus_on_machine_; }
   /// All nodes are pretended ones of one machine.
   bool one_machine() const { return one_machine_; }
 
@@ -73,7 +75,7 @@ class Fabric {
   int rank_ = 0;
   topology::Layout layout_{std::vector<int>{0}};
   bool oversubscribed_ = false;
-  int ranks_on_machine_ = 1;
+  int ranks_on_machine_ = 1, cpus_on_machine_ = 1;
   bool one_machine_ = true;
   int nap_ms_ = -1;
   UniqueFd epoll_;

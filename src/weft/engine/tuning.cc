@@ -31,15 +31,15 @@ std::map<std::string, model::Machine>& measured() {
 
 int local_ranks(const Fabric& fabric) { return static_cast<int>(fabric.layout().on_node(0).size()); }
 
-int usable_cores(const topology::Host& host) {
-  const auto allowed = static_cast<double>(host.allowed_cpus().size());
-  return std::max(static_cast<int>(host.cpu_quota > 0 ? std::min(allowed, host.cpu_quota) : allowed), 1);
+int usable_cores(const Fabric& fabric, const topology::Host& host) {
+  const auto cpus = static_cast<double>(fabric.cpus_on_machine());
+  return std::max(static_cast<int>(host.cpu_quota > 0 ? std::min(cpus, host.cpu_quota) : cpus), 1);
 }
 
 model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
   model::Facts facts;
   facts.host = model::host_facts(host);
-  facts.active = std::min(local_ranks(fabric), usable_cores(host));
+  facts.active = std::min(local_ranks(fabric), usable_cores(fabric, host));
   if (const auto* local = fabric.local())
     facts.intra =
         fmt::format("{}, {}", local->describe(), local->reads_peers() ? "single copy" : "two copies");
@@ -51,7 +51,7 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
 /// The cores of a node are those of the machine that its ranks have a right to: pretended nodes share them.
 void share_cores(model::Machine& machine, const Fabric& fabric, const topology::Host& host) {
   machine.cores = std::max(
-      static_cast<double>(usable_cores(host)) * local_ranks(fabric) / std::max(fabric.ranks_on_machine(), 1),
+      static_cast<double>(usable_cores(fabric, host)) * local_ranks(fabric) / std::max(fabric.ranks_on_machine(), 1),
       0.01);
 }
 
@@ -159,7 +159,7 @@ Status measure_machine(Context& context, Communicator& comm) {
 
   Status met;
   wait_for_all(comm, met);
-  const int cores = host.ok() ? usable_cores(*host) : 1;
+  const int cores = host.ok() ? usable_cores(fabric, *host) : 1;
   if (layout.node_of(rank) == 0 && layout.local_index(rank) < cores)
     machine.memory = model::measure_memory(machine.memory);
   wait_for_all(comm, met);

@@ -123,7 +123,7 @@ std::vector<std::pair<std::string, std::string>> host_facts(const topology::Host
         fmt::format("{}{} {:g} Gbit/s", interfaces.empty() ? "" : ", ", interface.name, interface.gbit_per_s);
   }
   return {{"cpu", cpu_model()},
-          {"cores", fmt::format("{} of {}", host.allowed_cpus().size(), host.cpus.size())},
+          {"cpus", fmt::format("{}", host.cpus.size())},
           {"cpu_quota", fmt::format("{:g}", host.cpu_quota)},
           {"memory", fmt::format("{} GiB", (memory + (512 << 20)) >> 30)},
           {"caches", caches},
