@@ -41,7 +41,7 @@ double cpu_us() {
 
 }  // namespace
 
-ProbeInbox::ProbeInbox(Context& context) : context_(context), landing_(kEagerProbe) {
+ProbeInbox::ProbeInbox(Context& context) : context_(context), landing_(kStreamBlock) {
   const Lock lock = context_.lock();
   context_.set_probe(this);
 }
@@ -277,6 +277,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
   envelope.comm = comm_;
   envelope.op = kProbeNumber;
   envelope.kind = static_cast<uint8_t>(MessageKind::data);
+  envelope.bytes = kStreamBlock;
   const Deadline enough = Deadline::in_seconds(kStreamNs / 1e9);
   std::vector<std::unique_ptr<transport::Completion>> puts;
   std::vector<int64_t> answered;

@@ -105,6 +105,18 @@ Status write_all(const std::string& path, const std::string& text) {
   return {};
 }
 
+std::vector<std::string> files_of(const std::string& directory) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (auto entry = std::filesystem::directory_iterator(directory, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("machine-") && name.ends_with(".json")) paths.push_back(entry->path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> host_facts(const topology::Host& host) {
@@ -177,14 +189,19 @@ Result<std::optional<Cached>> find_cached(const std::string& directory, const Fa
   return cached;
 }
 
+std::vector<std::string> damaged_files(const std::string& directory) {
+  std::vector<std::string> problems;
+  for (const std::string& path : files_of(directory)) {
+    if (const auto cached = read_cache(path); !cached.ok()) problems.push_back(cached.status().message());
+  }
+  return problems;
+}
+
 std::vector<Cached> list_cached(const std::string& directory, const topology::Host& host) {
   std::vector<Cached> found;
   const auto facts = host_facts(host);
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (!entry.path().filename().string().starts_with("machine-") || entry.path().extension() != ".json")
-      continue;
-    Result<std::optional<Cached>> cached = read_cache(entry.path());
+  for (const std::string& path : files_of(directory)) {
+    Result<std::optional<Cached>> cached = read_cache(path);
     if (cached.ok() && cached->has_value() && (*cached)->facts.host == facts) found.push_back(**cached);
   }
   std::sort(found.begin(), found.end(), [](const Cached& a, const Cached& b) {

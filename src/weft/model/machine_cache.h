@@ -52,6 +52,8 @@ Result<std::optional<Cached>> read_cache(const std::string& path);
 Result<std::optional<Cached>> find_cached(const std::string& directory, const Facts& facts);
 /// Every readable measurement of this host, the latest first; files that are damaged are left out.
 std::vector<Cached> list_cached(const std::string& directory, const topology::Host& host);
+/// What is wrong with files that cannot be read, a sentence each.
+std::vector<std::string> damaged_files(const std::string& directory);
 /// Keeps a measurement, in place of an older one. Makes the directory. Errors: system_error.
 Status keep(const std::string& directory, const Facts& facts, const Machine& machine);
 
