@@ -98,6 +98,8 @@ class Trial {
   size_t extent() const { return extent_; }
   /// What the library chose in the timed iterations.
   const std::string& algorithm() const { return algorithm_; }
+  /// What the library says one operation should take, in µs.
+  double predicted_us();
 
   /// Warms up and times the iterations; the same values on every rank.
   Measurement time();
@@ -221,6 +223,14 @@ double Trial::across_ranks(double mine) {
   }
 }
 
+double Trial::predicted_us() {
+  weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
+  session_.must(weftGroupStart(), "weftGroupStart");
+  run(0);
+  session_.must(weftGroupSimulateEnd(&info), "weftGroupSimulateEnd");
+  return info.estimatedTime;
+}
+
 uint64_t Trial::check(uint64_t seed) {
   const auto contribution = [&](int rank) {
     return Pattern::contribution(case_.type, case_.op, seed, rank, session_.ranks());
@@ -304,7 +314,7 @@ void Scan::row(const Case& the_case, std::byte* in, std::byte* out) {
   }
   if (!report_) return;
   report_->row({apart.extent(), apart.shape().argument, the_case.type, the_case.op,
-                collective_.rooted ? the_case.root : -1, apart.algorithm()},
+                collective_.rooted ? the_case.root : -1, apart.algorithm(), apart.predicted_us()},
                out_of_place, in_place);
 }
 

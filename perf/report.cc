@@ -117,6 +117,7 @@ void Report::remember(const Row& row, const std::optional<Measurement>& out,
                       {"redop", name_of(row.op)},
                       {"root", row.root},
                       {"algorithm", row.algorithm},
+                      {"predicted_us", row.predicted_us},
                       {"out_of_place", to_json(out)},
                       {"in_place", to_json(in)}});
 }

@@ -33,6 +33,7 @@ struct Row {
   Operator op;  // none where nothing is reduced
   int root;     // -1 where there is none
   std::string algorithm;
+  double predicted_us;  // by the library, for one operation
 };
 
 class Report {

@@ -14,11 +14,11 @@ namespace {
 constexpr int kWrongUsage = 2;
 
 struct Options {
-  bool topology = false, providers = false, settings = false, algorithms = false, json = false;
+  bool topology = false, providers = false, settings = false, algorithms = false, tuning = false, json = false;
   std::vector<std::string> explain;  // collective, size
   weft::info::Question question;
 
-  bool any_section() const { return topology || providers || settings || algorithms || !explain.empty(); }
+  bool any_section() const { return topology || providers || settings || algorithms || tuning || !explain.empty(); }
 };
 
 void declare(CLI::App& app, Options& options) {
@@ -26,6 +26,7 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--providers", options.providers, "What libfabric offers here");
   app.add_flag("--settings", options.settings, "Environment settings: meaning and current value");
   app.add_flag("--algorithms", options.algorithms, "Every algorithm in a sentence");
+  app.add_flag("--tuning", options.tuning, "What was measured of this host, and where it is kept");
   app.add_flag("--json", options.json, "Print JSON");
   app.add_option("--explain", options.explain,
                  "The plan for a collective and a size as the perf tools print it: allreduce 4M")
@@ -77,6 +78,7 @@ int main(int argc, char** argv) {
   if (all || options.providers) sections.push_back(weft::info::providers_section());
   if (all || options.settings) sections.push_back(weft::info::settings_section());
   if (all || options.algorithms) sections.push_back(weft::info::algorithms_section());
+  if (all || options.tuning) sections.push_back(weft::info::tuning_section());
   if (!options.explain.empty()) {
     options.question.collective = options.explain[0];
     options.question.size = options.explain[1];

@@ -6,7 +6,7 @@ source=$1 bin=$2 net=$3
 [ "$(id -u)" -eq 0 ] || { echo "skipped: making network namespaces needs root"; exit 77; }
 command -v tc > /dev/null || { echo "skipped: no tc (iproute2)"; exit 77; }
 export CLUSTER=wt$((($$ + RANDOM) % 10000))
-export WEFT_NET=$net WEFT_RECORDER_DIR=none
+export WEFT_NET=$net WEFT_RECORDER_DIR=none WEFT_TUNE=off
 trap '"$source/scripts/cluster.sh" down' EXIT
 code=0
 "$source/scripts/cluster.sh" up 3 2gbit || code=$?

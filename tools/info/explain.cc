@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
+#include "model/machine_cache.h"
 #include "model/tuner.h"
 #include "topology/host.h"
 
@@ -54,17 +55,48 @@ Result<plan::Request> request_of(const Question& q) {
   return request;
 }
 
-Result<model::Machine> machine_of(const Question& q) {
-  if (!q.machine_file.empty()) return model::read_machine(q.machine_file);
+/// The latest measurement of this host that fits the question; null if there is none.
+const model::Cached* find_measured(const Question& q, const topology::Host& host,
+                                   const std::vector<model::Cached>& measured) {
+  const int per_node = (q.ranks + q.nodes - 1) / q.nodes;
+  const int active = std::min(per_node, static_cast<int>(host.allowed_cpus().size()));
+  for (const model::Cached& cached : measured) {
+    const bool links = q.nodes > 1 ? !cached.facts.inter.empty() : !cached.facts.intra.empty();
+    if (links && cached.facts.active == active) return &cached;
+  }
+  return nullptr;
+}
+
+struct Described {
+  model::Machine machine;
+  std::string source;  // where it comes from, a clause
+};
+
+Result<Described> machine_of(const Question& q) {
+  if (!q.machine_file.empty()) {
+    Result<model::Machine> machine = model::read_machine(q.machine_file);
+    if (!machine.ok()) return machine.status();
+    return Described{machine.take(), fmt::format("read from {}", q.machine_file)};
+  }
   const Result<topology::Host>& host = topology::discover_host();
   if (!host.ok()) return host.status();
-  return model::machine_of(*host);
+  Described stated{model::machine_of(*host), "as this host states; a job here would measure it first"};
+  if (settings().tune == "off") stated.source = "as this host states; measuring is off (WEFT_TUNE)";
+  const std::string directory = model::cache_directory();
+  if (settings().tune == "off" || directory.empty()) return stated;
+  const std::vector<model::Cached> measured = model::list_cached(directory, *host);
+  const model::Cached* const found = find_measured(q, *host, measured);
+  if (found == nullptr) return stated;
+  Described result{found->machine, fmt::format("measured {}, kept in {}", found->measured_at, found->path)};
+  result.machine.cores = stated.machine.cores;  // the cache has those of its job's nodes
+  return result;
 }
 
 struct Answer {
   plan::Request request;
   topology::Layout layout;
   model::Machine machine;
+  std::string machine_source;
   model::Choice choice;
   std::vector<plan::Plan> plans;  // all ranks', or only the one to be listed
   std::optional<model::Simulation> simulation;
@@ -76,8 +108,9 @@ Result<Answer> answer(const Question& q) {
   WEFT_TRY(settings_status());
   const Result<plan::Request> request = request_of(q);
   if (!request.ok()) return request.status();
-  const Result<model::Machine> machine = machine_of(q);
-  if (!machine.ok()) return machine.status();
+  const Result<Described> described = machine_of(q);
+  if (!described.ok()) return described.status();
+  const model::Machine& machine = described->machine;
   Result<model::Pins> pins = model::parse_pins(settings().algo);
   if (!pins.ok()) return pins.status();
   pins->slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
@@ -88,10 +121,10 @@ Result<Answer> answer(const Question& q) {
     limits.eager_inter_bytes = static_cast<uint64_t>(settings().eager_inter_bytes);
   topology::Layout layout = layout_of(q.ranks, q.nodes);
   const int64_t before_ns = now_ns();
-  Result<model::Choice> choice = model::choose(*machine, *request, layout, limits, *pins);
+  Result<model::Choice> choice = model::choose(machine, *request, layout, limits, *pins);
   const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
-  Answer result{*request, std::move(layout), *machine, choice.take(), {}, {}, chosen_in_ms};
+  Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {}, chosen_in_ms};
   const bool point_to_point =
       request->collective == plan::Collective::send || request->collective == plan::Collective::recv;
   const bool all = q.ranks <= kMostSimulatedRanks && !point_to_point;
@@ -148,6 +181,7 @@ std::string text_of(const Question& q, const Answer& a) {
   std::string text =
       fmt::format("{} on {}\n", model::to_string(a.request, a.layout.ranks()), a.layout.to_string());
   text += machine_text(a.machine);
+  text += fmt::format("the machine is {}\n", a.machine_source);
   text += fmt::format("eager up to {} inside a node, {} between nodes\n\n",
                       model::bytes_text(choice.limits.eager_intra_bytes),
                       model::bytes_text(choice.limits.eager_inter_bytes));
@@ -171,6 +205,7 @@ Json json_of(const Question& q, const Answer& a) {
   Json json{{"request", model::to_string(a.request, a.layout.ranks())},
             {"layout", a.layout.to_string()},
             {"machine", Json::parse(model::to_json(a.machine))},
+            {"machine_source", a.machine_source},
             {"eager_intra_bytes", choice.limits.eager_intra_bytes},
             {"eager_inter_bytes", choice.limits.eager_inter_bytes},
             {"used",

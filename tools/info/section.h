@@ -17,5 +17,7 @@ Section topology_section();
 Section providers_section();
 Section settings_section();
 Section algorithms_section();
+/// What is measured of this host, and where it is kept.
+Section tuning_section();
 
 }  // namespace weft::info

@@ -33,6 +33,8 @@ struct Settings {
   int64_t eager_inter_bytes = 0;    // WEFT_EAGER_INTER_BYTES
   int64_t early_bytes = 256 << 20;  // WEFT_EARLY_BYTES
   int64_t slice_bytes = 0;          // WEFT_SLICE_BYTES, 0 = the tuner's choice
+  std::string tune = "auto";        // WEFT_TUNE: auto, off, refresh
+  std::string tune_cache;           // WEFT_TUNE_CACHE: directory, or "none"
   // Progress.
   int progress_threads = 1;  // WEFT_PROGRESS_THREADS
   bool pin = true;           // WEFT_PIN

@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "engine/dump.h"
 #include "engine/stream.h"
+#include "engine/tuning.h"
 
 namespace weft::engine {
 namespace {
@@ -112,6 +113,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   std::vector<int> world_of(ranks);
   std::iota(world_of.begin(), world_of.end(), 0);
   if (options.name.empty()) options.name = "world";
+  if ((*context)->wants_measuring()) {
+    // A communicator of its own, so that nothing of it shows in the user's.
+    CommOptions apart;
+    apart.name = "tuning";
+    apart.timeout_s = settings().init_timeout_s;
+    const std::shared_ptr<Communicator> tuning(
+        new Communicator(*context, mix(comm_id, ~uint64_t{0}), world_of, std::move(apart)));
+    WEFT_TRY(measure_machine(**context, *tuning));
+  }
   return std::shared_ptr<Communicator>(
       new Communicator(context.take(), comm_id, std::move(world_of), std::move(options)));
 }
@@ -176,7 +186,7 @@ Result<std::shared_ptr<const Prepared>> Communicator::plan_for(const plan::Reque
   if (last_plan_ && last_request_ == request) return last_plan_;
   auto found = plans_.find(request);
   if (found == plans_.end()) {
-    auto choice = model::choose(machine_, request, layout_, limits_, pins_);
+    auto choice = model::choose(context_->machine(), request, layout_, limits_, pins_);
     if (!choice) return choice.status();
     auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_);
     if (planned_steps_ + prepared->plan.steps.size() > kKeptSteps) {
@@ -339,7 +349,7 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
 }
 
 Result<double> Communicator::predict_us(const Call& call) {
-  auto choice = model::choose(machine_, request_for(call), layout_, limits_, pins_);
+  auto choice = model::choose(context_->machine(), request_for(call), layout_, limits_, pins_);
   if (!choice) return choice.status();
   return choice->predicted_us;
 }

@@ -119,7 +119,6 @@ class Communicator {
   std::vector<int> rank_of_world_;
   topology::Layout layout_;
   std::vector<transport::Transport*> routes_;
-  model::Machine machine_;
   plan::Limits limits_;
   model::Pins pins_;
 

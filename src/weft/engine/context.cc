@@ -15,8 +15,10 @@
 #include "engine/communicator.h"
 #include "engine/dump.h"
 #include "engine/interpreter.h"
+#include "engine/probe.h"
 #include "engine/progress.h"
 #include "engine/stream.h"
+#include "engine/tuning.h"
 #include "engine/verdict.h"
 
 namespace weft::engine {
@@ -44,6 +46,7 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   auto fabric = Fabric::open(*context->bootstrap_, host_id, deadline);
   if (!fabric) return fabric.status();
   context->fabric_ = fabric.take();
+  WEFT_TRY(context->meet(deadline));
   WEFT_TRY(context->open_trace(deadline));
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(context->epoll_fd(), EPOLL_CTL_ADD, context->doorbell_.get(), &event) != 0)
@@ -62,6 +65,18 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   }));
   context->home_ = ProgressEngine::instance().attach(*context);
   return context;
+}
+
+// Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in opening
+// its fabric. On this occasion rank 0 says which machine all are to reckon with.
+Status Context::meet(Deadline deadline) {
+  const std::vector<std::byte> mine = (rank() == 0 ? decide_machine(*fabric_) : MachineDecision()).packed();
+  auto all = bootstrap_->all_gather(mine, deadline);
+  if (!all) return all.status();
+  const MachineDecision decision = MachineDecision::unpack({all->data(), mine.size()});
+  machine_ = decision.machine;
+  wants_measuring_ = decision.measure;
+  return {};
 }
 
 // A collective: the first rank of each node starts the file before the others append to it.
@@ -417,12 +432,14 @@ std::byte* Context::target(Operation& op, const transport::Envelope& envelope) {
 
 void* Context::place(int peer, const transport::Envelope& envelope) {
   Operation* op = find(peer, envelope);
+  if (!op && probe_ && envelope.op == kProbeNumber) return probe_->place(envelope);
   if (!op || envelope.signature != op->signature) return nullptr;
   return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, envelope) : nullptr;
 }
 
 void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
   if (Operation* op = find(peer, envelope)) return deliver(*op, peer, envelope, payload);
+  if (probe_ && envelope.op == kProbeNumber) return probe_->arrived(peer, envelope, payload);
   auto known = communicators_.find(envelope.comm);
   if (known == communicators_.end() ? retired_.contains(envelope.comm) : !known->second->failure().ok())
     return;

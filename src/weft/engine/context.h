@@ -26,11 +26,16 @@
 #include "engine/scratch.h"
 #include "engine/stash.h"
 #include "engine/trace.h"
+#include "model/cost.h"
 
 namespace weft::engine {
 
 class Communicator;
 class ProgressThread;
+class ProbeInbox;
+
+/// The number of no operation: of the messages of a probe.
+inline constexpr uint32_t kProbeNumber = kCollectiveMask;
 using Lock = std::unique_lock<std::mutex>;
 
 class Context final : public transport::Sink, public std::enable_shared_from_this<Context> {
@@ -76,6 +81,14 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::byte* bounce(size_t bytes);
   std::vector<const void*>& reduce_sources() { return reduce_sources_; }
   ScratchPool& scratch() { return scratch_; }
+  /// What the cost model takes this job's machine to be: the same on all ranks, and never changed once the
+  /// first communicator exists.
+  const model::Machine& machine() const { return machine_; }
+  void set_machine(model::Machine machine) { machine_ = std::move(machine); }
+  /// Whether rank 0 found that the machine has to be measured first: see tuning.h.
+  bool wants_measuring() const { return wants_measuring_; }
+  /// Who gets messages with the number kProbeNumber; null: nobody.
+  void set_probe(ProbeInbox* inbox) { probe_ = inbox; }
   /// Null unless a trace is being written.
   Trace* trace() const { return trace_.get(); }
 
@@ -102,6 +115,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
  private:
   Context();
 
+  Status meet(Deadline deadline);
   Status open_trace(Deadline deadline);
   static constexpr size_t kBuckets = 256;
   Operation*& bucket(uint32_t comm, OpNumber number) {
@@ -159,6 +173,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::vector<std::pair<uint32_t, Status>> pending_failures_;
   std::thread inquiry_;
   std::atomic<bool> inquiry_running_{false};
+
+  model::Machine machine_;
+  bool wants_measuring_ = false;
+  ProbeInbox* probe_ = nullptr;
 
   ScratchPool scratch_;
   std::unique_ptr<Trace> trace_;

@@ -1,7 +1,9 @@
 #include "engine/fabric.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -17,7 +19,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 1;
+constexpr uint32_t kWireVersion = 2;
 
 // What every rank tells every other first. Plain bytes; all fields are zeroed before they are set.
 struct Hello {
@@ -25,6 +27,8 @@ struct Hello {
   uint32_t settings_digest;  // of what must be equal on all ranks
   uint64_t machine;          // equal for ranks of one machine, whatever node they pretend to be on
   uint64_t host;             // equal for ranks that share memory
+  uint64_t cpu_mask;         // hash of the CPUs that this rank may use
+  uint32_t cpus;             // how many those are
   uint8_t shm;
   uint8_t efa;  // this rank could use libfabric's efa provider
 };
@@ -45,6 +49,28 @@ uint32_t settings_digest(const Settings& s) {
   return static_cast<uint32_t>(
       hash_of(fmt::format("{}|{}|{}|{}|{}|{}|{}", s.net, s.provider, s.algo, s.strict, s.eager_intra_bytes,
                           s.eager_inter_bytes, s.slice_bytes)));
+}
+
+/// The CPUs that this rank may use: a launcher gives each rank its own, or all the same ones.
+void note_cpus(Hello& hello) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {  // more CPUs than a set of that size holds
+    hello.cpus = std::max(std::thread::hardware_concurrency(), 1u);
+    return;
+  }
+  hello.cpus = static_cast<uint32_t>(CPU_COUNT(&set));
+  hello.cpu_mask = hash_of(std::string(reinterpret_cast<const char*>(&set), sizeof set));
+}
+
+/// How many CPUs the ranks of one machine may use: those of every different mask.
+int count_cpus(const std::vector<Hello>& hellos, uint64_t machine) {
+  std::unordered_map<uint64_t, uint32_t> masks;
+  for (const Hello& hello : hellos)
+    if (hello.machine == machine) masks[hello.cpu_mask] = hello.cpus;
+  uint32_t cpus = 0;
+  for (const auto& [mask, count] : masks) cpus += count;
+  return static_cast<int>(std::min(cpus, std::max(std::thread::hardware_concurrency(), 1u)));
 }
 
 bool efa_is_usable() {
@@ -118,19 +144,22 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   mine.machine = machine_hash();
   mine.host = hash_of(host_id.empty() ? topology::host_id() : host_id);
   mine.shm = settings.shm;
+  note_cpus(mine);
   mine.efa = settings.net == "auto" && bootstrap.ranks() > 1 && efa_is_usable();
   auto hellos = exchange(bootstrap, mine, deadline);
   if (!hellos) return hellos.status();
   WEFT_TRY(check_hellos(*hellos, bootstrap.rank()));
   fabric->layout_ = layout_of(*hellos);
 
-  size_t on_machine = 0;
   bool all_efa = true;
+  fabric->ranks_on_machine_ = 0;
   for (const Hello& hello : *hellos) {
-    on_machine += hello.machine == mine.machine;
+    fabric->ranks_on_machine_ += hello.machine == mine.machine;
     all_efa = all_efa && hello.efa;
   }
-  fabric->oversubscribed_ = on_machine > std::thread::hardware_concurrency();
+  fabric->one_machine_ = fabric->ranks_on_machine_ == bootstrap.ranks();
+  fabric->cpus_on_machine_ = count_cpus(*hellos, mine.machine);
+  fabric->oversubscribed_ = fabric->ranks_on_machine_ > fabric->cpus_on_machine_;
 
   const auto& layout = fabric->layout_;
   const auto& local_ranks = layout.on_node(layout.node_of(bootstrap.rank()));
@@ -194,9 +223,6 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
                               : fabric->is_local(peer) ? fabric->local()
                                                        : fabric->between_nodes());
 
-  // Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed above.
-  auto all_ready = exchange(bootstrap, uint8_t{1}, deadline);
-  if (!all_ready) return all_ready.status();
   log::info("{}: {}", layout.to_string(), fabric->describe());
   return fabric;
 }

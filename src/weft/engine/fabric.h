@@ -25,15 +25,22 @@ namespace weft::engine {
 class Fabric {
  public:
   /// `host_id` overrides topology::host_id() if not empty. Meets all ranks over `bootstrap` (a collective)
-  /// and opens what is needed to reach them.
+  /// and opens what is needed to reach them. Peers may not be ready yet when it returns: the ranks have to
+  /// meet once more before anybody sends.
   static Result<std::unique_ptr<Fabric>> open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
                                               Deadline deadline);
   ~Fabric();
 
   /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.
   const topology::Layout& layout() const { return layout_; }
-  /// More ranks on this machine than it has CPUs, whatever nodes they pretend to be.
+  /// More ranks on this machine than they may use CPUs, whatever nodes they pretend to be.
   bool oversubscribed() const { return oversubscribed_; }
+  /// Ranks on this rank's machine, whatever nodes they pretend to be.
+  int ranks_on_machine() const { return ranks_on_machine_; }
+  /// CPUs that they may use, all together.
+  int cpus_on_machine() const { return cpus_on_machine_; }
+  /// All nodes are pretended ones of one machine.
+  bool one_machine() const { return one_machine_; }
 
   transport::Transport* route(int rank) const { return routes_[rank]; }
   bool is_local(int rank) const { return layout_.same_node(rank, rank_); }
@@ -68,6 +75,8 @@ class Fabric {
   int rank_ = 0;
   topology::Layout layout_{std::vector<int>{0}};
   bool oversubscribed_ = false;
+  int ranks_on_machine_ = 1, cpus_on_machine_ = 1;
+  bool one_machine_ = true;
   int nap_ms_ = -1;
   UniqueFd epoll_;
   std::unique_ptr<transport::ShmTransport> shm_;

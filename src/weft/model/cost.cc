@@ -120,6 +120,27 @@ Machine machine_of(const topology::Host& host, int nodes_on_host) {
   return machine;
 }
 
+std::vector<float> to_numbers(const Machine& machine) {
+  std::vector<float> numbers;
+  for_each_field(machine, [&](const char*, const char*, const auto& member, double) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(member)>>)
+      numbers.push_back(static_cast<float>(member));
+  });
+  return numbers;
+}
+
+Machine from_numbers(std::span<const float> numbers) {
+  Machine machine;
+  if (numbers.size() != to_numbers(machine).size()) return machine;
+  size_t at = 0;
+  for_each_field(machine, [&](const char*, const char*, auto& member, double) {
+    using Member = std::decay_t<decltype(member)>;
+    if constexpr (std::is_same_v<Member, bool>) member = numbers[at++] != 0;
+    else if constexpr (std::is_arithmetic_v<Member>) member = static_cast<Member>(numbers[at++]);
+  });
+  return machine;
+}
+
 std::string to_json(const Machine& machine) {
   Json json;
   for_each_field(machine, [&](const char* section, const char* key, const auto& member, double) {

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "topology/host.h"
@@ -68,6 +70,12 @@ struct Machine {
 /// `nodes_on_host` > 1 where WEFT_HOSTID makes one machine several nodes: they share its cores, and talk over
 /// loopback, whatever its interfaces.
 Machine machine_of(const topology::Host& host, int nodes_on_host = 1);
+
+/// Every number of a machine, in a fixed order, for machines that travel between ranks; the name does not. As
+/// floats: those who use the sent machine must use what comes back, also where it came from.
+std::vector<float> to_numbers(const Machine& machine);
+/// Numbers of another length leave the default machine.
+Machine from_numbers(std::span<const float> numbers);
 
 /// Every field, as indented JSON.
 std::string to_json(const Machine& machine);

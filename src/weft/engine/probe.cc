@@ -1,0 +1,348 @@
+#include "engine/probe.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "engine/communicator.h"
+#include "engine/interpreter.h"
+#include "model/measure.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr size_t kEagerProbe = 16 << 10;
+constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
+// Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
+constexpr size_t kShortRead = 16 << 10, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
+constexpr size_t kStreamBlock = 256 << 10;
+constexpr int kStreamWindow = 4;  // blocks on their way
+constexpr int64_t kStreamNs = 60'000'000;
+constexpr size_t kStreamBytes = 64 << 20;  // at most
+
+double median(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double us_since(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) / 1e3; }
+
+double cpu_us() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
+}
+
+}  // namespace
+
+ProbeInbox::ProbeInbox(Context& context) : context_(context), landing_(kStreamBlock) {
+  const Lock lock = context_.lock();
+  context_.set_probe(this);
+}
+
+ProbeInbox::~ProbeInbox() {
+  const Lock lock = context_.lock();
+  context_.set_probe(nullptr);
+}
+
+void* ProbeInbox::place(const transport::Envelope& envelope) {
+  const bool fits = envelope.offset == 0 && envelope.bytes <= landing_.size();
+  return fits && static_cast<MessageKind>(envelope.kind) == MessageKind::data ? landing_.data() : nullptr;
+}
+
+void ProbeInbox::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
+  if (peer_ >= 0 && peer != peer_) return;  // late, from a probe that failed
+  if (static_cast<MessageKind>(envelope.kind) == MessageKind::expose) {
+    if (payload && envelope.bytes == sizeof exposed_) std::memcpy(&exposed_, payload, sizeof exposed_);
+  } else if (payload && envelope.bytes <= landing_.size()) {
+    std::memcpy(landing_.data(), payload, envelope.bytes);
+  }
+  last_ = envelope.tag() != 0;
+  ++count_;
+}
+
+Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadline deadline)
+    : context_(context),
+      inbox_(inbox),
+      comm_(comm),
+      peer_(peer),
+      leads_(context.rank() == 0),
+      transport_(*context.fabric().route(peer)),
+      network_(!context.fabric().is_local(peer)),
+      deadline_(deadline) {
+  if (!leads_) return;  // its leader's first messages may be there
+  const Lock lock = context_.lock();
+  inbox_.peer_ = peer_;
+  inbox_.count_ = 0;
+}
+
+// ---- messages
+
+Status Probe::send(bool last, const void* payload, size_t bytes) {
+  transport::Envelope envelope;
+  envelope.comm = comm_;
+  envelope.op = kProbeNumber;
+  envelope.kind = static_cast<uint8_t>(MessageKind::data);
+  envelope.set_tag(last);
+  envelope.bytes = static_cast<uint32_t>(bytes);
+  for (;;) {
+    Lock lock = context_.lock();
+    const Result<transport::Progress> sent = transport_.send(peer_, envelope, payload);
+    if (!sent) return sent.status();
+    if (*sent == transport::Progress::accepted) return {};
+    context_.turn();
+    if (deadline_.passed()) return fail(Code::timeout, "rank {} takes no messages", peer_);
+  }
+}
+
+/// Returns when so many more messages have come.
+Status Probe::wait(uint32_t messages, Idle idle) {
+  taken_ += messages;
+  Fabric& fabric = context_.fabric();
+  for (uint32_t turns = 1;; ++turns) {
+    {
+      Lock lock = context_.lock();
+      // Inside a node only shared memory is looked at: a look at the network costs more than a message.
+      const Result<int> events = fabric.poll(context_, network_ || turns % 64 == 0);
+      if (!events) return events.status();
+      if (static_cast<int32_t>(inbox_.count_ - taken_) >= 0) return {};
+      if (idle == Idle::sleep && *events == 0 && fabric.prepare_sleep()) {
+        epoll_event event;
+        epoll_wait(fabric.epoll_fd(), &event, 1, 1);
+        fabric.finish_sleep();
+      }
+    }
+    if (turns % 256 == 0) {
+      if (deadline_.passed()) return fail(Code::timeout, "rank {} does not answer", peer_);
+      sched_yield();
+    }
+  }
+}
+
+/// Half a round trip: the median over `rounds`, or fewer where they take longer than `seconds`.
+Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
+  const std::vector<std::byte> payload(bytes);
+  if (!leads_) {
+    do {
+      WEFT_TRY(wait(1));
+      const bool last = inbox_.last_;
+      WEFT_TRY(send(false, payload.data(), bytes));
+      if (last) return 0.0;
+    } while (true);
+  }
+  std::vector<double> times;
+  const Deadline enough = Deadline::in_seconds(seconds);
+  for (int round = 0;; ++round) {
+    const bool last = round > rounds || (round > 3 && enough.passed());
+    const int64_t begin = now_ns();
+    WEFT_TRY(send(last, payload.data(), bytes));
+    WEFT_TRY(wait(1));
+    if (round > 0) times.push_back(us_since(begin) / 2);  // the first opens connections
+    if (last) return median(times);
+  }
+}
+
+/// CPU time of a message at the busier end: what more of them in a row cost.
+Result<double> Probe::overhead_us(int rounds) {
+  std::vector<double> single, burst;
+  for (int round = 0; round < 2 * rounds; ++round) {
+    const int messages = round % 2 == 0 ? 1 : kBurst + 1;
+    if (!leads_) {
+      WEFT_TRY(wait(static_cast<uint32_t>(messages)));
+      WEFT_TRY(send());
+      continue;
+    }
+    const int64_t begin = now_ns();
+    for (int i = 0; i < messages; ++i) WEFT_TRY(send());
+    WEFT_TRY(wait(1));
+    (round % 2 == 0 ? single : burst).push_back(us_since(begin));
+  }
+  return std::max(median(burst) - median(single), 0.0) / kBurst;
+}
+
+Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
+  const Result<double> one_way = one_way_us(0, rounds, seconds);
+  if (!one_way.ok()) return one_way.status();
+  const Result<double> overhead = overhead_us(15);
+  if (!overhead.ok()) return overhead.status();
+  if (link == nullptr) return {};
+  link->overhead_us = std::clamp(*overhead, 0.005, *one_way / 3);
+  link->alpha_us = std::clamp(*one_way - 2 * link->overhead_us, 0.01, 1e6);
+  return {};
+}
+
+Status Probe::exchange_buffers(void* memory, size_t bytes) {
+  Result<transport::RemoteBuffer> own = [&] {
+    Lock lock = context_.lock();
+    return transport_.expose(memory, bytes);
+  }();
+  if (!own) return own.status();
+  transport::Envelope envelope;
+  envelope.comm = comm_;
+  envelope.op = kProbeNumber;
+  envelope.kind = static_cast<uint8_t>(MessageKind::expose);
+  envelope.bytes = sizeof(transport::RemoteBuffer);
+  {
+    Lock lock = context_.lock();
+    const Result<transport::Progress> sent = transport_.send(peer_, envelope, &*own);
+    if (!sent) return sent.status();
+    if (*sent == transport::Progress::busy) return fail(Code::timeout, "rank {} takes no messages", peer_);
+  }
+  return wait(1);
+}
+
+// ---- inside a node
+
+/// Median duration of reading `bytes` of the peer's memory, while it reads ours.
+Result<double> Probe::read_us(std::byte* into, size_t bytes, int times) {
+  if (leads_) WEFT_TRY(send());
+  WEFT_TRY(wait(1));
+  if (!leads_) WEFT_TRY(send());
+  std::vector<double> durations;
+  for (int i = 0; i <= times; ++i) {
+    const int64_t begin = now_ns();
+    Lock lock = context_.lock();
+    WEFT_TRY(transport_.read(peer_, inbox_.exposed_, 0, into, bytes));
+    if (i > 0) durations.push_back(us_since(begin));
+  }
+  return std::max(median(durations), 1e-3);
+}
+
+Status Probe::measure_reads(model::Memory* memory) {
+  if (!transport_.reads_peers()) {
+    // Long data is staged in windows that peers map: copied in, and out again.
+    if (memory != nullptr) {
+      memory->peer_cached = memory->copy_cached / 2;
+      memory->peer_large = memory->copy_large / 2;
+      memory->peer_us = 0.1;
+    }
+    return {};
+  }
+  std::vector<std::byte> ours(kLargeRead, std::byte{1}), theirs(kLargeRead, std::byte{2});
+  WEFT_TRY(exchange_buffers(ours.data(), ours.size()));
+  const Result<double> little = read_us(theirs.data(), kShortRead, 60);
+  if (!little.ok()) return little.status();
+  const Result<double> cached = read_us(theirs.data(), kCachedRead, 30);
+  if (!cached.ok()) return cached.status();
+  const Result<double> large = read_us(theirs.data(), kLargeRead, 3);
+  if (!large.ok()) return large.status();
+  // Neither goes on and frees its memory while the other reads.
+  if (leads_) WEFT_TRY(send());
+  WEFT_TRY(wait(1));
+  if (!leads_) WEFT_TRY(send());
+  if (memory == nullptr) return {};
+  const model::Memory stated = *memory;
+  const double rate = (kCachedRead - kShortRead) / std::max(*cached - *little, 1e-3);
+  memory->peer_cached = model::plausible(rate, stated.peer_cached);
+  memory->peer_us = std::clamp(*little - kShortRead / memory->peer_cached, 0.1, 50.0);
+  memory->peer_large =
+      std::min(model::plausible(kLargeRead / *large, stated.peer_large), memory->peer_cached);
+  return {};
+}
+
+Status Probe::measure_intra(model::Machine* machine) {
+  model::Link* const link = machine ? &machine->intra : nullptr;
+  if (const Result<double> warm = one_way_us(0, 100'000, 0.005); !warm.ok()) return warm.status();
+  WEFT_TRY(measure_messages(link, 2000, 0.02));
+  const size_t bytes = std::min(kEagerProbe, transport_.eager_bytes());
+  const Result<double> one_way = one_way_us(bytes, 500, 0.02);
+  if (!one_way.ok()) return one_way.status();
+  if (link != nullptr) {
+    // Copied into the FIFO and out of it.
+    const double moving = std::max(*one_way - link->alpha_us - 2 * link->overhead_us, 1e-3);
+    link->bytes_per_us = model::plausible(2 * static_cast<double>(bytes) / moving, link->bytes_per_us);
+  }
+  return measure_reads(machine ? &machine->memory : nullptr);
+}
+
+// ---- between nodes
+
+Status Probe::receive_stream() {
+  for (bool last = false; !last;) {
+    WEFT_TRY(wait(1, Idle::sleep));
+    last = inbox_.last_;
+    WEFT_TRY(send());
+  }
+  return {};
+}
+
+Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
+  transport::Envelope envelope;
+  envelope.comm = comm_;
+  envelope.op = kProbeNumber;
+  envelope.kind = static_cast<uint8_t>(MessageKind::data);
+  envelope.bytes = kStreamBlock;
+  const Deadline enough = Deadline::in_seconds(kStreamNs / 1e9);
+  std::vector<std::unique_ptr<transport::Completion>> puts;
+  std::vector<int64_t> answered;
+  Status status;
+  bool last = false;
+  const int64_t begin = now_ns();
+  const double cpu_begin = cpu_us();
+  while (status.ok() && answered.size() < puts.size() + !last) {
+    if (!last && puts.size() < answered.size() + kStreamWindow) {
+      last = puts.size() >= 8 && (enough.passed() || puts.size() * kStreamBlock >= kStreamBytes);
+      envelope.set_tag(last);
+      puts.push_back(std::make_unique<transport::Completion>());
+      Lock lock = context_.lock();
+      Result<transport::Progress> put = transport::Progress::busy;
+      while (
+          (put = transport_.put(peer_, envelope, memory, kStreamBlock, inbox_.exposed_, 0, puts.back().get()))
+              .ok() &&
+          *put == transport::Progress::busy && !deadline_.passed())
+        context_.turn();
+      if (!put.ok()) status = put.status();
+      else if (*put == transport::Progress::busy)
+        status = fail(Code::timeout, "rank {} takes no data", peer_);
+      continue;
+    }
+    status = wait(1, Idle::sleep);
+    answered.push_back(now_ns());
+  }
+  const double wall_us = us_since(begin), worked_us = cpu_us() - cpu_begin;
+  if (!status.ok()) {
+    Lock lock = context_.lock();
+    for (const auto& put : puts) transport_.forget(put.get(), put.get() + 1);
+    return status;
+  }
+  // Buffers on the way take the first blocks in at once.
+  const size_t from = answered.size() / 4;
+  const auto bytes = static_cast<double>(kStreamBlock * (answered.size() - 1 - from));
+  Stream stream;
+  stream.bytes_per_us = bytes / std::max(static_cast<double>(answered.back() - answered[from]) / 1e3, 1e-3);
+  stream.busy = std::clamp(worked_us / std::max(wall_us, 1e-3), 0.01, 1.0);
+  return stream;
+}
+
+Status Probe::measure_inter(model::Machine* machine) {
+  model::Link* const link = machine ? &machine->inter : nullptr;
+  WEFT_TRY(measure_messages(link, 200, 0.03));
+  std::vector<std::byte> memory(kStreamBlock, std::byte{1});
+  WEFT_TRY(exchange_buffers(memory.data(), memory.size()));
+  Result<Stream> streamed = Stream{};
+  if (leads_) streamed = send_stream(memory.data());
+  else WEFT_TRY(receive_stream());
+  if (!streamed.ok()) return streamed.status();
+  if (machine == nullptr) return {};
+  const std::string transport = transport_.describe();
+  link->by_cpu = transport.find("efa") == std::string::npos && transport.find("verbs") == std::string::npos;
+  const double rate = std::clamp(streamed->bytes_per_us, 0.01, 1e6);
+  // A sender that mostly sleeps is held up by the network. One that works all the time is slower than it:
+  // there what the interfaces state stands, if it is more.
+  const bool network_bound = !link->by_cpu || streamed->busy < 0.6;
+  const bool loopback = context_.fabric().one_machine();
+  machine->nic_bytes_per_us = network_bound || loopback
+                                  ? rate / machine->rails
+                                  : std::max(rate / machine->rails, machine->nic_bytes_per_us);
+  link->bytes_per_us =
+      network_bound && link->by_cpu ? std::max(rate, std::min(rate / streamed->busy, 20000.0)) : rate;
+  return {};
+}
+
+}  // namespace weft::engine

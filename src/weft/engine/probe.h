@@ -1,0 +1,88 @@
+// Probe: measures the link between two ranks with the transport that their operations use, and nothing of the
+// engine above it. Rank 0 leads and times; its peer follows the same script. Each message is an envelope with
+// the number kProbeNumber, which the context hands to the probe's inbox.
+//
+// What is measured, in the words of model/cost.h:
+//   alpha, overhead   half a round trip of an empty message; what each of a burst of them adds
+//   bytes_per_us      what a long message adds to a round trip, or a stream of puts reaches
+//   peer_*            reads of a peer's memory, both ranks reading at once as collectives do
+//   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
+//
+// Thread safety: none; the context's lock is taken within.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/context.h"
+#include "model/cost.h"
+
+namespace weft::engine {
+
+/// Where probes' messages arrive. Exists on every rank from before the first meeting until after the last
+/// one, and counts for one peer at a time.
+class ProbeInbox {
+ public:
+  explicit ProbeInbox(Context& context);
+  ~ProbeInbox();
+  ProbeInbox(const ProbeInbox&) = delete;
+  ProbeInbox& operator=(const ProbeInbox&) = delete;
+
+  void* place(const transport::Envelope& envelope);
+  void arrived(int peer, const transport::Envelope& envelope, const void* payload);
+
+ private:
+  friend class Probe;
+  Context& context_;
+  std::vector<std::byte> landing_;
+  transport::RemoteBuffer exposed_;  // the peer's
+  int peer_ = -1;                    // whose messages count; -1: anybody's
+  uint32_t count_ = 0;               // messages so far
+  bool last_ = false;                // the newest one ends its phase
+};
+
+class Probe {
+ public:
+  /// `comm` is the communicator whose id the messages bear, `peer` the other rank. Fails with Code::timeout
+  /// past the deadline.
+  Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadline deadline);
+
+  /// Both ranks call the same one. The leader passes the machine to put results in, the peer null. What was
+  /// measured before an error is in the machine.
+  Status measure_intra(model::Machine* machine);
+  Status measure_inter(model::Machine* machine);
+
+ private:
+  enum class Idle : uint8_t { spin, sleep };
+
+  Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
+  Status wait(uint32_t messages, Idle idle = Idle::spin);
+  Result<double> one_way_us(size_t bytes, int rounds, double seconds);
+  Result<double> overhead_us(int rounds);
+  Status measure_messages(model::Link* link, int rounds, double seconds);
+  Status exchange_buffers(void* memory, size_t bytes);
+  Result<double> read_us(std::byte* into, size_t bytes, int times);
+  Status measure_reads(model::Memory* memory);
+  struct Stream {
+    double bytes_per_us = 0;
+    double busy = 1;  // the share of its time in which the sender's CPU worked for it
+  };
+  Result<Stream> stream(std::byte* memory);
+  Result<Stream> send_stream(std::byte* memory);
+  Status receive_stream();
+
+  Context& context_;
+  ProbeInbox& inbox_;
+  const uint32_t comm_;
+  const int peer_;
+  const bool leads_;
+  transport::Transport& transport_;
+  const bool network_;
+  const Deadline deadline_;
+  uint32_t taken_ = 0;  // messages that wait() has answered for
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,195 @@
+#include "engine/tuning.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/communicator.h"
+#include "engine/context.h"
+#include "engine/probe.h"
+#include "model/machine_cache.h"
+#include "model/measure.h"
+#include "topology/host.h"
+
+namespace weft::engine {
+namespace {
+
+// A link that takes longer than this to be measured is broken or paused.
+constexpr double kProbeSeconds = 2;
+
+/// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
+/// cannot be written, and so that `refresh` refreshes once.
+std::mutex measured_mutex;
+std::map<std::string, model::Machine>& measured() {
+  static std::map<std::string, model::Machine> machines;
+  return machines;
+}
+
+int local_ranks(const Fabric& fabric) { return static_cast<int>(fabric.layout().on_node(0).size()); }
+
+int usable_cores(const Fabric& fabric, const topology::Host& host) {
+  const auto cpus = static_cast<double>(fabric.cpus_on_machine());
+  return std::max(static_cast<int>(host.cpu_quota > 0 ? std::min(cpus, host.cpu_quota) : cpus), 1);
+}
+
+model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
+  model::Facts facts;
+  facts.host = model::host_facts(host);
+  facts.active = std::min(local_ranks(fabric), usable_cores(fabric, host));
+  if (const auto* local = fabric.local())
+    facts.intra =
+        fmt::format("{}, {}", local->describe(), local->reads_peers() ? "single copy" : "two copies");
+  if (const auto* net = fabric.between_nodes()) facts.inter = net->describe();
+  facts.one_machine = fabric.one_machine();
+  return facts;
+}
+
+/// The cores of a node are those of the machine that its ranks have a right to: pretended nodes share them.
+void share_cores(model::Machine& machine, const Fabric& fabric, const topology::Host& host) {
+  machine.cores = std::max(
+      static_cast<double>(usable_cores(fabric, host)) * local_ranks(fabric) / std::max(fabric.ranks_on_machine(), 1),
+      0.01);
+}
+
+model::Machine stated_machine(const Fabric& fabric, const topology::Host& host) {
+  model::Machine machine = model::machine_of(host, fabric.one_machine() ? fabric.layout().nodes() : 1);
+  share_cores(machine, fabric, host);
+  return machine;
+}
+
+void wait_for_all(Communicator& comm, Status& status) {
+  int32_t word = 1;
+  Call call;
+  call.collective = plan::Collective::all_reduce;
+  call.send = call.recv = &word;
+  call.count = 1;
+  call.type = device::DataType::int32;
+  if (status.ok()) status = comm.run(call);
+}
+
+void keep(const model::Facts& facts, const model::Machine& machine) {
+  const std::string directory = model::cache_directory();
+  {
+    const std::lock_guard lock(measured_mutex);
+    measured()[model::cache_file("", facts)] = machine;
+  }
+  if (directory.empty()) return;
+  if (const Status kept = model::keep(directory, facts, machine); kept.ok()) {
+    log::info("measured this machine for the choice of algorithms; kept in {}",
+              model::cache_file(directory, facts));
+  } else {
+    log::warn(
+        "tuning cache: {}; this machine will be measured again next time (WEFT_TUNE_CACHE names another "
+        "directory)",
+        kept.message());
+  }
+}
+
+/// What rank 0 and one peer measure of the link between them; both call it. Null `into`: the peer.
+Status measure_link(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, bool intra,
+                    model::Machine* into) {
+  Probe probe(context, inbox, comm, peer, Deadline::in_seconds(kProbeSeconds));
+  return intra ? probe.measure_intra(into) : probe.measure_inter(into);
+}
+
+}  // namespace
+
+std::vector<std::byte> MachineDecision::packed() const {
+  std::vector<float> numbers = model::to_numbers(machine);
+  numbers.push_back(measure ? 1 : 0);
+  const auto bytes = std::as_bytes(std::span(numbers));
+  return {bytes.begin(), bytes.end()};
+}
+
+MachineDecision MachineDecision::unpack(std::span<const std::byte> bytes) {
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(float));
+  MachineDecision decision;
+  if (numbers.empty()) return decision;
+  decision.measure = numbers.back() != 0;
+  numbers.pop_back();
+  decision.machine = model::from_numbers(numbers);
+  return decision;
+}
+
+MachineDecision decide_machine(const Fabric& fabric) {
+  MachineDecision decision;
+  const Result<topology::Host>& host = topology::discover_host();
+  if (!host.ok() || fabric.layout().ranks() == 1) return decision;
+  decision.machine = stated_machine(fabric, *host);
+  const std::string& tune = settings().tune;
+  if (tune == "off") return decision;
+  const model::Facts facts = facts_of(fabric, *host);
+  {
+    const std::lock_guard lock(measured_mutex);
+    if (auto found = measured().find(model::cache_file("", facts)); found != measured().end()) {
+      decision.machine = found->second;
+      share_cores(decision.machine, fabric, *host);
+      return decision;
+    }
+  }
+  decision.measure = true;
+  const std::string directory = model::cache_directory();
+  if (tune == "refresh" || directory.empty()) return decision;
+  const Result<std::optional<model::Cached>> cached = model::find_cached(directory, facts);
+  if (!cached.ok()) {
+    log::warn("{}; measuring anew", cached.status().message());
+  } else if (cached->has_value()) {
+    decision.machine = (*cached)->machine;
+    share_cores(decision.machine, fabric, *host);
+    decision.measure = false;
+    log::info("measured machine from {}", (*cached)->path);
+  }
+  return decision;
+}
+
+Status measure_machine(Context& context, Communicator& comm) {
+  const Fabric& fabric = context.fabric();
+  const topology::Layout& layout = fabric.layout();
+  const int rank = context.rank();
+  const bool leads = rank == 0;
+  const Result<topology::Host>& host = topology::discover_host();
+  const int64_t begin = now_ns();
+  model::Machine machine = context.machine();
+  ProbeInbox inbox(context);  // from before the first meeting on: a peer may be ahead
+
+  Status met;
+  wait_for_all(comm, met);
+  const int cores = host.ok() ? usable_cores(fabric, *host) : 1;
+  if (layout.node_of(rank) == 0 && layout.local_index(rank) < cores)
+    machine.memory = model::measure_memory(machine.memory);
+  wait_for_all(comm, met);
+  const auto probe = [&](int peer, bool intra) {
+    if (!met.ok() || (!leads && rank != peer)) return;
+    const Status measured =
+        measure_link(context, inbox, comm.id(), leads ? peer : 0, intra, leads ? &machine : nullptr);
+    if (!measured.ok() && leads)
+      log::warn("cannot measure the link to rank {}: {}; reckoning with what the host states", peer,
+                measured.message());
+  };
+  if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
+  wait_for_all(comm, met);
+  if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
+
+  if (leads && met.ok() && host.ok()) {
+    share_cores(machine, fabric, *host);
+    keep(facts_of(fabric, *host), machine);
+    log::info("measuring took {:.0f} ms", static_cast<double>(now_ns() - begin) / 1e6);
+  }
+  std::vector<std::byte> bytes = MachineDecision{false, machine}.packed();
+  Call call;
+  call.collective = plan::Collective::broadcast;
+  call.send = call.recv = bytes.data();
+  call.count = bytes.size();
+  call.type = device::DataType::uint8;
+  if (met.ok()) met = comm.run(call);
+  if (!met.ok()) return met.in("measuring this machine");
+  context.set_machine(MachineDecision::unpack(bytes).machine);
+  return {};
+}
+
+}  // namespace weft::engine
