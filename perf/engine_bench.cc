@@ -135,7 +135,9 @@ void record(benchmark::State& state) {
   Recorder recorder(1024);
   for (auto _ : state) {
     Record& record = recorder.next();
-    record = {.number = 1, .count = static_cast<uint64_t>(state.iterations())};
+    record = Record();
+    record.number = 1;
+    record.count = static_cast<uint64_t>(state.iterations());
     benchmark::DoNotOptimize(record);
   }
   count_items(state, 1);
