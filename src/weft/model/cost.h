@@ -53,11 +53,11 @@ struct Machine {
                 .peer_large = 4500,
                 .peer_us = 1.5};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
-  double crossing =
-      0.87;          // part of that rate which is left when streams of several nodes share it: TCP shares
-                     // unevenly, and lines stand idle at the end; 1 where the network keeps them apart
-  int rails = 1;     // network interfaces of a node that large data is spread over
-  double cores = 2;  // of a node, for its ranks; more ranks than cores share them
+  /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share
+  /// unevenly and start slowly, and lines stand idle meanwhile. 1 where the network keeps them apart.
+  double crossing = 0.87;
+  int rails = 1;           // network interfaces of a node that large data is spread over
+  double cores = 2;        // of a node, for its ranks; more ranks than cores share them
   double switch_us = 1.0;  // a wait that yields the core to another rank, where they share
   double step_us = 0.03;   // the interpreter's own time for a step
 

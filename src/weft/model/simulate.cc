@@ -269,9 +269,11 @@ class Simulator {
                      link.by_cpu ? link.bytes_per_us / rank.slowdown : link.bytes_per_us * machine_.rails);
   }
 
-  /// A message's time on a network interface, slower where it follows hard on one of another node.
-  double nic_us(const Step& step, bool busy, int& last_peer, int peer) const {
-    const bool crosses = busy && last_peer != peer;
+  /// A message's time on a network interface, slower where it follows one of another node. Notifications slip
+  /// in between.
+  double nic_us(const Step& step, int& last_peer, int peer) const {
+    if (step.kind != StepKind::put) return moving_us(step, machine_.node_bytes_per_us());
+    const bool crosses = last_peer >= 0 && last_peer != peer;
     last_peer = peer;
     return moving_us(step, machine_.node_bytes_per_us() * (crosses ? machine_.crossing : 1.0));
   }
@@ -281,7 +283,7 @@ class Simulator {
     const Step& step = rank.plan->steps[event.step];
     NodeState& node = nodes_[layout_.node_of(event.rank)];
     const double start = std::max(event.at_us, node.egress_free_us);
-    const double service = nic_us(step, start > event.at_us, node.egress_peer, layout_.node_of(step.peer));
+    const double service = nic_us(step, node.egress_peer, layout_.node_of(step.peer));
     node.egress_free_us = start + service;
     const double gone = std::max({start + service, start + flow_us(rank, step), event.floor_us});
     push(start + machine_.inter.alpha_us, EventKind::wire, rank, event.step, gone + machine_.inter.alpha_us);
@@ -294,7 +296,7 @@ class Simulator {
     const Step& step = sender.plan->steps[event.step];
     NodeState& node = nodes_[layout_.node_of(step.peer)];
     const double start = std::max(event.at_us, node.ingress_free_us);
-    const double service = nic_us(step, start > event.at_us, node.ingress_peer, layout_.node_of(event.rank));
+    const double service = nic_us(step, node.ingress_peer, layout_.node_of(event.rank));
     node.ingress_free_us = start + service;
     const double last_byte = std::max({start + service, start + flow_us(sender, step), event.floor_us});
     const bool streams = machine_.inter.by_cpu;  // the receiver's CPU moves bytes while they come in
