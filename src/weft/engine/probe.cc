@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kEagerProbe = 16 << 10;
 constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
-constexpr size_t kShortRead = 16 << 10, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
+constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
 constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
 constexpr int64_t kStreamNs = 60'000'000;
@@ -238,9 +238,9 @@ Status Probe::measure_reads(model::Memory* memory) {
   if (!leads_) WEFT_TRY(send());
   if (memory == nullptr) return {};
   const model::Memory stated = *memory;
-  const double rate = (kCachedRead - kShortRead) / std::max(*cached - *little, 1e-3);
+  const double rate = kCachedRead / std::max(*cached - *little, 1e-3);
   memory->peer_cached = model::plausible(rate, stated.peer_cached);
-  memory->peer_us = std::clamp(*little - kShortRead / memory->peer_cached, 0.1, 50.0);
+  memory->peer_us = std::clamp(*little, 0.1, 50.0);
   memory->peer_large =
       std::min(model::plausible(kLargeRead / *large, stated.peer_large), memory->peer_cached);
   return {};

@@ -78,7 +78,8 @@ class Simulator {
     for (const Plan& plan : plans_) add_rank(plan);
     nodes_.resize(layout_.nodes());
     for (RankState& rank : ranks_) {
-      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, 0);
+      take_cpu(rank, 0, machine_.call_us);
+      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, rank.cpu_free_us);
     }
     while (!events_.empty() && error_.ok()) {
       const Event event = events_.top();
@@ -100,10 +101,10 @@ class Simulator {
                                      ? options_.working_set_bytes
                                      : plan::input_bytes(plan.request, plan.ranks, plan.rank) +
                                            plan::output_bytes(plan.request, plan.ranks, plan.rank);
-    const bool cached = working_set <= machine_.memory.cache_bytes;
-    rank.copy_rate = cached ? machine_.memory.copy_cached : machine_.memory.copy_large;
-    rank.reduce_rate = cached ? machine_.memory.reduce_cached : machine_.memory.reduce_large;
-    rank.peer_rate = cached ? machine_.memory.peer_cached : machine_.memory.peer_large;
+    const Memory& memory = machine_.memory;
+    rank.copy_rate = rate_for(memory, working_set, memory.copy_cached, memory.copy_large);
+    rank.reduce_rate = rate_for(memory, working_set, memory.reduce_cached, memory.reduce_large);
+    rank.peer_rate = rate_for(memory, working_set, memory.peer_cached, memory.peer_large);
     rank.first_step = step_count_;
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
@@ -235,6 +236,11 @@ class Simulator {
     return rate > 0 && step.kind == StepKind::put ? static_cast<double>(step.bytes) / rate : 0;
   }
 
+  /// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.
+  double handling_us(const Link& link, const Step& step) const {
+    return machine_.step_us + link.overhead_us * (step.exposes != plan::Space::none ? 2 : 1);
+  }
+
   void send(RankState& rank, StepId id, double now) {
     const Step& step = rank.plan->steps[id];
     if (step.peer < 0 || step.peer >= layout_.ranks()) {
@@ -248,14 +254,14 @@ class Simulator {
     ++traffic.messages;
     if (step.kind == StepKind::put) traffic.bytes += step.bytes;
     const double moving = cpu_moving_us(rank, step, same_node, /*receives=*/false);
-    const double begin = take_cpu(rank, now, machine_.step_us + link.overhead_us + moving);
+    const double begin = take_cpu(rank, now, handling_us(link, step) + moving);
     note_start(rank, id, begin);
     if (same_node) {
       // Where an engine moves the bytes, nothing but this put occupies it.
       const double engine = link.by_cpu ? 0 : moving_us(step, link.bytes_per_us);
       push(rank.cpu_free_us, EventKind::ended, rank, id, rank.cpu_free_us + engine);
     } else {
-      const double handed_over = begin + (machine_.step_us + link.overhead_us) * rank.slowdown;
+      const double handed_over = begin + handling_us(link, step) * rank.slowdown;
       push(handed_over, EventKind::inject, rank, id, rank.cpu_free_us);
     }
   }
@@ -300,7 +306,7 @@ class Simulator {
     const bool same_node = layout_.same_node(event.rank, step.peer);
     const Link& link = same_node ? machine_.intra : machine_.inter;
     const double moving = cpu_moving_us(receiver, step, same_node, /*receives=*/true);
-    take_cpu(receiver, event.at_us, machine_.step_us + link.overhead_us + moving);
+    take_cpu(receiver, event.at_us, handling_us(link, step) + moving);
     push(std::max(receiver.cpu_free_us, event.floor_us), EventKind::filed, sender, event.step);
   }
 
