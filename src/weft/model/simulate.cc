@@ -79,7 +79,8 @@ class Simulator {
     nodes_.resize(layout_.nodes());
     for (RankState& rank : ranks_) {
       take_cpu(rank, 0, machine_.call_us);
-      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, rank.cpu_free_us);
+      const double called = rank.cpu_free_us;
+      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, called);
     }
     while (!events_.empty() && error_.ok()) {
       const Event event = events_.top();
