@@ -63,7 +63,7 @@ const model::Cached* find_measured(const Question& q, const topology::Host& host
   const int active = std::min(per_node, cpus);
   const double crowding = std::max(1.0, static_cast<double>(per_node) / cpus);
   for (const model::Cached& cached : measured) {
-    const bool links = q.nodes > 1 ? !cached.facts.inter.empty() : !cached.facts.intra.empty();
+    const bool links = (q.nodes > 1) == !cached.facts.inter.empty();
     if (links && cached.facts.active == active && cached.facts.crowding == crowding) return &cached;
   }
   return nullptr;

@@ -15,6 +15,9 @@
 namespace weft::engine {
 namespace {
 
+// Longer than ranks that do not take part go on yielding before they sleep (WEFT_YIELD_US), so that these two
+// have their cores.
+constexpr double kWarmUpSeconds = 0.005;
 constexpr size_t kEagerProbe = 16 << 10;
 constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
@@ -248,7 +251,7 @@ Status Probe::measure_reads(model::Memory* memory) {
 
 Status Probe::measure_intra(model::Machine* machine) {
   model::Link* const link = machine ? &machine->intra : nullptr;
-  if (const Result<double> warm = one_way_us(0, 100'000, 0.005); !warm.ok()) return warm.status();
+  if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
   WEFT_TRY(measure_messages(link, 2000, 0.02));
   const size_t bytes = std::min(kEagerProbe, transport_.eager_bytes());
   const Result<double> one_way = one_way_us(bytes, 500, 0.02);
@@ -322,6 +325,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
 
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
+  if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
   WEFT_TRY(measure_messages(link, 200, 0.03));
   std::vector<std::byte> memory(kStreamBlock, std::byte{1});
   WEFT_TRY(exchange_buffers(memory.data(), memory.size()));

@@ -105,7 +105,7 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
   }
   const double waits = predicted_us[1] - predicted_us[0];
   if (waits > 0.5)
-    machine->switch_us = std::clamp((times[kMeetings / 2] - predicted_us[0]) / waits, 0.2, 10.0);
+    machine->switch_us = std::clamp((times[kMeetings / 2] - predicted_us[0]) / waits, 0.2, 50.0);
 }
 
 void keep(const model::Facts& facts, const model::Machine& machine) {
