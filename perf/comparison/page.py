@@ -47,7 +47,7 @@ def tint(speedup: float) -> str:
 
 
 def table(head: list[str], rows: list[list[str]], caption: str) -> str:
-    """Cells are HTML: `<td …>…</td>` as they are, anything else is put into one."""
+    """Cells that are `<td …>…</td>` stay as they are; anything else is put into one."""
     def cell(text: str) -> str:
         return text if text.startswith("<td") else f"<td>{html.escape(text)}</td>"
     lines = [f"<caption>{html.escape(caption)}</caption><tr>" + "".join(f"<th>{html.escape(h)}</th>" for h in head) + "</tr>"]
