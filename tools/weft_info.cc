@@ -14,11 +14,14 @@ namespace {
 constexpr int kWrongUsage = 2;
 
 struct Options {
-  bool topology = false, providers = false, settings = false, algorithms = false, tuning = false, json = false;
+  bool topology = false, providers = false, settings = false, algorithms = false, tuning = false,
+       json = false;
   std::vector<std::string> explain;  // collective, size
   weft::info::Question question;
 
-  bool any_section() const { return topology || providers || settings || algorithms || tuning || !explain.empty(); }
+  bool any_section() const {
+    return topology || providers || settings || algorithms || tuning || !explain.empty();
+  }
 };
 
 void declare(CLI::App& app, Options& options) {

@@ -354,7 +354,8 @@ WEFT_API weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats);
 /* ---- memory ---- */
 
 /* Allocates `size` bytes that peers on this node can reach without a copy. Aligned to 64
- * bytes, contents undefined. Size 0 gives NULL. Errors: weftInvalidPointer, weftOutOfMemory, weftSystemError. */
+ * bytes, contents undefined. Size 0 gives NULL. Errors: weftInvalidPointer, weftOutOfMemory, weftSystemError.
+ */
 WEFT_API weftResult_t weftMemAlloc(void** ptr, size_t size);
 
 /* Frees what weftMemAlloc gave. No operation may be using it. NULL is allowed. Errors: weftInvalidPointer

@@ -19,7 +19,8 @@ inline UniqueFd dial(const SocketAddress& address) {
 }
 
 inline void say(const UniqueFd& fd, std::string_view what) {
-  if (fd.valid()) [[maybe_unused]] const auto sent = ::send(fd.get(), what.data(), what.size(), MSG_NOSIGNAL);
+  if (fd.valid()) [[maybe_unused]]
+    const auto sent = ::send(fd.get(), what.data(), what.size(), MSG_NOSIGNAL);
 }
 
 /// Whether the other side closes within `seconds`, whatever it says before.

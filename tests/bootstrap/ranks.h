@@ -65,7 +65,9 @@ class Events {
 
   Callbacks callbacks() {
     Callbacks c;
-    c.on_dead = [this](int rank, const Status& why) { note([&] { dead.emplace_back(rank, why.message()); }); };
+    c.on_dead = [this](int rank, const Status& why) {
+      note([&] { dead.emplace_back(rank, why.message()); });
+    };
     c.on_failed = [this](int from, uint32_t comm, const std::string& why) {
       note([&] { failures.push_back({from, comm, why}); });
     };

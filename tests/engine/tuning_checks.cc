@@ -63,8 +63,11 @@ TEST_F(TuningJob, MeasuresOnceAndUsesItAgain) {
 }
 
 TEST_F(TuningJob, MeasuresTheNetworkBetweenPretendedNodes) {
-  const std::string output = job("-n 4 --nodes 2");
-  EXPECT_FALSE(mentions(output, "cannot measure")) << output;
+  // Where other programs keep the cores busy a link may not be measured in time; then nothing is kept.
+  for (int attempt = 0; attempt < 5 && kept().empty(); ++attempt) {
+    const std::string output = job("-n 4 --nodes 2");
+    EXPECT_EQ(mentions(output, "cannot measure"), kept().empty()) << output;
+  }
   ASSERT_EQ(kept().size(), 1u);
   const auto json = nlohmann::json::parse(std::ifstream(kept()[0]));
   EXPECT_EQ(json["facts"]["one_machine"], true);

@@ -1,6 +1,7 @@
-// Acceptor: a listening socket on the agent. It lets nobody in who does not know the job's secret: of a new connection it
-// reads exactly 32 bytes, and closes it if they are wrong or take longer than 2 s; only then is a hello frame read. Guests
-// that say nothing, or garbage, cost a descriptor for that time and hold up nobody.
+// Acceptor: a listening socket on the agent. It lets nobody in who does not know the job's secret: of a new
+// connection it reads exactly 32 bytes, and closes it if they are wrong or take longer than 2 s; only then is
+// a hello frame read. Guests that say nothing, or garbage, cost a descriptor for that time and hold up
+// nobody.
 //
 // Thread safety: the agent's thread only.
 #pragma once

@@ -62,7 +62,8 @@ Result<SocketAddress> SocketAddress::parse(std::string_view text) {
     if (inet_pton(AF_INET, host.c_str(), &four) == 1) return v4(four, static_cast<uint16_t>(port));
     if (inet_pton(AF_INET6, host.c_str(), &six) == 1) return v6(six, static_cast<uint16_t>(port));
   }
-  return fail(Code::invalid_argument, "'{}' is no address; right would be 10.0.0.1:4711 or [fd00::1]:4711", text);
+  return fail(Code::invalid_argument, "'{}' is no address; right would be 10.0.0.1:4711 or [fd00::1]:4711",
+              text);
 }
 
 Result<SocketAddress> SocketAddress::resolve(const std::string& host, uint16_t port) {

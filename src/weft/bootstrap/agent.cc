@@ -57,7 +57,8 @@ class Agent {
   }
 
  private:
-  /// At exit. Uses may be left (a root whose job never met, a communicator that nobody destroyed): their thread ends.
+  /// At exit. Uses may be left (a root whose job never met, a communicator that nobody destroyed): their
+  /// thread ends.
   void end_for_good() {
     std::vector<std::thread> ending;
     {
@@ -94,11 +95,12 @@ class Agent {
     return status;
   }
 
-  /// A forked child has a copy of the agent, but not its thread. What the thread served stays the parent's: the copy is
-  /// let go of unread, and the child's first use starts an agent of its own.
+  /// A forked child has a copy of the agent, but not its thread. What the thread served stays the parent's:
+  /// the copy is let go of unread, and the child's first use starts an agent of its own.
   void forget_if_forked() {
     if (process_ == 0 || process_ == getpid()) return;
-    static_cast<void>(new std::shared_ptr<EventLoop>(std::move(running_)));  // closing anything here could end a job there
+    static_cast<void>(
+        new std::shared_ptr<EventLoop>(std::move(running_)));  // closing anything here could end a job there
     if (thread_.joinable()) thread_.detach();
     for (std::thread& each : retired_) each.detach();
     retired_.clear();

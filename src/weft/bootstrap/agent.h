@@ -1,5 +1,6 @@
-// Agent: the one thread of a process that serves every bootstrap in it. It runs while anybody uses it, asleep when there
-// is nothing to do, and is over when the last use is given up, or at the latest when the process exits.
+// Agent: the one thread of a process that serves every bootstrap in it. It runs while anybody uses it, asleep
+// when there is nothing to do, and is over when the last use is given up, or at the latest when the process
+// exits.
 //
 // Thread safety: uses may be made and given up from any thread, the agent's own included.
 #pragma once

@@ -29,8 +29,9 @@ std::shared_ptr<Connection> Connection::adopt(EventLoop& loop, UniqueFd fd, Even
   return self;
 }
 
-Result<std::shared_ptr<Connection>> Connection::open(EventLoop& loop, const SocketAddress& address, const Job& job,
-                                                     std::vector<std::byte> hello, double within_s, Events events) {
+Result<std::shared_ptr<Connection>> Connection::open(EventLoop& loop, const SocketAddress& address,
+                                                     const Job& job, std::vector<std::byte> hello,
+                                                     double within_s, Events events) {
   Result<UniqueFd> fd = begin_connect(address);
   if (!fd.ok()) return fd.status();
   std::shared_ptr<Connection> self(new Connection(loop, fd.take(), std::move(events)));
@@ -46,7 +47,8 @@ Result<std::shared_ptr<Connection>> Connection::open(EventLoop& loop, const Sock
   self->begin(self->out_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
   self->timer_ = loop.at(Deadline::in_seconds(within_s), [weak = self->weak_from_this(), within_s] {
     if (const auto held = weak.lock()) {
-      held->fail_with(fail(Code::timeout, "{} did not answer within {} s", held->address_.to_string(), within_s));
+      held->fail_with(
+          fail(Code::timeout, "{} did not answer within {} s", held->address_.to_string(), within_s));
     }
   });
   return self;
@@ -89,8 +91,9 @@ void Connection::ready(uint32_t events) {
 Status Connection::finish_connecting() {
   const int error = connect_outcome(fd_.get());
   connecting_ = false;
-  return error == 0 ? Status()
-                    : fail(Code::remote_error, "connecting to {}: {}", address_.to_string(), std::strerror(error));
+  return error == 0
+             ? Status()
+             : fail(Code::remote_error, "connecting to {}: {}", address_.to_string(), std::strerror(error));
 }
 
 /// False when the connection is broken; reading then says so.
@@ -127,7 +130,8 @@ bool Connection::parse() {
   while (fd_.valid() && in_.size() - at >= kFrameHeaderBytes) {
     const FrameHeader header = read_header(std::span(in_).subspan(at));
     if (header.bytes > kMaxFrameBytes) {
-      fail_with(fail(Code::protocol_error, "it sent a frame of {} bytes, {} are the most", header.bytes, kMaxFrameBytes));
+      fail_with(fail(Code::protocol_error, "it sent a frame of {} bytes, {} are the most", header.bytes,
+                     kMaxFrameBytes));
       return false;
     }
     if (in_.size() - at - kFrameHeaderBytes < header.bytes) break;

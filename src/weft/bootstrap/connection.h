@@ -25,12 +25,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// Takes over a connection that somebody else opened and authenticated.
   static std::shared_ptr<Connection> adopt(EventLoop& loop, UniqueFd fd, Events events);
   /// Connects and greets, without blocking; frames may be sent at once. `within_s` bounds the way to on_open.
-  static Result<std::shared_ptr<Connection>> open(EventLoop& loop, const SocketAddress& address, const Job& job,
-                                                  std::vector<std::byte> hello, double within_s, Events events);
+  static Result<std::shared_ptr<Connection>> open(EventLoop& loop, const SocketAddress& address,
+                                                  const Job& job, std::vector<std::byte> hello,
+                                                  double within_s, Events events);
   ~Connection() { close(); }
 
-  /// Sends what the kernel takes at once and keeps the rest. A peer that has stopped reading loses frames beyond 4 MiB:
-  /// the kernel's timeout is about to end it.
+  /// Sends what the kernel takes at once and keeps the rest. A peer that has stopped reading loses frames
+  /// beyond 4 MiB: the kernel's timeout is about to end it.
   void send(std::span<const std::byte> frame);
   void close();
 

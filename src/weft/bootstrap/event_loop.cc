@@ -21,7 +21,8 @@ Result<std::shared_ptr<EventLoop>> EventLoop::create() {
   if (!loop->epoll_.valid() || !loop->wake_.valid()) return fail_errno(errno, "epoll_create1 or eventfd");
   epoll_event event{};
   event.events = EPOLLIN, event.data.u64 = kWakeId;
-  if (epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_.get(), &event) != 0) return fail_errno(errno, "epoll_ctl");
+  if (epoll_ctl(loop->epoll_.get(), EPOLL_CTL_ADD, loop->wake_.get(), &event) != 0)
+    return fail_errno(errno, "epoll_ctl");
   return loop;
 }
 
@@ -155,7 +156,8 @@ int EventLoop::next_timer_ms() const {
 }
 
 void EventLoop::close() {
-  // What callbacks own may end watches or post while it goes: take everything out before anything is destroyed.
+  // What callbacks own may end watches or post while it goes: take everything out before anything is
+  // destroyed.
   auto watches = std::move(watches_);
   auto timers = std::move(timers_);
   watches_.clear();

@@ -1,8 +1,9 @@
-// EventLoop: descriptors, timers and posted functions, all served by the one thread that calls loop(). It knows nothing
-// of what it serves.
+// EventLoop: descriptors, timers and posted functions, all served by the one thread that calls loop(). It
+// knows nothing of what it serves.
 //
 // Thread safety: post(), run() and stop() from any thread; the rest from the loop's thread only.
-// Invariant: a callback whose watch or timer has been ended is not called any more, not even later in the same turn.
+// Invariant: a callback whose watch or timer has been ended is not called any more, not even later in the
+// same turn.
 #pragma once
 
 #include <atomic>

@@ -19,13 +19,16 @@ std::string id_to_text(const UniqueId& id) {
 Result<UniqueId> id_from_text(std::string_view text) {
   UniqueId id;
   if (text.size() != 2 * id.bytes.size()) {
-    return fail(Code::invalid_unique_id, "a unique id as text has {} digits, this has {}", 2 * id.bytes.size(), text.size());
+    return fail(Code::invalid_unique_id, "a unique id as text has {} digits, this has {}",
+                2 * id.bytes.size(), text.size());
   }
   for (size_t i = 0; i < id.bytes.size(); ++i) {
     unsigned value = 0;
     const char* first = text.data() + 2 * i;
-    if (const auto [at, error] = std::from_chars(first, first + 2, value, 16); error != std::errc() || at != first + 2) {
-      return fail(Code::invalid_unique_id, "a unique id as text has only hexadecimal digits, this has '{}'", text.substr(2 * i, 2));
+    if (const auto [at, error] = std::from_chars(first, first + 2, value, 16);
+        error != std::errc() || at != first + 2) {
+      return fail(Code::invalid_unique_id, "a unique id as text has only hexadecimal digits, this has '{}'",
+                  text.substr(2 * i, 2));
     }
     id.bytes[i] = static_cast<std::byte>(value);
   }

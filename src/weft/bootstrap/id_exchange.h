@@ -1,7 +1,8 @@
-// Passing a unique id from rank 0 to all ranks through what an MPI launcher offers to its processes. Both may be used
-// before, after or without MPI in the same program.
+// Passing a unique id from rank 0 to all ranks through what an MPI launcher offers to its processes. Both may
+// be used before, after or without MPI in the same program.
 //
-// Thread safety: one exchange at a time in a process. Every rank must make the same exchanges in the same order.
+// Thread safety: one exchange at a time in a process. Every rank must make the same exchanges in the same
+// order.
 #pragma once
 
 #include <functional>
@@ -16,13 +17,13 @@ namespace weft::bootstrap {
 /// Over PMI version 1 on the descriptor that the launcher left open (PMI_FD).
 Result<UniqueId> exchange_over_pmi(int pmi_fd, int rank, Deadline deadline);
 
-/// Over PMIx, whose library is loaded when first needed. Errors: unsupported where the library was built without it or
-/// there is none.
+/// Over PMIx, whose library is loaded when first needed. Errors: unsupported where the library was built
+/// without it or there is none.
 Result<UniqueId> exchange_over_pmix(int rank, Deadline deadline);
 bool built_with_pmix();
 
-/// What both do: rank 0 makes an id and puts its text under a key; after the fence all get it. When rank 0 cannot make
-/// one, its reason travels instead, so that nobody waits in vain.
+/// What both do: rank 0 makes an id and puts its text under a key; after the fence all get it. When rank 0
+/// cannot make one, its reason travels instead, so that nobody waits in vain.
 struct KeyValueSpace {
   std::function<Status(const std::string& key, const std::string& value)> put;
   std::function<Status()> fence;

@@ -38,7 +38,8 @@ Result<std::vector<Interface>> interfaces() {
     if (each->ifa_addr == nullptr || (each->ifa_flags & kReady) != kReady) continue;
     const SocketAddress address(each->ifa_addr);
     if (!address.valid() || link_local(address)) continue;
-    const auto known = std::find_if(found.begin(), found.end(), [&](auto& i) { return i.name == each->ifa_name; });
+    const auto known =
+        std::find_if(found.begin(), found.end(), [&](auto& i) { return i.name == each->ifa_name; });
     if (known == found.end()) {
       const std::string device = fmt::format("/sys/class/net/{}/device", each->ifa_name);
       found.push_back({each->ifa_name, address, access(device.c_str(), F_OK) == 0});
@@ -56,7 +57,8 @@ Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std
   std::vector<Interface> chosen;
   if (exclude) {
     const auto named = [&](const Interface& i) {
-      return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return i.name.starts_with(prefix); });
+      return std::any_of(prefixes.begin(), prefixes.end(),
+                         [&](auto prefix) { return i.name.starts_with(prefix); });
     };
     std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](auto& i) { return !named(i); });
   } else {
@@ -72,8 +74,9 @@ Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std
   if (!chosen.empty()) return chosen;
   std::string names;
   for (const Interface& each : all) names += (names.empty() ? "" : ", ") + each.name;
-  return fail(Code::invalid_setting, "WEFT_SOCKET_IFNAME is '{}', which leaves no interface; those that are up are: {}",
-              filter, names);
+  return fail(Code::invalid_setting,
+              "WEFT_SOCKET_IFNAME is '{}', which leaves no interface; those that are up are: {}", filter,
+              names);
 }
 
 Result<SocketAddress> host_address(std::string_view filter) {
@@ -82,14 +85,19 @@ Result<SocketAddress> host_address(std::string_view filter) {
   Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
   if (!chosen.ok()) return chosen.status();
   const bool named = !filter.empty() && filter.front() != '^';
-  const auto rank = [&](const Interface& i) { return named ? 0 : i.physical ? 0 : i.address.loopback() ? 2 : 1; };
-  const auto best = std::min_element(chosen->begin(), chosen->end(),
-                                     [&](const Interface& a, const Interface& b) { return rank(a) < rank(b); });
-  if (best == chosen->end()) return fail(Code::system_error, "this host has no network interface that is up, not even lo");
+  const auto rank = [&](const Interface& i) {
+    return named ? 0 : i.physical ? 0 : i.address.loopback() ? 2 : 1;
+  };
+  const auto best =
+      std::min_element(chosen->begin(), chosen->end(),
+                       [&](const Interface& a, const Interface& b) { return rank(a) < rank(b); });
+  if (best == chosen->end())
+    return fail(Code::system_error, "this host has no network interface that is up, not even lo");
   return best->address;
 }
 
-Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter, int most) {
+Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter,
+                                                  int most) {
   const bool named = !filter.empty() && filter.front() != '^';
   std::vector<SocketAddress> rails;
   if (!named) rails.push_back(towards_root);
@@ -101,7 +109,8 @@ Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_r
     if (!chosen.ok()) return chosen.status();
     for (const Interface& each : *chosen) {
       const bool suits = named || (each.physical && each.address.family() == towards_root.family());
-      const bool known = std::any_of(rails.begin(), rails.end(), [&](auto& r) { return r.same_host(each.address); });
+      const bool known =
+          std::any_of(rails.begin(), rails.end(), [&](auto& r) { return r.same_host(each.address); });
       if (suits && !known) rails.push_back(each.address.with_port(towards_root.port()));
     }
   }

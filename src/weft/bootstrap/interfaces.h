@@ -1,4 +1,5 @@
-// Which network interfaces of this host the bootstrap uses: to name the root in a unique id, and as a rank's rails.
+// Which network interfaces of this host the bootstrap uses: to name the root in a unique id, and as a rank's
+// rails.
 #pragma once
 
 #include <string>
@@ -15,20 +16,23 @@ struct Interface {
   bool physical = false;  // a device stands behind it: no bridge, tunnel or container link
 };
 
-/// The interfaces that are up and have an address, in the kernel's order, one address each; no link-local ones.
+/// The interfaces that are up and have an address, in the kernel's order, one address each; no link-local
+/// ones.
 Result<std::vector<Interface>> interfaces();
 
-/// Those that `filter` chooses (WEFT_SOCKET_IFNAME): prefixes of names, separated by commas, in that order; or, after a
+/// Those that `filter` chooses (WEFT_SOCKET_IFNAME): prefixes of names, separated by commas, in that order;
+/// or, after a
 /// "^", all but those. Errors: invalid_setting where nothing is left, naming what there is.
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter);
 
-/// The address that other hosts reach this one at best: the filter's first; without one the first physical interface,
-/// any other that is not loopback, or loopback.
+/// The address that other hosts reach this one at best: the filter's first; without one the first physical
+/// interface, any other that is not loopback, or loopback.
 Result<SocketAddress> host_address(std::string_view filter);
 
-/// A rank's addresses, one a rail, `most` at most (0 = no bound). `towards_root` is the local address of the connection
-/// to the root, which is known to work: it comes first unless a filter chooses others, and alone if it is loopback.
-/// Without a filter further rails are physical interfaces of the same family.
-Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter, int most);
+/// A rank's addresses, one a rail, `most` at most (0 = no bound). `towards_root` is the local address of the
+/// connection to the root, which is known to work: it comes first unless a filter chooses others, and alone
+/// if it is loopback. Without a filter further rails are physical interfaces of the same family.
+Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter,
+                                                  int most);
 
 }  // namespace weft::bootstrap

@@ -41,14 +41,16 @@ struct Names {
 };
 const Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 const Names kMpich = {"mpiexec (MPICH)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
-const Names kOpenMpi = {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                        "OMPI_COMM_WORLD_LOCAL_SIZE"};
+const Names kOpenMpi = {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 // Slurm's own count of local tasks is a list over nodes.
 const Names kSlurm = {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""};
 
-Status require(const Environment& env, const Names& names, const std::string& name, const std::string& cause) {
+Status require(const Environment& env, const Names& names, const std::string& name,
+               const std::string& cause) {
   if (env.has(name)) return {};
-  return fail(Code::invalid_setting, "{} is set, so this process seems to be started by {}, but {} is missing", cause,
+  return fail(Code::invalid_setting,
+              "{} is set, so this process seems to be started by {}, but {} is missing", cause,
               names.launcher, name);
 }
 
@@ -68,13 +70,15 @@ Result<LaunchInfo> read_places(const Environment& env, const Names& names) {
   WEFT_TRY(require(env, names, names.size, names.rank));
   WEFT_TRY(read_number(env, names.size, 1, INT32_MAX, &info.size));
   WEFT_TRY(read_number(env, names.rank, 0, info.size - 1, &info.rank));
-  if (env.has(names.local_rank)) WEFT_TRY(read_number(env, names.local_rank, 0, info.size - 1, &info.local_rank));
+  if (env.has(names.local_rank))
+    WEFT_TRY(read_number(env, names.local_rank, 0, info.size - 1, &info.local_rank));
   if (env.has(names.local_size)) WEFT_TRY(read_number(env, names.local_size, 1, info.size, &info.local_size));
   return info;
 }
 
 /// A derived id: where, and what the secret is made of if the user gave none.
-Status derive(LaunchInfo* info, const Settings& settings, std::string host, int port, std::string_view known) {
+Status derive(LaunchInfo* info, const Settings& settings, std::string host, int port,
+              std::string_view known) {
   info->exchange = IdExchange::derived;
   info->root_host = std::move(host);
   info->root_port = port;
@@ -90,7 +94,8 @@ Status derive_from_root(LaunchInfo* info, const Settings& settings) {
   int port = 0;
   if (colon != std::string::npos) std::from_chars(root.data() + colon + 1, root.data() + root.size(), port);
   if (colon == 0 || port < 1 || port > 65535 || root.substr(colon + 1) != std::to_string(port)) {
-    return fail(Code::invalid_setting, "WEFT_ROOT is '{}', must be host:port, such as node1:4711 or [fd00::1]:4711", root);
+    return fail(Code::invalid_setting,
+                "WEFT_ROOT is '{}', must be host:port, such as node1:4711 or [fd00::1]:4711", root);
   }
   std::string host = root.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
@@ -104,8 +109,8 @@ Result<LaunchInfo> from_settings(const Settings& settings) {
                 has_rank ? "WEFT_RANK" : "WEFT_WORLD_SIZE", has_rank ? "WEFT_WORLD_SIZE" : "WEFT_RANK");
   }
   if (settings.rank >= settings.world_size) {
-    return fail(Code::invalid_setting, "WEFT_RANK is {}, must be less than WEFT_WORLD_SIZE, {}", settings.rank,
-                settings.world_size);
+    return fail(Code::invalid_setting, "WEFT_RANK is {}, must be less than WEFT_WORLD_SIZE, {}",
+                settings.rank, settings.world_size);
   }
   LaunchInfo info;
   info.launcher = "weft_run";
@@ -114,7 +119,8 @@ Result<LaunchInfo> from_settings(const Settings& settings) {
   if (info.size == 1) return info;
   if (settings.root.empty()) {
     return fail(Code::invalid_setting,
-                "WEFT_RANK and WEFT_WORLD_SIZE are set, but WEFT_ROOT is missing: the host:port where rank 0 listens");
+                "WEFT_RANK and WEFT_WORLD_SIZE are set, but WEFT_ROOT is missing: the host:port where rank 0 "
+                "listens");
   }
   WEFT_TRY(derive_from_root(&info, settings));
   return info;
@@ -125,8 +131,9 @@ Status place_torchrun(LaunchInfo* info, const Environment& env, const Settings& 
   WEFT_TRY(require(env, kTorchrun, "MASTER_PORT", "RANK"));
   int port = 0;
   WEFT_TRY(read_number(env, "MASTER_PORT", 1, 65535, &port));
-  const std::string known = fmt::format("torchrun {} {} {} {}", env.text("MASTER_ADDR"), port,
-                                        env.text("TORCHELASTIC_RUN_ID"), env.text("TORCHELASTIC_RESTART_COUNT"));
+  const std::string known =
+      fmt::format("torchrun {} {} {} {}", env.text("MASTER_ADDR"), port, env.text("TORCHELASTIC_RUN_ID"),
+                  env.text("TORCHELASTIC_RESTART_COUNT"));
   return derive(info, settings, env.text("MASTER_ADDR"), port == 65535 ? port - 1 : port + 1, known);
 }
 
@@ -153,7 +160,8 @@ Status place_slurm(LaunchInfo* info, const Environment& env, const Settings& set
 }
 
 Result<LaunchInfo> from_launcher(const Environment& env, const Settings& settings, Names names) {
-  if (names.launcher == kSlurm.launcher && env.has("SLURM_STEP_NUM_TASKS")) names.size = "SLURM_STEP_NUM_TASKS";
+  if (names.launcher == kSlurm.launcher && env.has("SLURM_STEP_NUM_TASKS"))
+    names.size = "SLURM_STEP_NUM_TASKS";
   Result<LaunchInfo> info = read_places(env, names);
   if (!info.ok() || info->size == 1) return info;
   Status placed;
@@ -177,7 +185,8 @@ Result<LaunchInfo> detect(const Environment& env, const Settings& settings) {
   for (const Names& names : {kTorchrun, kMpich, kOpenMpi, kSlurm}) {
     if (env.has(names.rank)) return from_launcher(env, settings, names);
   }
-  // Job scripts export WORLD_SIZE and the like and leave the rank to the launcher; without one it is what is missing.
+  // Job scripts export WORLD_SIZE and the like and leave the rank to the launcher; without one it is what is
+  // missing.
   for (const Names& names : {kTorchrun, kMpich, kOpenMpi}) {
     if (env.has(names.size) && env.text(names.size) != "1") {
       return require(env, names, names.rank, names.size);
@@ -194,8 +203,10 @@ Result<UniqueId> derived_id(const LaunchInfo& launch) {
   if (!id.ok()) return id.status().in("the job's root");
   if (launch.rank != 0) return id;
   if (static bool warned = false; launch.secret_is_public && !std::exchange(warned, true)) {
-    log::warn("the job's secret is derived from its root's address and the launcher's numbers, which others may know; set "
-              "WEFT_JOB_SECRET to the same random text on all ranks to keep them out");
+    log::warn(
+        "the job's secret is derived from its root's address and the launcher's numbers, which others may "
+        "know; set "
+        "WEFT_JOB_SECRET to the same random text on all ranks to keep them out");
   }
   WEFT_TRY(serve_unique_id(*id));
   return id;

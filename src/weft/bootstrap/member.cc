@@ -36,11 +36,13 @@ Result<std::map<int, UniqueFd>> ChildGate::await(const std::vector<int>& childre
 
 // ---- Joining
 
-Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank, int ranks, Deadline deadline) {
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank, int ranks,
+                                                   Deadline deadline) {
   Result<Job> job = read_unique_id(id);
   if (!job.ok()) return job.status();
   if (ranks < 1) return fail(Code::invalid_argument, "the number of ranks is {}, must be at least 1", ranks);
-  if (rank < 0 || rank >= ranks) return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
+  if (rank < 0 || rank >= ranks)
+    return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
   Result<AgentUse> agent = AgentUse::begin();
   if (!agent.ok()) return agent.status();
   auto member = std::make_unique<Member>(*job, rank, ranks, agent.take());
@@ -94,7 +96,8 @@ Status Member::grow_tree(const SocketAddress& parent, Deadline deadline) {
     auto hello = FrameWriter(FrameKind::child).u32(static_cast<uint32_t>(rank_)).take();
     Result<UniqueFd> connection = visit(parent, job_, std::move(hello), deadline);
     if (!connection.ok()) {
-      return connection.status().in(fmt::format("the way to rank {}, the parent in the tree", tree_parent(rank_)));
+      return connection.status().in(
+          fmt::format("the way to rank {}, the parent in the tree", tree_parent(rank_)));
     }
     up = connection.take();
   }
@@ -121,7 +124,8 @@ Status Member::spread_addresses(const std::vector<SocketAddress>& mine, Deadline
     do {
       const size_t blank = std::min(text.find(' '), text.size());
       Result<SocketAddress> rail = SocketAddress::parse(text.substr(0, blank));
-      if (!rail.ok()) return rail.status().in(fmt::format("what rank {} calls its address", rails_.size() - 1));
+      if (!rail.ok())
+        return rail.status().in(fmt::format("what rank {} calls its address", rails_.size() - 1));
       rails.push_back(*rail);
       names.emplace_back(text.substr(0, blank));
       text.remove_prefix(std::min(blank + 1, text.size()));
@@ -155,7 +159,8 @@ Status Member::link_neighbours(Deadline deadline) {
   std::unique_lock lock(progress->mutex);
   while (progress->open > 0 && progress->failure.ok()) {
     // The links have the same deadline; this one is for an agent that is held up.
-    if (deadline.passed()) return fail(Code::timeout, "links to {} neighbours did not stand before the deadline", progress->open);
+    if (deadline.passed())
+      return fail(Code::timeout, "links to {} neighbours did not stand before the deadline", progress->open);
     progress->changed.wait_for(lock, std::chrono::milliseconds(deadline.remaining_ms(60'000)));
   }
   return progress->failure;
@@ -173,7 +178,8 @@ Result<std::vector<std::byte>> Member::all_gather(std::span<const std::byte> min
   for (size_t rank = 0; rank < all->of_rank.size(); ++rank) {
     const auto& bytes = all->of_rank[rank];
     if (bytes.size() != mine.size()) {
-      return fail(Code::mismatch, "all-gather: rank {} gave {} bytes, rank {} gave {}; all must give the same", rank,
+      return fail(Code::mismatch,
+                  "all-gather: rank {} gave {} bytes, rank {} gave {}; all must give the same", rank,
                   bytes.size(), rank_, mine.size());
     }
     flat.insert(flat.end(), bytes.begin(), bytes.end());
@@ -200,10 +206,12 @@ const std::vector<std::string>& Member::addresses(int rank) const {
 }
 
 Result<UniqueFd> Member::connect(int rank, int rail, uint32_t purpose, Deadline deadline) {
-  if (rank < 0 || rank >= ranks_) return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks_);
+  if (rank < 0 || rank >= ranks_)
+    return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks_);
   const auto& rails = rails_[static_cast<size_t>(rank)];
   if (rail < 0 || static_cast<size_t>(rail) >= rails.size()) {
-    return fail(Code::invalid_argument, "rail is {}, must be in [0, {}) for rank {}", rail, rails.size(), rank);
+    return fail(Code::invalid_argument, "rail is {}, must be in [0, {}) for rank {}", rail, rails.size(),
+                rank);
   }
   const auto explain = [&](const Status& status) {
     switch (peers_.fate(rank)) {
@@ -217,7 +225,8 @@ Result<UniqueFd> Member::connect(int rank, int rail, uint32_t purpose, Deadline 
   Result<UniqueFd> fd = connect_to(rails[static_cast<size_t>(rail)], deadline);
   if (!fd.ok()) return explain(fd.status());
   const auto hello = FrameWriter(FrameKind::data).u32(static_cast<uint32_t>(rank_)).u32(purpose).take();
-  if (const Status sent = send_all(fd->get(), greeting(job_.secret, hello), deadline); !sent.ok()) return explain(sent);
+  if (const Status sent = send_all(fd->get(), greeting(job_.secret, hello), deadline); !sent.ok())
+    return explain(sent);
   return fd;
 }
 

@@ -1,5 +1,5 @@
-// Member: one rank's Bootstrap over TCP. It puts the parts together: a listener of its own, the rendezvous at the root, the
-// tree for all-gathers, and, on the agent, its Acceptor and its Peers.
+// Member: one rank's Bootstrap over TCP. It puts the parts together: a listener of its own, the rendezvous at
+// the root, the tree for all-gathers, and, on the agent, its Acceptor and its Peers.
 #pragma once
 
 #include <condition_variable>
@@ -59,10 +59,10 @@ class Member final : public Bootstrap {
   const int rank_, ranks_;
   AgentUse agent_;
   ChildGate gate_;
-  Peers peers_;                         // of the agent's thread
-  std::unique_ptr<Acceptor> acceptor_;  // of the agent's thread
-  std::vector<std::vector<SocketAddress>> rails_;        // by rank
-  std::vector<std::vector<std::string>> rail_names_;     // the same, as text
+  Peers peers_;                                       // of the agent's thread
+  std::unique_ptr<Acceptor> acceptor_;                // of the agent's thread
+  std::vector<std::vector<SocketAddress>> rails_;     // by rank
+  std::vector<std::vector<std::string>> rail_names_;  // the same, as text
 
   std::mutex gathering_;
   Tree tree_;             // guarded by gathering_

@@ -41,8 +41,8 @@ void Peers::link(int rank, double within_s, std::function<void(const Status&)> l
     linked(why.in(fmt::format("linking with rank {}", rank)));
   };
   auto hello = FrameWriter(FrameKind::link).u32(static_cast<uint32_t>(rank_)).take();
-  auto opened = Connection::open(loop_, addresses_[static_cast<size_t>(rank)], job_, std::move(hello), within_s,
-                                 std::move(events));
+  auto opened = Connection::open(loop_, addresses_[static_cast<size_t>(rank)], job_, std::move(hello),
+                                 within_s, std::move(events));
   if (!opened.ok()) return linked(opened.status().in(fmt::format("linking with rank {}", rank)));
   links_[rank] = opened.take();
 }
@@ -116,7 +116,9 @@ void Peers::on_frame(int from, const Frame& frame) {
 
 void Peers::on_link_closed(int rank, const Status& why) {
   links_.erase(rank);
-  bury(rank, fmt::format("rank {} is dead: {} without a goodbye (noticed by rank {})", rank, why.message(), rank_), -1);
+  bury(rank,
+       fmt::format("rank {} is dead: {} without a goodbye (noticed by rank {})", rank, why.message(), rank_),
+       -1);
 }
 
 void Peers::on_dead_news(int from, FrameReader reader) {
@@ -140,7 +142,13 @@ void Peers::bury(int rank, const std::string& why, int heard_from) {
 }
 
 void Peers::tell_failed(uint32_t comm, const std::string& why) {
-  pass_on(FrameWriter(FrameKind::failed).u32(static_cast<uint32_t>(rank_)).u64(++news_told_).u32(comm).text(why).take(), -1);
+  pass_on(FrameWriter(FrameKind::failed)
+              .u32(static_cast<uint32_t>(rank_))
+              .u64(++news_told_)
+              .u32(comm)
+              .text(why)
+              .take(),
+          -1);
 }
 
 void Peers::on_failed_news(int from, FrameReader reader) {
@@ -149,7 +157,8 @@ void Peers::on_failed_news(int from, FrameReader reader) {
   const uint32_t comm = reader.u32();
   const std::string why = reader.text();
   if (!reader.ok() || !is_peer(origin)) return;
-  // Links keep order and everybody passes on in order, so one origin's news come first in order, whatever the way.
+  // Links keep order and everybody passes on in order, so one origin's news come first in order, whatever the
+  // way.
   uint64_t& seen = news_seen_[static_cast<int>(origin)];
   if (number <= seen) return;
   seen = number;

@@ -1,5 +1,6 @@
-// Peers: what one rank knows of the others once the job has met, on the agent. It keeps the links to its neighbours,
-// takes a link that closes without a goodbye for a death, passes news on (each item once), and calls back.
+// Peers: what one rank knows of the others once the job has met, on the agent. It keeps the links to its
+// neighbours, takes a link that closes without a goodbye for a death, passes news on (each item once), and
+// calls back.
 //
 // Thread safety: fate() from any thread, all else from the agent's thread.
 // Invariants: on_dead is called once for each rank; what happens before start() is reported by start().

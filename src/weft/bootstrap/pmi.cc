@@ -1,5 +1,5 @@
-// A client of PMI version 1: lines of "cmd=… key=value …" on a descriptor that the launcher left open, one answer for each
-// request. MPICH's mpiexec and srun --mpi=pmi2 speak it.
+// A client of PMI version 1: lines of "cmd=… key=value …" on a descriptor that the launcher left open, one
+// answer for each request. MPICH's mpiexec and srun --mpi=pmi2 speak it.
 #include <dlfcn.h>
 #include <poll.h>
 #include <unistd.h>
@@ -29,8 +29,8 @@ class PmiClient {
     return client;
   }
 
-  /// A process that began to talk PMI and ends without taking its leave is taken for crashed, and the job is killed. MPI,
-  /// if the program uses it, takes the leave for us: the launcher does not tell the two apart.
+  /// A process that began to talk PMI and ends without taking its leave is taken for crashed, and the job is
+  /// killed. MPI, if the program uses it, takes the leave for us: the launcher does not tell the two apart.
   ~PmiClient() {
     if (fd_ >= 0 && !ask_mpi("MPI_Initialized")) {
       [[maybe_unused]] const auto left = call("cmd=finalize", "finalize_ack", Deadline::in_seconds(5));
@@ -40,11 +40,13 @@ class PmiClient {
   Status begin(int fd, Deadline deadline) {
     if (ask_mpi("MPI_Finalized")) {
       return fail(Code::invalid_usage,
-                  "MPI_Finalize has closed the way to the launcher: create communicators before it, or set WEFT_ROOT");
+                  "MPI_Finalize has closed the way to the launcher: create communicators before it, or set "
+                  "WEFT_ROOT");
     }
     if (fd_ == fd) return {};
     fd_ = fd;
-    Result<std::string> answer = call("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", deadline);
+    Result<std::string> answer =
+        call("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", deadline);
     if (answer.ok()) answer = call("cmd=get_my_kvsname", "my_kvsname", deadline);
     if (!answer.ok()) {
       fd_ = -1;  // somebody else's descriptor: do not speak to it again
@@ -55,11 +57,13 @@ class PmiClient {
   }
 
   Status put(const std::string& key, const std::string& value, Deadline deadline) {
-    return call(fmt::format("cmd=put kvsname={} key={} value={}", space_, key, value), "put_result", deadline).status();
+    return call(fmt::format("cmd=put kvsname={} key={} value={}", space_, key, value), "put_result", deadline)
+        .status();
   }
   Status fence(Deadline deadline) { return call("cmd=barrier_in", "barrier_out", deadline).status(); }
   Result<std::string> get(const std::string& key, Deadline deadline) {
-    Result<std::string> answer = call(fmt::format("cmd=get kvsname={} key={}", space_, key), "get_result", deadline);
+    Result<std::string> answer =
+        call(fmt::format("cmd=get kvsname={} key={}", space_, key), "get_result", deadline);
     if (!answer.ok()) return answer;
     return value_of(*answer, "value");
   }
@@ -75,14 +79,16 @@ class PmiClient {
     return line.substr(begin, line.find(' ', begin) - begin);
   }
 
-  /// Sends a request and returns its answer, which must be `expected` and, if it has a return code, a good one.
+  /// Sends a request and returns its answer, which must be `expected` and, if it has a return code, a good
+  /// one.
   Result<std::string> call(const std::string& request, const std::string& expected, Deadline deadline) {
     WEFT_TRY(send_line(request, deadline).in("PMI"));
     Result<std::string> line = receive_line(deadline);
     if (!line.ok()) return line.status().in(fmt::format("PMI, waiting for {}", expected));
     const std::string code = value_of(*line, "rc");
     if (value_of(*line, "cmd") == expected && (code.empty() || code == "0")) return line;
-    return fail(Code::protocol_error, "PMI: '{}' was answered by '{}'", request.substr(0, 100), line->substr(0, 100));
+    return fail(Code::protocol_error, "PMI: '{}' was answered by '{}'", request.substr(0, 100),
+                line->substr(0, 100));
   }
 
   // The descriptor is a socket or a pipe, blocking or not: as the launcher made it.

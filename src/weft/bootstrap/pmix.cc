@@ -1,5 +1,5 @@
-// A client of PMIx, which Open MPI's mpirun and srun --mpi=pmix serve. The library is not linked: it is loaded when a
-// launcher asks for it, so that programs run where there is none.
+// A client of PMIx, which Open MPI's mpirun and srun --mpi=pmix serve. The library is not linked: it is
+// loaded when a launcher asks for it, so that programs run where there is none.
 #include "bootstrap/id_exchange.h"
 
 #if defined(WEFT_HAVE_PMIX)
@@ -31,13 +31,16 @@ struct PmixLibrary {
   Status load() {
     // Global: its plug-ins find its symbols that way. Never unloaded: it has threads.
     void* const handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
-    if (handle == nullptr) return fail(Code::unsupported, "the launcher offers PMIx, but libpmix.so.2 cannot be loaded: {}", dlerror());
+    if (handle == nullptr)
+      return fail(Code::unsupported, "the launcher offers PMIx, but libpmix.so.2 cannot be loaded: {}",
+                  dlerror());
     const auto find = [&](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
       return function != nullptr;
     };
-    const bool complete = find(init, "PMIx_Init") && find(finalize, "PMIx_Finalize") && find(put, "PMIx_Put") &&
-                          find(commit, "PMIx_Commit") && find(fence_nb, "PMIx_Fence_nb") && find(get, "PMIx_Get") &&
+    const bool complete = find(init, "PMIx_Init") && find(finalize, "PMIx_Finalize") &&
+                          find(put, "PMIx_Put") && find(commit, "PMIx_Commit") &&
+                          find(fence_nb, "PMIx_Fence_nb") && find(get, "PMIx_Get") &&
                           find(error_string, "PMIx_Error_string");
     return complete ? Status() : fail(Code::unsupported, "libpmix.so.2 lacks functions of PMIx 3 or later");
   }
@@ -100,7 +103,8 @@ class PmixClient {
     held.release();  // now the callback's
     std::unique_lock lock(fence->mutex);
     while (!fence->done) {
-      if (deadline.passed()) return fail(Code::timeout, "not all ranks came to PMIx's fence before the deadline");
+      if (deadline.passed())
+        return fail(Code::timeout, "not all ranks came to PMIx's fence before the deadline");
       fence->changed.wait_for(lock, std::chrono::milliseconds(deadline.remaining_ms(60'000)));
     }
     return checked(fence->status, "PMIx_Fence");
@@ -161,7 +165,8 @@ bool built_with_pmix() { return false; }
 
 Result<UniqueId> exchange_over_pmix(int, Deadline) {
   return fail(Code::unsupported,
-              "the launcher offers PMIx, but Weft was built without its headers (libpmix-dev); set WEFT_ROOT=host:port, with "
+              "the launcher offers PMIx, but Weft was built without its headers (libpmix-dev); set "
+              "WEFT_ROOT=host:port, with "
               "the host of rank 0, instead");
 }
 

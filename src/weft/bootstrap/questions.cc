@@ -52,7 +52,8 @@ std::shared_ptr<Connection> Questions::way_to(int rank, Deadline deadline) {
   };
   auto hello = FrameWriter(FrameKind::questions).u32(static_cast<uint32_t>(rank_)).take();
   const double within_s = deadline.remaining_ms(60'000) / 1e3;
-  auto opened = Connection::open(loop_, ways_.address_of(rank), job_, std::move(hello), within_s, std::move(events));
+  auto opened =
+      Connection::open(loop_, ways_.address_of(rank), job_, std::move(hello), within_s, std::move(events));
   if (!opened.ok()) return nullptr;
   *self = *opened;
   return opened_[rank] = opened.take();

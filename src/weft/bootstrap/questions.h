@@ -1,7 +1,8 @@
-// Questions: asking ranks what they have started, and answering. Neighbours are asked over their links; to others a
-// connection is opened at the first question and kept.
+// Questions: asking ranks what they have started, and answering. Neighbours are asked over their links; to
+// others a connection is opened at the first question and kept.
 //
-// Thread safety: an Inquiry is shared with the thread that waits for it; Questions itself is the agent's thread's only.
+// Thread safety: an Inquiry is shared with the thread that waits for it; Questions itself is the agent's
+// thread's only.
 #pragma once
 
 #include <condition_variable>
@@ -46,7 +47,8 @@ class Questions {
   Questions(EventLoop& loop, const Job& job, int rank, Ways ways)
       : loop_(loop), job_(job), rank_(rank), ways_(std::move(ways)) {}
 
-  void ask(std::span<const int> ranks, uint32_t comm, uint32_t op, Deadline deadline, std::shared_ptr<Inquiry> inquiry);
+  void ask(std::span<const int> ranks, uint32_t comm, uint32_t op, Deadline deadline,
+           std::shared_ptr<Inquiry> inquiry);
   /// A rank that is no neighbour wants to ask over this connection.
   void welcome(UniqueFd connection);
   /// Answers a question, or files an answer, that came over `way`.
@@ -72,7 +74,7 @@ class Questions {
   const Ways ways_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Pending> pending_;
-  std::map<int, std::shared_ptr<Connection>> opened_;         // by rank asked
+  std::map<int, std::shared_ptr<Connection>> opened_;          // by rank asked
   std::map<Connection*, std::shared_ptr<Connection>> asking_;  // others' connections to us
 };
 

@@ -20,8 +20,9 @@ namespace {
 
 constexpr double kFirstPause_s = 0.005, kLongestPause_s = 0.5;
 constexpr int kVisits = 3;
-constexpr double kOneTry_s = 5;         // of connecting; a host that is just booting swallows packets
-constexpr double kShutOutAfter_s = 2;   // how long a root may close our connections before we believe that it means us
+constexpr double kOneTry_s = 5;  // of connecting; a host that is just booting swallows packets
+constexpr double kShutOutAfter_s =
+    2;  // how long a root may close our connections before we believe that it means us
 
 Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
 
@@ -30,14 +31,17 @@ Status read_proof(int fd, const SocketAddress& address, const Proof& proof, Dead
   Proof answer;
   for (size_t have = 0; have < answer.size();) {
     if (!wait_for(fd, POLLIN, deadline)) {
-      return fail(Code::timeout, "{} took the connection, but did not answer before the deadline", address.to_string());
+      return fail(Code::timeout, "{} took the connection, but did not answer before the deadline",
+                  address.to_string());
     }
     const ssize_t got = ::recv(fd, answer.data() + have, answer.size() - have, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got <= 0) return fail(Code::remote_error, "{} closed the connection without an answer", address.to_string());
+    if (got <= 0)
+      return fail(Code::remote_error, "{} closed the connection without an answer", address.to_string());
     have += static_cast<size_t>(got);
     const auto end = answer.begin() + static_cast<ptrdiff_t>(have);
-    if (!std::equal(answer.begin(), end, proof.begin())) return not_weft(address, std::span(answer).first(have));
+    if (!std::equal(answer.begin(), end, proof.begin()))
+      return not_weft(address, std::span(answer).first(have));
   }
   return {};
 }
@@ -64,14 +68,17 @@ Try await_word(int fd, Meeting meeting, const SocketAddress& root, Deadline dead
   Result<Frame> word = recv_frame(fd, kMaxHelloBytes + kFrameHeaderBytes, deadline);
   if (!word.ok()) {
     const bool late = word.status().code() == Code::timeout;
-    return failed(late ? fail(Code::timeout, "not all ranks came to the root at {} before the deadline", root.to_string())
-                       : word.status().in(fmt::format("the root at {} went away while ranks were meeting", root.to_string())));
+    return failed(late ? fail(Code::timeout, "not all ranks came to the root at {} before the deadline",
+                              root.to_string())
+                       : word.status().in(fmt::format("the root at {} went away while ranks were meeting",
+                                                      root.to_string())));
   }
   if (word->kind == FrameKind::refused) return failed(read_refusal(*word));
   FrameReader reader(word->body);
   const std::string parent = reader.text();
   if (word->kind != FrameKind::met || !reader.ok()) {
-    return failed(fail(Code::protocol_error, "the root at {} sent a frame that is no word of a root", root.to_string()));
+    return failed(fail(Code::protocol_error, "the root at {} sent a frame that is no word of a root",
+                       root.to_string()));
   }
   if (!parent.empty()) {
     Result<SocketAddress> address = SocketAddress::parse(parent);
@@ -121,15 +128,17 @@ Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port,
     } else if (shut_out_since_ns == 0) {
       shut_out_since_ns = now_ns();
     } else if (now_ns() - shut_out_since_ns > static_cast<int64_t>(kShutOutAfter_s * 1e9)) {
-      return fail(Code::protocol_error,
-                  "{} closes every connection without an answer: the root of another job listens there (the secrets "
-                  "differ), or no root of Weft",
-                  job.root.to_string());
+      return fail(
+          Code::protocol_error,
+          "{} closes every connection without an answer: the root of another job listens there (the secrets "
+          "differ), or no root of Weft",
+          job.root.to_string());
     }
     const double wait_s = pause_s * std::uniform_real_distribution<double>(0.5, 1.0)(jitter);
     if (Deadline::in_seconds(wait_s).at_ns() >= deadline.at_ns()) {
       return fail(Code::timeout,
-                  "no root of the job answered at {} before the deadline (last: {}); is the process that made the unique "
+                  "no root of the job answered at {} before the deadline (last: {}); is the process that "
+                  "made the unique "
                   "id running, and has it waited no longer than WEFT_INIT_TIMEOUT_S?",
                   job.root.to_string(), attempt.status.message());
     }
@@ -138,7 +147,8 @@ Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port,
   }
 }
 
-Result<UniqueFd> visit(const SocketAddress& address, const Job& job, std::vector<std::byte> hello, Deadline deadline) {
+Result<UniqueFd> visit(const SocketAddress& address, const Job& job, std::vector<std::byte> hello,
+                       Deadline deadline) {
   const std::vector<std::byte> first_bytes = greeting(job.secret, std::move(hello));
   for (int tries = 1;; ++tries) {
     Result<UniqueFd> fd = connect_to(address, deadline);
@@ -146,7 +156,8 @@ Result<UniqueFd> visit(const SocketAddress& address, const Job& job, std::vector
     Status greeted = send_all(fd->get(), first_bytes, deadline).in(address.to_string());
     if (greeted.ok()) greeted = read_proof(fd->get(), address, job.proof, deadline);
     if (greeted.ok()) return fd;
-    // On a crowded host this thread may have greeted too late for the acceptor's patience; who is gone refuses the next.
+    // On a crowded host this thread may have greeted too late for the acceptor's patience; who is gone
+    // refuses the next.
     if (greeted.code() != Code::remote_error || tries == kVisits) return greeted;
   }
 }

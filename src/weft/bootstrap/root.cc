@@ -82,11 +82,13 @@ Status Root::check(uint32_t rank, uint32_t ranks) const {
     return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
   }
   if (ranks_ != 0 && ranks != static_cast<uint32_t>(ranks_)) {
-    return fail(Code::mismatch, "the ranks disagree on the size of the job: rank {} says {} ranks, rank {} says {}",
+    return fail(Code::mismatch,
+                "the ranks disagree on the size of the job: rank {} says {} ranks, rank {} says {}",
                 first_rank_, ranks_, rank, ranks);
   }
   if (registered_.contains(static_cast<int>(rank))) {
-    return fail(Code::invalid_usage, "rank {} has come already: two processes or threads use the same rank", rank);
+    return fail(Code::invalid_usage, "rank {} has come already: two processes or threads use the same rank",
+                rank);
   }
   return {};
 }
@@ -97,7 +99,8 @@ void Root::watch(int rank, Registration& registration) {
   notice_dead_host(fd);
   registration.watch = agent_.loop().watch(fd, EPOLLIN | EPOLLRDHUP, [this, rank](uint32_t) {
     if (failure_.ok() && !met_) {
-      refuse_all(fail(Code::remote_error, "rank {} went away while the job was meeting ({} of {} ranks had come)", rank,
+      refuse_all(fail(Code::remote_error,
+                      "rank {} went away while the job was meeting ({} of {} ranks had come)", rank,
                       registered_.size(), ranks_));
     }
   });
@@ -116,7 +119,8 @@ void Root::release_all() {
   met_ = true;
   for (auto& [rank, registration] : registered_) {
     const int parent = tree_parent(rank);
-    const auto frame = FrameWriter(FrameKind::met).text(parent < 0 ? "" : registered_.at(parent).address).take();
+    const auto frame =
+        FrameWriter(FrameKind::met).text(parent < 0 ? "" : registered_.at(parent).address).take();
     [[maybe_unused]] const ssize_t sent =
         ::send(registration.connection.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
   }
@@ -152,15 +156,17 @@ Status Root::missing() const {
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!registered_.contains(rank)) absent.push_back(rank);
   }
-  return fail(Code::timeout, "only {} of {} ranks came before the deadline; missing: {}", registered_.size(), ranks_,
-              rank_list(absent));
+  return fail(Code::timeout, "only {} of {} ranks came before the deadline; missing: {}", registered_.size(),
+              ranks_, rank_list(absent));
 }
 
 // ---- Unique ids
 
 Result<UniqueId> create_unique_id(const std::string& host, int port) {
-  if (port < 0 || port > 65535) return fail(Code::invalid_argument, "port is {}, must be in [0, 65535]", port);
-  Result<SocketAddress> address = host.empty() ? host_address(settings().socket_ifname) : SocketAddress::resolve(host, 0);
+  if (port < 0 || port > 65535)
+    return fail(Code::invalid_argument, "port is {}, must be in [0, 65535]", port);
+  Result<SocketAddress> address =
+      host.empty() ? host_address(settings().socket_ifname) : SocketAddress::resolve(host, 0);
   if (!address.ok()) return address.status();
   Result<Secret> secret = random_secret();
   if (!secret.ok()) return secret.status();
@@ -169,12 +175,14 @@ Result<UniqueId> create_unique_id(const std::string& host, int port) {
   Result<SocketAddress> bound = local_address(listener->get());
   if (!bound.ok()) return bound.status();
   const UniqueId id = write_unique_id(*bound, *secret);
-  WEFT_TRY(Root::serve(listener.take(), *read_unique_id(id), Deadline::in_seconds(settings().init_timeout_s), kLinger_s));
+  WEFT_TRY(Root::serve(listener.take(), *read_unique_id(id), Deadline::in_seconds(settings().init_timeout_s),
+                       kLinger_s));
   return id;
 }
 
 Result<UniqueId> unique_id_for(const std::string& host, int port, std::string_view shared_secret) {
-  if (port < 1 || port > 65535) return fail(Code::invalid_argument, "port is {}, must be in [1, 65535]", port);
+  if (port < 1 || port > 65535)
+    return fail(Code::invalid_argument, "port is {}, must be in [1, 65535]", port);
   Result<SocketAddress> address = SocketAddress::resolve(host, static_cast<uint16_t>(port));
   if (!address.ok()) return address.status();
   return write_unique_id(*address, derive_secret(shared_secret));
@@ -183,7 +191,8 @@ Result<UniqueId> unique_id_for(const std::string& host, int port, std::string_vi
 Status serve_unique_id(const UniqueId& id) {
   Result<Job> job = read_unique_id(id);
   if (!job.ok()) return job.status();
-  // On all addresses: what this host calls its own name is often a loopback address, which is not what others reach.
+  // On all addresses: what this host calls its own name is often a loopback address, which is not what others
+  // reach.
   Result<UniqueFd> listener = listen_everywhere(job->root.port());
   if (!listener.ok()) return listener.status().in("the job's root");
   // No lingering: the next job of this process may want the same port.

@@ -1,8 +1,10 @@
-// The root of a job: who registers with it, and what it tells them. It lives on the agent of the process that made the
-// unique id, until all ranks have come and been told their parent in the tree, or until its deadline.
+// The root of a job: who registers with it, and what it tells them. It lives on the agent of the process that
+// made the unique id, until all ranks have come and been told their parent in the tree, or until its
+// deadline.
 //
-// What it refuses: ranks that disagree on the size of the job (all are told, since that job cannot meet), a rank that
-// comes twice, a rank out of range, and everybody once a rank that had come went away or one rank's deadline passed.
+// What it refuses: ranks that disagree on the size of the job (all are told, since that job cannot meet), a
+// rank that comes twice, a rank out of range, and everybody once a rank that had come went away or one rank's
+// deadline passed.
 #pragma once
 
 #include <map>

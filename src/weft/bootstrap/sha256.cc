@@ -54,10 +54,12 @@ Digest sha256(std::string_view label, std::span<const std::byte> data) {
   while (message.size() % 64 != 56) message.push_back(std::byte{0});
   for (int shift = 56; shift >= 0; shift -= 8) message.push_back(static_cast<std::byte>(bits >> shift));
 
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   for (size_t at = 0; at < message.size(); at += 64) add_block(state, message.data() + at);
   Digest digest;
-  for (size_t i = 0; i < digest.size(); ++i) digest[i] = static_cast<std::byte>(state[i / 4] >> (24 - 8 * (i % 4)));
+  for (size_t i = 0; i < digest.size(); ++i)
+    digest[i] = static_cast<std::byte>(state[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
 }
 

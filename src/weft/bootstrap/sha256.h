@@ -1,5 +1,6 @@
-// SHA-256 (FIPS 180-4), the one primitive that the bootstrap derives from: the checksum of a unique id, a job's secret
-// from a launcher's text, the acceptor's proof. It is not fast and does not need to be: at most a few hundred bytes.
+// SHA-256 (FIPS 180-4), the one primitive that the bootstrap derives from: the checksum of a unique id, a
+// job's secret from a launcher's text, the acceptor's proof. It is not fast and does not need to be: at most
+// a few hundred bytes.
 #pragma once
 
 #include <array>

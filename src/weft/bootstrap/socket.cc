@@ -64,7 +64,8 @@ UniqueFd accept_from(int listener, int* error) {
 Result<UniqueFd> begin_connect(const SocketAddress& address) {
   Result<UniqueFd> fd = open_socket(address.family());
   if (!fd.ok()) return fd;
-  if (::connect(fd->get(), address.raw(), address.raw_bytes()) != 0 && errno != EINPROGRESS && errno != EINTR) {
+  if (::connect(fd->get(), address.raw(), address.raw_bytes()) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
     return fail(Code::remote_error, "connecting to {}: {}", address.to_string(), std::strerror(errno));
   }
   send_at_once(fd->get());
@@ -92,7 +93,8 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
 Result<SocketAddress> local_address(int fd) {
   sockaddr_storage raw{};
   socklen_t bytes = sizeof raw;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0) return fail_errno(errno, "getsockname");
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0)
+    return fail_errno(errno, "getsockname");
   return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
 }
 
@@ -121,7 +123,8 @@ Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {
     if (sent > 0) {
       bytes = bytes.subspan(static_cast<size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(fd, POLLOUT, deadline)) return fail(Code::timeout, "sending did not end before the deadline");
+      if (!wait_for(fd, POLLOUT, deadline))
+        return fail(Code::timeout, "sending did not end before the deadline");
     } else if (errno != EINTR) {
       return fail(Code::remote_error, "sending: {}", std::strerror(errno));
     }

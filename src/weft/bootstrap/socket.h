@@ -1,5 +1,6 @@
-// Sockets: listening, connecting and whole transfers, each with a deadline. Every socket made here is non-blocking and
-// close-on-exec, and a process that runs into its soft limit of descriptors raises it to the hard one.
+// Sockets: listening, connecting and whole transfers, each with a deadline. Every socket made here is
+// non-blocking and close-on-exec, and a process that runs into its soft limit of descriptors raises it to the
+// hard one.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,8 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
 
 Result<SocketAddress> local_address(int fd);
 void send_at_once(int fd);  // TCP_NODELAY
-/// Makes the kernel notice within about 5 s that the other host is gone; a process that ends is noticed at once anyway.
+/// Makes the kernel notice within about 5 s that the other host is gone; a process that ends is noticed at
+/// once anyway.
 void notice_dead_host(int fd);
 
 /// Waits for poll() events; false when the deadline passed first.

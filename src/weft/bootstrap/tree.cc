@@ -37,7 +37,9 @@ void Tree::close() {
 }
 
 Result<Gathered> Tree::all_gather(std::span<const std::byte> mine, Deadline deadline) {
-  if (closed_) return fail(Code::invalid_usage, "the tree for all-gathers is closed: an earlier one failed, or start() was called");
+  if (closed_)
+    return fail(Code::invalid_usage,
+                "the tree for all-gathers is closed: an earlier one failed, or start() was called");
   ++sequence_;
   Result<Gathered> result = gather_and_spread(mine, deadline);
   if (result.ok()) return result;
@@ -61,7 +63,8 @@ Result<Gathered> Tree::gather_and_spread(std::span<const std::byte> mine, Deadli
   if (rank_ == 0) {
     all.storage.assign(frame.begin() + kFrameHeaderBytes, frame.end());
   } else {
-    WEFT_TRY(send_all(parent_.get(), frame, deadline).in(fmt::format("to rank {}, the parent", tree_parent(rank_))));
+    WEFT_TRY(send_all(parent_.get(), frame, deadline)
+                 .in(fmt::format("to rank {}, the parent", tree_parent(rank_))));
     WEFT_TRY(receive(tree_parent(rank_), parent_.get(), &all.storage, deadline));
     frame = FrameWriter(FrameKind::gather).bytes(all.storage).take();
   }
@@ -79,15 +82,17 @@ Status Tree::receive(int from, int fd, std::vector<std::byte>* body, Deadline de
   if (!frame.ok()) return frame.status().in(where);
   const uint32_t sequence = FrameReader(frame->body).u32();
   if (frame->kind != FrameKind::gather || frame->body.size() < sizeof sequence || sequence != sequence_) {
-    return fail(Code::protocol_error, "{}: frame of kind {}, {} bytes, all-gather {}; expected all-gather {}", where,
-                static_cast<int>(frame->kind), frame->body.size(), sequence, sequence_);
+    return fail(Code::protocol_error, "{}: frame of kind {}, {} bytes, all-gather {}; expected all-gather {}",
+                where, static_cast<int>(frame->kind), frame->body.size(), sequence, sequence_);
   }
   *body = std::move(frame->body);
   return {};
 }
 
-/// Checks that `entries` are those of the whole subtree under `top`, each rank's once, and notes where they are.
-Status Tree::check_entries(int top, std::span<const std::byte> entries, std::vector<std::span<const std::byte>>* of_rank) {
+/// Checks that `entries` are those of the whole subtree under `top`, each rank's once, and notes where they
+/// are.
+Status Tree::check_entries(int top, std::span<const std::byte> entries,
+                           std::vector<std::span<const std::byte>>* of_rank) {
   FrameReader reader(entries);
   std::vector<bool> came(static_cast<size_t>(ranks_));
   int expected = 0, count = 0;
@@ -97,13 +102,14 @@ Status Tree::check_entries(int top, std::span<const std::byte> entries, std::vec
     const auto bytes = reader.bytes(length);
     const bool fits = reader.ok() && rank < static_cast<uint32_t>(ranks_) && !came[rank] &&
                       in_subtree(static_cast<int>(rank), top);
-    if (!fits) return fail(Code::protocol_error, "the contributions of the tree under rank {} are malformed", top);
+    if (!fits)
+      return fail(Code::protocol_error, "the contributions of the tree under rank {} are malformed", top);
     came[rank] = true;
     (*of_rank)[rank] = bytes;
   }
   if (count == expected) return {};
-  return fail(Code::protocol_error, "{} contributions came from the tree under rank {}, which has {} ranks", count, top,
-              expected);
+  return fail(Code::protocol_error, "{} contributions came from the tree under rank {}, which has {} ranks",
+              count, top, expected);
 }
 
 }  // namespace weft::bootstrap

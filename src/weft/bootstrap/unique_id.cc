@@ -1,6 +1,6 @@
 // The layout of a unique id, little-endian:
-//   0 "WEFT"   4 version   6 family (4 or 6)   8 address (16 bytes)   24 port   28 scope   32 secret (32 bytes)
-//   64 zero    120 checksum: the first 8 bytes of the SHA-256 of the rest
+//   0 "WEFT"   4 version   6 family (4 or 6)   8 address (16 bytes)   24 port   28 scope   32 secret (32
+//   bytes) 64 zero    120 checksum: the first 8 bytes of the SHA-256 of the rest
 #include "bootstrap/unique_id.h"
 
 #include <sys/random.h>
@@ -35,20 +35,25 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == sizeof(UniqueId) && offsetof(Layout, checksum) == kChecksumAt);
 
-Digest checksum_of(const UniqueId& id) { return sha256("weft unique id", std::span(id.bytes).first(kChecksumAt)); }
+Digest checksum_of(const UniqueId& id) {
+  return sha256("weft unique id", std::span(id.bytes).first(kChecksumAt));
+}
 
 /// What a wrong checksum most likely means.
 Status describe_damage(const UniqueId& id) {
-  const auto last = std::find_if(id.bytes.rbegin(), id.bytes.rend(), [](std::byte b) { return b != std::byte{0}; });
+  const auto last =
+      std::find_if(id.bytes.rbegin(), id.bytes.rend(), [](std::byte b) { return b != std::byte{0}; });
   const auto used = static_cast<size_t>(id.bytes.rend() - last);
   if (used <= kChecksumAt) {
     return fail(Code::invalid_unique_id,
-                "the unique id is truncated: its last {} bytes are zero; all {} bytes of what weftGetUniqueId returned "
+                "the unique id is truncated: its last {} bytes are zero; all {} bytes of what "
+                "weftGetUniqueId returned "
                 "must be sent to every rank, not up to a zero byte",
                 id.bytes.size() - used, id.bytes.size());
   }
   return fail(Code::invalid_unique_id,
-              "the unique id is damaged: its checksum is wrong; send the bytes of weftGetUniqueId unchanged, not as text");
+              "the unique id is damaged: its checksum is wrong; send the bytes of weftGetUniqueId unchanged, "
+              "not as text");
 }
 
 }  // namespace
@@ -77,18 +82,21 @@ Result<Job> read_unique_id(const UniqueId& id) {
   Layout layout;
   std::memcpy(&layout, id.bytes.data(), sizeof layout);
   if (std::all_of(id.bytes.begin(), id.bytes.end(), [](std::byte b) { return b == std::byte{0}; })) {
-    return fail(Code::invalid_unique_id,
-                "the unique id is all zero: weftGetUniqueId was not called, or its result did not reach this rank");
+    return fail(
+        Code::invalid_unique_id,
+        "the unique id is all zero: weftGetUniqueId was not called, or its result did not reach this rank");
   }
   if (std::memcmp(layout.magic, "WEFT", 4) != 0) {
     return fail(Code::invalid_unique_id, "this is no unique id of Weft: it does not begin with \"WEFT\"");
   }
   if (layout.version != kVersion) {
     return fail(Code::invalid_unique_id,
-                "the unique id is of version {}, this library understands version {}: all ranks must use the same Weft",
+                "the unique id is of version {}, this library understands version {}: all ranks must use the "
+                "same Weft",
                 layout.version, kVersion);
   }
-  if (std::memcmp(layout.checksum, checksum_of(id).data(), sizeof layout.checksum) != 0) return describe_damage(id);
+  if (std::memcmp(layout.checksum, checksum_of(id).data(), sizeof layout.checksum) != 0)
+    return describe_damage(id);
 
   Job job;
   if (layout.family == 4) {
@@ -101,7 +109,8 @@ Result<Job> read_unique_id(const UniqueId& id) {
     job.root = SocketAddress::v6(six, layout.port, layout.scope);
   }
   if (!job.root.valid() || job.root.port() == 0) {
-    return fail(Code::invalid_unique_id, "the unique id names no address: family {}, port {}", layout.family, layout.port);
+    return fail(Code::invalid_unique_id, "the unique id names no address: family {}, port {}", layout.family,
+                layout.port);
   }
   std::memcpy(job.secret.data(), layout.secret, job.secret.size());
   const Digest proof = sha256("weft acceptor", job.secret);
@@ -120,7 +129,9 @@ Result<Secret> random_secret() {
   return secret;
 }
 
-Secret derive_secret(std::string_view text) { return sha256("weft job secret", std::as_bytes(std::span(text))); }
+Secret derive_secret(std::string_view text) {
+  return sha256("weft job secret", std::as_bytes(std::span(text)));
+}
 
 bool equal_secrets(const Secret& a, const Secret& b) {
   volatile unsigned difference = 0;  // volatile: no early way out

@@ -10,8 +10,8 @@
 namespace weft::bootstrap {
 
 using Secret = std::array<std::byte, 32>;
-/// What the accepting side of a connection answers to the right secret; derived from it, so that only a Weft rank that
-/// was given the secret can know it.
+/// What the accepting side of a connection answers to the right secret; derived from it, so that only a Weft
+/// rank that was given the secret can know it.
 using Proof = std::array<std::byte, 16>;
 
 /// What a valid unique id says.

@@ -8,7 +8,9 @@
 
 namespace weft::bootstrap {
 
-FrameWriter::FrameWriter(FrameKind kind) : out_(kFrameHeaderBytes) { std::memcpy(out_.data(), &kind, sizeof kind); }
+FrameWriter::FrameWriter(FrameKind kind) : out_(kFrameHeaderBytes) {
+  std::memcpy(out_.data(), &kind, sizeof kind);
+}
 
 FrameWriter& FrameWriter::raw(const void* bytes, size_t count) {
   const auto* first = static_cast<const std::byte*>(bytes);
@@ -81,7 +83,8 @@ Result<Frame> recv_frame(int fd, uint32_t max_bytes, Deadline deadline) {
   WEFT_TRY(recv_all(fd, raw, deadline));
   const FrameHeader header = read_header(raw);
   if (header.bytes > max_bytes) {
-    return fail(Code::protocol_error, "a frame of {} bytes was announced, {} are the most", header.bytes, max_bytes);
+    return fail(Code::protocol_error, "a frame of {} bytes was announced, {} are the most", header.bytes,
+                max_bytes);
   }
   // Grows with what comes, not with what was announced.
   Frame frame{header.kind, {}};

@@ -1,5 +1,6 @@
-// What travels on the bootstrap's connections: the secret, then a hello frame, then frames. A frame is an 8-byte header
-// (kind, length) and a body, little-endian. Whoever reads checks every length before it believes it.
+// What travels on the bootstrap's connections: the secret, then a hello frame, then frames. A frame is an
+// 8-byte header (kind, length) and a body, little-endian. Whoever reads checks every length before it
+// believes it.
 #pragma once
 
 #include <cstddef>
@@ -92,7 +93,8 @@ std::vector<std::byte> greeting(const Secret& secret, std::vector<std::byte> hel
 /// A sentence about an answer that is not the proof, with its first bytes made readable.
 Status not_weft(const SocketAddress& address, std::span<const std::byte> answer);
 
-/// Receives a whole frame, blocking. Errors: those of recv_all; protocol_error for a body longer than `max_bytes`.
+/// Receives a whole frame, blocking. Errors: those of recv_all; protocol_error for a body longer than
+/// `max_bytes`.
 Result<Frame> recv_frame(int fd, uint32_t max_bytes, Deadline deadline);
 
 }  // namespace weft::bootstrap

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "engine/communicator.h"
 #include "engine/interpreter.h"
@@ -66,7 +67,7 @@ void ProbeInbox::arrived(int peer, const transport::Envelope& envelope, const vo
   } else if (payload && envelope.bytes <= landing_.size()) {
     std::memcpy(landing_.data(), payload, envelope.bytes);
   }
-  last_ = envelope.tag() != 0;
+  last_ = last_ || envelope.tag() != 0;  // messages may overtake each other
   ++count_;
 }
 
@@ -134,7 +135,7 @@ Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
   if (!leads_) {
     do {
       WEFT_TRY(wait(1));
-      const bool last = inbox_.last_;
+      const bool last = std::exchange(inbox_.last_, false);
       WEFT_TRY(send(false, payload.data(), bytes));
       if (last) return 0.0;
     } while (true);
@@ -151,28 +152,35 @@ Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
   }
 }
 
-/// CPU time of a message at the busier end: what more of them in a row cost.
-Result<double> Probe::overhead_us(int rounds) {
-  std::vector<double> single, burst;
-  for (int round = 0; round < 2 * rounds; ++round) {
-    const int messages = round % 2 == 0 ? 1 : kBurst + 1;
-    if (!leads_) {
-      WEFT_TRY(wait(static_cast<uint32_t>(messages)));
+/// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they take
+/// longer than `seconds`.
+Result<double> Probe::overhead_us(int rounds, double seconds) {
+  if (!leads_) {
+    for (int round = 0;; ++round) {
+      WEFT_TRY(wait(round % 2 == 0 ? 1 : kBurst + 1));
+      const bool last = std::exchange(inbox_.last_, false);
       WEFT_TRY(send());
-      continue;
+      if (last) return 0.0;
     }
-    const int64_t begin = now_ns();
-    for (int i = 0; i < messages; ++i) WEFT_TRY(send());
-    WEFT_TRY(wait(1));
-    (round % 2 == 0 ? single : burst).push_back(us_since(begin));
   }
-  return std::max(median(burst) - median(single), 0.0) / kBurst;
+  std::vector<double> single, burst;
+  const Deadline enough = Deadline::in_seconds(seconds);
+  for (int round = 0;; ++round) {
+    const bool alone = round % 2 == 0;
+    const bool last = !alone && (round / 2 >= rounds || (round / 2 > 1 && enough.passed()));
+    const int64_t begin = now_ns();
+    for (int more = alone ? 0 : kBurst; more > 0; --more) WEFT_TRY(send());
+    WEFT_TRY(send(last));
+    WEFT_TRY(wait(1));
+    (alone ? single : burst).push_back(us_since(begin));
+    if (last) return std::max(median(burst) - median(single), 0.0) / kBurst;
+  }
 }
 
 Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   const Result<double> one_way = one_way_us(0, rounds, seconds);
   if (!one_way.ok()) return one_way.status();
-  const Result<double> overhead = overhead_us(15);
+  const Result<double> overhead = overhead_us(15, seconds);
   if (!overhead.ok()) return overhead.status();
   if (link == nullptr) return {};
   link->overhead_us = std::clamp(*overhead, 0.005, *one_way / 3);
@@ -269,7 +277,7 @@ Status Probe::measure_intra(model::Machine* machine) {
 Status Probe::receive_stream() {
   for (bool last = false; !last;) {
     WEFT_TRY(wait(1, Idle::sleep));
-    last = inbox_.last_;
+    last = std::exchange(inbox_.last_, false);
     WEFT_TRY(send());
   }
   return {};

@@ -41,7 +41,7 @@ class ProbeInbox {
   transport::RemoteBuffer exposed_;  // the peer's
   int peer_ = -1;                    // whose messages count; -1: anybody's
   uint32_t count_ = 0;               // messages so far
-  bool last_ = false;                // the newest one ends its phase
+  bool last_ = false;                // one ends its phase; whoever looks takes it back
 };
 
 class Probe {
@@ -61,7 +61,7 @@ class Probe {
   Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
   Result<double> one_way_us(size_t bytes, int rounds, double seconds);
-  Result<double> overhead_us(int rounds);
+  Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
   Status exchange_buffers(void* memory, size_t bytes);
   Result<double> read_us(std::byte* into, size_t bytes, int times);

@@ -108,13 +108,14 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
     machine->switch_us = std::clamp((times[kMeetings / 2] - predicted_us[0]) / waits, 0.2, 50.0);
 }
 
-void keep(const model::Facts& facts, const model::Machine& machine) {
+/// For this process, and in a file for others if the measurement is `complete`: the next job may succeed.
+void keep(const model::Facts& facts, const model::Machine& machine, bool complete) {
   const std::string directory = model::cache_directory();
   {
     const std::lock_guard lock(measured_mutex);
     measured()[model::cache_file("", facts)] = machine;
   }
-  if (directory.empty()) return;
+  if (directory.empty() || !complete) return;
   if (const Status kept = model::keep(directory, facts, machine); kept.ok()) {
     log::info("measured this machine for the choice of algorithms; kept in {}",
               model::cache_file(directory, facts));
@@ -200,10 +201,12 @@ Status measure_machine(Context& context, Communicator& comm) {
   if (layout.node_of(rank) == 0 && layout.local_index(rank) < cores)
     machine.memory = model::measure_memory(machine.memory);
   wait_for_all(comm, met);
+  bool complete = true;
   const auto probe = [&](int peer, bool intra) {
     if (!met.ok() || (!leads && rank != peer)) return;
     const Status measured =
         measure_link(context, inbox, comm.id(), leads ? peer : 0, intra, leads ? &machine : nullptr);
+    complete = complete && measured.ok();
     if (!measured.ok() && leads)
       log::warn("cannot measure the link to rank {}: {}; reckoning with what the host states", peer,
                 measured.message());
@@ -216,7 +219,7 @@ Status measure_machine(Context& context, Communicator& comm) {
   if (fabric.oversubscribed()) measure_switching(comm, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
-    keep(facts_of(fabric, *host), machine);
+    keep(facts_of(fabric, *host), machine, complete);
     log::info("measuring took {:.0f} ms", static_cast<double>(now_ns() - begin) / 1e6);
   }
   std::vector<std::byte> bytes = MachineDecision{false, machine}.packed();

@@ -37,7 +37,7 @@ struct Envelope {
   uint64_t offset = 0;     // in that space, bytes
   uint32_t bytes = 0;      // of payload
   uint16_t tag_high = 0;
-  uint16_t reserved = 0;    // the transport's own while under way: send 0, and do not look at it on arrival
+  uint16_t reserved = 0;  // the transport's own while under way: send 0, and do not look at it on arrival
 
   uint32_t tag() const { return uint32_t{tag_high} << 16 | tag_low; }
   void set_tag(uint32_t tag) {
