@@ -158,6 +158,36 @@ INSTANTIATE_TEST_SUITE_P(
                     "of 1 float"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(Failure, StrictOrderOnOneRankIsReported) {
+  std::atomic<int> created = 0, named = 0;
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        float data[8] = {};
+        weftResult_t result = weftSuccess;
+        for (int i = 0; i < 100 && result == weftSuccess; ++i)
+          result = weftAllReduce(data, data, 8, weftFloat, weftSum, me.comm, nullptr);
+        EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
+        named += std::string(weftGetLastError(me.comm)).find("(sum, strict order)") != std::string::npos;
+      },
+      [&](weftConfig_t& config) { config.strict = created++ == 0; });
+  EXPECT_GT(named, 0);
+}
+
+TEST(Failure, ASettingThatDiffersIsNamedWithBothValues) {
+  ::testing::internal::CaptureStderr();
+  const auto statuses = run_processes(
+      blocks(2, 2), [](Rank&) { return 0; }, 60,
+      [](int rank) {
+        if (rank == 2) setenv("WEFT_SLICE_BYTES", "64K", 1);
+      });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 98)) << status;
+  const std::string sentence =
+      "WEFT_SLICE_BYTES is '0' on rank 0 and '64K' on rank 2: set it alike on all ranks";
+  EXPECT_NE(said.find(sentence), std::string::npos) << said;
+}
+
 TEST(Failure, SendAndRecvOfDifferentCounts) {
   run_ranks(blocks(2, 1), [](Rank& me) {
     std::vector<float> data(100);

@@ -18,9 +18,11 @@
 namespace weft::testing {
 
 /// Runs `body` in a process for every entry of `nodes`; its return value is the process's exit code. Returns
-/// wait statuses, in rank order. A process that has not ended after `seconds` is killed.
+/// wait statuses, in rank order. A process that has not ended after `seconds` is killed. `before` is called
+/// with the rank in its process before it creates the communicator; one that cannot says why and exits
+/// with 98.
 inline std::vector<int> run_processes(const Nodes& nodes, const std::function<int(Rank&)>& body,
-                                      int seconds = 60) {
+                                      int seconds = 60, const std::function<void(int)>& before = {}) {
   struct Meeting {
     std::atomic<bool> ready;
     weftUniqueId id;
@@ -31,6 +33,7 @@ inline std::vector<int> run_processes(const Nodes& nodes, const std::function<in
   for (int rank = 0; rank < static_cast<int>(nodes.size()); ++rank) {
     const pid_t pid = fork();
     if (pid == 0) {
+      if (before) before(rank);
       if (rank == 0) {
         if (weftGetUniqueId(&meeting->id) != weftSuccess) _exit(99);
         meeting->ready.store(true);

@@ -40,7 +40,8 @@ uint32_t signature_of(const Call& call, const Prepared& prepared) {
   hash = mix(hash, call.count);
   hash = mix(hash, static_cast<uint64_t>(call.type));
   if (plan::reduces(call.collective))
-    hash = mix(hash, static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8);
+    hash = mix(hash, static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
+                         uint64_t{prepared.plan.request.strict} << 9);
   if (!transfer) hash = mix(hash, static_cast<uint64_t>(call.root));
   return mix(hash, prepared.algorithm_hash ^ prepared.plan.request.disjoint);
 }
@@ -242,6 +243,7 @@ Operation* Communicator::enroll(const Call& call, std::shared_ptr<const Prepared
   record.op = call.op;
   record.in_place = call.send == call.recv;
   record.on_stream = call.stream != nullptr;
+  record.strict = op->prepared->plan.request.strict;
   record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;

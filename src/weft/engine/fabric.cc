@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <thread>
 #include <unordered_map>
 
@@ -19,16 +20,21 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 2;
+constexpr uint32_t kWireVersion = 3;
+
+// Settings by which ranks choose what they say to each other.
+constexpr const char* kSameOnAll[] = {"WEFT_NET",        "WEFT_PROVIDER",          "WEFT_ALGO",
+                                      "WEFT_STRICT",     "WEFT_EAGER_INTRA_BYTES", "WEFT_EAGER_INTER_BYTES",
+                                      "WEFT_SLICE_BYTES"};
 
 // What every rank tells every other first. Plain bytes; all fields are zeroed before they are set.
 struct Hello {
   uint32_t wire_version;
-  uint32_t settings_digest;  // of what must be equal on all ranks
-  uint64_t machine;          // equal for ranks of one machine, whatever node they pretend to be on
-  uint64_t host;             // equal for ranks that share memory
-  uint64_t cpu_mask;         // hash of the CPUs that this rank may use
-  uint32_t cpus;             // how many those are
+  uint32_t settings[std::size(kSameOnAll)];  // hashes of their values
+  uint64_t machine;   // equal for ranks of one machine, whatever node they pretend to be on
+  uint64_t host;      // equal for ranks that share memory
+  uint64_t cpu_mask;  // hash of the CPUs that this rank may use
+  uint32_t cpus;      // how many those are
   uint8_t shm;
   uint8_t efa;  // this rank could use libfabric's efa provider
 };
@@ -43,12 +49,6 @@ uint64_t machine_hash() {
   std::string boot_id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
   return hash_of(boot_id);
-}
-
-uint32_t settings_digest(const Settings& s) {
-  return static_cast<uint32_t>(
-      hash_of(fmt::format("{}|{}|{}|{}|{}|{}|{}", s.net, s.provider, s.algo, s.strict, s.eager_intra_bytes,
-                          s.eager_inter_bytes, s.slice_bytes)));
 }
 
 /// The CPUs that this rank may use: a launcher gives each rank its own, or all the same ones.
@@ -97,13 +97,31 @@ Status check_hellos(const std::vector<Hello>& hellos, int rank) {
                   "rank {} speaks version {} of Weft's protocol, rank {} version {}: use one version of "
                   "libweft on all ranks",
                   peer, hellos[peer].wire_version, rank, mine.wire_version);
-    if (hellos[peer].settings_digest != mine.settings_digest)
-      return fail(Code::mismatch,
-                  "rank {} and rank {} have different values of WEFT_NET, WEFT_PROVIDER, WEFT_ALGO, "
-                  "WEFT_STRICT, WEFT_EAGER_INTRA_BYTES, WEFT_EAGER_INTER_BYTES or WEFT_SLICE_BYTES: set them "
-                  "alike on "
-                  "all ranks",
-                  peer, rank);
+  }
+  return {};
+}
+
+/// Names a setting that must have one value and does not, with both values. A collective where one differs:
+/// all ranks see the same hashes, so all take part in telling the values.
+Status check_settings(bootstrap::Bootstrap& bootstrap, const std::vector<Hello>& hellos, Deadline deadline) {
+  for (size_t i = 0; i < std::size(kSameOnAll); ++i) {
+    const auto other = std::find_if(hellos.begin(), hellos.end(), [&](const Hello& hello) {
+      return hello.settings[i] != hellos.front().settings[i];
+    });
+    if (other == hellos.end()) continue;
+    struct Value {
+      char text[120];
+    } mine{};
+    weft::current_value(kSameOnAll[i]).copy(mine.text, sizeof mine.text - 1);
+    const auto values = exchange(bootstrap, mine, deadline);
+    if (!values) return values.status();
+    const auto rank = static_cast<size_t>(other - hellos.begin());
+    const auto said = [&](size_t r) {
+      const std::string_view text((*values)[r].text);
+      return text.empty() ? std::string("not set") : fmt::format("'{}'", text);
+    };
+    return fail(Code::mismatch, "{} is {} on rank 0 and {} on rank {}: set it alike on all ranks",
+                kSameOnAll[i], said(0), said(rank), rank);
   }
   return {};
 }
@@ -140,7 +158,8 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   Hello mine;
   std::memset(&mine, 0, sizeof mine);
   mine.wire_version = kWireVersion;
-  mine.settings_digest = settings_digest(settings);
+  for (size_t i = 0; i < std::size(kSameOnAll); ++i)
+    mine.settings[i] = static_cast<uint32_t>(hash_of(weft::current_value(kSameOnAll[i])));
   mine.machine = machine_hash();
   mine.host = hash_of(host_id.empty() ? topology::host_id() : host_id);
   mine.shm = settings.shm;
@@ -149,6 +168,7 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   auto hellos = exchange(bootstrap, mine, deadline);
   if (!hellos) return hellos.status();
   WEFT_TRY(check_hellos(*hellos, bootstrap.rank()));
+  WEFT_TRY(check_settings(bootstrap, *hellos, deadline));
   fabric->layout_ = layout_of(*hellos);
 
   bool all_efa = true;

@@ -152,8 +152,8 @@ Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
   }
 }
 
-/// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they take
-/// longer than `seconds`.
+/// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they
+/// take longer than `seconds`.
 Result<double> Probe::overhead_us(int rounds, double seconds) {
   if (!leads_) {
     for (int round = 0;; ++round) {

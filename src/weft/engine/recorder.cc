@@ -5,7 +5,8 @@ namespace weft::engine {
 std::string Record::describe() const {
   using plan::Collective;
   std::string text = fmt::format("{} of {} {}", plan::name_of(collective), count, device::name_of(type));
-  if (plan::reduces(collective)) text += fmt::format(" ({})", device::name_of(op));
+  if (plan::reduces(collective))
+    text += fmt::format(" ({}{})", device::name_of(op), strict ? ", strict order" : "");
   switch (collective) {
     case Collective::broadcast:
     case Collective::scatter: text += fmt::format(" from root {}", root); break;

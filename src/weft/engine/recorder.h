@@ -24,13 +24,14 @@ struct Record {
   device::ReduceOp op = device::ReduceOp::sum;
   bool in_place = false;
   bool on_stream = false;
+  bool strict = false;  // reduces in an order that no layout changes
   Code outcome = Code::in_progress;
   int32_t root = 0;
   uint64_t count = 0;
   std::string_view algorithm;
   uint64_t queued = 0, started = 0, done = 0;
 
-  /// "AllReduce of 1024 float (sum)", "Broadcast of 8 double from root 3".
+  /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double from root 3".
   std::string describe() const;
 };
 

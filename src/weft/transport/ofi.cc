@@ -116,6 +116,7 @@ Status OfiTransport::open_rails() {
     if ((*rail)->message_bytes() <= sizeof(Header))
       return fail(Code::unsupported, "libfabric {} takes messages of only {} bytes", provider_of(**rail),
                   (*rail)->message_bytes());
+    message_limit_ = std::min(message_limit_, (*rail)->message_bytes() - sizeof(Header));
     rails_.push_back(rail.take());
     domains.push_back(rails_.back()->registration_domain());
   }
@@ -127,6 +128,7 @@ std::vector<std::byte> OfiTransport::address() const {
   AddressWriter out;
   out.number(kAddressMagic);
   out.number(token_);
+  out.number(static_cast<uint32_t>(message_limit_));
   out.field(std::as_bytes(std::span(provider_of(*rails_.front()))));
   out.number(static_cast<uint32_t>(rails_.size()));
   for (const auto& rail : rails_) out.field(rail->name());
@@ -142,10 +144,10 @@ Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     AddressReader in(by_rank[rank]);
     Peer& peer = peers_[rank];
-    uint32_t magic = 0, rails = 0;
+    uint32_t magic = 0, limit = 0, rails = 0;
     std::vector<std::byte> theirs;
-    bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.field(theirs) &&
-                in.number(rails) && rails >= 1 && rails <= kMaxRails;
+    bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.number(limit) &&
+                limit > 0 && in.field(theirs) && in.number(rails) && rails >= 1 && rails <= kMaxRails;
     peer.names.resize(good ? rails : 0);
     for (auto& name : peer.names) good = good && in.field(name);
     if (!good) return fail(Code::protocol_error, "what rank {} sent is no libfabric address of Weft", rank);
@@ -154,6 +156,7 @@ Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {
       return fail(Code::protocol_error,
                   "rank {} uses libfabric provider {}, rank {} uses {}: set one for all", rank,
                   their_provider, rank_, provider);
+    message_limit_ = std::min(message_limit_, size_t{limit});
     peer.names.resize(std::min(peer.names.size(), rails_.size()));
     peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
   }
@@ -165,12 +168,6 @@ std::string OfiTransport::describe() const {
   if (rails_.size() == 1)
     return fmt::format("libfabric {} over {}", provider_of(first), first.info().domain_attr->name);
   return fmt::format("libfabric {}, {} rails", provider_of(first), rails_.size());
-}
-
-size_t OfiTransport::eager_bytes() const {
-  size_t bytes = SIZE_MAX;
-  for (const auto& rail : rails_) bytes = std::min(bytes, rail->message_bytes());
-  return bytes - sizeof(Header);
 }
 
 Status OfiTransport::check_peer(int peer) const {

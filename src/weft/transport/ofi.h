@@ -114,7 +114,7 @@ class OfiTransport final : public Transport {
   RegistrationStatistics registrations() const;
 
   std::string describe() const override;
-  size_t eager_bytes() const override;
+  size_t eager_bytes() const override { return message_limit_; }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
   Result<RemoteBuffer> expose(void* address, size_t bytes) override;
   void unexpose(const RemoteBuffer& buffer) override;
@@ -170,6 +170,7 @@ class OfiTransport final : public Transport {
   const ofi::Immediate immediate_;
   const uint32_t token_;
   bool rma_ = false;
+  size_t message_limit_ = SIZE_MAX;  // payload that every rail takes, of all ranks once connected
   // Destroyed from the last to the first: puts and exposures let go of registrations, these go before their
   // domains.
   std::vector<std::unique_ptr<ofi::Rail>> rails_;
