@@ -10,7 +10,7 @@ prefix=(env)
 if [ "$sanitizers" = thread ] && setarch -R true 2> /dev/null; then prefix=(setarch -R); fi
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE="$sanitizers" \
-  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
+  > "$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 mv "$build.log" "$build/configure.log"
 "${prefix[@]}" cmake --build "$build"
 
