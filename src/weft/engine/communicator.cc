@@ -35,15 +35,20 @@ bool overlap(const Call& call, int ranks) {
 
 // What all ranks of a collective (or both ends of a transfer) must agree on, as a number.
 uint32_t signature_of(const Call& call, const Prepared& prepared) {
+  uint64_t hash = 0;
+  const auto mix = [&hash](uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 32;
+  };
   const bool transfer = is_transfer(call);
-  uint32_t hash = mix(2166136261u, transfer ? 255 : static_cast<uint64_t>(call.collective));
-  hash = mix(hash, call.count);
-  hash = mix(hash, static_cast<uint64_t>(call.type));
+  mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8);
+  mix(call.count);
   if (plan::reduces(call.collective))
-    hash = mix(hash, static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
-                         uint64_t{prepared.plan.request.strict} << 9);
-  if (!transfer) hash = mix(hash, static_cast<uint64_t>(call.root));
-  return mix(hash, prepared.algorithm_hash ^ prepared.plan.request.disjoint);
+    mix(static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
+        uint64_t{prepared.plan.request.strict} << 9);
+  if (!transfer) mix(static_cast<uint64_t>(call.root));
+  mix(prepared.algorithm_hash ^ prepared.plan.request.disjoint);
+  return static_cast<uint32_t>(hash);
 }
 
 // The other half of a rank's transfer to itself among the calls of a group, or `i` if there is none.
@@ -183,8 +188,8 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
 // ---- calls
 // ---------------------------------------------------------------------------------------------------------
 
-Result<std::shared_ptr<const Prepared>> Communicator::plan_for(const plan::Request& request) {
-  if (last_plan_ && last_request_ == request) return last_plan_;
+Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan::Request& request) {
+  if (last_plan_ && last_request_ == request) return &last_plan_;
   auto found = plans_.find(request);
   if (found == plans_.end()) {
     auto choice = model::choose(context_->machine(), request, layout_, limits_, pins_);
@@ -200,7 +205,7 @@ Result<std::shared_ptr<const Prepared>> Communicator::plan_for(const plan::Reque
   }
   last_request_ = request;
   last_plan_ = found->second;
-  return last_plan_;
+  return &last_plan_;
 }
 
 plan::Request Communicator::request_for(const Call& call) const {
@@ -215,11 +220,11 @@ plan::Request Communicator::request_for(const Call& call) const {
 }
 
 // An operation for `call`, numbered and recorded, not started.
-Operation* Communicator::enroll(const Call& call, std::shared_ptr<const Prepared> prepared) {
+Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared) {
   Operation* op = context_->acquire();
   op->comm = this;
   op->call = call;
-  op->prepared = std::move(prepared);
+  if (op->prepared != prepared) op->prepared = prepared;
   op->signature = signature_of(call, *op->prepared);
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
@@ -261,7 +266,7 @@ Result<Operation*> Communicator::make(const Call& call) {
                       "rank {} would wait for itself: put its Send and Recv to itself into one group", rank_);
   auto prepared = plan_for(request_for(call));
   if (!prepared) return prepared.status();
-  return enroll(call, prepared.take());
+  return enroll(call, **prepared);
 }
 
 // A rank's transfer to itself: Send and Recv of one group become one copy.
@@ -277,7 +282,7 @@ Result<Operation*> Communicator::make_self_copy(const Call& send, const Call& re
   builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
   auto prepared = Prepared::make(builder.finish(), topology::Layout({0}));
   call.collective = plan::Collective::recv;
-  return enroll(call, std::move(prepared));
+  return enroll(call, prepared);
 }
 
 void Communicator::operation_ended(Operation& op) {
@@ -411,7 +416,7 @@ Status Communicator::finalize() {
   Lock lock = context_->lock();
   while (!operations_.empty()) {
     Operation* op = operations_.back();
-    op->references.fetch_add(1);
+    op->retain();
     context_->wait(lock, *op);
     context_->release(op);
   }
@@ -423,11 +428,13 @@ Status Communicator::finalize() {
 
 void Communicator::fail(const Status& why, bool tell_others) {
   if (failure_.ok()) {
-    failure_ = why;
+    // A rank that fails or aborts leaves; that it has left is the consequence.
+    const Status told = why.code() == Code::remote_error ? context_->news_of(*this) : Status();
+    failure_ = told.ok() ? why : told;
     const std::string recorder = why.code() == Code::aborted ? "" : dump_to_directory(*this);
-    log::error("communicator {}: {}{}{}", name(), why.message(),
+    log::error("communicator {}: {}{}{}", name(), failure_.message(),
                recorder.empty() ? "" : "; flight recorder: ", recorder);
-    if (tell_others) context_->bootstrap().tell_failed(id_, why.message());
+    if (tell_others && told.ok()) context_->bootstrap().tell_failed(id_, why.message());
   }
   context_->fail_operations(*this, failure_);
 }

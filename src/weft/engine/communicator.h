@@ -108,8 +108,9 @@ class Communicator {
   Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of, CommOptions options);
   plan::Request request_for(const Call& call) const;
   Result<Operation*> make(const Call& call);
-  Operation* enroll(const Call& call, std::shared_ptr<const Prepared> prepared);
-  Result<std::shared_ptr<const Prepared>> plan_for(const plan::Request& request);
+  Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
+  /// Valid until the next call.
+  Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request);
   Result<Operation*> make_self_copy(const Call& send, const Call& recv);
   uint32_t child_id(uint32_t salt) const;
 

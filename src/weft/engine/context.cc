@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
-#include "base/thread.h"
 #include "device/window.h"
 #include "engine/communicator.h"
 #include "engine/dump.h"
@@ -29,6 +28,7 @@ constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 // A network without traffic of ours is looked at only so often.
 constexpr uint32_t kQuietNetworkTurns = 64;
+constexpr int kYieldsForOthers = 100;
 
 }  // namespace
 
@@ -110,6 +110,7 @@ Context::~Context() {
 }
 
 Lock Context::lock() {
+  if (Lock lock(mutex_, std::try_to_lock); lock) return lock;
   wanting_.fetch_add(1, std::memory_order_relaxed);
   Lock lock(mutex_);
   wanting_.fetch_sub(1, std::memory_order_relaxed);
@@ -122,6 +123,8 @@ void Context::detach(Communicator& comm) {
   communicators_.erase(comm.id());
   retired_.insert(comm.id());
   stash_.drop(comm.id());
+  const std::lock_guard guard(news_mutex_);
+  news_.erase(comm.id());
 }
 
 Operation* Context::acquire() {
@@ -142,10 +145,7 @@ Operation* Context::acquire() {
 }
 
 void Context::release(Operation* op) {
-  if (op->references.fetch_sub(1) == 1) {
-    op->prepared.reset();
-    free_.push_back(op);
-  }
+  if (op->drop()) free_.push_back(op);
 }
 
 // ---- starting and ending
@@ -153,9 +153,9 @@ void Context::release(Operation* op) {
 
 void Context::start(Operation& op) {
   if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
-  op.references.fetch_add(1, std::memory_order_relaxed);
+  op.retain();
   op.started = true;
-  op.record->started = ticks();
+  op.record->started = op.call.stream ? ticks() : op.record->queued;
   op.active_index = static_cast<uint32_t>(active_.size());
   active_.push_back(&op);
   Operation*& head = bucket(op.comm->id(), op.number);
@@ -262,7 +262,7 @@ void Context::finish(Operation& op, Status status) {
 }
 
 void Context::submit(Operation* op) {
-  op->references.fetch_add(1);
+  op->retain();
   {
     std::lock_guard guard(submissions_mutex_);
     submissions_.push_back(op);
@@ -308,13 +308,14 @@ int Context::turn() {
     return 1;
   }
   events += *polled;
-  for (auto& [id, why] : std::exchange(pending_failures_, {}))
-    if (Communicator* comm = find_communicator(id)) comm->fail(why, true);
-  // Only arrivals and open puts move an operation, but a lane may also have stopped at the end of its turn or
-  // at a full queue, so each gets a look. Going backwards, an operation that ends here does not hide another.
+  if (!pending_failures_.empty())
+    for (auto& [id, why] : std::exchange(pending_failures_, {}))
+      if (Communicator* comm = find_communicator(id)) comm->fail(why, true);
+  // Going backwards, an operation that ends here does not hide another.
   for (size_t i = active_.size(); i-- > 0;) {
     if (i >= active_.size()) continue;
     Operation& op = *active_[i];
+    if (!op.may_move) continue;
     Result<bool> moved = advance(op);
     if (!moved) {
       op.comm->fail(moved.status().in(op.comm->describe(op)), true);
@@ -331,7 +332,7 @@ int Context::turn() {
 }
 
 void Context::wait(Lock& lock, Operation& op) {
-  waiters_.fetch_add(1);
+  waiters_.store(waiters_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (sleeper_) {  // a progress thread sleeps in here; it will not drive now that somebody waits
     const uint64_t one = 1;
     if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
@@ -339,16 +340,16 @@ void Context::wait(Lock& lock, Operation& op) {
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
   const int64_t yield_ns = spin_ns + int64_t{settings().yield_us} * 1000;
-  int64_t idle_since = 0;
+  int64_t idle_since = 0, idle_ns = 0;
   uint32_t idle_turns = 0;
   while (!op.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
       idle_turns = 0;
+      idle_ns = 0;
       continue;
     }
     ++idle_turns;
     const bool look_at_clock = crowded ? idle_turns % 16 == 0 : idle_turns % 64 == 0;
-    int64_t idle_ns = idle_turns < 64 ? 0 : spin_ns;
     if (look_at_clock) {
       const int64_t now = now_ns();
       if (idle_turns <= 64) idle_since = now;
@@ -360,10 +361,12 @@ void Context::wait(Lock& lock, Operation& op) {
       }
     }
     if (!crowded && idle_ns < spin_ns && wanting_.load(std::memory_order_relaxed) == 0) {
-      cpu_relax();
+      if (idle_turns > 64) cpu_relax();
     } else {
       lock.unlock();
-      sched_yield();
+      int yields = 0;  // whoever wants the lock has to wake up first
+      do sched_yield();
+      while (wanting_.load(std::memory_order_relaxed) > 0 && ++yields < kYieldsForOthers);
       lock = this->lock();
     }
   }
@@ -492,6 +495,7 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
     std::memcpy(into, payload, envelope.bytes);
   }
   op.arrived[number] = 1;
+  op.may_move = true;
 }
 
 void Context::deliver_stashed(Operation& op) {
@@ -502,104 +506,9 @@ void Context::deliver_stashed(Operation& op) {
   }
 }
 
-// ---- failures
-// ------------------------------------------------------------------------------------------------------
-
-void Context::fail_operations(const Communicator& comm, const Status& why) {
-  for (Operation* op : std::vector<Operation*>(comm.operations()))
-    finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
-}
-
-void Context::fail_later(Communicator& comm, Status why) {
-  pending_failures_.emplace_back(comm.id(), std::move(why));
-}
-
 Communicator* Context::find_communicator(uint32_t id) {
   auto found = communicators_.find(id);
   return found == communicators_.end() ? nullptr : found->second;
-}
-
-bool Context::ask_peers(std::function<void()> inquiry) {
-  if (inquiry_running_.exchange(true)) return false;
-  if (inquiry_.joinable()) inquiry_.join();  // it has ended: the flag was down
-  inquiry_ = std::thread([this, inquiry = std::move(inquiry)] {
-    name_thread("weft-inquiry");
-    inquiry();
-    inquiry_running_.store(false);
-  });
-  return true;
-}
-
-// A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
-// matters to the operations that wait for that rank, and the bootstrap tells deaths.
-void Context::lost(int peer, const Status& why) { partings_.add(peer, why, now_ns(), events_); }
-
-void Context::on_dead(int rank, const Status& why) {
-  Lock lock = this->lock();
-  deaths_.add(rank, why, now_ns(), events_);
-  bool idle = true;
-  for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
-  if (idle) act_on_deaths(INT64_MAX);
-  const uint64_t one = 1;
-  if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
-}
-
-void Context::act_on_partings(int64_t now) {
-  for (const Departures::Departure& parting : partings_.due(now, events_)) {
-    for (Operation* op : std::vector<Operation*>(active_)) {
-      if (op->finished.load(std::memory_order_relaxed)) continue;
-      for (int rank : awaited_peers(*op))
-        if (op->comm->world_rank(rank) == parting.rank)
-          op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
-                              parting.why.message()),
-                         true);
-    }
-  }
-}
-
-void Context::act_on_deaths(int64_t now) {
-  for (const Departures::Departure& death : deaths_.take_due(now, events_)) {
-    for (auto& [id, comm] : std::unordered_map(communicators_)) {
-      const int rank = comm->rank_of_world(death.rank);
-      if (rank >= 0)
-        comm->fail(fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm->name(),
-                        death.why.message()),
-                   true);
-    }
-  }
-}
-
-void Context::on_failed(int from, uint32_t comm, const std::string& why) {
-  Lock lock = this->lock();
-  auto found = communicators_.find(comm);
-  if (found == communicators_.end()) return;
-  found->second->fail(
-      fail(Code::remote_error, "rank {} reports: {}", found->second->rank_of_world(from), why), false);
-}
-
-bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
-  Lock lock = this->lock();
-  auto found = communicators_.find(comm);
-  if (found == communicators_.end()) return {};
-  bootstrap::OpReport report{true, found->second->last_called(), ""};
-  for (const Record& record : found->second->recorder().snapshot())
-    if (record.number == number)
-      report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
-  return report;
-}
-
-void Context::check_deadlines(int64_t now) {
-  last_check_ns_ = now;
-  if (!deaths_.empty()) act_on_deaths(now);
-  if (!partings_.empty()) act_on_partings(now);
-  for (Operation* op : std::vector<Operation*>(active_)) {
-    if (op->deadline_ns == 0) {
-      op->deadline_ns = now + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
-      op->next_check_ns =
-          std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
-    }
-    if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
-  }
 }
 
 std::byte* Context::bounce(size_t bytes) {

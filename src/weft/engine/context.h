@@ -71,6 +71,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// Runs `inquiry` (see verdict.h) on a thread of its own, one at a time; false while another runs.
   bool ask_peers(std::function<void()> inquiry);
   Communicator* find_communicator(uint32_t id);
+  /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
+  /// anybody had the lock to act on it.
+  Status news_of(const Communicator& comm);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
@@ -110,6 +113,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   // transport::Sink, called from turn().
   void* place(int peer, const transport::Envelope& envelope) override;
   void arrived(int peer, const transport::Envelope& envelope, const void* payload) override;
+  bool expects(int peer, const transport::Envelope& envelope) const override {
+    return find(peer, envelope) != nullptr;
+  }
   void lost(int peer, const Status& why) override;
 
  private:
@@ -141,7 +147,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
 
   std::mutex mutex_;
   std::atomic<int> wanting_{0};  // threads that want the lock
-  std::atomic<int> waiters_{0};  // threads in wait()
+  std::atomic<int> waiters_{0};  // threads in wait(); changed under the lock
   bool sleeper_ = false;         // somebody sleeps on epoll_fd(); under the lock
   std::atomic<bool> asleep_{false};
   std::condition_variable finished_cv_;  // for waiters that are not the sleeper
@@ -171,6 +177,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void act_on_partings(int64_t now);
 
   std::vector<std::pair<uint32_t, Status>> pending_failures_;
+  std::mutex news_mutex_;
+  std::unordered_map<uint32_t, std::pair<int, std::string>> news_;  // by communicator: from whom, and what
   std::thread inquiry_;
   std::atomic<bool> inquiry_running_{false};
 

@@ -41,6 +41,9 @@ class Interpreter {
       if (!lane_moved) return lane_moved.status();
       moved |= *lane_moved;
     }
+    // Besides messages, puts that complete, room in a queue and steps of other lanes move an operation, and a
+    // lane may have stopped at the end of its turn.
+    op_.may_move = moved || op_.puts_open > 0 || refused_;
     return moved;
   }
 
@@ -55,7 +58,10 @@ class Interpreter {
       if (step.after_count != 0 && !ready(step)) return moved;
       Result<Outcome> outcome = try_step(id, step, state);
       if (!outcome) return outcome.status();
-      if (*outcome == Outcome::blocked) return moved;
+      if (*outcome == Outcome::blocked) {
+        refused_ |= step.kind != StepKind::wait;
+        return moved;
+      }
       moved = true;
       if (*outcome == Outcome::turn_over) return moved;
       if (!op_.step_done.empty() && step.kind != StepKind::put) op_.step_done[id] = 1;
@@ -246,6 +252,7 @@ class Interpreter {
   Operation& op_;
   const plan::Plan& plan_;
   Communicator& comm_;
+  bool refused_ = false;  // a transport was busy
 };
 
 }  // namespace

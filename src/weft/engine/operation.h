@@ -2,7 +2,7 @@
 // and how far it is. Owned by its context's pool; counted references keep it while somebody waits for it.
 //
 // Thread safety: everything under the context's lock, except `finished`, which a waiter may read without it,
-// and the reference count.
+// and the reference count of an operation on a stream.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ struct Operation {
   OpNumber number = 0;
   int32_t transfer_peer = -1;  // comm rank, for send and recv
   uint32_t signature = 0;
-  std::shared_ptr<const Prepared> prepared;
+  std::shared_ptr<const Prepared> prepared;  // kept in the pool: the next call is often the same
   device::Reduction reduction;
   Record* record = nullptr;
 
@@ -88,6 +88,7 @@ struct Operation {
   uint32_t lanes_left = 0;
   uint32_t puts_started = 0;
   uint32_t puts_open = 0;  // started, `done` not seen yet
+  bool may_move = true;    // false: every lane waits for a message
   struct Exposure {
     transport::Transport* transport;
     plan::Space space;
@@ -100,6 +101,17 @@ struct Operation {
   Status status;
   std::atomic<bool> finished{false};
   std::atomic<int> references{0};
+  void retain() {
+    if (call.stream) references.fetch_add(1, std::memory_order_relaxed);
+    else references.store(references.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  /// True if that was the last reference.
+  bool drop() {
+    if (call.stream) return references.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    const int left = references.load(std::memory_order_relaxed) - 1;
+    references.store(left, std::memory_order_relaxed);
+    return left == 0;
+  }
   int64_t deadline_ns = 0;    // 0 until the first look at the clock
   int64_t next_check_ns = 0;  // when to ask peers what holds them up
   bool verdict_pending = false;

@@ -31,25 +31,32 @@ struct Record {
   std::string_view algorithm;
   uint64_t queued = 0, started = 0, done = 0;
 
-  /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double from root 3".
+  /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
+  /// from root 3".
   std::string describe() const;
 };
 
 class Recorder {
  public:
-  explicit Recorder(int capacity) : ring_(static_cast<size_t>(capacity < 1 ? 1 : capacity)) {}
+  explicit Recorder(int capacity)
+      : ring_(static_cast<size_t>(capacity < 1 ? 1 : capacity)), latest_(ring_.size() - 1) {}
 
   /// The slot for the next operation; valid until `capacity` more have been taken.
-  Record& next() { return ring_[taken_++ % ring_.size()]; }
+  Record& next() {
+    latest_ = latest_ + 1 == ring_.size() ? 0 : latest_ + 1;
+    ++taken_;
+    return ring_[latest_];
+  }
   /// Oldest first.
   std::vector<Record> snapshot() const;
   uint64_t total() const { return taken_; }
   std::string_view latest_algorithm() const {
-    return taken_ == 0 ? std::string_view() : ring_[(taken_ - 1) % ring_.size()].algorithm;
+    return taken_ == 0 ? std::string_view() : ring_[latest_].algorithm;
   }
 
  private:
   std::vector<Record> ring_;
+  size_t latest_;  // the slot taken last
   uint64_t taken_ = 0;
 };
 

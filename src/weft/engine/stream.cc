@@ -11,7 +11,7 @@ Stream::~Stream() { (void)synchronize(); }
 void Stream::push(Operation* op) {
   std::lock_guard guard(mutex_);
   queue_.push_back(op);
-  op->references.fetch_add(1);
+  op->retain();
   if (queue_.size() == 1) op->context->submit(op);
 }
 
@@ -34,7 +34,7 @@ Status Stream::synchronize() {
       if (queue_.empty()) return std::exchange(first_failure_, Status());
       head = queue_.front();
       context = head->context->shared_from_this();
-      head->references.fetch_add(1);
+      head->retain();
     }
     Lock lock = context->lock();
     context->wait(lock, *head);

@@ -250,14 +250,16 @@ Result<int> ShmTransport::poll(Sink& sink) {
 
 int ShmTransport::receive(Inbox& inbox, Sink& sink) {
   const int rank = inbox.peer->rank;
-  const auto received =
-      inbox.fifo.receive([&](const Envelope& envelope, Payload where, const std::byte* payload) {
+  const auto received = inbox.fifo.receive(
+      [&](const Envelope& envelope, Payload where, const std::byte* payload) {
         if (where == Payload::for_relay) [[unlikely]] {
           std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
         } else {
           sink.arrived(rank, envelope, payload);
         }
-      });
+      },
+      // What a peer that is ahead has sent for its next operation is cheapest where it is.
+      [&](const Envelope& envelope) { return sink.expects(rank, envelope); });
   if (received.made_room) tell_of_room(*inbox.peer);
   return received.messages;
 }

@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "transport/transport.h"
 
@@ -260,9 +261,10 @@ class FifoReceiver {
   };
 
   /// Calls deliver(envelope, Payload, pointer to the payload or null) for what has arrived. Pointer and
-  /// envelope are valid until it returns.
-  template <typename Deliver>
-  Received receive(Deliver&& deliver) {
+  /// envelope are valid until it returns. Behind the first message of a call, one that `expected(envelope)`
+  /// denies stays for the next call.
+  template <typename Deliver, typename Expected>
+  Received receive(Deliver&& deliver, Expected&& expected) {
     Received received;
     if (!ready()) {
       streak_ = 0;
@@ -276,11 +278,21 @@ class FifoReceiver {
     do {
       receive_one(deliver);
       received.made_room |= publish_if_due();
-    } while (++received.messages < limit && ready());
+    } while (++received.messages < limit && ready() &&
+             (is_relay(next_slot()) || expected(std::as_const(next_slot().envelope))));
     return received;
   }
 
+  template <typename Deliver>
+  Received receive(Deliver&& deliver) {
+    return receive(deliver, [](const Envelope&) { return true; });
+  }
+
  private:
+  static bool is_relay(const Slot& slot) {
+    return static_cast<Payload>(slot.envelope.reserved & 3) == Payload::for_relay;
+  }
+
   bool publish_if_due() {
     if (next_ - published_.slots < kSlots / 4 &&
         ring_next_ - published_.ring_bytes < memory_.ring_bytes / 4) {

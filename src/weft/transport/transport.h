@@ -73,6 +73,9 @@ class Sink {
   /// A message or a put has arrived whole. `payload` is null if it already is where place() said or where the
   /// put was aimed at; otherwise the Sink copies it before it returns.
   virtual void arrived(int peer, const Envelope& envelope, const void* payload) = 0;
+  /// Whether a message is for something under way. One that is not may be left where it is while there are
+  /// others.
+  virtual bool expects(int /*peer*/, const Envelope& /*envelope*/) const { return true; }
   /// The connection to `peer` is lost; nothing more will arrive from it.
   virtual void lost(int peer, const Status& why) = 0;
 };

@@ -1,0 +1,121 @@
+// What a context does when something goes wrong: ranks that die or leave, news of failures, deadlines,
+// questions of peers. See departures.h and verdict.h.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/thread.h"
+#include "engine/communicator.h"
+#include "engine/context.h"
+#include "engine/interpreter.h"
+#include "engine/verdict.h"
+
+namespace weft::engine {
+
+void Context::fail_operations(const Communicator& comm, const Status& why) {
+  for (Operation* op : std::vector<Operation*>(comm.operations()))
+    finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
+}
+
+void Context::fail_later(Communicator& comm, Status why) {
+  pending_failures_.emplace_back(comm.id(), std::move(why));
+}
+
+bool Context::ask_peers(std::function<void()> inquiry) {
+  if (inquiry_running_.exchange(true)) return false;
+  if (inquiry_.joinable()) inquiry_.join();  // it has ended: the flag was down
+  inquiry_ = std::thread([this, inquiry = std::move(inquiry)] {
+    name_thread("weft-inquiry");
+    inquiry();
+    inquiry_running_.store(false);
+  });
+  return true;
+}
+
+// A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
+// matters to the operations that wait for that rank, and the bootstrap tells deaths.
+void Context::lost(int peer, const Status& why) { partings_.add(peer, why, now_ns(), events_); }
+
+void Context::on_dead(int rank, const Status& why) {
+  Lock lock = this->lock();
+  deaths_.add(rank, why, now_ns(), events_);
+  bool idle = true;
+  for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
+  if (idle) act_on_deaths(INT64_MAX);
+  const uint64_t one = 1;
+  if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
+}
+
+void Context::act_on_partings(int64_t now) {
+  for (const Departures::Departure& parting : partings_.due(now, events_)) {
+    for (Operation* op : std::vector<Operation*>(active_)) {
+      if (op->finished.load(std::memory_order_relaxed)) continue;
+      for (int rank : awaited_peers(*op))
+        if (op->comm->world_rank(rank) == parting.rank)
+          op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
+                              parting.why.message()),
+                         true);
+    }
+  }
+}
+
+void Context::act_on_deaths(int64_t now) {
+  for (const Departures::Departure& death : deaths_.take_due(now, events_)) {
+    for (auto& [id, comm] : std::unordered_map(communicators_)) {
+      const int rank = comm->rank_of_world(death.rank);
+      if (rank >= 0)
+        comm->fail(fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm->name(),
+                        death.why.message()),
+                   true);
+    }
+  }
+}
+
+void Context::on_failed(int from, uint32_t comm, const std::string& why) {
+  {
+    const std::lock_guard guard(news_mutex_);
+    news_.try_emplace(comm, from, why);
+  }
+  Lock lock = this->lock();
+  auto found = communicators_.find(comm);
+  if (found == communicators_.end()) return;
+  found->second->fail(news_of(*found->second), false);
+}
+
+Status Context::news_of(const Communicator& comm) {
+  const std::lock_guard guard(news_mutex_);
+  const auto found = news_.find(comm.id());
+  if (found == news_.end()) return {};
+  const auto& [from, why] = found->second;
+  return fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
+}
+
+bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
+  Lock lock = this->lock();
+  auto found = communicators_.find(comm);
+  if (found == communicators_.end()) return {};
+  bootstrap::OpReport report{true, found->second->last_called(), ""};
+  for (const Record& record : found->second->recorder().snapshot())
+    if (record.number == number)
+      report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
+  return report;
+}
+
+void Context::check_deadlines(int64_t now) {
+  last_check_ns_ = now;
+  if (!deaths_.empty()) act_on_deaths(now);
+  if (!partings_.empty()) act_on_partings(now);
+  for (Operation* op : std::vector<Operation*>(active_)) {
+    if (op->deadline_ns == 0) {
+      op->deadline_ns = now + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
+      op->next_check_ns =
+          std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
+    }
+    if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
+  }
+}
+
+}  // namespace weft::engine
