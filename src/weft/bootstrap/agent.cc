@@ -99,8 +99,9 @@ class Agent {
   /// the copy is let go of unread, and the child's first use starts an agent of its own.
   void forget_if_forked() {
     if (process_ == 0 || process_ == getpid()) return;
-    static_cast<void>(
-        new std::shared_ptr<EventLoop>(std::move(running_)));  // closing anything here could end a job there
+    // Closing anything here could end a job there. The list is reachable for ever, so that it is no leak.
+    static auto* const forgotten = new std::vector<std::shared_ptr<EventLoop>>;
+    forgotten->push_back(std::move(running_));
     if (thread_.joinable()) thread_.detach();
     for (std::thread& each : retired_) each.detach();
     retired_.clear();

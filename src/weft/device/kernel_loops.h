@@ -7,6 +7,7 @@
 // flipped where the sign is set, two's complement orders them as their values are ordered.
 #pragma once
 
+#include <cstring>
 #include <initializer_list>
 
 #include "device/kernel_lanes.h"
@@ -329,8 +330,9 @@ void divide(void* out, const void* in, size_t count, uint32_t divisor) {
 template <typename Type>
 void scale(void* out, const void* in, const void* scalar, size_t count) {
   using T = typename Type::Storage;
-  run<WidestOf<Type>>(count, ScaleLanes<Type>{*static_cast<const T*>(scalar)}, static_cast<T*>(out),
-                      static_cast<const T*>(in));
+  T factor;  // it need not be aligned
+  std::memcpy(&factor, scalar, sizeof factor);
+  run<WidestOf<Type>>(count, ScaleLanes<Type>{factor}, static_cast<T*>(out), static_cast<const T*>(in));
 }
 
 // ---- Streaming

@@ -77,6 +77,7 @@ Status PeerMemory::transfer(Direction direction, const RemoteBuffer& buffer, uin
                             size_t bytes) {
   const auto syscall = direction == Direction::read ? process_vm_readv : process_vm_writev;
   uint64_t address = buffer.address + offset;
+  if (bytes == 0) return {};  // addresses may be null
   if (same_process_) {
     auto* theirs = reinterpret_cast<void*>(address);
     std::memcpy(direction == Direction::read ? own : theirs, direction == Direction::read ? theirs : own,
