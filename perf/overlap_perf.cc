@@ -3,10 +3,17 @@
 //
 // A collective is started on a stream; the caller then computes (a fixed amount of work, no call into the
 // library) or sleeps, for `--factor` times as long as the transfer takes alone; then it synchronizes.
-//   hidden    (transfer alone + caller alone - both together) / the shorter of the two. 1: the shorter is
-//   free. slowed    how much longer the computation takes than alone, less the CPU time that the transfer
-//   itself needs (which
-//             is measured while callers sleep, and shared out over the CPUs that ranks of one host have).
+// Then, as the columns are called:
+//
+// hidden: (transfer alone + caller alone - both together) / the shorter of the two. 1: the shorter is free.
+//
+// longer: by what share the computation takes longer than alone.
+//
+// slowed: the same without the CPU time that the transfer itself needs, which is measured while callers
+// sleep, and shared out over the CPUs that the ranks of one host have.
+//
+// asleep: what is hidden of the transfer while the caller sleeps.
+//
 // After that: AllGather and ReduceScatter on two streams of one communicator, together over the longer one.
 //
 // Times are medians over iterations, of the slowest rank.
@@ -127,7 +134,8 @@ class Transfer {
 
 struct Overlap {
   double transfer_us, transfer_cpu_us;  // alone
-  double compute_us, hidden_computing, slowed;
+  double compute_us, hidden_computing;
+  double longer, slowed;  // by what share the computation takes longer; without the transfer's CPU time
   double sleep_us, hidden_asleep;
 };
 
@@ -228,7 +236,9 @@ Overlap Bench::overlap(Transfer& transfer) {
   };
   o.hidden_computing = hidden(o.compute_us, busy_us);
   o.hidden_asleep = hidden(o.sleep_us, asleep_us);
-  o.slowed = (most(median(computing)) - o.transfer_cpu_us) / o.compute_us - 1;
+  const double computing_us = most(median(computing));
+  o.longer = computing_us / o.compute_us - 1;
+  o.slowed = (computing_us - o.transfer_cpu_us) / o.compute_us - 1;
   return o;
 }
 
@@ -293,23 +303,24 @@ class Output {
       : first_(session.rank() == 0), settings_(settings) {
     say("# Overlap, Weft {}.{}.{}, {} ranks, {} iterations; times in us\n", WEFT_MAJOR, WEFT_MINOR,
         WEFT_PATCH, session.ranks(), settings.iterations);
-    say("# {:>10}  {:>14}  {:>10}  {:>10}  {:>10}  {:>8}  {:>8}  {:>8}\n", "size", "collective", "transfer",
-        "its CPU", "compute", "hidden", "slowed", "asleep");
+    say("# {:>10}  {:>14}  {:>10}  {:>10}  {:>10}  {:>8}  {:>8}  {:>8}  {:>8}\n", "size", "collective",
+        "transfer", "its CPU", "compute", "hidden", "longer", "slowed", "asleep");
     document_ = {{"version", 1},
                  {"ranks", session.ranks()},
                  {"overlap", nlohmann::json::array()},
                  {"two_streams", nlohmann::json::array()}};
   }
   void add(Kind kind, size_t bytes, const Overlap& o) {
-    say("{:>12}  {:>14}  {:>10.1f}  {:>10.1f}  {:>10.1f}  {:>6.0f} %  {:>6.1f} %  {:>6.0f} %\n", bytes,
-        name_of(kind), o.transfer_us, o.transfer_cpu_us, o.compute_us, 100 * o.hidden_computing,
-        100 * o.slowed, 100 * o.hidden_asleep);
+    say("{:>12}  {:>14}  {:>10.1f}  {:>10.1f}  {:>10.1f}  {:>6.0f} %  {:>6.1f} %  {:>6.1f} %  {:>6.0f} %\n",
+        bytes, name_of(kind), o.transfer_us, o.transfer_cpu_us, o.compute_us, 100 * o.hidden_computing,
+        100 * o.longer, 100 * o.slowed, 100 * o.hidden_asleep);
     document_["overlap"].push_back({{"collective", name_of(kind)},
                                     {"size", bytes},
                                     {"transfer_us", o.transfer_us},
                                     {"transfer_cpu_us", o.transfer_cpu_us},
                                     {"compute_us", o.compute_us},
                                     {"hidden_computing", o.hidden_computing},
+                                    {"longer", o.longer},
                                     {"slowed", o.slowed},
                                     {"sleep_us", o.sleep_us},
                                     {"hidden_asleep", o.hidden_asleep}});

@@ -96,7 +96,11 @@ down() {
     ip netns delete "$name"
   done
   if [ -f "$pid_file" ]; then
-    kill "$(< "$pid_file")" 2> /dev/null || true  # its interfaces go with it
+    local attempt
+    for ((attempt = 0; attempt < 100; attempt++)); do  # its interfaces go with it
+      kill "$(< "$pid_file")" 2> /dev/null || break
+      sleep 0.05
+    done
     rm -f "$pid_file" "$pid_file.log"
   fi
   ip link delete "$prefix-sw" 2> /dev/null || true

@@ -32,8 +32,9 @@ th:first-child, td:first-child { text-align:left; } caption { text-align:left; p
 svg.chart { width:100%; background:var(--panel); border-radius:6px; } svg text { fill:var(--soft); font-size:10.5px; }
 svg .title { fill:var(--ink); font-size:12.5px; font-weight:600; } svg .unit { fill:var(--soft); font-weight:400; }
 .grid { stroke:var(--line); } .one { stroke:var(--soft); stroke-dasharray:4 3; } .line { fill:none; stroke-width:2; }
-""" + "".join(f".line.s{i} {{ stroke:var(--s{i}); }} .dot.s{i} {{ fill:var(--s{i}); }} i.s{i} {{ background:var(--s{i}); }}\n"
-              for i in range(len(SYSTEMS)))
+"""
+STYLE += "".join(f".line.s{i} {{ stroke:var(--s{i}); }} .dot.s{i} {{ fill:var(--s{i}); }} "
+                 f"i.s{i} {{ background:var(--s{i}); }}\n" for i in range(len(SYSTEMS)))
 
 
 def colour_of(system: str) -> str:
@@ -47,10 +48,11 @@ def tint(speedup: float) -> str:
 
 
 def table(head: list[str], rows: list[list[str]], caption: str) -> str:
-    """Cells are HTML: `<td …>…</td>` as they are, anything else is put into one."""
+    """Cells that are `<td …>…</td>` stay as they are; anything else is put into one."""
     def cell(text: str) -> str:
         return text if text.startswith("<td") else f"<td>{html.escape(text)}</td>"
-    lines = [f"<caption>{html.escape(caption)}</caption><tr>" + "".join(f"<th>{html.escape(h)}</th>" for h in head) + "</tr>"]
+    heads = "".join(f"<th>{html.escape(text)}</th>" for text in head)
+    lines = [f"<caption>{html.escape(caption)}</caption><tr>{heads}</tr>"]
     lines += ["<tr>" + "".join(cell(text) for text in row) + "</tr>" for row in rows]
     return '<div class="scroll"><table>' + "\n".join(lines) + "</table></div>"
 

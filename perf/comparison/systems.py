@@ -16,11 +16,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PEERS = ROOT / "perf/peers"
 CLUSTER = str(ROOT / "scripts/cluster.sh")
 WARMUP = 5
-TOLD_ERROR_CHARS = 600
+TOLD_ERROR_CHARS = 300
 
 
 class LaunchError(Exception):
-    """A launch failed or took too long; the text says which and why."""
+    """A launch failed or took too long; the text says why, in a line. `output` is what it had printed."""
+
+    def __init__(self, text: str, output: str = "") -> None:
+        super().__init__(text)
+        self.output = output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +64,14 @@ def execute(command: list, environment: dict[str, str] | None = None, timeout_s:
     except BaseException as error:
         out, err = end(process)
         if isinstance(error, subprocess.TimeoutExpired):
-            raise LaunchTimeout(f"stopped after {timeout_s:.0f} s", out) from None
+            raise LaunchError(f"stopped after {timeout_s:.0f} s", out) from None
         raise
     if process.returncode != 0:
-        raise LaunchError(f"exit code {process.returncode}: {(out + err).strip()[-TOLD_ERROR_CHARS:]}")
+        told = " ".join((err or out).split())
+        if len(told) > TOLD_ERROR_CHARS:
+            told = "… " + told[-TOLD_ERROR_CHARS:]
+        raise LaunchError(f"exit code {process.returncode}: {told}", out)
     return out
-
-
-class LaunchTimeout(LaunchError):
-    """Keeps what was printed before the launch was stopped."""
-
-    def __init__(self, text: str, output: str) -> None:
-        super().__init__(text)
-        self.output = output
 
 
 def end(process: subprocess.Popen) -> tuple[str, str]:
@@ -155,10 +154,13 @@ class Peer:
                              f"{0.7 * work.limit_s:g}"]
         try:
             output = execute(command, environment, work.limit_s)
-        except LaunchTimeout as stopped:
-            output = stopped.output
+        except LaunchError as error:  # what it had measured before counts; some launchers only stumble at the end
+            output = error.output
             if not any("bytes" in line for line in lines_of(output)):
                 raise
+        wrong = [line for line in lines_of(output) if line.get("wrong")]
+        if wrong:
+            raise LaunchError(f"{wrong[0]['wrong']:.0f} wrong elements at {wrong[0]['bytes']} bytes")
         return [Row(exact[line["bytes"]], line["us"], line["cpu_us"], line["iterations"], line["algorithm"])
                 for line in lines_of(output) if line.get("bytes") in exact]
 

@@ -24,6 +24,29 @@ TEST(Machine, SurvivesJson) {
   EXPECT_EQ(back->rails, 4);
 }
 
+TEST(Machine, SurvivesTheWayToOtherRanks) {
+  Machine machine;
+  machine.inter = {.alpha_us = 17.5, .overhead_us = 0.25, .bytes_per_us = 12500, .by_cpu = false};
+  machine.rails = 4;
+  machine.cores = 0.5;
+  machine.memory.cache_bytes = 1 << 20;
+  machine.switch_us = 3.25;
+  const Machine back = from_numbers(to_numbers(machine));
+  EXPECT_EQ(to_numbers(back), to_numbers(machine));
+  EXPECT_EQ(back.inter.by_cpu, false);
+  EXPECT_EQ(back.rails, 4);
+  EXPECT_EQ(back.memory.cache_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(to_json(from_numbers(std::vector<float>{1, 2})), to_json(Machine()));
+}
+
+TEST(Machine, RatesFallFromTheCacheToMemory) {
+  const Memory memory{.cache_bytes = 1 << 20};
+  EXPECT_DOUBLE_EQ(rate_for(memory, 512 << 10, 100, 10), 100);
+  EXPECT_DOUBLE_EQ(rate_for(memory, 8 << 20, 100, 10), 10);
+  EXPECT_DOUBLE_EQ(rate_for(memory, 2 << 20, 100, 10), 1 / (0.5 / 100 + 0.5 / 10)) << "half way in octaves";
+  EXPECT_DOUBLE_EQ(rate_for(Memory(), 8, 100, 10), 10) << "no cache";
+}
+
 TEST(Machine, MissingFieldsKeepTheirDefaults) {
   const Result<Machine> machine = machine_from_json(R"({"inter": {"alpha_us": 3}})");
   ASSERT_TRUE(machine.ok()) << machine.status().message();

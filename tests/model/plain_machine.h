@@ -25,6 +25,7 @@ inline Machine plain_machine() {
   machine.cores = 1000;
   machine.switch_us = 0;
   machine.step_us = 0;
+  machine.call_us = 0;
   return machine;
 }
 

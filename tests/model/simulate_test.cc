@@ -205,7 +205,7 @@ TEST(Simulate, RanksThatShareCoresAreSlower) {
 
 TEST(Simulate, LargeBuffersCostMemoryRates) {
   Machine machine = plain_machine();
-  machine.memory.cache_bytes = 1999;  // input and output are 2000
+  machine.memory.cache_bytes = 250;  // input and output are eight times that
   const auto plans = plans_of(1, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
   EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 1), machine).total_us, 2);
 }

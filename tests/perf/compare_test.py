@@ -219,9 +219,24 @@ class Measuring(unittest.TestCase):
         self.assertTrue(self.run_fakes(weft_fails=True)[0].weft_failed)
 
     def test_what_a_stopped_launch_printed_is_kept(self):
-        with self.assertRaises(systems.LaunchTimeout) as caught:
+        with self.assertRaises(systems.LaunchError) as caught:
             systems.execute(["sh", "-c", "echo '{\"bytes\": 8}'; sleep 30"], timeout_s=0.5)
         self.assertEqual(systems.lines_of(caught.exception.output), [{"bytes": 8}])
+
+    def test_what_a_peer_measured_before_it_failed_counts_unless_it_is_wrong(self):
+        line = '{"bytes": 8, "us": 1, "cpu_us": 1, "iterations": 3, "algorithm": "", "wrong": %d}'
+        work = systems.Work(parse_scenario("shm2"), "all_reduce", (8, 1024), 1, 10)
+
+        def sweep(script):
+            peer = systems.Peer(pathlib.Path("program"))
+            peer.command = lambda scenario: (["sh", "-c", script], {})
+            return peer.sweep(work)
+
+        self.assertEqual([r.size for r in sweep(f"echo '{line % 0}'; echo late trouble >&2; exit 255")], [8])
+        with self.assertRaisesRegex(systems.LaunchError, "2 wrong elements at 8 bytes"):
+            sweep(f"echo '{line % 2}'; exit 1")
+        with self.assertRaisesRegex(systems.LaunchError, "exit code 3: no way"):
+            sweep("printf 'no\nway' >&2; exit 3")
 
     def test_the_bar(self):
         stream = io.StringIO()

@@ -100,17 +100,23 @@ TEST(PerfTools, MeasureOnStreamsInGroupsAndInRegisteredMemory) {
   }
 }
 
-TEST(PerfTools, WriteJson) {
+/// Runs a tool with --json, and returns what it has written.
+nlohmann::json json_of(int ranks, const std::string& arguments) {
   char path[] = "/tmp/weft_perf_XXXXXX";
   const int fd = mkstemp(path);
-  ASSERT_GE(fd, 0);
+  EXPECT_GE(fd, 0);
   close(fd);
-  const Outcome run = perf(2, std::string("all_gather_perf -b 1K -e 4K -f 4 -n 2 --json ") + path);
+  const Outcome run = perf(ranks, arguments + " --json " + path);
   std::ifstream file(path);
-  const auto document = nlohmann::json::parse(file, nullptr, false);
+  auto document = nlohmann::json::parse(file, nullptr, false);
   unlink(path);
-  ASSERT_EQ(run.code, 0) << run.output;
-  ASSERT_FALSE(document.is_discarded());
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_FALSE(document.is_discarded());
+  return document;
+}
+
+TEST(PerfTools, WriteJson) {
+  const auto document = json_of(2, "all_gather_perf -b 1K -e 4K -f 4 -n 2");
   EXPECT_EQ(document["collective"], "AllGather");
   EXPECT_EQ(document["ranks"].size(), 2u);
   ASSERT_EQ(document["results"].size(), 2u);
@@ -121,6 +127,50 @@ TEST(PerfTools, WriteJson) {
   EXPECT_EQ(row["in_place"]["nwrong"], 0);
   EXPECT_GT(row["out_of_place"]["time"].get<double>(), 0);
   EXPECT_EQ(document["out_of_bounds"]["okay"], true);
+}
+
+TEST(PerfTools, MeasureListedSizesForATime) {
+  const auto document = json_of(2, "all_reduce_perf --sizes 4M,8,1K --time_ms 5 --in_place 0");
+  const auto& rows = document["results"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["size"], 4 << 20);
+  EXPECT_EQ(rows[1]["size"], 8);
+  EXPECT_EQ(rows[2]["in_place"], nullptr);
+  for (const auto& row : rows) {
+    EXPECT_GE(row["out_of_place"]["iterations"].get<int>(), 3);
+    EXPECT_LE(row["out_of_place"]["iterations"].get<int>(), 10000);
+    EXPECT_EQ(row["out_of_place"]["nwrong"], 0);
+  }
+}
+
+TEST(PerfTools, TellWhatCpuTimeAByteCosts) {
+  const auto row = json_of(2, "all_reduce_perf -b 16M -e 16M -n 10")["results"][0]["out_of_place"];
+  const double cpu_us = row["cpu_us"].get<double>();
+  EXPECT_GT(cpu_us, 0);
+  EXPECT_NEAR(row["cpu_s_per_gb"].get<double>(), cpu_us * 1e-6 / (16 << 20) * 1e9, 1e-3 * cpu_us);
+}
+
+TEST(PerfTools, MeasureOverlap) {
+  const auto document = json_of(2, "overlap_perf --sizes 64K,1M -n 2");
+  ASSERT_EQ(document["overlap"].size(), 4u);  // AllReduce and AllGather
+  ASSERT_EQ(document["two_streams"].size(), 2u);
+  for (const auto& row : document["overlap"]) {
+    EXPECT_GT(row["transfer_us"].get<double>(), 0);
+    EXPECT_GT(row["compute_us"].get<double>(), 0);
+    EXPECT_LE(row["hidden_asleep"].get<double>(), 1.5);
+    EXPECT_TRUE(row["slowed"].is_number());
+  }
+  EXPECT_EQ(document["two_streams"][1]["size"], 1 << 20);
+  EXPECT_GT(document["two_streams"][1]["ratio"].get<double>(), 0);
+}
+
+TEST(PerfTools, MeasureTheStart) {
+  const Outcome processes = perf(2, "startup_perf --json");
+  EXPECT_EQ(processes.code, 0);
+  EXPECT_EQ(nlohmann::json::parse(processes.output, nullptr, false).value("ranks", 0), 2) << processes.output;
+  const Outcome threads = perf(1, "startup_perf --threads 5");
+  EXPECT_EQ(threads.code, 0);
+  EXPECT_TRUE(mentions(threads.output, "5 ranks: ")) << threads.output;
 }
 
 TEST(PerfTools, ExplainWrongUsage) {
@@ -137,6 +187,11 @@ TEST(PerfTools, ExplainWrongUsage) {
       {"broadcast_perf -r -1", "--root: is -1, must be a rank or all"},
       {"broadcast_perf -r 1 -b 8 -e 8", "--root is 1, must be below the number of ranks, 1"},
       {"all_reduce_perf --nonsense", "--nonsense"},
+      {"all_reduce_perf --sizes 8,9Z", "--sizes: is 9Z, must be a number of bytes"},
+      {"all_reduce_perf --time_ms -1", "--time_ms"},
+      {"overlap_perf --sizes x", "--sizes: is x, must be a number of bytes"},
+      {"overlap_perf --factor 0", "--factor"},
+      {"startup_perf --threads 0", "--threads"},
   };
   for (const auto& [arguments, sentence] : cases) {
     const Outcome run = perf(1, arguments);

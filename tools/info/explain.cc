@@ -59,10 +59,12 @@ Result<plan::Request> request_of(const Question& q) {
 const model::Cached* find_measured(const Question& q, const topology::Host& host,
                                    const std::vector<model::Cached>& measured) {
   const int per_node = (q.ranks + q.nodes - 1) / q.nodes;
-  const int active = std::min(per_node, static_cast<int>(host.allowed_cpus().size()));
+  const int cpus = std::max(static_cast<int>(host.allowed_cpus().size()), 1);
+  const int active = std::min(per_node, cpus);
+  const double crowding = std::max(1.0, static_cast<double>(per_node) / cpus);
   for (const model::Cached& cached : measured) {
-    const bool links = q.nodes > 1 ? !cached.facts.inter.empty() : !cached.facts.intra.empty();
-    if (links && cached.facts.active == active) return &cached;
+    const bool links = (q.nodes > 1) == !cached.facts.inter.empty();
+    if (links && cached.facts.active == active && cached.facts.crowding == crowding) return &cached;
   }
   return nullptr;
 }

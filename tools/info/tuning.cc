@@ -33,6 +33,9 @@ std::string text_of(const model::Cached& cached) {
                                       cached.facts.one_machine ? ", all on this machine" : ""));
     line("interfaces of a node", fmt::format("{} of {:.3f} GB/s", m.rails, m.nic_bytes_per_us / 1000));
   }
+  if (cached.facts.crowding > 1)
+    line("shared cores",
+         fmt::format("{:g} ranks each, {:.2f} µs a wait", cached.facts.crowding, m.switch_us));
   line("copies", fmt::format("{:.1f} GB/s in the cache, {:.1f} beyond", memory.copy_cached / 1000,
                              memory.copy_large / 1000));
   line("reductions", fmt::format("{:.1f} GB/s in the cache, {:.1f} beyond", memory.reduce_cached / 1000,

@@ -354,6 +354,11 @@ Result<double> Communicator::predict_us(const Call& call) {
   return choice->predicted_us;
 }
 
+Result<model::Choice> Communicator::choose_on(const model::Machine& machine, const Call& call,
+                                              const model::Pins& pins) {
+  return model::choose(machine, request_for(call), layout_, limits_, pins);
+}
+
 CommStats Communicator::stats() {
   Lock lock = context_->lock();
   auto since = [](const transport::Transport* t, const transport::Counters& before) {

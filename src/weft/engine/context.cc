@@ -67,8 +67,8 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   return context;
 }
 
-// Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in opening
-// its fabric. On this occasion rank 0 says which machine all are to reckon with.
+// Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in
+// opening its fabric. On this occasion rank 0 says which machine all are to reckon with.
 Status Context::meet(Deadline deadline) {
   const std::vector<std::byte> mine = (rank() == 0 ? decide_machine(*fabric_) : MachineDecision()).packed();
   auto all = bootstrap_->all_gather(mine, deadline);

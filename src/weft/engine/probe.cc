@@ -15,10 +15,13 @@
 namespace weft::engine {
 namespace {
 
+// Longer than ranks that do not take part go on yielding before they sleep (WEFT_YIELD_US), so that these two
+// have their cores.
+constexpr double kWarmUpSeconds = 0.005;
 constexpr size_t kEagerProbe = 16 << 10;
 constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
-constexpr size_t kShortRead = 16 << 10, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
+constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
 constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
 constexpr int64_t kStreamNs = 60'000'000;
@@ -238,9 +241,9 @@ Status Probe::measure_reads(model::Memory* memory) {
   if (!leads_) WEFT_TRY(send());
   if (memory == nullptr) return {};
   const model::Memory stated = *memory;
-  const double rate = (kCachedRead - kShortRead) / std::max(*cached - *little, 1e-3);
+  const double rate = kCachedRead / std::max(*cached - *little, 1e-3);
   memory->peer_cached = model::plausible(rate, stated.peer_cached);
-  memory->peer_us = std::clamp(*little - kShortRead / memory->peer_cached, 0.1, 50.0);
+  memory->peer_us = std::clamp(*little, 0.1, 50.0);
   memory->peer_large =
       std::min(model::plausible(kLargeRead / *large, stated.peer_large), memory->peer_cached);
   return {};
@@ -248,7 +251,7 @@ Status Probe::measure_reads(model::Memory* memory) {
 
 Status Probe::measure_intra(model::Machine* machine) {
   model::Link* const link = machine ? &machine->intra : nullptr;
-  if (const Result<double> warm = one_way_us(0, 100'000, 0.005); !warm.ok()) return warm.status();
+  if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
   WEFT_TRY(measure_messages(link, 2000, 0.02));
   const size_t bytes = std::min(kEagerProbe, transport_.eager_bytes());
   const Result<double> one_way = one_way_us(bytes, 500, 0.02);
@@ -322,6 +325,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
 
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
+  if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
   WEFT_TRY(measure_messages(link, 200, 0.03));
   std::vector<std::byte> memory(kStreamBlock, std::byte{1});
   WEFT_TRY(exchange_buffers(memory.data(), memory.size()));

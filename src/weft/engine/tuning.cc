@@ -20,6 +20,8 @@ namespace {
 
 // A link that takes longer than this to be measured is broken or paused.
 constexpr double kProbeSeconds = 2;
+// A hundred µs each where many ranks share a core, milliseconds where other programs do.
+constexpr int kMeetings = 101;
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -40,6 +42,7 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
   model::Facts facts;
   facts.host = model::host_facts(host);
   facts.active = std::min(local_ranks(fabric), usable_cores(fabric, host));
+  facts.crowding = std::max(1.0, static_cast<double>(fabric.ranks_on_machine()) / usable_cores(fabric, host));
   if (const auto* local = fabric.local())
     facts.intra =
         fmt::format("{}, {}", local->describe(), local->reads_peers() ? "single copy" : "two copies");
@@ -50,9 +53,9 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
 
 /// The cores of a node are those of the machine that its ranks have a right to: pretended nodes share them.
 void share_cores(model::Machine& machine, const Fabric& fabric, const topology::Host& host) {
-  machine.cores = std::max(
-      static_cast<double>(usable_cores(fabric, host)) * local_ranks(fabric) / std::max(fabric.ranks_on_machine(), 1),
-      0.01);
+  machine.cores = std::max(static_cast<double>(usable_cores(fabric, host)) * local_ranks(fabric) /
+                               std::max(fabric.ranks_on_machine(), 1),
+                           0.01);
 }
 
 model::Machine stated_machine(const Fabric& fabric, const topology::Host& host) {
@@ -61,14 +64,48 @@ model::Machine stated_machine(const Fabric& fabric, const topology::Host& host) 
   return machine;
 }
 
-void wait_for_all(Communicator& comm, Status& status) {
-  int32_t word = 1;
+/// The smallest AllReduce, of `word`.
+Call meeting(int32_t& word) {
   Call call;
   call.collective = plan::Collective::all_reduce;
   call.send = call.recv = &word;
   call.count = 1;
   call.type = device::DataType::int32;
-  if (status.ok()) status = comm.run(call);
+  return call;
+}
+
+void wait_for_all(Communicator& comm, Status& status) {
+  int32_t word = 1;
+  if (status.ok()) status = comm.run(meeting(word));
+}
+
+/// Ranks that share cores: what a wait costs beside all that is known, from how long they take to meet. A
+/// collective; the others only take part.
+void measure_switching(Communicator& comm, model::Machine* machine, Status& status) {
+  int32_t word = 1;
+  const Call call = meeting(word);
+  std::vector<double> times;
+  for (int i = 0; i < kMeetings && status.ok(); ++i) {
+    const int64_t begin = now_ns();
+    wait_for_all(comm, status);
+    times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
+  }
+  if (machine == nullptr || !status.ok()) return;
+  std::nth_element(times.begin(), times.begin() + kMeetings / 2, times.end());
+  const Result<model::Pins> pins =
+      model::parse_pins(fmt::format("allreduce={}", comm.stats().last_algorithm));
+  if (!pins.ok()) return;
+  double predicted_us[2] = {};  // with waits that cost nothing, and 1 µs
+  for (int switch_us = 0; switch_us < 2; ++switch_us) {
+    model::Machine other = *machine;
+    other.switch_us = switch_us;
+    const Result<model::Choice> choice = comm.choose_on(other, call, *pins);
+    if (!choice.ok()) return;
+    predicted_us[switch_us] = choice->predicted_us;
+  }
+  const double waits = predicted_us[1] - predicted_us[0];
+  if (waits > 0.5)
+    machine->switch_us = std::clamp((times[kMeetings / 2] - predicted_us[0]) / waits, 0.2, 50.0);
 }
 
 void keep(const model::Facts& facts, const model::Machine& machine) {
@@ -175,8 +212,10 @@ Status measure_machine(Context& context, Communicator& comm) {
   wait_for_all(comm, met);
   if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
 
+  if (leads && host.ok()) share_cores(machine, fabric, *host);
+  if (fabric.oversubscribed()) measure_switching(comm, leads ? &machine : nullptr, met);
+
   if (leads && met.ok() && host.ok()) {
-    share_cores(machine, fabric, *host);
     keep(facts_of(fabric, *host), machine);
     log::info("measuring took {:.0f} ms", static_cast<double>(now_ns() - begin) / 1e6);
   }

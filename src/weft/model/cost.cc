@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -47,6 +48,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("", "cores", machine.cores, 0.01);
   visit("", "switch_us", machine.switch_us, kAnyTime);
   visit("", "step_us", machine.step_us, kAnyTime);
+  visit("", "call_us", machine.call_us, kAnyTime);
 }
 
 template <typename T>
@@ -104,6 +106,18 @@ Status check_keys(const Json& json, const Machine& machine) {
 }
 
 }  // namespace
+
+double large_share(const Memory& memory, uint64_t working_set_bytes) {
+  constexpr double kOctaves = 4;  // from half of the cache to eight times it
+  const double begin = static_cast<double>(memory.cache_bytes) / 2;
+  const double octaves = begin > 0 ? std::log2(static_cast<double>(working_set_bytes) / begin) : kOctaves;
+  return std::clamp(octaves / kOctaves, 0.0, 1.0);
+}
+
+double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {
+  const double share = large_share(memory, working_set_bytes);
+  return 1 / ((1 - share) / cached + share / large);
+}
 
 Machine machine_of(const topology::Host& host, int nodes_on_host) {
   Machine machine;

@@ -26,8 +26,10 @@ struct Link {
 
 /// Rates of one rank's memory work, in bytes/µs, for data that is in its cache and for data that is not.
 struct Memory {
-  uint64_t cache_bytes = 0;  // buffers of an operation up to this, all together, stay in the cache
-  double copy_cached = 0;    // copied
+  // Buffers of an operation, all together: up to half of this they stay in the cache, from eight times this
+  // on they do not; the time of a byte grows in between with the logarithm of the size.
+  uint64_t cache_bytes = 0;
+  double copy_cached = 0;  // copied
   double copy_large = 0;
   double reduce_cached = 0;  // of source, summed over the sources
   double reduce_large = 0;
@@ -39,6 +41,11 @@ struct Memory {
   double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
                                  // 0: nobody is in another's way
 };
+
+/// The part of data of `working_set_bytes` that is not in the cache, as far as time tells: 0 to 1.
+double large_share(const Memory& memory, uint64_t working_set_bytes);
+/// The rate for data of `working_set_bytes` between those for cached and for large data.
+double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
 
 struct Machine {
   std::string name = "default";
@@ -64,8 +71,9 @@ struct Machine {
   int engines = 0;       // copy engines (of a GPU) that copy and reduce beside a rank's CPU; 0: the CPU does
   double engine_us = 0;  // from telling an engine until it begins
   double cores = 2;      // of a node, for its ranks; more ranks than cores share them
-  double switch_us = 1.0;  // a wait that yields the core to another rank, where they share
+  double switch_us = 2.5;  // a wait that yields the core to other ranks, where they share
   double step_us = 0.03;   // the interpreter's own time for a step
+  double call_us = 0.3;    // … and the engine's for a call, before its first step
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
   /// How many times slower a CPU is for each of `ranks` ranks of one node.

@@ -42,6 +42,7 @@ CriticalPath find_critical_path(std::span<const plan::Plan> plans, const topolog
     rank = times.cause_rank;
     id = times.cause_step;
   }
+  path.queued_us += std::max(at, 0.0);  // the call itself
   return path;
 }
 

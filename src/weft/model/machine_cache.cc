@@ -46,6 +46,7 @@ Json json_of(const Facts& facts) {
   Json json;
   for (const auto& [name, value] : facts.host) json["host"][name] = value;
   json["active"] = facts.active;
+  json["crowding"] = facts.crowding;
   json["intra"] = facts.intra;
   json["inter"] = facts.inter;
   json["one_machine"] = facts.one_machine;
@@ -57,6 +58,7 @@ Facts facts_of(const Json& json) {
   Facts facts;
   for (const auto& [name, value] : json.at("host").items()) facts.host.emplace_back(name, value);
   json.at("active").get_to(facts.active);
+  json.at("crowding").get_to(facts.crowding);
   json.at("intra").get_to(facts.intra);
   json.at("inter").get_to(facts.inter);
   json.at("one_machine").get_to(facts.one_machine);

@@ -22,6 +22,7 @@ namespace weft::model {
 struct Facts {
   std::vector<std::pair<std::string, std::string>> host;  // of this machine and library
   int active = 1;           // ranks of a node that have a core each, and move memory at the same time
+  double crowding = 1;      // ranks of the machine for each of its cores, where there are more than cores
   std::string intra;        // the transport inside a node, as it describes itself; "" = none was used
   std::string inter;        // between nodes
   bool one_machine = true;  // the nodes are pretended: all on this machine

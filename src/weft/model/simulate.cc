@@ -68,7 +68,8 @@ class Simulator {
     ranks_.reserve(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) add_rank(rank);
     for (RankState& rank : ranks_) {
-      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, 0);
+      const double called = workers_.take_cpu(rank.worker, 0, machine_.call_us).end_us;
+      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, called);
     }
     while (!events_.empty() && error_.ok()) handle(events_.pop());
     if (error_.ok()) error_ = check_ended();
@@ -187,6 +188,11 @@ class Simulator {
     return step.kind == StepKind::put ? static_cast<double>(step.bytes) : 0;
   }
 
+  /// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.
+  double handling_us(const Link& link, const Step& step) const {
+    return machine_.step_us + link.overhead_us * (step.exposes != plan::Space::none ? 2 : 1);
+  }
+
   void send(RankState& rank, StepId id, double now) {
     const Step& step = rank.plan->steps[id];
     if (step.peer < 0 || step.peer >= layout_.ranks()) {
@@ -200,8 +206,7 @@ class Simulator {
     ++traffic.messages;
     if (step.kind == StepKind::put) traffic.bytes += step.bytes;
     const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
-    const Workers::Span cpu =
-        workers_.take_cpu(rank.worker, now, machine_.step_us + link.overhead_us + moving);
+    const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling_us(link, step) + moving);
     note_start(rank, id, cpu.start_us);
     if (inside) {
       double there = cpu.end_us;
@@ -211,8 +216,7 @@ class Simulator {
       }
       push(cpu.end_us, EventKind::ended, rank, id, there);
     } else {
-      const double handed_over =
-          cpu.start_us + (machine_.step_us + link.overhead_us) * workers_.slowdown(rank.worker);
+      const double handed_over = cpu.start_us + handling_us(link, step) * workers_.slowdown(rank.worker);
       push(handed_over, EventKind::inject, rank, id, cpu.end_us);
     }
   }
@@ -288,7 +292,7 @@ class Simulator {
     const Link& link = inside ? machine_.intra : machine_.inter;
     const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
     const Workers::Span cpu =
-        workers_.take_cpu(receiver.worker, event.at_us, machine_.step_us + link.overhead_us + moving);
+        workers_.take_cpu(receiver.worker, event.at_us, handling_us(link, step) + moving);
     push(std::max(cpu.end_us, event.floor_us), EventKind::filed, sender, event.step);
   }
 
@@ -436,11 +440,9 @@ class Simulator {
   EventQueue events_;
   std::vector<Script> scripts_;
   std::vector<RankState> ranks_;
-  std::vector<uint32_t> lane_at_;       // position in Plan::lane_steps
-  std::vector<uint32_t> missing_;       // unfinished steps that a step names in `after`
-  std::vector<uint32_t> waiting_;       // of a notification: the wait step that is there, kArrived or kNobody
-  std::vector<double> engines_;         // when each is free, rank by rank
-  std::vector<double> memory_free_us_;  // by node
+  std::vector<uint32_t> lane_at_;  // position in Plan::lane_steps
+  std::vector<uint32_t> missing_;  // unfinished steps that a step names in `after`
+  std::vector<uint32_t> waiting_;  // of a notification: the wait step that is there, kArrived or kNobody
   std::vector<Flight> flights_;
   std::vector<uint32_t> free_flights_;
   std::vector<std::vector<StepTimes>> times_;

@@ -20,10 +20,10 @@ void Workers::add(int node, int ranks, double speed, uint64_t working_set_bytes)
   worker.shares_cores = machine_.slowdown(ranks) > 1;
   worker.speed = speed;
   worker.slowdown = machine_.slowdown(ranks) / speed;
-  worker.cached = working_set_bytes <= memory.cache_bytes;
-  worker.copy_rate = worker.cached ? memory.copy_cached : memory.copy_large;
-  worker.reduce_rate = worker.cached ? memory.reduce_cached : memory.reduce_large;
-  worker.peer_rate = worker.cached ? memory.peer_cached : memory.peer_large;
+  worker.large_share = large_share(memory, working_set_bytes);
+  worker.copy_rate = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
+  worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
+  worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
@@ -41,10 +41,10 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   if (peers > 0) service += peers * single_copy_us(worker, step, reduces ? kReducedPieceBytes : step.bytes);
   service += reduces ? sources * bytes / worker.reduce_rate : (sources - peers) * bytes / worker.copy_rate;
   const Span span = take_cpu(rank, now_us, service);
-  if (machine_.memory.node_bytes_per_us > 0 && !worker.cached) {
+  if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
     double& free = memory_free_us_[static_cast<size_t>(worker.node)];
-    free =
-        std::max(free, span.start_us) + bytes * sources / (machine_.memory.node_bytes_per_us * worker.speed);
+    const double rate = machine_.memory.node_bytes_per_us * worker.speed;
+    free = std::max(free, span.start_us) + bytes * sources * worker.large_share / rate;
     worker.cpu_free_us = std::max(worker.cpu_free_us, free);
   }
   return {span.start_us, worker.cpu_free_us};

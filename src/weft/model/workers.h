@@ -49,7 +49,8 @@ class Workers {
  private:
   struct Worker {
     int node = 0;
-    bool shares_cores = false, cached = false;
+    bool shares_cores = false;
+    double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1;  // bytes/µs
     double cpu_free_us = 0;

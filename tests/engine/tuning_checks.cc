@@ -1,0 +1,99 @@
+// Measuring at creation, by real processes: what is kept, what is used again, and that nothing of it keeps a
+// job from running.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+class TuningJob : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "weft-tuning-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  /// A job of `ranks` ranks that checks its results; its log.
+  std::string job(const std::string& shape, const std::string& environment = "") {
+    const std::string command = "( env -u WEFT_TUNE WEFT_LOG=info WEFT_TUNE_CACHE=" + directory_ + "/cache " +
+                                environment + " " WEFT_RUN " --no-label --timeout 60 " + shape +
+                                " " WEFT_PERF_TOOL " -b 64 -e 64K -f 32 -n 2 ) 2>&1";
+    FILE* const pipe = popen(command.c_str(), "r");
+    std::string output;
+    char chunk[4096];
+    while (const size_t n = fread(chunk, 1, sizeof chunk, pipe)) output.append(chunk, n);
+    const int status = pclose(pipe);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command << "\n" << output;
+    return output;
+  }
+
+  std::vector<std::filesystem::path> kept() const {
+    std::vector<std::filesystem::path> files;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/cache", error))
+      files.push_back(entry.path());
+    return files;
+  }
+
+  std::string directory_;
+};
+
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(TuningJob, MeasuresOnceAndUsesItAgain) {
+  const std::string first = job("-n 2");
+  EXPECT_TRUE(mentions(first, "measuring took ")) << first;
+  ASSERT_EQ(kept().size(), 1u);
+  const std::string second = job("-n 2");
+  EXPECT_TRUE(mentions(second, "measured machine from " + kept()[0].string())) << second;
+  EXPECT_FALSE(mentions(second, "measuring took ")) << second;
+  EXPECT_TRUE(mentions(job("-n 2", "WEFT_TUNE=refresh"), "measuring took "));
+  EXPECT_FALSE(mentions(job("-n 2", "WEFT_TUNE=off"), "measured machine"));
+}
+
+TEST_F(TuningJob, MeasuresTheNetworkBetweenPretendedNodes) {
+  const std::string output = job("-n 4 --nodes 2");
+  EXPECT_FALSE(mentions(output, "cannot measure")) << output;
+  ASSERT_EQ(kept().size(), 1u);
+  const auto json = nlohmann::json::parse(std::ifstream(kept()[0]));
+  EXPECT_EQ(json["facts"]["one_machine"], true);
+  EXPECT_NE(json["facts"]["inter"], "");
+  EXPECT_GT(json["machine"]["nic_bytes_per_us"], 1);
+}
+
+TEST_F(TuningJob, MeasuresAnewWhereTheCacheIsDamaged) {
+  job("-n 2");
+  ASSERT_EQ(kept().size(), 1u);
+  std::filesystem::resize_file(kept()[0], 100);
+  const std::string output = job("-n 2");
+  EXPECT_TRUE(mentions(output, "WARN tuning cache " + kept()[0].string() + ": it is damaged")) << output;
+  EXPECT_TRUE(mentions(output, "measuring took ")) << output;
+  EXPECT_TRUE(mentions(job("-n 2"), "measured machine from "));
+}
+
+TEST_F(TuningJob, RunsWhereTheCacheCannotBeWritten) {
+  std::ofstream(directory_ + "/cache") << "a file where the directory should be";
+  const std::string output = job("-n 2");
+  EXPECT_TRUE(mentions(output, "WARN tuning cache: ")) << output;
+  EXPECT_TRUE(mentions(output, "WEFT_TUNE_CACHE names another directory")) << output;
+}
+
+TEST_F(TuningJob, MeasuresWithoutKeeping) {
+  EXPECT_TRUE(mentions(job("-n 2", "WEFT_TUNE_CACHE=none"), "measuring took "));
+  EXPECT_TRUE(kept().empty());
+}
+
+TEST_F(TuningJob, MeasuresWithMoreRanksThanCores) { EXPECT_TRUE(mentions(job("-n 6"), "measuring took ")); }
+
+}  // namespace
