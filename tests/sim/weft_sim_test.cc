@@ -36,7 +36,7 @@ class WeftSim : public ::testing::Test {
         R"({{"nodes": {}, "ranks_per_node": 1, "machine": {{
              "inter": {{"alpha_us": 10, "overhead_us": 0, "bytes_per_us": 100, "by_cpu": false}},
              "memory": {{"copy_cached": 1e9, "copy_large": 1e9, "reduce_cached": 1e9, "reduce_large": 1e9}},
-             "nic_bytes_per_us": 100, "rails": 2, "stripe_bytes": 1, "crossing": 1, "cores": 64, "step_us": 0}}{}}})",
+             "nic_bytes_per_us": 100, "rails": 2, "stripe_bytes": 1, "crossing": 1, "cores": 64, "step_us": 0, "call_us": 0}}{}}})",
         nodes, more);
   }
   ~WeftSim() override { std::filesystem::remove(path_); }

@@ -1,6 +1,7 @@
 #include "model/estimate.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 namespace weft::model {
@@ -36,21 +37,29 @@ struct Question {
   }
   plan::Plan typical_plan(const Stage& stage) const { return plan(stage, stage.typical_rank()); }
   uint64_t typical_steps(const Stage& stage) const { return typical_plan(stage).steps.size(); }
-  /// Whether one node may stand for all (model/symmetry.h), as far as one rank's plan on three nodes tells:
-  /// were blocks not all the same, the last node's would differ.
-  bool folds(const Stage& stage) const {
+  /// The symmetry by which one node may stand for all (model/symmetry.h), as far as the plans of `locals`
+  /// ranks of three nodes tell: were blocks not all the same, the last node's would differ.
+  Symmetry symmetry(const Stage& stage, int locals) const {
     const int nodes = stage.layout.nodes();
-    if (nodes < 4 || plan::has_root(stage.request.collective) || !in_blocks(stage.layout)) return false;
-    return moves_to(stage, 0, 1) && moves_to(stage, 0, nodes - 1);
-  }
-  bool moves_to(const Stage& stage, int rank, int node) const {
-    const int there = rank + node * (stage.layout.ranks() / stage.layout.nodes());
-    return is_moved(plan(stage, rank), plan(stage, there), Symmetry::rotation, stage.layout, node);
+    if (nodes < 4 || plan::has_root(stage.request.collective) || !in_blocks(stage.layout))
+      return Symmetry::none;
+    bool rotation = true, exchange = std::has_single_bit(static_cast<unsigned>(nodes));
+    for (int rank = 0; rank < locals && (rotation || exchange); ++rank) {
+      const plan::Plan original = plan(stage, rank);
+      for (const int node : {1, nodes - 1}) {
+        const plan::Plan other = plan(stage, rank + node * (stage.layout.ranks() / nodes));
+        rotation = rotation && is_moved(original, other, Symmetry::rotation, stage.layout, node);
+        exchange = exchange && is_moved(original, other, Symmetry::exchange, stage.layout, node);
+      }
+    }
+    if (rotation) return Symmetry::rotation;
+    return exchange ? Symmetry::exchange : Symmetry::none;
   }
   /// What simulating it takes.
   uint64_t steps_to_simulate(const Stage& stage) const {
     const uint64_t steps = typical_steps(stage);
-    if (steps * stage.ranks() <= budget(stage.ranks()) || !folds(stage)) return steps * stage.ranks();
+    if (steps * stage.ranks() <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none)
+      return steps * stage.ranks();
     return steps * stage.ranks() / static_cast<uint64_t>(stage.layout.nodes());
   }
   /// The same with slices of `slice_bytes`.
@@ -123,11 +132,8 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
-  options.one_node = question.folds(stage);
-  for (int rank = 1; rank < per_node && options.one_node; ++rank) {
-    options.one_node = question.moves_to(stage, rank, stage.layout.nodes() - 1);
-  }
-  if (options.one_node) options.symmetry = Symmetry::rotation;
+  options.symmetry = question.symmetry(stage, per_node);
+  options.one_node = options.symmetry != Symmetry::none;
   const int planned = options.one_node ? per_node : stage.layout.ranks();
   std::vector<plan::Plan> plans;
   plans.reserve(static_cast<size_t>(planned));
