@@ -168,6 +168,10 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   says("-s 0", "less than an element for each");
   says("-s 8M-1M", "must begin with at least 1 and not end before");
   says("-a spiral", "AllReduce has no spiral; it has one_hop");
+  says("-a ring,spiral", "AllReduce has no spiral; one_hop, all_to_all");
+  says("-a direct", "direct reads the memory of peers");
+  says("-a direct", "all_to_all, ring, recursive_doubling");
+  says("-a one_hop -s 64M", "one_hop sends 67108864 bytes at once, at most 16384 go eagerly");
   says("--nodes 0", "nodes is 0");
   says("--nodes many", "\"many\" is no number");
   says("--slow-node 3", "--slow-node is \"3\", must be written NODE=RATE");
@@ -176,6 +180,9 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   says("--fail-rail 0:7", "rail is 7, must be in [0, 2)");
   says("--element-bytes 9", "--element-bytes is 9");
   says("--frobnicate", "weft_sim --help");
+  EXPECT_EQ(run(path_ + " -a one_hop,ring -s 64,64M").exit_code, 0) << "one_hop serves one of the sizes";
+  std::ofstream(path_) << R"({"nodes": 2, "machine": {"rai)";
+  EXPECT_TRUE(mentions(refusal(""), "not a JSON object")) << "truncated";
   const Output none = run("/no/such/file.json");
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_TRUE(mentions(none.text, "known are")) << none.text;

@@ -183,6 +183,29 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
   return {};
 }
 
+/// Every algorithm that was named must serve somewhere, or the answer would be to another question.
+Status check_named(const Question& question, const Study& study) {
+  for (const std::string& name : question.algorithms) {
+    const auto is_named = [&](const Row& row) { return row.algorithm->name == name; };
+    const auto serves = [&](const Row& row) { return is_named(row) && row.unfit.ok(); };
+    if (std::any_of(study.rows.begin(), study.rows.end(), serves)) continue;
+    const auto found = std::find_if(study.rows.begin(), study.rows.end(), is_named);
+    const bool known = found != study.rows.end();
+    const Row& row = known ? *found : study.rows.front();
+    std::vector<std::string_view> others;
+    const topology::Layout layout = topology::Layout::blocks(row.nodes, row.ranks / row.nodes);
+    for (const plan::Algorithm& other : plan::algorithms()) {
+      if (other.collective == row.request.collective && other.fits(row.request, layout, study.limits).ok())
+        others.push_back(other.name);
+    }
+    return fail(Code::invalid_argument, "--algorithm: {}; {} would do",
+                known ? row.unfit.message()
+                      : fmt::format("{} has no {}", plan::name_of(row.request.collective), name),
+                fmt::join(others, ", "));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string clusters_folder() {
@@ -243,6 +266,7 @@ Result<Study> answer(const Question& question) {
       }
     }
   }
+  if (!study.rows.empty()) WEFT_TRY(check_named(question, study));
   return study;
 }
 

@@ -1,6 +1,7 @@
 #include "model/forecast.h"
 
-#include "base/clock.h"
+#include <time.h>
+
 #include "model/estimate.h"
 
 namespace weft::model {
@@ -13,7 +14,12 @@ constexpr uint64_t kMostTimedSteps = 20'000'000;
 /// A plan takes some 120 bytes a step, where plans cannot be shared.
 constexpr uint64_t kMostPlannedSteps = 40'000'000;
 
-double seconds_since(int64_t before_ns) { return static_cast<double>(now_ns() - before_ns) / 1e9; }
+/// Of the CPU, so that other programs do not count.
+double cpu_s() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
+}
 
 /// What would have to be simulated, and whether that can be afforded.
 struct Cast {
@@ -63,10 +69,10 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   const Layout layout = Layout::blocks(cluster.nodes, cluster.ranks_per_node);
   WEFT_TRY(algorithm.fits(request, layout, limits));
   Forecast result;
-  const int64_t planning_ns = now_ns();
+  const double planning_s = cpu_s();
   Cast cast = cast_for(algorithm, request, cluster, layout, limits, options.most_steps);
-  result.planned_s = seconds_since(planning_ns);
-  const int64_t running_ns = now_ns();
+  result.planned_s = cpu_s() - planning_s;
+  const double running_s = cpu_s();
   if (!cast.affordable) {
     cast.plans = {};
     if (!cluster.conditions.all_nodes_alike()) {
@@ -79,7 +85,7 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
     if (!estimated.ok()) return estimated.status();
     result.us = estimated->us;
     result.scope = Scope::extrapolated;
-    result.ran_s = seconds_since(running_ns);
+    result.ran_s = cpu_s() - running_s;
     return result;
   }
   result.steps = cast.steps;
@@ -94,7 +100,7 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   result.simulation = simulation.take();
   result.simulation.steps = {};
   result.us = result.simulation.total_us;
-  result.ran_s = seconds_since(running_ns);
+  result.ran_s = cpu_s() - running_s;
   return result;
 }
 

@@ -24,7 +24,7 @@ struct Forecast {
   double us = 0;
   Scope scope = Scope::one_node_for_all;
   uint64_t steps = 0;               // simulated
-  double planned_s = 0, ran_s = 0;  // what making the plans and simulating them took
+  double planned_s = 0, ran_s = 0;  // CPU time that making the plans and simulating them took
   bool has_critical_path = false;
   Simulation simulation;  // empty if extrapolated
 };
