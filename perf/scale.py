@@ -96,18 +96,16 @@ class Field:
         return self.line[nodes, size] / self.us[nodes, size][MESH]
 
     def smallest(self, nodes: int, wanted: float, value) -> float | None:
-        """The size from which on value(nodes, size) is at least `wanted`, between sizes by their logarithms. 0: at all."""
-        found = None
-        for size in reversed(self.sizes):
-            if value(nodes, size) >= wanted:
-                found = size
+        """Where value(nodes, size) first reaches `wanted`, between sizes by their logarithms. 0: at the first of all."""
+        for size, following in zip([None, *self.sizes], self.sizes):
+            high = value(nodes, following)
+            if high < wanted:
                 continue
-            if found is None:
-                return None
-            low, high = value(nodes, size), value(nodes, found)
-            share = (wanted - low) / (high - low)
-            return math.exp(math.log(size) + share * math.log(found / size))
-        return 0.0
+            if size is None:
+                return 0.0
+            low = value(nodes, size)
+            return math.exp(math.log(size) + (wanted - low) / (high - low) * math.log(following / size))
+        return None
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -119,7 +117,7 @@ def gain_table(field: Field) -> str:
     def cell(nodes: int, size: int) -> str:
         gain = field.gain(nodes, size)
         text = f"{gain:.2f} {SHORT[field.rival(nodes, size)]}"
-        return f"**{text}**" if gain >= 1.2 else f"_{text}_" if gain < 1 else text
+        return f"**{text}**" if gain >= 1.2 else f"_{text}_" if gain < 0.995 else text
     return markdown(["nodes"] + [size_text(size) for size in field.sizes],
                     [[str(nodes)] + [cell(nodes, size) for size in field.sizes] for nodes in field.nodes])
 
@@ -131,16 +129,14 @@ def size_or(value: float | None, fields_first: int) -> str:
 
 
 def least_size_table(fields: dict[str, Field]) -> str:
-    any_field = next(iter(fields.values()))
     rows = []
-    for nodes in any_field.nodes:
+    for nodes in next(iter(fields.values())).nodes:
         row = [str(nodes)]
-        for field in fields.values():
-            row.append(size_or(field.smallest(nodes, 0.8, field.line_share), field.sizes[0]))
-        row.append(size_or(fields["allreduce"].smallest(nodes, 1, fields["allreduce"].gain), any_field.sizes[0]))
+        row += [size_or(field.smallest(nodes, 0.8, field.line_share), field.sizes[0]) for field in fields.values()]
+        row += [size_or(field.smallest(nodes, 1, field.gain), field.sizes[0]) for field in fields.values()]
         rows.append(row)
-    return markdown(["nodes"] + [f"{TITLES[name]}: 80 % of the line rate" for name in fields] +
-                    ["AllReduce: no other is faster"], rows)
+    return markdown(["nodes"] + [f"{TITLES[name]}: 80 %" for name in fields] +
+                    [f"{TITLES[name]}: fastest" for name in fields], rows)
 
 
 def bucket_table(simulator: Simulator, nodes: list[int]) -> tuple[str, list[Series]]:

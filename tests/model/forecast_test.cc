@@ -34,7 +34,7 @@ Request request_of(Collective collective, uint64_t bytes_each) {
   return {.collective = collective, .count = bytes_each / 4, .element_bytes = 4};
 }
 
-Forecast forecast_or_fail(const char* algorithm, const Request& request, const Cluster& cluster) {
+Forecast forecast_or_fail(std::string_view algorithm, const Request& request, const Cluster& cluster) {
   const plan::Algorithm* const found = plan::find_algorithm(request.collective, algorithm);
   EXPECT_NE(found, nullptr) << algorithm;
   if (found == nullptr) return {};
@@ -43,7 +43,7 @@ Forecast forecast_or_fail(const char* algorithm, const Request& request, const C
   return result.ok() ? result.take() : Forecast{};
 }
 
-double us(const char* algorithm, const Request& request, const Cluster& cluster) {
+double us(std::string_view algorithm, const Request& request, const Cluster& cluster) {
   return forecast_or_fail(algorithm, request, cluster).us;
 }
 
@@ -110,14 +110,14 @@ TEST(Forecast, SaysHowItWasSimulated) {
   sick.conditions.slow_nodes = {{.node = 1, .rate = 0.5}};
   EXPECT_EQ(forecast_or_fail("ring", reduce, sick).scope, Scope::every_rank);
   const auto& ring = *plan::find_algorithm(Collective::all_reduce, "ring");
-  const ForecastOptions few{.most_steps = 1000};
+  const ForecastOptions few{.most_steps = 100};
   const Result<Forecast> extrapolated = forecast(ring, reduce, cluster(8, 2), kLimits, few);
   ASSERT_TRUE(extrapolated.ok());
   EXPECT_EQ(extrapolated->scope, Scope::extrapolated);
   EXPECT_NEAR(extrapolated->us / us("ring", reduce, cluster(8, 2)), 1, 0.3);
   const Result<Forecast> refused = forecast(ring, reduce, sick, kLimits, few);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message().find("more than 1000 steps"), std::string::npos)
+  EXPECT_NE(refused.status().message().find("more than 100 steps"), std::string::npos)
       << refused.status().message();
 }
 
@@ -143,7 +143,8 @@ TEST(Forecast, TroublesCostWhatTheyMust) {
       const double usual = us(algorithm, request, healthy);
       const auto factor = [&](const Cluster& sick) { return us(algorithm, request, sick) / usual; };
       SCOPED_TRACE(algorithm);
-      EXPECT_NEAR(factor(slow_node), 2, 0.4);
+      // Up to 18 / 7 in all-to-all: who announces its buffers late is served last.
+      EXPECT_NEAR(factor(slow_node), 2.2, 0.5);
       EXPECT_NEAR(factor(slow_rail), 2, 0.4) << "stripes are of equal length: the slow one is waited for";
       EXPECT_NEAR(factor(no_rail), 4.0 / 3, 0.2) << "three rails carry what four did";
       EXPECT_NEAR(factor(incast), 4, 0.7) << "three others and we share the way in";

@@ -50,7 +50,7 @@ class Field(unittest.TestCase):
     def test_the_least_size_lies_between_two_that_were_simulated(self):
         size = self.field.smallest(2, 0.8, self.field.line_share)  # half at 1000, 10/11 at 10000
         self.assertTrue(1000 < size < 10000, size)
-        self.assertEqual(self.field.smallest(2, 0.4, self.field.line_share), 0)
+        self.assertEqual(self.field.smallest(2, 0.4, self.field.line_share), 0.0)
         self.assertIsNone(self.field.smallest(2, 0.999, self.field.line_share))
 
     def test_line_time_is_that_of_the_bytes_that_enter_a_node(self):

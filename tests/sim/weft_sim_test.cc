@@ -168,7 +168,7 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   says("-s 0", "less than an element for each");
   says("-s 8M-1M", "must begin with at least 1 and not end before");
   says("-a spiral", "AllReduce has no spiral; it has one_hop");
-  says("-a ring,spiral", "AllReduce has no spiral; one_hop, all_to_all");
+  says("-a ring,spiral", "AllReduce has no spiral; all_to_all, ring");
   says("-a direct", "direct reads the memory of peers");
   says("-a direct", "all_to_all, ring, recursive_doubling");
   says("-a one_hop -s 64M", "one_hop sends 67108864 bytes at once, at most 16384 go eagerly");
