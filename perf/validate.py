@@ -215,7 +215,7 @@ def main() -> int:
         own = document["scenarios"][scenario].get("machine") if isinstance(document.get("scenarios"), dict) else None
         if other is None and own is None:
             fail("--machine is missing: the file does not hold what the library measured of that machine")
-        predictor.predict(scenario, other or own, [point for point in points if point.scenario == scenario])
+        predictor.predict(scenario, own if other is None else other, [point for point in points if point.scenario == scenario])
     points = [point for point in points if point.predicted_us]
     if not points:
         fail("no point was both measured and predicted")
