@@ -8,7 +8,7 @@ CMAKE_FLAGS ?=
 configure = cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_FLAGS)
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test test-asan test-tsan bench bench-layers install package format clean
+.PHONY: help deps build demo test test-asan test-tsan bench bench-layers scale validate install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +42,16 @@ bench: deps ## build, then ten minutes of comparison with other libraries (insta
 bench-layers: deps ## build, then the benchmarks of single layers
 	@$(MAKE) --no-print-directory build
 	@scripts/bench.sh --layers $(BUILD)
+
+scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tables of docs/scale.md
+	@$(call configure,$(BUILD)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@mv $(BUILD).log $(BUILD)/configure.log
+	@cmake --build $(BUILD) --target weft_sim
+	@python3 -B perf/scale.py --build $(BUILD)
+
+validate: deps ## build, then half an hour of measuring against the simulator (root); the table in docs/simulator-and-tuner.md
+	@$(MAKE) --no-print-directory build
+	@python3 -B perf/validate.py --build $(BUILD) --json $(BUILD)/validate.json --docs docs/simulator-and-tuner.md
 
 install: build ## into PREFIX (/usr/local), under DESTDIR if that is set
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -116,7 +116,9 @@ TEST(Simulate, PutsOfOneNodeShareItsInterface) {
   EXPECT_DOUBLE_EQ(run(plans, layout).total_us, 2 * 10 + 10);
   Machine two_rails = plain_machine();
   two_rails.rails = 2;
-  EXPECT_DOUBLE_EQ(run(plans, layout, two_rails).total_us, 2 * 5 + 10);
+  EXPECT_DOUBLE_EQ(run(plans, layout, two_rails).total_us, 10 + 10) << "each begins with a rail of its own";
+  two_rails.stripe_bytes = 500;
+  EXPECT_DOUBLE_EQ(run(plans, layout, two_rails).total_us, 2 * 5 + 10) << "each put takes both rails";
   EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(4, 1)).total_us, 10 + 10) << "apart, they do not";
 }
 

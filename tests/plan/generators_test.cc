@@ -194,6 +194,21 @@ TEST_P(EveryAlgorithm, IsRightForManySlices) {
   }
 }
 
+/// Blocks so long that a ring has fewer places for sums than rounds, and must wait for credits.
+TEST(Ring, IsRightWhereSumsWaitForPlaces) {
+  Prover prover;
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
+    for (const uint64_t megabytes : {1, 2, 3}) {
+      const uint64_t blocks = collective == Collective::all_reduce ? 6 : 1;
+      prover.prove(*find_algorithm(collective, "ring"),
+                   {.collective = collective, .count = (megabytes << 18) * blocks, .element_bytes = 4},
+                   Layout::blocks(3, 2), {.eager_intra_bytes = 0, .eager_inter_bytes = 0});
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_EQ(prover.proofs(), 12);
+}
+
 std::string name_of_case(const ::testing::TestParamInfo<const Algorithm*>& info) {
   return fmt::format("{}_{}", name_of(info.param->collective), info.param->name);
 }

@@ -8,10 +8,14 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "model/sourced_json.h"
+
 namespace weft::model {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr double kMostParts = 256;  // rails of a node, engines of a rank
 
 /// The one list of the JSON's fields: visit(section, key, member, least allowed value); a section of "" is
 /// the top. Machine is `Machine` or `const Machine`.
@@ -33,9 +37,14 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "peer_cached", machine.memory.peer_cached, kRate);
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
+  visit("memory", "node_bytes_per_us", machine.memory.node_bytes_per_us, 0.0);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
   visit("", "crossing", machine.crossing, 0.01);
   visit("", "rails", machine.rails, 1.0);
+  visit("", "nic_message_us", machine.nic_message_us, kAnyTime);
+  visit("", "stripe_bytes", machine.stripe_bytes, 1.0);
+  visit("", "engines", machine.engines, 0.0);
+  visit("", "engine_us", machine.engine_us, kAnyTime);
   visit("", "cores", machine.cores, 0.01);
   visit("", "switch_us", machine.switch_us, kAnyTime);
   visit("", "step_us", machine.step_us, kAnyTime);
@@ -57,7 +66,7 @@ Status read_value(const Json& json, const std::string& name, T& into, double lea
   }
   if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
     const double value = json.get<double>();
-    const double most = std::is_same_v<T, int> ? 1e6 : 1e15;
+    const double most = std::is_same_v<T, int> ? kMostParts : 1e15;
     if (!(value >= least && value <= most)) {
       return fail(Code::invalid_argument, "machine: {} is {}, must be in [{:g}, {:g}]", name, json.dump(),
                   least, most);
@@ -98,11 +107,15 @@ Status check_keys(const Json& json, const Machine& machine) {
 
 }  // namespace
 
-double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {
+double large_share(const Memory& memory, uint64_t working_set_bytes) {
   constexpr double kOctaves = 4;  // from half of the cache to eight times it
   const double begin = static_cast<double>(memory.cache_bytes) / 2;
   const double octaves = begin > 0 ? std::log2(static_cast<double>(working_set_bytes) / begin) : kOctaves;
-  const double share = std::clamp(octaves / kOctaves, 0.0, 1.0);
+  return std::clamp(octaves / kOctaves, 0.0, 1.0);
+}
+
+double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {
+  const double share = large_share(memory, working_set_bytes);
   return 1 / ((1 - share) / cached + share / large);
 }
 
@@ -160,10 +173,11 @@ std::string to_json(const Machine& machine) {
 }
 
 Result<Machine> machine_from_json(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) {
-    return fail(Code::invalid_argument, "machine: this is not a JSON object: {}",
-                text.size() > 60 ? text.substr(0, 60) + "…" : text);
+  Result<Json> parsed = parse_sourced(text, "machine");
+  if (!parsed.ok()) return parsed.status();
+  const Json& json = parsed->contains("machine") ? parsed->at("machine") : *parsed;
+  if (!json.is_object()) {
+    return fail(Code::invalid_argument, "machine: \"machine\" is {}, must be an object", json.dump());
   }
   Machine machine;
   WEFT_TRY(check_keys(json, machine));

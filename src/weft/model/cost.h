@@ -38,8 +38,12 @@ struct Memory {
   double peer_large = 0;
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 64 KiB that are reduced
+  double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
+                                 // 0: nobody is in another's way
 };
 
+/// The part of data of `working_set_bytes` that is not in the cache, as far as time tells: 0 to 1.
+double large_share(const Memory& memory, uint64_t working_set_bytes);
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
 
@@ -61,8 +65,12 @@ struct Machine {
   /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share
   /// unevenly and start slowly, and lines stand idle meanwhile. 1 where the network keeps them apart.
   double crossing = 0.87;
-  int rails = 1;           // network interfaces of a node that large data is spread over
-  double cores = 2;        // of a node, for its ranks; more ranks than cores share them
+  int rails = 1;                      // network interfaces of a node that large data is spread over
+  double nic_message_us = 0;          // an interface's own time for a message or a stripe, besides its bytes
+  uint64_t stripe_bytes = 128 << 10;  // a put is spread over rails in stripes of at least this
+  int engines = 0;       // copy engines (of a GPU) that copy and reduce beside a rank's CPU; 0: the CPU does
+  double engine_us = 0;  // from telling an engine until it begins
+  double cores = 2;      // of a node, for its ranks; more ranks than cores share them
   double switch_us = 2.5;  // a wait that yields the core to other ranks, where they share
   double step_us = 0.03;   // the interpreter's own time for a step
   double call_us = 0.3;    // … and the engine's for a call, before its first step
@@ -86,9 +94,9 @@ Machine from_numbers(std::span<const float> numbers);
 /// Every field, as indented JSON.
 std::string to_json(const Machine& machine);
 /// Fields that are left out keep their defaults. Unknown keys, wrong types and values out of range are
-/// refused by name.
+/// refused by name. A value may say where it is from: {"value": 5, "source": "data sheet"}.
 Result<Machine> machine_from_json(const std::string& text);
-/// As machine_from_json, from a file.
+/// As machine_from_json, from a file; of a cluster's description (model/cluster.h) its machine.
 Result<Machine> read_machine(const std::string& path);
 
 }  // namespace weft::model

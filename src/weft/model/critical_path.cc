@@ -25,14 +25,15 @@ CriticalPath find_critical_path(std::span<const plan::Plan> plans, const topolog
     }
   }
   while (id != kNoStep) {
-    const Step& step = plans[rank].steps[id];
+    const plan::Plan& plan = plans[static_cast<size_t>(rank) % plans.size()];
+    const Step& step = plan.steps[id];
     const StepTimes& times = steps[rank][id];
     if (step.kind != StepKind::wait) {
       const double busy = at - times.start_us;
       const bool sends = step.kind == StepKind::put || step.kind == StepKind::signal;
       if (step.kind == StepKind::copy) path.copy_us += busy;
       else if (step.kind == StepKind::reduce) path.reduce_us += busy;
-      else if (layout.same_node(rank, step.peer)) path.intra_us += busy;
+      else if (layout.same_node(plan.rank, step.peer)) path.intra_us += busy;
       else path.inter_us += busy;
       path.messages += sends;
       path.queued_us += times.start_us - times.ready_us;

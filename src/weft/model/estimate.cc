@@ -1,6 +1,7 @@
 #include "model/estimate.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 namespace weft::model {
@@ -36,6 +37,31 @@ struct Question {
   }
   plan::Plan typical_plan(const Stage& stage) const { return plan(stage, stage.typical_rank()); }
   uint64_t typical_steps(const Stage& stage) const { return typical_plan(stage).steps.size(); }
+  /// The symmetry by which one node may stand for all (model/symmetry.h), as far as the plans of `locals`
+  /// ranks of three nodes tell: were blocks not all the same, the last node's would differ.
+  Symmetry symmetry(const Stage& stage, int locals) const {
+    const int nodes = stage.layout.nodes();
+    if (nodes < 4 || plan::has_root(stage.request.collective) || !in_blocks(stage.layout))
+      return Symmetry::none;
+    bool rotation = true, exchange = std::has_single_bit(static_cast<unsigned>(nodes));
+    for (int rank = 0; rank < locals && (rotation || exchange); ++rank) {
+      const plan::Plan original = plan(stage, rank);
+      for (const int node : {1, nodes - 1}) {
+        const plan::Plan other = plan(stage, rank + node * (stage.layout.ranks() / nodes));
+        rotation = rotation && is_moved(original, other, Symmetry::rotation, stage.layout, node);
+        exchange = exchange && is_moved(original, other, Symmetry::exchange, stage.layout, node);
+      }
+    }
+    if (rotation) return Symmetry::rotation;
+    return exchange ? Symmetry::exchange : Symmetry::none;
+  }
+  /// What simulating it takes.
+  uint64_t steps_to_simulate(const Stage& stage) const {
+    const uint64_t steps = typical_steps(stage);
+    if (steps * stage.ranks() <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none)
+      return steps * stage.ranks();
+    return steps * stage.ranks() / static_cast<uint64_t>(stage.layout.nodes());
+  }
   /// The same with slices of `slice_bytes`.
   Question with_slices(uint64_t slice_bytes) const {
     Question other = *this;
@@ -101,14 +127,24 @@ void match_messages(const Question& unsliced, const Stage& larger, Stage& smalle
   smaller.request.count = std::max<uint64_t>(static_cast<uint64_t>(count + 0.5), 1);
 }
 
-Result<double> run(const Question& question, const Stage& stage) {
+/// `floor_us`, if it is asked for: no plan with this traffic takes less, since the nodes' interfaces do not.
+Result<double> run(const Question& question, const Stage& stage, double* floor_us = nullptr) {
+  SimulateOptions options;
+  options.working_set_bytes = question.working_set_bytes;
+  const int per_node = stage.layout.ranks() / stage.layout.nodes();
+  options.symmetry = question.symmetry(stage, per_node);
+  options.one_node = options.symmetry != Symmetry::none;
+  const int planned = options.one_node ? per_node : stage.layout.ranks();
   std::vector<plan::Plan> plans;
-  plans.reserve(stage.ranks());
-  for (int rank = 0; rank < stage.layout.ranks(); ++rank) plans.push_back(question.plan(stage, rank));
+  plans.reserve(static_cast<size_t>(planned));
+  for (int rank = 0; rank < planned; ++rank) plans.push_back(question.plan(stage, rank));
   const Result<Simulation> simulation =
-      simulate(plans, stage.layout, stage.machine, question.limits,
-               {.keep_steps = false, .working_set_bytes = question.working_set_bytes});
+      simulate(plans, stage.layout, stage.machine, question.limits, options);
   if (!simulation.ok()) return simulation.status();
+  if (floor_us != nullptr && simulation->inter.bytes > 0) {
+    const double each = static_cast<double>(simulation->inter.bytes) / stage.layout.nodes();
+    *floor_us = stage.machine.inter.alpha_us + each / stage.machine.node_bytes_per_us();
+  }
   return simulation->total_us;
 }
 
@@ -121,12 +157,12 @@ struct Stages {
 Stages choose_stages(const Question& question, const Question& unsliced, Stage whole) {
   const uint64_t most = budget(whole.ranks());
   Stages stages{std::move(whole), {}, {}};
-  if (question.typical_steps(stages.whole) * stages.whole.ranks() <= most) return stages;
+  if (question.steps_to_simulate(stages.whole) <= most) return stages;
   // Two parts that differ in their nodes show what a node more costs: four and two are the least.
   std::optional<Stage> far = halve(stages.whole, 4);
   while (far) {
     match_messages(unsliced, stages.whole, *far);
-    if (question.typical_steps(*far) * far->ranks() <= most) break;
+    if (question.steps_to_simulate(*far) <= most) break;
     std::optional<Stage> half = halve(*far, 4);
     if (!half || !halve(*half, 2)) break;
     far = std::move(half);
@@ -139,8 +175,8 @@ Stages choose_stages(const Question& question, const Question& unsliced, Stage w
   return stages;
 }
 
-Result<double> run(const Question& question, const Stages& stages) {
-  if (!stages.far) return run(question, stages.whole);
+Result<double> run(const Question& question, const Stages& stages, double* floor_us = nullptr) {
+  if (!stages.far) return run(question, stages.whole, floor_us);
   const Result<double> far_us = run(question, *stages.far), near_us = run(question, *stages.near);
   if (!far_us.ok()) return far_us.status();
   if (!near_us.ok()) return near_us.status();
@@ -162,8 +198,9 @@ uint64_t affordable_slice(const Question& unsliced, const Stage& whole, uint64_t
   const uint64_t fewest = unsliced.typical_steps(whole);
   uint64_t slice = unsliced.limits.slice_bytes;
   while (slice > usual) {
-    const uint64_t steps = unsliced.with_slices(slice / 2).typical_steps(whole);
-    if (steps * whole.ranks() > budget(whole.ranks()) && steps > 4 * fewest) break;
+    const Question finer = unsliced.with_slices(slice / 2);
+    if (finer.typical_steps(whole) > 4 * fewest && finer.steps_to_simulate(whole) > budget(whole.ranks()))
+      break;
     slice /= 2;
   }
   return slice;
@@ -197,14 +234,15 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
   Estimate result;
   result.fewer_ranks = stages.far.has_value();
   result.fewer_slices = slice > limits.slice_bytes;
-  const Result<double> us = run(question.with_slices(slice), stages);
+  double floor_us = 0;
+  const Result<double> us = run(question.with_slices(slice), stages, &floor_us);
   if (!us.ok()) return us.status();
   result.us = *us;
   if (!result.fewer_slices) return result;
   const Result<double> coarse_us = run(question.with_slices(2 * slice), stages);
   if (!coarse_us.ok()) return coarse_us.status();
   const double slope = std::max(*coarse_us - *us, 0.0) / static_cast<double>(slice);
-  result.us -= slope * static_cast<double>(slice - limits.slice_bytes);
+  result.us = std::max(result.us - slope * static_cast<double>(slice - limits.slice_bytes), floor_us);
   return result;
 }
 

@@ -1,7 +1,8 @@
 // How long one algorithm would take: by simulating it, or by simulating less of it where that would take too
 // long.
 //
-// Two things make a simulation long, and both lie on a straight line:
+// Where plans are the same on every node, one node stands for all (model/symmetry.h), and all ranks of large
+// communicators are simulated. Else two things make a simulation long, and both lie on a straight line:
 //   long messages   have many slices. A pipeline of slices takes the time of all bytes plus that of filling
 //   it, which is
 //                   so many slices: two simulations with longer slices give the line of time over the slice's

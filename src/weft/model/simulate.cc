@@ -1,18 +1,22 @@
-// The event loop of the simulator. A message passes these events; a put inside a node has no `inject` and no
-// `wire`:
+// The event loop of the simulator. A message passes these events; a put inside a node has none between
+// `ended` and `land`, and one of several stripes has a `wire` for each:
 //
-//   send()  ── CPU ──▶ inject ── egress ──▶ wire ── ingress ──▶ land ── CPU ──▶ filed: the wait it was for
+//   send()  ── CPU ──▶ inject ── egress ──▶ (core ──▶) wire ── ingress ──▶ land ── CPU ──▶ filed: its wait
 //   goes on
 //
-// Invariants: events are handled in order of (time, when they were made); a resource is reserved in the order
-// in which its users ask for it; a lane's position moves only in proceed().
+// Invariants: events are handled in the order of event_queue.h; a resource is reserved in the order in which
+// its users ask for it; a lane's position moves only in proceed(). What an event does touches one rank and
+// its node, and reaches others by events only: that is what makes symmetry exact.
 #include "model/simulate.h"
 
 #include <algorithm>
-#include <queue>
 #include <utility>
 
 #include "model/critical_path.h"
+#include "model/event_queue.h"
+#include "model/network.h"
+#include "model/script.h"
+#include "model/workers.h"
 
 namespace weft::model {
 namespace {
@@ -22,72 +26,52 @@ using plan::Step;
 using plan::StepId;
 using plan::StepKind;
 
-enum class EventKind : uint8_t {
-  ended,     // a copy, a reduction or a put inside a node is done
-  released,  // a put's source may be reused
-  inject,    // the sender's CPU has handed a put to its network interface
-  wire,      // its first byte is at the receiver's
-  land,      // the receiver's CPU can begin to file it
-  filed,
-  resume,  // a wait that had yielded its core has it again
-};
-
-struct Event {
-  double at_us = 0;
-  uint64_t order = 0;
-  double floor_us = 0;  // what was begun upstream ends no sooner
-  int32_t rank = 0;     // whose step it is: for messages the sender
-  StepId step = 0;
-  EventKind kind = EventKind::ended;
-
-  friend bool operator>(const Event& a, const Event& b) {
-    return a.at_us != b.at_us ? a.at_us > b.at_us : a.order > b.order;
-  }
-};
-
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kArrived = kNobody - 1;
 
 struct RankState {
-  const Plan* plan = nullptr;
-  int rank = 0;
-  double cpu_free_us = 0;
-  double slowdown = 1;
-  double copy_rate = 1, reduce_rate = 1, peer_rate = 1;  // bytes/µs
+  const Script* script = nullptr;
+  const Plan* plan = nullptr;  // the script's
+  int rank = 0, node = 0, local = 0;
+  size_t worker = 0;  // its number among those simulated
   double finish_us = 0;
+  uint64_t next_rail = 0;
   uint64_t first_step = 0;          // this rank's part of the arrays that go over all ranks' steps, …
   uint64_t first_lane = 0;          // … lanes …
   uint64_t first_notification = 0;  // … and notifications
-  uint64_t first_edge = 0;          // … and dependencies
 };
 
-struct NodeState {
-  double egress_free_us = 0, ingress_free_us = 0;
-  int egress_peer = -1, ingress_peer = -1;  // the node of the message before
+/// A put on its way in several stripes.
+struct Flight {
+  int left = 0;             // stripes
+  double bytes = 0;         // of one
+  double last_byte_us = 0;  // so far
 };
-
-/// What the engine reads at once of a peer's memory that it reduces.
-constexpr uint64_t kReducedPieceBytes = 64 << 10;
 
 class Simulator {
  public:
   Simulator(std::span<const Plan> plans, const topology::Layout& layout, const Machine& machine,
             const plan::Limits& limits, const SimulateOptions& options)
-      : plans_(plans), layout_(layout), machine_(machine), limits_(limits), options_(options) {}
+      : plans_(plans),
+        layout_(layout),
+        machine_(machine),
+        options_(options),
+        per_node_(layout.ranks() / layout.nodes()),
+        nodes_(options.one_node ? 1 : layout.nodes()),
+        network_(machine, nodes_, options.conditions),
+        workers_(machine, limits) {}
 
   Result<Simulation> run() {
-    for (const Plan& plan : plans_) add_rank(plan);
-    nodes_.resize(layout_.nodes());
+    scripts_.reserve(plans_.size());
+    for (const Plan& plan : plans_) scripts_.emplace_back(plan);
+    const int ranks = options_.one_node ? per_node_ : layout_.ranks();
+    ranks_.reserve(static_cast<size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) add_rank(rank);
     for (RankState& rank : ranks_) {
-      take_cpu(rank, 0, machine_.call_us);
-      const double called = rank.cpu_free_us;
+      const double called = workers_.take_cpu(rank.worker, 0, machine_.call_us).end_us;
       for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, called);
     }
-    while (!events_.empty() && error_.ok()) {
-      const Event event = events_.top();
-      events_.pop();
-      handle(event);
-    }
+    while (!events_.empty() && error_.ok()) handle(events_.pop());
     if (error_.ok()) error_ = check_ended();
     if (!error_.ok()) return error_;
     return collect();
@@ -95,68 +79,69 @@ class Simulator {
 
  private:
   // --- setting up
-  // ---------------------------------------------------------------------------------------------------
-  void add_rank(const Plan& plan) {
-    RankState rank{.plan = &plan, .rank = plan.rank};
-    rank.slowdown = machine_.slowdown(static_cast<int>(layout_.on_node(layout_.node_of(plan.rank)).size()));
+  void add_rank(int number) {
+    const Script& script = scripts_[static_cast<size_t>(number) % scripts_.size()];
+    const Plan& plan = *script.plan;
+    RankState rank{.script = &script, .plan = &plan, .rank = number};
+    rank.node = layout_.node_of(number);
+    rank.local = layout_.local_index(number);
+    rank.next_rail = static_cast<uint64_t>(rank.local);
+    rank.worker = ranks_.size();
     const uint64_t working_set = options_.working_set_bytes != 0
                                      ? options_.working_set_bytes
                                      : plan::input_bytes(plan.request, plan.ranks, plan.rank) +
                                            plan::output_bytes(plan.request, plan.ranks, plan.rank);
-    const Memory& memory = machine_.memory;
-    rank.copy_rate = rate_for(memory, working_set, memory.copy_cached, memory.copy_large);
-    rank.reduce_rate = rate_for(memory, working_set, memory.reduce_cached, memory.reduce_large);
-    rank.peer_rate = rate_for(memory, working_set, memory.peer_cached, memory.peer_large);
-    rank.first_step = step_count_;
+    workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
+                 network_.speed(rank.node), working_set);
+    rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
-    rank.first_edge = dependents_.size();
-    step_count_ += plan.steps.size();
     lane_at_.insert(lane_at_.end(), plan.lane_begin.begin(), plan.lane_begin.end() - 1);
     waiting_.resize(waiting_.size() + plan.notifications(), kNobody);
-    add_dependents(plan);
+    if (plan.has_dependents) {
+      for (const Step& step : plan.steps) missing_.push_back(step.after_count);
+    }
     if (options_.keep_steps) times_.emplace_back(plan.steps.size());
     ranks_.push_back(rank);
   }
 
-  /// Turns "after" around: for every step the steps that wait for it, [dependents_begin_[s],
-  /// dependents_begin_[s + 1]).
-  void add_dependents(const Plan& plan) {
-    const size_t base = missing_.size(), edges = dependents_.size();
-    missing_.resize(base + plan.steps.size(), 0);
-    // One more entry a rank than it has steps: its end.
-    const size_t begin = dependents_begin_.size();
-    dependents_begin_.resize(begin + plan.steps.size() + 1, 0);
-    if (!plan.has_dependents) return;
-    uint32_t* const count = dependents_begin_.data() + begin;
-    for (const Step& step : plan.steps) {
-      for (const StepId before : plan.after(step)) ++count[before + 1];
-    }
-    for (size_t i = 0; i < plan.steps.size(); ++i) count[i + 1] += count[i];
-    dependents_.resize(edges + count[plan.steps.size()]);
-    std::vector<uint32_t> cursor(count, count + plan.steps.size());
-    for (StepId id = 0; id < plan.steps.size(); ++id) {
-      missing_[base + id] = plan.steps[id].after_count;
-      for (const StepId before : plan.after(plan.steps[id])) dependents_[edges + cursor[before]++] = id;
-    }
+  // --- who is who
+  int state_node(int node) const { return options_.one_node ? 0 : node; }
+  bool moves() const { return options_.symmetry != Symmetry::none; }
+  int moved(int node, int by) const { return moved_node(options_.symmetry, layout_.nodes(), node, by); }
+  /// Whom `rank`'s step is for; not simulated itself where one node stands for all.
+  int peer_of(const RankState& rank, const Step& step) const {
+    if (!moves()) return step.peer;
+    return moved(step.peer / per_node_, rank.node) * per_node_ + step.peer % per_node_;
   }
-
-  static uint32_t notification(const Plan& receiver, const Step& wait) {
-    return receiver.wait_begin[wait.peer] + wait.tag;
+  RankState& state_of(int rank) {
+    return ranks_[static_cast<size_t>(options_.one_node ? rank % per_node_ : rank)];
+  }
+  /// The rank from which, in its script, `peer` gets what `sender` sends it.
+  int seen_from(int peer, const RankState& sender) const {
+    if (!moves()) return sender.rank;
+    const int inverse = inverse_node(options_.symmetry, layout_.nodes(), peer / per_node_);
+    return moved(sender.node, inverse) * per_node_ + sender.local;
+  }
+  bool same_node(const RankState& rank, const Step& step) const {
+    return layout_.same_node(rank.plan->rank, step.peer);
   }
 
   // --- lanes
-  // --------------------------------------------------------------------------------------------------------
+  uint32_t missing(const RankState& rank, StepId id) const {
+    return rank.plan->has_dependents ? missing_[rank.first_step + id] : 0;
+  }
+
   /// Starts what the lane can start at `now`, `cause` having brought it here.
   void advance(RankState& rank, int lane, StepId cause, double now) {
     const Plan& plan = *rank.plan;
     for (uint32_t& at = lane_at_[rank.first_lane + lane]; at < plan.lane_begin[lane + 1]; ++at) {
       const StepId id = plan.lane_steps[at];
       const Step& step = plan.steps[id];
-      if (missing_[rank.first_step + id] > 0) return;  // complete() of the last of them comes back here
+      if (missing(rank, id) > 0) return;  // complete() of the last of them comes back here
       note_ready(rank, id, now, cause);
       if (step.kind != StepKind::wait) return start(rank, id, now);
-      uint32_t& waiting = waiting_[rank.first_notification + notification(plan, step)];
+      uint32_t& waiting = waiting_[rank.first_notification + plan.wait_begin[step.peer] + step.tag];
       if (waiting != kArrived) {
         waiting = id;  // filed() comes back here
         return;
@@ -178,9 +163,9 @@ class Simulator {
   /// Called before the own lane proceeds past `id`.
   void complete(RankState& rank, StepId id, double now) {
     const Plan& plan = *rank.plan;
-    const uint32_t* const begin = dependents_begin_.data() + rank.first_step + rank_index(rank) + id;
-    for (uint32_t edge = begin[0]; edge < begin[1]; ++edge) {
-      const StepId dependent = dependents_[rank.first_edge + edge];
+    if (!plan.has_dependents) return;
+    for (uint32_t edge = rank.script->begin[id]; edge < rank.script->begin[id + 1]; ++edge) {
+      const StepId dependent = rank.script->dependents[edge];
       if (--missing_[rank.first_step + dependent] > 0) continue;
       const int lane = plan.steps[dependent].lane;
       const uint32_t at = lane_at_[rank.first_lane + lane];
@@ -190,52 +175,17 @@ class Simulator {
     }
   }
 
-  // --- work
-  // ---------------------------------------------------------------------------------------------------------
-  /// Takes the rank's CPU for `service_us` of its full speed from `from` on; returns when it begins.
-  double take_cpu(RankState& rank, double from, double service_us) {
-    const double start = std::max(from, rank.cpu_free_us);
-    rank.cpu_free_us = start + service_us * rank.slowdown;
-    return start;
-  }
-
-  /// A step's bytes read from a peer of the same node, or written to it, in pieces.
-  double single_copy_us(const RankState& rank, const Step& step, uint64_t piece_bytes) const {
-    const auto pieces =
-        static_cast<double>(step.bytes > piece_bytes ? (step.bytes - 1) / piece_bytes + 1 : 1);
-    return pieces * machine_.memory.peer_us + static_cast<double>(step.bytes) / rank.peer_rate;
-  }
-
+  // --- work and messages
   void start(RankState& rank, StepId id, double now) {
     const Step& step = rank.plan->steps[id];
     if (step.kind == StepKind::put || step.kind == StepKind::signal) return send(rank, id, now);
-    const bool reduces = step.kind == StepKind::reduce;
-    const auto bytes = static_cast<double>(step.bytes);
-    double service = machine_.step_us;
-    for (const plan::Region& source : rank.plan->sources_of(step)) {
-      const bool own = source.rank == rank.rank;
-      if (!own) service += single_copy_us(rank, step, reduces ? kReducedPieceBytes : step.bytes);
-      if (reduces) service += bytes / rank.reduce_rate;
-      else if (own) service += bytes / rank.copy_rate;
-    }
-    const double begin = take_cpu(rank, now, service);
-    note_start(rank, id, begin);
-    push(rank.cpu_free_us, EventKind::ended, rank, id);
+    const Workers::Span span = workers_.work(rank.worker, *rank.plan, step, now);
+    note_start(rank, id, span.start_us);
+    push(span.end_us, EventKind::ended, rank, id);
   }
 
-  bool eager(const Step& step, bool same_node) const { return step.bytes <= limits_.eager_bytes(same_node); }
-
-  /// How long a rank's CPU moves a message's payload on its side.
-  double cpu_moving_us(const RankState& rank, const Step& step, bool same_node, bool receives) const {
-    const Link& link = same_node ? machine_.intra : machine_.inter;
-    if (!link.by_cpu || step.kind != StepKind::put) return 0;
-    if (!same_node || eager(step, same_node))
-      return moving_us(step, link.bytes_per_us);                   // into a slot, and out of it
-    return receives ? 0 : single_copy_us(rank, step, step.bytes);  // by the sender
-  }
-
-  static double moving_us(const Step& step, double rate) {
-    return rate > 0 && step.kind == StepKind::put ? static_cast<double>(step.bytes) / rate : 0;
+  static double payload(const Step& step) {
+    return step.kind == StepKind::put ? static_cast<double>(step.bytes) : 0;
   }
 
   /// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.
@@ -250,86 +200,112 @@ class Simulator {
                     rank.plan->algorithm, rank.rank, id, step.peer, layout_.ranks());
       return;
     }
-    const bool same_node = layout_.same_node(rank.rank, step.peer);
-    const Link& link = same_node ? machine_.intra : machine_.inter;
-    Traffic& traffic = same_node ? intra_ : inter_;
+    const bool inside = same_node(rank, step);
+    const Link& link = inside ? machine_.intra : machine_.inter;
+    Traffic& traffic = inside ? intra_ : inter_;
     ++traffic.messages;
     if (step.kind == StepKind::put) traffic.bytes += step.bytes;
-    const double moving = cpu_moving_us(rank, step, same_node, /*receives=*/false);
-    const double begin = take_cpu(rank, now, handling_us(link, step) + moving);
-    note_start(rank, id, begin);
-    if (same_node) {
-      // Where an engine moves the bytes, nothing but this put occupies it.
-      const double engine = link.by_cpu ? 0 : moving_us(step, link.bytes_per_us);
-      push(rank.cpu_free_us, EventKind::ended, rank, id, rank.cpu_free_us + engine);
+    const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
+    const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling_us(link, step) + moving);
+    note_start(rank, id, cpu.start_us);
+    if (inside) {
+      double there = cpu.end_us;
+      if (!link.by_cpu && step.kind == StepKind::put) {
+        const RankState& peer = state_of(peer_of(rank, step));
+        there = workers_.move_inside(rank.worker, peer.worker, there, payload(step));
+      }
+      push(cpu.end_us, EventKind::ended, rank, id, there);
     } else {
-      const double handed_over = begin + handling_us(link, step) * rank.slowdown;
-      push(handed_over, EventKind::inject, rank, id, rank.cpu_free_us);
+      const double handed_over = cpu.start_us + handling_us(link, step) * workers_.slowdown(rank.worker);
+      push(handed_over, EventKind::inject, rank, id, cpu.end_us);
     }
   }
 
-  /// One connection's time for a put between nodes, when nobody else is there. Several interfaces share a
-  /// long one.
-  double flow_us(const RankState& rank, const Step& step) const {
+  /// One connection's time for a stripe between nodes, when nobody else is there.
+  double flow_us(const RankState& rank, double bytes) const {
     const Link& link = machine_.inter;
-    return moving_us(step,
-                     link.by_cpu ? link.bytes_per_us / rank.slowdown : link.bytes_per_us * machine_.rails);
-  }
-
-  /// A message's time on a network interface, slower where it follows one of another node. Notifications slip
-  /// in between.
-  double nic_us(const Step& step, int& last_peer, int peer) const {
-    if (step.kind != StepKind::put) return moving_us(step, machine_.node_bytes_per_us());
-    const bool crosses = last_peer >= 0 && last_peer != peer;
-    last_peer = peer;
-    return moving_us(step, machine_.node_bytes_per_us() * (crosses ? machine_.crossing : 1.0));
+    return bytes / (link.by_cpu ? link.bytes_per_us / workers_.slowdown(rank.worker) : link.bytes_per_us);
   }
 
   void inject(const Event& event) {
     RankState& rank = state_of(event.rank);
     const Step& step = rank.plan->steps[event.step];
-    NodeState& node = nodes_[layout_.node_of(event.rank)];
-    const double start = std::max(event.at_us, node.egress_free_us);
-    const double service = nic_us(step, node.egress_peer, layout_.node_of(step.peer));
-    node.egress_free_us = start + service;
-    const double gone = std::max({start + service, start + flow_us(rank, step), event.floor_us});
-    push(start + machine_.inter.alpha_us, EventKind::wire, rank, event.step, gone + machine_.inter.alpha_us);
-    push(gone, EventKind::released, rank, event.step);
+    const int peer_node = layout_.node_of(peer_of(rank, step));
+    const int from = state_node(rank.node), to = state_node(peer_node);
+    const int stripes = network_.stripes(payload(step), from, to);
+    const double bytes = payload(step) / stripes;
+    uint32_t flight = kNoFlight;
+    if (stripes > 1) flight = take_flight({stripes, bytes, 0});
+    double released = 0;
+    for (int stripe = 0; stripe < stripes; ++stripe) {
+      const int rail = network_.rail(from, to, rank.next_rail++);
+      const Network::Passage out = network_.egress(from, rail, peer_node, event.at_us, bytes);
+      const double gone = std::max({out.end_us, out.start_us + flow_us(rank, bytes), event.floor_us});
+      released = std::max(released, gone);
+      const bool core = network_.through_core(from, to);
+      const double way = core ? 0 : machine_.inter.alpha_us;
+      events_.push({out.start_us + way, 0, gone + way, rank.rank, event.step, flight,
+                    static_cast<uint16_t>(rail), core ? EventKind::core : EventKind::wire},
+                   rank.local);
+    }
+    push(released, EventKind::released, rank, event.step);
     proceed(rank, event.step, event.at_us);
+  }
+
+  void core(const Event& event) {
+    const RankState& sender = state_of(event.rank);
+    const Step& step = sender.plan->steps[event.step];
+    const double bytes = event.flight == kNoFlight ? payload(step) : flights_[event.flight].bytes;
+    const Network::Passage up = network_.uplink(sender.node, event.at_us, bytes);
+    const int to = layout_.node_of(peer_of(sender, step));
+    const Network::Passage down = network_.downlink(to, up.start_us, bytes);
+    Event next = event;
+    next.kind = EventKind::wire;
+    next.at_us = down.start_us + machine_.inter.alpha_us;
+    next.floor_us = std::max({event.floor_us, up.end_us, down.end_us}) + machine_.inter.alpha_us;
+    events_.push(next, sender.local);
   }
 
   void wire(const Event& event) {
     RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    NodeState& node = nodes_[layout_.node_of(step.peer)];
-    const double start = std::max(event.at_us, node.ingress_free_us);
-    const double service = nic_us(step, node.ingress_peer, layout_.node_of(event.rank));
-    node.ingress_free_us = start + service;
-    const double last_byte = std::max({start + service, start + flow_us(sender, step), event.floor_us});
+    Flight* const flight = event.flight == kNoFlight ? nullptr : &flights_[event.flight];
+    const double bytes = flight == nullptr ? payload(step) : flight->bytes;
+    const int peer = peer_of(sender, step), to = state_node(layout_.node_of(peer));
+    const int from = layout_.node_of(seen_from(peer, sender));
+    const Network::Passage in = network_.ingress(to, event.rail, from, event.at_us, bytes);
+    double last_byte = std::max({in.end_us, in.start_us + flow_us(sender, bytes), event.floor_us});
+    if (flight != nullptr) {
+      last_byte = flight->last_byte_us = std::max(flight->last_byte_us, last_byte);
+      if (--flight->left > 0) return;
+      free_flights_.push_back(event.flight);
+    }
     const bool streams = machine_.inter.by_cpu;  // the receiver's CPU moves bytes while they come in
-    push(streams ? start : last_byte, EventKind::land, sender, event.step, last_byte);
+    push(streams ? in.start_us : last_byte, EventKind::land, sender, event.step, last_byte);
   }
 
   void land(const Event& event) {
     const RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    RankState& receiver = state_of(step.peer);
-    const bool same_node = layout_.same_node(event.rank, step.peer);
-    const Link& link = same_node ? machine_.intra : machine_.inter;
-    const double moving = cpu_moving_us(receiver, step, same_node, /*receives=*/true);
-    take_cpu(receiver, event.at_us, handling_us(link, step) + moving);
-    push(std::max(receiver.cpu_free_us, event.floor_us), EventKind::filed, sender, event.step);
+    RankState& receiver = state_of(peer_of(sender, step));
+    const bool inside = same_node(sender, step);
+    const Link& link = inside ? machine_.intra : machine_.inter;
+    const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
+    const Workers::Span cpu =
+        workers_.take_cpu(receiver.worker, event.at_us, handling_us(link, step) + moving);
+    push(std::max(cpu.end_us, event.floor_us), EventKind::filed, sender, event.step);
   }
 
   void filed(const Event& event) {
     const RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    RankState& receiver = state_of(step.peer);
+    const int peer = peer_of(sender, step), from = seen_from(peer, sender);
+    RankState& receiver = state_of(peer);
     const Plan& plan = *receiver.plan;
-    const uint32_t first = plan.wait_begin[event.rank];
-    if (step.tag >= plan.wait_begin[event.rank + 1] - first) {
+    const uint32_t first = plan.wait_begin[from];
+    if (step.tag >= plan.wait_begin[from + 1] - first) {
       error_ = fail(Code::internal_error, "plan {} of rank {}: nothing waits for tag {} from rank {}",
-                    plan.algorithm, receiver.rank, step.tag, event.rank);
+                    plan.algorithm, receiver.rank, step.tag, from);
       return;
     }
     uint32_t& waiting = waiting_[receiver.first_notification + first + step.tag];
@@ -337,7 +313,7 @@ class Simulator {
     if (wait == kNobody || wait == kArrived) return;  // its wait comes later
     note_cause(receiver, wait, event);
     // A rank that waited has given its core away if it is not its own.
-    const double resumes = event.at_us + (receiver.slowdown > 1 ? machine_.switch_us : 0);
+    const double resumes = event.at_us + (workers_.shares_cores(receiver.worker) ? machine_.switch_us : 0);
     if (resumes > event.at_us) return push(resumes, EventKind::resume, receiver, wait);
     resume(receiver, wait, event.at_us);
   }
@@ -348,45 +324,55 @@ class Simulator {
     proceed(rank, wait, now);
   }
 
-  void handle(const Event& event) {
+  void ended(const Event& event) {
     RankState& rank = state_of(event.rank);
+    const Step& step = rank.plan->steps[event.step];
+    if (step.kind == StepKind::put || step.kind == StepKind::signal) {
+      push(std::max(event.at_us, event.floor_us) + machine_.intra.alpha_us, EventKind::land, rank,
+           event.step);
+      if (event.floor_us > event.at_us) push(event.floor_us, EventKind::released, rank, event.step);
+    }
+    if (event.floor_us <= event.at_us) {
+      note_end(rank, event.step, event.at_us);
+      complete(rank, event.step, event.at_us);
+    }
+    proceed(rank, event.step, event.at_us);
+  }
+
+  void handle(const Event& event) {
     switch (event.kind) {
-      case EventKind::ended: {
-        const Step& step = rank.plan->steps[event.step];
-        if (step.kind == StepKind::put || step.kind == StepKind::signal) {
-          push(std::max(event.at_us, event.floor_us) + machine_.intra.alpha_us, EventKind::land, rank,
-               event.step);
-          if (event.floor_us > event.at_us) push(event.floor_us, EventKind::released, rank, event.step);
-        }
-        if (event.floor_us <= event.at_us) {
-          note_end(rank, event.step, event.at_us);
-          complete(rank, event.step, event.at_us);
-        }
-        return proceed(rank, event.step, event.at_us);
-      }
+      case EventKind::ended: return ended(event);
       case EventKind::released:
-        note_end(rank, event.step, event.at_us);
-        return complete(rank, event.step, event.at_us);
+        note_end(state_of(event.rank), event.step, event.at_us);
+        return complete(state_of(event.rank), event.step, event.at_us);
       case EventKind::inject: return inject(event);
+      case EventKind::core: return core(event);
       case EventKind::wire: return wire(event);
       case EventKind::land: return land(event);
       case EventKind::filed: return filed(event);
-      case EventKind::resume: return resume(rank, event.step, event.at_us);
+      case EventKind::resume: return resume(state_of(event.rank), event.step, event.at_us);
     }
   }
 
   // --- bookkeeping
-  // --------------------------------------------------------------------------------------------------
   void push(double at_us, EventKind kind, const RankState& rank, StepId step, double floor_us = 0) {
-    events_.push({at_us, next_order_++, floor_us, rank.rank, step, kind});
+    events_.push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind}, rank.local);
   }
 
-  RankState& state_of(int rank) { return ranks_[rank]; }
-  size_t rank_index(const RankState& rank) const { return &rank - ranks_.data(); }
+  uint32_t take_flight(const Flight& flight) {
+    if (free_flights_.empty()) {
+      flights_.push_back(flight);
+      return static_cast<uint32_t>(flights_.size() - 1);
+    }
+    const uint32_t number = free_flights_.back();
+    free_flights_.pop_back();
+    flights_[number] = flight;
+    return number;
+  }
+
   StepTimes* times_of(const RankState& rank, StepId id) {
-    return options_.keep_steps ? &times_[rank_index(rank)][id] : nullptr;
+    return options_.keep_steps ? &times_[rank.worker][id] : nullptr;
   }
-
   void note_ready(const RankState& rank, StepId id, double now, StepId cause) {
     if (StepTimes* times = times_of(rank, id)) {
       *times = {now, now, now, cause == kNoStep ? -1 : rank.rank, cause};
@@ -414,9 +400,9 @@ class Simulator {
         const Step& step = plan.steps[id];
         return fail(Code::internal_error, "plan {} does not end: rank {} is stuck in lane {} at step {}, {}",
                     plan.algorithm, rank.rank, lane, id,
-                    step.kind == StepKind::wait && missing_[rank.first_step + id] == 0
-                        ? fmt::format("waiting for tag {} from rank {}", step.tag, step.peer)
-                        : fmt::format("which {} steps keep from starting", missing_[rank.first_step + id]));
+                    step.kind == StepKind::wait && missing(rank, id) == 0
+                        ? fmt::format("waiting for tag {} from rank {}", step.tag, peer_of(rank, step))
+                        : fmt::format("which {} steps keep from starting", missing(rank, id)));
       }
     }
     return {};
@@ -426,10 +412,18 @@ class Simulator {
     Simulation result;
     result.intra = intra_;
     result.inter = inter_;
+    if (options_.one_node) {
+      for (Traffic* traffic : {&result.intra, &result.inter}) {
+        traffic->messages *= static_cast<uint64_t>(layout_.nodes());
+        traffic->bytes *= static_cast<uint64_t>(layout_.nodes());
+      }
+    }
     for (const RankState& rank : ranks_) {
       result.finish_us.push_back(rank.finish_us);
       result.total_us = std::max(result.total_us, rank.finish_us);
     }
+    result.longest_wait_us = network_.longest_wait_us();
+    result.events = events_.handled();
     result.steps = std::move(times_);
     if (options_.keep_steps) result.critical = find_critical_path(plans_, layout_, result.steps);
     return result;
@@ -438,36 +432,51 @@ class Simulator {
   const std::span<const Plan> plans_;
   const topology::Layout& layout_;
   const Machine& machine_;
-  const plan::Limits& limits_;
   const SimulateOptions& options_;
+  const int per_node_, nodes_;  // nodes that are simulated
 
+  Network network_;
+  Workers workers_;
+  EventQueue events_;
+  std::vector<Script> scripts_;
   std::vector<RankState> ranks_;
-  std::vector<NodeState> nodes_;
-  uint64_t step_count_ = 0;
   std::vector<uint32_t> lane_at_;  // position in Plan::lane_steps
   std::vector<uint32_t> missing_;  // unfinished steps that a step names in `after`
-  std::vector<uint32_t> dependents_begin_, dependents_;
   std::vector<uint32_t> waiting_;  // of a notification: the wait step that is there, kArrived or kNobody
+  std::vector<Flight> flights_;
+  std::vector<uint32_t> free_flights_;
   std::vector<std::vector<StepTimes>> times_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  uint64_t next_order_ = 0;
   Traffic intra_, inter_;
   Status error_;
 };
 
-}  // namespace
-
-Result<Simulation> simulate(std::span<const Plan> plans, const topology::Layout& layout,
-                            const Machine& machine, const plan::Limits& limits,
-                            const SimulateOptions& options) {
-  if (static_cast<int>(plans.size()) != layout.ranks()) {
-    return fail(Code::invalid_argument, "simulate: {} plans for {} ranks", plans.size(), layout.ranks());
+Status check(std::span<const Plan> plans, const topology::Layout& layout, const SimulateOptions& options) {
+  const bool all = options.symmetry == Symmetry::none;
+  if (!all && !in_blocks(layout)) {
+    return fail(Code::invalid_argument, "simulate: symmetry needs ranks in equal blocks, not {}",
+                layout.to_string());
+  }
+  if (options.one_node && (all || !options.conditions.all_nodes_alike())) {
+    return fail(Code::invalid_argument, "simulate: one node stands for all only where all nodes are alike");
+  }
+  const int wanted = all ? layout.ranks() : layout.ranks() / layout.nodes();
+  if (static_cast<int>(plans.size()) != wanted) {
+    return fail(Code::invalid_argument, "simulate: {} plans for {} ranks", plans.size(), wanted);
   }
   for (size_t rank = 0; rank < plans.size(); ++rank) {
     if (plans[rank].rank == static_cast<int>(rank) && plans[rank].ranks == layout.ranks()) continue;
     return fail(Code::invalid_argument, "simulate: plan {} is rank {}'s of {}, must be rank {}'s of {}", rank,
                 plans[rank].rank, plans[rank].ranks, rank, layout.ranks());
   }
+  return {};
+}
+
+}  // namespace
+
+Result<Simulation> simulate(std::span<const Plan> plans, const topology::Layout& layout,
+                            const Machine& machine, const plan::Limits& limits,
+                            const SimulateOptions& options) {
+  WEFT_TRY(check(plans, layout, options));
   return Simulator(plans, layout, machine, limits, options).run();
 }
 

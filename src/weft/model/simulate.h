@@ -3,18 +3,21 @@
 // bit.
 //
 // What is modelled
-//   lanes, dependencies, tags          exactly as plan.h defines them.
-//   a rank's CPU                       one, first come first served: sending and filing messages, copies,
-//   reductions,
-//                                      and the bytes themselves where Link::by_cpu. Slower where ranks share
-//                                      cores.
-//   a node's network interfaces        one server out and one in, shared by the node's ranks, full duplex. A
-//   put may
-//                                      stream through: sender, egress, ingress and receiver work on it at the
-//                                      same time, and each is taken for bytes / its own rate.
-//                                      Slower where messages of several nodes cross (Machine::crossing).
-// What is not: switches (the network between interfaces has no limit), a node's total memory bandwidth,
-// chance.
+//   lanes, dependencies, tags   exactly as plan.h defines them.
+//   a rank's CPU                one, first come first served: sending and filing messages, copies and
+//                               reductions, and the bytes themselves where Link::by_cpu. Slower where ranks
+//                               share cores.
+//   a rank's engines            where it has some, they copy and reduce instead. What they read from
+//                               node-mates takes the reader's way in and the owner's way out, one at a time.
+//   a node's memory             where its rate is stated: what its ranks copy and reduce outside their caches
+//                               takes turns.
+//   a node's interfaces         each rail is one server out and one in, full duplex, shared by the ranks. A
+//                               put streams through: sender, egress, ingress and receiver work on it at the
+//                               same time, each for bytes / its own rate. Short puts take one rail, in turn;
+//                               long ones are cut into stripes over all that are up. Slower where messages
+//                               of several nodes cross (Machine::crossing).
+//   switches                    none by default; else a leaf's way to the core and back (conditions.h).
+// What is not: lost packets, the order in which packets of two streams take turns, chance.
 //
 // State is proportional to the plans' steps. Thread safety: pure functions.
 #pragma once
@@ -25,7 +28,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/conditions.h"
 #include "model/cost.h"
+#include "model/symmetry.h"
 #include "plan/plan.h"
 #include "topology/layout.h"
 
@@ -60,8 +65,10 @@ struct CriticalPath {
 
 struct Simulation {
   double total_us = 0;
-  std::vector<double> finish_us;  // of each rank
-  Traffic intra, inter;
+  std::vector<double> finish_us;  // of each rank that was simulated
+  Traffic intra, inter;           // of all ranks
+  double longest_wait_us = 0;     // that something waited because the interface of its receiver was taken
+  uint64_t events = 0;            // handled
   // Only with SimulateOptions::keep_steps:
   CriticalPath critical;
   std::vector<std::vector<StepTimes>> steps;  // [rank][step]
@@ -72,10 +79,16 @@ struct SimulateOptions {
   /// Bytes that decide between cached and large rates, for plans that stand for larger ones; 0 = each rank's
   /// own buffers.
   uint64_t working_set_bytes = 0;
+  /// Not none: `plans` are those of node 0, and all other nodes' are these, moved (model/symmetry.h).
+  Symmetry symmetry = Symmetry::none;
+  /// With a symmetry, and conditions under which all nodes are alike: executes node 0 for all of them.
+  bool one_node = false;
+  Conditions conditions = {};  // must fit the cluster, as check_cluster says
 };
 
-/// Runs plans[r] as rank r. Errors: invalid_argument if there are not as many plans as ranks; internal_error
-/// that names rank and step if the plans do not end.
+/// Runs plans[r] as rank r. Errors: invalid_argument if there are not as many plans as ranks (of node 0, with
+/// a symmetry), or what is asked for does not go together; internal_error that names rank and step if the
+/// plans do not end.
 Result<Simulation> simulate(std::span<const plan::Plan> plans, const topology::Layout& layout,
                             const Machine& machine, const plan::Limits& limits,
                             const SimulateOptions& options = {});

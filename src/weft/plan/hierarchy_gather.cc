@@ -76,9 +76,9 @@ class GatherHalf {
     for (int mate : mates_) {
       if (eager_mates_) {
         b_.put(lane, mate, slice_at(task_.rank, origin, s), slice_at(mate, origin, s),
-               spread_slices(task_.rank, origin).bytes(s), spread_tag(origin, s), after);
+               spread_slices(task_.rank, origin).bytes(s), spread_tag(task_.rank, origin, s), after);
       } else {
-        b_.signal(lane, mate, spread_tag(origin, s), Space::none, after);
+        b_.signal(lane, mate, spread_tag(task_.rank, origin, s), Space::none, after);
       }
     }
   }
@@ -95,7 +95,7 @@ class GatherHalf {
       const Slices slices = spread_slices(mate, origin);
       StepId last = kNoStep;
       for (int s = 0; s < slices.count(); ++s) {
-        b_.wait(lane, mate, spread_tag(origin, s), Space::none, {&open, s == 0 ? size_t{1} : 0});
+        b_.wait(lane, mate, spread_tag(mate, origin, s), Space::none, {&open, s == 0 ? size_t{1} : 0});
         if (eager_mates_) continue;
         last = b_.copy(lane, slice_at(mate, origin, s), slice_at(task_.rank, origin, s), slices.bytes(s));
       }
@@ -116,8 +116,10 @@ class GatherHalf {
   Region slice_at(int holder, int origin, int s) const {
     return {holder, Space::output, cut_.blocks.begin(origin) + cut_.of(origin).begin(s)};
   }
-  static uint32_t spread_tag(int origin, int s) {
-    return tag(Phase::spread, static_cast<uint64_t>(origin) * Slices::kMost + static_cast<uint64_t>(s));
+  /// By how far the origin is from the holder, so that every node counts alike.
+  uint32_t spread_tag(int holder, int origin, int s) const {
+    const int distance = (origin - holder + task_.ranks()) % task_.ranks();
+    return tag(Phase::spread, static_cast<uint64_t>(distance) * Slices::kMost + static_cast<uint64_t>(s));
   }
 
   const Task& task_;

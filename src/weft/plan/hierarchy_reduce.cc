@@ -48,7 +48,7 @@ class ReduceHalf {
   void expose() {
     for (int mate : mates_) b_.signal(main_, mate, tag(Phase::open_input), Space::input);
     if (eager_ || cut_.blocks.bytes(task_.rank) == 0) return;
-    for (int from : contributors_) b_.signal(main_, from, tag(Phase::open_scratch), Space::scratch);
+    for (int from : by_distance_) b_.signal(main_, from, tag(Phase::open_scratch), Space::scratch);
   }
 
   StepId learn_inputs() {
@@ -93,12 +93,12 @@ class ReduceHalf {
     const int lane = b_.new_lane();
     std::vector<StepId> finals;
     for (int s = 0; s < slices.count(); ++s) {
-      for (int from : contributors_) b_.wait(lane, from, tag(Phase::ready, static_cast<uint64_t>(s)));
+      for (int from : by_distance_) b_.wait(lane, from, tag(Phase::ready, static_cast<uint64_t>(s)));
       finals.push_back(b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), true,
                                  {&learn_, s == 0 ? size_t{1} : 0}));
 
       if (s + kWindow >= slices.count()) continue;
-      for (int from : contributors_) b_.signal(lane, from, tag(Phase::credit, static_cast<uint64_t>(s)));
+      for (int from : by_distance_) b_.signal(lane, from, tag(Phase::credit, static_cast<uint64_t>(s)));
     }
     return finals;
   }
@@ -133,6 +133,17 @@ class ReduceHalf {
         if (node != layout.node_of(owner)) found.push_back(layout.rail_peer(node, layout.local_index(owner)));
       }
     }
+    return found;
+  }
+
+  /// The contributors to the own block, those behind this rank first: everybody begins elsewhere.
+  std::vector<int> by_distance() const {
+    std::vector<int> found = contributors_;
+    const auto first = std::partition_point(found.begin(), found.end(), [&](int from) {
+      return task_.request.strict ? from < task_.rank
+                                  : task_.layout.node_of(from) < task_.layout.node_of(task_.rank);
+    });
+    std::rotate(found.begin(), first, found.end());
     return found;
   }
 
@@ -179,6 +190,7 @@ class ReduceHalf {
   const Region result_;
   const std::vector<int> mates_ = node_mates(task_);
   const std::vector<int> contributors_ = contributors(task_.rank);
+  const std::vector<int> by_distance_ = by_distance();
   const std::vector<int> targets_ = targets();
   const bool sends_raw_ = task_.request.strict || mates_.empty();
   const bool eager_ = cut_.blocks.largest() <= task_.limits.eager_inter_bytes;

@@ -9,16 +9,19 @@
 //   AllReduce      ReduceScatter into the own block of output, then AllGather of those.
 //   Broadcast      a chain from the root: each passes on slice by slice.
 //
-// Sums travel through two blocks of scratch, used in turn; a credit for each slice says that its place is
-// free again. (One block would not do: a rank's sends would wait for credits all the way round the ring.)
+// Sums travel through places for some blocks of scratch, used in turn; a credit for each slice says that its
+// place is free again. (One place would not do: a rank's sends would wait for credits all the way round the
+// ring. Short blocks have more, or each would take the time of a credit's way back.)
 #include "plan/schedule.h"
 
 namespace weft::plan {
 namespace {
 
 constexpr char kName[] = "ring";
-constexpr int kMain = 0;    // what must happen in order
-constexpr int kReturn = 1;  // credits, which wait for puts
+constexpr int kMain = 0;                            // what must happen in order
+constexpr int kReturn = 1;                          // credits, which wait for puts
+constexpr uint64_t kPlacesBytes = 4 << 20;          // as many places as this has room for, …
+constexpr int kFewestPlaces = 2, kMostPlaces = 16;  // … within these
 
 Status fits(const Request& request, const topology::Layout& layout, const Limits&) {
   WEFT_TRY(fits_any(request, layout));
@@ -93,9 +96,12 @@ void reduce_lap(const Lap& lap, Region result) {
   Builder& b = lap.b;
   const int next = lap.ring.next(), previous = lap.ring.previous();
   const uint64_t place = round_up(lap.slices.each() * lap.slice_count(), 64);  // room for the longest block
-  const uint64_t places = b.reserve(2 * place);
+  const int count = static_cast<int>(
+      std::clamp<uint64_t>(kPlacesBytes / std::max<uint64_t>(place, 1), kFewestPlaces, kMostPlaces));
+  const uint64_t places = b.reserve(static_cast<uint64_t>(count) * place);
   const auto slot = [&](int at, int round, int s) {
-    return Region{at, Space::scratch, places + (round % 2) * place + lap.slices.begin(s)};
+    return Region{at, Space::scratch,
+                  places + static_cast<uint64_t>(round % count) * place + lap.slices.begin(s)};
   };
   if (!lap.eager(previous)) b.signal(kMain, previous, tag(Phase::open_scratch), Space::scratch);
   if (!lap.eager(next)) b.wait(kMain, next, tag(Phase::open_scratch), Space::scratch);
@@ -114,11 +120,11 @@ void reduce_lap(const Lap& lap, Region result) {
         b.reduce(kMain, sources, sum, bytes, last);
       }
       if (last) continue;
-      if (round >= 2) b.wait(kMain, next, tag(Phase::credit, lap.index(round - 2, s)));
+      if (round >= count) b.wait(kMain, next, tag(Phase::credit, lap.index(round - count, s)));
       const StepId put =
           b.put(kMain, next, sum, slot(next, round, s), bytes, tag(Phase::ready, lap.index(round, s)));
-      // The place of this sum is wanted again for what `previous` sends two rounds after it sent this.
-      if (round >= 1 && round + 1 < lap.rounds()) {
+      // The place of this sum is wanted again for what `previous` sends `count` rounds after it sent this.
+      if (round >= 1 && round - 1 + count < lap.rounds()) {
         b.signal(kReturn, previous, tag(Phase::credit, lap.index(round - 1, s)), Space::none, {&put, 1});
       }
     }

@@ -179,7 +179,7 @@ class OfiTransport final : public Transport {
   uint64_t next_exposure_ = 1;
   std::vector<ofi::Peer> peers_;
   std::list<ofi::OutgoingPut> unposted_, posted_, spare_;
-  size_t next_rail_ = 0;
+  size_t next_rail_;  // begins elsewhere for each rank, so that those of a node do not all take the same
   std::vector<ofi::Event> events_;
   std::deque<ofi::Arrival> inbox_;
   std::vector<int> losses_;            // to be reported

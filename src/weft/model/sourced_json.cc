@@ -1,0 +1,75 @@
+#include "model/sourced_json.h"
+
+namespace weft::model {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kValue[] = "value", kSource[] = "source";
+
+std::string join(const std::string& path, const std::string& key) {
+  return path.empty() ? key : path + "." + key;
+}
+
+Status strip(Json& json, const std::string& what, const std::string& path) {
+  if (json.is_array()) {
+    for (size_t i = 0; i < json.size(); ++i) WEFT_TRY(strip(json[i], what, fmt::format("{}[{}]", path, i)));
+  }
+  if (!json.is_object()) return {};
+  if (const auto source = json.find(kSource); source != json.end()) {
+    if (!source->is_string()) {
+      return fail(Code::invalid_argument, "{}: {} is {}, must be a string", what, join(path, kSource),
+                  source->dump());
+    }
+    json.erase(kSource);
+  }
+  if (json.contains(kValue)) {
+    for (const auto& [key, ignored] : json.items()) {
+      if (key == kValue) continue;
+      return fail(Code::invalid_argument, "{}: unknown key \"{}\"; beside \"{}\" there is only \"{}\"", what,
+                  join(path, key), kValue, kSource);
+    }
+    Json value = std::move(json[kValue]);
+    json = std::move(value);
+    return {};
+  }
+  for (const auto& [key, inner] : json.items()) WEFT_TRY(strip(inner, what, join(path, key)));
+  return {};
+}
+
+Result<Json> parse_object(const std::string& text, const std::string& what) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) {
+    return fail(Code::invalid_argument, "{}: this is not a JSON object: {}", what,
+                text.size() > 60 ? text.substr(0, 60) + "…" : text);
+  }
+  return json;
+}
+
+void find_sourceless(const Json& json, const std::string& path, std::vector<std::string>& found) {
+  if (json.is_number()) return found.push_back(path);
+  if (!json.is_structured() || (json.is_object() && json.contains(kSource))) return;
+  for (const auto& [key, inner] : json.items()) find_sourceless(inner, join(path, key), found);
+}
+
+}  // namespace
+
+Result<Json> parse_sourced(const std::string& text, const std::string& what) {
+  Result<Json> json = parse_object(text, what);
+  if (!json.ok()) return json;
+  if (json->contains(kValue)) {
+    return fail(Code::invalid_argument, "{}: unknown key \"{}\"", what, kValue);
+  }
+  WEFT_TRY(strip(*json, what, ""));
+  return json;
+}
+
+Result<std::vector<std::string>> numbers_without_source(const std::string& text) {
+  const Result<Json> json = parse_object(text, "cluster");
+  if (!json.ok()) return json.status();
+  std::vector<std::string> found;
+  for (const auto& [key, inner] : json->items()) find_sourceless(inner, key, found);
+  return found;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,97 @@
+#include "model/workers.h"
+
+#include <algorithm>
+
+namespace weft::model {
+namespace {
+
+using plan::Plan;
+using plan::Step;
+using plan::StepKind;
+
+/// What the engine reads at once of a peer's memory that it reduces.
+constexpr uint64_t kReducedPieceBytes = 64 << 10;
+
+}  // namespace
+
+void Workers::add(int node, int ranks, double speed, uint64_t working_set_bytes) {
+  const Memory& memory = machine_.memory;
+  Worker worker{.node = node};
+  worker.shares_cores = machine_.slowdown(ranks) > 1;
+  worker.speed = speed;
+  worker.slowdown = machine_.slowdown(ranks) / speed;
+  worker.large_share = large_share(memory, working_set_bytes);
+  worker.copy_rate = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
+  worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
+  worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
+  workers_.push_back(worker);
+  engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
+  memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
+}
+
+Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, double now_us) {
+  if (machine_.engines > 0) return work_on_engine(rank, plan, step, now_us);
+  Worker& worker = workers_[rank];
+  const bool reduces = step.kind == StepKind::reduce;
+  const auto bytes = static_cast<double>(step.bytes), sources = static_cast<double>(step.source_count);
+  // By counts, so that the order of sources does not show in the last bit.
+  double peers = 0;
+  for (const plan::Region& source : plan.sources_of(step)) peers += source.rank != plan.rank;
+  double service = machine_.step_us;
+  if (peers > 0) service += peers * single_copy_us(worker, step, reduces ? kReducedPieceBytes : step.bytes);
+  service += reduces ? sources * bytes / worker.reduce_rate : (sources - peers) * bytes / worker.copy_rate;
+  const Span span = take_cpu(rank, now_us, service);
+  if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
+    double& free = memory_free_us_[static_cast<size_t>(worker.node)];
+    const double rate = machine_.memory.node_bytes_per_us * worker.speed;
+    free = std::max(free, span.start_us) + bytes * sources * worker.large_share / rate;
+    worker.cpu_free_us = std::max(worker.cpu_free_us, free);
+  }
+  return {span.start_us, worker.cpu_free_us};
+}
+
+/// By the engine that is free first. It reads from peers while it works.
+Workers::Span Workers::work_on_engine(size_t rank, const Plan& plan, const Step& step, double now_us) {
+  Worker& worker = workers_[rank];
+  const auto bytes = static_cast<double>(step.bytes);
+  const Span told = take_cpu(rank, now_us, machine_.step_us);
+  const auto own = engines_.begin() + static_cast<ptrdiff_t>(rank) * machine_.engines;
+  double& engine = *std::min_element(own, own + machine_.engines);
+  const double begin = std::max(told.end_us + machine_.engine_us, engine);
+  double fetched = begin;
+  for (const plan::Region& source : plan.sources_of(step)) {
+    if (source.rank == plan.rank) continue;
+    const auto owner = static_cast<size_t>(static_cast<int>(rank) + source.rank - plan.rank);
+    fetched = take_links(owner, rank, fetched, bytes);
+  }
+  const double rate =
+      step.kind == StepKind::reduce ? worker.reduce_rate / step.source_count : worker.copy_rate;
+  engine = std::max(fetched, begin + bytes / (rate * worker.speed));
+  return {told.start_us, engine};
+}
+
+/// A step's bytes read from a peer of the same node, or written to it, in pieces.
+double Workers::single_copy_us(const Worker& worker, const Step& step, uint64_t piece_bytes) const {
+  const auto pieces = static_cast<double>(step.bytes > piece_bytes ? (step.bytes - 1) / piece_bytes + 1 : 1);
+  return pieces * machine_.memory.peer_us + static_cast<double>(step.bytes) / worker.peer_rate;
+}
+
+/// Bytes over the links of `from` and `to`, once both are free; returns when they are there.
+double Workers::take_links(size_t from, size_t to, double at_us, double bytes) {
+  Worker &source = workers_[from], &target = workers_[to];
+  const double rate = machine_.intra.bytes_per_us * source.speed;
+  const double end = std::max({at_us, source.out_free_us, target.in_free_us}) + bytes / rate;
+  source.out_free_us = target.in_free_us = end;
+  return end;
+}
+
+double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool receives) const {
+  const Link& link = same_node ? machine_.intra : machine_.inter;
+  if (!link.by_cpu || step.kind != StepKind::put) return 0;
+  if (!same_node || step.bytes <= limits_.eager_bytes(same_node)) {
+    return static_cast<double>(step.bytes) / link.bytes_per_us;  // into a slot, and out of it
+  }
+  return receives ? 0 : single_copy_us(workers_[rank], step, step.bytes);  // by the sender
+}
+
+}  // namespace weft::model

@@ -1,0 +1,71 @@
+// Workers: what is inside the nodes, as servers that work on one thing at a time: each rank's CPU, its
+// engines and its link to node-mates, and the memory that the ranks of a node share. The counterpart of
+// network.h.
+//
+// Thread safety: none; one simulation's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/cost.h"
+#include "plan/plan.h"
+
+namespace weft::model {
+
+class Workers {
+ public:
+  explicit Workers(const Machine& machine, const plan::Limits& limits) : machine_(machine), limits_(limits) {}
+
+  /// Adds the next rank: on node number `node` of those simulated, which has `ranks` ranks and `speed` of its
+  /// speed; `working_set_bytes` decide between rates inside and outside caches.
+  void add(int node, int ranks, double speed, uint64_t working_set_bytes);
+
+  /// When something began, and when it ended.
+  struct Span {
+    double start_us, end_us;
+  };
+
+  /// Takes a rank's CPU for `service_us` of its full speed, from `from_us` on.
+  Span take_cpu(size_t rank, double from_us, double service_us) {
+    Worker& worker = workers_[rank];
+    const double start = std::max(from_us, worker.cpu_free_us);
+    worker.cpu_free_us = start + service_us * worker.slowdown;
+    return {start, worker.cpu_free_us};
+  }
+  /// A copy or a reduction, by the CPU or an engine. Rank `rank` executes the step of `plan`, whose ranks of
+  /// the same node are as far from it here as there.
+  Span work(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
+  /// A put inside a node, `at_us` told to an engine: returns when it is there.
+  double move_inside(size_t from, size_t to, double at_us, double bytes) {
+    return take_links(from, to, at_us + machine_.engine_us, bytes);
+  }
+  /// How long a rank's CPU moves a put's payload on its side, at full speed.
+  double moving_us(size_t rank, const plan::Step& step, bool same_node, bool receives) const;
+
+  double slowdown(size_t rank) const { return workers_[rank].slowdown; }
+  bool shares_cores(size_t rank) const { return workers_[rank].shares_cores; }
+
+ private:
+  struct Worker {
+    int node = 0;
+    bool shares_cores = false;
+    double large_share = 0;  // of its data that is outside its cache
+    double speed = 1, slowdown = 1;
+    double copy_rate = 1, reduce_rate = 1, peer_rate = 1;  // bytes/µs
+    double cpu_free_us = 0;
+    double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
+  };
+
+  Span work_on_engine(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
+  double single_copy_us(const Worker& worker, const plan::Step& step, uint64_t piece_bytes) const;
+  double take_links(size_t from, size_t to, double at_us, double bytes);
+
+  const Machine& machine_;
+  const plan::Limits& limits_;
+  std::vector<Worker> workers_;         // by rank
+  std::vector<double> engines_;         // when each is free, rank by rank
+  std::vector<double> memory_free_us_;  // by node
+};
+
+}  // namespace weft::model

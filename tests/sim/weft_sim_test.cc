@@ -1,0 +1,229 @@
+// weft_sim: what it answers about small clusters that can be worked out by hand, and how it refuses.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "model/sourced_json.h"
+#include "sim/study.h"
+
+namespace weft::sim {
+namespace {
+
+bool mentions(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+struct Output {
+  int exit_code;
+  std::string text;  // both streams
+};
+
+Output run(const std::string& arguments) {
+  FILE* const pipe = popen(fmt::format("{} {} 2>&1", WEFT_SIM, arguments).c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer;
+  while (size_t bytes = fread(buffer.data(), 1, buffer.size(), pipe)) text.append(buffer.data(), bytes);
+  return {WEXITSTATUS(pclose(pipe)), text};
+}
+
+/// A description with round numbers: alpha 10 µs, 100 bytes/µs on each of two rails, nothing else costs.
+class WeftSim : public ::testing::Test {
+ protected:
+  void write(const std::string& more = "", const std::string& nodes = "4") {
+    std::ofstream(path_) << fmt::format(
+        R"({{"nodes": {}, "ranks_per_node": 1, "machine": {{
+             "inter": {{"alpha_us": 10, "overhead_us": 0, "bytes_per_us": 100, "by_cpu": false}},
+             "memory": {{"copy_cached": 1e9, "copy_large": 1e9, "reduce_cached": 1e9, "reduce_large": 1e9}},
+             "nic_bytes_per_us": 100, "rails": 2, "stripe_bytes": 1, "crossing": 1, "cores": 64, "step_us": 0, "call_us": 0}}{}}})",
+        nodes, more);
+  }
+  ~WeftSim() override { std::filesystem::remove(path_); }
+
+  /// The time of an algorithm, by itself.
+  double us(const std::string& arguments) {
+    const Output output = run(fmt::format("{} --json {}", path_, arguments));
+    EXPECT_EQ(output.exit_code, 0) << output.text;
+    const auto json = nlohmann::json::parse(output.text, nullptr, false);
+    return json.is_discarded() ? -1 : json["rows"][0].value("us", -1.0);
+  }
+  std::string refusal(const std::string& arguments) {
+    const Output output = run(fmt::format("{} {}", path_, arguments));
+    EXPECT_EQ(output.exit_code, 2) << output.text;
+    return output.text;
+  }
+
+  const std::string path_ = ::testing::TempDir() + fmt::format("weft_sim_{}.json", getpid());
+};
+
+TEST_F(WeftSim, TakesAlphaAndBytes) {
+  write();
+  // Each of 4 ranks gives a shard of 8000 bytes, short enough to go without a handle, to 3 others at 200
+  // bytes/µs.
+  EXPECT_NEAR(us("-c allgather -s 32000 -a all_to_all --element-bytes 1 --slice 1M"), 10 + 120, 0.1);
+  EXPECT_NEAR(us("-c allgather -s 32000 -a ring --element-bytes 1 --slice 1M"), 3 * (10 + 40), 0.1);
+}
+
+TEST_F(WeftSim, AFailedRailHalvesItsNode) {
+  write();
+  const std::string what = "-c allgather -s 4M -a all_to_all";
+  const double usual = us(what), failed = us(what + " --fail-rail 2:1"),
+               slow = us(what + " --slow-rail 2:1=0.5");
+  EXPECT_NEAR(failed / usual, 2, 0.05);
+  EXPECT_GT(slow, 1.2 * usual);
+  EXPECT_LT(slow, failed * 1.01);
+}
+
+TEST_F(WeftSim, IncastAtANodeTakesAsManyTimesLonger) {
+  write();
+  const std::string what = "-c gather -s 4M -a all_to_all";  // three senders to one receiver
+  EXPECT_NEAR(us(what), (3 << 20) / 200.0, 100);
+  const std::string all = "-c allgather -s 4M -a all_to_all";
+  EXPECT_NEAR(us(all + " --incast 1=3") / us(all), 4, 0.1) << "three others and we share";
+}
+
+TEST_F(WeftSim, ASlowNodeSlowsAllPlansThatPassThroughIt) {
+  write();
+  for (const std::string algorithm : {"ring", "all_to_all"}) {
+    const std::string what = "-c allreduce -s 8M -a " + algorithm;
+    EXPECT_NEAR(us(what + " --slow-node 3=0.5") / us(what), 2, 0.1) << algorithm;
+  }
+}
+
+TEST_F(WeftSim, OversubscribedSwitchesSlowWhatCrossesThem) {
+  write();
+  const std::string what = "-c allgather -s 4M -a all_to_all";
+  const double ideal = us(what), leaves = us(what + " --nodes-per-leaf 2 --oversubscription 1");
+  const double four = us(what + " --nodes-per-leaf 2 --oversubscription 4");
+  EXPECT_NEAR(leaves / ideal, 1, 0.15) << "streams meet once more on their way";
+  // Two nodes send two thirds of 3 shards each through a link of a quarter of their rate.
+  EXPECT_NEAR(four / ideal, 4 * 2.0 / 3, 0.2);
+}
+
+TEST_F(WeftSim, SaysHowItWasSimulated) {
+  write();
+  EXPECT_TRUE(mentions(run(path_ + " -a ring").text, "one node for all"));
+  EXPECT_TRUE(mentions(run(path_ + " -a ring --slow-node 0=0.9").text, "every rank"));
+  const Output slow = run(path_ + " -a ring,all_to_all --fail-rail 0:1 --why");
+  EXPECT_TRUE(mentions(slow.text, "rail 1 of node 0 is down"));
+  EXPECT_TRUE(mentions(slow.text, "x usual"));
+  EXPECT_TRUE(mentions(slow.text, "between nodes"));
+}
+
+TEST_F(WeftSim, IsDeterministic) {
+  write();
+  const std::string what = "-c reducescatter -s 3M --nodes 7 --slow-node 2=0.7 -a ring";
+  EXPECT_EQ(us(what), us(what));
+}
+
+TEST_F(WeftSim, SweepsDoubleAndLeaveOutWhatCannotBeShared) {
+  write();
+  const Output output = run(path_ + " --json -c allgather -a ring -s 8-64 --nodes 2-8");
+  const auto json = nlohmann::json::parse(output.text, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << output.text;
+  EXPECT_EQ(json["rows"].size(), 4u + 3 + 2) << "8 bytes for 2 ranks, but 32 are least for 8";
+}
+
+TEST_F(WeftSim, RefusesWrongDescriptionsByName) {
+  const auto says = [&](const std::string& more, std::string_view part, const std::string& nodes = "4") {
+    write(more, nodes);
+    const std::string text = refusal("-a ring");
+    EXPECT_TRUE(mentions(text, part)) << text;
+    EXPECT_TRUE(mentions(text, path_)) << text;
+  };
+  says(R"(, "rail_speed": 3)", "unknown key \"rail_speed\"; known are name, nodes");
+  says(R"(, "fabric": {"speed": 3})", "unknown key \"fabric.speed\"");
+  says(R"(, "fabric": {"oversubscription": "much"})",
+       "fabric.oversubscription is \"much\", must be a number");
+  says(R"(, "fabric": {"oversubscription": 0.5})", "fabric.oversubscription is 0.5, must be in [1, 1000]");
+  says(R"(, "slow_nodes": [{"node": 9, "rate": 0.5}])", "slow_nodes: node is 9, must be in [0, 4)");
+  says(R"(, "slow_nodes": [{"node": 1}])", "slow_nodes[0].rate is missing");
+  says(R"(, "slow_nodes": {"node": 1}})", "not a JSON object");
+  says(R"(, "slow_rails": [{"node": 1, "rail": 2, "rate": 0}])", "slow_rails: rail is 2, must be in [0, 2)");
+  says(R"(, "slow_rails": [{"node": 1, "rail": 0, "rate": 0}, {"node": 2, "rail": 1, "rate": 0}])",
+       "each of the 2 rails is down");
+  says(R"(, "incast": [{"node": 0, "streams": -1}])", "incast: streams is -1, must be in [0, 1e+06]");
+  says("", "nodes is 0, must be in [1, 16384]", "0");
+  says("", "nodes is -3", "-3");
+  says("", "nodes is \"four\", must be a whole number", "\"four\"");
+  says("", "nodes.unit", R"({"value": 4, "unit": "nodes"})");
+  says("", "nodes.source is 7, must be a string", R"({"value": 4, "source": 7})");
+  std::ofstream(path_) << R"({"ranks_per_node": 2})";
+  EXPECT_TRUE(mentions(refusal(""), "nodes is missing"));
+  std::ofstream(path_) << R"({"nodes": 2, "machine": {"nic_bytes_per_us": -5}})";
+  EXPECT_TRUE(mentions(refusal(""), "nic_bytes_per_us is -5, must be in"));
+  std::ofstream(path_) << R"({"nodes": 2, "machine": {"nic_speed": 5}})";
+  EXPECT_TRUE(mentions(refusal(""), "unknown key \"nic_speed\""));
+}
+
+TEST_F(WeftSim, RefusesWrongQuestionsByName) {
+  write();
+  const auto says = [&](const std::string& arguments, std::string_view part) {
+    const std::string text = refusal(arguments);
+    EXPECT_TRUE(mentions(text, part)) << text;
+  };
+  says("-c allsum", "allsum");
+  says("-s much", "much");
+  says("-s 0", "less than an element for each");
+  says("-s 8M-1M", "must begin with at least 1 and not end before");
+  says("-a spiral", "AllReduce has no spiral; it has one_hop");
+  says("-a ring,spiral", "AllReduce has no spiral; all_to_all, ring");
+  says("-a direct", "direct reads the memory of peers");
+  says("-a direct", "all_to_all, ring, recursive_doubling");
+  says("-a one_hop -s 64M", "one_hop sends 67108864 bytes at once, at most 16384 go eagerly");
+  says("--nodes 0", "nodes is 0");
+  says("--nodes many", "\"many\" is no number");
+  says("--slow-node 3", "--slow-node is \"3\", must be written NODE=RATE");
+  says("--slow-node 3=fast", "\"fast\" is no number");
+  says("--slow-node 3=2", "rate is 2, must be in");
+  says("--fail-rail 0:7", "rail is 7, must be in [0, 2)");
+  says("--element-bytes 9", "--element-bytes is 9");
+  says("--frobnicate", "weft_sim --help");
+  EXPECT_EQ(run(path_ + " -a one_hop,ring -s 64,64M").exit_code, 0) << "one_hop serves one of the sizes";
+  std::ofstream(path_) << R"({"nodes": 2, "machine": {"rai)";
+  EXPECT_TRUE(mentions(refusal(""), "not a JSON object")) << "truncated";
+  const Output none = run("/no/such/file.json");
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_TRUE(mentions(none.text, "known are")) << none.text;
+}
+
+/// The descriptions that come with Weft: all there, all readable, every number with its source.
+TEST(Clusters, NameTheSourceOfEveryNumber) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/clusters")) {
+    names.push_back(entry.path().stem().string());
+    const Result<model::Cluster> cluster = model::read_cluster(entry.path().string());
+    EXPECT_TRUE(cluster.ok()) << cluster.status().message();
+    std::ifstream file(entry.path());
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    const auto sourceless = model::numbers_without_source(text);
+    ASSERT_TRUE(sourceless.ok());
+    EXPECT_TRUE(sourceless->empty()) << entry.path() << ": " << sourceless->front();
+    EXPECT_TRUE(model::read_machine(entry.path().string()).ok()) << "weft_info --machine takes it, too";
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"ethernet", "p3dn", "p4d", "p4de", "p5"}));
+}
+
+TEST(Clusters, AreFoundByName) {
+  const Output output = run("p4d --nodes 2 -a ring -s 1M");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_TRUE(mentions(output.text, "p4d.24xlarge")) << output.text;
+}
+
+/// Four thousand ranks take seconds, not hours; a moment is enough where nodes are alike.
+TEST(Scale, ThousandsOfRanks) {
+  const Output output = run("p4d --nodes 512 --json -c allgather,allreduce -a all_to_all,ring -s 1G");
+  const auto json = nlohmann::json::parse(output.text, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << output.text;
+  ASSERT_EQ(json["rows"].size(), 4u);
+  for (const auto& row : json["rows"]) {
+    EXPECT_EQ(row["ranks"], 4096);
+    EXPECT_EQ(row["scope"], "one node for all");
+    EXPECT_GT(row["us"], 1e9 / 50e3) << "no faster than the interfaces";
+  }
+}
+
+}  // namespace
+}  // namespace weft::sim
