@@ -34,7 +34,7 @@
  * Groups. Between weftGroupStart() and weftGroupEnd() calls are only noted down; weftGroupEnd() starts them
  * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
  * must be grouped. Groups nest and belong to the calling thread. A null-stream call in a group completes in
- * weftGroupEnd().
+ * weftGroupEnd(). The calls of a group on one stream run together, after what the stream had before.
  *
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
@@ -47,7 +47,7 @@
  * the order of the calls, so threads that share a communicator must agree on that order among themselves.
  * weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount, weftCommUserRank, weftCommDump and
  * weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
- *   while or after it is destroyed; where the library can tell, that is weftInvalidComm.
+ * while or after it is destroyed; where the library can tell, that is weftInvalidComm.
  *
  * Order of arithmetic. 8- and 16-bit floats are accumulated in 32 bits and rounded to nearest even once for
  * each reduction. The same inputs on the same communicator give the same bits, whatever the timing. With

@@ -127,6 +127,30 @@ TEST_P(Layouts, SendAndRecvAroundARingAndToOneself) {
   });
 }
 
+TEST_P(Layouts, AGroupsSendsAndRecvsOnOneStreamRunTogether) {
+  run_ranks(GetParam(), [](Rank& me) {
+    weftStream_t stream;
+    WEFT_OK(weftStreamCreate(&stream));
+    for (size_t count : kCounts) {
+      std::vector<float> send = filled(me.rank, count), recv(count, -1), back(count, -1);
+      const int next = (me.rank + 1) % me.size, previous = (me.rank + me.size - 1) % me.size;
+      // Around, and in a second group back again: the groups run one after the other.
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(weftSend(send.data(), count, weftFloat, next, me.comm, stream));
+      WEFT_OK(weftRecv(recv.data(), count, weftFloat, previous, me.comm, stream));
+      WEFT_OK(weftGroupEnd());
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(weftSend(recv.data(), count, weftFloat, previous, me.comm, stream));
+      WEFT_OK(weftRecv(back.data(), count, weftFloat, next, me.comm, stream));
+      WEFT_OK(weftGroupEnd());
+      WEFT_OK(weftStreamSynchronize(stream));
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[i], value(previous, i)) << count << " at " << i;
+      ASSERT_EQ(back, send);
+    }
+    WEFT_OK(weftStreamDestroy(stream));
+  });
+}
+
 TEST_P(Layouts, OperationsOnTwoStreamsAreInFlightTogether) {
   run_ranks(GetParam(), [](Rank& me) {
     weftStream_t a, b;

@@ -297,7 +297,7 @@ Status Communicator::run(const Call& call) {
   if (!made) return made.status();
   Operation* op = *made;
   if (call.stream) {
-    call.stream->push(op);
+    call.stream->push(op, Stream::new_batch());
     // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
     if (!context_->has_waiters()) context_->turn();
     context_->release(op);
@@ -318,6 +318,7 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
   // All are started before any is waited for, whatever their order.
   std::vector<Operation*> waited;
   std::vector<bool> taken(calls.size(), false);
+  const uint64_t batch = Stream::new_batch();
   for (size_t i = 0; i < calls.size(); ++i) {
     if (taken[i]) continue;
     auto& [comm, call] = calls[i];
@@ -335,7 +336,7 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     }
     Operation* op = *made;
     if (op->call.stream) {
-      op->call.stream->push(op);
+      op->call.stream->push(op, batch);
       comm->context_->release(op);
     } else {
       comm->context_->start(*op);

@@ -1,6 +1,7 @@
 #include "engine/stream.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "engine/context.h"
 
@@ -8,21 +9,33 @@ namespace weft::engine {
 
 Stream::~Stream() { (void)synchronize(); }
 
-void Stream::push(Operation* op) {
+uint64_t Stream::new_batch() {
+  static std::atomic<uint64_t> batches{0};
+  return batches.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Stream::push(Operation* op, uint64_t batch) {
   std::lock_guard guard(mutex_);
-  queue_.push_back(op);
+  queue_.push_back({op, batch});
   op->retain();
-  if (queue_.size() == 1) op->context->submit(op);
+  if (queue_.front().batch == batch) submit_first_batch();
+}
+
+// Submitted under the mutex: an operation in the queue keeps its context from being taken apart.
+void Stream::submit_first_batch() {
+  for (Entry& entry : queue_) {
+    if (entry.batch != queue_.front().batch) return;
+    if (!entry.submitted) entry.op->context->submit(entry.op);
+    entry.submitted = true;
+  }
 }
 
 void Stream::on_finished(Operation& op) {
   std::lock_guard guard(mutex_);
   if (!op.status.ok() && first_failure_.ok()) first_failure_ = op.status;
-  const auto place = std::find(queue_.begin(), queue_.end(), &op);  // the front, unless it was cancelled
-  const bool was_first = place == queue_.begin();
-  queue_.erase(place);
-  // Submitted under the mutex: an operation in the queue keeps its context from being taken apart.
-  if (was_first && !queue_.empty()) queue_.front()->context->submit(queue_.front());
+  queue_.erase(
+      std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; }));
+  submit_first_batch();
 }
 
 Status Stream::synchronize() {
@@ -32,7 +45,7 @@ Status Stream::synchronize() {
     {
       std::lock_guard guard(mutex_);
       if (queue_.empty()) return std::exchange(first_failure_, Status());
-      head = queue_.front();
+      head = queue_.front().op;
       context = head->context->shared_from_this();
       head->retain();
     }

@@ -1,5 +1,6 @@
-// Stream: operations that run one after the other while the caller goes on. Different streams are in flight
-// together.
+// Stream: operations that run one after the other while the caller goes on. Those of one group are a batch:
+// they run together, since each may wait for another of them, on this rank or a peer. Different streams are
+// in flight together.
 //
 // Thread safety: all methods. Lock order: a context's lock may be held when a stream's is taken, never the
 // other way round.
@@ -21,10 +22,12 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Queues an operation, with a reference of its own, and submits it if it is first.
-  void push(Operation* op);
+  /// A name for the operations of one call or group.
+  static uint64_t new_batch();
+  /// Queues an operation, with a reference of its own, and submits it if its batch is the first.
+  void push(Operation* op, uint64_t batch);
   /// Called by the context when an operation has ended, or was cancelled while it was queued. If it was the
-  /// first, the next is submitted.
+  /// last of the first batch, the next one is submitted.
   void on_finished(Operation& op);
   /// Waits until all that was queued before the call has ended, driving it. The first failure since the last
   /// call.
@@ -33,8 +36,15 @@ class Stream {
   Status query();
 
  private:
+  struct Entry {
+    Operation* op;
+    uint64_t batch;
+    bool submitted = false;
+  };
+  void submit_first_batch();
+
   std::mutex mutex_;
-  std::deque<Operation*> queue_;  // the first is active or submitted
+  std::deque<Entry> queue_;
   Status first_failure_;
 };
 
