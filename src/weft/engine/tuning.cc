@@ -20,8 +20,8 @@ namespace {
 
 // A link that takes longer than this to be measured is broken or paused.
 constexpr double kProbeSeconds = 2;
-// A hundred µs each where many ranks share a core, milliseconds where other programs do.
-constexpr int kMeetings = 101;
+// Meetings of ranks that share cores: a few µs for each rank, milliseconds where other programs are at work.
+constexpr int kMostMeetings = 101, kFewestMeetings = 11, kMeetingsOfOneRank = 400;
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -85,13 +85,14 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
   int32_t word = 1;
   const Call call = meeting(word);
   std::vector<double> times;
-  for (int i = 0; i < kMeetings && status.ok(); ++i) {
+  const int meetings = std::clamp(kMeetingsOfOneRank / comm.size(), kFewestMeetings, kMostMeetings);
+  for (int i = 0; i < meetings && status.ok(); ++i) {
     const int64_t begin = now_ns();
     wait_for_all(comm, status);
     times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
   }
   if (machine == nullptr || !status.ok()) return;
-  std::nth_element(times.begin(), times.begin() + kMeetings / 2, times.end());
+  std::nth_element(times.begin(), times.begin() + meetings / 2, times.end());
   const Result<model::Pins> pins =
       model::parse_pins(fmt::format("allreduce={}", comm.stats().last_algorithm));
   if (!pins.ok()) return;
@@ -105,7 +106,8 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
   }
   const double waits = predicted_us[1] - predicted_us[0];
   if (waits > 0.5)
-    machine->switch_us = std::clamp((times[kMeetings / 2] - predicted_us[0]) / waits, 0.2, 50.0);
+    machine->switch_us =
+        std::clamp((times[static_cast<size_t>(meetings) / 2] - predicted_us[0]) / waits, 0.2, 50.0);
 }
 
 /// For this process, and in a file for others if the measurement is `complete`: the next job may succeed.
@@ -212,11 +214,12 @@ Status measure_machine(Context& context, Communicator& comm) {
                 measured.message());
   };
   if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
-  wait_for_all(comm, met);
+  int32_t crowded = fabric.oversubscribed();  // on some machine: then all take part
+  if (met.ok()) met = comm.run(meeting(crowded));
   if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
 
   if (leads && host.ok()) share_cores(machine, fabric, *host);
-  if (fabric.oversubscribed()) measure_switching(comm, leads ? &machine : nullptr, met);
+  if (crowded > 0) measure_switching(comm, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
     keep(facts_of(fabric, *host), machine, complete);
