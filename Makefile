@@ -21,8 +21,10 @@ build: ## libraries, tools, perf tools and tests, into build/
 	@mv $(BUILD).log $(BUILD)/configure.log
 	@cmake --build $(BUILD)
 
-demo: deps ## build, then AllReduce, AllGather and ReduceScatter over 4 ranks as 2 nodes, with data checks
-	@$(MAKE) --no-print-directory build
+demo: deps ## build what it takes, then AllReduce, AllGather and ReduceScatter over 4 ranks as 2 nodes, with data checks
+	@$(call configure,$(BUILD)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@mv $(BUILD).log $(BUILD)/configure.log
+	@cmake --build $(BUILD) --target weft weft_run weft_info all_reduce_perf all_gather_perf reduce_scatter_perf
 	@scripts/demo.sh $(BUILD)
 
 test: deps ## build, then every test

@@ -1,4 +1,5 @@
 // Communicators: making, ending and asking them.
+#include <atomic>
 #include <cstring>
 #include <numeric>
 
@@ -224,12 +225,20 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) {
   if (!settings_status()) return report(settings_status());
   auto launch = bootstrap::detect_launch();
   if (!launch) return report(launch.status().in(__func__));
+  static std::atomic<bool> done{false};
+  if (done.load() && launch->size > 1)
+    return report(fail(
+        Code::invalid_usage,
+        "weftCommInitEnv: this process has the communicator of its job already, or had it; more of them come "
+        "from weftCommSplit, or from weftGetUniqueId and weftCommInitRank"));
   auto options = options_from(nullptr, nullptr);
   return report_as(__func__, create(comm, true, [launch = *launch, options = *options]() -> Made {
                      auto id =
                          bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
                      if (!id) return id.status();
-                     return Communicator::create(*id, launch.rank, launch.size, options);
+                     auto made = Communicator::create(*id, launch.rank, launch.size, options);
+                     if (made) done.store(true);
+                     return made;
                    }));
 }
 

@@ -95,6 +95,9 @@ weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm) {
   if (!found) return report(found.status().in(__func__));
   const int index = static_cast<int>(op) - weftNumOps - (comm->serial << 12);
   std::lock_guard guard(comm->mutex);
+  if (op < weftNumOps)
+    return report(fail(Code::invalid_op, "weftRedOpDestroy: op is {}, a built-in operator, which stays",
+                       static_cast<int>(op)));
   if (index < 0 || index >= static_cast<int>(comm->operators.size()) || !comm->operators[index].live)
     return report(fail(Code::invalid_op,
                        "weftRedOpDestroy: op is {}, not a live operator of this communicator",

@@ -360,6 +360,10 @@ Status unknown_setting(std::string_view name) {
   const auto nearest = std::min_element(std::begin(kRows), std::end(kRows), [&](const Row& a, const Row& b) {
     return distance(a) < distance(b);
   });
+  // Half of what follows WEFT_ may be wrong; beyond that a name would only mislead.
+  constexpr size_t kPrefix = sizeof "WEFT_" - 1;
+  if (2 * distance(*nearest) > name.size() - kPrefix)
+    return fail(Code::invalid_setting, "{} is no setting of Weft (weft_info lists all)", name);
   return fail(Code::invalid_setting, "{} is no setting of Weft; the nearest is {} (weft_info lists all)",
               name, nearest->name);
 }

@@ -70,7 +70,9 @@ Result<UniqueFd> open_peer_descriptor(pid_t pid, int fd) {
   if (opened.valid()) return opened;
   const int error = errno;
   if (error == ENOENT || error == ESRCH) {
-    return fail(Code::remote_error, "process {} is gone, or has closed descriptor {}", pid, fd);
+    return fail(Code::remote_error,
+                "its process {} has ended, or has destroyed the communicator (descriptor {} is closed)", pid,
+                fd);
   }
   if (error == EACCES || error == EPERM) {
     return fail(

@@ -110,11 +110,10 @@ class Windows {
     std::lock_guard lock(mutex_);
     auto found = allocations_.find(window);
     if (found == allocations_.end()) {
-      return fail(
-          Code::invalid_pointer,
-          "{} is no window of this process: must be a pointer that the allocation of shared memory returned "
-          "and that has not been freed yet",
-          window);
+      return fail(Code::invalid_pointer,
+                  "{} was not allocated here: must be a pointer that weftMemAlloc of this process returned "
+                  "and that has not been freed yet",
+                  window);
     }
     const Allocation allocation = found->second;
     allocations_.erase(found);

@@ -210,8 +210,9 @@ Status measure_machine(Context& context, Communicator& comm) {
         measure_link(context, inbox, comm.id(), leads ? peer : 0, intra, leads ? &machine : nullptr);
     complete = complete && measured.ok();
     if (!measured.ok() && leads)
-      log::warn("cannot measure the link to rank {}: {}; reckoning with what the host states", peer,
-                measured.message());
+      log::warn(
+          "cannot measure the link to rank {}: {}; algorithms are chosen by what the host states instead",
+          peer, measured.message());
   };
   if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
   int32_t crowded = fabric.oversubscribed();  // on some machine: then all take part

@@ -22,7 +22,8 @@ constexpr size_t kMostAsked = 256;
 struct Case {
   uint32_t comm;
   OpNumber number;
-  std::string mine;         // what this rank called, as peers describe theirs
+  int rank;                 // this one, in the communicator
+  std::string mine;         // what it called, as peers describe theirs
   std::vector<int> asked;   // ranks of the communicator
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
@@ -38,6 +39,7 @@ Case open_case(Operation& op) {
   Case c;
   c.comm = op.comm->id();
   c.number = op.number;
+  c.rank = op.comm->rank();
   c.mine = describe_call(op);
   c.asked = awaited_peers(op);
   const bool collective = !(op.number & kTransferBit);
@@ -74,24 +76,35 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
   return fmt::format("{}", fmt::join(missing, "; "));
 }
 
+/// Whether a transfer, as described by its rank, is one with `rank`: "Send of 8 float to rank 1 by …".
+bool is_between(const std::string& transfer, int rank) {
+  return transfer.find(fmt::format("to rank {} ", rank)) != std::string::npos ||
+         transfer.find(fmt::format("from rank {} ", rank)) != std::string::npos;
+}
+
 // A rank that called something else under this number, and what; or nobody.
 Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
   for (size_t i = 0; i < c.asked.size(); ++i) {
-    if (c.number & kTransferBit) break;
     const auto& answer = answers[i];
+    if (c.number & kTransferBit) {
+      // Numbers of transfers count for each pair: the answer may be of another one.
+      if (!answer || c.asked[i] != c.mismatched || !is_between(answer->description, c.rank)) continue;
+      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answer->description,
+                  c.rank, c.mine);
+    }
     if (answer && !answer->description.empty() && answer->description != c.mine)
-      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.asked[i], answer->description,
-                  c.mine);
+      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answer->description,
+                  c.rank, c.mine);
   }
   if (c.mismatched < 0) return {};
   for (size_t i = 0; i < c.asked.size(); ++i)
     if (c.asked[i] == c.mismatched && answers[i] && !answers[i]->description.empty() &&
         answers[i]->description != c.mine)
-      return fail(Code::mismatch, "rank {} called {}, this rank called {}", c.mismatched,
-                  answers[i]->description, c.mine);
+      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.mismatched,
+                  answers[i]->description, c.rank, c.mine);
   return fail(Code::mismatch,
-              "rank {} called it with another operation, count, type, operator or root; this rank called {}",
-              c.mismatched, c.mine);
+              "rank {} called it with another operation, count, type, operator or root; rank {} called {}",
+              c.mismatched, c.rank, c.mine);
 }
 
 Operation* find_operation(const Communicator& comm, OpNumber number) {
@@ -145,6 +158,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   Case c;
   c.comm = comm.id();
   c.number = number;
+  c.rank = comm.rank();
   for (const Record& record : comm.recorder().snapshot())
     if (record.number == number) c.mine = fmt::format("{} by {}", record.describe(), record.algorithm);
   c.asked = {from};
