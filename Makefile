@@ -7,6 +7,10 @@ CMAKE_FLAGS ?=
 
 configure = cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_FLAGS)
 
+# Says nothing unless it fails.
+configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log $(BUILD)/configure.log; } || \
+  { cat $(BUILD).log; exit 1; }
+
 .DEFAULT_GOAL := build
 .PHONY: help deps build demo test test-asan test-tsan bench bench-layers scale validate install package format clean
 
@@ -17,13 +21,11 @@ deps: ## install what is missing to build (apt-get; nothing when nothing is miss
 	@scripts/deps.sh
 
 build: ## libraries, tools, perf tools and tests, into build/
-	@$(call configure,$(BUILD)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@mv $(BUILD).log $(BUILD)/configure.log
+	@$(configured)
 	@cmake --build $(BUILD)
 
 demo: deps ## build what it takes, then AllReduce, AllGather and ReduceScatter over 4 ranks as 2 nodes, with data checks
-	@$(call configure,$(BUILD)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@mv $(BUILD).log $(BUILD)/configure.log
+	@$(configured)
 	@cmake --build $(BUILD) --target weft weft_run weft_info all_reduce_perf all_gather_perf reduce_scatter_perf
 	@scripts/demo.sh $(BUILD)
 
@@ -46,8 +48,7 @@ bench-layers: deps ## build, then the benchmarks of single layers
 	@scripts/bench.sh --layers $(BUILD)
 
 scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tables of docs/scale.md
-	@$(call configure,$(BUILD)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@mv $(BUILD).log $(BUILD)/configure.log
+	@$(configured)
 	@cmake --build $(BUILD) --target weft_sim
 	@python3 -B perf/scale.py --build $(BUILD)
 

@@ -21,6 +21,9 @@ namespace {
 // A link that takes longer than this to be measured is broken or paused.
 constexpr double kProbeSeconds = 2;
 // Meetings of ranks that share cores: a few µs for each rank, milliseconds where other programs are at work.
+// What an operation between nodes takes beyond its messages is not the price of each of its waits: those of
+// algorithms with many hops take little longer.
+constexpr double kLongestWaitForNetworkUs = 10;
 constexpr int kMostMeetings = 101, kFewestMeetings = 11, kMeetingsOfOneRank = 400;
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
@@ -106,8 +109,8 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
   }
   const double waits = predicted_us[1] - predicted_us[0];
   if (waits > 0.5)
-    machine->switch_us =
-        std::clamp((times[static_cast<size_t>(meetings) / 2] - predicted_us[0]) / waits, 0.2, 50.0);
+    machine->switch_us = std::clamp((times[static_cast<size_t>(meetings) / 2] - predicted_us[0]) / waits, 0.2,
+                                    comm.layout().nodes() > 1 ? kLongestWaitForNetworkUs : 50.0);
 }
 
 /// For this process, and in a file for others if the measurement is `complete`: the next job may succeed.
