@@ -2,17 +2,22 @@
 # Builds Weft with a sanitizer and runs the tests that it can cover: test_sanitized.sh SANITIZERS BUILD [ctest arguments].
 # Tests labelled `unsanitized` (those that judge a build as users get it) are left out, and what a sanitizer has nothing
 # to say of: the thread sanitizer runs the layers that have threads (libfabric is not built for it), the others all but the
-# largest layouts of plans.
+# largest layouts of plans. SANITIZED_LAYERS="api transport" builds and runs less.
 set -euo pipefail
 sanitizers=$1 build=$2
 shift 2
 
+layers=${SANITIZED_LAYERS:-}
+excluded=IsRightOnASampleUpTo16NodesOf8Ranks
 if [ "$sanitizers" = thread ]; then
-  targets=(--target test_api test_engine test_bootstrap test_transport weft_run all_reduce_perf)
-  selected=(--label-regex '^(api|engine|bootstrap|transport)$' --exclude-regex over_libfabric)
-else
-  targets=()
-  selected=(--exclude-regex IsRightOnASampleUpTo16NodesOf8Ranks)
+  layers=${layers:-api bootstrap engine transport}
+  excluded=over_libfabric
+fi
+targets=() selected=(--exclude-regex "$excluded")
+if [ -n "$layers" ]; then
+  targets=(--target weft_run all_reduce_perf)
+  for layer in $layers; do targets+=("test_$layer"); done
+  selected+=(--label-regex "^(${layers// /|})\$")
 fi
 
 # Older thread sanitizers cannot cope with much randomization of addresses; run without it where that is allowed.

@@ -66,10 +66,12 @@ void Context::act_on_deaths(int64_t now) {
   for (const Departures::Departure& death : deaths_.take_due(now, events_)) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) {
       const int rank = comm->rank_of_world(death.rank);
+      // Not told to others: the bootstrap tells them, and what they wait for may still end in their own time
+      // of grace.
       if (rank >= 0)
         comm->fail(fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm->name(),
                         death.why.message()),
-                   true);
+                   false);
     }
   }
 }
