@@ -128,11 +128,9 @@ constexpr Row kRows[] = {
      {.choices = "auto, off, refresh"},
      kAlgorithms,
      "Whether memory and links are measured, which algorithms are chosen by. `auto`: once, when a "
-     "communicator "
-     "is created and nothing is known of such a machine and job; it takes a few hundred milliseconds. "
-     "`refresh`: once in this process, whatever is known. `off`: never; what the host states and defaults "
-     "are "
-     "used. Rank 0's setting counts for all ranks."},
+     "communicator is created and nothing is known of such a machine and job; it takes a few hundred "
+     "milliseconds. `refresh`: once in this process, whatever is known. `off`: never; what the host states "
+     "and defaults are used. Rank 0's setting counts for all ranks."},
     {"WEFT_TUNE_CACHE", &Settings::tune_cache, kAny, kAlgorithms,
      "Directory in which measurements are kept; `none`: they are not. Empty: `$XDG_CACHE_HOME/weft`, or "
      "`~/.cache/weft`. Rank 0 reads and writes it."},

@@ -1,15 +1,17 @@
 // Launch: what the launcher of this process says of it, and how the ranks of a launched job agree on a unique
 // id without any code of the program's own. Understood, in this order:
 //
+// clang-format off
 //   weft_run, or by hand   WEFT_RANK, WEFT_WORLD_SIZE, WEFT_ROOT=host:port
 //   torchrun               RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; the root listens on MASTER_PORT + 1
-//   (65534 for 65535) MPICH's mpiexec        PMI_RANK, PMI_SIZE, PMI_FD; the id travels through PMI-1. srun
-//   --mpi=pmi2 offers the same Open MPI's mpirun      OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE; the id
-//   travels through PMIx srun                   SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS,
-//   SLURM_STEP_NODELIST; through PMIx where srun
-//                          offers it (--mpi=pmix); otherwise the root listens on the first host of the list
-//                          (where rank 0 is in every distribution but "arbitrary"), on port 20000 + (64 × job
-//                          + step) mod 10000
+//                          (65534 for 65535)
+//   MPICH's mpiexec        PMI_RANK, PMI_SIZE, PMI_FD; the id travels through PMI-1. srun --mpi=pmi2 offers the same
+//   Open MPI's mpirun      OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE; the id travels through PMIx
+//   srun                   SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_STEP_NODELIST; through PMIx
+//                          where srun offers it (--mpi=pmix); otherwise the root listens on the first host of the
+//                          list (where rank 0 is in every distribution but "arbitrary"), on port
+//                          20000 + (64 × job + step) mod 10000
+// clang-format on
 //
 // With none of them the process is a job of one rank. WEFT_ROOT set under another launcher overrides the
 // meeting point; rank 0 must run on that host.

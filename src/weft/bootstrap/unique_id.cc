@@ -1,6 +1,8 @@
 // The layout of a unique id, little-endian:
-//   0 "WEFT"   4 version   6 family (4 or 6)   8 address (16 bytes)   24 port   28 scope   32 secret (32
-//   bytes) 64 zero    120 checksum: the first 8 bytes of the SHA-256 of the rest
+//
+//   0 "WEFT"   4 version   6 family (4 or 6)   8 address (16 bytes)   24 port   28 scope
+//
+//   32 secret (32 bytes)   64 zero   120 checksum: the first 8 bytes of the SHA-256 of the rest
 #include "bootstrap/unique_id.h"
 
 #include <sys/random.h>

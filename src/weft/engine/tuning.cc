@@ -20,10 +20,10 @@ namespace {
 
 // A link that takes longer than this to be measured is broken or paused.
 constexpr double kProbeSeconds = 2;
-// Meetings of ranks that share cores: a few µs for each rank, milliseconds where other programs are at work.
 // What an operation between nodes takes beyond its messages is not the price of each of its waits: those of
 // algorithms with many hops take little longer.
-constexpr double kLongestWaitForNetworkUs = 10;
+constexpr double kLeastWaitUs = 0.2, kLongestWaitUs = 50, kLongestWaitForNetworkUs = 10;
+// Meetings of ranks that share cores: a few µs for each rank, milliseconds where other programs are at work.
 constexpr int kMostMeetings = 101, kFewestMeetings = 11, kMeetingsOfOneRank = 400;
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
@@ -95,7 +95,8 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
     times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
   }
   if (machine == nullptr || !status.ok()) return;
-  std::nth_element(times.begin(), times.begin() + meetings / 2, times.end());
+  const auto middle = times.begin() + meetings / 2;
+  std::nth_element(times.begin(), middle, times.end());
   const Result<model::Pins> pins =
       model::parse_pins(fmt::format("allreduce={}", comm.stats().last_algorithm));
   if (!pins.ok()) return;
@@ -108,9 +109,9 @@ void measure_switching(Communicator& comm, model::Machine* machine, Status& stat
     predicted_us[switch_us] = choice->predicted_us;
   }
   const double waits = predicted_us[1] - predicted_us[0];
+  const double longest_us = comm.layout().nodes() > 1 ? kLongestWaitForNetworkUs : kLongestWaitUs;
   if (waits > 0.5)
-    machine->switch_us = std::clamp((times[static_cast<size_t>(meetings) / 2] - predicted_us[0]) / waits, 0.2,
-                                    comm.layout().nodes() > 1 ? kLongestWaitForNetworkUs : 50.0);
+    machine->switch_us = std::clamp((*middle - predicted_us[0]) / waits, kLeastWaitUs, longest_us);
 }
 
 /// For this process, and in a file for others if the measurement is `complete`: the next job may succeed.

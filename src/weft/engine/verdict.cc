@@ -82,26 +82,20 @@ bool is_between(const std::string& transfer, int rank) {
          transfer.find(fmt::format("from rank {} ", rank)) != std::string::npos;
 }
 
+/// Whether what rank `from` says it called under this number is another call than ours. Numbers of transfers
+/// count for each pair: its answer may be of one with somebody else.
+bool is_other_call(const Case& c, int from, const std::string& theirs) {
+  if (c.number & kTransferBit) return from == c.mismatched && is_between(theirs, c.rank);
+  return !theirs.empty() && theirs != c.mine;
+}
+
 // A rank that called something else under this number, and what; or nobody.
 Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
-  for (size_t i = 0; i < c.asked.size(); ++i) {
-    const auto& answer = answers[i];
-    if (c.number & kTransferBit) {
-      // Numbers of transfers count for each pair: the answer may be of another one.
-      if (!answer || c.asked[i] != c.mismatched || !is_between(answer->description, c.rank)) continue;
-      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answer->description,
-                  c.rank, c.mine);
-    }
-    if (answer && !answer->description.empty() && answer->description != c.mine)
-      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answer->description,
-                  c.rank, c.mine);
-  }
-  if (c.mismatched < 0) return {};
   for (size_t i = 0; i < c.asked.size(); ++i)
-    if (c.asked[i] == c.mismatched && answers[i] && !answers[i]->description.empty() &&
-        answers[i]->description != c.mine)
-      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.mismatched,
-                  answers[i]->description, c.rank, c.mine);
+    if (answers[i] && is_other_call(c, c.asked[i], answers[i]->description))
+      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answers[i]->description,
+                  c.rank, c.mine);
+  if (c.mismatched < 0) return {};
   return fail(Code::mismatch,
               "rank {} called it with another operation, count, type, operator or root; rank {} called {}",
               c.mismatched, c.rank, c.mine);
