@@ -51,6 +51,12 @@ uint32_t signature_of(const Call& call, const Prepared& prepared) {
   return static_cast<uint32_t>(hash);
 }
 
+// Whether two calls differ in nothing but where their data is. Pre-multiplied sums carry data of their own.
+bool same_but_buffers(const Call& a, const Call& b) {
+  return a.collective == b.collective && a.count == b.count && a.type == b.type && a.op == b.op &&
+         a.root == b.root && !a.premultiply && !b.premultiply;
+}
+
 // The other half of a rank's transfer to itself among the calls of a group, or `i` if there is none.
 size_t counterpart(const std::vector<GroupCall>& calls, const std::vector<bool>& taken, size_t i) {
   const auto& [comm, call] = calls[i];
@@ -103,6 +109,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
 Communicator::~Communicator() {
   while (!registrations_.empty()) deregister_buffer(registrations_.back().get());
   Lock lock = context_->lock();
+  if (standing_) context_->release(standing_);
   context_->detach(*this);
 }
 
@@ -238,25 +245,28 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
     op->transfer_peer = -1;
     op->number = next_collective_++ & kCollectiveMask;
   }
-  op->comm_index = static_cast<uint32_t>(operations_.size());
-  operations_.push_back(op);
+  operation_begun(*op);
+  record(*op);
+  return op;
+}
 
+void Communicator::record(Operation& op) {
+  const Call& call = op.call;
   Record& record = recorder_.next();
-  record.number = op->number;
+  record.number = op.number;
   record.collective = call.collective;
   record.type = call.type;
   record.op = call.op;
   record.in_place = call.send == call.recv;
   record.on_stream = call.stream != nullptr;
-  record.strict = op->prepared->plan.request.strict;
+  record.strict = op.prepared->plan.request.strict;
   record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
-  record.algorithm = op->prepared->plan.algorithm;
+  record.algorithm = op.prepared->plan.algorithm;
   record.queued = ticks();
   record.started = record.done = 0;
-  op->record = &record;
-  return op;
+  op.record = &record;
 }
 
 Result<Operation*> Communicator::make(const Call& call) {
@@ -267,6 +277,34 @@ Result<Operation*> Communicator::make(const Call& call) {
   auto prepared = plan_for(request_for(call));
   if (!prepared) return prepared.status();
   return enroll(call, **prepared);
+}
+
+// The standing operation, numbered and recorded for a call that differs from its last one in the buffers
+// only; null if there is none.
+Operation* Communicator::make_again(const Call& call) {
+  if (!standing_ || call.stream || !same_but_buffers(standing_->call, call) || !failure_.ok()) return nullptr;
+  Operation& op = *standing_;
+  if (call.collective == plan::Collective::all_to_all &&
+      op.prepared->plan.request.disjoint == overlap(call, size()))
+    return nullptr;
+  op.call.send = call.send;
+  op.call.recv = call.recv;
+  op.number = next_collective_++ & kCollectiveMask;
+  record(op);
+  return &op;
+}
+
+// Keeps a finished operation for make_again() if it may be done alone, or lets go of it.
+void Communicator::keep_or_release(Operation* op) {
+  const bool standing = op == standing_;
+  if (op->prepared->brief && !op->call.premultiply && op->status.ok() && !is_transfer(op->call)) {
+    if (!standing && standing_) context_->release(standing_);
+    standing_ = op;
+    op->renew();
+    return;
+  }
+  if (standing) standing_ = nullptr;
+  context_->release(op);
 }
 
 // A rank's transfer to itself: Send and Recv of one group become one copy.
@@ -285,6 +323,11 @@ Result<Operation*> Communicator::make_self_copy(const Call& send, const Call& re
   return enroll(call, prepared);
 }
 
+void Communicator::operation_begun(Operation& op) {
+  op.comm_index = static_cast<uint32_t>(operations_.size());
+  operations_.push_back(&op);
+}
+
 void Communicator::operation_ended(Operation& op) {
   operations_[op.comm_index] = operations_.back();
   operations_[op.comm_index]->comm_index = op.comm_index;
@@ -293,20 +336,25 @@ void Communicator::operation_ended(Operation& op) {
 
 Status Communicator::run(const Call& call) {
   Lock lock = context_->lock();
-  Result<Operation*> made = make(call);
-  if (!made) return made.status();
-  Operation* op = *made;
-  if (call.stream) {
-    call.stream->push(op, Stream::new_batch());
-    // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
-    if (!context_->has_waiters()) context_->turn();
-    context_->release(op);
-    return {};
+  Operation* op = make_again(call);
+  if (op) {
+    if (context_->run_alone(*op)) return {};
+  } else {
+    Result<Operation*> made = make(call);
+    if (!made) return made.status();
+    op = *made;
+    if (call.stream) {
+      call.stream->push(op, Stream::new_batch());
+      // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
+      if (!context_->has_waiters()) context_->turn();
+      context_->release(op);
+      return {};
+    }
+    context_->start(*op);
   }
-  context_->start(*op);
   if (!op->finished.load(std::memory_order_relaxed)) context_->wait(lock, *op);
-  Status status = std::move(op->status);
-  context_->release(op);
+  Status status = op->status;
+  keep_or_release(op);
   return status;
 }
 

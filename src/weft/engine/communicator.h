@@ -102,12 +102,16 @@ class Communicator {
   const Recorder& recorder() const { return recorder_; }
   /// Everything that was asked for and has not ended, queued or active.
   const std::vector<Operation*>& operations() const { return operations_; }
+  void operation_begun(Operation& op);
   void operation_ended(Operation& op);
 
  private:
   Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of, CommOptions options);
   plan::Request request_for(const Call& call) const;
   Result<Operation*> make(const Call& call);
+  Operation* make_again(const Call& call);
+  void keep_or_release(Operation* op);
+  void record(Operation& op);
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
   Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request);
@@ -150,6 +154,7 @@ class Communicator {
   size_t planned_steps_ = 0;
   plan::Request last_request_;
   std::shared_ptr<const Prepared> last_plan_;
+  Operation* standing_ = nullptr;  // the last brief collective: a call like it needs no preparation
 };
 
 }  // namespace weft::engine

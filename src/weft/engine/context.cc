@@ -135,12 +135,7 @@ Operation* Context::acquire() {
   Operation* op = free_.back();
   free_.pop_back();
   op->context = this;
-  op->started = false;
-  op->status = Status();
-  op->finished.store(false, std::memory_order_relaxed);
-  op->references.store(1, std::memory_order_relaxed);
-  op->deadline_ns = op->next_check_ns = 0;
-  op->verdict_pending = false;
+  op->renew();
   return op;
 }
 
@@ -153,9 +148,19 @@ void Context::release(Operation* op) {
 
 void Context::start(Operation& op) {
   if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
+  op.record->started = op.call.stream ? ticks() : op.record->queued;
+  enter(op);
+  if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
+  if (Status prepared = prepare_buffers(op); !prepared) return op.comm->fail(prepared, true);
+  reset_progress(op);
+  if (!stash_.empty()) deliver_stashed(op);
+  advance_one(op);
+}
+
+// From here on messages find it, turns advance it, and finish() takes it out again.
+void Context::enter(Operation& op) {
   op.retain();
   op.started = true;
-  op.record->started = op.call.stream ? ticks() : op.record->queued;
   op.active_index = static_cast<uint32_t>(active_.size());
   active_.push_back(&op);
   Operation*& head = bucket(op.comm->id(), op.number);
@@ -163,11 +168,6 @@ void Context::start(Operation& op) {
   head = &op;
   hot_ = &op;
   network_operations_ += op.prepared->between_nodes;
-  if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
-  if (Status prepared = prepare_buffers(op); !prepared) return op.comm->fail(prepared, true);
-  reset_progress(op);
-  if (!stash_.empty()) deliver_stashed(op);
-  advance_one(op);
 }
 
 Status Context::prepare_buffers(Operation& op) {
@@ -178,7 +178,7 @@ Status Context::prepare_buffers(Operation& op) {
   op.base_bytes[0] = plan::input_bytes(plan.request, ranks, plan.rank);
   op.base_bytes[1] = plan::output_bytes(plan.request, ranks, plan.rank);
   op.base_bytes[2] = plan.scratch_bytes;
-  if (plan.scratch_bytes <= Operation::kInlineScratch && !op.prepared->exposes[2]) {
+  if (plan.scratch_bytes <= kInlineScratch && !op.prepared->exposes[2]) {
     op.base[2] = op.inline_scratch;
   } else {
     auto block = scratch_.take(plan.scratch_bytes);

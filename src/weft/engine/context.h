@@ -61,6 +61,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void release(Operation* op);
   /// Starts an operation whose turn it is; it may finish right here.
   void start(Operation& op);
+  /// Does a brief operation (Prepared::brief) right here, if nothing else is going on and its messages come
+  /// soon. False: it has been started like any other, and has to be waited for.
+  bool run_alone(Operation& op);
   /// Ends an operation, however far it is.
   void finish(Operation& op, Status status);
   /// Fails every active operation of a communicator.
@@ -131,6 +134,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::byte* target(Operation& op, const transport::Envelope& envelope);
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
   void deliver_stashed(Operation& op);
+  void enter(Operation& op);
+  bool alone() const;
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void advance_one(Operation& op);

@@ -76,7 +76,6 @@ struct Operation {
   ScratchPool::Block scratch;
   ScratchPool::Block staged_input,
       staged_output;  // window copies of buffers that peers could not reach otherwise
-  static constexpr size_t kInlineScratch = 1024;
   alignas(64) std::byte inline_scratch[kInlineScratch];
 
   // How far it is.
@@ -111,6 +110,15 @@ struct Operation {
     const int left = references.load(std::memory_order_relaxed) - 1;
     references.store(left, std::memory_order_relaxed);
     return left == 0;
+  }
+  /// As new, for the next call; what belongs to its plan stays.
+  void renew() {
+    started = false;
+    status = Status();
+    finished.store(false, std::memory_order_relaxed);
+    references.store(1, std::memory_order_relaxed);
+    deadline_ns = next_check_ns = 0;
+    verdict_pending = false;
   }
   int64_t deadline_ns = 0;    // 0 until the first look at the clock
   int64_t next_check_ns = 0;  // when to ask peers what holds them up

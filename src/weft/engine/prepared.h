@@ -10,6 +10,9 @@
 
 namespace weft::engine {
 
+/// Scratch up to here is part of the operation.
+inline constexpr size_t kInlineScratch = 1024;
+
 struct Prepared {
   plan::Plan plan;
 
@@ -24,6 +27,9 @@ struct Prepared {
   bool exposes[3] = {};        // by Space: whether any signal exposes it
   bool between_nodes = false;  // any step talks to another node
   uint32_t algorithm_hash = 0;
+  /// Nothing but short messages inside a node, copies and reductions, one after the other: its caller may do
+  /// it alone (Context::run_alone).
+  bool brief = false;
 
   static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout);
 };

@@ -1,0 +1,135 @@
+// The same short call again and again, as training loops make them: what is kept of the last call must not
+// outlive its buffers, its neighbours on other streams and threads, or a rank that calls something else.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/ranks.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr int kTimes = 60;
+
+struct Repeated : ::testing::TestWithParam<Nodes> {};
+
+// What rank `rank` contributes to call number `call`.
+int32_t value(int rank, int call) { return 1000 * call + rank; }
+
+int32_t sum(int size, int call) { return 1000 * call * size + size * (size - 1) / 2; }
+
+TEST_P(Repeated, EveryCallUsesItsOwnBuffers) {
+  run_ranks(GetParam(), [](Rank& me) {
+    for (int call = 0; call < kTimes; ++call) {
+      std::vector<int32_t> in(3, value(me.rank, call)), out(3, -1), all(3 * me.size, -1);
+      int32_t* const into = call % 2 ? in.data() : out.data();
+      WEFT_OK(weftAllReduce(in.data(), into, 3, weftInt32, weftSum, me.comm, nullptr));
+      ASSERT_EQ(std::vector<int32_t>(into, into + 3), std::vector<int32_t>(3, sum(me.size, call)));
+      in.assign(3, value(me.rank, call));
+      WEFT_OK(weftAllGather(in.data(), all.data(), 3, weftInt32, me.comm, nullptr));
+      for (int i = 0; i < 3 * me.size; ++i) ASSERT_EQ(all[i], value(i / 3, call));
+    }
+  });
+}
+
+TEST_P(Repeated, CallsOfOneKindInARow) {
+  run_ranks(GetParam(), [](Rank& me) {
+    for (int call = 0; call < kTimes; ++call) {
+      std::vector<int32_t> in(me.size, value(me.rank, call)), out(1, -1);
+      WEFT_OK(weftReduceScatter(in.data(), out.data(), 1, weftInt32, weftSum, me.comm, nullptr));
+      ASSERT_EQ(out[0], sum(me.size, call));
+    }
+    for (int call = 0; call < kTimes; ++call) {
+      std::vector<int32_t> data(2, me.rank == 1 ? value(1, call) : -1);
+      WEFT_OK(weftBcast(data.data(), 2, weftInt32, 1, me.comm, nullptr));
+      ASSERT_EQ(data[1], value(1, call));
+    }
+  });
+}
+
+TEST_P(Repeated, AllToAllChangesBetweenInPlaceAndNot) {
+  run_ranks(GetParam(), [](Rank& me) {
+    for (int call = 0; call < kTimes; ++call) {
+      std::vector<int32_t> in(me.size, value(me.rank, call)), out(me.size, -1);
+      int32_t* const into = call % 3 == 2 ? in.data() : out.data();
+      WEFT_OK(weftAlltoAll(in.data(), into, 1, weftInt32, me.comm, nullptr));
+      for (int peer = 0; peer < me.size; ++peer) ASSERT_EQ(into[peer], value(peer, call));
+    }
+  });
+}
+
+TEST_P(Repeated, ARankThatComesLateIsWaitedFor) {
+  run_ranks(GetParam(), [](Rank& me) {
+    for (int call = 0; call < 2 * me.size; ++call) {
+      if (call % me.size == me.rank) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      int32_t data = value(me.rank, call);
+      WEFT_OK(weftAllReduce(&data, &data, 1, weftInt32, weftSum, me.comm, nullptr));
+      ASSERT_EQ(data, sum(me.size, call));
+    }
+  });
+}
+
+TEST_P(Repeated, ShortCallsBesideALongOneOnAStream) {
+  run_ranks(GetParam(), [](Rank& me) {
+    constexpr size_t kLong = 300000;
+    weftStream_t stream;
+    WEFT_OK(weftStreamCreate(&stream));
+    std::vector<int32_t> big(kLong);
+    for (int round = 0; round < 5; ++round) {
+      big.assign(kLong, value(me.rank, round));
+      WEFT_OK(weftAllReduce(big.data(), big.data(), kLong, weftInt32, weftSum, me.comm, stream));
+      for (int call = 0; call < 20; ++call) {
+        int32_t data = value(me.rank, call);
+        WEFT_OK(weftAllReduce(&data, &data, 1, weftInt32, weftSum, me.comm, nullptr));
+        ASSERT_EQ(data, sum(me.size, call));
+      }
+      WEFT_OK(weftStreamSynchronize(stream));
+      ASSERT_EQ(big[kLong - 1], sum(me.size, round));
+    }
+    WEFT_OK(weftStreamDestroy(stream));
+  });
+}
+
+TEST_P(Repeated, TwoThreadsOnTwoCommunicatorsOfOneJob) {
+  run_ranks(GetParam(), [](Rank& me) {
+    weftComm_t other;
+    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, nullptr));
+    auto repeat = [&me](weftComm_t comm) {
+      for (int call = 0; call < 10 * kTimes; ++call) {
+        int32_t data = value(me.rank, call);
+        WEFT_OK(weftAllReduce(&data, &data, 1, weftInt32, weftSum, comm, nullptr));
+        ASSERT_EQ(data, sum(me.size, call));
+      }
+    };
+    std::thread beside(repeat, other);
+    repeat(me.comm);
+    beside.join();
+    WEFT_OK(weftCommDestroy(other));
+  });
+}
+
+TEST_P(Repeated, AnotherCallAmongThemIsReportedByAllItsRanks) {
+  run_ranks(GetParam(), [](Rank& me) {
+    int32_t data[2] = {};
+    for (int call = 0; call < 5; ++call)
+      WEFT_OK(weftAllReduce(data, data, 1, weftInt32, weftSum, me.comm, nullptr));
+    const weftRedOp_t op = me.rank == 0 ? weftMax : weftSum;
+    weftResult_t result = weftSuccess;
+    for (int call = 0; call < 3 && result == weftSuccess; ++call)
+      result = weftAllReduce(data, data, 1, weftInt32, call == 0 ? op : weftSum, me.comm, nullptr);
+    EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
+    const std::string why = weftGetLastError(me.comm);
+    EXPECT_NE(why.find("operation 6 "), std::string::npos) << why;
+    EXPECT_NE(why.find("(max)"), std::string::npos) << why;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, Repeated, ::testing::Values(blocks(1, 2), blocks(1, 5), blocks(2, 2)),
+                         [](const auto& info) {
+                           return std::to_string(info.param.size()) + "ranks" +
+                                  (info.param.front() == info.param.back() ? "" : "over2nodes");
+                         });
+
+}  // namespace
+}  // namespace weft::testing
