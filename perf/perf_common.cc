@@ -19,8 +19,9 @@ namespace weft::perf {
 namespace {
 
 constexpr int kWrongResults = 1, kWrongUsage = 2;
-constexpr int kLeastIterations = 3, kMostIterations = 10000;  // of --time_ms
-constexpr int kPoison = 0xa5;                                 // what outputs hold before a checked run
+constexpr int kLeastIterations = 3, kMostIterations = 200000;  // of --time_ms
+constexpr double kSettleUs = 200e3;  // of --time_ms: until ranks that have just started are spread over cores
+constexpr int kPoison = 0xa5;        // what outputs hold before a checked run
 
 double now_us() {
   timespec t;
@@ -161,16 +162,19 @@ int Trial::warm_up() {
     return options_.iterations;
   }
   const double wanted_us = options_.time_ms * 1e3;
-  double slowest_us = 0;
-  for (int done = 0, next = 1; done < std::max(1, options_.warmup); done += next, next = 2 * done) {
+  double slowest_us = 0, spent_us = 0;
+  const double settle_us = session_.has_just_started() ? kSettleUs : 0;
+  for (int done = 0, next = 1; done < std::max(1, options_.warmup) || spent_us < settle_us;
+       done += next, next = std::min(2 * done, kMostIterations)) {
     const double begin = now_us();
     iterate(next);
     finish();
     const double mine = (now_us() - begin) / next;
     const std::vector<double> all = session_.gather(mine);
     slowest_us = *std::max_element(all.begin(), all.end());
+    spent_us += slowest_us * next;
     const bool is_measure = done > 0;  // the first call alone is none: connections may be made in it
-    if (is_measure && slowest_us * (done + next) > wanted_us) break;
+    if (is_measure && spent_us > std::max(wanted_us, settle_us)) break;
   }
   return iterations_in_time(slowest_us);
 }

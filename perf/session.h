@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "options.h"
@@ -38,6 +39,8 @@ class Session {
          "weftAllGather of results");
     return all;
   }
+  /// True the first time.
+  bool has_just_started() { return std::exchange(just_started_, false); }
   weftCommStats_t stats() const;
   /// KiB by which this process has grown since before the communicator was created.
   long grown_kib() const;
@@ -46,6 +49,7 @@ class Session {
   weftComm_t comm_ = nullptr;
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
+  bool just_started_ = true;
   long before_kib_;
 };
 

@@ -8,7 +8,7 @@ import dataclasses
 
 from .scenarios import KIB, MIB, Scenario, bus_factor, line_time_us
 
-LAUNCH_S = 1.0          # processes start, connect and end
+LAUNCH_S = 1.2          # processes start, connect and end
 ROWS_PER_SIZE = 1.6     # Gloo measures up to four algorithms, MPI libraries one
 COPY_BYTES_PER_S = 3e9  # of one rank, with a core of its own
 TCP_BYTES_PER_S = 1.5e9

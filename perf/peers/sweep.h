@@ -124,16 +124,21 @@ class Sweep {
   bool is(const char* collective) const { return arguments_.collective == collective; }
 
   void row(const Way& way, std::vector<float>& send, std::vector<float>& recv, size_t count) {
-    constexpr int kWarmup = 5, kLeast = 3, kMost = 10000;
+    constexpr int kWarmup = 5, kLeast = 3, kMost = 200000;
+    constexpr double kSettleUs = 200e3;  // until ranks that have just started are spread over the cores
     const double wanted_us = arguments_.time_ms * 1e3;
-    double each_us = 1;
+    double each_us = 1, spent_us = 0;
+    const double settle_us = settled_ ? 0 : kSettleUs;
+    settled_ = true;
     std::fill(recv.begin(), recv.end(), 0.f);  // in place, reductions would otherwise overflow in the end
-    for (int done = 0, next = 1; done < kWarmup; done += next, next = 2 * done) {
+    for (int done = 0, next = 1; done < kWarmup || spent_us < settle_us;
+         done += next, next = std::min(2 * done, kMost)) {
       const double begin = now_us();
       for (int i = 0; i < next; ++i) way.run();
       each_us = peer_.sum((now_us() - begin) / next) / peer_.ranks;
+      spent_us += each_us * next;
       // The first call alone is no measure: connections may be made in it.
-      if (done > 0 && each_us * (done + next) > wanted_us) break;
+      if (done > 0 && spent_us > std::max(wanted_us, settle_us)) break;
     }
     int iterations = 0;
     double us = each_us, cpu_us = 0;
@@ -188,6 +193,7 @@ class Sweep {
   const Arguments arguments_;
   const double begin_us_;
   long wrong_ = 0;
+  bool settled_ = false;
 };
 
 }  // namespace peers

@@ -50,7 +50,7 @@ std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::
         p.handle_of_region[r] = find(p.plan.regions[r].rank, p.plan.regions[r].space);
   }
   p.brief = p.handles == 0 && !p.exposes[0] && !p.exposes[1] && !p.exposes[2] && !p.between_nodes &&
-            p.plan.lanes() == 1 && !p.plan.has_dependents && p.plan.scratch_bytes <= kInlineScratch;
+            p.plan.lanes() == 1 && p.plan.scratch_bytes <= kInlineScratch;
   return prepared;
 }
 
