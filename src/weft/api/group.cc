@@ -8,7 +8,6 @@ namespace weft::api {
 namespace {
 
 struct Group {
-  int depth = 0;
   Status spoiled;
   std::vector<std::function<Status()>> creations;
   std::vector<std::pair<std::shared_ptr<engine::Communicator>, engine::Call>> calls;
@@ -36,12 +35,10 @@ Status not_in_group() {
 
 }  // namespace
 
-bool in_group() { return t_group.depth > 0; }
+thread_local int t_group_depth = 0;
 
-Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call) {
-  if (!in_group()) return comm->run(call);
+void note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call) {
   t_group.calls.emplace_back(comm, call);
-  return {};
 }
 
 Status create_or_note(std::function<Status()> create) {
@@ -60,13 +57,13 @@ using namespace weft;
 using namespace weft::api;
 
 weftResult_t weftGroupStart(void) {
-  ++t_group.depth;
+  ++t_group_depth;
   return weftSuccess;
 }
 
 weftResult_t weftGroupEnd(void) {
-  if (t_group.depth == 0) return report(not_in_group());
-  if (--t_group.depth > 0) return weftSuccess;
+  if (t_group_depth == 0) return report(not_in_group());
+  if (--t_group_depth > 0) return weftSuccess;
   Group group = take();
   if (!group.spoiled.ok()) return report(group.spoiled.in("nothing of the group was started"));
   if (!group.creations.empty())
@@ -78,8 +75,8 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   if (!simInfo) return report(fail(Code::invalid_pointer, "simInfo is NULL"));
   if (simInfo->size < sizeof(weftSimInfo_t) || simInfo->magic != WEFT_API_MAGIC)
     return report(fail(Code::invalid_argument, "simInfo does not start as WEFT_SIM_INFO_INITIALIZER"));
-  if (t_group.depth == 0) return report(not_in_group());
-  if (--t_group.depth > 0) return weftSuccess;
+  if (t_group_depth == 0) return report(not_in_group());
+  if (--t_group_depth > 0) return weftSuccess;
   Group group = take();
   if (!group.spoiled.ok()) return report(group.spoiled);
   double total_us = group.calls.empty() ? WEFT_UNDEF_FLOAT : 0;

@@ -13,9 +13,17 @@
 
 namespace weft::api {
 
-bool in_group();
+/// How many groups of this thread are open. Every call reads it: found without a call of the dynamic linker.
+[[gnu::tls_model("initial-exec")]] extern thread_local int t_group_depth;
+inline bool in_group() { return t_group_depth > 0; }
+void note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call);
 /// Notes a call down in the open group, or runs it now.
-Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call);
+inline Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call) {
+  if (!in_group()) [[likely]]
+    return comm->run(call);
+  note(comm, call);
+  return {};
+}
 /// Notes down the creation of a communicator, or does it now. Creations of one group run side by side, so
 /// that one thread can create several ranks.
 Status create_or_note(std::function<Status()> create);

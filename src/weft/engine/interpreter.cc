@@ -26,7 +26,8 @@ constexpr uint64_t kTurnBytes = 512 << 10;
 // L2 cache.
 constexpr uint64_t kBounceBytes = 64 << 10;
 
-enum class Outcome : uint8_t { done, blocked, turn_over };
+// `failed`: the interpreter holds the reason.
+enum class Outcome : uint8_t { done, blocked, turn_over, failed };
 
 class Interpreter {
  public:
@@ -37,9 +38,8 @@ class Interpreter {
     const uint32_t lanes = static_cast<uint32_t>(op_.lanes.size());
     for (uint32_t lane = 0; lane < lanes; ++lane) {
       if (op_.lanes[lane].next == plan_.lane_begin[lane + 1]) continue;
-      Result<bool> lane_moved = run_lane(lane);
-      if (!lane_moved) return lane_moved.status();
-      moved |= *lane_moved;
+      moved |= run_lane(lane);
+      if (failed_) return std::move(failure_);
     }
     // Besides messages, puts that complete, room in a queue and steps of other lanes move an operation, and a
     // lane may have stopped at the end of its turn.
@@ -48,7 +48,7 @@ class Interpreter {
   }
 
  private:
-  Result<bool> run_lane(uint32_t lane) {
+  bool run_lane(uint32_t lane) {
     LaneState& state = op_.lanes[lane];
     const uint32_t end = plan_.lane_begin[lane + 1];
     bool moved = false;
@@ -56,14 +56,14 @@ class Interpreter {
       const StepId id = plan_.lane_steps[state.next];
       const Step& step = plan_.steps[id];
       if (step.after_count != 0 && !ready(step)) return moved;
-      Result<Outcome> outcome = try_step(id, step, state);
-      if (!outcome) return outcome.status();
-      if (*outcome == Outcome::blocked) {
+      const Outcome outcome = try_step(id, step, state);
+      if (outcome == Outcome::failed) return moved;
+      if (outcome == Outcome::blocked) {
         refused_ |= step.kind != StepKind::wait;
         return moved;
       }
       moved = true;
-      if (*outcome == Outcome::turn_over) return moved;
+      if (outcome == Outcome::turn_over) return moved;
       if (!op_.step_done.empty() && step.kind != StepKind::put) op_.step_done[id] = 1;
       state.progress = 0;
       if (Trace* trace = comm_.context().trace()) state.since = trace->step(op_, lane, id, state.since);
@@ -93,7 +93,7 @@ class Interpreter {
     return moved;
   }
 
-  Result<Outcome> try_step(StepId id, const Step& step, LaneState& state) {
+  Outcome try_step(StepId id, const Step& step, LaneState& state) {
     switch (step.kind) {
       case StepKind::put: return put(id, step);
       case StepKind::signal: return signal(step);
@@ -102,7 +102,13 @@ class Interpreter {
       case StepKind::copy: return copy(step, state);
       case StepKind::reduce: return reduce(step, state);
     }
-    return fail(Code::internal_error, "plan {} has a step of unknown kind", plan_.algorithm);
+    return failed(fail(Code::internal_error, "plan {} has a step of unknown kind", plan_.algorithm));
+  }
+
+  Outcome failed(Status why) {
+    failure_ = std::move(why);
+    failed_ = true;
+    return Outcome::failed;
   }
 
   Envelope envelope(const Step& step, MessageKind kind) const {
@@ -115,7 +121,7 @@ class Interpreter {
     return e;
   }
 
-  Result<Outcome> put(StepId id, const Step& step) {
+  Outcome put(StepId id, const Step& step) {
     transport::Transport* transport = comm_.route(step.peer);
     const std::byte* source = own(plan_.regions[step.sources]);
     Envelope e = envelope(step, MessageKind::data);
@@ -136,27 +142,27 @@ class Interpreter {
       progress = transport->send(world, e, source);
       if (progress && *progress == Progress::accepted) completion.done = true;
     }
-    if (!progress) return progress.status();
+    if (!progress) return failed(progress.status());
     if (*progress == Progress::busy) return Outcome::blocked;
     ++op_.puts_started;
     if (!completion.done) ++op_.puts_open;
     return Outcome::done;
   }
 
-  Result<Outcome> signal(const Step& step) {
+  Outcome signal(const Step& step) {
     transport::Transport* transport = comm_.route(step.peer);
     Envelope e = envelope(step, MessageKind::signal);
     const void* payload = nullptr;
     if (step.exposes != Space::none) {
       Result<const transport::RemoteBuffer*> buffer = expose(*transport, step.exposes);
-      if (!buffer) return buffer.status();
+      if (!buffer) return failed(buffer.status());
       e.kind = static_cast<uint8_t>(MessageKind::expose);
       e.space = static_cast<uint8_t>(step.exposes);
       e.bytes = sizeof(transport::RemoteBuffer);
       payload = *buffer;
     }
     Result<Progress> progress = transport->send(comm_.world_rank(step.peer), e, payload);
-    if (!progress) return progress.status();
+    if (!progress) return failed(progress.status());
     return *progress == Progress::accepted ? Outcome::done : Outcome::blocked;
   }
 
@@ -171,7 +177,7 @@ class Interpreter {
     return &op_.exposures.back().buffer;
   }
 
-  Result<Outcome> copy(const Step& step, LaneState& state) {
+  Outcome copy(const Step& step, LaneState& state) {
     const Region& source = plan_.regions[step.sources];
     std::byte* dst = own(step.dst);
     const int32_t handle = op_.prepared->handle_of_region[step.sources];
@@ -184,15 +190,16 @@ class Interpreter {
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
       device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
-      WEFT_TRY(
+      Status read =
           comm_.route(source.rank)
-              ->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at, dst + at, bytes));
+              ->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at, dst + at, bytes);
+      if (!read) return failed(std::move(read));
     }
     state.progress += bytes;
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
   }
 
-  Result<Outcome> reduce(const Step& step, LaneState& state) {
+  Outcome reduce(const Step& step, LaneState& state) {
     device::Reduction reduction = op_.reduction;
     if (!step.final) reduction.divisor = 1;
     reduction.message_bytes = streamed_bytes(step);
@@ -220,8 +227,10 @@ class Interpreter {
         }
         std::byte* into = bounce + kBounceBytes * slot++;
         const Learned& learned = op_.learned[op_.prepared->handle_of_region[step.sources + s]];
-        WEFT_TRY(comm_.route(region.rank)
-                     ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, into, bytes));
+        Status read =
+            comm_.route(region.rank)
+                ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, into, bytes);
+        if (!read) return failed(std::move(read));
         sources[s] = into;
       }
       device::reduce(reduction, own(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
@@ -253,6 +262,8 @@ class Interpreter {
   const plan::Plan& plan_;
   Communicator& comm_;
   bool refused_ = false;  // a transport was busy
+  bool failed_ = false;
+  Status failure_;
 };
 
 }  // namespace
@@ -260,11 +271,18 @@ class Interpreter {
 void reset_progress(Operation& op) {
   const Prepared& prepared = *op.prepared;
   const plan::Plan& plan = prepared.plan;
-  op.arrived.assign(plan.notifications(), 0);
-  op.learned.assign(prepared.handles, Learned{});
-  op.completions.assign(prepared.puts, Completion{});
-  op.step_done.assign(plan.has_dependents ? plan.steps.size() : 0, 0);
-  op.lanes.resize(plan.lanes());
+  if (op.laid_out_for != &prepared) {
+    op.laid_out_for = &prepared;
+    op.arrived.resize(plan.notifications());
+    op.learned.resize(prepared.handles);
+    op.completions.resize(prepared.puts);
+    op.step_done.resize(plan.has_dependents ? plan.steps.size() : 0);
+    op.lanes.resize(plan.lanes());
+  }
+  std::fill(op.arrived.begin(), op.arrived.end(), uint8_t{0});
+  std::fill(op.learned.begin(), op.learned.end(), Learned{});
+  std::fill(op.completions.begin(), op.completions.end(), Completion{});
+  std::fill(op.step_done.begin(), op.step_done.end(), uint8_t{0});
   op.lanes_left = 0;
   const uint64_t since = op.context->trace() ? ticks() : 0;
   for (int lane = 0; lane < plan.lanes(); ++lane) {

@@ -79,6 +79,7 @@ struct Operation {
   alignas(64) std::byte inline_scratch[kInlineScratch];
 
   // How far it is.
+  const Prepared* laid_out_for = nullptr;  // whose lengths the vectors have
   std::vector<uint8_t> arrived;  // by notification number
   std::vector<Learned> learned;  // by handle
   std::vector<LaneState> lanes;
