@@ -125,6 +125,28 @@ TEST_P(Repeated, AnotherCallAmongThemIsReportedByAllItsRanks) {
   });
 }
 
+TEST(RepeatedAlone, ALongCallOnOneRank) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    const size_t count = 1 << 20;
+    for (int call = 0; call < 3; ++call) {
+      std::vector<int32_t> in(count, value(0, call)), out(count, -1);
+      WEFT_OK(weftAllReduce(in.data(), out.data(), count, weftInt32, weftSum, me.comm, nullptr));
+      ASSERT_EQ(out, in);
+    }
+  });
+}
+
+TEST_P(Repeated, ARootThatFillsTheFifosIsHeldUp) {
+  run_ranks(GetParam(), [](Rank& me) {
+    for (int call = 0; call < 500; ++call) {
+      if (me.rank != 0 && call % 100 == 99) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::vector<int32_t> data(200, me.rank == 0 ? call : -1);
+      WEFT_OK(weftBcast(data.data(), data.size(), weftInt32, 0, me.comm, nullptr));
+      ASSERT_EQ(data.back(), call);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Nodes, Repeated, ::testing::Values(blocks(1, 2), blocks(1, 5), blocks(2, 2)),
                          [](const auto& info) {
                            return std::to_string(info.param.size()) + "ranks" +

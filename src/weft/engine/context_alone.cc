@@ -2,6 +2,8 @@
 // nothing else for a moment. Such an operation is in none of the context's books: no turn advances it, nobody
 // can wait for it, and only `hot_` leads messages to it. If anything else comes up, or the moment passes, it
 // is entered and goes on from where it is like any other.
+#include <sched.h>
+
 #include "base/clock.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
@@ -10,9 +12,9 @@
 namespace weft::engine {
 namespace {
 
-// Looks at the FIFOs before the operation is treated like any other: about 5 µs. Where ranks share cores the
-// peer may need this one, so there is just the look that finds what has come already.
-constexpr int kLooks = 256;
+// Looks at the FIFOs before the operation is treated like any other: about 5 µs. Where ranks share cores a
+// peer may need this one, which is offered after every look.
+constexpr int kLooks = 256, kCrowdedLooks = 16;
 
 }  // namespace
 
@@ -30,8 +32,10 @@ bool Context::run_alone(Operation& op) {
   if (!stash_.empty()) deliver_stashed(op);
   transport::Transport* const local = fabric_->local();
   Status trouble;
-  for (int looks = fabric_->oversubscribed() ? 1 : kLooks; looks > 0 && alone();) {
-    if (Result<bool> moved = advance(op); !moved) {
+  const bool crowded = fabric_->oversubscribed();
+  for (int looks = crowded ? kCrowdedLooks : kLooks; looks > 0 && trouble.ok() && alone();) {
+    Result<bool> moved = advance(op);
+    if (!moved) {
       trouble = moved.status();
       break;
     }
@@ -41,8 +45,13 @@ bool Context::run_alone(Operation& op) {
       op.record->done = ticks();
       return true;
     }
-    for (; looks > 0 && !op.may_move && trouble.ok(); --looks)
-      if (Result<int> polled = local->poll(*this); !polled) trouble = polled.status();
+    bool stuck;  // on a message, or on room in a peer's FIFO
+    do {
+      Result<int> polled = local->poll(*this);
+      if (!polled) trouble = polled.status();
+      stuck = polled && *polled == 0;
+      if (crowded && stuck) sched_yield();
+    } while (--looks > 0 && stuck && !op.may_move);
   }
   op.comm->operation_begun(op);
   enter(op);

@@ -1,5 +1,6 @@
 #include "engine/prepared.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -49,8 +50,10 @@ std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::
       if (p.plan.regions[r].rank != p.plan.rank)
         p.handle_of_region[r] = find(p.plan.regions[r].rank, p.plan.regions[r].space);
   }
+  const bool short_steps = std::all_of(p.plan.steps.begin(), p.plan.steps.end(),
+                                       [](const plan::Step& step) { return step.bytes <= kBriefBytes; });
   p.brief = p.handles == 0 && !p.exposes[0] && !p.exposes[1] && !p.exposes[2] && !p.between_nodes &&
-            p.plan.lanes() == 1 && p.plan.scratch_bytes <= kInlineScratch;
+            p.plan.lanes() == 1 && short_steps && p.plan.scratch_bytes <= kInlineScratch;
   return prepared;
 }
 
