@@ -225,6 +225,7 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
     } else {
       transport::TcpTransport::Options options;
       options.rails = static_cast<int>(bootstrap.addresses(bootstrap.rank()).size());
+      options.crowded = fabric->oversubscribed_;
       if (settings.eager_inter_bytes > 0)
         options.eager_bytes = static_cast<size_t>(settings.eager_inter_bytes);
       auto connector = [&bootstrap](int peer, int rail, Deadline by) {

@@ -312,8 +312,11 @@ Status TcpTransport::flush(Deadline deadline) {
 
 Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
-  events += read_last(sink);
-  if (last_peer_ < 0 || ++skipped_epolls_ >= kEpollEvery) {
+  const int expected_events = read_expected(sink);
+  events += expected_events;
+  // Whoever finds nothing on a crowded host gives its core away, and should be sure of it.
+  const bool sure = options_.crowded && expected_events == 0;
+  if (expected_.peer < 0 || sure || ++skipped_epolls_ >= kEpollEvery) {
     skipped_epolls_ = 0;
     const Result<int> more = read_all(sink);
     if (!more.ok()) return more.status();
@@ -323,11 +326,11 @@ Result<int> TcpTransport::poll(Sink& sink) {
   return events;
 }
 
-int TcpTransport::read_last(Sink& sink) {
-  if (last_peer_ < 0) return 0;
-  const int events = read_link(sink, last_peer_, last_link_);
+int TcpTransport::read_expected(Sink& sink) {
+  if (expected_.peer < 0) return 0;
+  const int events = read_link(sink, expected_);
   if (events > 0) idle_reads_ = 0;
-  else if (++idle_reads_ > kIdleReads) last_peer_ = -1;
+  else if (++idle_reads_ > kIdleReads) expected_ = {};
   return events;
 }
 
@@ -353,22 +356,30 @@ int TcpTransport::serve(Sink& sink, int rank, size_t index, uint32_t epoll_event
     peer.links[index]->socket.room();
     activate(rank);
   }
-  return epoll_events & ~static_cast<uint32_t>(EPOLLOUT) ? read_link(sink, rank, index) : 0;
+  return epoll_events & ~static_cast<uint32_t>(EPOLLOUT) ? read_link(sink, {rank, index}) : 0;
 }
 
-int TcpTransport::read_link(Sink& sink, int rank, size_t index) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (index >= peer.links.size() || peer.links[index] == nullptr) return 0;
-  const tcp::Receiver::Outcome outcome = peer.links[index]->receiver.read(sink, scratch_, kReadBudget);
-  if (outcome.events > 0 && (rank != last_peer_ || index != last_link_)) {
-    last_peer_ = rank;
-    last_link_ = index;
+int TcpTransport::read_link(Sink& sink, LinkId id) {
+  Peer& peer = peers_[static_cast<size_t>(id.peer)];
+  if (id.index >= peer.links.size() || peer.links[id.index] == nullptr) return 0;
+  Link& link = *peer.links[id.index];
+  const tcp::Receiver::Outcome outcome = link.receiver.read(sink, scratch_, kReadBudget);
+  if (outcome.events > 0) {
+    if (Link* before = find(last_)) before->followed_by = id;
+    last_ = id;
+    expected_ = link.followed_by.peer < 0 ? id : link.followed_by;
     idle_reads_ = 0;
   }
   if (outcome.ended.ok()) return outcome.events;
-  fail_peer(rank, outcome.ended);
-  peer.links[index].reset();
+  fail_peer(id.peer, outcome.ended);
+  peer.links[id.index].reset();
   return outcome.events + 1;
+}
+
+TcpTransport::Link* TcpTransport::find(LinkId id) {
+  if (id.peer < 0) return nullptr;
+  const auto& links = peers_[static_cast<size_t>(id.peer)].links;
+  return id.index < links.size() ? links[id.index].get() : nullptr;
 }
 
 // ---- Loss

@@ -51,6 +51,7 @@ class TcpTransport final : public Transport {
     size_t segment_bytes = 256 << 10;  // of a put in one frame
     size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     double connect_timeout_s = 10;
+    bool crowded = false;  // more ranks than cores on this host: a poll that finds nothing is thorough
   };
 
   /// Errors: invalid_argument for an option out of range, system_error where the kernel refuses descriptors.
@@ -83,6 +84,11 @@ class TcpTransport final : public Transport {
   Counters counters() const override { return counters_; }
 
  private:
+  struct LinkId {
+    int peer = -1;  // -1: none
+    size_t index = 0;
+    bool operator==(const LinkId&) const = default;
+  };
   struct Link {
     Link(int peer, size_t rail, bool opened_here, UniqueFd fd, tcp::PutAssembly& puts)
         : rail(rail), opened_here(opened_here), socket(std::move(fd)), receiver(peer, socket, puts) {}
@@ -90,6 +96,7 @@ class TcpTransport final : public Transport {
     const bool opened_here;
     tcp::Socket socket;
     tcp::Receiver receiver;
+    LinkId followed_by;  // which link had something next, the last time that this one had
   };
   struct Peer {
     tcp::PutAssembly puts;
@@ -120,8 +127,9 @@ class TcpTransport final : public Transport {
 
   int write_all();
   Result<int> read_all(Sink& sink);
-  int read_last(Sink& sink);
-  int read_link(Sink& sink, int peer, size_t link);
+  int read_expected(Sink& sink);
+  int read_link(Sink& sink, LinkId id);
+  Link* find(LinkId id);  // null if it has ended
   int serve(Sink& sink, int peer, size_t link, uint32_t epoll_events);
   void fail_peer(int peer, Status why);
   int report_lost(Sink& sink);
@@ -138,11 +146,10 @@ class TcpTransport final : public Transport {
 
   UniqueFd epoll_;
   UniqueFd doorbell_;  // rung by accept()
-  // The connection that had something last is read first and without epoll: most likely it is the one waited
-  // for.
-  int last_peer_ = -1;
-  size_t last_link_ = 0;
-  int idle_reads_ = 0;      // of it, in a row
+  // The link that followed, the time before, on the one that had something last is read first and without
+  // epoll: algorithms go round their peers in the same order again and again.
+  LinkId last_, expected_;
+  int idle_reads_ = 0;      // of the expected one, in a row
   int skipped_epolls_ = 0;  // polls in a row that read nothing else
 
   std::mutex inbox_mutex_;
