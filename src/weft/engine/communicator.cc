@@ -415,6 +415,17 @@ Result<model::Choice> Communicator::choose_on(const model::Machine& machine, con
   return model::choose(machine, request_for(call), layout_, limits_, pins);
 }
 
+void Communicator::pin(const model::Pins& pins) {
+  const Lock lock = context_->lock();
+  const uint64_t slice_bytes = pins_.slice_bytes;
+  pins_ = pins;
+  pins_.slice_bytes = slice_bytes;
+  plans_.clear();
+  planned_steps_ = 0;
+  last_plan_.reset();
+  if (standing_) context_->release(std::exchange(standing_, nullptr));
+}
+
 CommStats Communicator::stats() {
   Lock lock = context_->lock();
   auto since = [](const transport::Transport* t, const transport::Counters& before) {

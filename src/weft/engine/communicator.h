@@ -63,6 +63,8 @@ class Communicator {
   Result<double> predict_us(const Call& call);
   /// What the tuner would choose for a call on another machine than the communicator's.
   Result<model::Choice> choose_on(const model::Machine& machine, const Call& call, const model::Pins& pins);
+  /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
+  void pin(const model::Pins& pins);
   CommStats stats();
   /// Keeps a buffer registered with the transports until deregister_buffer().
   Result<void*> register_buffer(void* address, size_t bytes);

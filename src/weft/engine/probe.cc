@@ -20,7 +20,8 @@ namespace {
 // have their cores.
 constexpr double kWarmUpSeconds = 0.005;
 constexpr size_t kEagerProbe = 16 << 10;
-constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
+constexpr double kSlowestSharedMemory = 10;  // times what is usual
+constexpr int kBurst = 32;                   // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
 constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
 constexpr size_t kStreamBlock = 256 << 10;
@@ -183,8 +184,11 @@ Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   const Result<double> overhead = overhead_us(15, seconds);
   if (!overhead.ok()) return overhead.status();
   if (link == nullptr) return {};
+  // Shared memory that seems slow is a rank that had no core.
+  const double most = network_ ? 1e6 : kSlowestSharedMemory;
+  const model::Link stated = *link;
   link->overhead_us = std::clamp(*overhead, 0.005, *one_way / 3);
-  link->alpha_us = std::clamp(*one_way - 2 * link->overhead_us, 0.01, 1e6);
+  link->alpha_us = model::plausible(std::max(*one_way - 2 * link->overhead_us, 0.01), stated.alpha_us, most);
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "engine/communicator.h"
 #include "engine/context.h"
 #include "engine/probe.h"
+#include "model/calibrate.h"
 #include "model/machine_cache.h"
 #include "model/measure.h"
 #include "topology/host.h"
@@ -20,11 +21,10 @@ namespace {
 
 // A link that takes longer than this to be measured is broken or paused.
 constexpr double kProbeSeconds = 2;
-// What an operation between nodes takes beyond its messages is not the price of each of its waits: those of
-// algorithms with many hops take little longer.
-constexpr double kLeastWaitUs = 0.2, kLongestWaitUs = 50, kLongestWaitForNetworkUs = 10;
-// Meetings of ranks that share cores: a few µs for each rank, milliseconds where other programs are at work.
-constexpr int kMostMeetings = 101, kFewestMeetings = 11, kMeetingsOfOneRank = 400;
+// Meetings by one algorithm: a few µs for each rank, milliseconds where ranks share cores with other
+// programs.
+constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
+constexpr int kLargeJob = 32;  // ranks
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -82,36 +82,49 @@ void wait_for_all(Communicator& comm, Status& status) {
   if (status.ok()) status = comm.run(meeting(word));
 }
 
-/// Ranks that share cores: what a wait costs beside all that is known, from how long they take to meet. A
-/// collective; the others only take part.
-void measure_switching(Communicator& comm, model::Machine* machine, Status& status) {
+/// How long all take to meet by an algorithm, in µs: the median of several rows of meetings, as reading the
+/// clock takes a good part of one. A collective.
+double measure_meetings(Communicator& comm, Status& status) {
+  const int rows = std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows);
+  std::vector<double> times;
+  for (int row = -1; row < rows && status.ok(); ++row) {  // the first opens connections
+    const int64_t begin = now_ns();
+    for (int i = 0; i < kRow; ++i) wait_for_all(comm, status);
+    if (row >= 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3 / kRow);
+  }
+  if (!status.ok()) return 0;
+  const auto middle = times.begin() + rows / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+/// What calls, waits and messages among all cost, from how long all ranks take to meet by each of several
+/// algorithms. A collective; `machine` is null on all but rank 0, who only take part.
+void measure_operations(Communicator& comm, bool crowded, model::Machine* machine, Status& status) {
   int32_t word = 1;
   const Call call = meeting(word);
-  std::vector<double> times;
-  const int meetings = std::clamp(kMeetingsOfOneRank / comm.size(), kFewestMeetings, kMostMeetings);
-  for (int i = 0; i < meetings && status.ok(); ++i) {
-    const int64_t begin = now_ns();
-    wait_for_all(comm, status);
-    times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
+  // In large jobs a meeting and its simulation take long, and messages are a small part of it.
+  const std::vector<const char*> algorithms = comm.size() > kLargeJob
+                                                  ? std::vector{"recursive_doubling"}
+                                                  : std::vector{"recursive_doubling", "one_hop", "ring"};
+  std::vector<model::Observation> observations;
+  for (const char* algorithm : algorithms) {
+    const Result<model::Pins> pins = model::parse_pins(fmt::format("allreduce={}", algorithm));
+    comm.pin(*pins);
+    const double took_us = measure_meetings(comm, status);
+    if (!status.ok()) return;
+    observations.push_back({took_us, [&comm, call, pins = *pins](const model::Machine& candidate) {
+                              const Result<model::Choice> choice = comm.choose_on(candidate, call, pins);
+                              return choice.ok() ? choice->predicted_us : 0;
+                            }});
+    log::trace("all met by {} in {:.1f} us", algorithm, took_us);
   }
-  if (machine == nullptr || !status.ok()) return;
-  const auto middle = times.begin() + meetings / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  const Result<model::Pins> pins =
-      model::parse_pins(fmt::format("allreduce={}", comm.stats().last_algorithm));
-  if (!pins.ok()) return;
-  double predicted_us[2] = {};  // with waits that cost nothing, and 1 µs
-  for (int switch_us = 0; switch_us < 2; ++switch_us) {
-    model::Machine other = *machine;
-    other.switch_us = switch_us;
-    const Result<model::Choice> choice = comm.choose_on(other, call, *pins);
-    if (!choice.ok()) return;
-    predicted_us[switch_us] = choice->predicted_us;
-  }
-  const double waits = predicted_us[1] - predicted_us[0];
-  const double longest_us = comm.layout().nodes() > 1 ? kLongestWaitForNetworkUs : kLongestWaitUs;
-  if (waits > 0.5)
-    machine->switch_us = std::clamp((*middle - predicted_us[0]) / waits, kLeastWaitUs, longest_us);
+  if (machine == nullptr) return;
+  *machine = !crowded
+                 ? model::calibrate_call(*machine, observations)
+                 : model::calibrate_crowd(
+                       *machine, comm.layout().nodes() > 1 ? &model::Machine::inter : &model::Machine::intra,
+                       observations);
 }
 
 /// For this process, and in a file for others if the measurement is `complete`: the next job may succeed.
@@ -224,7 +237,7 @@ Status measure_machine(Context& context, Communicator& comm) {
   if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
 
   if (leads && host.ok()) share_cores(machine, fabric, *host);
-  if (crowded > 0) measure_switching(comm, leads ? &machine : nullptr, met);
+  if (met.ok()) measure_operations(comm, crowded > 0, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
     keep(facts_of(fabric, *host), machine, complete);

@@ -1,0 +1,83 @@
+// Calibration: costs that were put into the model come out of what the model then predicts.
+#include "model/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "model/tuner.h"
+
+namespace weft::model {
+namespace {
+
+// What the model predicts for an AllReduce of 4 bytes by an algorithm.
+double predicted_us(const Machine& machine, const char* algorithm, const topology::Layout& layout) {
+  plan::Request request;
+  request.collective = plan::Collective::all_reduce;
+  request.count = 1;
+  request.element_bytes = 4;
+  const auto pins = parse_pins(std::string("allreduce=") + algorithm);
+  const auto choice = choose(machine, request, layout, plan::Limits{}, *pins);
+  return choice.ok() ? choice->predicted_us : 0;
+}
+
+std::vector<Observation> observations(const Machine& truth, const topology::Layout& layout,
+                                      std::vector<const char*> algorithms) {
+  std::vector<Observation> seen;
+  for (const char* algorithm : algorithms)
+    seen.push_back({predicted_us(truth, algorithm, layout),
+                    [=](const Machine& machine) { return predicted_us(machine, algorithm, layout); }});
+  return seen;
+}
+
+TEST(Calibrate, FindsWhatACallTakes) {
+  Machine truth;
+  truth.call_us = 0.11;
+  const auto seen = observations(truth, topology::Layout({0, 0}), {"one_hop", "ring"});
+  EXPECT_NEAR(calibrate_call(Machine(), seen).call_us, 0.11, 0.005);
+}
+
+TEST(Calibrate, FindsWhatAWaitTakesWhereRanksShareCores) {
+  Machine truth;
+  truth.cores = 2;
+  truth.switch_us = 1.3;
+  const auto seen =
+      observations(truth, topology::Layout({0, 0, 0, 0}), {"one_hop", "recursive_doubling", "ring"});
+  EXPECT_NEAR(calibrate_crowd(Machine(truth), &Machine::intra, seen).switch_us, 1.3, 0.2);
+}
+
+TEST(Calibrate, TellsDearMessagesFromDearWaits) {
+  Machine stated;
+  stated.cores = 0.5;  // four nodes on two cores
+  Machine truth = stated;
+  truth.inter.overhead_us = 3 * stated.inter.overhead_us;
+  truth.switch_us = 4;
+  const auto seen =
+      observations(truth, topology::Layout({0, 1, 2, 3}), {"one_hop", "recursive_doubling", "ring"});
+  const Machine found = calibrate_crowd(stated, &Machine::inter, seen);
+  EXPECT_NEAR(found.inter.overhead_us, truth.inter.overhead_us, 0.01);
+  EXPECT_NEAR(found.switch_us, 4, 0.5);
+}
+
+TEST(Calibrate, OneObservationChangesTheWaitOnly) {
+  Machine stated;
+  stated.cores = 0.5;
+  Machine truth = stated;
+  truth.inter.overhead_us *= 2;
+  const auto seen = observations(truth, topology::Layout({0, 1, 2, 3}), {"ring"});
+  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen).inter.overhead_us, stated.inter.overhead_us);
+}
+
+TEST(Calibrate, AbsurdTimesStayWithinBounds) {
+  Machine stated;
+  stated.cores = 0.5;
+  auto seen = observations(stated, topology::Layout({0, 1, 2, 3}), {"ring", "one_hop"});
+  for (Observation& one : seen) one.measured_us = 1e9;
+  EXPECT_LE(calibrate_crowd(stated, &Machine::inter, seen).switch_us, 50);
+  for (Observation& one : seen) one.measured_us = 1e-9;
+  EXPECT_GE(calibrate_crowd(stated, &Machine::inter, seen).switch_us, 0.2);
+  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, {}).switch_us, stated.switch_us);
+}
+
+}  // namespace
+}  // namespace weft::model
