@@ -26,7 +26,8 @@ Cluster cluster(int nodes, int ranks_per_node) {
                             .reduce_cached = 1e9,
                             .reduce_large = 1e9,
                             .peer_cached = 1e9,
-                            .peer_large = 1e9};
+                            .peer_large = 1e9,
+                            .peer_reduced = 1e9};
   return cluster;
 }
 

@@ -18,7 +18,8 @@ inline Machine plain_machine() {
                     .reduce_cached = 1000,
                     .reduce_large = 500,
                     .peer_cached = 100,
-                    .peer_large = 100};
+                    .peer_large = 100,
+                    .peer_reduced = 100};
   machine.nic_bytes_per_us = 100;
   machine.crossing = 1;
   machine.rails = 1;

@@ -24,7 +24,7 @@ using transport::Progress;
 constexpr uint64_t kTurnBytes = 512 << 10;
 // Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the
 // L2 cache.
-constexpr uint64_t kBounceBytes = 64 << 10;
+constexpr uint64_t kBounceBytes = 128 << 10;
 
 // `failed`: the interpreter holds the reason.
 enum class Outcome : uint8_t { done, blocked, turn_over, failed };

@@ -23,7 +23,7 @@ constexpr size_t kEagerProbe = 16 << 10;
 constexpr double kSlowestSharedMemory = 10;  // times what is usual
 constexpr int kBurst = 32;                   // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
-constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20;
+constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20, kReducedPiece = 128 << 10;
 constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
 constexpr int64_t kStreamNs = 60'000'000;
@@ -214,8 +214,9 @@ Status Probe::exchange_buffers(void* memory, size_t bytes) {
 
 // ---- inside a node
 
-/// Median duration of reading `bytes` of the peer's memory, while it reads ours.
-Result<double> Probe::read_us(std::byte* into, size_t bytes, int times) {
+/// Median duration of reading `bytes` of the peer's memory, while it reads ours: the same bytes every time,
+/// or those that follow each other in `span_bytes`.
+Result<double> Probe::read_us(std::byte* into, size_t bytes, int times, size_t span_bytes) {
   if (leads_) WEFT_TRY(send());
   WEFT_TRY(wait(1));
   if (!leads_) WEFT_TRY(send());
@@ -223,7 +224,8 @@ Result<double> Probe::read_us(std::byte* into, size_t bytes, int times) {
   for (int i = 0; i <= times; ++i) {
     const int64_t begin = now_ns();
     Lock lock = context_.lock();
-    WEFT_TRY(transport_.read(peer_, inbox_.exposed_, 0, into, bytes));
+    const size_t at = span_bytes == 0 ? 0 : static_cast<size_t>(i) * bytes % span_bytes;
+    WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, bytes));
     if (i > 0) durations.push_back(us_since(begin));
   }
   return std::max(median(durations), 1e-3);
@@ -235,6 +237,7 @@ Status Probe::measure_reads(model::Memory* memory) {
     if (memory != nullptr) {
       memory->peer_cached = memory->copy_cached / 2;
       memory->peer_large = memory->copy_large / 2;
+      memory->peer_reduced = memory->peer_large;
       memory->peer_us = 0.1;
     }
     return {};
@@ -247,6 +250,8 @@ Status Probe::measure_reads(model::Memory* memory) {
   if (!cached.ok()) return cached.status();
   const Result<double> large = read_us(theirs.data(), kLargeRead, 3);
   if (!large.ok()) return large.status();
+  const Result<double> pieces = read_us(theirs.data(), kReducedPiece, 60, ours.size());
+  if (!pieces.ok()) return pieces.status();
   // Neither goes on and frees its memory while the other reads.
   if (leads_) WEFT_TRY(send());
   WEFT_TRY(wait(1));
@@ -258,6 +263,9 @@ Status Probe::measure_reads(model::Memory* memory) {
   memory->peer_us = std::clamp(*little, 0.1, 50.0);
   memory->peer_large =
       std::min(model::plausible(kLargeRead / *large, stated.peer_large), memory->peer_cached);
+  memory->peer_reduced =
+      std::clamp(model::plausible(kReducedPiece / std::max(*pieces - *little, 1e-3), stated.peer_reduced),
+                 memory->peer_large, memory->peer_cached);
   return {};
 }
 

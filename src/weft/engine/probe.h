@@ -64,7 +64,7 @@ class Probe {
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
   Status exchange_buffers(void* memory, size_t bytes);
-  Result<double> read_us(std::byte* into, size_t bytes, int times);
+  Result<double> read_us(std::byte* into, size_t bytes, int times, size_t span_bytes = 0);
   Status measure_reads(model::Memory* memory);
   struct Stream {
     double bytes_per_us = 0;

@@ -36,6 +36,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "reduce_large", machine.memory.reduce_large, kRate);
   visit("memory", "peer_cached", machine.memory.peer_cached, kRate);
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
+  visit("memory", "peer_reduced", machine.memory.peer_reduced, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
   visit("memory", "node_bytes_per_us", machine.memory.node_bytes_per_us, 0.0);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);

@@ -36,8 +36,9 @@ struct Memory {
   double peer_cached =
       0;  // read from, or written to, the memory of a rank of the same node, in a single copy
   double peer_large = 0;
+  double peer_reduced = 0;  // as peer_large, into a buffer that stays in the cache: what is to be reduced
   double peer_us =
-      0;  // … and the system call that does it, once a copy and for every 64 KiB that are reduced
+      0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
   double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
                                  // 0: nobody is in another's way
 };
@@ -60,6 +61,7 @@ struct Machine {
                 .reduce_large = 15000,
                 .peer_cached = 17000,
                 .peer_large = 4500,
+                .peer_reduced = 6500,
                 .peer_us = 1.5};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
   /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share

@@ -10,7 +10,7 @@ using plan::Step;
 using plan::StepKind;
 
 /// What the engine reads at once of a peer's memory that it reduces.
-constexpr uint64_t kReducedPieceBytes = 64 << 10;
+constexpr uint64_t kReducedPieceBytes = 128 << 10;
 
 }  // namespace
 
@@ -24,6 +24,7 @@ void Workers::add(int node, int ranks, double speed, uint64_t working_set_bytes)
   worker.copy_rate = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
   worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
   worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
+  worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
@@ -38,8 +39,14 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   double peers = 0;
   for (const plan::Region& source : plan.sources_of(step)) peers += source.rank != plan.rank;
   double service = machine_.step_us;
-  if (peers > 0) service += peers * single_copy_us(worker, step, reduces ? kReducedPieceBytes : step.bytes);
-  service += reduces ? sources * bytes / worker.reduce_rate : (sources - peers) * bytes / worker.copy_rate;
+  if (reduces) {
+    // What came from peers is in the cache by then.
+    if (peers > 0) service += peers * single_copy_us(step, kReducedPieceBytes, worker.peer_reduced_rate);
+    service += (sources - peers) * bytes / worker.reduce_rate + peers * bytes / machine_.memory.reduce_cached;
+  } else {
+    if (peers > 0) service += peers * single_copy_us(step, step.bytes, worker.peer_rate);
+    service += (sources - peers) * bytes / worker.copy_rate;
+  }
   const Span span = take_cpu(rank, now_us, service);
   if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
     double& free = memory_free_us_[static_cast<size_t>(worker.node)];
@@ -71,9 +78,9 @@ Workers::Span Workers::work_on_engine(size_t rank, const Plan& plan, const Step&
 }
 
 /// A step's bytes read from a peer of the same node, or written to it, in pieces.
-double Workers::single_copy_us(const Worker& worker, const Step& step, uint64_t piece_bytes) const {
+double Workers::single_copy_us(const Step& step, uint64_t piece_bytes, double rate) const {
   const auto pieces = static_cast<double>(step.bytes > piece_bytes ? (step.bytes - 1) / piece_bytes + 1 : 1);
-  return pieces * machine_.memory.peer_us + static_cast<double>(step.bytes) / worker.peer_rate;
+  return pieces * machine_.memory.peer_us + static_cast<double>(step.bytes) / rate;
 }
 
 /// Bytes over the links of `from` and `to`, once both are free; returns when they are there.
@@ -91,7 +98,7 @@ double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool re
   if (!same_node || step.bytes <= limits_.eager_bytes(same_node)) {
     return static_cast<double>(step.bytes) / link.bytes_per_us;  // into a slot, and out of it
   }
-  return receives ? 0 : single_copy_us(workers_[rank], step, step.bytes);  // by the sender
+  return receives ? 0 : single_copy_us(step, step.bytes, workers_[rank].peer_rate);  // by the sender
 }
 
 }  // namespace weft::model

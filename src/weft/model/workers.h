@@ -52,13 +52,13 @@ class Workers {
     bool shares_cores = false;
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
-    double copy_rate = 1, reduce_rate = 1, peer_rate = 1;  // bytes/µs
+    double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
     double cpu_free_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
 
   Span work_on_engine(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
-  double single_copy_us(const Worker& worker, const plan::Step& step, uint64_t piece_bytes) const;
+  double single_copy_us(const plan::Step& step, uint64_t piece_bytes, double rate) const;
   double take_links(size_t from, size_t to, double at_us, double bytes);
 
   const Machine& machine_;
