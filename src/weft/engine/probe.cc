@@ -214,19 +214,30 @@ Status Probe::exchange_buffers(void* memory, size_t bytes) {
 
 // ---- inside a node
 
-/// Median duration of reading `bytes` of the peer's memory, while it reads ours: the same bytes every time,
-/// or those that follow each other in `span_bytes`.
-Result<double> Probe::read_us(std::byte* into, size_t bytes, int times, size_t span_bytes) {
+/// Returns when the other has called it, too.
+Status Probe::meet() {
   if (leads_) WEFT_TRY(send());
   WEFT_TRY(wait(1));
-  if (!leads_) WEFT_TRY(send());
+  return leads_ ? Status() : send();
+}
+
+/// Median duration of reading from the peer's memory while it reads ours.
+Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
+  WEFT_TRY(meet());
   std::vector<double> durations;
-  for (int i = 0; i <= times; ++i) {
+  for (int i = 0; i <= reads.times; ++i) {
+    if (reads.fresh != nullptr) {
+      std::memset(reads.fresh, i, reads.bytes);
+      WEFT_TRY(meet());
+    }
     const int64_t begin = now_ns();
-    Lock lock = context_.lock();
-    const size_t at = span_bytes == 0 ? 0 : static_cast<size_t>(i) * bytes % span_bytes;
-    WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, bytes));
+    {
+      Lock lock = context_.lock();
+      const size_t at = reads.span_bytes == 0 ? 0 : static_cast<size_t>(i) * reads.bytes % reads.span_bytes;
+      WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, reads.bytes));
+    }
     if (i > 0) durations.push_back(us_since(begin));
+    if (reads.fresh != nullptr) WEFT_TRY(meet());
   }
   return std::max(median(durations), 1e-3);
 }
@@ -244,18 +255,18 @@ Status Probe::measure_reads(model::Memory* memory) {
   }
   std::vector<std::byte> ours(kLargeRead, std::byte{1}), theirs(kLargeRead, std::byte{2});
   WEFT_TRY(exchange_buffers(ours.data(), ours.size()));
-  const Result<double> little = read_us(theirs.data(), kShortRead, 60);
+  const Result<double> little = read_us(theirs.data(), {.bytes = kShortRead, .times = 60});
   if (!little.ok()) return little.status();
-  const Result<double> cached = read_us(theirs.data(), kCachedRead, 30);
+  const Result<double> cached =
+      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .fresh = ours.data()});
   if (!cached.ok()) return cached.status();
-  const Result<double> large = read_us(theirs.data(), kLargeRead, 3);
+  const Result<double> large = read_us(theirs.data(), {.bytes = kLargeRead, .times = 3});
   if (!large.ok()) return large.status();
-  const Result<double> pieces = read_us(theirs.data(), kReducedPiece, 60, ours.size());
+  const Result<double> pieces =
+      read_us(theirs.data(), {.bytes = kReducedPiece, .times = 60, .span_bytes = ours.size()});
   if (!pieces.ok()) return pieces.status();
   // Neither goes on and frees its memory while the other reads.
-  if (leads_) WEFT_TRY(send());
-  WEFT_TRY(wait(1));
-  if (!leads_) WEFT_TRY(send());
+  WEFT_TRY(meet());
   if (memory == nullptr) return {};
   const model::Memory stated = *memory;
   const double rate = kCachedRead / std::max(*cached - *little, 1e-3);

@@ -64,7 +64,14 @@ class Probe {
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
   Status exchange_buffers(void* memory, size_t bytes);
-  Result<double> read_us(std::byte* into, size_t bytes, int times, size_t span_bytes = 0);
+  struct Reads {
+    size_t bytes = 0;
+    int times = 0;
+    size_t span_bytes = 0;       // if not 0: pieces that follow each other in so much, instead of one piece
+    std::byte* fresh = nullptr;  // if not null: each rank's own memory, which it writes before every read
+  };
+  Status meet();
+  Result<double> read_us(std::byte* into, const Reads& reads);
   Status measure_reads(model::Memory* memory);
   struct Stream {
     double bytes_per_us = 0;
