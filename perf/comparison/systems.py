@@ -93,6 +93,7 @@ class Weft:
 
     def __init__(self, build: pathlib.Path) -> None:
         self.bin = build / "bin"
+        self.caches = tempfile.TemporaryDirectory(prefix="weft_compare_tuning_")
 
     def launcher(self, scenario: Scenario) -> list:
         if scenario.is_cluster:
@@ -100,7 +101,9 @@ class Weft:
         return [self.bin / "weft_run", "-n", scenario.ranks, "--no-label"]
 
     def environment(self, scenario: Scenario) -> dict[str, str]:
-        return {"WEFT_SHM": "0", "WEFT_NET": "tcp"} if scenario.kind == "tcp" else {}
+        """Of a sweep. Scenarios look alike to the library, whose first launch in each measures the machine anew."""
+        tcp = {"WEFT_SHM": "0", "WEFT_NET": "tcp"} if scenario.kind == "tcp" else {}
+        return tcp | {"WEFT_TUNE_CACHE": f"{self.caches.name}/{scenario.name}"}
 
     def sweep(self, work: Work) -> list[Row]:
         # Peers have Broadcast in place only; out of place, the root would copy its buffer besides.
@@ -120,7 +123,7 @@ class Weft:
         """µs until a communicator is there, mean over ranks."""
         perf = [self.bin / "startup_perf", "--json"]
         command = perf + ["--threads", scenario.ranks] if threads else self.launcher(scenario) + perf
-        return startup_of(execute(command, self.environment(scenario), limit_s))
+        return startup_of(execute(command, timeout_s=limit_s))
 
 
 def lines_of(output: str) -> list[dict]:
