@@ -6,13 +6,15 @@
 //   AllReduce      expose input ──→ all    each reduces its block, slice by slice, and announces
 //                                          every slice; the others copy it        done ──→ all
 //   Reduce         as AllReduce, but only the root copies, and the others reduce into scratch
-//   Broadcast      expose the root's input ──→ all, who copy it                   done ──→ root
+//   Broadcast      expose the root's input ──→ all, who copy it, but for a part that the root writes to each
+//                  meanwhile, so that it does its share                           done ──→ root
 //
 // In place: block b of anybody's memory is read as input by rank b alone, and is overwritten only with what
 // rank b announced after that. The closing `done` keeps every buffer untouched by others once its owner's
 // plan has ended. Gather, scatter and AlltoAll are in exchange.h.
 #include "plan/exchange.h"
 #include "plan/schedule.h"
+#include "plan/transfer.h"
 
 namespace weft::plan {
 namespace {
@@ -125,14 +127,28 @@ void reduce(const Task& task, Builder& b) {
   }
 }
 
+/// The last of n parts the root writes to each peer, while that copies the others from the root: so none of
+/// the n ranks is idle.
 void broadcast(const Task& task, Builder& b) {
+  const Blocks parts = Blocks::divide(task.bytes(), task.request.element_bytes, task.ranks());
+  const int last = task.ranks() - 1;
+  const bool helps = !task.eager(task.root(), parts.bytes(last));
+  const uint64_t at = helps ? parts.begin(last) : task.bytes();
+  const Slices slices(task.bytes() - at, task);
   if (task.is_root()) {
     signal_all(task, b, 0, Phase::open, Space::input);
     b.copy(0, b.input(), b.output(), task.bytes());
-    wait_for_all(task, b, 0, Phase::done);
+    for (int k = 1; helps && k < task.ranks(); ++k) {
+      const int peer = task.rank_after(k), lane = b.new_lane();
+      accept(task, b, lane, peer, slices.total(), Space::output);
+      put_slices(b, lane, peer, b.input(at), {peer, Space::output, at}, slices);
+    }
+    wait_for_all(task, b, helps ? b.new_lane() : 0, Phase::done);
   } else {
+    if (helps) offer(task, b, 0, task.root(), slices.total(), Space::output);
     b.wait(0, task.root(), tag(Phase::open), Space::input);
-    b.copy(0, {task.root(), Space::input, 0}, b.output(), task.bytes());
+    b.copy(0, {task.root(), Space::input, 0}, b.output(), at);
+    if (helps) receive_slices(b, 0, task.root(), slices);
     b.signal(0, task.root(), tag(Phase::done));
   }
 }
@@ -145,8 +161,8 @@ constexpr Algorithm kTable[] = {
      make_with<kName, all_gather>},
     {kName, Collective::reduce_scatter, "each rank reduces its block straight from all inputs", fits,
      make_with<kName, reduce_scatter>},
-    {kName, Collective::broadcast, "each rank copies straight from the root", fits,
-     make_with<kName, broadcast>},
+    {kName, Collective::broadcast, "each rank copies straight from the root, which writes a part to each",
+     fits, make_with<kName, broadcast>},
     {kName, Collective::reduce,
      "each rank reduces a block straight from all inputs, the root copies the blocks", fits,
      make_with<kName, reduce>},
