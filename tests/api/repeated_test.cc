@@ -125,6 +125,56 @@ TEST_P(Repeated, AnotherCallAmongThemIsReportedByAllItsRanks) {
   });
 }
 
+// Identical calls need no agreement on their order; one took up the other's operation while that was in
+// flight.
+TEST_P(Repeated, TwoThreadsMakeTheSameCallOnOneCommunicator) {
+  run_ranks(GetParam(), [](Rank& me) {
+    auto repeat = [&me] {
+      for (int call = 0; call < 10 * kTimes; ++call) {
+        int32_t data = 1;
+        WEFT_OK(weftAllReduce(&data, &data, 1, weftInt32, weftSum, me.comm, nullptr));
+        ASSERT_EQ(data, me.size);
+      }
+    };
+    std::thread beside(repeat);
+    repeat();
+    beside.join();
+  });
+}
+
+// An operation that was cancelled in a queue had another plan than the one that its vectors were laid out
+// for; after its communicator was gone a new plan could lie at the address of the old.
+TEST_P(Repeated, PlansOfANewCommunicatorAfterQueuedOperationsWereCancelled) {
+  run_ranks(GetParam(), [](Rank& me) {
+    weftStream_t stream;
+    WEFT_OK(weftStreamCreate(&stream));
+    for (int round = 0; round < 3; ++round) {
+      weftComm_t doomed;
+      WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &doomed, nullptr));
+      std::vector<int32_t> data(100000 + round);
+      for (int call = 0; call < 5; ++call) {
+        int32_t word = 1;
+        WEFT_OK(weftAllReduce(&word, &word, 1, weftInt32, weftSum, doomed, nullptr));
+      }
+      int32_t all_are_here = 1;
+      WEFT_OK(weftAllReduce(&all_are_here, &all_are_here, 1, weftInt32, weftSum, me.comm, nullptr));
+      for (size_t count : {data.size(), size_t{3}, size_t{50000}, size_t{7}})
+        (void)weftAllReduce(data.data(), data.data(), count, weftInt32, weftSum, doomed, stream);
+      WEFT_OK(weftCommAbort(doomed));
+      (void)weftStreamSynchronize(stream);
+      weftComm_t next;
+      WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &next, nullptr));
+      for (size_t count : {size_t{1}, size_t{9}, size_t{40000}, size_t{2}}) {
+        data.assign(count, 1);
+        WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftInt32, weftSum, next, nullptr));
+        ASSERT_EQ(data[count - 1], me.size);
+      }
+      WEFT_OK(weftCommDestroy(next));
+    }
+    WEFT_OK(weftStreamDestroy(stream));
+  });
+}
+
 TEST(RepeatedAlone, ALongCallOnOneRank) {
   run_ranks(blocks(1, 1), [](Rank& me) {
     const size_t count = 1 << 20;

@@ -231,7 +231,10 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   Operation* op = context_->acquire();
   op->comm = this;
   op->call = call;
-  if (op->prepared != prepared) op->prepared = prepared;
+  if (op->prepared != prepared) {
+    op->prepared = prepared;
+    op->laid_out_for = nullptr;
+  }
   op->signature = signature_of(call, *op->prepared);
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
@@ -280,13 +283,14 @@ Result<Operation*> Communicator::make(const Call& call) {
 }
 
 // The standing operation, numbered and recorded for a call that differs from its last one in the buffers
-// only; null if there is none.
+// only; null if there is none. It stands no longer, so that no other thread takes it up.
 Operation* Communicator::make_again(const Call& call) {
   if (!standing_ || call.stream || !same_but_buffers(standing_->call, call) || !failure_.ok()) return nullptr;
-  Operation& op = *standing_;
   if (call.collective == plan::Collective::all_to_all &&
-      op.prepared->plan.request.disjoint == overlap(call, size()))
+      standing_->prepared->plan.request.disjoint == overlap(call, size()))
     return nullptr;
+  Operation& op = *std::exchange(standing_, nullptr);
+  op.verdict_pending = false;
   op.call.send = call.send;
   op.call.recv = call.recv;
   op.number = next_collective_++ & kCollectiveMask;
@@ -294,17 +298,15 @@ Operation* Communicator::make_again(const Call& call) {
   return &op;
 }
 
-// Keeps a finished operation for make_again() if it may be done alone, or lets go of it.
+// Keeps an operation that has ended for make_again() if it may be done alone, or lets go of it.
 void Communicator::keep_or_release(Operation* op) {
-  const bool standing = op == standing_;
-  if (op->prepared->brief && !op->call.premultiply && op->status.ok() && !is_transfer(op->call)) {
-    if (!standing && standing_) context_->release(standing_);
-    standing_ = op;
+  const bool shared = op->references.load(std::memory_order_relaxed) > 1;  // somebody else has waited for it
+  const bool keep = op->prepared->brief && !op->call.premultiply && op->status.ok() && !is_transfer(op->call);
+  if (keep && !shared) {
     op->renew();
-    return;
+    std::swap(op, standing_);
   }
-  if (standing) standing_ = nullptr;
-  context_->release(op);
+  if (op) context_->release(op);
 }
 
 // A rank's transfer to itself: Send and Recv of one group become one copy.
@@ -338,7 +340,11 @@ Status Communicator::run(const Call& call) {
   Lock lock = context_->lock();
   Operation* op = make_again(call);
   if (op) {
-    if (context_->run_alone(*op)) return {};
+    if (context_->run_alone(*op)) {
+      std::swap(op, standing_);
+      if (op) context_->release(op);  // another thread's
+      return {};
+    }
   } else {
     Result<Operation*> made = make(call);
     if (!made) return made.status();
@@ -408,6 +414,11 @@ Result<double> Communicator::predict_us(const Call& call) {
   auto choice = model::choose(context_->machine(), request_for(call), layout_, limits_, pins_);
   if (!choice) return choice.status();
   return choice->predicted_us;
+}
+
+bool Communicator::can(const Call& call, std::string_view algorithm) const {
+  const plan::Algorithm* found = plan::find_algorithm(call.collective, algorithm);
+  return found && found->fits(request_for(call), layout_, limits_).ok();
 }
 
 Result<model::Choice> Communicator::choose_on(const model::Machine& machine, const Call& call,

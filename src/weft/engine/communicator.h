@@ -61,6 +61,8 @@ class Communicator {
 
   /// How long the cost model expects a call to take.
   Result<double> predict_us(const Call& call);
+  /// Whether an algorithm can do a call here.
+  bool can(const Call& call, std::string_view algorithm) const;
   /// What the tuner would choose for a call on another machine than the communicator's.
   Result<model::Choice> choose_on(const model::Machine& machine, const Call& call, const model::Pins& pins);
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.

@@ -26,8 +26,6 @@ namespace {
 // How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
-// A network without traffic of ours is looked at only so often.
-constexpr uint32_t kQuietNetworkTurns = 64;
 constexpr int kYieldsForOthers = 100;
 
 }  // namespace

@@ -164,6 +164,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::vector<std::unique_ptr<Operation>> pool_;
   std::vector<Operation*> free_;
   uint32_t network_operations_ = 0;  // active ones that talk between nodes
+  // A network without traffic of ours is looked at only so often.
+  static constexpr uint32_t kQuietNetworkTurns = 64;
   uint32_t turns_ = 0;
 
   std::mutex submissions_mutex_;

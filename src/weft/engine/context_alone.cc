@@ -20,7 +20,7 @@ constexpr int kLooks = 256, kCrowdedLooks = 16;
 
 bool Context::alone() const {
   return active_.empty() && !has_submissions_.load(std::memory_order_relaxed) && pending_failures_.empty() &&
-         wanting_.load(std::memory_order_relaxed) == 0 && !sleeper_ && !trace_ && !probe_;
+         deaths_.empty() && wanting_.load(std::memory_order_relaxed) == 0 && !sleeper_ && !trace_;
 }
 
 bool Context::run_alone(Operation& op) {
@@ -32,6 +32,9 @@ bool Context::run_alone(Operation& op) {
   if (!stash_.empty()) deliver_stashed(op);
   transport::Transport* const local = fabric_->local();
   Status trouble;
+  // What earlier operations have left with the network goes on.
+  if (fabric_->between_nodes() && ++turns_ % kQuietNetworkTurns == 0)
+    if (Result<int> polled = fabric_->poll(*this, true); !polled) trouble = polled.status();
   const bool crowded = fabric_->oversubscribed();
   for (int looks = crowded ? kCrowdedLooks : kLooks; looks > 0 && trouble.ok() && alone();) {
     Result<bool> moved = advance(op);
@@ -51,11 +54,12 @@ bool Context::run_alone(Operation& op) {
       if (!polled) trouble = polled.status();
       stuck = polled && *polled == 0;
       if (crowded && stuck) sched_yield();
-    } while (--looks > 0 && stuck && !op.may_move);
+    } while (--looks > 0 && stuck && !op.may_move && wanting_.load(std::memory_order_relaxed) == 0);
   }
   op.comm->operation_begun(op);
   enter(op);
   if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);
+  else if (!pending_failures_.empty()) turn();
   else advance_one(op);
   return false;
 }

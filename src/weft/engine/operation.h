@@ -80,8 +80,8 @@ struct Operation {
 
   // How far it is.
   const Prepared* laid_out_for = nullptr;  // whose lengths the vectors have
-  std::vector<uint8_t> arrived;  // by notification number
-  std::vector<Learned> learned;  // by handle
+  std::vector<uint8_t> arrived;            // by notification number
+  std::vector<Learned> learned;            // by handle
   std::vector<LaneState> lanes;
   std::vector<uint8_t> step_done;                  // only if the plan has dependencies
   std::vector<transport::Completion> completions;  // by put

@@ -104,9 +104,9 @@ void measure_operations(Communicator& comm, bool crowded, model::Machine* machin
   int32_t word = 1;
   const Call call = meeting(word);
   // In large jobs a meeting and its simulation take long, and messages are a small part of it.
-  const std::vector<const char*> algorithms = comm.size() > kLargeJob
-                                                  ? std::vector{"recursive_doubling"}
-                                                  : std::vector{"recursive_doubling", "one_hop", "ring"};
+  std::vector<const char*> algorithms{"recursive_doubling"};
+  if (comm.size() <= kLargeJob) algorithms = {"recursive_doubling", "one_hop", "ring"};
+  std::erase_if(algorithms, [&](const char* name) { return !comm.can(call, name); });  // in strict order, say
   std::vector<model::Observation> observations;
   for (const char* algorithm : algorithms) {
     const Result<model::Pins> pins = model::parse_pins(fmt::format("allreduce={}", algorithm));

@@ -48,7 +48,7 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations) {
   if (observations.empty()) return machine;
   const double overhead_us = (machine.*link).overhead_us;
-  Fit best;
+  Fit best{.machine = machine};
   for (const double factor : kFactors) {
     (machine.*link).overhead_us = overhead_us * factor;
     const Fit tried = fit(machine, &Machine::switch_us, kLeastSwitchUs, kLongestSwitchUs, observations);
