@@ -28,7 +28,7 @@ class AtomicFile {
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
 
-  /// Writes at a position; positions never written are zeros.
+  /// Writes at a position; positions never written are zeros. After an error the file is given up.
   Status write_at(uint64_t position, std::span<const std::byte> bytes);
   /// Writes after what append() has written so far.
   Status append(std::span<const std::byte> bytes);

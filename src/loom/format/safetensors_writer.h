@@ -47,9 +47,11 @@ class SafetensorsWriter {
   std::map<std::string, Part, std::less<>> parts_;
 };
 
-/// The weights of a model as Hugging Face stores them: model.safetensors, or model-00001-of-0000N.safetensors
-/// and model.safetensors.index.json when they exceed `most_bytes_a_file`. The index is written last. What a
-/// folder held of another layout is removed then, so that a reader does not find two models.
+/// The weights of a model as Hugging Face stores them: model.safetensors, or
+/// model-00001-of-0000N.safetensors and model.safetensors.index.json when they exceed `most_bytes_a_file`.
+/// The index is written last. What the folder held of another layout is removed then, so that a reader does
+/// not find two models. Each file is replaced as a whole; but a crash while one model replaces another of as
+/// many files can leave files of both, so write into an empty folder where that matters.
 class ModelWriter {
  public:
   static constexpr uint64_t kMostBytesAFile = 5'000'000'000;
