@@ -32,12 +32,6 @@ class Cache {
       : job_(job), program_(program), units_(model::units_of(job.spec)), uses_(units_.size()) {
     for (size_t i = 0; i < program.instructions.size(); ++i)
       for (const Need& need : needs_of(program.instructions[i])) uses_[need.unit].push_back(i);
-    for (const Instruction& instruction : program.instructions)
-      if (instruction.op == Op::step) {
-        // What is gathered: the copy in a smaller type if there is one, else the master.
-        const BufferId copy = instruction.buffer(Role::parameters);
-        shards_[instruction.unit] = copy >= 0 ? copy : instruction.buffer(Role::master);
-      }
   }
 
   void run() {
@@ -65,7 +59,7 @@ class Cache {
             unit,
             -1,
             0,
-            {{Role::shard, shards_.at(unit), true, false}, {Role::parameters, whole, false, true}},
+            {{Role::shard, program_.shards[unit], true, false}, {Role::parameters, whole, false, true}},
             {}};
   }
 
@@ -97,7 +91,6 @@ class Cache {
   Program& program_;
   std::vector<model::Unit> units_;
   std::vector<std::vector<size_t>> uses_;  // of each unit: the instructions that need it, ascending
-  std::map<int, BufferId> shards_;
   std::map<int, BufferId> there_;
   int gathered_ = 0;
 };

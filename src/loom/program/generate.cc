@@ -20,12 +20,20 @@ class Generator {
                    ? model::buffer_sizes<bf16>(job.spec, job.batch, job.tokens)
                    : model::buffer_sizes<float>(job.spec, job.batch, job.tokens)) {}
 
-  Program run() {
-    program_.units = static_cast<int>(units_.size());
-    program_.microbatches = job_.microbatches;
-    add_persistent();
+  Program training() {
+    begin();
     for (int m = 0; m < job_.microbatches; ++m) microbatch(m);
     finish();
+    return std::move(program_);
+  }
+
+  Program evaluation() {
+    begin();
+    program_.trains = false;
+    for (int m = 0; m < job_.microbatches; ++m) {
+      const std::vector<BufferId> x = forward(m);
+      emit(Op::evaluate, program_.units - 1, m).uses = head_uses(x[program_.units - 2]);
+    }
     return std::move(program_);
   }
 
@@ -37,6 +45,12 @@ class Generator {
     BufferId whole_gradient = -1;                // of the microbatch that is being computed
   };
 
+  void begin() {
+    program_.units = static_cast<int>(units_.size());
+    program_.microbatches = job_.microbatches;
+    add_persistent();
+  }
+
   void add_persistent() {
     const int64_t rows = job_.batch * job_.tokens;
     batch_ = program_.add("batch", Category::batch, job_.microbatches * rows * 2 * 4, true);
@@ -44,7 +58,6 @@ class Generator {
     int64_t chunks = 0;
     for (const Unit& unit : units_) chunks += job_.shard(unit) / kShardGrain;
     norms_ = program_.add("norms", Category::batch, chunks * (job_.degree + 1) * 8, true);
-    workspace_ = program_.add("workspace", Category::workspace, sizes_.workspace);
     for (const Unit& unit : units_) {
       const int64_t elements = job_.shard(unit);
       State state;
@@ -58,13 +71,15 @@ class Generator {
       state.first = add("first moment", Category::optimizer, elements * 4);
       state.second = add("second moment", Category::optimizer, elements * 4);
       state.gradient = add("gradient", Category::gradients, elements * 4);
-      if (job_.degree > 1)
-        program_.add(fmt::format("whole {}", unit.name()), Category::gathered,
-                     job_.padded(unit) * job_.element_bytes());
-      whole_.push_back(job_.degree > 1 ? static_cast<BufferId>(program_.buffers.size()) - 1
-                                       : state.parameters);
+      program_.shards.push_back(state.parameters);
       states_.push_back(state);
     }
+    workspace_ = program_.add("workspace", Category::workspace, sizes_.workspace);
+    for (const Unit& unit : units_)
+      whole_.push_back(job_.degree == 1
+                           ? states_[unit.index].parameters
+                           : program_.add(fmt::format("whole {}", unit.name()), Category::gathered,
+                                          job_.padded(unit) * job_.element_bytes()));
   }
 
   Instruction& emit(Op op, int unit, int m) {
@@ -85,29 +100,37 @@ class Generator {
                                                Category::unreduced, job_.padded(units_[unit]) * 4);
   }
 
-  void microbatch(int m) {
+  /// Outputs of all units but the head; saved_ gets what blocks save.
+  std::vector<BufferId> forward(int m) {
     const int last = program_.units - 1;
-    std::vector<BufferId> x(program_.units), saved(program_.units);
+    std::vector<BufferId> x(program_.units);
+    saved_.assign(program_.units, -1);
     x[0] = activation("x", 0, m);
     emit(Op::forward, 0, m).uses = {{Role::parameters, whole_[0], true, false},
                                     {Role::batch, batch_, true, false},
                                     {Role::output, x[0], false, true}};
     for (int u = 1; u < last; ++u) {
       x[u] = activation("x", u, m);
-      saved[u] = program_.add(fmt::format("saved {}.{}", u, m), Category::activations, sizes_.saved);
+      saved_[u] = program_.add(fmt::format("saved {}.{}", u, m), Category::activations, sizes_.saved);
       emit(Op::forward, u, m).uses = {{Role::parameters, whole_[u], true, false},
                                       {Role::input, x[u - 1], true, false},
                                       {Role::output, x[u], false, true},
-                                      {Role::saved, saved[u], false, true},
+                                      {Role::saved, saved_[u], false, true},
                                       {Role::workspace, workspace_, false, true}};
     }
+    return x;
+  }
+
+  void microbatch(int m) {
+    const int last = program_.units - 1;
+    const std::vector<BufferId> x = forward(m);
     const BufferId d = activation("d", 0, m);
     loss(m, x[last - 1], d);
     for (int u = last - 1; u > 0; --u) {
       const BufferId gradient = gradient_target(u, m);
       emit(Op::backward, u, m).uses = {
           {Role::parameters, whole_[u], true, false}, {Role::input, x[u - 1], true, false},
-          {Role::saved, saved[u], true, false},       {Role::derivative, d, true, true},
+          {Role::saved, saved_[u], true, false},      {Role::derivative, d, true, true},
           {Role::gradient, gradient, false, true},    {Role::workspace, workspace_, false, true}};
       reduce(u, m);
     }
@@ -119,20 +142,23 @@ class Generator {
     reduce(0, m);
   }
 
-  void loss(int m, BufferId x, BufferId d) {
+  std::vector<Use> head_uses(BufferId x) const {
     const int last = program_.units - 1;
-    const BufferId gradient = gradient_target(last, m);
     std::vector<Use> uses = {{Role::parameters, whole_[last], true, false},
                              {Role::input, x, true, false},
                              {Role::batch, batch_, true, false},
-                             {Role::derivative, d, false, true},
                              {Role::losses, losses_, false, true},
-                             {Role::gradient, gradient, false, true},
                              {Role::workspace, workspace_, false, true}};
-    if (units_[last].borrows == 0) {
-      uses.push_back({Role::tied_parameters, whole_[0], true, false});
-      uses.push_back({Role::tied_gradient, gradient_target(0, m), false, true});
-    }
+    if (units_[last].borrows == 0) uses.push_back({Role::tied_parameters, whole_[0], true, false});
+    return uses;
+  }
+
+  void loss(int m, BufferId x, BufferId d) {
+    const int last = program_.units - 1;
+    std::vector<Use> uses = head_uses(x);
+    uses.push_back({Role::derivative, d, false, true});
+    uses.push_back({Role::gradient, gradient_target(last, m), false, true});
+    if (units_[last].borrows == 0) uses.push_back({Role::tied_gradient, gradient_target(0, m), false, true});
     emit(Op::loss, last, m).uses = std::move(uses);
     reduce(last, m);
   }
@@ -186,6 +212,7 @@ class Generator {
   Program program_;
   std::vector<State> states_;
   std::vector<BufferId> whole_;
+  std::vector<BufferId> saved_;
   BufferId batch_ = -1, losses_ = -1, norms_ = -1, workspace_ = -1;
 };
 
@@ -214,7 +241,7 @@ Status Job::check() const {
   return {};
 }
 
-Program generate(const Job& job) { return Generator(job).run(); }
+Program generate(const Job& job) { return Generator(job).training(); }
 
 Result<Program> make_program(const Job& job) {
   LOOM_TRY(job.check());
@@ -224,6 +251,15 @@ Result<Program> make_program(const Job& job) {
   prefetch(job.prefetch, program);
   // Unsharded gradients are added where they are; there is nothing to wait for.
   if (job.degree > 1) postpone_waits(job.in_flight, program);
+  connect(job.in_flight, program);
+  return program;
+}
+
+Result<Program> make_evaluation(const Job& job) {
+  LOOM_TRY(job.check());
+  Program program = Generator(job).evaluation();
+  insert_gathers(job, program);
+  prefetch(job.prefetch, program);
   connect(job.in_flight, program);
   return program;
 }

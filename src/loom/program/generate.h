@@ -13,6 +13,10 @@ namespace loom::program {
 /// The whole way: generate(), the passes in their order, connect().
 Result<Program> make_program(const Job& job);
 
+/// Forward passes and losses only. Its persistent buffers are those of make_program(), in the same order, so
+/// both can be placed in one arena.
+Result<Program> make_evaluation(const Job& job);
+
 /// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
 /// buffer "whole UNIT" for them. Gradients are reduce-scattered in the group after each microbatch, and
 /// all-reduced over the replicas only after the last one.

@@ -7,8 +7,9 @@
 namespace loom::program {
 
 const char* op_name(Op op) {
-  constexpr const char* kNames[kOps] = {"gather",         "forward",    "recompute",  "loss", "backward",
-                                        "reduce_scatter", "accumulate", "all_reduce", "norm", "step"};
+  constexpr const char* kNames[kOps] = {"gather",   "forward",        "recompute",  "loss",       "evaluate",
+                                        "backward", "reduce_scatter", "accumulate", "all_reduce", "norm",
+                                        "step"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -19,7 +20,8 @@ const char* category_name(Category category) {
 }
 
 bool is_compute(Op op) {
-  return op == Op::forward || op == Op::recompute || op == Op::loss || op == Op::backward;
+  return op == Op::forward || op == Op::recompute || op == Op::loss || op == Op::evaluate ||
+         op == Op::backward;
 }
 
 std::string to_string(const Program& program) {

@@ -25,6 +25,7 @@ enum class Op {
   forward,         // of a unit for a microbatch
   recompute,       // the same again, for what backward needs
   loss,            // forward and backward of the head, with the loss
+  evaluate,        // the loss alone
   backward,        // of a unit
   reduce_scatter,  // gradients of a unit: summed over the partition group, every rank keeps its shard
   accumulate,      // shard += partial
@@ -32,7 +33,7 @@ enum class Op {
   norm,            // of all gradients
   step,            // of the optimizer, for a unit's shard
 };
-constexpr int kOps = 10;
+constexpr int kOps = 11;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -105,6 +106,8 @@ struct Program {
   std::vector<Instruction> instructions;
   int units = 0;
   int microbatches = 0;
+  bool trains = true;            // whether it has backward and a step
+  std::vector<BufferId> shards;  // of each unit: the parameters that gathers read
 
   BufferId add(std::string name, Category category, int64_t bytes, bool persistent = false) {
     buffers.push_back({std::move(name), category, bytes, persistent});

@@ -65,6 +65,7 @@ class Simulation {
       case Op::forward:
       case Op::recompute:
       case Op::loss:
+      case Op::evaluate:
       case Op::backward: return compute_flops(instruction) / machine_.flops * 1e6;
       case Op::accumulate: return streamed(12 * shard);
       case Op::step: return streamed(28 * shard);  // reads 4 values, writes 3

@@ -26,12 +26,7 @@ class Execution {
  public:
   Execution(const Job& job, const Program& program)
       : job_(job), program_(program), units_(model::units_of(job.spec)), values_(program.buffers.size()) {
-    for (const Instruction& instruction : program.instructions)
-      if (instruction.op == Op::step) {
-        set(instruction.buffer(Role::master), {What::parameters, instruction.unit});
-        if (instruction.buffer(Role::parameters) >= 0)
-          set(instruction.buffer(Role::parameters), {What::parameters, instruction.unit});
-      }
+    for (int unit = 0; unit < program.units; ++unit) set(program.shards[unit], {What::parameters, unit});
   }
 
   ResultProblem run() {
@@ -39,8 +34,10 @@ class Execution {
       if (std::string problem = execute(program_.instructions[i]); !problem.empty())
         return {static_cast<int>(i), std::move(problem)};
     for (const model::Unit& unit : units_)
-      if (const auto steps = std::count(stepped_.begin(), stepped_.end(), unit.index); steps != 1)
-        return {-1, fmt::format("unit {} is stepped {} times, must be once", unit.index, steps)};
+      if (const auto steps = std::count(stepped_.begin(), stepped_.end(), unit.index);
+          steps != program_.trains)
+        return {-1, fmt::format("unit {} is stepped {} times, must be {}", unit.index, steps,
+                                program_.trains ? 1 : 0)};
     for (int m = 0; m < job_.microbatches; ++m)
       if (const auto losses = std::count(losses_.begin(), losses_.end(), m); losses != 1)
         return {-1, fmt::format("microbatch {} has {} losses, must have one", m, losses)};
@@ -69,6 +66,7 @@ class Execution {
       case Op::forward:
       case Op::recompute: return forward(i);
       case Op::loss: return loss(i);
+      case Op::evaluate: return head(i);
       case Op::backward: return backward(i);
       case Op::reduce_scatter: return reduce_scatter(i);
       case Op::accumulate: return accumulate(i);
@@ -105,21 +103,27 @@ class Execution {
     return value;
   }
 
-  std::string loss(I i) {
+  /// What loss and evaluation need.
+  std::string head(I i) {
     if (!holds(i, Role::parameters, What::parameters, i.unit))
       return "computes with another unit's parameters";
     const bool tied = units_[i.unit].borrows >= 0;
     if (tied && !holds(i, Role::tied_parameters, What::parameters, 0)) return "the embedding is not there";
     if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch))
       return "its input is not the last block's output of its microbatch";
+    losses_.push_back(i.microbatch);
+    return "";
+  }
+
+  std::string loss(I i) {
+    if (std::string problem = head(i); !problem.empty()) return problem;
     set(i, Role::derivative, {What::derivative, i.unit - 1, i.microbatch});
     set(i, Role::gradient, gradient_of(i.unit, i.microbatch));
-    if (tied) {
+    if (units_[i.unit].borrows >= 0) {
       Value half = gradient_of(0, i.microbatch);
       half.complete = false;
       set(i, Role::tied_gradient, half);
     }
-    losses_.push_back(i.microbatch);
     return "";
   }
 

@@ -63,6 +63,8 @@ TEST(Program, EveryLayoutIsRight) {
             ASSERT_TRUE(status.ok()) << status.message() << "\nworld " << world << " degree " << degree
                                      << " microbatches " << microbatches << " group " << group << " overlap "
                                      << overlap << " flag " << flag;
+            const Program evaluation = *make_evaluation(job);
+            ASSERT_TRUE(verify(job, evaluation, plan_memory(evaluation)).ok());
             ++checked;
           }
   EXPECT_EQ(checked, 7 * 3 * 4 * 3 * 2);
@@ -191,6 +193,19 @@ TEST(Memory, CheckpointingKeepsLessAndTheArenaIsTight) {
     sharded.checkpoint_group = group;
     const MemoryPlan plan = plan_memory(*make_program(sharded));
     EXPECT_LT(plan.bytes, plan.peak_bytes * 1.2) << group;
+  }
+}
+
+TEST(Memory, TrainingAndEvaluationPlaceTheStateAlike) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    Job job = sharded_job();
+    job.precision = precision;
+    const Program training = *make_program(job), evaluation = *make_evaluation(job);
+    const MemoryPlan one = plan_memory(training), other = plan_memory(evaluation);
+    int persistent = 0;
+    for (size_t b = 0; b < training.buffers.size() && training.buffers[b].persistent; ++b, ++persistent)
+      EXPECT_EQ(one.offset[b], other.offset[b]) << training.buffers[b].name;
+    EXPECT_EQ(training.buffers[persistent - 1].name, evaluation.buffers[persistent - 1].name);
   }
 }
 
