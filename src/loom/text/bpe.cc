@@ -1,5 +1,6 @@
 #include "text/bpe.h"
 
+#include <algorithm>
 #include <limits>
 #include <queue>
 
@@ -253,6 +254,14 @@ Result<std::string> BpeTokenizer::decode(std::span<const Token> tokens) const {
     text += model_.vocabulary[static_cast<size_t>(token)];
   }
   return text;
+}
+
+bool BpeTokenizer::may_be_cut() const {
+  const auto reaches_over_lines = [](const AddedToken& token) {
+    return token.left_strip || token.right_strip || token.content.find('\n') != std::string::npos;
+  };
+  return !model_.add_prefix_space &&
+         std::none_of(model_.added.begin(), model_.added.end(), reaches_over_lines);
 }
 
 std::string BpeTokenizer::description() const {
