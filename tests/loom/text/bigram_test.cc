@@ -6,6 +6,10 @@
 #include <cmath>
 
 #include "support.h"
+#include "text/bpe.h"
+#include "text/byte_tokenizer.h"
+#include "text/tokenize_files.h"
+#include "text/words.h"
 
 namespace loom::text {
 namespace {
@@ -54,6 +58,52 @@ TEST(Bigram, LearnsWhatIsCertain) {
 
 TEST(Bigram, NeedsTwoBytes) {
   EXPECT_TRUE(fails_with(BigramModel().cross_entropy("a"), Code::invalid_argument, "must be at least 2"));
+}
+
+TEST(Bigram, TheBaselineOfADatasetIsThatOfItsTexts) {
+  const testing::TemporaryFolder folder;
+  const std::string corpus = testing::get_file(testing::fixture("corpus.txt"));
+  testing::put_file(folder / "a", corpus);
+  testing::put_file(folder / "b", "one\ntwo\nthree\nfour\nfive\n");
+  const auto bpe = BpeTokenizer::from_tokenizer_json(testing::fixture("gpt2.json"));
+  LOOM_ASSERT_OK(bpe);
+  double by_bytes = 0;
+  for (const Tokenizer* tokenizer :
+       {static_cast<const Tokenizer*>(bpe->get()), static_cast<const Tokenizer*>(nullptr)}) {
+    const ByteTokenizer bytes;
+    TokenizeOptions options;
+    options.validation_fraction = 0.25;
+    const auto summary = tokenize_files({folder / "a", folder / "b"}, folder / "tokens",
+                                        tokenizer ? *tokenizer : bytes, options);
+    LOOM_ASSERT_OK(summary);
+    const Result<double> baseline = bigram_baseline(folder / "tokens");
+    LOOM_ASSERT_OK(baseline);
+    if (by_bytes != 0) {
+      EXPECT_DOUBLE_EQ(*baseline, by_bytes);
+    }
+    by_bytes = *baseline;
+  }
+  // The same by hand.
+  const size_t cut = safe_cut(corpus, (corpus.size() * 3 + 3) / 4);
+  BigramModel model;
+  model.add(corpus.substr(0, cut));
+  model.add("one\ntwo\nthree\nfour\n");
+  const double nats = model.surprise(corpus.substr(cut)) + model.surprise("five\n");
+  EXPECT_NEAR(by_bytes, nats / static_cast<double>(corpus.size() - cut - 1 + 4), 1e-9);
+  EXPECT_LT(by_bytes, std::log(256.0));
+}
+
+TEST(Bigram, TheBaselineNeedsTheRightTokenizer) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "a", "one\ntwo\nthree\nfour\n");
+  TokenizeOptions options;
+  options.validation_fraction = 0.5;
+  LOOM_ASSERT_OK(tokenize_files({folder / "a"}, folder / "tokens", ByteTokenizer(), options));
+  const auto bpe = BpeTokenizer::from_tokenizer_json(testing::fixture("gpt2.json"));
+  LOOM_ASSERT_OK((*bpe)->save(folder / "tokens"));
+  std::filesystem::remove(folder / "tokens/loom-tokenizer.json");
+  EXPECT_TRUE(
+      fails_with(bigram_baseline(folder / "tokens"), Code::invalid_data, "not made by the tokenizer beside"));
 }
 
 }  // namespace
