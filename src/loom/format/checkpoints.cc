@@ -121,8 +121,8 @@ Status Checkpoints::commit(uint64_t step, const Json& content) {
   manifest["step"] = step;
   for (const std::string& name : *names) {
     if (name.ends_with(".tmp") || !is_file(join_path(folder, name))) {
-      return fail(Code::invalid_argument, "{} of {} is no finished file, all must be when a checkpoint is committed",
-                  name, folder);
+      return fail(Code::invalid_argument,
+                  "{} of {} is no finished file, all must be when a checkpoint is committed", name, folder);
     }
     const Result<uint64_t> size = file_size(join_path(folder, name));
     if (!size.ok()) return size.status();

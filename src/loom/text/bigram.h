@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,8 +25,9 @@ class BigramModel {
   void add(std::string_view text);
   /// Probability of `next` after `previous`; 1/256 for all when nothing was added.
   double probability(unsigned char previous, unsigned char next) const;
-  /// Mean of -ln p over the bytes of `text` but the first, in nats a byte: compare it with a loss by
-  /// multiplying that by tokens / bytes. Errors: invalid_argument for a text of fewer than 2 bytes.
+  /// Sum of -ln p over the bytes of `text` but the first, in nats.
+  double surprise(std::string_view text) const;
+  /// The mean of the same, in nats a byte. Errors: invalid_argument for a text of fewer than 2 bytes.
   Result<double> cross_entropy(std::string_view text) const;
 
  private:
@@ -37,5 +39,12 @@ class BigramModel {
   std::array<uint64_t, 256> alone_{};
   uint64_t total_ = 0;
 };
+
+/// What a byte-bigram model, trained on a dataset's text for training, reaches on its validation text, in
+/// nats a byte. A loss per token compares with it after multiplying by tokens / text bytes of the validation
+/// split. Documents are taken apart; the longest must fit into memory. Errors: as TokenDataset::open() and
+/// open_tokenizer(); invalid_data when the tokenizer beside the tokens is another one, or no document has two
+/// bytes.
+Result<double> bigram_baseline(const std::string& folder);
 
 }  // namespace loom::text

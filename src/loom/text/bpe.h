@@ -7,24 +7,17 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
+#include "text/added_tokens.h"
 #include "text/tokenizer.h"
 
 namespace loom::text {
-
-/// A token that is found in the text before it is split into words.
-struct AddedToken {
-  std::string content;
-  Token id = 0;
-  bool special = true;
-  bool left_strip = false;   // takes the white space before it
-  bool right_strip = false;  // takes the white space after it
-  bool normalized = false;   // is looked for after normalization
-};
 
 /// Everything that a tokenizer is made of; what the files hold, checked by BpeTokenizer::make().
 struct BpeModel {
@@ -51,6 +44,7 @@ class BpeTokenizer final : public Tokenizer {
   /// Special tokens decode to their text.
   Result<std::string> decode(std::span<const Token> tokens) const override;
   int64_t vocabulary_size() const override { return static_cast<int64_t>(model_.vocabulary.size()); }
+  bool may_be_cut() const override;
   /// The added token "<|endoftext|>", else "</s>".
   std::optional<Token> end_of_text() const override { return end_of_text_; }
   uint64_t hash() const override { return hash_; }
@@ -62,11 +56,11 @@ class BpeTokenizer final : public Tokenizer {
 
  private:
   struct Merge {
-    int32_t rank;
-    Token result;
+    int32_t rank = 0;
+    Token result = 0;
   };
   struct PairHash {
-    size_t operator()(uint64_t pair) const;
+    size_t operator()(uint64_t pair) const { return mix64(pair); }
   };
   class WordEncoder;
 
@@ -74,11 +68,16 @@ class BpeTokenizer final : public Tokenizer {
   Status index_vocabulary();
   Status index_merges();
   Status index_added();
-  void encode_plain(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
+  const Merge* merge_of(Token left, Token right) const;
+  void encode_normalized(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
+  void encode_words(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
 
   BpeModel model_;
+  std::vector<std::string> spellings_;  // of each token, as its files have it
   std::array<Token, 256> token_of_byte_{};
+  std::unordered_map<std::string_view, Token> token_spelled_;
   std::unordered_map<uint64_t, Merge, PairHash> merges_;
+  AddedTokens before_, after_;  // normalization
   std::optional<Token> end_of_text_;
   uint64_t hash_ = 0;
 };

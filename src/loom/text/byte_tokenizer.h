@@ -14,6 +14,7 @@ class ByteTokenizer final : public Tokenizer {
   /// The end of text decodes to nothing.
   Result<std::string> decode(std::span<const Token> tokens) const override;
   int64_t vocabulary_size() const override { return 257; }
+  bool may_be_cut() const override { return true; }
   std::optional<Token> end_of_text() const override { return kEndOfText; }
   uint64_t hash() const override;
   std::string description() const override { return "bytes"; }

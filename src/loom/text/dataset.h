@@ -17,6 +17,9 @@
 
 namespace loom::text {
 
+/// Says which files a folder of tokens has.
+inline constexpr char kDatasetFile[] = "dataset.json";
+
 enum class Split { train, validation };
 
 const char* split_name(Split split);
@@ -40,6 +43,8 @@ class TokenDataset {
 
  private:
   TokenDataset() = default;
+  Status add_file(const std::string& path);
+
   std::string folder_;
   std::vector<TokenFile> files_;
   std::vector<uint64_t> starts_ = {0};  // of each file, and the end

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -67,10 +68,14 @@ class TokenFileWriter {
 
  private:
   TokenFileWriter(AtomicFile file, int64_t vocabulary_size, uint64_t tokenizer_hash);
+  Status flush();
+
   AtomicFile file_;
   int64_t vocabulary_size_;
   uint64_t tokenizer_hash_;
   uint64_t count_ = 0;
+  std::vector<std::byte> pending_;  // tokens as stored, less than a piece of the hash
+  uint64_t written_bytes_ = 0;
   Hash64 hash_;
 };
 

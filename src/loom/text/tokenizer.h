@@ -32,6 +32,8 @@ class Tokenizer {
   virtual Result<std::string> decode(std::span<const Token> tokens) const = 0;
 
   virtual int64_t vocabulary_size() const = 0;
+  /// Whether a text that is cut by safe_cut() of text/words.h has the tokens of its parts.
+  virtual bool may_be_cut() const = 0;
   /// What stands between documents, if there is such a token.
   virtual std::optional<Token> end_of_text() const = 0;
   /// The same for tokenizers that encode in the same way; token files carry it.
