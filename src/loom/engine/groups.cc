@@ -2,6 +2,7 @@
 #include "engine/groups.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -77,9 +78,14 @@ Status Groups::agree(const Status& own) const {
   // The lowest failing rank and its code, as one number.
   int32_t mine = own.ok() ? INT32_MAX : rank_ * 256 + static_cast<int>(own.code()), least = 0;
   LOOM_TRY_WEFT(weftAllReduce(&mine, &least, 1, weftInt32, weftMin, world_, nullptr));
-  if (least == INT32_MAX || !own.ok()) return own;
-  return fail(static_cast<Code>(least % 256), "rank {} failed: {}", least / 256,
-              code_name(static_cast<Code>(least % 256)));
+  if (least == INT32_MAX) return {};
+  std::array<char, 512> sentence{};
+  const int first = least / 256;
+  if (rank_ == first) own.message().copy(sentence.data(), sentence.size() - 1);
+  LOOM_TRY_WEFT(
+      weftBroadcast(sentence.data(), sentence.data(), sentence.size(), weftChar, first, world_, nullptr));
+  if (!own.ok()) return own;
+  return fail(static_cast<Code>(least % 256), "rank {}: {}", first, sentence.data());
 }
 
 }  // namespace loom::engine

@@ -46,7 +46,7 @@ class Groups {
 
   /// Waits until all ranks have come here.
   Status barrier() const;
-  /// The first rank's failure, on all ranks: with its sentence where it failed, and naming it elsewhere.
+  /// A rank's own failure, or else that of the first rank that failed, with its sentence. A collective.
   Status agree(const Status& own) const;
 
  private:

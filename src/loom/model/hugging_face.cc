@@ -66,7 +66,7 @@ Result<format::TensorView> find(const format::SafetensorsReader& file, const Par
     const auto text = [](const std::vector<uint64_t>& shape) {
       std::string joined;
       for (const uint64_t side : shape) joined += (joined.empty() ? "" : ", ") + std::to_string(side);
-      return "[" + joined + "]";
+      return fmt::format("[{}]", joined);
     };
     return fail(Code::invalid_data, "tensor {} is {}, but the model needs {}", name, text(view->shape),
                 text(parameter.shape));
