@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -50,17 +51,17 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
 AtomicFile::~AtomicFile() { discard(); }
 
 Result<AtomicFile> AtomicFile::create(const std::string& path, uint64_t bytes) {
-  // Two processes that write one path do not meet in one temporary file.
-  std::string temporary = path + ".XXXXXX.tmp";
-  UniqueFd fd(::mkostemps(temporary.data(), 4, O_CLOEXEC));
+  // Writers of one path, threads or processes, do not meet in one temporary file; what a killed one has left
+  // is passed by.
+  static std::atomic<uint64_t> last = 0;
+  std::string temporary;
+  UniqueFd fd;
+  do {
+    temporary = fmt::format("{}.{}-{}.tmp", path, ::getpid(), ++last);
+    fd.reset(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  } while (!fd.valid() && errno == EEXIST);
   if (!fd.valid()) return fail_errno(errno, fmt::format("cannot create {}", path));
   AtomicFile file(path, std::move(temporary), std::move(fd));
-  const mode_t mask =
-      ::umask(0);  // mkostemps makes files for their owner only; what we write is for all, as umask lets
-  ::umask(mask);
-  if (::fchmod(file.fd_.get(), 0666 & ~mask) != 0) {
-    return fail_errno(errno, fmt::format("cannot set the mode of {}", path));
-  }
   // Not every file system can reserve; those that cannot find out while writing.
   if (bytes > 0 && ::fallocate(file.fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP &&
       errno != ENOSYS) {

@@ -17,7 +17,8 @@
 namespace loom {
 
 /// A file under construction: it is written beside its place under a temporary name, and moved there by
-/// commit(). Destroyed without commit(), or after a failed one, it leaves nothing behind.
+/// commit(). Destroyed without commit(), or after a failed one, it leaves nothing behind; a process that is
+/// killed leaves FILE.PID-N.tmp.
 class AtomicFile {
  public:
   /// `bytes`, where known, are reserved at once, so that a full disk is found before anything is written.
