@@ -126,6 +126,8 @@ Json config_of(const ModelSpec& spec) {
           {"attn_pdrop", spec.attention_dropout},
           {"initializer_range", spec.initial_deviation},
           {"tie_word_embeddings", spec.tied},
+          {"bos_token_id", nullptr},  // the tokenizer knows; the family's default may not be in the vocabulary
+          {"eos_token_id", nullptr},
           {"dtype", "float32"},
           {"torch_dtype", "float32"}};
 }
