@@ -6,6 +6,7 @@ set -euo pipefail
 required=(
   gcc g++ cmake ninja-build pkg-config dpkg-dev file iproute2 python3
   libfabric-dev libhwloc-dev libfmt-dev libcli11-dev nlohmann-json3-dev libpmix-dev libgtest-dev libbenchmark-dev
+  libicu-dev libdnnl-dev
 )
 
 if [ "${1:-}" = --peers ]; then

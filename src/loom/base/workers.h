@@ -1,0 +1,69 @@
+// Workers: the threads that share the arithmetic of one rank. A job is a number of parts; whoever is free
+// takes the next. Parts must write to different places and must not depend on who runs them, so results have
+// the same bits for any number of threads as long as the parts are the same.
+//
+// Thread safety: one thread calls run() at a time; bodies run on all of them. A body may not call run().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace loom {
+
+class Workers {
+ public:
+  /// body(context, part, worker): 0 ≤ worker < threads().
+  using Body = void (*)(void* context, int64_t part, int worker);
+
+  /// `threads` ≥ 1 counts the caller of run().
+  explicit Workers(int threads);
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  int threads() const { return static_cast<int>(threads_.size()) + 1; }
+
+  /// Runs `body` for all parts in [0, parts) and returns when all are done.
+  void run(int64_t parts, Body body, void* context);
+
+  /// At least `bytes` bytes of this worker's own, aligned to 64, contents undefined. They are kept from call
+  /// to call and grow only when more is asked for than ever before. To be called by that worker inside a
+  /// body, or outside run() by its caller as worker 0.
+  std::byte* scratch(int worker, size_t bytes);
+
+  /// What all workers' scratch takes now.
+  size_t scratch_bytes() const;
+
+ private:
+  struct Scratch {
+    std::unique_ptr<std::byte[]> memory;
+    size_t bytes = 0;
+  };
+  void serve(int worker);
+  void work(int worker);
+
+  std::vector<std::thread> threads_;
+  std::vector<Scratch> scratch_;
+  Body body_ = nullptr;
+  void* context_ = nullptr;
+  int64_t parts_ = 0;
+  std::atomic<int64_t> next_{0};
+  std::atomic<int> busy_{0};
+  std::atomic<uint32_t> round_{0};  // grows by one for each run(); threads wait for it to change
+  std::atomic<bool> stop_{false};
+};
+
+/// run() for a callable body(part, worker). Not a template of Workers, so that the instantiations belong to
+/// whoever compiles them, for whatever instruction set.
+template <typename F>
+inline void for_parts(Workers& workers, int64_t parts, F&& body) {
+  workers.run(
+      parts, [](void* context, int64_t part, int worker) { (*static_cast<F*>(context))(part, worker); },
+      const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+}  // namespace loom

@@ -1,0 +1,114 @@
+// The executor: an Engine for one element type. It goes through a program's list, computes what is on lane 0
+// and issues the rest on streams of Weft, one stream a lane; it knows no way of training.
+//
+// Internal to engine/: others use Engine.
+#pragma once
+
+#include <chrono>
+
+#include "engine/arena.h"
+#include "engine/engine.h"
+#include "model/compute.h"
+
+namespace loom::engine {
+
+template <typename T>
+class Executor final : public Engine {
+ public:
+  Executor(const program::Job& job, const Groups& groups, int threads);
+  ~Executor() override;
+  /// What can fail of the construction.
+  Status prepare();
+
+  int64_t memory_bytes() const override {
+    return arena_->bytes() + static_cast<int64_t>(workers_.scratch_bytes());
+  }
+  Status initialize(uint64_t seed) override;
+  Status load_model(const format::SafetensorsReader& file) override;
+  Status save_model(const std::string& folder) override;
+  Status save_state(const std::string& folder) const override;
+  Status load_state(const format::FlatReader& state) override;
+  std::span<int32_t> tokens(int index) override;
+  std::span<int32_t> targets(int index) override;
+  Result<StepResult> step(const StepSettings& settings) override;
+  Result<double> evaluate() override;
+  Result<std::vector<float>> logits(int64_t row) override;
+
+ private:
+  using A = acc_t<T>;
+  using Clock = std::chrono::steady_clock;
+  using Role = program::Role;
+
+  /// Elements [begin, end) of a shard, in which weight decay applies to all or to none.
+  struct Segment {
+    int64_t begin, end;
+    bool decays;
+  };
+  /// Elements [begin, end) of a unit's buffer that belong to no parameter.
+  struct Gap {
+    int64_t begin, end;
+  };
+  /// Where a unit's state lies.
+  struct State {
+    A *master, *first, *second, *gradient;
+    T* parameters;  // the master itself where T is A
+    std::vector<Segment> segments;
+    std::vector<Gap> gaps;
+  };
+  /// One run of a program.
+  struct Run {
+    const program::Program& program;
+    const program::MemoryPlan& memory;
+    const StepSettings* settings = nullptr;  // of training
+    int64_t logits_row = -1;                 // of evaluation: logits of this row instead of losses
+    std::vector<float>* logits = nullptr;
+    StepResult result;
+  };
+
+  Status run(Run& run);
+  Status execute(Run& run, const program::Instruction& instruction);
+  Status wait_for(Run& run, const program::Instruction& instruction);
+  Status wait_all(Run& run);
+  void compute(Run& run, const program::Instruction& instruction);
+  /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
+  void clear_gaps(int unit, A* gradient) const;
+  void head(Run& run, const program::Instruction& instruction, const model::Pass& pass);
+  Status communicate(Run& run, const program::Instruction& instruction);
+  Status find_norm(Run& run, const program::Instruction& instruction);
+  Result<double> mean_loss();
+  void optimize(Run& run, const program::Instruction& instruction);
+  model::Pass pass_of(const Run& run, int microbatch);
+
+  template <typename E>
+  E* at(const Run& run, const program::Instruction& instruction, Role role) const {
+    const program::BufferId buffer = instruction.buffer(role);
+    return buffer < 0 ? nullptr : reinterpret_cast<E*>(arena_->data() + run.memory.offset[buffer]);
+  }
+  template <typename E>
+  E* state_at(program::BufferId buffer) const {
+    return reinterpret_cast<E*>(arena_->data() + memory_.offset[buffer]);
+  }
+  void find_state();
+  /// Copies masters to parameters, and clears the moments.
+  void after_load(bool clear_moments);
+  int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }
+  int64_t rows() const { return job_.batch * job_.tokens; }
+
+  const Groups& groups_;
+  Workers workers_;
+  model::Compute<T> compute_;
+  const ops::Operators<T>& op_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<State> states_;
+  std::vector<weftStream_t> streams_;   // of lanes 1, 2, …
+  std::vector<bool> pending_;           // lanes with something in flight
+  std::vector<double> losses_;          // sums: of this rank's microbatches, then of all ranks'
+  std::vector<double> ordered_losses_;  // by number of the microbatch
+  int32_t* batch_ = nullptr;
+  double* token_losses_ = nullptr;
+};
+
+extern template class Executor<float>;
+extern template class Executor<bf16>;
+
+}  // namespace loom::engine

@@ -1,0 +1,187 @@
+// A rank's share of the model's state: where it lies, how it begins, and how it is read and written.
+#include <algorithm>
+
+#include "engine/executor.h"
+#include "engine/weft_call.h"
+#include "model/hugging_face.h"
+
+namespace loom::engine {
+namespace {
+
+constexpr const char* kParts[] = {"master", "first_moment", "second_moment"};
+
+std::string buffer_name(const model::Unit& unit, int part) {
+  return fmt::format("{}.{}", kParts[part], unit.index);
+}
+
+}  // namespace
+
+template <typename T>
+void Executor<T>::find_state() {
+  states_.resize(units_.size());
+  for (const program::Instruction& i : training_.instructions) {
+    if (i.op != program::Op::step) continue;
+    State& s = states_[i.unit];
+    s.master = state_at<A>(i.buffer(Role::master));
+    s.first = state_at<A>(i.buffer(Role::first_moment));
+    s.second = state_at<A>(i.buffer(Role::second_moment));
+    s.gradient = state_at<A>(i.buffer(Role::shard));
+    s.parameters = state_at<T>(training_.shards[i.unit]);
+    const model::Unit& unit = units_[i.unit];
+    const int64_t begin = shard_begin(unit), end = begin + job_.shard(unit);
+    int64_t covered = 0;
+    for (const model::Parameter& parameter : unit.parameters) {
+      if (parameter.offset > covered) s.gaps.push_back({covered, parameter.offset});
+      covered = parameter.offset + parameter.elements();
+    }
+    if (job_.padded(unit) > covered) s.gaps.push_back({covered, job_.padded(unit)});
+    // A parameter reaches to the next one, or to the end: gaps are zeros and stay zeros.
+    for (size_t p = 0; p < unit.parameters.size(); ++p) {
+      const int64_t first = std::max(begin, unit.parameters[p].offset);
+      const int64_t next = p + 1 < unit.parameters.size() ? unit.parameters[p + 1].offset : end;
+      const int64_t last = std::min(end, next);
+      if (first >= last) continue;
+      const bool decays = unit.parameters[p].decays;
+      if (!s.segments.empty() && s.segments.back().decays == decays) s.segments.back().end = last - begin;
+      else s.segments.push_back({first - begin, last - begin, decays});
+    }
+  }
+  for (const program::Instruction& i : training_.instructions) {
+    if (i.op != program::Op::loss) continue;
+    batch_ = state_at<int32_t>(i.buffer(Role::batch));
+    token_losses_ = state_at<double>(i.buffer(Role::losses));
+  }
+}
+
+template <typename T>
+std::span<int32_t> Executor<T>::tokens(int index) {
+  return {batch_ + index * 2 * rows(), static_cast<size_t>(rows())};
+}
+
+template <typename T>
+std::span<int32_t> Executor<T>::targets(int index) {
+  return {batch_ + (index * 2 + 1) * rows(), static_cast<size_t>(rows())};
+}
+
+template <typename T>
+void Executor<T>::after_load(bool clear_moments) {
+  for (const model::Unit& unit : units_) {
+    const State& s = states_[unit.index];
+    const int64_t shard = job_.shard(unit);
+    if constexpr (!std::is_same_v<T, A>) op_.convert(workers_, s.master, s.parameters, shard);
+    if (!clear_moments) continue;
+    std::fill_n(s.first, shard, A(0));
+    std::fill_n(s.second, shard, A(0));
+  }
+}
+
+template <typename T>
+Status Executor<T>::initialize(uint64_t seed) {
+  for (const model::Unit& unit : units_)
+    model::initialize(unit, seed, shard_begin(unit),
+                      {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))});
+  after_load(true);
+  return {};
+}
+
+template <typename T>
+Status Executor<T>::load_model(const format::SafetensorsReader& file) {
+  for (const model::Unit& unit : units_)
+    LOOM_TRY(model::read_parameters(file, unit, shard_begin(unit),
+                                    {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))}));
+  after_load(true);
+  return {};
+}
+
+template <typename T>
+Status Executor<T>::save_model(const std::string& folder) {
+  const bool writes = groups_.rank() == 0;
+  std::optional<format::ModelWriter> writer;
+  // Rank 0's failures must not leave the others in a gather: they are told at the end.
+  Status status;
+  if (writes) {
+    status = format::write_config(folder, model::config_of(job_.spec));
+    if (status.ok()) {
+      Result<format::ModelWriter> created = format::ModelWriter::create(folder, model::tensor_specs(units_));
+      status = created.status();
+      if (created.ok()) writer.emplace(created.take());
+    }
+  }
+  std::vector<float> whole;
+  for (const model::Unit& unit : units_) {
+    const size_t shard = static_cast<size_t>(job_.shard(unit));
+    whole.resize(static_cast<size_t>(job_.padded(unit)));
+    const A* master = states_[unit.index].master;
+    if (groups_.partition() != nullptr) {
+      LOOM_TRY_WEFT(weftAllGather(master, whole.data(), shard, weftFloat32, groups_.partition(), nullptr));
+    } else {
+      std::copy_n(master, shard, whole.data());
+    }
+    if (writer && status.ok()) status = model::write_parameters(*writer, unit, whole);
+  }
+  if (writer && status.ok()) status = writer->finish();
+  return groups_.agree(status);
+}
+
+Result<format::FlatLayout> Engine::state_layout() const {
+  std::vector<format::FlatBuffer> buffers;
+  for (const model::Unit& unit : units_)
+    for (int part = 0; part < 3; ++part)
+      buffers.push_back({buffer_name(unit, part), static_cast<uint64_t>(unit.elements),
+                         static_cast<uint64_t>(job_.shard(unit))});
+  return format::FlatLayout::make("state", job_.degree, std::move(buffers));
+}
+
+template <typename T>
+Status Executor<T>::save_state(const std::string& folder) const {
+  if (groups_.group() != 0) return {};
+  Result<format::FlatLayout> layout = state_layout();
+  LOOM_TRY(layout.status());
+  Result<format::FlatWriter> writer = format::FlatWriter::create(folder, *layout, groups_.member());
+  LOOM_TRY(writer.status());
+  for (const model::Unit& unit : units_) {
+    const State& s = states_[unit.index];
+    const A* parts[] = {s.master, s.first, s.second};
+    for (int part = 0; part < 3; ++part)
+      LOOM_TRY(writer->write(buffer_name(unit, part), {parts[part], static_cast<size_t>(job_.shard(unit))}));
+  }
+  return writer->finish();
+}
+
+template <typename T>
+Status Executor<T>::load_state(const format::FlatReader& state) {
+  for (const model::Unit& unit : units_) {
+    const State& s = states_[unit.index];
+    A* parts[] = {s.master, s.first, s.second};
+    const int64_t begin = shard_begin(unit), shard = job_.shard(unit);
+    for (int part = 0; part < 3; ++part) {
+      const Result<format::FlatBuffer> buffer = state.layout().buffer(buffer_name(unit, part));
+      LOOM_TRY(buffer.status());
+      if (buffer->elements != static_cast<uint64_t>(unit.elements))
+        return fail(Code::invalid_data,
+                    "the checkpoint's {} has {} elements, this model's has {}: another model", unit.name(),
+                    buffer->elements, unit.elements);
+      std::fill_n(parts[part], shard, A(0));
+      if (begin >= unit.elements) continue;  // all of it is padding
+      LOOM_TRY(state.read(buffer_name(unit, part), static_cast<uint64_t>(begin),
+                          {parts[part], static_cast<size_t>(shard)}));
+    }
+  }
+  after_load(false);
+  return {};
+}
+
+#define LOOM_INSTANTIATE(T)                                                  \
+  template void Executor<T>::find_state();                                   \
+  template std::span<int32_t> Executor<T>::tokens(int);                      \
+  template std::span<int32_t> Executor<T>::targets(int);                     \
+  template void Executor<T>::after_load(bool);                               \
+  template Status Executor<T>::initialize(uint64_t);                         \
+  template Status Executor<T>::load_model(const format::SafetensorsReader&); \
+  template Status Executor<T>::save_model(const std::string&);               \
+  template Status Executor<T>::save_state(const std::string&) const;         \
+  template Status Executor<T>::load_state(const format::FlatReader&);
+LOOM_INSTANTIATE(float)
+LOOM_INSTANTIATE(bf16)
+
+}  // namespace loom::engine

@@ -1,0 +1,64 @@
+// Checkpoints: a folder of training checkpoints, and which of them are complete.
+//
+//   ROOT/step-00000100/…             what ranks wrote
+//   ROOT/step-00000100/manifest.json written last: the mark of a complete checkpoint. It lists every file
+//   with its size
+//
+// All ranks of a job write one checkpoint in four moves, with a barrier between them:
+//   1. one rank: begin(step)         makes an empty folder; what an interrupted write had left there goes
+//   2. each rank: its files          into step_folder(step), each of them atomic
+//   3. one rank: commit(step, …)     waits for the disk, and writes the manifest
+//   4. one rank: prune()             removes what is older than the `keep` newest complete ones
+// Until 3 is over, latest() gives the checkpoint before; a crash at any time leaves that one as it was.
+//
+// Thread safety: functions of one object may be called from any thread; begin, commit and prune of one folder
+// from one process at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "format/json_file.h"
+
+namespace loom::format {
+
+class Checkpoints {
+ public:
+  /// `keep` is how many complete checkpoints prune() leaves, at least 1. The folder is made by begin().
+  static Result<Checkpoints> open(const std::string& root, int keep);
+
+  std::string step_folder(uint64_t step) const;
+  /// Errors: system_error, disk_full; invalid_argument when a complete checkpoint of this step is the only
+  /// one there, since an interrupted write would then leave none.
+  Status begin(uint64_t step);
+  /// Writes the manifest: `content` (an object), "step", and every file of the folder with its size. Waits
+  /// until all of it is on the disk. Errors: invalid_argument when there are no files; disk_full,
+  /// system_error.
+  Status commit(uint64_t step, const Json& content);
+  /// Removes complete checkpoints but the `keep` newest, and incomplete ones older than the newest complete
+  /// one.
+  Status prune();
+
+  /// Steps of complete checkpoints, ascending. One whose files are missing or of another size than the
+  /// manifest says is not complete.
+  Result<std::vector<uint64_t>> complete_steps() const;
+  /// The newest complete one, or nothing when there is none, or no folder.
+  Result<std::optional<uint64_t>> latest() const;
+
+ private:
+  Checkpoints(std::string root, int keep) : root_(std::move(root)), keep_(keep) {}
+  Result<std::vector<uint64_t>> all_steps() const;
+
+  std::string root_;
+  int keep_;
+};
+
+/// The manifest of a checkpoint's folder, after checking that it is complete. Errors: not_found (no manifest:
+/// the checkpoint was never completed), invalid_data (a file is missing or of another size, by name; no
+/// manifest of ours).
+Result<Json> read_manifest(const std::string& step_folder);
+
+}  // namespace loom::format

@@ -1,0 +1,85 @@
+// What a unit computes, forward and backward, on buffers that the caller gives: nothing is allocated here and
+// nothing is remembered between calls.
+//
+// Names of arrays: B sequences of S tokens, M = B·S rows, C the width, V the vocabulary. `x` enters a unit,
+// `y` leaves it; `d` is the gradient of the loss with respect to a unit's output, and becomes in place that
+// with respect to its input. What forward leaves for backward is one buffer, `saved`; `workspace` is free
+// before and after each call. Gradients of parameters have the layout of the unit's parameters and are
+// overwritten.
+//
+// Thread safety: as Workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "model/units.h"
+
+namespace loom::model {
+
+/// What one call works on, besides buffers.
+struct Pass {
+  Workers* workers = nullptr;
+  const ModelSpec* spec = nullptr;
+  int64_t batch = 0;          // sequences
+  int64_t tokens = 0;         // of a sequence
+  uint64_t seed = 0;          // of dropout
+  uint32_t step = 0;          // of training
+  uint64_t first_sample = 0;  // number of the first sequence in the global batch
+  bool training = false;      // whether anything is dropped
+  int64_t rows() const { return batch * tokens; }
+};
+
+/// Rows whose logits exist at a time: the largest buffer of small models.
+constexpr int64_t kHeadRows = 512;
+
+/// Bytes of the buffers, for elements of T.
+struct BufferSizes {
+  int64_t activation = 0;  // x, y and d
+  int64_t saved = 0;       // of a block
+  int64_t workspace = 0;   // enough for any call
+};
+template <typename T>
+BufferSizes buffer_sizes(const ModelSpec& spec, int64_t batch, int64_t tokens);
+
+template <typename T>
+class Compute {
+ public:
+  using A = acc_t<T>;
+
+  explicit Compute(const ModelSpec& spec);
+
+  /// token[M] to y[M, C].
+  void embedding_forward(const Pass& pass, const T* parameters, const int32_t* token, T* y) const;
+  /// With `add`, adds to the gradient instead of overwriting it: a tied head has written there.
+  void embedding_backward(const Pass& pass, const int32_t* token, T* d, A* gradient, bool add) const;
+
+  void block_forward(const Pass& pass, const Unit& unit, const T* parameters, const T* x, std::byte* saved,
+                     T* y, std::byte* workspace) const;
+  void block_backward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
+                      const std::byte* saved, T* d, A* gradient, std::byte* workspace) const;
+
+  /// Forward, loss and backward at once, a few rows at a time, so that all logits never exist together:
+  /// loss[m] of target[m] (negative: none), d[M, C] with respect to x of Σ loss · scale. `embedding` and
+  /// `embedding_gradient` are the borrowed unit's if the head is tied; that gradient is overwritten.
+  void head_loss(const Pass& pass, const Unit& unit, const T* parameters, const T* embedding, const T* x,
+                 const int32_t* target, A scale, double* loss, T* d, A* gradient, A* embedding_gradient,
+                 std::byte* workspace) const;
+  /// loss[m] only.
+  void head_evaluate(const Pass& pass, const Unit& unit, const T* parameters, const T* embedding, const T* x,
+                     const int32_t* target, double* loss, std::byte* workspace) const;
+  /// logits[V] of row `row`.
+  void head_logits(const Pass& pass, const Unit& unit, const T* parameters, const T* embedding, const T* x,
+                   int64_t row, A* logits, std::byte* workspace) const;
+
+ private:
+  ModelSpec spec_;
+  std::vector<Unit> units_;
+  const ops::Operators<T>& op_;
+};
+
+extern template class Compute<float>;
+extern template class Compute<bf16>;
+extern template class Compute<double>;
+
+}  // namespace loom::model

@@ -1,0 +1,32 @@
+// Models as Hugging Face stores them: config.json to a spec and back, and parameters from and to safetensors.
+//
+// Thread safety: pure functions but for the files.
+#pragma once
+
+#include <span>
+
+#include "format/json_file.h"
+#include "format/safetensors_reader.h"
+#include "format/safetensors_writer.h"
+#include "model/units.h"
+
+namespace loom::model {
+
+/// Errors: invalid_data (a key is missing or of another type), unsupported (another family, or a choice of
+/// GPT-2's that is not computed here, by its key), invalid_argument as ModelSpec::check().
+Result<ModelSpec> spec_from_config(const format::Json& config);
+/// What `transformers` reads as a GPT2LMHeadModel.
+format::Json config_of(const ModelSpec& spec);
+
+/// Elements [begin, begin + into.size()) of a unit's buffer, with zeros between and behind its parameters.
+/// Names with and without the leading "transformer." are found. Errors: not_found, unsupported, invalid_data,
+/// each with the tensor's name.
+Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, int64_t begin,
+                       std::span<float> into);
+
+/// The tensors of a whole model, as fp32.
+std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units);
+/// `buffer` is the unit's whole buffer.
+Status write_parameters(format::ModelWriter& file, const Unit& unit, std::span<const float> buffer);
+
+}  // namespace loom::model

@@ -1,0 +1,51 @@
+// Units: what a model is gathered, computed and freed in. The embedding, each block, and the head. A unit's
+// parameters lie in one flat buffer, so that a gather is one AllGather without copies.
+//
+// Thread safety: values; pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/spec.h"
+
+namespace loom::model {
+
+enum class UnitKind { embedding, block, head };
+
+enum class Init { zeros, ones, normal };
+
+struct Parameter {
+  std::string name;  // as Hugging Face's checkpoints have it: "transformer.h.0.ln_1.weight"
+  std::vector<uint64_t> shape;
+  Init init = Init::zeros;
+  float deviation = 0;  // of Init::normal
+  bool decays = false;  // whether weight decay applies: to matrices, not to vectors
+  int64_t offset = 0;   // of its first element in the unit's buffer; a multiple of kAlign
+  int64_t elements() const;
+};
+
+struct Unit {
+  static constexpr int64_t kAlign = 16;  // elements: 64 bytes of fp32
+
+  UnitKind kind = UnitKind::block;
+  int index = 0;  // among the units of the model
+  std::vector<Parameter> parameters;
+  int64_t elements = 0;  // of the buffer, with gaps between parameters
+  int borrows = -1;      // unit whose parameters this one uses, too (tied head); -1: none
+  std::string name() const;
+};
+
+/// The embedding, `layers` blocks, the head.
+std::vector<Unit> units_of(const ModelSpec& spec);
+
+/// Elements of all parameters, without gaps.
+int64_t parameter_count(std::span<const Unit> units);
+
+/// Initial values of elements [begin, begin + into.size()) of a unit's buffer: each is a function of seed and
+/// place alone, so every rank makes only its own. Gaps, and what lies past the unit's end, are zeros.
+void initialize(const Unit& unit, uint64_t seed, int64_t begin, std::span<float> into);
+
+}  // namespace loom::model

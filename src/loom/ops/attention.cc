@@ -1,0 +1,216 @@
+// Causal attention in tiles with an online softmax: no array of S × S elements exists, so memory grows
+// linearly with the sequence. The method is FlashAttention's (Dao et al., 2022, and 2023 for the backward
+// pass): rows keep a running maximum and sum while tiles of keys go by, and the backward pass makes the
+// probabilities again from the rows' log Σ exp.
+//
+// A part is one head of one sequence; its q, k and v are first copied side by side, as type A.
+#include <cmath>
+
+#include "ops/cpu.h"
+#include "ops/gemm.h"
+#include "ops/math.h"
+
+namespace loom::ops::LOOM_ISA {
+namespace {
+
+constexpr int64_t kTile = 128;  // queries and keys of a tile
+
+/// Which head of which sequence, and where its slices are.
+struct Place {
+  int64_t head, first_row, stride, column;
+
+  Place(const AttentionShape& s, int64_t part, int64_t columns)
+      : head(part),
+        first_row(part / s.heads * s.tokens),
+        stride(columns),
+        column(part % s.heads * s.head_size) {}
+};
+
+/// to[S, D] = a head's slice of from[M, stride] times `factor`.
+template <typename T, typename A>
+void pack(const AttentionShape& s, const Place& at, int64_t offset, const T* from, A factor, A* to) {
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    const T* row = from + (at.first_row + t) * at.stride + offset + at.column;
+#pragma omp simd
+    for (int64_t d = 0; d < s.head_size; ++d) to[t * s.head_size + d] = load(row[d]) * factor;
+  }
+}
+
+template <typename T, typename A>
+void unpack(const AttentionShape& s, const Place& at, int64_t offset, const A* from, A factor, T* to) {
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    T* row = to + (at.first_row + t) * at.stride + offset + at.column;
+#pragma omp simd
+    for (int64_t d = 0; d < s.head_size; ++d) store(row[d], from[t * s.head_size + d] * factor);
+  }
+}
+
+/// Multiplies row `query`, columns [0, n), by the mask of the probabilities from key `first_key` on.
+template <typename A>
+void drop(const AttentionShape& s, const Place& at, int64_t query, int64_t first_key, int64_t n, A* row) {
+  const float keep = 1.0f / (1.0f - s.dropout.probability);
+  const uint32_t threshold = drop_threshold(s.dropout.probability);
+  const uint64_t first = s.dropout.first + (at.head * s.tokens + query) * s.tokens + first_key;
+  for (int64_t k = 0; k < n; ++k)
+    row[k] = random_word(s.dropout.key, first + k) < threshold ? A(0) : row[k] * A(keep);
+}
+
+/// A tile of scores becomes probabilities up to the rows' new maximum; the rows' sums and what they have of
+/// the output are scaled to it. `visible` keys count for the first row, one more for each further row.
+template <typename A>
+void online_softmax(A* scores, int64_t rows, int64_t keys, int64_t visible, A* largest, A* sum, A* out,
+                    int64_t width) {
+  for (int64_t r = 0; r < rows; ++r) {
+    A* row = scores + r * keys;
+    const int64_t n = min_of(keys, visible + r);
+    A high = largest[r];
+#pragma omp simd reduction(max : high)
+    for (int64_t k = 0; k < n; ++k) high = row[k] > high ? row[k] : high;
+    A total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t k = 0; k < n; ++k) {
+      row[k] = exp_of(row[k] - high);
+      total += row[k];
+    }
+    for (int64_t k = n; k < keys; ++k) row[k] = 0;
+    const A shrink = exp_of(largest[r] - high);
+    largest[r] = high;
+    sum[r] = sum[r] * shrink + total;
+#pragma omp simd
+    for (int64_t d = 0; d < width; ++d) out[r * width + d] *= shrink;
+  }
+}
+
+template <typename T>
+void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, acc_t<T>* lse) {
+  using A = acc_t<T>;
+  const int64_t slice = s.tokens * s.head_size;
+  const int64_t tile = min_of(kTile, s.tokens);
+  for_parts(workers, s.batch * s.heads, [&](int64_t part, int worker) {
+    const Place in(s, part, 3 * s.width()), to(s, part, s.width());
+    A* q = reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * (4 * slice + tile * tile + s.tokens)));
+    A *k = q + slice, *v = k + slice, *o = v + slice, *scores = o + slice, *sum = scores + tile * tile;
+    A* largest = lse + part * s.tokens;
+    pack(s, in, 0, qkv, A(s.scale), q);
+    pack(s, in, s.width(), qkv, A(1), k);
+    pack(s, in, 2 * s.width(), qkv, A(1), v);
+    for (int64_t i = 0; i < slice; ++i) o[i] = 0;
+    for (int64_t i = 0; i < s.tokens; ++i) largest[i] = A(-1e30), sum[i] = 0;
+    for (int64_t i = 0; i < s.tokens; i += tile) {
+      const int64_t rows = min_of(tile, s.tokens - i);
+      for (int64_t j = 0; j <= i; j += tile) {
+        const int64_t keys = min_of(tile, s.tokens - j);
+        gemm(false, true, rows, keys, s.head_size, q + i * s.head_size, s.head_size, k + j * s.head_size,
+             s.head_size, A(0), scores, keys);
+        online_softmax(scores, rows, keys, i - j + 1, largest + i, sum + i, o + i * s.head_size, s.head_size);
+        if (s.dropout.probability > 0)
+          for (int64_t r = 0; r < rows; ++r) drop(s, in, i + r, j, keys, scores + r * keys);
+        gemm(false, false, rows, s.head_size, keys, scores, keys, v + j * s.head_size, s.head_size, A(1),
+             o + i * s.head_size, s.head_size);
+      }
+    }
+    for (int64_t t = 0; t < s.tokens; ++t) {
+      const A inverse = A(1) / sum[t];
+      for (int64_t d = 0; d < s.head_size; ++d) o[t * s.head_size + d] *= inverse;
+      largest[t] += A(std::log(static_cast<double>(sum[t])));
+    }
+    unpack(s, to, 0, o, A(1), out);
+  });
+}
+
+/// What one head's backward pass works on: [S, D] each, but for the tiles and delta[S].
+template <typename A>
+struct Head {
+  A *q, *k, *v, *dout, *dq, *dk, *dv, *delta, *p, *dp;
+
+  static size_t elements(int64_t slice, int64_t tile, int64_t tokens) {
+    return 7 * slice + tokens + 2 * tile * tile;
+  }
+  Head(A* at, int64_t slice, int64_t tile, int64_t tokens)
+      : q(at),
+        k(q + slice),
+        v(k + slice),
+        dout(v + slice),
+        dq(dout + slice),
+        dk(dq + slice),
+        dv(dk + slice),
+        delta(dv + slice),
+        p(delta + tokens),
+        dp(p + tile * tile) {}
+};
+
+/// p and dp hold scores and d(probabilities); afterwards p holds what multiplied v (with dropout applied), dp
+/// d(scores).
+template <typename A>
+void softmax_backward(const AttentionShape& s, const Place& at, const Head<A>& h, const A* lse, int64_t i,
+                      int64_t rows, int64_t j, int64_t keys) {
+  for (int64_t r = 0; r < rows; ++r) {
+    A *p = h.p + r * keys, *dp = h.dp + r * keys;
+    const int64_t n = min_of(keys, i - j + 1 + r);
+    const A row_lse = lse[i + r], delta = h.delta[i + r];
+#pragma omp simd
+    for (int64_t c = 0; c < n; ++c) p[c] = exp_of(p[c] - row_lse);
+    if (s.dropout.probability > 0) drop(s, at, i + r, j, n, dp);
+#pragma omp simd
+    for (int64_t c = 0; c < n; ++c) dp[c] = p[c] * (dp[c] - delta);
+    for (int64_t c = n; c < keys; ++c) p[c] = 0, dp[c] = 0;
+    if (s.dropout.probability > 0) drop(s, at, i + r, j, n, p);
+  }
+}
+
+/// The products of one tile: dv, dk and dq get what queries [i, i + rows) and keys [j, j + keys) give them.
+template <typename A>
+void tile_backward(const AttentionShape& s, const Place& at, const Head<A>& h, const A* lse, int64_t i,
+                   int64_t rows, int64_t j, int64_t keys) {
+  const int64_t d = s.head_size;
+  gemm(false, true, rows, keys, d, h.q + i * d, d, h.k + j * d, d, A(0), h.p, keys);
+  gemm(false, true, rows, keys, d, h.dout + i * d, d, h.v + j * d, d, A(0), h.dp, keys);
+  softmax_backward(s, at, h, lse, i, rows, j, keys);
+  gemm(true, false, keys, d, rows, h.p, keys, h.dout + i * d, d, A(1), h.dv + j * d, d);
+  gemm(false, false, rows, d, keys, h.dp, keys, h.k + j * d, d, A(1), h.dq + i * d, d);
+  gemm(true, false, keys, d, rows, h.dp, keys, h.q + i * d, d, A(1), h.dk + j * d, d);
+}
+
+template <typename T>
+void backward(Workers& workers, const AttentionShape& s, const T* qkv, const T* out, const acc_t<T>* lse,
+              const T* dout, T* dqkv) {
+  using A = acc_t<T>;
+  const int64_t slice = s.tokens * s.head_size;
+  const int64_t tile = min_of(kTile, s.tokens);
+  for_parts(workers, s.batch * s.heads, [&](int64_t part, int worker) {
+    const Place in(s, part, 3 * s.width()), to(s, part, s.width());
+    const Head<A> h(
+        reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * Head<A>::elements(slice, tile, s.tokens))),
+        slice, tile, s.tokens);
+    pack(s, in, 0, qkv, A(s.scale), h.q);
+    pack(s, in, s.width(), qkv, A(1), h.k);
+    pack(s, in, 2 * s.width(), qkv, A(1), h.v);
+    pack(s, to, 0, out, A(1), h.dq);  // only for delta
+    pack(s, to, 0, dout, A(1), h.dout);
+    for (int64_t t = 0; t < s.tokens; ++t) {
+      A sum = 0;
+      for (int64_t d = 0; d < s.head_size; ++d)
+        sum += h.dout[t * s.head_size + d] * h.dq[t * s.head_size + d];
+      h.delta[t] = sum;
+    }
+    for (int64_t i = 0; i < 3 * slice; ++i) h.dq[i] = 0;  // and dk, dv behind it
+    for (int64_t j = 0; j < s.tokens; j += tile)
+      for (int64_t i = j; i < s.tokens; i += tile)
+        tile_backward(s, in, h, lse + part * s.tokens, i, min_of(tile, s.tokens - i), j,
+                      min_of(tile, s.tokens - j));
+    unpack(s, in, 0, h.dq, A(s.scale), dqkv);
+    unpack(s, in, s.width(), h.dk, A(1), dqkv);
+    unpack(s, in, 2 * s.width(), h.dv, A(1), dqkv);
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void add_attention(Operators<T>& table) {
+  table.attention_forward = forward<T>;
+  table.attention_backward = backward<T>;
+}
+LOOM_FOR_EVERY_TYPE(add_attention)
+
+}  // namespace loom::ops::LOOM_ISA

@@ -1,0 +1,54 @@
+// Dropout by counter: the mask is a function of the key and the element's number in the global batch.
+#include "ops/cpu.h"
+
+namespace loom::ops::LOOM_ISA {
+namespace {
+
+/// factor(i) is 0 or 1 / (1 - p), for elements [begin, end) of the array; calls body(i, factor).
+template <typename F>
+void with_mask(const Dropout& dropout, int64_t begin, int64_t end, F&& body) {
+  const uint32_t threshold = drop_threshold(dropout.probability);
+  const float keep = 1.0f / (1.0f - dropout.probability);
+  int64_t i = begin;
+  while (i < end) {
+    const uint64_t number = dropout.first + static_cast<uint64_t>(i);
+    const Philox4 words = philox(dropout.key, number / 4);
+    for (uint64_t lane = number % 4; lane < 4 && i < end; ++lane, ++i)
+      body(i, words.word[lane] < threshold ? 0.0f : keep);
+  }
+}
+
+template <typename T>
+void apply(Workers& workers, const Dropout& dropout, const T* x, T* y, int64_t n) {
+  for_ranges(workers, n, kPiece, [&](int64_t begin, int64_t end, int) {
+    if (dropout.probability == 0) {
+      for (int64_t i = begin; i < end; ++i) y[i] = x[i];
+      return;
+    }
+    with_mask(dropout, begin, end, [&](int64_t i, float factor) { store(y[i], load(x[i]) * factor); });
+  });
+}
+
+template <typename T>
+void add_apply(Workers& workers, const Dropout& dropout, const T* residual, const T* x, T* y, int64_t n) {
+  for_ranges(workers, n, kPiece, [&](int64_t begin, int64_t end, int) {
+    if (dropout.probability == 0) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(y[i], load(residual[i]) + load(x[i]));
+      return;
+    }
+    with_mask(dropout, begin, end,
+              [&](int64_t i, float factor) { store(y[i], load(residual[i]) + load(x[i]) * factor); });
+  });
+}
+
+}  // namespace
+
+template <typename T>
+void add_dropout(Operators<T>& table) {
+  table.dropout = apply<T>;
+  table.add_dropout = add_apply<T>;
+}
+LOOM_FOR_EVERY_TYPE(add_dropout)
+
+}  // namespace loom::ops::LOOM_ISA

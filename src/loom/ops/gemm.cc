@@ -1,0 +1,47 @@
+// oneDNN's sgemm, on the calling thread only, and plain loops for fp64.
+#include "ops/gemm.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+
+namespace loom::ops {
+namespace {
+
+/// oneDNN shares its work with OpenMP's threads; our workers already share it. The number belongs to the
+/// calling thread and is given back, because it may be a program's own.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) {
+    if (before_ != 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (before_ != 1) omp_set_num_threads(before_);
+  }
+
+ private:
+  int before_;
+};
+
+}  // namespace
+
+void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  if (m == 0 || n == 0) return;
+  const OneThread guard;
+  // Fails on sizes below zero and strides that are too short only, which no caller has.
+  dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+}
+
+void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda,
+          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
+  for (int64_t i = 0; i < m; ++i) {
+    double* row = c + i * ldc;
+    for (int64_t j = 0; j < n; ++j) row[j] = beta == 0 ? 0 : beta * row[j];
+    for (int64_t l = 0; l < k; ++l) {
+      const double x = a_transposed ? a[l * lda + i] : a[i * lda + l];
+      for (int64_t j = 0; j < n; ++j) row[j] += x * (b_transposed ? b[j * ldb + l] : b[l * ldb + j]);
+    }
+  }
+}
+
+}  // namespace loom::ops

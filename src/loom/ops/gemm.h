@@ -1,0 +1,19 @@
+// Matrix products of one thread: C = A·B + beta·C, row-major. The library behind is oneDNN, which chooses its
+// kernels by what the CPU can do (OpenBLAS 0.3.21 goes by the CPU's model number, and falls back to SSE3 on
+// models that it does not know). fp64, which only tests use, has plain loops of its own.
+//
+// Thread safety: pure functions of their arguments; may run on many threads at once.
+#pragma once
+
+#include <cstdint>
+
+namespace loom::ops {
+
+/// A is [m, k] ([k, m] if `a_transposed`) with rows of `lda` elements, B [k, n] ([n, k]), C [m, n].
+/// C is not read when beta is 0.
+void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
+void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda,
+          const double* b, int64_t ldb, double beta, double* c, int64_t ldc);
+
+}  // namespace loom::ops

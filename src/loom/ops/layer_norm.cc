@@ -1,0 +1,96 @@
+// Layer normalization over the last dimension.
+#include <cmath>
+
+#include "ops/cpu.h"
+
+namespace loom::ops::LOOM_ISA {
+namespace {
+
+template <typename T>
+void forward(Workers& workers, const T* x, const T* weight, const T* bias, T* y, acc_t<T>* mean,
+             acc_t<T>* rstd, int64_t rows, int64_t width, float epsilon) {
+  using A = acc_t<T>;
+  for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* from = x + row * width;
+      T* to = y + row * width;
+      A sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t c = 0; c < width; ++c) sum += load(from[c]);
+      const A average = sum / A(width);
+      A squares = 0;  // of differences, in a second pass: x² - mean² cancels
+#pragma omp simd reduction(+ : squares)
+      for (int64_t c = 0; c < width; ++c) squares += (load(from[c]) - average) * (load(from[c]) - average);
+      const A scale = A(1) / std::sqrt(squares / A(width) + A(epsilon));
+#pragma omp simd
+      for (int64_t c = 0; c < width; ++c)
+        store(to[c], (load(from[c]) - average) * scale * load(weight[c]) + load(bias[c]));
+      mean[row] = average;
+      rstd[row] = scale;
+    }
+  });
+}
+
+/// One row: dx += rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight, and the row's share of the
+/// parameters' gradients.
+template <typename T>
+void backward_row(const T* x, const T* weight, acc_t<T> average, acc_t<T> scale, const T* dy, T* dx,
+                  acc_t<T>* dweight, acc_t<T>* dbias, int64_t width) {
+  using A = acc_t<T>;
+  A sum = 0, product = 0;
+#pragma omp simd reduction(+ : sum, product)
+  for (int64_t c = 0; c < width; ++c) {
+    const A g = load(dy[c]) * load(weight[c]);
+    sum += g;
+    product += g * ((load(x[c]) - average) * scale);
+  }
+  sum /= A(width);
+  product /= A(width);
+#pragma omp simd
+  for (int64_t c = 0; c < width; ++c) {
+    const A hat = (load(x[c]) - average) * scale;
+    const A g = load(dy[c]) * load(weight[c]);
+    store(dx[c], load(dx[c]) + scale * (g - sum - hat * product));
+    dweight[c] += load(dy[c]) * hat;
+    dbias[c] += load(dy[c]);
+  }
+}
+
+/// The parameters' gradients are added up in a fixed number of parts and then over the parts, so that they do
+/// not depend on who took which rows.
+template <typename T>
+void backward(Workers& workers, const T* x, const T* weight, const acc_t<T>* mean, const acc_t<T>* rstd,
+              const T* dy, T* dx, acc_t<T>* dweight, acc_t<T>* dbias, int64_t rows, int64_t width) {
+  using A = acc_t<T>;
+  constexpr int64_t kParts = 16;
+  const int64_t rows_per_part = ceil_div(rows, kParts);
+  A* partial = reinterpret_cast<A*>(workers.scratch(0, sizeof(A) * 2 * kParts * width));
+  for_parts(workers, kParts, [&](int64_t part, int) {
+    A* weights = partial + part * 2 * width;
+    A* biases = weights + width;
+    for (int64_t c = 0; c < 2 * width; ++c) weights[c] = 0;
+    for (int64_t row = part * rows_per_part; row < min_of(rows, (part + 1) * rows_per_part); ++row)
+      backward_row(x + row * width, weight, mean[row], rstd[row], dy + row * width, dx + row * width, weights,
+                   biases, width);
+  });
+  for (int64_t c = 0; c < width; ++c) {
+    A weights = 0, biases = 0;
+    for (int64_t part = 0; part < kParts; ++part) {
+      weights += partial[part * 2 * width + c];
+      biases += partial[part * 2 * width + width + c];
+    }
+    dweight[c] = weights;
+    dbias[c] = biases;
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void add_layer_norm(Operators<T>& table) {
+  table.layer_norm_forward = forward<T>;
+  table.layer_norm_backward = backward<T>;
+}
+LOOM_FOR_EVERY_TYPE(add_layer_norm)
+
+}  // namespace loom::ops::LOOM_ISA

@@ -1,0 +1,127 @@
+// The table of operators: everything that a model computes, as functions on plain arrays. The CPU's are
+// compiled for several instruction sets, and the best that this CPU has is chosen when the table is first
+// asked for; another device would bring a table of its own.
+//
+// Conventions. T is the type of activations and parameters (float, bf16, double), A = acc_t<T> that of sums,
+// statistics, logits and gradients of parameters. Arrays are dense and row-major; shapes stand at each
+// function. Rows are tokens, M of them; B sequences of S tokens make M = B·S. "Adds" means that the result is
+// added to what the array holds; otherwise it is overwritten. Gradients are named after what they belong to:
+// dx is dLoss/dx. Sizes are positive. Each operator's file has forward beside backward and says what it
+// computes.
+//
+// Thread safety: as Workers; the table itself is constant. Results do not depend on the number of workers.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bf16.h"
+#include "base/workers.h"
+#include "ops/philox.h"
+
+namespace loom::ops {
+
+enum class Activation { gelu_tanh, gelu_erf, relu };
+
+/// Which elements a dropout drops. Element i of an array is element `first + i` of the same array of the
+/// global batch, so that masks do not depend on who holds which samples.
+struct Dropout {
+  float probability = 0;  // in [0, 1); kept elements are scaled by 1 / (1 - probability)
+  RandomKey key;
+  uint64_t first = 0;
+};
+
+/// Causal self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
+struct AttentionShape {
+  int64_t batch = 0;
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t head_size = 0;
+  float scale = 0;  // of the scores, 1 / √head_size as a rule
+  Dropout dropout;  // of the probabilities, an array [global batch, heads, tokens, tokens]
+  int64_t width() const { return heads * head_size; }
+};
+
+struct AdamW {
+  float learning_rate = 0;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0;
+  float gradient_scale = 1;  // applied to the gradient first: clipping
+  int64_t step = 1;          // counts from 1; for the correction of the moments' bias
+};
+
+template <typename T>
+struct Operators {
+  using A = acc_t<T>;
+  const char* name;  // "avx512", "avx2", "baseline"
+
+  // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C]; position = row % tokens. wpe may be null.
+  void (*embedding_forward)(Workers&, const int32_t* token, const T* wte, const T* wpe, T* y, int64_t rows,
+                            int64_t tokens, int64_t width);
+  /// Adds to dwte[vocabulary, C] and dwpe[tokens, C].
+  void (*embedding_backward)(Workers&, const int32_t* token, const T* dy, A* dwte, A* dwpe, int64_t rows,
+                             int64_t tokens, int64_t width);
+
+  // --- layer_norm.cc: y[M, C] = (x - mean) · rstd · weight + bias
+  void (*layer_norm_forward)(Workers&, const T* x, const T* weight, const T* bias, T* y, A* mean, A* rstd,
+                             int64_t rows, int64_t width, float epsilon);
+  /// Adds to dx; overwrites dweight[C], dbias[C].
+  void (*layer_norm_backward)(Workers&, const T* x, const T* weight, const A* mean, const A* rstd,
+                              const T* dy, T* dx, A* dweight, A* dbias, int64_t rows, int64_t width);
+
+  // --- linear.cc: y[M, N] = x[M, K] · w[K, N] + bias[N]. bias may be null.
+  void (*linear_forward)(Workers&, const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in,
+                         int64_t out);
+  /// dx[M, K] = dy · wᵀ.
+  void (*linear_backward_input)(Workers&, const T* dy, const T* w, T* dx, int64_t rows, int64_t in,
+                                int64_t out);
+  /// dw[K, N] = xᵀ · dy and dbias[N] = Σ dy (unless null).
+  void (*linear_backward_weight)(Workers&, const T* x, const T* dy, A* dw, A* dbias, int64_t rows, int64_t in,
+                                 int64_t out);
+
+  // --- head.cc: logits[M, V] = x[M, C] · w[V, C]ᵀ, and backward from A-typed dlogits.
+  void (*head_forward)(Workers&, const T* x, const T* w, A* logits, int64_t rows, int64_t width,
+                       int64_t vocabulary);
+  /// dx = dlogits · w; dw[V, C] = dlogitsᵀ · x, or adds to it.
+  void (*head_backward)(Workers&, const A* dlogits, const T* x, const T* w, T* dx, A* dw, bool add_to_dw,
+                        int64_t rows, int64_t width, int64_t vocabulary);
+
+  // --- cross_entropy.cc: loss[m] = log Σ exp(logits[m]) - logits[m, target[m]], 0 where target is negative.
+  /// logits[M, V] becomes dlogits · scale in the same place.
+  void (*cross_entropy)(Workers&, A* logits, const int32_t* target, double* loss, int64_t rows,
+                        int64_t vocabulary, A scale);
+
+  // --- activation.cc: y[n] = activation(x[n])
+  void (*activation_forward)(Workers&, Activation, const T* x, T* y, int64_t n);
+  /// dx[n] = activation'(x[n]) · dy[n]; dx may be dy.
+  void (*activation_backward)(Workers&, Activation, const T* x, const T* dy, T* dx, int64_t n);
+
+  // --- attention.cc: out[B, S, C] from qkv[B, S, 3C] (q, k, v side by side; heads are slices of C).
+  /// lse[B, heads, S] are the rows' log Σ exp(scores).
+  void (*attention_forward)(Workers&, const AttentionShape&, const T* qkv, T* out, A* lse);
+  void (*attention_backward)(Workers&, const AttentionShape&, const T* qkv, const T* out, const A* lse,
+                             const T* dout, T* dqkv);
+
+  // --- dropout.cc: y[n] = x[n] · mask / (1 - p); its own gradient, too. y may be x.
+  void (*dropout)(Workers&, const Dropout&, const T* x, T* y, int64_t n);
+  /// y[n] = residual[n] + dropout(x[n]). y may be residual or x.
+  void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, T* y, int64_t n);
+
+  // --- elementwise.cc
+  void (*add)(Workers&, const A* a, const A* b, A* sum, int64_t n);  // sum may be a or b
+  void (*convert)(Workers&, const A* from, T* to, int64_t n);
+  /// chunk[i] = Σ x² over elements [i·size, min((i+1)·size, n)), in fp64.
+  void (*sum_of_squares)(Workers&, const A* x, int64_t n, int64_t size, double* chunk);
+
+  // --- adamw.cc: decoupled weight decay (Loshchilov and Hutter, 2019). `parameter` gets the rounded master
+  // and may be null, or the same as master where T is A.
+  void (*adamw)(Workers&, const AdamW&, const A* gradient, A* master, A* first, A* second, T* parameter,
+                int64_t n);
+};
+
+/// For T = float, bf16 and double (double: for tests, compiled for the least common instruction set only).
+template <typename T>
+const Operators<T>& operators();
+
+}  // namespace loom::ops

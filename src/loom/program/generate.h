@@ -1,0 +1,43 @@
+// The generator of training steps with sharded data parallelism, and the passes that turn its plain list into
+// one that is fast and fits. MiCS: Zhang et al., "MiCS: Near-linear Scaling for Training Gigantic Model on
+// Public Cloud", 2022.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include "program/job.h"
+#include "program/program.h"
+
+namespace loom::program {
+
+/// The whole way: generate(), the passes in their order, connect().
+Result<Program> make_program(const Job& job);
+
+/// Forward passes and losses only. Its persistent buffers are those of make_program(), in the same order, so
+/// both can be placed in one arena.
+Result<Program> make_evaluation(const Job& job);
+
+/// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
+/// buffer "whole UNIT" for them. Gradients are reduce-scattered in the group after each microbatch, and
+/// all-reduced over the replicas only after the last one.
+Program generate(const Job& job);
+
+/// Activation checkpointing: of each group of `group` blocks only the input is kept; the group's forward is
+/// done again before its backward.
+void checkpoint_activations(const Job& job, Program& program);
+
+/// Puts gathers where a unit is used and not there, and keeps units as long as `live_elements` allow, giving
+/// up the one whose next use is farthest (Belady's rule: the future is known).
+void insert_gathers(const Job& job, Program& program);
+
+/// Moves each gather up past `prefetch` compute instructions.
+void prefetch(int distance, Program& program);
+
+/// Moves what waits for reductions down past `distance` backward instructions.
+void postpone_waits(int distance, Program& program);
+
+/// Gives collectives their lanes in turn, and derives `after` from the buffers. At most `in_flight`
+/// reductions are left unwaited for when a gradient is computed, so that their buffers can be used again.
+void connect(int in_flight, Program& program);
+
+}  // namespace loom::program

@@ -1,0 +1,76 @@
+// Passes that let collectives run behind computing: gathers are issued early, waits come late.
+#include <algorithm>
+
+#include "program/generate.h"
+
+namespace loom::program {
+
+void prefetch(int distance, Program& program) {
+  std::vector<Instruction>& list = program.instructions;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].op != Op::gather) continue;
+    size_t to = i;
+    // Gathers keep their order: all ranks issue them alike, and none overtakes what is needed sooner.
+    for (int passed = 0; to > 0 && list[to - 1].op != Op::gather; --to)
+      if (is_compute(list[to - 1].op) && ++passed > distance) break;
+    std::rotate(list.begin() + static_cast<ptrdiff_t>(to), list.begin() + static_cast<ptrdiff_t>(i),
+                list.begin() + static_cast<ptrdiff_t>(i) + 1);
+  }
+}
+
+void postpone_waits(int distance, Program& program) {
+  std::vector<Instruction>& list = program.instructions;
+  // From the end, so that instructions that move keep their order.
+  for (size_t i = list.size(); i-- > 0;) {
+    if (list[i].op != Op::accumulate && list[i].op != Op::all_reduce) continue;
+    size_t to = i;
+    for (int passed = 0; to + 1 < list.size() && list[to + 1].op != Op::norm; ++to) {
+      const Instruction& next = list[to + 1];
+      if (next.op == Op::accumulate || next.op == Op::all_reduce) break;
+      if ((next.op == Op::backward || next.op == Op::loss) && ++passed > distance) break;
+    }
+    std::rotate(list.begin() + static_cast<ptrdiff_t>(i), list.begin() + static_cast<ptrdiff_t>(i) + 1,
+                list.begin() + static_cast<ptrdiff_t>(to) + 1);
+  }
+}
+
+namespace {
+
+constexpr int kGatherLanes = 2;
+constexpr int kReduceLanes = 2;
+
+void assign_lanes(Program& program) {
+  int gathers = 0, reductions = 0;
+  for (Instruction& instruction : program.instructions) {
+    if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
+    if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce)
+      instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
+  }
+}
+
+}  // namespace
+
+void connect(int in_flight, Program& program) {
+  assign_lanes(program);
+  std::vector<int> pending;  // collectives that nothing has waited for, in order
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    Instruction& instruction = program.instructions[i];
+    instruction.after.clear();
+    const bool makes_gradient = instruction.op == Op::backward || instruction.op == Op::loss;
+    int reductions = 0;
+    for (const int other : pending) reductions += program.instructions[other].op == Op::reduce_scatter;
+    for (const int other : pending) {
+      const Instruction& before = program.instructions[other];
+      bool wait = false;
+      for (const Use& use : instruction.uses)
+        for (const Use& earlier : before.uses)
+          wait |= use.buffer == earlier.buffer && (use.writes || earlier.writes);
+      if (makes_gradient && before.op == Op::reduce_scatter && reductions-- > in_flight) wait = true;
+      if (wait) instruction.after.push_back(other);
+    }
+    for (const int other : instruction.after) std::erase(pending, other);
+    if (instruction.lane != 0) pending.push_back(i);
+  }
+}
+
+}  // namespace loom::program

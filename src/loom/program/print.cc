@@ -1,0 +1,46 @@
+// Programs as text.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "program/program.h"
+
+namespace loom::program {
+
+const char* op_name(Op op) {
+  constexpr const char* kNames[kOps] = {"gather",   "forward",        "recompute",  "loss",       "evaluate",
+                                        "backward", "reduce_scatter", "accumulate", "all_reduce", "norm",
+                                        "step"};
+  return kNames[static_cast<int>(op)];
+}
+
+const char* category_name(Category category) {
+  constexpr const char* kNames[kCategories] = {"parameters", "optimizer",   "gradients", "gathered",
+                                               "unreduced",  "activations", "workspace", "batch"};
+  return kNames[static_cast<int>(category)];
+}
+
+bool is_compute(Op op) {
+  return op == Op::forward || op == Op::recompute || op == Op::loss || op == Op::evaluate ||
+         op == Op::backward;
+}
+
+std::string to_string(const Program& program) {
+  std::string text;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    text += fmt::format("{:>5}  lane {}  {:<14}", i, instruction.lane, op_name(instruction.op));
+    if (instruction.unit >= 0) text += fmt::format(" unit {}", instruction.unit);
+    if (instruction.microbatch >= 0) text += fmt::format(" microbatch {}", instruction.microbatch);
+    std::vector<std::string> reads, writes;
+    for (const Use& use : instruction.uses) {
+      if (use.reads) reads.push_back(program.buffers[use.buffer].name);
+      if (use.writes) writes.push_back(program.buffers[use.buffer].name);
+    }
+    text += fmt::format(": {} -> {}", fmt::join(reads, ", "), fmt::join(writes, ", "));
+    if (!instruction.after.empty()) text += fmt::format("; after {}", fmt::join(instruction.after, ", "));
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace loom::program

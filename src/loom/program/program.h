@@ -1,0 +1,126 @@
+// Program: what one rank does for one training step, as plain data. A list of instructions in the order in
+// which they are issued, the buffers that they use, and what has to be over before each may begin. Every way
+// of training is a generator of such lists or a pass over one; the verifier, the memory planner, the
+// simulator and the executor see the same value.
+//
+// Words. An instruction on lane 0 is computed by the rank itself and is over when the next one is issued.
+// Those on other lanes are collectives in flight: each lane is a queue of Weft's, and they are over when
+// something that comes `after` them begins. A buffer is written by one instruction or several and is never
+// given a second meaning: memory is shared by the planner, not by the generator. Persistent buffers live from
+// step to step.
+//
+// Thread safety: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/spec.h"
+
+namespace loom::program {
+
+enum class Op {
+  gather,          // parameters of a unit: shard of every rank of the partition group -> whole buffer
+  forward,         // of a unit for a microbatch
+  recompute,       // the same again, for what backward needs
+  loss,            // forward and backward of the head, with the loss
+  evaluate,        // the loss alone
+  backward,        // of a unit
+  reduce_scatter,  // gradients of a unit: summed over the partition group, every rank keeps its shard
+  accumulate,      // shard += partial
+  all_reduce,      // gradient shards, over the replication group
+  norm,            // of all gradients
+  step,            // of the optimizer, for a unit's shard
+};
+constexpr int kOps = 11;
+
+/// What a buffer is to an instruction.
+enum class Role {
+  parameters,       // a unit's, whole
+  tied_parameters,  // the embedding's, for a tied head
+  shard,            // gather: parameters; reduce_scatter, all_reduce, accumulate, norm, step: gradients
+  partial,          // accumulate: what is added
+  gradient,         // a unit's, whole
+  tied_gradient,
+  input,
+  output,
+  saved,
+  derivative,  // of the loss with respect to activations
+  workspace,
+  batch,   // tokens and targets
+  losses,  // of each token
+  norms,
+  master,
+  first_moment,
+  second_moment,
+};
+
+/// What memory is reported by.
+enum class Category {
+  parameters,   // shards: fp32 masters, and their copies in a smaller type
+  optimizer,    // moments
+  gradients,    // shards
+  gathered,     // whole units' parameters
+  unreduced,    // whole units' gradients, and partial sums
+  activations,  // between units, and what blocks save
+  workspace,
+  batch,
+};
+constexpr int kCategories = 8;
+
+using BufferId = int;
+
+struct Buffer {
+  std::string name;
+  Category category = Category::workspace;
+  int64_t bytes = 0;
+  bool persistent = false;
+};
+
+struct Use {
+  Role role;
+  BufferId buffer;
+  bool reads;
+  bool writes;
+};
+
+struct Instruction {
+  Op op;
+  int unit = -1;
+  int microbatch = -1;
+  int lane = 0;
+  std::vector<Use> uses;
+  std::vector<int> after;  // instructions of other lanes than 0 that must be over; filled in by connect()
+
+  /// -1 when it has no buffer of that role.
+  BufferId buffer(Role role) const {
+    for (const Use& use : uses)
+      if (use.role == role) return use.buffer;
+    return -1;
+  }
+};
+
+struct Program {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  int units = 0;
+  int microbatches = 0;
+  bool trains = true;            // whether it has backward and a step
+  std::vector<BufferId> shards;  // of each unit: the parameters that gathers read
+
+  BufferId add(std::string name, Category category, int64_t bytes, bool persistent = false) {
+    buffers.push_back({std::move(name), category, bytes, persistent});
+    return static_cast<BufferId>(buffers.size()) - 1;
+  }
+};
+
+const char* op_name(Op op);
+const char* category_name(Category category);
+/// Whether the rank computes it: lane 0, and time that collectives can hide behind.
+bool is_compute(Op op);
+
+/// A line an instruction: number, lane, what, buffers, and what it comes after.
+std::string to_string(const Program& program);
+
+}  // namespace loom::program

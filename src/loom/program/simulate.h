@@ -1,0 +1,44 @@
+// The simulator of programs: how long a step takes on a machine that need not be there. Computing takes its
+// floating-point operations at a rate; collectives take MiCS's volumes at the bandwidth of the slowest link
+// that they cross, one after the other for each link, plus a latency for each message of the hops.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <vector>
+
+#include "program/job.h"
+#include "program/program.h"
+
+namespace loom::program {
+
+/// A machine as Loom sees it: ranks on nodes, what a rank computes, what links carry.
+struct Machine {
+  int ranks_per_node = 1;
+  double flops = 1e11;             // of matrix products, for a rank, per second
+  double memory_bandwidth = 1e10;  // of a rank, bytes/s: optimizer and sums
+  double intra_bandwidth = 1e10;   // of a rank to others of its node, bytes/s
+  double inter_bandwidth = 1e9;    // of a node to others, bytes/s; its ranks share it
+  double intra_latency_us = 2;
+  double inter_latency_us = 20;
+};
+
+struct Interval {
+  double begin_us = 0;
+  double end_us = 0;
+};
+
+struct Forecast {
+  double step_us = 0;
+  double compute_us = 0;            // everything on lane 0
+  double exposed_us = 0;            // lane 0 waiting for collectives
+  std::vector<Interval> intervals;  // of each instruction
+};
+
+/// Bytes that a rank sends to others in a collective over `ranks` ranks with `bytes` in all: (n-1)/n of them
+/// for a gather or scatter, twice that for an AllReduce.
+double volume(Op op, double bytes, int ranks);
+
+Forecast simulate(const Job& job, const Program& program, const Machine& machine);
+
+}  // namespace loom::program

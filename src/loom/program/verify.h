@@ -1,0 +1,26 @@
+// The verifier: proves that a program computes a training step, whoever made it. It executes the program
+// symbolically, and knows nothing of generators and passes.
+//
+// What it proves; the first thing that is wrong is reported with its instruction:
+//   structure  instructions name buffers that exist, and come after earlier ones only
+//   order      of two uses of a buffer, one of them a write, the first is over before the second begins;
+//   nothing
+//              is read before it is written
+//   memory     buffers that share memory are never in use together, and all lie in the arena
+//   result     every forward, loss and backward sees the parameters, input and saved values of its own unit
+//   and
+//              microbatch; each rank's gradients are summed once over the group for every microbatch and once
+//              over the replicas after all of them; the optimizer steps every unit once with the whole sum
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include "program/job.h"
+#include "program/memory.h"
+#include "program/program.h"
+
+namespace loom::program {
+
+Status verify(const Job& job, const Program& program, const MemoryPlan& memory);
+
+}  // namespace loom::program

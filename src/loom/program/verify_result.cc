@@ -1,0 +1,224 @@
+// Symbolic execution: each buffer holds the name of a value, and each instruction checks the names that it
+// reads and names what it writes.
+#include "program/verify_result.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace loom::program {
+namespace {
+
+enum class What { nothing, parameters, activation, saved, derivative, gradient, other };
+
+struct Value {
+  What what = What::nothing;
+  int unit = -1;                 // derivative: with respect to this unit's output
+  int microbatch = -1;           // of activations
+  std::vector<int> counts = {};  // gradient: how often each of this rank's microbatches is in it
+  bool in_group = false;         // gradient: summed over the partition group
+  bool everywhere = false;       // gradient: summed over the replicas, too
+  bool complete = true;          // gradient of a tied embedding: whether the embedding's own part is in it
+};
+
+class Execution {
+ public:
+  Execution(const Job& job, const Program& program)
+      : job_(job), program_(program), units_(model::units_of(job.spec)), values_(program.buffers.size()) {
+    for (int unit = 0; unit < program.units; ++unit) set(program.shards[unit], {What::parameters, unit});
+  }
+
+  ResultProblem run() {
+    for (size_t i = 0; i < program_.instructions.size(); ++i)
+      if (std::string problem = execute(program_.instructions[i]); !problem.empty())
+        return {static_cast<int>(i), std::move(problem)};
+    for (const model::Unit& unit : units_)
+      if (const auto steps = std::count(stepped_.begin(), stepped_.end(), unit.index);
+          steps != program_.trains)
+        return {-1, fmt::format("unit {} is stepped {} times, must be {}", unit.index, steps,
+                                program_.trains ? 1 : 0)};
+    for (int m = 0; m < job_.microbatches; ++m)
+      if (const auto losses = std::count(losses_.begin(), losses_.end(), m); losses != 1)
+        return {-1, fmt::format("microbatch {} has {} losses, must have one", m, losses)};
+    return {};
+  }
+
+ private:
+  using I = const Instruction&;
+
+  void set(BufferId buffer, Value value) { values_[buffer] = std::move(value); }
+  void set(I i, Role role, Value value) { set(i.buffer(role), std::move(value)); }
+  const Value& get(I i, Role role) const {
+    static const Value kNothing;
+    const BufferId buffer = i.buffer(role);
+    return buffer < 0 ? kNothing : values_[buffer];
+  }
+
+  bool holds(I i, Role role, What what, int unit, int microbatch = -1) const {
+    const Value& value = get(i, role);
+    return value.what == what && value.unit == unit && value.microbatch == microbatch;
+  }
+
+  std::string execute(I i) {
+    switch (i.op) {
+      case Op::gather: return gather(i);
+      case Op::forward:
+      case Op::recompute: return forward(i);
+      case Op::loss: return loss(i);
+      case Op::evaluate: return head(i);
+      case Op::backward: return backward(i);
+      case Op::reduce_scatter: return reduce_scatter(i);
+      case Op::accumulate: return accumulate(i);
+      case Op::all_reduce: return all_reduce(i);
+      case Op::norm: return norm(i);
+      case Op::step: return step(i);
+    }
+    return "no such operation";
+  }
+
+  std::string gather(I i) {
+    if (!holds(i, Role::shard, What::parameters, i.unit))
+      return "gathers from what is not this unit's parameters";
+    set(i, Role::parameters, {What::parameters, i.unit});
+    return "";
+  }
+
+  std::string forward(I i) {
+    if (!holds(i, Role::parameters, What::parameters, i.unit))
+      return "computes with another unit's parameters";
+    if (i.unit > 0 && !holds(i, Role::input, What::activation, i.unit - 1, i.microbatch))
+      return "its input is not the output of the unit and microbatch before it";
+    set(i, Role::output, {What::activation, i.unit, i.microbatch});
+    if (i.unit > 0) set(i, Role::saved, {What::saved, i.unit, i.microbatch});
+    return "";
+  }
+
+  Value gradient_of(int unit, int microbatch) const {
+    Value value{What::gradient, unit};
+    value.counts.assign(job_.microbatches, 0);
+    value.counts[microbatch] = 1;
+    value.in_group = job_.degree == 1;
+    value.everywhere = job_.world == 1;
+    return value;
+  }
+
+  /// What loss and evaluation need.
+  std::string head(I i) {
+    if (!holds(i, Role::parameters, What::parameters, i.unit))
+      return "computes with another unit's parameters";
+    const bool tied = units_[i.unit].borrows >= 0;
+    if (tied && !holds(i, Role::tied_parameters, What::parameters, 0)) return "the embedding is not there";
+    if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch))
+      return "its input is not the last block's output of its microbatch";
+    losses_.push_back(i.microbatch);
+    return "";
+  }
+
+  std::string loss(I i) {
+    if (std::string problem = head(i); !problem.empty()) return problem;
+    set(i, Role::derivative, {What::derivative, i.unit - 1, i.microbatch});
+    set(i, Role::gradient, gradient_of(i.unit, i.microbatch));
+    if (units_[i.unit].borrows >= 0) {
+      Value half = gradient_of(0, i.microbatch);
+      half.complete = false;
+      set(i, Role::tied_gradient, half);
+    }
+    return "";
+  }
+
+  std::string backward(I i) {
+    if (!holds(i, Role::derivative, What::derivative, i.unit, i.microbatch))
+      return "the derivative is not with respect to its output";
+    if (i.unit > 0) {
+      if (!holds(i, Role::parameters, What::parameters, i.unit))
+        return "computes with another unit's parameters";
+      if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch)) return "its input is not there";
+      if (!holds(i, Role::saved, What::saved, i.unit, i.microbatch)) return "what forward saved is not there";
+    } else if (units_.back().borrows == 0) {
+      const Value& half = get(i, Role::gradient);
+      if (half.what != What::gradient || half.complete || half.counts[i.microbatch] != 1)
+        return "the head's part of the shared matrix's gradient is not there";
+    }
+    set(i, Role::derivative, {What::derivative, i.unit - 1, i.microbatch});
+    set(i, Role::gradient, gradient_of(i.unit, i.microbatch));
+    return "";
+  }
+
+  std::string reduce_scatter(I i) {
+    Value value = get(i, Role::gradient);
+    if (value.what != What::gradient || value.unit != i.unit || value.in_group || !value.complete)
+      return "reduces what is not this unit's own whole gradient";
+    value.in_group = true;
+    value.everywhere = job_.replicas() == 1;
+    set(i, Role::shard, value);
+    return "";
+  }
+
+  std::string accumulate(I i) {
+    Value sum = get(i, Role::shard);
+    const Value& more = get(i, Role::partial);
+    if (sum.what != What::gradient || more.what != What::gradient || sum.unit != i.unit ||
+        more.unit != i.unit)
+      return "adds what is not this unit's gradients";
+    if (!sum.in_group || !more.in_group) return "adds a gradient that is not reduced over the group";
+    if (job_.replicas() > 1 && (sum.everywhere || more.everywhere))
+      return "adds to a gradient that was reduced over the replicas already";
+    for (int m = 0; m < job_.microbatches; ++m) sum.counts[m] += more.counts[m];
+    set(i, Role::shard, sum);
+    return "";
+  }
+
+  std::string all_reduce(I i) {
+    Value value = get(i, Role::shard);
+    if (value.what != What::gradient || value.unit != i.unit || !value.in_group)
+      return "reduces what is not this unit's gradient shard";
+    if (value.everywhere) return "reduces over the replicas for the second time";
+    value.everywhere = true;
+    set(i, Role::shard, value);
+    return "";
+  }
+
+  /// Whether a gradient is that of the whole global batch.
+  std::string problem_of(const Value& value, int unit) const {
+    if (value.what != What::gradient || value.unit != unit || !value.complete)
+      return fmt::format("the gradient of unit {} is not there", unit);
+    for (int m = 0; m < job_.microbatches; ++m)
+      if (value.counts[m] != 1)
+        return fmt::format("the gradient of unit {} has microbatch {} {} times", unit, m, value.counts[m]);
+    if (!value.in_group) return fmt::format("the gradient of unit {} is not reduced over the group", unit);
+    if (!value.everywhere)
+      return fmt::format("the gradient of unit {} is not reduced over the replicas", unit);
+    return "";
+  }
+
+  std::string norm(I i) {
+    int unit = 0;
+    for (const Use& use : i.uses) {
+      if (use.role != Role::shard) continue;
+      if (std::string problem = problem_of(values_[use.buffer], unit++); !problem.empty()) return problem;
+    }
+    if (unit != program_.units) return "does not see every unit's gradient";
+    set(i, Role::norms, {What::other});
+    return "";
+  }
+
+  std::string step(I i) {
+    if (get(i, Role::norms).what != What::other) return "the norm is not known";
+    if (std::string problem = problem_of(get(i, Role::shard), i.unit); !problem.empty()) return problem;
+    stepped_.push_back(i.unit);
+    return "";
+  }
+
+  const Job& job_;
+  const Program& program_;
+  std::vector<model::Unit> units_;
+  std::vector<Value> values_;
+  std::vector<int> stepped_, losses_;
+};
+
+}  // namespace
+
+ResultProblem check_result(const Job& job, const Program& program) { return Execution(job, program).run(); }
+
+}  // namespace loom::program

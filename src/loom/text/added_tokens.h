@@ -1,0 +1,43 @@
+// AddedTokens: finds tokens that are spelled out in a text, before it is split into words: always the
+// leftmost one, and of those that begin there the longest.
+//
+// Thread safety: never changes after it is made.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace loom::text {
+
+/// A token that is found in the text before it is split into words.
+struct AddedToken {
+  std::string content;
+  Token id = 0;
+  bool special = true;
+  bool left_strip = false;   // takes the white space before it
+  bool right_strip = false;  // takes the white space after it
+  bool normalized = false;   // is looked for after normalization
+};
+
+class AddedTokens {
+ public:
+  /// Errors (invalid_data): an empty token.
+  Status add(const AddedToken& token);
+
+  struct Match {
+    size_t begin = 0;  // with the white space that it takes
+    size_t end = 0;
+    Token id = 0;
+  };
+  /// The first match at or after `from`.
+  std::optional<Match> find(std::string_view text, size_t from) const;
+
+ private:
+  std::array<std::vector<AddedToken>, 256> starting_;  // by the first byte, the longest first
+};
+
+}  // namespace loom::text

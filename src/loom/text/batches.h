@@ -1,0 +1,59 @@
+// Batches: which windows of a dataset are trained on at which step. A window w of length T is the tokens [wT,
+// wT + T] — the first T are inputs, the last T what is to be predicted. Step s trains on the rows sB … sB + B
+// - 1 of an endless list: epoch after epoch, all windows once each, shuffled by (seed, epoch).
+//
+// So the batch of a step depends on seed and step only, never on how many ranks share it: rank r of n takes
+// the rows [rB/n, (r+1)B/n), and the step's number is all that a checkpoint has to keep.
+//
+// Thread safety: may be used from any thread at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "text/dataset.h"
+
+namespace loom::text {
+
+struct BatchOptions {
+  int64_t sequence_length = 0;  // T
+  int64_t global_batch = 0;     // B, rows of a step over all ranks
+  uint64_t seed = 0;
+  bool shuffle = true;  // false: in order, for validation
+};
+
+/// Rows [begin, begin + count) of a step.
+struct Rows {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+class Batches {
+ public:
+  /// Errors: invalid_argument for lengths or batches below 1, or a dataset that does not hold one window of T
+  /// + 1 tokens.
+  static Result<Batches> create(std::shared_ptr<const TokenDataset> dataset, const BatchOptions& options);
+
+  /// Windows of an epoch.
+  uint64_t windows() const { return windows_; }
+  /// The share of one rank. Errors: invalid_argument when the ranks do not divide the batch.
+  Result<Rows> rows_of(int rank, int ranks) const;
+  /// The window of a row of a step.
+  uint64_t window(uint64_t step, int64_t row) const;
+  /// Copies rows: inputs and targets are [rows.count, T] each, row-major. Errors: invalid_argument (rows
+  /// outside the batch, spans of another size), invalid_data.
+  Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const;
+  const BatchOptions& options() const { return options_; }
+  const TokenDataset& dataset() const { return *dataset_; }
+
+ private:
+  Batches(std::shared_ptr<const TokenDataset> dataset, const BatchOptions& options, uint64_t windows)
+      : dataset_(std::move(dataset)), options_(options), windows_(windows) {}
+  std::shared_ptr<const TokenDataset> dataset_;
+  BatchOptions options_;
+  uint64_t windows_;
+};
+
+}  // namespace loom::text

@@ -1,0 +1,277 @@
+// The files of a byte-level BPE: Hugging Face's tokenizer.json, and GPT-2's own vocab.json with merges.txt.
+// Only what changes the tokens is looked at; a setting that Loom does not have is refused, since its tokens
+// would silently be others.
+#include <algorithm>
+#include <set>
+
+#include "base/file.h"
+#include "format/json_file.h"
+#include "text/bpe.h"
+#include "text/byte_alphabet.h"
+
+namespace loom::text {
+namespace {
+
+using format::Json;
+using format::SortedJson;
+
+constexpr char kEndOfText[] = "<|endoftext|>";
+constexpr char kMergesHead[] = "#version: 0.2\n";
+
+/// A part of a JSON file as text for a sentence.
+std::string quote(const SortedJson& json) {
+  const std::string text = json.dump(-1, ' ', true, SortedJson::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 60) + "…" : text;
+}
+
+bool is_unset(const SortedJson& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() || *found == false || *found == "";
+}
+
+bool is_type(const SortedJson& json, const char* type) {
+  return json.is_object() && json.value("type", "") == type;
+}
+
+/// Refuses settings that are set.
+Status check_unset(const SortedJson& object, std::initializer_list<const char*> keys, const char* where) {
+  for (const char* key : keys) {
+    if (!is_unset(object, key)) {
+      return fail(Code::unsupported, "{} has \"{}\": {}, which Loom's byte-level BPE does not have", where,
+                  key, quote(object[key]));
+    }
+  }
+  return {};
+}
+
+/// Numbers may have gaps, but not so many that a file could ask for any amount of memory.
+Status add_token(const std::string& spelling, const SortedJson& number, size_t most, BpeModel& model,
+                 bool added) {
+  if (!number.is_number_unsigned() || number.get<uint64_t>() >= most) {
+    return fail(Code::invalid_data, "token \"{}\" has the number {}, must be in [0, {})", spelling,
+                quote(number), most);
+  }
+  const size_t id = number.get<size_t>();
+  if (id >= model.vocabulary.size()) model.vocabulary.resize(id + 1);
+  const std::optional<std::string> bytes = added ? spelling : unspell(spelling);
+  if (!bytes || bytes->empty()) {
+    return fail(Code::invalid_data, "token \"{}\" is no spelling of bytes: no byte-level BPE", spelling);
+  }
+  std::string& place = model.vocabulary[id];
+  if (!place.empty() && place != *bytes) {
+    return fail(Code::invalid_data, "two tokens have the number {}, \"{}\" is one of them", id, spelling);
+  }
+  place = *bytes;
+  return {};
+}
+
+Status add_merge(std::string_view left, std::string_view right, const SortedJson& vocabulary,
+                 BpeModel& model) {
+  const auto first = vocabulary.find(std::string(left)), second = vocabulary.find(std::string(right));
+  if (first == vocabulary.end() || second == vocabulary.end()) {
+    return fail(Code::invalid_data, "merge {} is \"{} {}\", but \"{}\" is no token of the vocabulary",
+                model.merges.size(), left, right, first == vocabulary.end() ? left : right);
+  }
+  model.merges.emplace_back(first->get<Token>(), second->get<Token>());
+  return {};
+}
+
+Status add_merge_line(std::string_view line, const SortedJson& vocabulary, BpeModel& model) {
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
+    return fail(Code::invalid_data, "merge {} is \"{}\", must be two tokens with a space between",
+                model.merges.size(), line);
+  }
+  return add_merge(line.substr(0, space), line.substr(space + 1), vocabulary, model);
+}
+
+Status read_added(const SortedJson& json, size_t most, BpeModel& model) {
+  if (!json.is_array())
+    return fail(Code::invalid_data, "\"added_tokens\" is {}, must be a list", quote(json));
+  for (const SortedJson& item : json) {
+    const bool named =
+        item.is_object() && item.contains("content") && item["content"].is_string() && item.contains("id");
+    if (!named) return fail(Code::invalid_data, "added token {} must have an id and a content", quote(item));
+    LOOM_TRY(check_unset(item, {"single_word"}, "an added token"));
+    AddedToken token;
+    token.content = item["content"].get<std::string>();
+    LOOM_TRY(add_token(token.content, item["id"], most, model, true));
+    token.id = item["id"].get<Token>();
+    token.special = !is_unset(item, "special");
+    token.left_strip = !is_unset(item, "lstrip");
+    token.right_strip = !is_unset(item, "rstrip");
+    token.normalized = !is_unset(item, "normalized");
+    model.added.push_back(std::move(token));
+  }
+  return {};
+}
+
+Status read_vocabulary(const SortedJson& vocabulary, size_t most, BpeModel& model) {
+  if (!vocabulary.is_object()) {
+    return fail(Code::invalid_data, "the vocabulary is {}, must be an object", quote(vocabulary));
+  }
+  std::set<std::string_view> added;
+  for (const AddedToken& token : model.added) added.insert(token.content);
+  for (const auto& [spelling, number] : vocabulary.items()) {
+    LOOM_TRY(add_token(spelling, number, most, model, added.contains(spelling)));
+  }
+  return {};
+}
+
+Status read_merges(const SortedJson& merges, const SortedJson& vocabulary, BpeModel& model) {
+  if (!merges.is_array()) return fail(Code::invalid_data, "\"merges\" is {}, must be a list", quote(merges));
+  for (const SortedJson& merge : merges) {
+    if (merge.is_string()) {
+      LOOM_TRY(add_merge_line(merge.get_ref<const std::string&>(), vocabulary, model));
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      LOOM_TRY(add_merge(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>(),
+                         vocabulary, model));
+    } else {
+      return fail(Code::invalid_data, "merge {} is {}, must be two tokens", model.merges.size(),
+                  quote(merge));
+    }
+  }
+  return {};
+}
+
+/// What stands around the model in a tokenizer.json.
+Status read_pipeline(const SortedJson& json, BpeModel& model) {
+  if (!is_unset(json, "normalizer")) {
+    if (!is_type(json["normalizer"], "NFC")) {
+      return fail(Code::unsupported, "\"normalizer\" is {}, must be none or NFC", quote(json["normalizer"]));
+    }
+    model.normalize_nfc = true;
+  }
+  const SortedJson words = json.value("pre_tokenizer", SortedJson());
+  if (!is_type(words, "ByteLevel") || words.value("use_regex", SortedJson(true)) != true) {
+    return fail(Code::unsupported, "\"pre_tokenizer\" is {}, must be GPT-2's ByteLevel", quote(words));
+  }
+  model.add_prefix_space = !is_unset(words, "add_prefix_space");
+  return {};
+}
+
+Result<BpeModel> model_of(const SortedJson& json) {
+  const auto model_json = json.is_object() ? json.find("model") : json.end();
+  if (!json.is_object() || model_json == json.end() || !model_json->is_object()) {
+    return fail(Code::invalid_data, "it has no object \"model\": no tokenizer.json");
+  }
+  if (model_json->value("type", SortedJson("BPE")) != "BPE") {
+    return fail(Code::unsupported, "the model is {}, must be BPE", quote((*model_json)["type"]));
+  }
+  LOOM_TRY(check_unset(
+      *model_json,
+      {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"},
+      "the model"));
+  BpeModel model;
+  LOOM_TRY(read_pipeline(json, model));
+  const SortedJson vocabulary = model_json->value("vocab", SortedJson());
+  const SortedJson added = json.value("added_tokens", SortedJson::array());
+  const size_t most = 2 * (vocabulary.size() + added.size());
+  LOOM_TRY(read_added(added, most, model));
+  LOOM_TRY(read_vocabulary(vocabulary, most, model));
+  LOOM_TRY(read_merges(model_json->value("merges", SortedJson()), vocabulary, model));
+  return model;
+}
+
+Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges) {
+  BpeModel model;
+  if (vocabulary.is_object() && vocabulary.contains(kEndOfText)) {
+    LOOM_TRY(add_token(kEndOfText, vocabulary[kEndOfText], 2 * vocabulary.size(), model, true));
+    model.added.push_back({kEndOfText, vocabulary[kEndOfText].get<Token>()});
+  }
+  LOOM_TRY(read_vocabulary(vocabulary, 2 * vocabulary.size(), model));
+  for (size_t at = 0; at < merges.size();) {
+    const size_t end = std::min(merges.find('\n', at), merges.size());
+    std::string_view line = merges.substr(at, end - at);
+    at = end + 1;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty() && !line.starts_with("#version")) LOOM_TRY(add_merge_line(line, vocabulary, model));
+  }
+  return model;
+}
+
+Json added_json(const std::vector<AddedToken>& added) {
+  Json list = Json::array();
+  for (const AddedToken& token : added) {
+    list.push_back({{"id", token.id},
+                    {"content", token.content},
+                    {"single_word", false},
+                    {"lstrip", token.left_strip},
+                    {"rstrip", token.right_strip},
+                    {"normalized", token.normalized},
+                    {"special", token.special}});
+  }
+  return list;
+}
+
+Json byte_level(bool add_prefix_space) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", add_prefix_space},
+          {"trim_offsets", true},
+          {"use_regex", true}};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_tokenizer_json(const std::string& path) {
+  const Result<SortedJson> json = format::read_sorted_json(path);
+  if (!json.ok()) return json.status();
+  Result<BpeModel> model = model_of(*json);
+  if (!model.ok()) return model.status().in(path);
+  Result<std::shared_ptr<const BpeTokenizer>> tokenizer = make(model.take());
+  if (!tokenizer.ok()) return tokenizer.status().in(path);
+  return tokenizer;
+}
+
+Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_vocabulary(const std::string& vocab_json,
+                                                                          const std::string& merges_txt) {
+  const Result<SortedJson> vocabulary = format::read_sorted_json(vocab_json);
+  if (!vocabulary.ok()) return vocabulary.status();
+  const Result<std::string> merges = read_file(merges_txt);
+  if (!merges.ok()) return merges.status();
+  Result<BpeModel> model = model_of(*vocabulary, *merges);
+  if (!model.ok()) return model.status().in(fmt::format("{} and {}", vocab_json, merges_txt));
+  Result<std::shared_ptr<const BpeTokenizer>> tokenizer = make(model.take());
+  if (!tokenizer.ok()) return tokenizer.status().in(vocab_json);
+  return tokenizer;
+}
+
+Status BpeTokenizer::save(const std::string& folder) const {
+  Json::object_t entries;  // in the order of numbers; looking for equal keys would take time squared
+  for (size_t id = 0; id < spellings_.size(); ++id) {
+    if (!spellings_[id].empty()) entries.push_back({spellings_[id], id});
+  }
+  const Json vocabulary(std::move(entries));
+  std::string merges_text = kMergesHead;
+  Json merges = Json::array();
+  for (const auto& [left, right] : model_.merges) {
+    const std::string line =
+        fmt::format("{} {}", spellings_[static_cast<size_t>(left)], spellings_[static_cast<size_t>(right)]);
+    merges.push_back(line);
+    merges_text += line;
+    merges_text += '\n';
+  }
+  Json json;
+  json["version"] = "1.0";
+  json["truncation"] = nullptr;
+  json["padding"] = nullptr;
+  json["added_tokens"] = added_json(model_.added);
+  json["normalizer"] = model_.normalize_nfc ? Json{{"type", "NFC"}} : Json();
+  json["pre_tokenizer"] = byte_level(model_.add_prefix_space);
+  json["post_processor"] = nullptr;
+  json["decoder"] = byte_level(model_.add_prefix_space);
+  json["model"] = {{"type", "BPE"},
+                   {"dropout", nullptr},
+                   {"unk_token", nullptr},
+                   {"continuing_subword_prefix", nullptr},
+                   {"end_of_word_suffix", nullptr},
+                   {"fuse_unk", false},
+                   {"byte_fallback", false},
+                   {"vocab", vocabulary},
+                   {"merges", merges}};
+  LOOM_TRY(write_file(join_path(folder, "merges.txt"), merges_text));
+  LOOM_TRY(format::write_json(join_path(folder, "vocab.json"), vocabulary));
+  return format::write_json(join_path(folder, "tokenizer.json"), json);
+}
+
+}  // namespace loom::text

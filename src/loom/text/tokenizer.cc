@@ -1,0 +1,42 @@
+#include "text/tokenizer.h"
+
+#include "base/file.h"
+#include "format/json_file.h"
+#include "text/bpe.h"
+#include "text/byte_tokenizer.h"
+
+namespace loom::text {
+namespace {
+
+using Opened = Result<std::shared_ptr<const Tokenizer>>;
+
+Opened widen(Result<std::shared_ptr<const BpeTokenizer>> opened) {
+  if (!opened.ok()) return opened.status();
+  return std::shared_ptr<const Tokenizer>(opened.take());
+}
+
+Opened open_own(const std::string& path) {
+  const Result<format::Json> json = format::read_json(path);
+  if (!json.ok()) return json.status();
+  const Result<std::string> type = format::required<std::string>(*json, "type");
+  if (!type.ok()) return type.status().in(path);
+  if (*type == "bytes") return std::shared_ptr<const Tokenizer>(std::make_shared<ByteTokenizer>());
+  return fail(Code::invalid_data, "{} has the type \"{}\", must be \"bytes\"", path, *type);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
+  if (path == "bytes") return std::shared_ptr<const Tokenizer>(std::make_shared<ByteTokenizer>());
+  if (!is_folder(path)) return widen(BpeTokenizer::from_tokenizer_json(path));
+  const std::string own = join_path(path, "loom-tokenizer.json");
+  if (is_file(own)) return open_own(own);
+  const std::string json = join_path(path, "tokenizer.json");
+  if (is_file(json)) return widen(BpeTokenizer::from_tokenizer_json(json));
+  const std::string vocabulary = join_path(path, "vocab.json"), merges = join_path(path, "merges.txt");
+  if (is_file(vocabulary) && is_file(merges)) return widen(BpeTokenizer::from_vocabulary(vocabulary, merges));
+  return fail(Code::not_found,
+              "{} has neither tokenizer.json, nor vocab.json and merges.txt, nor loom-tokenizer.json", path);
+}
+
+}  // namespace loom::text

@@ -1,0 +1,58 @@
+// Tokenizer: text to tokens and back.
+//
+// Thread safety: a tokenizer never changes after it is made; all functions may be called from any thread at
+// once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace loom::text {
+
+/// A token is its number in the vocabulary, in [0, vocabulary size).
+using Token = int32_t;
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// Appends the tokens of `text` to `tokens`. Every text can be encoded; decoding its tokens gives it back,
+  /// byte for byte, unless the tokenizer's own files ask for normalization or a space in front. Special
+  /// tokens that are spelled out in the text become themselves.
+  virtual void encode(std::string_view text, std::vector<Token>& tokens) const = 0;
+  /// The bytes that tokens stand for; a part of a text may be no valid UTF-8. Errors: invalid_argument for a
+  /// token that is not in the vocabulary, with its position.
+  virtual Result<std::string> decode(std::span<const Token> tokens) const = 0;
+
+  virtual int64_t vocabulary_size() const = 0;
+  /// Whether a text that is cut by safe_cut() of text/words.h has the tokens of its parts.
+  virtual bool may_be_cut() const = 0;
+  /// What stands between documents, if there is such a token.
+  virtual std::optional<Token> end_of_text() const = 0;
+  /// The same for tokenizers that encode in the same way; token files carry it.
+  virtual uint64_t hash() const = 0;
+  /// "bytes", or "byte-level BPE of 50257 tokens".
+  virtual std::string description() const = 0;
+  /// Writes the files that open_tokenizer() reads, into a folder that is there.
+  virtual Status save(const std::string& folder) const = 0;
+
+  std::vector<Token> encode(std::string_view text) const {
+    std::vector<Token> tokens;
+    encode(text, tokens);
+    return tokens;
+  }
+};
+
+/// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json, or with
+/// vocab.json and merges.txt, or with loom-tokenizer.json (which the built-in one saves). Errors: not_found,
+/// invalid_data, unsupported.
+Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path);
+
+}  // namespace loom::text

@@ -1,0 +1,129 @@
+#include "text/words.h"
+
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+#include <unicode/stringpiece.h>
+#include <unicode/uchar.h>
+
+#include <algorithm>
+#include <array>
+
+#include "text/utf8.h"
+
+namespace loom::text {
+namespace {
+
+struct Char {
+  CharClass kind = CharClass::other;
+  size_t bytes = 1;
+};
+
+CharClass classify(char32_t character) {
+  const UChar32 code = static_cast<UChar32>(character);
+  const uint32_t category = U_GET_GC_MASK(code);
+  if (category & U_GC_L_MASK) return CharClass::letter;
+  if (category & U_GC_N_MASK) return CharClass::number;
+  return u_isUWhiteSpace(code) ? CharClass::space : CharClass::other;
+}
+
+Char char_at(std::string_view text, size_t at) {
+  static const std::array<CharClass, 128> ascii = [] {
+    std::array<CharClass, 128> classes{};
+    for (char32_t c = 0; c < 128; ++c) classes[c] = classify(c);
+    return classes;
+  }();
+  const unsigned char first = static_cast<unsigned char>(text[at]);
+  if (first < 128) return {ascii[first], 1};
+  const Utf8Char decoded = utf8_at(text, at);
+  if (!decoded.valid) return {CharClass::other, 1};
+  return {classify(decoded.value), decoded.bytes};
+}
+
+/// The end of the run of characters of one class.
+size_t run_end(std::string_view text, size_t at, CharClass kind) {
+  while (at < text.size()) {
+    const Char next = char_at(text, at);
+    if (next.kind != kind) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
+/// Bytes of the English ending that begins with the apostrophe at `at`, or 0.
+size_t contraction(std::string_view text, size_t at) {
+  const std::string_view rest = text.substr(at + 1, 2);
+  if (rest.empty()) return 0;
+  if (std::string_view("stmd").find(rest[0]) != std::string_view::npos) return 2;
+  return rest == "re" || rest == "ve" || rest == "ll" ? 3 : 0;
+}
+
+/// The start of the character that ends at `at`.
+size_t previous_char(std::string_view text, size_t at) {
+  size_t start = at - 1;
+  while (start > 0 && at - start < 4 && (static_cast<unsigned char>(text[start]) & 0xc0) == 0x80) --start;
+  return start + char_at(text, start).bytes == at ? start : at - 1;
+}
+
+}  // namespace
+
+CharClass class_of(char32_t character) { return classify(character); }
+
+size_t word_end(std::string_view text, size_t at) {
+  if (text[at] == '\'') {
+    if (const size_t bytes = contraction(text, at); bytes > 0) return at + bytes;
+  }
+  const Char first = char_at(text, at);
+  if (first.kind != CharClass::space) return run_end(text, at, first.kind);
+  if (text[at] == ' ' && at + 1 < text.size()) {
+    const Char second = char_at(text, at + 1);
+    if (second.kind != CharClass::space) return run_end(text, at + 1, second.kind);
+  }
+  const size_t end = run_end(text, at, CharClass::space);
+  if (end == text.size()) return end;
+  // The last white space goes with what follows, unless it is the only one.
+  const size_t last = previous_char(text, end);
+  return last > at ? last : end;
+}
+
+size_t safe_cut(std::string_view text, size_t at) {
+  for (at = std::max<size_t>(at, 2);; ++at) {
+    at = text.find('\n', at - 1);
+    if (at == std::string_view::npos || at + 1 >= text.size()) return text.size();
+    ++at;
+    if (char_at(text, at).kind == CharClass::space) continue;
+    if (char_at(text, previous_char(text, at - 1)).kind != CharClass::space) return at;
+  }
+}
+
+size_t leading_space(std::string_view text) { return run_end(text, 0, CharClass::space); }
+
+size_t trailing_space(std::string_view text) {
+  size_t start = text.size();
+  while (start > 0) {
+    const size_t previous = previous_char(text, start);
+    if (char_at(text, previous).kind != CharClass::space) break;
+    start = previous;
+  }
+  return text.size() - start;
+}
+
+std::string normalize_nfc(std::string_view text) {
+  const bool ascii =
+      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; });
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* const form = ascii ? nullptr : icu::Normalizer2::getNFCInstance(error);
+  if (form == nullptr) return std::string(text);
+  std::string normalized;
+  // ICU counts in 32 bits. Nothing composes with a line feed or with white space, so a text may be cut there.
+  constexpr size_t kAtOnce = size_t{1} << 28;
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view part = text.substr(at, safe_cut(text.substr(at), kAtOnce));
+    icu::StringByteSink<std::string> sink(&normalized, static_cast<int32_t>(part.size()));
+    form->normalizeUTF8(0, icu::StringPiece(part.data(), static_cast<int32_t>(part.size())), sink, nullptr,
+                        error);
+    at += part.size();
+  }
+  return normalized;
+}
+
+}  // namespace loom::text

@@ -1,0 +1,271 @@
+// The keys, in one list that parsing and printing share.
+#include "train/config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+
+#include "model/hugging_face.h"
+#include "program/generate.h"
+#include "program/memory.h"
+
+namespace loom::train {
+namespace {
+
+using format::Json;
+
+/// Calls visit(key, member) for every key.
+template <typename C, typename F>
+void for_each_key(C& c, F&& visit) {
+  visit("model.from", c.model.from);
+  visit("model.vocabulary", c.model.vocabulary);
+  visit("model.context", c.model.context);
+  visit("model.width", c.model.width);
+  visit("model.layers", c.model.layers);
+  visit("model.heads", c.model.heads);
+  visit("model.feed_forward", c.model.feed_forward);
+  visit("model.activation", c.model.activation);
+  visit("model.dropout", c.model.dropout);
+  visit("model.tied", c.model.tied);
+  visit("data.folder", c.data.folder);
+  visit("data.sequence_length", c.data.sequence_length);
+  visit("data.global_batch", c.data.global_batch);
+  visit("data.microbatch", c.data.microbatch);
+  visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
+  visit("parallel.memory_limit_mb", c.parallel.memory_limit_mb);
+  visit("parallel.prefetch", c.parallel.prefetch);
+  visit("parallel.in_flight", c.parallel.in_flight);
+  visit("parallel.live_parameters", c.parallel.live_parameters);
+  visit("parallel.activation_checkpointing", c.parallel.activation_checkpointing);
+  visit("parallel.precision", c.parallel.precision);
+  visit("parallel.strict", c.parallel.strict);
+  visit("parallel.threads", c.parallel.threads);
+  visit("optimizer.learning_rate", c.optimizer.learning_rate);
+  visit("optimizer.final_rate", c.optimizer.final_rate);
+  visit("optimizer.warmup_steps", c.optimizer.warmup_steps);
+  visit("optimizer.schedule", c.optimizer.schedule);
+  visit("optimizer.beta1", c.optimizer.beta1);
+  visit("optimizer.beta2", c.optimizer.beta2);
+  visit("optimizer.epsilon", c.optimizer.epsilon);
+  visit("optimizer.weight_decay", c.optimizer.weight_decay);
+  visit("optimizer.clip_norm", c.optimizer.clip_norm);
+  visit("run.out", c.run.out);
+  visit("run.steps", c.run.steps);
+  visit("run.seed", c.run.seed);
+  visit("run.evaluate_every", c.run.evaluate_every);
+  visit("run.evaluation_steps", c.run.evaluation_steps);
+  visit("run.checkpoint_every", c.run.checkpoint_every);
+  visit("run.keep", c.run.keep);
+  visit("run.resume", c.run.resume);
+}
+
+const char* kind_of(const std::string&) { return "a text"; }
+const char* kind_of(int64_t) { return "a whole number"; }
+const char* kind_of(double) { return "a number"; }
+const char* kind_of(bool) { return "true or false"; }
+
+bool assign(const Json& value, std::string& into) {
+  if (!value.is_string()) return false;
+  into = value.get<std::string>();
+  return true;
+}
+bool assign(const Json& value, int64_t& into) {
+  if (!value.is_number_integer()) return false;
+  into = value.get<int64_t>();
+  return true;
+}
+bool assign(const Json& value, double& into) {
+  if (!value.is_number()) return false;
+  into = value.get<double>();
+  return true;
+}
+bool assign(const Json& value, bool& into) {
+  if (!value.is_boolean()) return false;
+  into = value.get<bool>();
+  return true;
+}
+
+using Values = std::map<std::string, Json>;
+
+Status flatten(const Json& json, Values& values) {
+  if (!json.is_object()) return fail(Code::invalid_data, "a config must be an object of sections");
+  for (const auto& [section, keys] : json.items()) {
+    if (!keys.is_object())
+      return fail(Code::invalid_data, "\"{}\" must be a section, as in {{\"{}\": {{…}}}}", section, section);
+    for (const auto& [key, value] : keys.items()) values[section + "." + key] = value;
+  }
+  return {};
+}
+
+/// A value of the command line: JSON if it is any, else a text.
+Json value_of(const std::string& text) {
+  Json value = Json::parse(text, nullptr, false);
+  if (value.is_discarded() || value.is_object() || value.is_array()) return text;
+  return value;
+}
+
+Status check(const Config& c) {
+  const auto within = [](const char* key, double value, double least, double most) -> Status {
+    if (value >= least && value <= most) return {};
+    return fail(Code::invalid_argument, "{} is {}, must be from {} to {}", key, value, least, most);
+  };
+  constexpr double kMany = 1e15;
+  LOOM_TRY(within("data.sequence_length", static_cast<double>(c.data.sequence_length), 1, kMany));
+  LOOM_TRY(within("data.global_batch", static_cast<double>(c.data.global_batch), 1, kMany));
+  LOOM_TRY(within("data.microbatch", static_cast<double>(c.data.microbatch), 0, kMany));
+  LOOM_TRY(within("parallel.sharded_data_parallel_degree",
+                  static_cast<double>(c.parallel.sharded_data_parallel_degree), 0, 1e6));
+  LOOM_TRY(within("parallel.prefetch", static_cast<double>(c.parallel.prefetch), 0, 1000));
+  LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
+  LOOM_TRY(within("parallel.activation_checkpointing",
+                  static_cast<double>(c.parallel.activation_checkpointing), 0, 1e6));
+  LOOM_TRY(within("parallel.threads", static_cast<double>(c.parallel.threads), 0, 4096));
+  LOOM_TRY(within("optimizer.learning_rate", c.optimizer.learning_rate, 0, 1e6));
+  LOOM_TRY(within("optimizer.beta1", c.optimizer.beta1, 0, 0.999999));
+  LOOM_TRY(within("optimizer.beta2", c.optimizer.beta2, 0, 0.9999999));
+  LOOM_TRY(within("optimizer.epsilon", c.optimizer.epsilon, 1e-30, 1));
+  LOOM_TRY(within("run.steps", static_cast<double>(c.run.steps), 1, 4e9));
+  LOOM_TRY(within("run.evaluation_steps", static_cast<double>(c.run.evaluation_steps), 1, kMany));
+  LOOM_TRY(within("run.keep", static_cast<double>(c.run.keep), 1, 1e6));
+  const auto one_of = [](const char* key, const std::string& value,
+                         std::vector<std::string> choices) -> Status {
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
+    return fail(Code::invalid_argument, "{} is \"{}\", must be {}", key, value, fmt::join(choices, ", "));
+  };
+  LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16"}));
+  LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
+  return one_of("model.activation", c.model.activation, {"gelu_new", "gelu", "relu"});
+}
+
+}  // namespace
+
+Result<Config> parse_config(const Json& json, std::span<const std::string> overrides) {
+  Values values;
+  LOOM_TRY(flatten(json, values));
+  for (const std::string& text : overrides) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(Code::invalid_argument, "\"{}\" is no override; write section.key=value", text);
+    values[text.substr(0, equals)] = value_of(text.substr(equals + 1));
+  }
+  Config config;
+  Status status;
+  std::vector<std::string> known;
+  for_each_key(config, [&](const char* key, auto& member) {
+    known.push_back(key);
+    const auto found = values.find(key);
+    if (found == values.end()) return;
+    if (!assign(found->second, member) && status.ok())
+      status =
+          fail(Code::invalid_argument, "{} is {}, must be {}", key, found->second.dump(), kind_of(member));
+    values.erase(found);
+  });
+  LOOM_TRY(status);
+  if (!values.empty()) {
+    const std::string& wrong = values.begin()->first;
+    const std::string nearest = format::nearest_name(wrong, known);
+    return fail(Code::invalid_argument, "there is no key {}{}", wrong,
+                nearest.empty() ? "" : "; did you mean " + nearest + "?");
+  }
+  LOOM_TRY(check(config));
+  return config;
+}
+
+Json to_json(const Config& config) {
+  Json json;
+  for_each_key(config, [&](const std::string& key, const auto& member) {
+    const size_t dot = key.find('.');
+    json[key.substr(0, dot)][key.substr(dot + 1)] = member;
+  });
+  return json;
+}
+
+Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary) {
+  if (!config.model.from.empty()) {
+    const Result<Json> json = format::read_config(config.model.from);
+    LOOM_TRY(json.status());
+    Result<model::ModelSpec> spec = model::spec_from_config(*json);
+    if (spec.ok() && spec->vocabulary < dataset_vocabulary)
+      return fail(Code::invalid_argument, "the model {} has {} tokens, but the dataset's vocabulary has {}",
+                  config.model.from, spec->vocabulary, dataset_vocabulary);
+    return spec;
+  }
+  model::ModelSpec spec;
+  spec.vocabulary = config.model.vocabulary > 0 ? config.model.vocabulary : dataset_vocabulary;
+  if (spec.vocabulary < dataset_vocabulary)
+    return fail(Code::invalid_argument, "model.vocabulary is {}, must be at least the dataset's, {}",
+                spec.vocabulary, dataset_vocabulary);
+  spec.context = config.model.context > 0 ? config.model.context : config.data.sequence_length;
+  spec.width = config.model.width;
+  spec.layers = config.model.layers;
+  spec.heads = config.model.heads;
+  spec.feed_forward = config.model.feed_forward > 0 ? config.model.feed_forward : 4 * spec.width;
+  spec.activation = config.model.activation == "gelu"   ? ops::Activation::gelu_erf
+                    : config.model.activation == "relu" ? ops::Activation::relu
+                                                        : ops::Activation::gelu_tanh;
+  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout =
+      static_cast<float>(config.model.dropout);
+  spec.tied = config.model.tied;
+  LOOM_TRY(spec.check());
+  return spec;
+}
+
+Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world) {
+  const Config::Parallel& parallel = config.parallel;
+  program::Job job;
+  job.spec = spec;
+  job.precision = parallel.precision == "bf16" ? program::Precision::bf16 : program::Precision::fp32;
+  job.tokens = config.data.sequence_length;
+  job.world = world;
+  job.strict = parallel.strict;
+  job.checkpoint_group = static_cast<int>(parallel.activation_checkpointing);
+  job.prefetch = static_cast<int>(parallel.prefetch);
+  job.in_flight = static_cast<int>(parallel.in_flight);
+  job.live_elements = parallel.live_parameters;
+  const int64_t global = config.data.global_batch;
+  if (global % world != 0)
+    return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} ranks", global,
+                world);
+  const int64_t share = global / world;
+  job.batch = config.data.microbatch > 0 ? config.data.microbatch : share;
+  if (share % job.batch != 0)
+    return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
+                job.batch, share);
+  job.microbatches = static_cast<int>(share / job.batch);
+  job.degree = static_cast<int>(parallel.sharded_data_parallel_degree);
+  const int64_t limit = parallel.memory_limit_mb << 20;
+  const bool choose = job.degree == 0;
+  for (int degree = choose ? 1 : job.degree; degree <= world || !choose; ++degree) {
+    if (choose && world % degree != 0) continue;
+    job.degree = degree;
+    if (limit == 0) break;
+    const Result<program::Program> program = program::make_program(job);
+    LOOM_TRY(program.status());
+    const int64_t bytes = program::plan_memory(*program).bytes;
+    if (bytes <= limit) break;
+    if (!choose || degree == world)
+      return fail(
+          Code::out_of_memory,
+          "a rank needs {} MiB with sharded_data_parallel_degree {}, but "
+          "parallel.memory_limit_mb is {}; activation_checkpointing or a smaller microbatch needs less",
+          (bytes >> 20) + 1, degree, parallel.memory_limit_mb);
+  }
+  LOOM_TRY(job.check());
+  return job;
+}
+
+double learning_rate(const Config& config, int64_t step) {
+  const Config::Optimizer& o = config.optimizer;
+  if (step < o.warmup_steps)
+    return o.learning_rate * static_cast<double>(step + 1) / static_cast<double>(o.warmup_steps);
+  if (o.schedule == "constant") return o.learning_rate;
+  const double length = static_cast<double>(std::max<int64_t>(1, config.run.steps - 1 - o.warmup_steps));
+  const double part = std::min(1.0, static_cast<double>(step - o.warmup_steps) / length);
+  const double left = o.schedule == "linear" ? 1 - part : 0.5 * (1 + std::cos(std::numbers::pi * part));
+  return o.final_rate + (o.learning_rate - o.final_rate) * left;
+}
+
+}  // namespace loom::train

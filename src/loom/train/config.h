@@ -1,0 +1,88 @@
+// Config: everything that a training run is told. Written as JSON with sections, "optimizer":
+// {"learning_rate": 3e-4}, or on the command line as --optimizer.learning_rate=3e-4.
+//
+// Thread safety: values; pure functions but for reading files.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "format/json_file.h"
+#include "model/spec.h"
+#include "program/job.h"
+
+namespace loom::train {
+
+struct Config {
+  struct Model {
+    std::string from;        // folder of a Hugging Face model to begin with; "" begins with random weights
+    int64_t vocabulary = 0;  // 0: the dataset's
+    int64_t context = 0;     // 0: data.sequence_length
+    int64_t width = 256;
+    int64_t layers = 4;
+    int64_t heads = 4;
+    int64_t feed_forward = 0;  // 0: 4 · width
+    std::string activation = "gelu_new";
+    double dropout = 0;  // of the embedding, what blocks add, and attention
+    bool tied = true;
+  } model;
+  struct Data {
+    std::string folder;  // made by `loom tokenize`
+    int64_t sequence_length = 128;
+    int64_t global_batch = 16;  // sequences of a step, over all ranks
+    int64_t microbatch = 0;     // sequences that are computed together; 0: a rank's whole share
+  } data;
+  struct Parallel {
+    int64_t sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
+    int64_t memory_limit_mb = 0;               // of a rank's arena; 0: none
+    int64_t prefetch = 1;
+    int64_t in_flight = 2;
+    int64_t live_parameters = 0;           // elements of gathered units that may stay for their next use
+    int64_t activation_checkpointing = 0;  // blocks that are recomputed together; 0: none
+    std::string precision = "fp32";
+    bool strict = false;  // the same bits on every layout
+    int64_t threads = 0;  // of a rank; 0: the machine's CPUs over the ranks of a node
+  } parallel;
+  struct Optimizer {
+    double learning_rate = 6e-4;
+    double final_rate = 6e-5;
+    int64_t warmup_steps = 20;
+    std::string schedule = "cosine";  // cosine, linear or constant after the warmup
+    double beta1 = 0.9;
+    double beta2 = 0.95;
+    double epsilon = 1e-8;
+    double weight_decay = 0.1;
+    double clip_norm = 1;  // 0: none
+  } optimizer;
+  struct Run {
+    std::string out = "loom-out";
+    int64_t steps = 100;
+    int64_t seed = 1;
+    int64_t evaluate_every = 0;    // steps; 0: at the end only
+    int64_t evaluation_steps = 8;  // batches of an evaluation
+    int64_t checkpoint_every = 0;  // steps; 0: at the end only
+    int64_t keep = 2;              // checkpoints
+    bool resume = true;            // from the newest complete checkpoint of run.out, if there is one
+  } run;
+};
+
+/// `overrides` are "section.key=value". Errors (invalid_argument, invalid_data): an unknown key, with the
+/// nearest right one; a value of another type; a value out of range.
+Result<Config> parse_config(const format::Json& json, std::span<const std::string> overrides);
+/// With every key. parse_config() of it gives the same config.
+format::Json to_json(const Config& config);
+
+/// The model, without its vocabulary if the config leaves that to the dataset. Reads model.from's
+/// config.json.
+Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary);
+/// For so many ranks. Chooses the degree when the config leaves it open. Errors: invalid_argument, naming
+/// what does not divide; out_of_memory when no degree fits.
+Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world);
+
+/// Learning rate of a step, counted from 0: linear warmup, then the schedule down to final_rate at the last
+/// step.
+double learning_rate(const Config& config, int64_t step);
+
+}  // namespace loom::train

@@ -1,0 +1,175 @@
+// Lines and charts.
+#include "train/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace loom::train {
+namespace {
+
+using Points = std::vector<std::pair<double, double>>;
+
+constexpr double kWidth = 800, kHeight = 220, kLeft = 60, kTop = 10;
+
+/// A line through points, with the ranges of both axes beside it.
+std::string chart(const std::string& title, const std::string& unit, const std::vector<Points>& lines) {
+  double low = INFINITY, high = -INFINITY, last = 1, first = INFINITY;
+  for (const Points& line : lines)
+    for (const auto& [x, y] : line) {
+      low = std::min(low, y), high = std::max(high, y);
+      first = std::min(first, x), last = std::max(last, x);
+    }
+  if (!(high > low)) high = low + 1;
+  if (!(last > first)) last = first + 1;
+  const char* const colours[] = {"#1f6feb", "#d1242f"};
+  std::string text = fmt::format(
+      "<h2>{}</h2><svg viewBox=\"0 0 {} {}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
+      "class=\"frame\"/>",
+      title, kWidth + kLeft + 10, kHeight + 40, kLeft, kTop, kWidth, kHeight);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    text += fmt::format("<polyline stroke=\"{}\" points=\"", colours[i % 2]);
+    for (const auto& [x, y] : lines[i])
+      text += fmt::format("{:.1f},{:.1f} ", kLeft + (x - first) / (last - first) * kWidth,
+                          kTop + (high - y) / (high - low) * kHeight);
+    text += "\"/>";
+  }
+  text += fmt::format(
+      "<text x=\"{0}\" y=\"{1}\" class=\"y\">{3:.4g}</text><text x=\"{0}\" y=\"{2}\" "
+      "class=\"y\">{4:.4g}</text>",
+      kLeft - 4, kTop + 12, kTop + kHeight, high, low);
+  text += fmt::format(
+      "<text x=\"{}\" y=\"{}\">step {:.0f}</text><text x=\"{}\" y=\"{}\" class=\"y\">step {:.0f}</text>",
+      kLeft, kTop + kHeight + 16, first, kLeft + kWidth, kTop + kHeight + 16, last);
+  return text + fmt::format("<text x=\"{}\" y=\"{}\" class=\"y\">{}</text></svg>\n", kLeft + kWidth - 6,
+                            kTop + 16, unit);
+}
+
+const char* colour_of(program::Op op) {
+  using program::Op;
+  switch (op) {
+    case Op::forward: return "#2da44e";
+    case Op::recompute: return "#bf8700";
+    case Op::loss:
+    case Op::evaluate: return "#8250df";
+    case Op::backward: return "#1f6feb";
+    case Op::gather: return "#d1242f";
+    case Op::reduce_scatter: return "#cf5b00";
+    case Op::all_reduce: return "#bc4c00";
+    default: return "#6e7781";
+  }
+}
+
+/// Instructions as boxes, a row a lane. A collective reaches from its issue to the first instruction that
+/// comes after it.
+std::string timeline(const engine::Engine& engine) {
+  const program::Program& program = engine.training();
+  std::vector<program::Interval> times(engine.timeline().begin(), engine.timeline().end());
+  int lanes = 1;
+  double end = 1;
+  for (size_t i = 0; i < times.size(); ++i) {
+    lanes = std::max(lanes, program.instructions[i].lane + 1);
+    end = std::max(end, times[i].end_us);
+    for (const int before : program.instructions[i].after)
+      times[before].end_us = std::max(times[before].end_us, times[i].begin_us);
+  }
+  constexpr double kRow = 26;
+  std::string text = fmt::format("<h2>The last step, {:.1f} ms</h2><svg viewBox=\"0 0 {} {}\">", end / 1000,
+                                 kWidth + kLeft + 10, lanes * kRow + 10);
+  for (int lane = 0; lane < lanes; ++lane)
+    text +=
+        fmt::format("<text x=\"{}\" y=\"{}\" class=\"y\">lane {}</text>", kLeft - 4, lane * kRow + 17, lane);
+  for (size_t i = 0; i < times.size(); ++i) {
+    const program::Instruction& instruction = program.instructions[i];
+    text += fmt::format(
+        "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\"><title>{} unit {}: {:.0f} to "
+        "{:.0f} us</title></rect>",
+        kLeft + times[i].begin_us / end * kWidth, instruction.lane * kRow + 2,
+        std::max(0.3, (times[i].end_us - times[i].begin_us) / end * kWidth), kRow - 4,
+        colour_of(instruction.op), program::op_name(instruction.op), instruction.unit, times[i].begin_us,
+        times[i].end_us);
+  }
+  text += "</svg><p>";
+  for (int op = 0; op < program::kOps; ++op)
+    text +=
+        fmt::format("<span style=\"color:{}\">&#9632;</span> {} &nbsp;",
+                    colour_of(static_cast<program::Op>(op)), program::op_name(static_cast<program::Op>(op)));
+  return text + "</p>\n";
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+double measured_peak(int threads) {
+  constexpr int64_t kRows = 1024, kWidth = 768;
+  Workers workers(threads);
+  std::vector<float> x(kRows * kWidth, 0.5f), w(kWidth * kWidth, 0.25f), y(kRows * kWidth);
+  double best = 0;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const auto begin = std::chrono::steady_clock::now();
+    ops::operators<float>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth,
+                                           kWidth);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best = std::max(best, 2.0 * kRows * kWidth * kWidth / seconds);
+  }
+  return best;
+}
+
+std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
+  const double left = static_cast<double>(trainer.config().run.steps - r.step - 1);
+  std::string line = fmt::format(
+      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s ({:.0f} %)  "
+      "mem {} MiB  "
+      "exposed {:.1f} %  ETA {}",
+      r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
+      r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, trainer.engine().memory_bytes() >> 20,
+      r.exposed * 100, duration(left * r.seconds));
+  if (r.validation_loss) line += fmt::format("  validation loss {:.4f}", *r.validation_loss);
+  return line;
+}
+
+std::string json_line(const StepRecord& r, int64_t memory_bytes) {
+  format::Json json = {{"step", r.step + 1},
+                       {"loss", r.loss},
+                       {"gradient_norm", r.gradient_norm},
+                       {"learning_rate", r.learning_rate},
+                       {"seconds", r.seconds},
+                       {"tokens_per_second", r.tokens_per_second},
+                       {"flops", r.flops},
+                       {"exposed", r.exposed},
+                       {"memory_bytes", memory_bytes}};
+  if (r.validation_loss) json["validation_loss"] = *r.validation_loss;
+  return json.dump();
+}
+
+std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer) {
+  Points loss, validation, speed;
+  for (const StepRecord& record : records) {
+    const double step = static_cast<double>(record.step + 1);
+    loss.emplace_back(step, record.loss);
+    speed.emplace_back(step, record.tokens_per_second);
+    if (record.validation_loss) validation.emplace_back(step, *record.validation_loss);
+  }
+  std::string page =
+      "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Loom</title><style>body{font:14px "
+      "sans-serif;max-width:900px;margin:2em "
+      "auto}svg{width:100%}polyline{fill:none;stroke-width:1.5}.frame{fill:none;"
+      "stroke:#ccc}text{font-size:11px;fill:#555}.y{text-anchor:end}pre{background:#f6f8fa;padding:1em}</"
+      "style></head>"
+      "<body><h1>A run of Loom</h1>\n";
+  if (!records.empty()) {
+    page += chart("Loss (red: validation)", "nats a token", {loss, validation});
+    page += chart("Throughput", "tokens/s", {speed});
+    page += timeline(trainer.engine());
+  }
+  return page + "<h2>Config</h2><pre>" + to_json(trainer.config()).dump(2) + "</pre></body></html>\n";
+}
+
+}  // namespace loom::train

@@ -1,0 +1,204 @@
+// A run, step by step.
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/file.h"
+#include "model/hugging_face.h"
+
+namespace loom::train {
+namespace {
+
+constexpr const char* kState = "state";  // the key of the state's layout in a checkpoint's manifest
+
+/// CPUs of this machine over the ranks that share it.
+int threads_for(const Config& config, const engine::Groups& groups) {
+  if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
+  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cpus / std::max(1, groups.ranks()));
+}
+
+/// The tokenizer that a dataset's folder holds.
+Result<std::shared_ptr<const text::Tokenizer>> tokenizer_of(const std::string& folder) {
+  return text::open_tokenizer(folder);
+}
+
+}  // namespace
+
+Status Trainer::open_data() {
+  Result<std::shared_ptr<const text::TokenDataset>> data =
+      text::TokenDataset::open(config_.data.folder, text::Split::train);
+  LOOM_TRY(data.status());
+  train_data_ = data.take();
+  Result<std::shared_ptr<const text::Tokenizer>> tokenizer = tokenizer_of(config_.data.folder);
+  LOOM_TRY(tokenizer.status());
+  tokenizer_ = tokenizer.take();
+
+  text::BatchOptions options;
+  options.sequence_length = config_.data.sequence_length;
+  options.global_batch = config_.data.global_batch;
+  options.seed = static_cast<uint64_t>(config_.run.seed);
+  Result<text::Batches> batches = text::Batches::create(train_data_, options);
+  LOOM_TRY(batches.status());
+  train_.emplace(batches.take());
+
+  Result<std::shared_ptr<const text::TokenDataset>> held_out =
+      text::TokenDataset::open(config_.data.folder, text::Split::validation);
+  if (held_out.status().code() == Code::not_found) return {};  // a dataset without a validation split
+  LOOM_TRY(held_out.status());
+  options.shuffle = false;
+  Result<text::Batches> validation = text::Batches::create(*held_out, options);
+  LOOM_TRY(validation.status().in("the validation split"));
+  validation_.emplace(validation.take());
+  return {};
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
+  std::unique_ptr<Trainer> trainer(new Trainer(config));
+  LOOM_TRY(trainer->open_data());
+  const Result<model::ModelSpec> spec = spec_of(config, trainer->train_data_->vocabulary_size());
+  LOOM_TRY(spec.status());
+  int ranks = 1;
+  if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  const Result<program::Job> job = job_of(config, *spec, ranks);
+  LOOM_TRY(job.status());
+  Result<engine::Groups> groups = engine::Groups::create(world, job->degree, job->strict);
+  LOOM_TRY(groups.status());
+  trainer->groups_.emplace(groups.take());
+  trainer->threads_ = threads_for(config, *trainer->groups_);
+  Result<std::unique_ptr<engine::Engine>> engine =
+      engine::Engine::create(*job, *trainer->groups_, trainer->threads_);
+  LOOM_TRY(trainer->groups_->agree(engine.status()));
+  trainer->engine_ = engine.take();
+  Result<format::Checkpoints> checkpoints =
+      format::Checkpoints::open(join_path(config.run.out, "checkpoints"), static_cast<int>(config.run.keep));
+  LOOM_TRY(checkpoints.status());
+  trainer->checkpoints_.emplace(checkpoints.take());
+  LOOM_TRY(trainer->groups_->agree(trainer->resume()));
+  return trainer;
+}
+
+Status Trainer::resume() {
+  if (config_.run.resume) {
+    const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
+    LOOM_TRY(latest.status());
+    if (latest->has_value()) {
+      const std::string folder = checkpoints_->step_folder(**latest);
+      const Result<format::Json> manifest = format::read_manifest(folder);
+      LOOM_TRY(manifest.status());
+      if (!manifest->contains(kState))
+        return fail(Code::invalid_data, "{}: no state in its manifest", folder);
+      Result<format::FlatLayout> layout = format::FlatLayout::from_json(kState, (*manifest)[kState]);
+      LOOM_TRY(layout.status().in(folder));
+      LOOM_TRY(engine_->load_state(format::FlatReader(folder, layout.take())).in(folder));
+      next_step_ = static_cast<int64_t>(**latest);
+      return {};
+    }
+  }
+  if (config_.model.from.empty()) return engine_->initialize(static_cast<uint64_t>(config_.run.seed));
+  Result<format::SafetensorsReader> file = format::SafetensorsReader::open(config_.model.from);
+  LOOM_TRY(file.status());
+  return engine_->load_model(*file);
+}
+
+Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
+  const program::Job& job = engine_->job();
+  for (int m = 0; m < job.microbatches; ++m) {
+    const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
+    LOOM_TRY(batches.read(static_cast<uint64_t>(step), {number * job.batch, job.batch}, engine_->tokens(m),
+                          engine_->targets(m)));
+  }
+  return {};
+}
+
+Result<StepRecord> Trainer::one_step() {
+  LOOM_TRY(read_batch(*train_, next_step_));
+  const Config::Optimizer& o = config_.optimizer;
+  engine::StepSettings settings;
+  settings.step = static_cast<uint32_t>(next_step_);
+  settings.seed = static_cast<uint64_t>(config_.run.seed);
+  settings.optimizer.learning_rate = static_cast<float>(learning_rate(config_, next_step_));
+  settings.optimizer.beta1 = static_cast<float>(o.beta1);
+  settings.optimizer.beta2 = static_cast<float>(o.beta2);
+  settings.optimizer.epsilon = static_cast<float>(o.epsilon);
+  settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
+  settings.clip_norm = static_cast<float>(o.clip_norm);
+  const Result<engine::StepResult> result = engine_->step(settings);
+  LOOM_TRY(result.status());
+  const program::Job& job = engine_->job();
+  StepRecord record;
+  record.step = next_step_++;
+  record.loss = result->loss;
+  record.gradient_norm = result->gradient_norm;
+  record.learning_rate = settings.optimizer.learning_rate;
+  record.seconds = result->seconds;
+  record.exposed = result->exposed_seconds / result->seconds;
+  record.tokens_per_second = job.tokens_per_step() / result->seconds;
+  record.flops = record.tokens_per_second * job.spec.flops_per_token(job.tokens) / job.world;
+  return record;
+}
+
+Result<std::optional<double>> Trainer::validate() {
+  if (!validation_) return std::optional<double>();
+  const int64_t batches =
+      std::clamp<int64_t>(static_cast<int64_t>(validation_->windows()) / config_.data.global_batch, 1,
+                          config_.run.evaluation_steps);
+  double sum = 0;
+  for (int64_t step = 0; step < batches; ++step) {
+    LOOM_TRY(read_batch(*validation_, step));
+    const Result<double> loss = engine_->evaluate();
+    LOOM_TRY(loss.status());
+    sum += *loss;
+  }
+  return std::optional<double>(sum / static_cast<double>(batches));
+}
+
+Status Trainer::save_checkpoint() {
+  const auto step = static_cast<uint64_t>(next_step_);
+  const bool first = groups_->rank() == 0;
+  LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
+  LOOM_TRY(groups_->agree(engine_->save_state(checkpoints_->step_folder(step))));
+  Status status;
+  if (first) {
+    const Result<format::FlatLayout> layout = engine_->state_layout();
+    LOOM_TRY(layout.status());
+    status = checkpoints_->commit(step, {{"config", to_json(config_)},
+                                         {"model", model::config_of(engine_->job().spec)},
+                                         {kState, layout->to_json()}});
+    if (status.ok()) status = checkpoints_->prune();
+  }
+  return groups_->agree(status);
+}
+
+Status Trainer::save_model() {
+  const std::string folder = join_path(config_.run.out, "model");
+  Status made;
+  if (groups_->rank() == 0) {
+    made = make_folders(folder);
+    if (made.ok()) made = tokenizer_->save(folder);
+  }
+  LOOM_TRY(groups_->agree(made));
+  return engine_->save_model(folder);
+}
+
+Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
+  const auto due = [&](int64_t every) {
+    return next_step_ == config_.run.steps || (every > 0 && next_step_ % every == 0);
+  };
+  while (next_step_ < config_.run.steps) {
+    Result<StepRecord> record = one_step();
+    LOOM_TRY(record.status());
+    if (due(config_.run.evaluate_every)) {
+      const Result<std::optional<double>> loss = validate();
+      LOOM_TRY(loss.status());
+      record->validation_loss = *loss;
+    }
+    tell(*record);
+    if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
+  }
+  return {};
+}
+
+}  // namespace loom::train

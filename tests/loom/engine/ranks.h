@@ -1,0 +1,114 @@
+// Training with ranks as threads: a small model on batches made up from the step's number.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "support.h"
+
+namespace loom::testing {
+
+/// Runs `body` on each of `ranks` ranks, threads of this process on `nodes` pretended nodes; nullptr with one
+/// rank.
+inline void on_ranks(int ranks, int nodes, const std::function<void(weftComm_t)>& body,
+                     const std::function<void(weftConfig_t&)>& configure = {}) {
+  if (ranks == 1) return body(nullptr);
+  weftUniqueId id;
+  ASSERT_EQ(weftGetUniqueId(&id), weftSuccess);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      const std::string node = "node" + std::to_string(rank * nodes / ranks);
+      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+      config.hostId = node.c_str();
+      config.timeoutSeconds = 120;
+      if (configure) configure(config);
+      weftComm_t comm = nullptr;
+      ASSERT_EQ(weftCommInitRankConfig(&comm, ranks, id, rank, &config), weftSuccess)
+          << weftGetLastError(nullptr);
+      body(comm);
+      EXPECT_EQ(weftCommDestroy(comm), weftSuccess);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// 8 sequences a step, however they are divided.
+constexpr int kSequences = 8;
+
+inline program::Job small_job(int world, int degree, int microbatches, int batch) {
+  program::Job job;
+  job.spec.vocabulary = 40;
+  job.spec.context = 12;
+  job.spec.width = 32;
+  job.spec.layers = 3;
+  job.spec.heads = 4;
+  job.spec.feed_forward = 64;
+  job.tokens = 12;
+  job.world = world;
+  job.degree = degree;
+  job.microbatches = microbatches;
+  job.batch = batch;
+  return job;
+}
+
+/// Sequences that can be learned: each token follows from the one before, but for the first.
+inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int step) {
+  const program::Job& job = engine.job();
+  for (int m = 0; m < job.microbatches; ++m)
+    for (int64_t b = 0; b < job.batch; ++b) {
+      const int64_t sample =
+          program::microbatch_number(job, groups.group(), groups.member(), m) * job.batch + b;
+      int32_t token = static_cast<int32_t>((step * 31 + sample * 7) % job.spec.vocabulary);
+      for (int64_t t = 0; t < job.tokens; ++t) {
+        const int32_t next = static_cast<int32_t>((token * 3 + 5) % job.spec.vocabulary);
+        engine.tokens(m)[b * job.tokens + t] = token;
+        engine.targets(m)[b * job.tokens + t] = next;
+        token = next;
+      }
+    }
+}
+
+inline engine::StepSettings settings_of(int step) {
+  engine::StepSettings settings;
+  settings.step = static_cast<uint32_t>(step);
+  settings.seed = 11;
+  settings.optimizer.learning_rate = 3e-3f;
+  settings.optimizer.beta2 = 0.95f;
+  settings.optimizer.weight_decay = 0.1f;
+  settings.clip_norm = 1;
+  return settings;
+}
+
+/// Losses of steps [first, last), as rank 0 sees them; every rank must see the same. `begin` prepares the
+/// state, `end` looks at it.
+using EngineAction = std::function<Status(engine::Engine&, const engine::Groups&)>;
+inline std::vector<double> train(const program::Job& job, int first, int last, const EngineAction& begin = {},
+                                 const EngineAction& end = {}, int nodes = 1) {
+  std::vector<double> losses(last - first, -1.0);
+  std::mutex mutex;
+  on_ranks(job.world, nodes, [&](weftComm_t world) {
+    Result<engine::Groups> groups = engine::Groups::create(world, job.degree, job.strict);
+    LOOM_ASSERT_OK(groups);
+    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, 1);
+    LOOM_ASSERT_OK(engine);
+    LOOM_ASSERT_OK(begin ? begin(**engine, *groups) : (*engine)->initialize(3));
+    for (int step = first; step < last; ++step) {
+      fill_batch(**engine, *groups, step);
+      const Result<engine::StepResult> result = (*engine)->step(settings_of(step));
+      LOOM_ASSERT_OK(result);
+      const std::lock_guard lock(mutex);
+      if (losses[step - first] < 0) losses[step - first] = result->loss;
+      EXPECT_EQ(losses[step - first], result->loss) << "rank " << groups->rank() << ", step " << step;
+    }
+    if (end) LOOM_ASSERT_OK(end(**engine, *groups));
+  });
+  return losses;
+}
+
+}  // namespace loom::testing

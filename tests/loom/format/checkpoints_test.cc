@@ -1,0 +1,153 @@
+// Checkpoints are complete or not there, whenever the writer dies.
+#include "format/checkpoints.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "support.h"
+
+namespace loom::format {
+namespace {
+
+using testing::fails_with;
+using testing::get_file;
+using testing::put_file;
+using testing::TemporaryFolder;
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  CheckpointsTest() : checkpoints_(Checkpoints::open(folder_ / "run", 2).take()) {}
+
+  Status save(uint64_t step, std::string_view content = "weights") {
+    LOOM_TRY(checkpoints_.begin(step));
+    LOOM_TRY(write_file(join_path(checkpoints_.step_folder(step), "a.safetensors"), content));
+    LOOM_TRY(checkpoints_.commit(step, {{"position", step * 2}}));
+    return checkpoints_.prune();
+  }
+  std::vector<uint64_t> complete() { return *checkpoints_.complete_steps(); }
+
+  const TemporaryFolder folder_;
+  Checkpoints checkpoints_;
+};
+
+TEST_F(CheckpointsTest, TheNewestIsFound) {
+  EXPECT_FALSE(checkpoints_.latest()->has_value());  // not even a folder
+  LOOM_ASSERT_OK(save(100));
+  LOOM_ASSERT_OK(save(200));
+  EXPECT_EQ(**checkpoints_.latest(), 200u);
+  const Result<Json> manifest = read_manifest(checkpoints_.step_folder(200));
+  LOOM_ASSERT_OK(manifest);
+  EXPECT_EQ(manifest->at("step"), 200);
+  EXPECT_EQ(manifest->at("position"), 400);
+  EXPECT_EQ(manifest->at("files").at("a.safetensors"), 7);
+}
+
+TEST_F(CheckpointsTest, OnlySomeAreKept) {
+  for (const uint64_t step : {8, 9, 10, 100'000'000}) LOOM_ASSERT_OK(save(step));
+  EXPECT_EQ(complete(), (std::vector<uint64_t>{10, 100'000'000}));
+  EXPECT_EQ(list_folder(folder_ / "run")->size(), 2u);
+}
+
+TEST_F(CheckpointsTest, PruningLeavesStrangersAndTheOneInTheMaking) {
+  LOOM_ASSERT_OK(save(1));
+  LOOM_ASSERT_OK(make_folders(folder_ / "run/notes"));
+  LOOM_ASSERT_OK(make_folders(folder_ / "run/step-7"));         // not a name of ours
+  LOOM_ASSERT_OK(make_folders(folder_ / "run/step-00000000"));  // interrupted, long ago
+  LOOM_ASSERT_OK(checkpoints_.begin(2));
+  LOOM_ASSERT_OK(checkpoints_.prune());
+  EXPECT_EQ(*list_folder(folder_ / "run"),
+            (std::vector<std::string>{"notes", "step-00000001", "step-00000002", "step-7"}));
+}
+
+TEST_F(CheckpointsTest, DamageIsNotComplete) {
+  LOOM_ASSERT_OK(save(1));
+  LOOM_ASSERT_OK(save(2));
+  const std::string newest = checkpoints_.step_folder(2);
+  put_file(join_path(newest, "a.safetensors"), "weight");
+  EXPECT_TRUE(fails_with(read_manifest(newest), Code::invalid_data, "has 6 bytes, must be 7"));
+  EXPECT_EQ(**checkpoints_.latest(), 1u);
+  std::filesystem::remove(join_path(newest, "a.safetensors"));
+  EXPECT_TRUE(fails_with(read_manifest(newest), Code::invalid_data, "has no file a.safetensors"));
+  put_file(join_path(newest, "manifest.json"), R"({"format": "loom check)");
+  EXPECT_TRUE(fails_with(read_manifest(newest), Code::invalid_data, "bad JSON"));
+  put_file(join_path(newest, "manifest.json"), R"({"format": "loom checkpoint", "version": 2})");
+  EXPECT_TRUE(
+      fails_with(read_manifest(newest), Code::unsupported, "version 2, this program reads version 1"));
+  std::filesystem::remove(join_path(newest, "manifest.json"));
+  EXPECT_TRUE(fails_with(read_manifest(newest), Code::not_found, "was not completed"));
+  EXPECT_EQ(complete(), std::vector<uint64_t>{1});
+}
+
+TEST_F(CheckpointsTest, WhatAnInterruptedWriteLeftGoes) {
+  LOOM_ASSERT_OK(save(1));
+  LOOM_ASSERT_OK(checkpoints_.begin(2));
+  put_file(join_path(checkpoints_.step_folder(2), "old.safetensors"), "x");
+  LOOM_ASSERT_OK(save(2));
+  EXPECT_EQ(*list_folder(checkpoints_.step_folder(2)),
+            (std::vector<std::string>{"a.safetensors", "manifest.json"}));
+  LOOM_ASSERT_OK(save(2, "better weights"));  // again, after going back to 1
+  EXPECT_EQ(get_file(join_path(checkpoints_.step_folder(2), "a.safetensors")), "better weights");
+}
+
+TEST_F(CheckpointsTest, MistakesAreTold) {
+  EXPECT_TRUE(fails_with(Checkpoints::open("x", 0), Code::invalid_argument, "at least 1"));
+  LOOM_ASSERT_OK(checkpoints_.begin(1));
+  EXPECT_TRUE(fails_with(checkpoints_.commit(1, Json::object()), Code::invalid_argument, "is empty"));
+  put_file(join_path(checkpoints_.step_folder(1), "a.safetensors.x.tmp"), "x");
+  EXPECT_TRUE(fails_with(checkpoints_.commit(1, Json::object()), Code::invalid_argument, "no finished file"));
+  std::filesystem::remove(join_path(checkpoints_.step_folder(1), "a.safetensors.x.tmp"));
+  put_file(join_path(checkpoints_.step_folder(1), "a"), "x");
+  EXPECT_TRUE(fails_with(checkpoints_.commit(1, {{"files", 1}}), Code::invalid_argument,
+                         "\"files\" is a key of the manifest"));
+  LOOM_ASSERT_OK(checkpoints_.commit(1, Json::object()));
+  EXPECT_TRUE(fails_with(checkpoints_.begin(1), Code::invalid_argument, "the only complete checkpoint"));
+  put_file(folder_ / "file", "x");
+  EXPECT_TRUE(fails_with(Checkpoints::open(folder_ / "file", 1)->begin(1), Code::invalid_argument,
+                         "must be a folder"));
+}
+
+TEST_F(CheckpointsTest, AFullDiskLeavesTheOneBefore) {
+  LOOM_ASSERT_OK(save(1));
+  EXPECT_TRUE(testing::with_file_limit(
+      1024, [&] { return save(2, std::string(10'000, 'x')).code() == Code::disk_full; }));
+  EXPECT_EQ(**checkpoints_.latest(), 1u);
+  EXPECT_TRUE(list_folder(checkpoints_.step_folder(2))->empty());
+}
+
+// A process saves step after step and is killed at random times: there is always a complete checkpoint, never
+// older than the last that was told to be done.
+TEST_F(CheckpointsTest, KilledWhileSaving) {
+  LOOM_ASSERT_OK(save(1));
+  uint64_t done = 1;
+  for (int round = 0; round < 30; ++round) {
+    int pipe[2];
+    ASSERT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (uint64_t step = done + 1;; ++step) {
+        if (!save(step, std::string(20'000, 'x')).ok()) ::_exit(1);
+        if (::write(pipe[1], &step, sizeof(step)) != sizeof(step)) ::_exit(1);
+      }
+    }
+    ::close(pipe[1]);
+    uint64_t told = 0;
+    // Let it finish one, then kill it somewhere inside the next.
+    ASSERT_EQ(::read(pipe[0], &told, sizeof(told)), static_cast<ssize_t>(sizeof(told)));
+    ::usleep(static_cast<useconds_t>(round) * 137);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    while (::read(pipe[0], &told, sizeof(told)) == static_cast<ssize_t>(sizeof(told))) {
+    }
+    ::close(pipe[0]);
+    const std::optional<uint64_t> latest = *checkpoints_.latest();
+    ASSERT_TRUE(latest.has_value());
+    ASSERT_GE(*latest, told);
+    LOOM_ASSERT_OK(read_manifest(checkpoints_.step_folder(*latest)));
+    done = *latest;
+  }
+}
+
+}  // namespace
+}  // namespace loom::format

@@ -1,0 +1,81 @@
+// What Loom saves, the libraries of Hugging Face load. Needs a Python with them (pip install tokenizers
+// safetensors numpy); its name may be given in LOOM_PYTHON. Skipped without.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "format/json_file.h"
+#include "format/safetensors_writer.h"
+#include "support.h"
+#include "text/bpe.h"
+#include "text/bpe_trainer.h"
+
+namespace loom {
+namespace {
+
+using testing::fixture;
+using testing::get_file;
+using testing::TemporaryFolder;
+
+constexpr int kSkipped = 77;
+
+/// Runs interop/NAME with a folder; its exit code.
+int python(const std::string& name, const std::string& folder) {
+  const char* const chosen = std::getenv("LOOM_PYTHON");
+  const std::string command =
+      fmt::format("{} '{}' '{}'", chosen ? chosen : "python3", fixture("../interop/" + name), folder);
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Interop, TokenizersLoadsWhatIsSaved) {
+  text::BpeTraining training;
+  training.vocabulary_size = 600;
+  Result<text::BpeTrainer> trainer = text::BpeTrainer::create(training);
+  LOOM_ASSERT_OK(trainer);
+  const std::string corpus = get_file(fixture("corpus.txt"));
+  trainer->add(corpus);
+  const auto trained = trainer->train();
+  LOOM_ASSERT_OK(trained);
+  const auto options = text::BpeTokenizer::from_tokenizer_json(fixture("options.json"));
+  LOOM_ASSERT_OK(options);
+  for (const auto& tokenizer : {*trained, *options}) {
+    const TemporaryFolder folder;
+    LOOM_ASSERT_OK(tokenizer->save(folder.path()));
+    format::Json expected = format::Json::array();
+    const format::Json cases = format::read_json(fixture("cases.json")).take();
+    for (const format::Json& item : cases.at("cases")) {
+      expected.push_back({item[0], tokenizer->encode(item[0].get<std::string>())});
+    }
+    expected.push_back({corpus, tokenizer->encode(corpus)});
+    LOOM_ASSERT_OK(format::write_json(folder / "expected.json", expected));
+    const int exit = python("load_tokenizer.py", folder.path());
+    if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers";
+    EXPECT_EQ(exit, 0);
+  }
+}
+
+TEST(Interop, SafetensorsLoadsWhatIsSaved) {
+  const TemporaryFolder folder;
+  const std::vector<format::TensorSpec> specs = {{"f32", format::DType::f32, {2, 3}},
+                                                 {"f16", format::DType::f16, {6}},
+                                                 {"f64", format::DType::f64, {3, 2}},
+                                                 {"scalar", format::DType::f32, {}},
+                                                 {"empty", format::DType::i64, {0, 4}}};
+  const std::vector<float> values = {-2.5f, -1.5f, -0.5f, 0.5f, 1.5f, 2.5f};
+  for (const uint64_t most_bytes : {format::ModelWriter::kMostBytesAFile, uint64_t{30}}) {
+    Result<format::ModelWriter> writer =
+        format::ModelWriter::create(folder.path(), specs, {{"k", "v"}}, most_bytes);
+    LOOM_ASSERT_OK(writer);
+    for (const char* name : {"f32", "f16", "f64"}) LOOM_ASSERT_OK(writer->write_f32(name, values));
+    LOOM_ASSERT_OK(writer->write_f32("scalar", std::span(values).first(1)));
+    LOOM_ASSERT_OK(writer->finish());
+    const int exit = python("load_safetensors.py", folder.path());
+    if (exit == kSkipped) GTEST_SKIP() << "no Python with safetensors";
+    EXPECT_EQ(exit, 0);
+  }
+}
+
+}  // namespace
+}  // namespace loom

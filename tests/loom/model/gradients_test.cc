@@ -1,0 +1,129 @@
+// Gradients of the whole model by finite differences in fp64, and what else must hold for any weights.
+#include "model/whole_model.h"
+#include "ops/arrays.h"
+
+namespace loom::testing {
+namespace {
+
+const std::vector<int32_t> kTokens = {1, 12, 0, 5, 5, 7, 3, 2, 9, 11};
+const std::vector<int32_t> kTargets = {12, 0, 5, 5, 7, 2, -1, 9, 11, 4};
+
+template <typename T>
+WholeModel<T> random_model(const model::ModelSpec& spec) {
+  WholeModel<T> whole(spec);
+  for (size_t u = 0; u < whole.units().size(); ++u)
+    whole.parameters(u) =
+        as<T>(rounded<bf16>(random_values(whole.units()[u].elements, 40 + static_cast<uint32_t>(u), 0.3)));
+  return whole;
+}
+
+void expect_finite_differences(const model::ModelSpec& spec, bool training) {
+  WholeModel<double> whole = random_model<double>(spec);
+  whole.pass().training = training;
+  whole.pass().seed = 9;
+  whole.step(kTokens, kTargets, 2);
+  for (size_t u = 0; u < whole.units().size(); ++u) {
+    const Doubles gradient = whole.gradients(u);
+    const auto loss = [&](const Doubles& parameters) {
+      whole.parameters(u) = parameters;
+      return whole.step(kTokens, kTargets, 2);
+    };
+    const Doubles wanted = finite_differences(loss, whole.parameters(u));
+    for (const model::Parameter& parameter : whole.units()[u].parameters) {
+      const auto part = [&](const Doubles& all) {
+        return Doubles(all.begin() + parameter.offset, all.begin() + parameter.offset + parameter.elements());
+      };
+      EXPECT_LT(error_of(part(gradient), part(wanted)), 1e-6) << parameter.name;
+    }
+  }
+}
+
+TEST(Model, GradientsAreFiniteDifferences) { expect_finite_differences(small_spec(), false); }
+
+TEST(Model, GradientsOfAnUntiedHeadAreFiniteDifferences) {
+  model::ModelSpec spec = small_spec();
+  spec.tied = false;
+  spec.layers = 1;
+  spec.activation = ops::Activation::gelu_erf;
+  expect_finite_differences(spec, false);
+}
+
+TEST(Model, GradientsThroughDropoutAreFiniteDifferences) {
+  model::ModelSpec spec = small_spec();
+  spec.layers = 1;
+  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.3f;
+  expect_finite_differences(spec, true);
+}
+
+TEST(Model, DropoutIsForTrainingOnly) {
+  model::ModelSpec spec = small_spec();
+  const double without = random_model<double>(spec).step(kTokens, kTargets, 2);
+  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.3f;
+  WholeModel<double> whole = random_model<double>(spec);
+  EXPECT_EQ(whole.step(kTokens, kTargets, 2), without);
+  whole.pass().training = true;
+  EXPECT_NE(whole.step(kTokens, kTargets, 2), without);
+}
+
+TEST(Model, Bf16AndFp32AreCloseToFp64) {
+  WholeModel<double> exact = random_model<double>(small_spec());
+  WholeModel<float> fp32 = random_model<float>(small_spec());
+  WholeModel<bf16> half = random_model<bf16>(small_spec());
+  const double loss = exact.step(kTokens, kTargets, 2);
+  EXPECT_NEAR(fp32.step(kTokens, kTargets, 2), loss, 1e-6 * loss);
+  EXPECT_NEAR(half.step(kTokens, kTargets, 2), loss, 1e-2 * loss);
+  for (int u = 0; u < 4; ++u) {
+    EXPECT_LT(error_of(doubles(fp32.gradients(u)), exact.gradients(u)), 1e-5) << u;
+    EXPECT_LT(error_of(doubles(half.gradients(u)), exact.gradients(u)), 5e-2) << u;
+  }
+}
+
+TEST(Model, EvaluationHasTheSameLoss) {
+  WholeModel<float> whole = random_model<float>(small_spec());
+  const double loss = whole.step(kTokens, kTargets, 2);
+  EXPECT_EQ(whole.evaluate(kTargets), loss);
+}
+
+TEST(Units, InitialValuesDoNotDependOnTheSplit) {
+  model::ModelSpec spec = small_spec();
+  spec.tied = false;
+  for (const model::Unit& unit : model::units_of(spec)) {
+    std::vector<float> whole(unit.elements), parts(unit.elements);
+    model::initialize(unit, 5, 0, whole);
+    for (int64_t begin = 0; begin < unit.elements; begin += 37)
+      model::initialize(unit, 5, begin,
+                        std::span(parts).subspan(begin, std::min<int64_t>(37, unit.elements - begin)));
+    EXPECT_EQ(whole, parts);
+    std::vector<float> past(8, 1.0f);
+    model::initialize(unit, 5, unit.elements, past);
+    EXPECT_EQ(past, std::vector<float>(8));
+  }
+}
+
+TEST(Units, InitialWeightsHaveTheirDeviation) {
+  model::ModelSpec spec = small_spec();
+  spec.vocabulary = 5000;
+  const model::Unit embedding = model::units_of(spec)[0];
+  std::vector<float> values(spec.vocabulary * spec.width);
+  model::initialize(embedding, 1, 0, values);
+  double sum = 0, squares = 0;
+  for (const float value : values) sum += value, squares += double{value} * value;
+  EXPECT_NEAR(sum / values.size(), 0, 3e-4);
+  EXPECT_NEAR(std::sqrt(squares / values.size()), 0.02, 3e-4);
+}
+
+TEST(Spec, SaysWhatIsOutOfRange) {
+  model::ModelSpec spec = small_spec();
+  EXPECT_TRUE(spec.check().ok());
+  spec.heads = 3;
+  EXPECT_EQ(spec.check().message(), "model.width is 8, must be a multiple of model.heads, 3");
+  spec = small_spec();
+  spec.residual_dropout = 1;
+  EXPECT_EQ(spec.check().message(), "model.residual_dropout is 1, must be at least 0 and below 1");
+  spec = small_spec();
+  spec.layers = 0;
+  EXPECT_EQ(spec.check().message(), "model.layers is 0, must be at least 1");
+}
+
+}  // namespace
+}  // namespace loom::testing

@@ -1,0 +1,99 @@
+#include "ops/arrays.h"
+
+namespace loom::testing {
+namespace {
+
+constexpr int64_t kRows = 21, kWidth = 19;
+constexpr float kEpsilon = 1e-5f;
+
+struct Inputs {
+  Doubles x = random_values(kRows * kWidth, 1, 2, 0.5), weight = random_values(kWidth, 2),
+          bias = random_values(kWidth, 3), dy = random_values(kRows * kWidth, 4);
+};
+
+Doubles reference(const Inputs& in) {
+  Doubles y(in.x.size());
+  for (int64_t r = 0; r < kRows; ++r) {
+    double mean = 0, square = 0;
+    for (int64_t c = 0; c < kWidth; ++c) {
+      mean += in.x[r * kWidth + c] / kWidth;
+      square += in.x[r * kWidth + c] * in.x[r * kWidth + c] / kWidth;
+    }
+    const double deviation = std::sqrt(square - mean * mean + static_cast<double>(kEpsilon));
+    for (int64_t c = 0; c < kWidth; ++c)
+      y[r * kWidth + c] = (in.x[r * kWidth + c] - mean) / deviation * in.weight[c] + in.bias[c];
+  }
+  return y;
+}
+
+struct Outputs {
+  Doubles y, dx, dweight, dbias;
+};
+
+/// dx starts as `added`.
+template <typename T>
+Outputs run(const Inputs& in, double added = 0, int threads = 1) {
+  using A = acc_t<T>;
+  Workers workers(threads);
+  const auto& op = ops::operators<T>();
+  const auto x = as<T>(in.x), weight = as<T>(in.weight), bias = as<T>(in.bias), dy = as<T>(in.dy);
+  std::vector<T> y(x.size()), dx = as<T>(Doubles(x.size(), added));
+  std::vector<A> mean(kRows), rstd(kRows), dweight(kWidth, A(7)), dbias(kWidth, A(7));
+  op.layer_norm_forward(workers, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(),
+                        kRows, kWidth, kEpsilon);
+  op.layer_norm_backward(workers, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx.data(),
+                         dweight.data(), dbias.data(), kRows, kWidth);
+  return {doubles(y), doubles(dx), doubles(dweight), doubles(dbias)};
+}
+
+TEST(LayerNorm, IsTheReference) {
+  const Inputs in;
+  EXPECT_LT(error_of(run<double>(in).y, reference(in)), 1e-12);
+}
+
+TEST(LayerNorm, GradientsAreFiniteDifferences) {
+  const Inputs in;
+  const Outputs out = run<double>(in);
+  const auto check = [&](Doubles Inputs::*what, const Doubles& gradient) {
+    const auto loss = [&](const Doubles& changed) {
+      Inputs other = in;
+      other.*what = changed;
+      return weighted(run<double>(other).y, in.dy);
+    };
+    EXPECT_LT(error_of(gradient, finite_differences(loss, in.*what)), kDifferenceTolerance);
+  };
+  check(&Inputs::x, out.dx);
+  check(&Inputs::weight, out.dweight);
+  check(&Inputs::bias, out.dbias);
+}
+
+template <typename T>
+void expect_close() {
+  Inputs in;
+  for (Doubles* values : {&in.x, &in.weight, &in.bias, &in.dy}) *values = rounded<T>(*values);
+  const Outputs got = run<T>(in), wanted = run<double>(in);
+  EXPECT_LT(error_of(got.y, wanted.y), kTolerance<T>);
+  EXPECT_LT(error_of(got.dx, wanted.dx), kTolerance<T>);
+  EXPECT_LT(error_of(got.dweight, wanted.dweight), kTolerance<float>);
+  EXPECT_LT(error_of(got.dbias, wanted.dbias), kTolerance<float>);
+}
+
+TEST(LayerNorm, Fp32IsCloseToFp64) { expect_close<float>(); }
+TEST(LayerNorm, Bf16IsCloseToFp64) { expect_close<bf16>(); }
+
+TEST(LayerNorm, AddsToTheInputsGradient) {
+  const Inputs in;
+  const Outputs plain = run<double>(in), more = run<double>(in, 3);
+  for (size_t i = 0; i < plain.dx.size(); ++i) EXPECT_NEAR(more.dx[i], plain.dx[i] + 3, 1e-12);
+}
+
+TEST(LayerNorm, TheNumberOfThreadsChangesNoBit) {
+  const Inputs in;
+  const Outputs one = run<float>(in, 0, 1), three = run<float>(in, 0, 3);
+  EXPECT_EQ(one.y, three.y);
+  EXPECT_EQ(one.dx, three.dx);
+  EXPECT_EQ(one.dweight, three.dweight);
+}
+
+}  // namespace
+}  // namespace loom::testing

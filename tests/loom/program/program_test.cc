@@ -1,0 +1,310 @@
+// Programs: all that the generator and the passes make is right, and what is broken is called by its name.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "program/generate.h"
+#include "program/simulate.h"
+#include "program/verify.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+using namespace loom::program;  // everything here is about it
+
+Job small_job() {
+  Job job;
+  job.spec.vocabulary = 50;
+  job.spec.context = 16;
+  job.spec.width = 64;
+  job.spec.layers = 5;
+  job.spec.heads = 2;
+  job.spec.feed_forward = 256;
+  job.batch = 4;
+  job.tokens = 16;
+  return job;
+}
+
+Job sharded_job() {
+  Job job = small_job();
+  job.world = 4;
+  job.degree = 2;
+  job.microbatches = 3;
+  return job;
+}
+
+Status verified(const Job& job) {
+  const Result<Program> program = make_program(job);
+  LOOM_TRY(program.status());
+  return verify(job, *program, plan_memory(*program));
+}
+
+TEST(Program, EveryLayoutIsRight) {
+  int checked = 0;
+  for (const auto& [world, degree] : {std::pair{1, 1}, {2, 1}, {2, 2}, {6, 3}, {8, 4}, {8, 8}, {512, 64}})
+    for (const int microbatches : {1, 2, 5})
+      for (const int group : {0, 1, 2, 9})
+        for (const int overlap : {0, 1, 3})
+          for (const bool flag : {false, true}) {
+            Job job = small_job();
+            job.world = world;
+            job.degree = degree;
+            job.microbatches = microbatches;
+            job.checkpoint_group = group;
+            job.prefetch = overlap;
+            job.in_flight = overlap + 1;
+            job.strict = flag;
+            job.spec.tied = flag;
+            job.precision = flag ? Precision::fp32 : Precision::bf16;
+            job.live_elements = overlap * 100000;
+            const Status status = verified(job);
+            ASSERT_TRUE(status.ok()) << status.message() << "\nworld " << world << " degree " << degree
+                                     << " microbatches " << microbatches << " group " << group << " overlap "
+                                     << overlap << " flag " << flag;
+            const Program evaluation = *make_evaluation(job);
+            ASSERT_TRUE(verify(job, evaluation, plan_memory(evaluation)).ok());
+            ++checked;
+          }
+  EXPECT_EQ(checked, 7 * 3 * 4 * 3 * 2);
+}
+
+/// Applies a change to a right program, and gives what the verifier says of it.
+template <typename F>
+Status broken(F&& change, const Job& job = sharded_job()) {
+  Program program = *make_program(job);
+  change(program);
+  return verify(job, program, plan_memory(program));
+}
+
+size_t find(const Program& program, Op op, int unit, int microbatch) {
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.op == op && instruction.unit == unit && instruction.microbatch == microbatch) return i;
+  }
+  ADD_FAILURE() << "no " << op_name(op) << " of unit " << unit;
+  return 0;
+}
+
+TEST(Verifier, ALostReductionIsFound) {
+  const Status status = broken([](Program& program) {
+    program.instructions.erase(program.instructions.begin() +
+                               static_cast<ptrdiff_t>(find(program, Op::accumulate, 3, 1)));
+    connect(2, program);
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "the gradient of unit 3 has microbatch 1 0 times"));
+}
+
+TEST(Verifier, AReductionTwiceIsFound) {
+  const Status status = broken([](Program& program) {
+    const size_t at = find(program, Op::accumulate, 2, 2);
+    program.instructions.insert(program.instructions.begin() + static_cast<ptrdiff_t>(at),
+                                program.instructions[at]);
+    connect(2, program);
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "the gradient of unit 2 has microbatch 2 2 times"));
+}
+
+TEST(Verifier, AMissingBoundaryIsFound) {
+  const Status status = broken([](Program& program) {
+    program.instructions.erase(program.instructions.begin() +
+                               static_cast<ptrdiff_t>(find(program, Op::all_reduce, 1, -1)));
+    connect(2, program);
+  });
+  EXPECT_TRUE(
+      fails_with(status, Code::internal_error, "the gradient of unit 1 is not reduced over the replicas"));
+}
+
+TEST(Verifier, AReductionOverReplicasBeforeTheBoundaryIsFound) {
+  const Status status = broken([](Program& program) {
+    Instruction early = program.instructions[find(program, Op::all_reduce, 1, -1)];
+    const size_t at = find(program, Op::reduce_scatter, 1, 0) + 1;
+    program.instructions.insert(program.instructions.begin() + static_cast<ptrdiff_t>(at), early);
+    connect(2, program);
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "reduced over the replicas already"));
+}
+
+TEST(Verifier, AForgottenWaitIsFound) {
+  const Status status =
+      broken([](Program& program) { program.instructions[find(program, Op::forward, 2, 0)].after.clear(); });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "(gather of unit 2) may still write it"));
+}
+
+TEST(Verifier, AGradientOverwrittenInFlightIsFound) {
+  const Status status = broken([](Program& program) {
+    const BufferId first =
+        program.instructions[find(program, Op::reduce_scatter, 5, 0)].buffer(Role::gradient);
+    for (const Op op : {Op::backward, Op::reduce_scatter})
+      for (Use& use : program.instructions[find(program, op, 4, 0)].uses)
+        if (use.role == Role::gradient) use.buffer = first;
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "writes whole gradient 5.0 while"));
+}
+
+TEST(Verifier, AnotherUnitsParametersAreFound) {
+  const Status status = broken([](Program& program) {
+    const BufferId other = program.instructions[find(program, Op::forward, 1, 0)].buffer(Role::parameters);
+    for (Use& use : program.instructions[find(program, Op::forward, 3, 0)].uses)
+      if (use.role == Role::parameters) use.buffer = other;
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error,
+                         "(forward of unit 3, microbatch 0): computes with another unit's parameters"));
+}
+
+TEST(Verifier, SharedMemoryInUseIsFound) {
+  const Job job = sharded_job();
+  const Program program = *make_program(job);
+  MemoryPlan memory = plan_memory(program);
+  memory.offset[program.instructions[find(program, Op::forward, 1, 0)].buffer(Role::output)] =
+      memory.offset[program.instructions[find(program, Op::forward, 1, 0)].buffer(Role::input)];
+  EXPECT_TRUE(
+      fails_with(verify(job, program, memory), Code::internal_error, "share memory and are in use together"));
+}
+
+TEST(Memory, StateFallsAsOneOverTheDegree) {
+  Job job = small_job();
+  job.world = 8;
+  std::vector<int64_t> state;
+  for (const int degree : {1, 2, 4, 8}) {
+    job.degree = degree;
+    const MemoryPlan plan = plan_memory(*make_program(job));
+    int64_t bytes = 0;
+    for (const Category category : {Category::parameters, Category::optimizer, Category::gradients})
+      bytes += plan.peak[static_cast<int>(category)];
+    state.push_back(bytes);
+  }
+  // Padding to whole chunks is all that is added.
+  for (size_t i = 1; i < state.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(state[i]), static_cast<double>(state[0]) / (1 << i), 16.0 * 1024 * 7);
+}
+
+TEST(Memory, CheckpointingKeepsLessAndTheArenaIsTight) {
+  Job job = small_job();
+  const auto activations = [&](int group) {
+    job.checkpoint_group = group;
+    return plan_memory(*make_program(job)).peak[static_cast<int>(Category::activations)];
+  };
+  EXPECT_LT(activations(1), activations(0) / 2);
+  EXPECT_LT(activations(2), activations(0));
+  for (const int group : {0, 1, 2}) {
+    Job sharded = sharded_job();
+    sharded.checkpoint_group = group;
+    const MemoryPlan plan = plan_memory(*make_program(sharded));
+    EXPECT_LT(plan.bytes, plan.peak_bytes * 1.2) << group;
+  }
+}
+
+TEST(Memory, TrainingAndEvaluationPlaceTheStateAlike) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    Job job = sharded_job();
+    job.precision = precision;
+    const Program training = *make_program(job), evaluation = *make_evaluation(job);
+    const MemoryPlan one = plan_memory(training), other = plan_memory(evaluation);
+    int persistent = 0;
+    for (size_t b = 0; b < training.buffers.size() && training.buffers[b].persistent; ++b, ++persistent)
+      EXPECT_EQ(one.offset[b], other.offset[b]) << training.buffers[b].name;
+    EXPECT_EQ(training.buffers[persistent - 1].name, evaluation.buffers[persistent - 1].name);
+  }
+}
+
+TEST(Passes, GathersThatMayStayAreNotRepeated) {
+  Job job = sharded_job();
+  const auto gathers = [&](int64_t live) {
+    job.live_elements = live;
+    const Program program = *make_program(job);
+    return std::count_if(program.instructions.begin(), program.instructions.end(),
+                         [](const Instruction& instruction) { return instruction.op == Op::gather; });
+  };
+  // Each of 3 microbatches needs 7 units forward and 5 blocks backward, and the embedding again at the head.
+  EXPECT_GT(gathers(0), 3 * 11);
+  EXPECT_LT(gathers(200000), gathers(0));
+  EXPECT_EQ(gathers(1 << 30), 7);
+}
+
+TEST(Passes, PrefetchIssuesBeforeTheUnitBefore) {
+  Job job = sharded_job();
+  job.prefetch = 2;
+  const Program program = *make_program(job);
+  EXPECT_LT(find(program, Op::gather, 3, -1), find(program, Op::forward, 1, 0));
+}
+
+TEST(Passes, ReductionsOverReplicasAreAtTheBoundaryOnly) {
+  const Job job = sharded_job();
+  const Program program = *make_program(job);
+  std::multiset<Op> counts;
+  for (const Instruction& instruction : program.instructions) counts.insert(instruction.op);
+  EXPECT_EQ(counts.count(Op::all_reduce), 7u);
+  EXPECT_EQ(counts.count(Op::reduce_scatter), 7u * 3);
+  EXPECT_EQ(counts.count(Op::accumulate), 7u * 2);
+}
+
+TEST(Simulator, CommunicationHidesBehindComputing) {
+  Job job = sharded_job();
+  Machine machine;
+  machine.ranks_per_node = 1;
+  machine.flops = 1e9;
+  job.prefetch = 0;
+  job.in_flight = 1;
+  const Forecast plain = simulate(job, *make_program(job), machine);
+  job.prefetch = 2;
+  job.in_flight = 2;
+  const Forecast overlapped = simulate(job, *make_program(job), machine);
+  EXPECT_LT(overlapped.exposed_us, plain.exposed_us / 2);
+  EXPECT_NEAR(overlapped.compute_us, plain.compute_us, 1e-6 * plain.compute_us);
+  EXPECT_NEAR(plain.step_us, plain.compute_us + plain.exposed_us, 1e-6 * plain.step_us);
+}
+
+TEST(Simulator, SmallGroupsAreFasterOnSlowNetworks) {
+  Job job = small_job();
+  job.world = 4;
+  job.microbatches = 4;
+  Machine machine;
+  machine.inter_bandwidth = 1e7;
+  const auto step = [&](int degree) {
+    job.degree = degree;
+    return simulate(job, *make_program(job), machine).step_us;
+  };
+  EXPECT_GT(step(4), 1.4 * step(2));
+}
+
+TEST(Job, SaysWhatCannotBe) {
+  Job job = sharded_job();
+  job.degree = 3;
+  EXPECT_EQ(make_program(job).status().message(),
+            "sharded_data_parallel_degree is 3, must divide the 4 ranks");
+  job = sharded_job();
+  job.tokens = 17;
+  EXPECT_EQ(make_program(job).status().message(),
+            "the sequence length is 17, must be at most the model's context, 16");
+  job = sharded_job();
+  job.microbatches = 0;
+  EXPECT_EQ(make_program(job).status().message(), "microbatches is 0, must be at least 1");
+}
+
+TEST(Job, MicrobatchesAreNumberedOnceForEveryLayout) {
+  for (const int degree : {1, 2, 4}) {
+    Job job = small_job();
+    job.world = 4;
+    job.degree = degree;
+    job.microbatches = 2;
+    std::set<int64_t> numbers;
+    for (int group = 0; group < job.replicas(); ++group)
+      for (int member = 0; member < degree; ++member)
+        for (int index = 0; index < 2; ++index) numbers.insert(microbatch_number(job, group, member, index));
+    EXPECT_EQ(numbers.size(), 8u);
+    EXPECT_EQ(*numbers.rbegin(), 7);
+  }
+}
+
+TEST(Print, HasALineForEachInstruction) {
+  const Program program = *make_program(sharded_job());
+  const std::string text = to_string(program);
+  EXPECT_EQ(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')), program.instructions.size());
+  EXPECT_NE(text.find("reduce_scatter unit 3 microbatch 1: whole gradient 3.1 -> partial gradient 3.1"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace loom::testing

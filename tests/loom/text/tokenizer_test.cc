@@ -1,0 +1,242 @@
+// Tokens are those of Hugging Face's library, for texts of every kind; decoding gives the text back.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "format/json_file.h"
+#include "support.h"
+#include "text/bpe.h"
+#include "text/byte_tokenizer.h"
+
+namespace loom::text {
+namespace {
+
+using format::Json;
+using testing::fails_with;
+using testing::fixture;
+using testing::get_file;
+using testing::put_file;
+using testing::TemporaryFolder;
+
+std::shared_ptr<const BpeTokenizer> open_fixture(const char* name) {
+  Result<std::shared_ptr<const BpeTokenizer>> tokenizer = BpeTokenizer::from_tokenizer_json(fixture(name));
+  if (!tokenizer.ok()) throw std::runtime_error(tokenizer.status().message());
+  return tokenizer.take();
+}
+
+const Json& cases() {
+  static const Json json = format::read_json(fixture("cases.json")).take();
+  return json;
+}
+
+uint64_t checksum(const std::vector<Token>& tokens) {
+  unsigned __int128 total = 0;
+  for (const Token token : tokens) {
+    total = (total * 1000003 + static_cast<unsigned>(token)) % (uint64_t{1} << 61);
+  }
+  return static_cast<uint64_t>(total);
+}
+
+TEST(Bpe, TheSameTokensAsTheReference) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  ASSERT_GT(cases().at("cases").size(), 300u);
+  for (const Json& item : cases().at("cases")) {
+    const std::string text = item[0].get<std::string>();
+    const std::vector<Token> tokens = tokenizer->encode(text);
+    EXPECT_EQ(tokens, item[1].get<std::vector<Token>>()) << Json(text).dump();
+    const Result<std::string> back = tokenizer->decode(tokens);
+    LOOM_ASSERT_OK(back);
+    EXPECT_EQ(*back, text);
+  }
+}
+
+TEST(Bpe, TheSameTokensWithNormalizationPrefixAndAddedTokens) {
+  const auto tokenizer = open_fixture("options.json");
+  for (const Json& item : cases().at("cases")) {
+    const std::string text = item[0].get<std::string>();
+    EXPECT_EQ(tokenizer->encode(text), item[2].get<std::vector<Token>>()) << Json(text).dump();
+  }
+  EXPECT_EQ(tokenizer->end_of_text(), 0);  // "<|endoftext|>" before "</s>"
+}
+
+TEST(Bpe, TheSameTokensOfALongText) {
+  const std::vector<Token> tokens = open_fixture("gpt2.json")->encode(get_file(fixture("corpus.txt")));
+  EXPECT_EQ(tokens.size(), cases().at("corpus_tokens"));
+  EXPECT_EQ(checksum(tokens), cases().at("corpus_checksum").get<uint64_t>());
+}
+
+TEST(Bpe, AnyBytesComeBack) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  std::mt19937 random(11);
+  for (int i = 0; i < 500; ++i) {
+    std::string bytes(random() % 200, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    const Result<std::string> back = tokenizer->decode(tokenizer->encode(bytes));
+    LOOM_ASSERT_OK(back);
+    ASSERT_EQ(*back, bytes);
+  }
+}
+
+TEST(Bpe, ALongWordTakesNoTimeSquared) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  const std::string word(3'000'000, 'a');
+  const Result<std::string> back = tokenizer->decode(tokenizer->encode(word));
+  LOOM_ASSERT_OK(back);
+  EXPECT_EQ(*back, word);
+}
+
+TEST(Bpe, EncodesFromManyThreads) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  const std::string corpus = get_file(fixture("corpus.txt"));
+  const std::vector<Token> expected = tokenizer->encode(corpus);
+  std::vector<std::vector<Token>> found(4);
+  std::vector<std::thread> threads;
+  for (std::vector<Token>& tokens : found) threads.emplace_back([&] { tokens = tokenizer->encode(corpus); });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<Token>& tokens : found) EXPECT_EQ(tokens, expected);
+}
+
+TEST(Bpe, SavedFilesAreTheSameTokenizer) {
+  for (const char* name : {"gpt2.json", "options.json"}) {
+    const auto tokenizer = open_fixture(name);
+    const TemporaryFolder folder;
+    LOOM_ASSERT_OK(tokenizer->save(folder.path()));
+    const auto again = open_tokenizer(folder.path());
+    LOOM_ASSERT_OK(again);
+    EXPECT_EQ((*again)->hash(), tokenizer->hash());
+    for (const Json& item : cases().at("cases")) {
+      EXPECT_EQ((*again)->encode(item[0].get<std::string>()), tokenizer->encode(item[0].get<std::string>()));
+    }
+  }
+}
+
+TEST(Bpe, VocabularyAndMergesAloneAreEnough) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  const TemporaryFolder folder;
+  LOOM_ASSERT_OK(tokenizer->save(folder.path()));
+  std::filesystem::remove(folder / "tokenizer.json");
+  const auto again = open_tokenizer(folder.path());
+  LOOM_ASSERT_OK(again);
+  EXPECT_EQ((*again)->hash(), tokenizer->hash());
+  EXPECT_EQ((*again)->end_of_text(), tokenizer->end_of_text());
+  for (const Json& item : cases().at("cases")) {
+    EXPECT_EQ((*again)->encode(item[0].get<std::string>()), item[1].get<std::vector<Token>>());
+  }
+}
+
+TEST(Bpe, TokensOutsideTheVocabularyAreTold) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  const std::vector<Token> tokens = {5, 1200};
+  EXPECT_TRUE(fails_with(tokenizer->decode(tokens), Code::invalid_argument, "token 1 is 1200"));
+  const std::vector<Token> negative = {-1};
+  EXPECT_TRUE(fails_with(tokenizer->decode(negative), Code::invalid_argument, "token 0 is -1"));
+}
+
+/// gpt2.json with one part replaced.
+Result<std::shared_ptr<const BpeTokenizer>> changed(const std::string& pointer, const Json& value) {
+  const TemporaryFolder folder;
+  Json json = format::read_json(fixture("gpt2.json")).take();
+  json[Json::json_pointer(pointer)] = value;
+  put_file(folder / "tokenizer.json", json.dump());
+  return BpeTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+}
+
+TEST(BpeFiles, SettingsThatLoomDoesNotHaveAreRefused) {
+  EXPECT_TRUE(fails_with(changed("/model/type", "WordPiece"), Code::unsupported,
+                         "the model is \"WordPiece\", must be BPE"));
+  EXPECT_TRUE(
+      fails_with(changed("/model/byte_fallback", true), Code::unsupported, "\"byte_fallback\": true"));
+  EXPECT_TRUE(fails_with(changed("/model/ignore_merges", true), Code::unsupported, "\"ignore_merges\""));
+  EXPECT_TRUE(fails_with(changed("/model/dropout", 0.1), Code::unsupported, "\"dropout\": 0.1"));
+  EXPECT_TRUE(
+      fails_with(changed("/model/end_of_word_suffix", "</w>"), Code::unsupported, "\"end_of_word_suffix\""));
+  EXPECT_TRUE(fails_with(changed("/normalizer", {{"type", "NFKC"}}), Code::unsupported,
+                         "\"normalizer\" is {\"type\":\"NFKC\"}"));
+  EXPECT_TRUE(fails_with(changed("/pre_tokenizer", nullptr), Code::unsupported, "\"pre_tokenizer\" is null"));
+  EXPECT_TRUE(
+      fails_with(changed("/pre_tokenizer/use_regex", false), Code::unsupported, "must be GPT-2's ByteLevel"));
+  EXPECT_TRUE(fails_with(changed("/added_tokens/0/single_word", true), Code::unsupported, "single_word"));
+}
+
+TEST(BpeFiles, DamageIsTold) {
+  EXPECT_TRUE(fails_with(changed("/model", 3), Code::invalid_data, "no object \"model\""));
+  EXPECT_TRUE(fails_with(changed("/model/vocab", 3), Code::invalid_data, "the vocabulary is 3"));
+  EXPECT_TRUE(fails_with(changed("/model/vocab/a", 1'000'000'000), Code::invalid_data, "must be in [0, 24"));
+  EXPECT_TRUE(fails_with(changed("/model/vocab/a", -1), Code::invalid_data, "token \"a\" has the number -1"));
+  EXPECT_TRUE(fails_with(changed("/model/vocab/a", 66), Code::invalid_data, "have the number 66"));
+  EXPECT_TRUE(
+      fails_with(changed("/model/vocab/x y", 1300), Code::invalid_data, "\"x y\" is no spelling of bytes"));
+  EXPECT_TRUE(fails_with(changed("/model/merges", nullptr), Code::invalid_data, "\"merges\" is null"));
+  EXPECT_TRUE(fails_with(changed("/model/merges/5", "a"), Code::invalid_data,
+                         "merge 5 is \"a\", must be two tokens"));
+  EXPECT_TRUE(fails_with(changed("/model/merges/5", "a qqq"), Code::invalid_data, "\"qqq\" is no token"));
+  EXPECT_TRUE(
+      fails_with(changed("/model/merges/5", "q q"), Code::invalid_data, "makes \"qq\", which is no token"));
+  EXPECT_TRUE(fails_with(changed("/model/merges/5", 7), Code::invalid_data, "merge 5 is 7"));
+  EXPECT_TRUE(fails_with(changed("/added_tokens", "x"), Code::invalid_data, "\"added_tokens\" is \"x\""));
+  EXPECT_TRUE(fails_with(changed("/added_tokens/0", {{"id", 0}}), Code::invalid_data,
+                         "must have an id and a content"));
+  EXPECT_TRUE(fails_with(changed("/added_tokens/0/id", 40), Code::invalid_data, "number 40"));
+}
+
+TEST(BpeFiles, AByteWithoutATokenIsTold) {
+  const TemporaryFolder folder;
+  Json json = format::read_json(fixture("gpt2.json")).take();
+  json["model"]["vocab"].erase("a");
+  json["model"]["merges"] = Json::array();
+  put_file(folder / "tokenizer.json", json.dump());
+  EXPECT_TRUE(fails_with(BpeTokenizer::from_tokenizer_json(folder / "tokenizer.json"), Code::invalid_data,
+                         "no token for byte 97, spelled \"a\""));
+}
+
+// Whatever is done to a file, it is refused or gives a tokenizer that works.
+TEST(BpeFiles, RandomDamageIsRefusedOrHarmless) {
+  const TemporaryFolder folder;
+  const std::string valid = get_file(fixture("gpt2.json"));
+  std::mt19937 random(5);
+  size_t refused = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::string damaged = valid;
+    const size_t at = random() % damaged.size();
+    switch (random() % 3) {
+      case 0: damaged[at] = static_cast<char>(random()); break;
+      case 1: damaged.erase(at, 1 + random() % 100); break;
+      default: damaged.insert(at, damaged.substr(random() % damaged.size(), random() % 100));
+    }
+    put_file(folder / "tokenizer.json", damaged);
+    const auto tokenizer = BpeTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+    if (!tokenizer.ok()) {
+      ++refused;
+      continue;
+    }
+    const std::vector<Token> tokens = (*tokenizer)->encode("The weft and the warp, 123.");
+    LOOM_ASSERT_OK((*tokenizer)->decode(tokens));
+  }
+  EXPECT_GT(refused, 100u);
+}
+
+TEST(Tokenizers, AreOpenedByWhatIsThere) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(fails_with(open_tokenizer(folder.path()), Code::not_found, "neither tokenizer.json, nor"));
+  EXPECT_TRUE(fails_with(open_tokenizer(folder / "x.json"), Code::not_found, "x.json"));
+  LOOM_ASSERT_OK(ByteTokenizer().save(folder.path()));
+  const auto bytes = open_tokenizer(folder.path());
+  LOOM_ASSERT_OK(bytes);
+  EXPECT_EQ((*bytes)->hash(), (*open_tokenizer("bytes"))->hash());
+  put_file(folder / "loom-tokenizer.json", R"({"type": "words"})");
+  EXPECT_TRUE(fails_with(open_tokenizer(folder.path()), Code::invalid_data, "\"words\", must be \"bytes\""));
+}
+
+TEST(Tokenizers, BytesAreThemselves) {
+  const ByteTokenizer tokenizer;
+  EXPECT_EQ(tokenizer.encode("a\xff"), (std::vector<Token>{97, 255}));
+  const std::vector<Token> tokens = {104, 105, ByteTokenizer::kEndOfText, 33};
+  EXPECT_EQ(*tokenizer.decode(tokens), "hi!");
+  const std::vector<Token> bad = {1, 257};
+  EXPECT_TRUE(
+      fails_with(tokenizer.decode(bad), Code::invalid_argument, "token 1 is 257, must be in [0, 257)"));
+}
+
+}  // namespace
+}  // namespace loom::text

@@ -1,0 +1,135 @@
+// loom: trains models, and what goes with it.
+//
+// This file is the command line; loom/ is the rest.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "loom/commands.h"
+
+namespace {
+
+using namespace loom::command;  // this file is their table
+
+constexpr int kWrongUsage = 2;
+
+/// What CLI11 does not know: "--section.key=value", without the dashes. Anything else is a mistake.
+std::string take_overrides(const std::vector<std::string>& extras, std::vector<std::string>& overrides) {
+  for (const std::string& extra : extras) {
+    if (!extra.starts_with("--") || extra.find('.') == std::string::npos ||
+        extra.find('=') == std::string::npos)
+      return fmt::format("{} is no option; values of the config are --section.key=value", extra);
+    overrides.push_back(extra.substr(2));
+  }
+  return "";
+}
+
+struct Everything {
+  TrainOptions train;
+  PlanOptions plan;
+  EvaluateOptions evaluate;
+  SampleOptions sample;
+  TokenizeOptions tokenize;
+  std::string inspect;
+};
+
+CLI::App* declare_plan(CLI::App& app, PlanOptions& o) {
+  CLI::App* sub = app.add_subcommand("plan", "Predict memory and time of a step, before anything runs");
+  sub->allow_extras();
+  sub->add_option("config", o.config, "Config, JSON")->required();
+  sub->add_option("-n,--ranks", o.ranks, "Ranks")->capture_default_str()->check(CLI::PositiveNumber);
+  sub->add_option("--ranks-per-node", o.ranks_per_node, "Ranks of a node")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--vocabulary", o.vocabulary, "Vocabulary, where neither config nor dataset says");
+  sub->add_option("--gflops", o.gflops, "GFLOP/s of a rank; else measured here");
+  sub->add_option("--intra", o.intra_gbytes, "GB/s of a rank inside its node")->capture_default_str();
+  sub->add_option("--inter", o.inter_gbytes, "GB/s of a node to others")->capture_default_str();
+  sub->add_option("--intra-latency", o.intra_latency_us, "Microseconds of a hop inside a node")
+      ->capture_default_str();
+  sub->add_option("--inter-latency", o.inter_latency_us, "Microseconds of a hop between nodes")
+      ->capture_default_str();
+  sub->add_flag("--instructions", o.instructions, "Print the program");
+  return sub;
+}
+
+void declare(CLI::App& app, Everything& e) {
+  CLI::App* train =
+      app.add_subcommand("train", "Train a model; any key of the config may be given as --section.key=value");
+  train->allow_extras();
+  train->add_option("config", e.train.config, "Config, JSON")->required();
+  declare_plan(app, e.plan);
+  CLI::App* evaluate = app.add_subcommand("eval", "Loss of a model on the validation split of a dataset");
+  evaluate->add_option("model", e.evaluate.model, "Folder of the model")->required();
+  evaluate->add_option("data", e.evaluate.data, "Folder of the dataset")->required();
+  evaluate->add_option("--sequence-length", e.evaluate.sequence_length,
+                       "Tokens of a sequence; the model's context");
+  evaluate->add_option("--batch", e.evaluate.batch, "Sequences at a time")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  evaluate->add_option("--batches", e.evaluate.batches, "Batches; all");
+  CLI::App* sample = app.add_subcommand("sample", "Let a model continue a text");
+  sample->add_option("model", e.sample.model, "Folder of the model")->required();
+  sample->add_option("--prompt", e.sample.prompt, "How the text begins");
+  sample->add_option("--tokens", e.sample.tokens, "Tokens to add")->capture_default_str();
+  sample->add_option("--temperature", e.sample.temperature, "0 takes the likeliest token")
+      ->capture_default_str();
+  sample->add_option("--top-k", e.sample.top_k, "Draw among so many; all");
+  sample->add_option("--seed", e.sample.seed, "Seed")->capture_default_str();
+  CLI::App* tokenize = app.add_subcommand("tokenize", "Turn text files into a dataset");
+  tokenize->add_option("files", e.tokenize.files, "Text files, UTF-8")->required();
+  tokenize->add_option("-o,--out", e.tokenize.out, "Folder of the dataset")->required();
+  tokenize->add_option("--tokenizer", e.tokenize.tokenizer, "bytes, tokenizer.json, or a folder")
+      ->capture_default_str();
+  tokenize->add_option("--train-vocabulary", e.tokenize.train_vocabulary,
+                       "Train a byte-level BPE of so many tokens instead");
+  tokenize->add_option("--validation", e.tokenize.validation, "Part of every file that is held out")
+      ->capture_default_str();
+  app.add_subcommand("inspect", "Say what a checkpoint, a model or a safetensors file holds")
+      ->add_option("path", e.inspect, "Folder or file")
+      ->required();
+}
+
+loom::Status run(const CLI::App& app, Everything& e) {
+  const std::string command = app.get_subcommands().front()->get_name();
+  if (command == "train") return train(e.train);
+  if (command == "plan") return plan(e.plan);
+  if (command == "eval") return evaluate(e.evaluate);
+  if (command == "sample") return sample(e.sample);
+  if (command == "tokenize") return tokenize(e.tokenize);
+  return inspect(e.inspect);
+}
+
+int complain(const std::string& problem, int code) {
+  fmt::print(stderr, "loom: {}\n", problem);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Everything everything;
+  CLI::App app{"Trains transformer language models, on one process or many, with collectives by Weft."};
+  app.name("loom");
+  app.require_subcommand(1);
+  declare(app, everything);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return complain(fmt::format("{}; loom --help lists commands, loom COMMAND --help options", error.what()),
+                    kWrongUsage);
+  }
+  for (auto [name, overrides] :
+       {std::pair{"train", &everything.train.overrides}, {"plan", &everything.plan.overrides}})
+    if (const std::string problem = take_overrides(app.get_subcommand(name)->remaining(), *overrides);
+        !problem.empty())
+      return complain(problem, kWrongUsage);
+  const loom::Status status = run(app, everything);
+  if (status.ok()) return 0;
+  return complain(status.message(), status.code() == loom::Code::invalid_argument ? kWrongUsage : 1);
+}

@@ -1,0 +1,64 @@
+// The subcommands of `loom`, one function each. They print to standard output and return a Status; only rank
+// 0 of a job prints.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace loom::command {
+
+struct TrainOptions {
+  std::string config;  // path
+  std::vector<std::string> overrides;
+};
+/// Trains, and leaves log.jsonl, report.html, config.json, checkpoints/ and model/ in run.out.
+Status train(const TrainOptions& options);
+
+struct PlanOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  int ranks = 1;
+  int ranks_per_node = 1;
+  int64_t vocabulary = 0;    // where neither config nor dataset says
+  double gflops = 0;         // of a rank; 0: measured here
+  double intra_gbytes = 10;  // of a rank, GB/s
+  double inter_gbytes = 1;   // of a node, GB/s
+  double intra_latency_us = 2;
+  double inter_latency_us = 20;
+  bool instructions = false;
+};
+/// Prints memory by category and the predicted step; nothing is allocated.
+Status plan(const PlanOptions& options);
+
+struct EvaluateOptions {
+  std::string model, data;
+  int64_t sequence_length = 0;  // 0: the model's context
+  int64_t batch = 4;
+  int64_t batches = 0;  // 0: all of the validation split
+};
+Status evaluate(const EvaluateOptions& options);
+
+struct SampleOptions {
+  std::string model, prompt;
+  int64_t tokens = 200;
+  double temperature = 0.8;
+  int64_t top_k = 0;  // 0: all
+  uint64_t seed = 1;
+};
+Status sample(const SampleOptions& options);
+
+struct TokenizeOptions {
+  std::vector<std::string> files;
+  std::string out, tokenizer = "bytes";
+  double validation = 0.1;
+  int64_t train_vocabulary = 0;  // > 0: train a BPE of so many tokens on the files
+};
+Status tokenize(const TokenizeOptions& options);
+
+/// A checkpoint's folder, a model's folder, or a safetensors file.
+Status inspect(const std::string& path);
+
+}  // namespace loom::command

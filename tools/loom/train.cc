@@ -1,0 +1,118 @@
+// loom train.
+#include <fmt/format.h>
+#include <unistd.h>
+#include <weft/weft.h>
+
+#include <cstdio>
+
+#include "base/file.h"
+#include "loom/commands.h"
+#include "train/report.h"
+
+namespace loom::command {
+namespace {
+
+/// The job's communicator, destroyed at the end.
+class World {
+ public:
+  static Result<World> join() {
+    World world;
+    if (weftCommInitEnv(&world.comm_) != weftSuccess)
+      return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+    return world;
+  }
+  World(World&& other) noexcept : comm_(std::exchange(other.comm_, nullptr)) {}
+  ~World() {
+    if (comm_ != nullptr) (void)weftCommDestroy(comm_);
+  }
+  weftComm_t comm() const { return comm_; }
+
+ private:
+  World() = default;
+  weftComm_t comm_ = nullptr;
+};
+
+/// A bar on standard error, where that is a terminal.
+void show_progress(int64_t done, int64_t all) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  constexpr int64_t kCells = 40;
+  const int64_t full = done * kCells / all;
+  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {:3} %{}", "", full, "", kCells - full, done * 100 / all,
+             done == all ? "\n" : "");
+}
+
+class Log {
+ public:
+  explicit Log(const std::string& path, bool append) : file_(std::fopen(path.c_str(), append ? "a" : "w")) {}
+  ~Log() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  Log(const Log&) = delete;
+  void line(const std::string& text) {
+    if (file_ == nullptr) return;
+    fmt::print(file_, "{}\n", text);
+    std::fflush(file_);
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+/// What rank 0 says before the first step.
+void introduce(const train::Trainer& trainer, double peak) {
+  const program::Job& job = trainer.engine().job();
+  fmt::print("{}\n", train::to_json(trainer.config()).dump(2));
+  fmt::print(
+      "{} parameters in {} units; {} ranks on {} nodes, sharded over {}; {} microbatches of {} x {} tokens a "
+      "rank; "
+      "{} threads a rank, {:.1f} GFLOP/s of matrix products measured; arena {} MiB\n",
+      model::parameter_count(trainer.engine().units()), trainer.engine().units().size(), job.world,
+      trainer.groups().nodes(), job.degree, job.microbatches, job.batch, job.tokens, trainer.threads(),
+      peak / 1e9, trainer.engine().memory().bytes >> 20);
+  if (trainer.next_step() > 0) fmt::print("resumed after step {}\n", trainer.next_step());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+Status train(const TrainOptions& options) {
+  const Result<format::Json> json = format::read_json(options.config);
+  LOOM_TRY(json.status());
+  const Result<train::Config> config = train::parse_config(*json, options.overrides);
+  LOOM_TRY(config.status().in(options.config));
+  Result<World> world = World::join();
+  LOOM_TRY(world.status());
+  Result<std::unique_ptr<train::Trainer>> made = train::Trainer::create(*config, world->comm());
+  LOOM_TRY(made.status());
+  train::Trainer& trainer = **made;
+  const bool speaks = trainer.groups().rank() == 0;
+  const std::string& out = config->run.out;
+  Status ready;
+  if (speaks) {
+    ready = make_folders(out);
+    if (ready.ok()) ready = format::write_json(join_path(out, "config.json"), train::to_json(*config));
+  }
+  LOOM_TRY(trainer.groups().agree(ready));
+  const double peak = train::measured_peak(trainer.threads());
+  if (speaks) introduce(trainer, peak);
+  std::vector<train::StepRecord> records;
+  records.reserve(static_cast<size_t>(config->run.steps));
+  Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
+  LOOM_TRY(trainer.run([&](const train::StepRecord& record) {
+    if (!speaks) return;
+    records.push_back(record);
+    fmt::print("{}\n", train::log_line(record, trainer, peak));
+    std::fflush(stdout);
+    log.line(train::json_line(record, trainer.engine().memory_bytes()));
+    show_progress(record.step + 1, config->run.steps);
+  }));
+  LOOM_TRY(trainer.save_model());
+  Status reported;
+  if (speaks) {
+    reported = write_file(join_path(out, "report.html"), train::html_report(records, trainer));
+    fmt::print("model in {0}/model, report in {0}/report.html\n", out);
+  }
+  return trainer.groups().agree(reported);
+}
+
+}  // namespace loom::command
