@@ -24,9 +24,9 @@ build: ## libraries, tools, perf tools and tests, into build/
 	@$(configured)
 	@cmake --build $(BUILD)
 
-demo: deps ## build what it takes, then AllReduce, AllGather and ReduceScatter over 4 ranks as 2 nodes, with data checks
+demo: deps ## build what it takes, then three collectives over 4 ranks as 2 nodes with data checks, and train a small GPT
 	@$(configured)
-	@cmake --build $(BUILD) --target weft weft_run weft_info all_reduce_perf all_gather_perf reduce_scatter_perf
+	@cmake --build $(BUILD) --target weft weft_run weft_info all_reduce_perf all_gather_perf reduce_scatter_perf loom_command
 	@scripts/demo.sh $(BUILD)
 
 test: deps ## build, then every test

@@ -11,3 +11,9 @@ for collective in all_reduce all_gather reduce_scatter; do
 done
 echo
 echo "All results are right. More: $bin/all_reduce_perf --help, $bin/weft_run --help"
+
+if [ -x "$bin/loom" ]; then
+  echo
+  echo "Loom, the training engine, over the same: a small GPT on real text."
+  "$(dirname "$0")/demo_loom.sh" "$1"
+fi

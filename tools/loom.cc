@@ -70,6 +70,7 @@ void declare(CLI::App& app, Everything& e) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   evaluate->add_option("--batches", e.evaluate.batches, "Batches; all");
+  evaluate->add_flag("--baseline", e.evaluate.baseline, "Also what a model of byte pairs reaches");
   CLI::App* sample = app.add_subcommand("sample", "Let a model continue a text");
   sample->add_option("model", e.sample.model, "Folder of the model")->required();
   sample->add_option("--prompt", e.sample.prompt, "How the text begins");

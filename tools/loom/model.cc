@@ -10,6 +10,7 @@
 #include "loom/commands.h"
 #include "model/hugging_face.h"
 #include "text/batches.h"
+#include "text/bigram.h"
 #include "text/tokenizer.h"
 
 namespace loom::command {
@@ -94,6 +95,10 @@ Status evaluate(const EvaluateOptions& options) {
       "validation loss {:.4f} nats a token, perplexity {:.2f}, {:.4f} nats a byte; {} batches of {} x {} "
       "tokens\n",
       loss, std::exp(loss), loss * tokens / bytes, count, options.batch, engine.job().tokens);
+  if (!options.baseline) return {};
+  const Result<double> baseline = text::bigram_baseline(options.data);
+  LOOM_TRY(baseline.status());
+  fmt::print("a model of byte pairs, trained on the same text: {:.4f} nats a byte\n", *baseline);
   return {};
 }
 

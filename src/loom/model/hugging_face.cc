@@ -110,26 +110,27 @@ Result<ModelSpec> spec_from_config(const Json& config) {
 }
 
 Json config_of(const ModelSpec& spec) {
-  return {{"architectures", Json::array({"GPT2LMHeadModel"})},
-          {"model_type", "gpt2"},
-          {"vocab_size", spec.vocabulary},
-          {"n_positions", spec.context},
-          {"n_ctx", spec.context},
-          {"n_embd", spec.width},
-          {"n_layer", spec.layers},
-          {"n_head", spec.heads},
-          {"n_inner", spec.feed_forward},
-          {"activation_function", activation_name(spec.activation)},
-          {"layer_norm_epsilon", spec.epsilon},
-          {"embd_pdrop", spec.embedding_dropout},
-          {"resid_pdrop", spec.residual_dropout},
-          {"attn_pdrop", spec.attention_dropout},
-          {"initializer_range", spec.initial_deviation},
-          {"tie_word_embeddings", spec.tied},
-          {"bos_token_id", nullptr},  // the tokenizer knows; the family's default may not be in the vocabulary
-          {"eos_token_id", nullptr},
-          {"dtype", "float32"},
-          {"torch_dtype", "float32"}};
+  return {
+      {"architectures", Json::array({"GPT2LMHeadModel"})},
+      {"model_type", "gpt2"},
+      {"vocab_size", spec.vocabulary},
+      {"n_positions", spec.context},
+      {"n_ctx", spec.context},
+      {"n_embd", spec.width},
+      {"n_layer", spec.layers},
+      {"n_head", spec.heads},
+      {"n_inner", spec.feed_forward},
+      {"activation_function", activation_name(spec.activation)},
+      {"layer_norm_epsilon", spec.epsilon},
+      {"embd_pdrop", spec.embedding_dropout},
+      {"resid_pdrop", spec.residual_dropout},
+      {"attn_pdrop", spec.attention_dropout},
+      {"initializer_range", spec.initial_deviation},
+      {"tie_word_embeddings", spec.tied},
+      {"bos_token_id", nullptr},  // the tokenizer knows; the family's default may not be in the vocabulary
+      {"eos_token_id", nullptr},
+      {"dtype", "float32"},
+      {"torch_dtype", "float32"}};
 }
 
 Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, int64_t begin,
