@@ -39,6 +39,10 @@ struct ProviderInfo {
 /// All providers, those that Weft prefers first. Takes some tenths of a second.
 std::vector<ProviderInfo> list_providers();
 
+/// Whether libfabric's efa provider is there. Asks it only where there are RDMA devices, as EFA's are: asking
+/// loads all its providers.
+bool efa_is_usable();
+
 }  // namespace weft::transport
 
 namespace weft::transport::ofi {

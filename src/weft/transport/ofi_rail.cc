@@ -245,7 +245,9 @@ Event Rail::event_of(const fi_cq_data_entry& entry) {
   switch (operation->kind) {
     case Operation::Kind::receive:
       return {.kind = Event::Kind::received, .bytes = entry.len, .operation = operation};
-    case Operation::Kind::send: sends_.push_back(operation); return {.kind = Event::Kind::sent};
+    case Operation::Kind::send:
+      sends_.push_back(operation);
+      return {.kind = Event::Kind::sent, .number = operation->number};
     case Operation::Kind::write: break;
   }
   writes_.push_back(operation);
@@ -267,7 +269,11 @@ Event Rail::failure() {
   if (!operation || is_from_peer(entry.flags)) return event;
   switch (operation->kind) {
     case Operation::Kind::receive: unposted_.push_back(operation); break;
-    case Operation::Kind::send: sends_.push_back(operation), event.peer = operation->peer; break;
+    case Operation::Kind::send:
+      sends_.push_back(operation);
+      event.peer = operation->peer;
+      event.number = operation->number;
+      break;
     case Operation::Kind::write:
       writes_.push_back(operation);
       event.peer = operation->peer;

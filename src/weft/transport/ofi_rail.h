@@ -37,6 +37,7 @@ struct Operation {
   Kind kind = Kind::receive;
   int peer = -1;
   std::byte* buffer = nullptr;  // of receive and send
+  uint64_t number = 0;          // of send: the owner's
   OutgoingPut* put = nullptr;   // of write
 };
 
@@ -47,11 +48,13 @@ struct Event {
     remotely_written,  // a peer's write with `immediate` is in our memory
     sent,
     wrote,   // of `put`
-    failed,  // towards `peer`, for the reason `why`; of `put` if that is not null
+    failed,  // towards `peer`, for the reason `why`; of `put` if that is not null, of a send if `number` is
+             // not 0
   };
   Kind kind = Kind::received;
   int peer = -1;
   uint32_t immediate = 0;
+  uint64_t number = 0;  // of a send, also of one that failed
   size_t bytes = 0;
   Operation* operation = nullptr;
   OutgoingPut* put = nullptr;
