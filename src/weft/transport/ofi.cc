@@ -112,7 +112,9 @@ Status OfiTransport::open_rails() {
   std::vector<RegistrationDomain> domains;
   for (Info& info : *infos) {
     rma_ = rma_ && writes_with_data(*info);
-    Result<std::unique_ptr<Rail>> rail = Rail::open(std::move(info), ranks_, message_bytes, kPoolBytes);
+    Result<std::unique_ptr<Rail>> rail =
+        Rail::open(std::move(info), options_.expected_peers ? options_.expected_peers : ranks_, message_bytes,
+                   kPoolBytes);
     if (!rail) return rail.status();
     if ((*rail)->message_bytes() <= sizeof(Header))
       return fail(Code::unsupported, "libfabric {} takes messages of only {} bytes", provider_of(**rail),

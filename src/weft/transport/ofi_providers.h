@@ -26,6 +26,7 @@ struct OfiOptions {
   bool messages_only = false;     // puts never use RMA, for tests and for fabrics where RMA misbehaves
   bool register_sources = false;  // also where the provider does not ask for it; for tests
   int sequence_bits = 0;          // of the immediate, 0 = all there are; for tests
+  int expected_peers = 0;         // that room for addresses is made for at first; 0 = all ranks
 };
 
 /// A row of what libfabric offers on this host.

@@ -82,8 +82,9 @@ class Mapping {
 
 class Rail {
  public:
-  /// `message_bytes` is the size of a message's buffer; it is cut to what the endpoint can send.
-  static Result<std::unique_ptr<Rail>> open(Info info, int ranks, size_t message_bytes, size_t pool_bytes);
+  /// `peers` are to be reached at first; more may come. `message_bytes` is the size of a message's buffer; it
+  /// is cut to what the endpoint can send.
+  static Result<std::unique_ptr<Rail>> open(Info info, int peers, size_t message_bytes, size_t pool_bytes);
   ~Rail();
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
@@ -135,7 +136,7 @@ class Rail {
 
  private:
   Rail() = default;
-  Status open_objects(int ranks);
+  Status open_objects(int peers);
   Status open_queue();
   Status open_endpoint();
   Status make_pools(size_t pool_bytes);
