@@ -120,7 +120,11 @@ void Connection::end(Request& request, const Status& why) {
 
 Result<bool> Connection::test(Request& request, int* sizes) {
   const auto held = lock();
-  const auto over = [&] { return !request.failure.ok() || complete(request); };
+  const auto over = [&] {
+    // The other side is told first: nobody may poll any more once a request is over.
+    const bool told = controls_.empty() || !failure_.ok();
+    return request.failure.ok() ? complete(request) : told;
+  };
   if (!over()) {
     // What goes wrong is kept in the requests that it concerns.
     if (const Status polled = endpoint_->poll(); !polled.ok()) fail(polled);

@@ -68,7 +68,8 @@ void Receiver::match(Request& request, Request::Part& part, std::vector<Clear>& 
     fill({&request, &part, true}, payload.data(), payload.size());
     return consumed_one();
   }
-  const bool to_be_cleared = part.capacity > blind_bytes() || early_.size() >= kCrowd;
+  const bool to_be_cleared =
+      (long_ones_ && part.capacity > blind_bytes()) || asked_.erase(name) > 0 || early_.size() >= kCrowd;
   posted_.emplace(name, Posted{&request, &part, to_be_cleared});
   if (to_be_cleared) clears.push_back(clear_for(part));
 }
@@ -82,6 +83,18 @@ void Receiver::clear_all() {
     if (clears.size() == kMostReceives) tell(std::exchange(clears, {}));
   }
   if (!clears.empty()) tell(clears);
+}
+
+void Receiver::asked(const transport::Envelope& envelope) {
+  long_ones_ = true;
+  const uint64_t name = name_of(envelope);
+  if (const auto posted = posted_.find(name); posted != posted_.end()) {
+    if (!std::exchange(posted->second.cleared, true)) tell({clear_for(*posted->second.part)});
+    return;
+  }
+  const auto turn = turns_.find(static_cast<int>(envelope.tag()));
+  const bool to_come = turn == turns_.end() || static_cast<int32_t>(envelope.op - turn->second) >= 0;
+  if (to_come) asked_.insert(name);
 }
 
 void Receiver::tell(const std::vector<Clear>& clears) {
@@ -105,16 +118,19 @@ void* Receiver::place(const transport::Envelope& envelope) {
 void Receiver::arrived(const transport::Envelope& envelope, const void* payload) {
   const auto kind = static_cast<Kind>(envelope.kind);
   if (kind == Kind::refused) return refused(envelope, payload);
+  if (kind == Kind::ask) return asked(envelope);
   if (kind != Kind::eager && kind != Kind::put)
     return fail(weft::fail(Code::protocol_error, "the sender sent a message that is not understood"));
   const auto found = posted_.find(name_of(envelope));
   if (found == posted_.end()) {
-    if (kind == Kind::eager) keep(envelope, payload);  // a put without its receive was withdrawn here
+    if (kind == Kind::eager)
+      long_ones_ = false, keep(envelope, payload);  // a put without its receive was withdrawn here
     return;
   }
   const Posted posted = found->second;
   posted_.erase(found);
   fill(posted, payload, envelope.bytes);
+  long_ones_ = kind == Kind::put;
   if (kind == Kind::eager) consumed_one();
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "connection.h"
 
@@ -38,6 +39,7 @@ class Receiver final : public Connection {
   void match(Request& request, Request::Part& part, std::vector<Clear>& clears);
   void tell(const std::vector<Clear>& clears);
   void clear_all();
+  void asked(const transport::Envelope& envelope);
   void keep(const transport::Envelope& envelope, const void* payload);
   void fill(const Posted& posted, const void* payload, size_t bytes);
   void refused(const transport::Envelope& envelope, const void* payload);
@@ -46,6 +48,8 @@ class Receiver final : public Connection {
   std::unordered_map<int, uint32_t> turns_;       // next one, by tag
   std::unordered_map<uint64_t, Posted> posted_;   // by name
   std::unordered_map<uint64_t, Early> early_;     // by name
+  std::unordered_set<uint64_t> asked_;            // names of long messages whose receive is not posted yet
+  bool long_ones_ = true;                         // are expected
   uint64_t eager_consumed_ = 0, eager_told_ = 0;  // since the beginning
 };
 

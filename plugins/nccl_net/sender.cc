@@ -32,8 +32,11 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
   const auto clear = clears_.find(name_of(tag, turn));
   const bool cleared = clear != clears_.end();
   if (!cleared && !may_send_blind(bytes)) {
+    if (bytes > blind_bytes()) post(envelope(Kind::ask, tag, turn), nullptr, 0);
     ++turn;
-    return waiting_.emplace_back(request);
+    waiting_.push_back(request);
+    Connection::pump();
+    return request;
   }
   const bool room = start(*request, cleared ? &clear->second : nullptr);
   Connection::pump();

@@ -2,11 +2,14 @@
 //
 // Messages match in the order in which they are posted, tag by tag: both sides count, so the turn of a
 // message among those with its tag names it, and the order in which anything arrives does not matter.
-//   eager    a short message with its bytes, sent whether the receive is posted or not
-//   clear    the receiver has posted receives: where each wants its bytes. Answers nothing: it goes out at
-//   once put      the bytes of a message that waited for its clear, in place credit   the receiver has taken
-//   eager messages out; a clear says it, too refused  a message is longer than the receive that it matches,
-//   and will not come
+// * eager: a short message with its bytes, sent whether the receive is posted or not.
+// * clear: the receiver has posted receives, and says where each wants its bytes. It goes out at once where
+// long
+//   messages are expected, since the last one was long, and else for whom asks.
+// * ask: a long message waits for its clear.
+// * put: the bytes of a message that was cleared, in place.
+// * credit: the receiver has taken eager messages out. A clear says that, too.
+// * refused: a message is longer than the receive that it matches, and will not come.
 //
 // In an Envelope, `comm` is the connection, by the number at its other side; the tag and `op`, the turn, name
 // the message.
@@ -18,7 +21,7 @@
 
 namespace weft::nccl_net {
 
-enum class Kind : uint8_t { eager = 1, clear = 2, put = 3, credit = 4, refused = 5 };
+enum class Kind : uint8_t { eager = 1, clear = 2, put = 3, credit = 4, refused = 5, ask = 6 };
 
 /// Eager messages on their way, or waiting for their receive, on one connection.
 inline constexpr uint64_t kEagerWindow = 64;

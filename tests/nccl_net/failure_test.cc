@@ -48,7 +48,7 @@ TEST_P(Failure, EndsCloseWithRequestsInFlight) {
           {
             Buffer buffer(end, 3 << 20);
             for (int i = 0; i < 8; ++i) send(end, buffer.data(), buffer.size(), i, buffer.memory());
-            if (round > 0) self.meet();
+            self.meet();
             if (round == 2) end.close();  // before its memory is deregistered
           }
         }
@@ -60,7 +60,7 @@ TEST_P(Failure, EndsCloseWithRequestsInFlight) {
           {
             Buffer buffer(end, 3 << 20);
             for (int i = 0; i < 8; ++i) receive(end, buffer, round == 1 ? i : 50 + i);
-            if (round > 0) self.meet();
+            self.meet();
             if (round == 2) end.close();
           }
         }
@@ -133,6 +133,10 @@ TEST_P(Failure, AMessageThatIsTooLongFailsOnBothSides) {
         EXPECT_EQ(result, abi::kInvalidUsage);
         EXPECT_TRUE(has_logged("a message of 300000 bytes with tag 1 was sent to a receive of 200000 bytes"));
         finish(self.host(), send(end, buffer.data(), 100, 2, buffer.memory()));
+        // The receive is as short as one that no clear is needed for.
+        request = send(end, buffer.data(), 300'000, 3, buffer.memory());
+        EXPECT_TRUE(wait_until([&] { return tested(self.host(), request, nullptr, &result); }));
+        EXPECT_TRUE(has_logged("a message of 300000 bytes with tag 3 was sent to a receive of 60 bytes"));
         self.meet();
       },
       [](Process& self) {
@@ -146,6 +150,9 @@ TEST_P(Failure, AMessageThatIsTooLongFailsOnBothSides) {
         request = receive(end, {buffer.data()}, {50}, {2}, {memory});
         EXPECT_TRUE(wait_until([&] { return tested(self.host(), request, nullptr, &result); }));
         EXPECT_TRUE(has_logged("a message of 100 bytes with tag 2 came for a receive of 50 bytes"));
+        request = receive(end, {buffer.data()}, {60}, {3}, {memory});
+        EXPECT_TRUE(wait_until([&] { return tested(self.host(), request, nullptr, &result); }));
+        EXPECT_TRUE(has_logged("a message of 300000 bytes with tag 3 came for a receive of 60 bytes"));
         EXPECT_TRUE(all_are(buffer.data(), buffer.size(), std::byte{0xee}));
         self.meet();
       });
