@@ -121,9 +121,8 @@ void Connection::end(Request& request, const Status& why) {
 Result<bool> Connection::test(Request& request, int* sizes) {
   const auto held = lock();
   const auto over = [&] {
-    // The other side is told first: nobody may poll any more once a request is over.
-    const bool told = controls_.empty() || !failure_.ok();
-    return request.failure.ok() ? complete(request) : told;
+    if (request.failure.ok()) return complete(request);
+    return !request.other_side_first || controls_.empty() || !failure_.ok();
   };
   if (!over()) {
     // What goes wrong is kept in the requests that it concerns.

@@ -44,6 +44,7 @@ struct Request {
   };
   Connection* owner = nullptr;
   Status failure;
+  bool other_side_first = false;  // is to be told of the failure: nobody may poll any more once this is over
   int count = 1;
   int open = 1;  // parts that are not done
   std::array<Part, kMostReceives> parts;

@@ -20,21 +20,20 @@ namespace {
 constexpr int kMostPeers = 1 << 14;
 constexpr int kSelf = 0;
 constexpr int kExpectedPeers = 64;
-constexpr uint32_t kLookEvery = 256;  // idle polls
+constexpr size_t kBlindBytes = 8 << 10;  // beyond, keeping what comes early costs more than a clear
+constexpr uint32_t kLookEvery = 256;     // idle polls
 constexpr double kTakeBack_s = 2, kLetOut_s = 1;
 
 size_t wanted_eager() { return static_cast<size_t>(settings().eager_inter_bytes); }
 
 }  // namespace
 
-size_t Endpoint::tcp_blind_limit() {
-  return wanted_eager() > 0 ? wanted_eager() : transport::TcpTransport::Options{}.eager_bytes;
-}
+size_t Endpoint::tcp_blind_limit() { return wanted_eager() > 0 ? wanted_eager() : kBlindBytes; }
 
 Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<UniqueFd> rails) {
   transport::TcpTransport::Options options;
   options.rails = static_cast<int>(rails.size());
-  options.eager_bytes = std::max(tcp_blind_limit(), kLongestControl);
+  options.eager_bytes = std::max({options.eager_bytes, tcp_blind_limit(), kLongestControl});
   auto tcp = transport::TcpTransport::create(
       side, 2,
       [](int, int rail, Deadline) -> Result<UniqueFd> {

@@ -88,6 +88,7 @@ void Sender::refuse(Request& request, const Clear& clear) {
   const Request::Part& part = request.only();
   const uint64_t bytes = part.capacity;
   post(envelope(Kind::refused, part.tag, part.turn), &bytes, sizeof bytes);
+  request.other_side_first = true;
   end(request,
       weft::fail(Code::invalid_usage, "a message of {} bytes with tag {} was sent to a receive of {} bytes",
                  bytes, part.tag, clear.target.bytes));

@@ -24,7 +24,7 @@ namespace weft::nccl_net {
 enum class Kind : uint8_t { eager = 1, clear = 2, put = 3, credit = 4, refused = 5, ask = 6 };
 
 /// Eager messages on their way, or waiting for their receive, on one connection.
-inline constexpr uint64_t kEagerWindow = 64;
+inline constexpr uint64_t kEagerWindow = 256;
 /// Receives in a group.
 inline constexpr int kMostReceives = 8;
 /// Longest message, bytes: NCCL cuts what is longer.
