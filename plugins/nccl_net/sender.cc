@@ -81,6 +81,7 @@ bool Sender::put(Request& request, const Clear& clear) {
   if (*accepted == transport::Progress::busy) return false;
   request.open = 0;
   request.ticket = transport().ticket();
+  last_put_ = &request;
   return true;
 }
 
@@ -94,9 +95,16 @@ void Sender::refuse(Request& request, const Clear& clear) {
                  bytes, part.tag, clear.target.bytes));
 }
 
+// A send whose bytes are on their way may be over while others are not: those are polled for. The last one
+// then waits for all.
 bool Sender::complete(Request& request) {
-  return request.open == 0 && request.put.done && endpoint().status().ok() &&
-         transport().departed(request.ticket);
+  if (request.open > 0 || !request.put.done || !endpoint().status().ok()) return false;
+  const uint64_t ticket = std::max(request.ticket, owed_);
+  if (transport().departed(ticket)) return true;
+  const bool others = !waiting_.empty() || (last_put_ && last_put_ != &request && last_put_->owner &&
+                                            last_put_->failure.ok() && !last_put_->put.done);
+  if (others) owed_ = ticket;
+  return others;
 }
 
 void Sender::withdraw(Request& request) {

@@ -37,7 +37,9 @@ class Sender final : public Connection {
 
   std::unordered_map<int, uint32_t> turns_;     // next one, by tag
   std::unordered_map<uint64_t, Clear> clears_;  // whose send has not started, by name
-  std::deque<Request*> waiting_;  // to be cleared or for the window, in the order of their start
+  std::deque<Request*> waiting_;       // to be cleared or for the window, in the order of their start
+  const Request* last_put_ = nullptr;  // that was started
+  uint64_t owed_ = 0;                  // ticket that the next to be over has to wait for
   uint64_t eager_sent_ = 0, eager_consumed_ = 0;  // since the beginning
 };
 
