@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "base/settings.h"
 #include "topology/host.h"
 #include "transport/ofi.h"
+#include "transport/ofi_providers.h"
 #include "transport/shm.h"
 #include "transport/tcp_transport.h"
 
@@ -72,17 +72,6 @@ int count_cpus(const std::vector<Hello>& hellos, uint64_t machine) {
   uint32_t cpus = 0;
   for (const auto& [mask, count] : masks) cpus += count;
   return static_cast<int>(std::min(cpus, std::max(std::thread::hardware_concurrency(), 1u)));
-}
-
-bool efa_is_usable() {
-  // EFA devices are RDMA devices. Asking libfabric loads all its providers, which takes 100 ms.
-  std::error_code none;
-  if (std::filesystem::directory_iterator("/sys/class/infiniband", none) ==
-      std::filesystem::directory_iterator())
-    return false;
-  for (const auto& provider : transport::list_providers())
-    if (provider.usable && provider.name.find("efa") != std::string::npos) return true;
-  return false;
 }
 
 // All ranks' values of a plain struct, in rank order.
@@ -170,7 +159,7 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   mine.host = hash_of(host_id.empty() ? topology::host_id() : host_id);
   mine.shm = settings.shm;
   note_cpus(mine);
-  mine.efa = settings.net == "auto" && bootstrap.ranks() > 1 && efa_is_usable();
+  mine.efa = settings.net == "auto" && bootstrap.ranks() > 1 && transport::efa_is_usable();
   auto hellos = exchange(bootstrap, mine, deadline);
   if (!hellos) return hellos.status();
   WEFT_TRY(check_hellos(*hellos, bootstrap.rank()));

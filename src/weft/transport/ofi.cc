@@ -112,7 +112,9 @@ Status OfiTransport::open_rails() {
   std::vector<RegistrationDomain> domains;
   for (Info& info : *infos) {
     rma_ = rma_ && writes_with_data(*info);
-    Result<std::unique_ptr<Rail>> rail = Rail::open(std::move(info), ranks_, message_bytes, kPoolBytes);
+    Result<std::unique_ptr<Rail>> rail =
+        Rail::open(std::move(info), options_.expected_peers ? options_.expected_peers : ranks_, message_bytes,
+                   kPoolBytes);
     if (!rail) return rail.status();
     if ((*rail)->message_bytes() <= sizeof(Header))
       return fail(Code::unsupported, "libfabric {} takes messages of only {} bytes", provider_of(**rail),
@@ -141,26 +143,32 @@ std::vector<std::byte> OfiTransport::address() const {
 Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {
   if (by_rank.size() != peers_.size())
     return fail(Code::invalid_argument, "{} addresses were given for {} ranks", by_rank.size(), ranks_);
+  for (size_t rank = 0; rank < by_rank.size(); ++rank)
+    WEFT_TRY(introduce(static_cast<int>(rank), by_rank[rank], static_cast<uint32_t>(rank_)));
+  return {};
+}
+
+Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uint32_t known_as) {
+  if (rank < 0 || rank >= ranks_)
+    return fail(Code::invalid_argument, "peer is {}, must be in [0, {})", rank, ranks_);
+  AddressReader in(address);
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  uint32_t magic = 0, limit = 0, rails = 0;
+  std::vector<std::byte> theirs;
+  bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.number(limit) &&
+              limit > 0 && in.field(theirs) && in.number(rails) && rails >= 1 && rails <= kMaxRails;
+  peer.names.resize(good ? rails : 0);
+  for (auto& name : peer.names) good = good && in.field(name);
+  if (!good) return fail(Code::protocol_error, "what rank {} sent is no libfabric address of Weft", rank);
   const std::string_view provider = provider_of(*rails_.front());
-  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    AddressReader in(by_rank[rank]);
-    Peer& peer = peers_[rank];
-    uint32_t magic = 0, limit = 0, rails = 0;
-    std::vector<std::byte> theirs;
-    bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.number(limit) &&
-                limit > 0 && in.field(theirs) && in.number(rails) && rails >= 1 && rails <= kMaxRails;
-    peer.names.resize(good ? rails : 0);
-    for (auto& name : peer.names) good = good && in.field(name);
-    if (!good) return fail(Code::protocol_error, "what rank {} sent is no libfabric address of Weft", rank);
-    const std::string_view their_provider(reinterpret_cast<const char*>(theirs.data()), theirs.size());
-    if (their_provider != provider)
-      return fail(Code::protocol_error,
-                  "rank {} uses libfabric provider {}, rank {} uses {}: set one for all", rank,
-                  their_provider, rank_, provider);
-    message_limit_ = std::min(message_limit_, size_t{limit});
-    peer.names.resize(std::min(peer.names.size(), rails_.size()));
-    peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
-  }
+  const std::string_view their_provider(reinterpret_cast<const char*>(theirs.data()), theirs.size());
+  if (their_provider != provider)
+    return fail(Code::protocol_error, "rank {} uses libfabric provider {}, rank {} uses {}: set one for all",
+                rank, their_provider, rank_, provider);
+  message_limit_ = std::min(message_limit_, size_t{limit});
+  peer.known_as = known_as;
+  peer.names.resize(std::min(peer.names.size(), rails_.size()));
+  peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
   return {};
 }
 

@@ -23,6 +23,7 @@
 #include <deque>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -66,6 +67,7 @@ struct OutgoingPut {
 /// What this rank knows of another.
 struct Peer {
   uint32_t token = 0;
+  uint32_t known_as = 0;                      // this rank's number among the peer's peers
   std::vector<std::vector<std::byte>> names;  // by rail; as many rails as both have
   std::vector<fi_addr_t> routes;              // by rail, FI_ADDR_UNSPEC until first used
   uint64_t puts_started = 0;
@@ -100,6 +102,13 @@ class OfiTransport final : public Transport {
   /// Takes the addresses of all ranks; connects to none until it is first used. Fails with protocol_error if
   /// one is not an address of the same provider.
   Status connect(std::vector<std::vector<std::byte>> by_rank);
+  /// Takes the address of one peer, for endpoints that meet one by one and number each other as they come:
+  /// here it is `peer`, there this one is `known_as`. Both may be the same endpoint, under any number but its
+  /// own. Fails as connect() does.
+  Status introduce(int peer, std::span<const std::byte> address, uint32_t known_as);
+
+  /// Nothing accepted so far needs another poll(): messages have left, puts have been written.
+  bool idle() const { return nothing_under_way(); }
 
   /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;
@@ -121,6 +130,8 @@ class OfiTransport final : public Transport {
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
+  uint64_t ticket() const override { return last_message_; }
+  bool departed(uint64_t ticket) override;
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
   void finish_sleep() override;
@@ -133,6 +144,7 @@ class OfiTransport final : public Transport {
   Status open_wakeups();
   void distrust_descriptor(ofi::Rail& rail);
   Status check_peer(int peer) const;
+  void message_left(uint64_t number);
   bool reachable_by_writes(const RemoteBuffer& target) const;
   static uint64_t write_address(const RemoteBuffer& target, uint64_t offset);
   size_t stripe_bytes(size_t bytes, size_t rails) const;
@@ -185,7 +197,9 @@ class OfiTransport final : public Transport {
   std::vector<int> losses_;            // to be reported
   std::vector<int> acknowledgements_;  // peers to which one is due
   Counters counters_;
-  UniqueFd wakeups_;  // an epoll instance: the rails' descriptors and the timer
+  uint64_t last_message_ = 0;      // number of the last one posted
+  std::deque<bool> messages_out_;  // whether a message has left, from the oldest that has not on
+  UniqueFd wakeups_;               // an epoll instance: the rails' descriptors and the timer
   UniqueFd nap_timer_;
   int64_t nap_ns_ = 0;
   bool napping_ = false;

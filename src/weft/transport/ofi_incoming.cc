@@ -33,12 +33,13 @@ void OfiTransport::settle(Rail& rail, Event& event) {
     case Event::Kind::remotely_written:
       inbox_.push_back({.rail = &rail, .immediate = event.immediate});
       return;
-    case Event::Kind::sent: return;
+    case Event::Kind::sent: message_left(event.number); return;
     case Event::Kind::wrote: stripe_over(*event.put); return;
     case Event::Kind::failed: break;
   }
   if (event.peer >= 0) lose(event.peer, event.why);
   else log::info("{}", event.why.message());  // a receive; who should have sent it is not known
+  if (event.number > 0) message_left(event.number);
   if (event.put) stripe_over(*event.put);
 }
 

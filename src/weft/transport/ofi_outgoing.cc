@@ -65,7 +65,7 @@ Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const vo
 /// Posts, and if there is no room looks once whether completions make some. A hard error loses the peer.
 Result<Progress> OfiTransport::post_message(int peer, Header header, const void* payload, size_t bytes) {
   header.token = peers_[static_cast<size_t>(peer)].token;
-  header.sender = static_cast<uint32_t>(rank_);
+  header.sender = peers_[static_cast<size_t>(peer)].known_as;
   Result<Progress> outcome = post_message_now(peer, header, payload, bytes);
   if (outcome && *outcome == Progress::busy) {
     Result<int> reaped = reap();
@@ -92,7 +92,9 @@ Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, 
     if (!send) continue;
     std::memcpy(send->buffer, &header, sizeof(header));
     if (bytes > 0) std::memcpy(send->buffer + sizeof(header), payload, bytes);
+    send->number = last_message_ + 1;
     Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
+    if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);
     if (!outcome || *outcome == Progress::accepted) return outcome;
   }
   return Progress::busy;
@@ -199,7 +201,7 @@ Result<Progress> OfiTransport::post_stripe(OutgoingPut& put) {
          .descriptor = put.registration.descriptor(rail),
          .address = put.address + put.posted_bytes,
          .key = put.keys[rail],
-         .immediate = immediate_.encode(static_cast<uint32_t>(rank_), put.sequence)});
+         .immediate = immediate_.encode(peers_[static_cast<size_t>(put.peer)].known_as, put.sequence)});
     if (outcome && *outcome == Progress::busy) continue;
     if (outcome) ++put.in_flight, ++put.posted, put.posted_bytes += bytes;
     return outcome;
@@ -288,6 +290,13 @@ void OfiTransport::acknowledge_due() {
     return true;
   });
 }
+
+void OfiTransport::message_left(uint64_t number) {
+  messages_out_[number - (last_message_ - messages_out_.size()) - 1] = true;
+  while (!messages_out_.empty() && messages_out_.front()) messages_out_.pop_front();
+}
+
+bool OfiTransport::departed(uint64_t ticket) { return ticket <= last_message_ - messages_out_.size(); }
 
 bool OfiTransport::nothing_under_way() const {
   return unposted_.empty() && posted_.empty() && acknowledgements_.empty() &&

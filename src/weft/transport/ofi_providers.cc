@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -230,6 +231,16 @@ std::vector<ProviderInfo> list_providers() {
   }
   std::ranges::stable_sort(providers, {}, [](const ProviderInfo& row) { return preference(row.name); });
   return providers;
+}
+
+bool efa_is_usable() {
+  std::error_code none;
+  if (std::filesystem::directory_iterator("/sys/class/infiniband", none) ==
+      std::filesystem::directory_iterator())
+    return false;
+  return std::ranges::any_of(list_providers(), [](const ProviderInfo& provider) {
+    return provider.usable && provider.name.find("efa") != std::string::npos;
+  });
 }
 
 }  // namespace weft::transport

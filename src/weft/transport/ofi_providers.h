@@ -26,6 +26,7 @@ struct OfiOptions {
   bool messages_only = false;     // puts never use RMA, for tests and for fabrics where RMA misbehaves
   bool register_sources = false;  // also where the provider does not ask for it; for tests
   int sequence_bits = 0;          // of the immediate, 0 = all there are; for tests
+  int expected_peers = 0;         // that room for addresses is made for at first; 0 = all ranks
 };
 
 /// A row of what libfabric offers on this host.
@@ -38,6 +39,10 @@ struct ProviderInfo {
 };
 /// All providers, those that Weft prefers first. Takes some tenths of a second.
 std::vector<ProviderInfo> list_providers();
+
+/// Whether libfabric's efa provider is there. Asks it only where there are RDMA devices, as EFA's are: asking
+/// loads all its providers.
+bool efa_is_usable();
 
 }  // namespace weft::transport
 

@@ -60,14 +60,14 @@ Rail::~Rail() {
   if (registration_domain().endpoint) region_.reset();  // what is bound to an endpoint goes before it
 }
 
-Result<std::unique_ptr<Rail>> Rail::open(Info info, int ranks, size_t message_bytes, size_t pool_bytes) {
+Result<std::unique_ptr<Rail>> Rail::open(Info info, int peers, size_t message_bytes, size_t pool_bytes) {
   std::unique_ptr<Rail> rail(new Rail);
   rail->info_ = std::move(info);
   // Real NICs reserve memory for as many operations as they are asked for.
   rail->info_->tx_attr->size = std::min(rail->info_->tx_attr->size, kMostOperations);
   rail->info_->rx_attr->size = std::min(rail->info_->rx_attr->size, kMostOperations);
   rail->message_bytes_ = std::min(message_bytes, rail->info_->ep_attr->max_msg_size);
-  WEFT_TRY(rail->open_objects(ranks));
+  WEFT_TRY(rail->open_objects(peers));
   WEFT_TRY(rail->make_pools(pool_bytes));
   WEFT_TRY(rail->post_unposted());
   return rail;
@@ -79,7 +79,7 @@ RegistrationDomain Rail::registration_domain() const {
           (domain.mr_mode & FI_MR_PROV_KEY) != 0, domain.mr_key_size};
 }
 
-Status Rail::open_objects(int ranks) {
+Status Rail::open_objects(int peers) {
   fid_fabric* fabric = nullptr;
   if (int error = fi_fabric(info_->fabric_attr, &fabric, nullptr)) return failed("fi_fabric", *info_, error);
   fabric_.reset(fabric);
@@ -88,7 +88,7 @@ Status Rail::open_objects(int ranks) {
   domain_.reset(domain);
   fi_av_attr attributes{};
   attributes.type = FI_AV_UNSPEC;
-  attributes.count = static_cast<size_t>(ranks);
+  attributes.count = static_cast<size_t>(peers);
   fid_av* addresses = nullptr;
   if (int error = fi_av_open(domain, &attributes, &addresses, nullptr))
     return failed("fi_av_open", *info_, error);
@@ -245,7 +245,9 @@ Event Rail::event_of(const fi_cq_data_entry& entry) {
   switch (operation->kind) {
     case Operation::Kind::receive:
       return {.kind = Event::Kind::received, .bytes = entry.len, .operation = operation};
-    case Operation::Kind::send: sends_.push_back(operation); return {.kind = Event::Kind::sent};
+    case Operation::Kind::send:
+      sends_.push_back(operation);
+      return {.kind = Event::Kind::sent, .number = operation->number};
     case Operation::Kind::write: break;
   }
   writes_.push_back(operation);
@@ -267,7 +269,11 @@ Event Rail::failure() {
   if (!operation || is_from_peer(entry.flags)) return event;
   switch (operation->kind) {
     case Operation::Kind::receive: unposted_.push_back(operation); break;
-    case Operation::Kind::send: sends_.push_back(operation), event.peer = operation->peer; break;
+    case Operation::Kind::send:
+      sends_.push_back(operation);
+      event.peer = operation->peer;
+      event.number = operation->number;
+      break;
     case Operation::Kind::write:
       writes_.push_back(operation);
       event.peer = operation->peer;

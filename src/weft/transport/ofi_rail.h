@@ -37,6 +37,7 @@ struct Operation {
   Kind kind = Kind::receive;
   int peer = -1;
   std::byte* buffer = nullptr;  // of receive and send
+  uint64_t number = 0;          // of send: the owner's
   OutgoingPut* put = nullptr;   // of write
 };
 
@@ -47,11 +48,13 @@ struct Event {
     remotely_written,  // a peer's write with `immediate` is in our memory
     sent,
     wrote,   // of `put`
-    failed,  // towards `peer`, for the reason `why`; of `put` if that is not null
+    failed,  // towards `peer`, for the reason `why`; of `put` if that is not null, of a send if `number` is
+             // not 0
   };
   Kind kind = Kind::received;
   int peer = -1;
   uint32_t immediate = 0;
+  uint64_t number = 0;  // of a send, also of one that failed
   size_t bytes = 0;
   Operation* operation = nullptr;
   OutgoingPut* put = nullptr;
@@ -79,8 +82,9 @@ class Mapping {
 
 class Rail {
  public:
-  /// `message_bytes` is the size of a message's buffer; it is cut to what the endpoint can send.
-  static Result<std::unique_ptr<Rail>> open(Info info, int ranks, size_t message_bytes, size_t pool_bytes);
+  /// `peers` are to be reached at first; more may come. `message_bytes` is the size of a message's buffer; it
+  /// is cut to what the endpoint can send.
+  static Result<std::unique_ptr<Rail>> open(Info info, int peers, size_t message_bytes, size_t pool_bytes);
   ~Rail();
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
@@ -132,7 +136,7 @@ class Rail {
 
  private:
   Rail() = default;
-  Status open_objects(int ranks);
+  Status open_objects(int peers);
   Status open_queue();
   Status open_endpoint();
   Status make_pools(size_t pool_bytes);

@@ -37,6 +37,8 @@ class ShapedTransport final : public Transport {
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
+  uint64_t ticket() const override { return inner_->ticket(); }
+  bool departed(uint64_t ticket) override { return items_.empty() && inner_->departed(ticket); }
   void* map(int peer, const RemoteBuffer& target) override { return inner_->map(peer, target); }
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override {
     return inner_->read(peer, target, offset, into, bytes);

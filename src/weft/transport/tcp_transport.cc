@@ -245,6 +245,15 @@ void TcpTransport::forget(const Completion* first, const Completion* last) {
   }
 }
 
+// Looks at all peers, so it is for transports with few: connections do not tell how far each message is.
+bool TcpTransport::departed(uint64_t asked) {
+  if (asked > departed_ && std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+        return peer.sender != nullptr && peer.sender->pending();
+      }))
+    departed_ = ticket();
+  return asked <= departed_;
+}
+
 void TcpTransport::activate(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (peer.active || peer.sender == nullptr || !peer.sender->ready()) return;

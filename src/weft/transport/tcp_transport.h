@@ -77,6 +77,8 @@ class TcpTransport final : public Transport {
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
+  uint64_t ticket() const override { return counters_.messages_sent + counters_.puts; }
+  bool departed(uint64_t ticket) override;
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
   void finish_sleep() override {}
@@ -139,6 +141,7 @@ class TcpTransport final : public Transport {
   const Connector connector_;
   const Options options_;
   Counters counters_;
+  uint64_t departed_ = 0;           // every message and put up to this ticket is with the kernel
   std::vector<Peer> peers_;         // by rank
   std::deque<int> active_;          // peers to which something can be written now
   std::vector<int> failing_;        // peers that failed and are not reported yet

@@ -111,6 +111,15 @@ class Transport {
   /// touched again.
   virtual void forget(const Completion* first, const Completion* last) = 0;
 
+  /// For callers that stop polling between operations. ticket() stands for everything accepted so far;
+  /// departed() is true once none of it needs another poll() to get out, beyond what the Completions of puts
+  /// say. It is asked for tickets in order. Where accepting means just that, both are trivial.
+  virtual uint64_t ticket() const { return 0; }
+  virtual bool departed(uint64_t ticket) {
+    (void)ticket;
+    return true;
+  }
+
   /// A pointer through which `target` can be read and written from here, or null if it can only be read().
   virtual void* map(int peer, const RemoteBuffer& target) {
     (void)peer, (void)target;

@@ -1,0 +1,142 @@
+// Connection: what a sender and a receiver have in common: their endpoint, their registrations, their
+// requests, and small messages that wait for room. It is what NCCL holds as a comm.
+//
+// Thread safety: every public function but those of Member, which are the endpoint's to call. Each takes the
+// endpoint's lock.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "abi.h"
+#include "endpoint.h"
+#include "wire.h"
+
+namespace weft::nccl_net {
+
+class Connection;
+
+/// A registration.
+struct Memory {
+  std::byte* address = nullptr;
+  size_t bytes = 0;
+  transport::RemoteBuffer exposed;
+
+  bool holds(const void* data, size_t length) const {
+    const auto offset = reinterpret_cast<uintptr_t>(data) - reinterpret_cast<uintptr_t>(address);
+    return offset <= bytes && length <= bytes - offset;
+  }
+};
+
+/// A send, or a group of receives, from its start until test() has told of its end.
+struct Request {
+  struct Part {
+    std::byte* data = nullptr;
+    size_t capacity = 0;  // of the receive; of a send, its size
+    size_t bytes = 0;     // that came
+    int tag = 0;
+    uint32_t turn = 0;
+    const Memory* memory = nullptr;
+    bool done = false;
+  };
+  Connection* owner = nullptr;
+  Status failure;
+  bool other_side_first = false;  // is to be told of the failure: nobody may poll any more once this is over
+  int count = 1;
+  int open = 1;  // parts that are not done
+  std::array<Part, kMostReceives> parts;
+  transport::Completion put;  // of a send
+  uint64_t ticket = 0;        // of a send: when it has departed, too, the send is complete
+
+  const Part& only() const { return parts.front(); }
+};
+
+/// How both sides of a connection came to know each other.
+struct Introduction {
+  std::shared_ptr<Endpoint> endpoint;
+  int peer = -1;          // of the endpoint
+  std::string peer_name;  // for messages
+};
+
+class Connection : public Member {
+ public:
+  Connection(const Connection&) = delete;
+  ~Connection() override;
+
+  /// The number by which the other side addresses this one.
+  uint32_t number() const { return number_; }
+  /// The other side is there, with this number. `blind_bytes`: the longest message to be sent before its
+  /// receive is known, the same on both sides.
+  /// `handshake`: the socket of the handshake, open for as long as the peer lives.
+  void begin(uint32_t remote_number, size_t blind_bytes, UniqueFd handshake);
+
+  /// Errors: unsupported for memory that the device cannot reach, system_error.
+  Result<Memory*> register_memory(void* data, size_t bytes, int type);
+  /// Ends every request that uses the memory: after this it is neither read nor written. Errors:
+  /// invalid_argument for what was not registered here.
+  Status deregister(Memory* memory);
+
+  /// Whether the request is over. If so it is gone, `sizes` has the bytes of every part, and the status is
+  /// the request's.
+  Result<bool> test(Request& request, int* sizes);
+
+ protected:
+  explicit Connection(Introduction introduction, size_t requests);
+  /// Takes the connection apart, with requests in flight or not. The derived class's destructor calls it.
+  void close(bool let_out);
+
+  // With the lock held:
+  transport::Transport& transport() { return endpoint_->transport(); }
+  Endpoint& endpoint() { return *endpoint_; }
+  size_t blind_bytes() const { return blind_bytes_; }
+  const Status& failure() const { return failure_; }
+  Status check_memory(const void* data, size_t bytes, const void* memory) const;
+  int peer() const { return peer_; }
+  Request* take_request();
+  void give_back(Request& request) { request.owner = nullptr, free_.push_back(&request); }
+  bool in_use(const Request& request) const { return request.owner != nullptr; }
+  /// Ends a request with an error; to be told by test().
+  void end(Request& request, const Status& why);
+  transport::Envelope envelope(Kind kind, int tag = 0, uint32_t turn = 0) const;
+  /// Queues a small message, for the next pump(): nothing is sent from inside of the transport's poll().
+  void post(const transport::Envelope& envelope, const void* payload, size_t bytes);
+  std::deque<Request>& requests() { return requests_; }
+
+  /// Takes a request out of what waits and is under way, whatever it is at, so that its memory is left alone.
+  virtual void withdraw(Request& request) = 0;
+  /// All of it has happened, and nothing has to be polled for any more.
+  virtual bool complete(Request& request) = 0;
+
+  void pump() override;
+  void fail(const Status& why) override;
+  bool peer_is_there() override;
+
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(endpoint_->mutex()); }
+  void remember_me();
+
+ private:
+  struct Control {
+    transport::Envelope envelope;
+    std::vector<std::byte> payload;
+  };
+
+  std::shared_ptr<Endpoint> endpoint_;  // for good
+  const int peer_;
+  UniqueFd handshake_;
+  int64_t gone_since_ns_ = 0;  // when it was found closed
+  const std::string peer_name_;
+  const uint32_t number_;
+  uint32_t remote_number_ = 0;
+  size_t blind_bytes_ = 0;
+  Status failure_;
+  std::deque<Request> requests_;  // all there ever are
+  std::vector<Request*> free_;
+  std::deque<Control> controls_;  // in order
+  std::unordered_set<Memory*> memories_;
+  bool remembered_ = false;
+};
+
+}  // namespace weft::nccl_net

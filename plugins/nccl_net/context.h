@@ -1,0 +1,35 @@
+// Context: what one communicator of NCCL has of this plugin (from version 11 of the ABI on; before, the whole
+// process has one): a libfabric endpoint for each device that it uses, and the connections that are being
+// made.
+//
+// Thread safety: every function.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "handshake.h"
+
+namespace weft::nccl_net {
+
+class Context {
+ public:
+  /// Writes the listener's handle, kHandleBytes long. Errors: invalid_argument for a device that does not
+  /// exist, or what opening says.
+  Result<std::unique_ptr<Listener>> listen(int device, void* handle);
+  /// One step towards the listener of `handle`, which keeps a note of where that stands: come again with the
+  /// same bytes until there is a sender. Errors end the attempt.
+  Result<std::unique_ptr<Sender>> connect(int device, void* handle);
+
+ private:
+  Result<std::shared_ptr<Endpoint>> endpoint_for(int device, const Device& description);
+  Result<Dialer*> dialer_for(int device, Handle& handle);
+
+  std::mutex mutex_;
+  std::unordered_map<int, std::shared_ptr<Endpoint>> endpoints_;   // by device
+  std::unordered_map<uint32_t, std::unique_ptr<Dialer>> dialers_;  // by Handle::dialing
+  uint32_t last_dial_ = 0;
+};
+
+}  // namespace weft::nccl_net

@@ -1,0 +1,186 @@
+#include "endpoint.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "handle.h"
+#include "seam.h"
+#include "transport/ofi.h"
+#include "transport/tcp_transport.h"
+#include "wire.h"
+
+namespace weft::nccl_net {
+namespace {
+
+// Peers of a libfabric endpoint, this one included: they share the 32 bits of immediate data with the window
+// of puts to each, which is at its largest up to here.
+constexpr int kMostPeers = 1 << 14;
+constexpr int kSelf = 0;
+constexpr int kExpectedPeers = 64;
+constexpr size_t kBlindBytes = 8 << 10;  // beyond, keeping what comes early costs more than a clear
+constexpr uint32_t kLookEvery = 256;     // idle polls
+constexpr double kTakeBack_s = 2, kLetOut_s = 1;
+
+size_t wanted_eager() { return static_cast<size_t>(settings().eager_inter_bytes); }
+
+}  // namespace
+
+size_t Endpoint::tcp_blind_limit() { return wanted_eager() > 0 ? wanted_eager() : kBlindBytes; }
+
+Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<UniqueFd> rails) {
+  transport::TcpTransport::Options options;
+  options.rails = static_cast<int>(rails.size());
+  options.eager_bytes = std::max({options.eager_bytes, tcp_blind_limit(), kLongestControl});
+  auto tcp = transport::TcpTransport::create(
+      side, 2,
+      [](int, int rail, Deadline) -> Result<UniqueFd> {
+        return fail(Code::internal_error, "rail {} was not part of the handshake", rail);
+      },
+      options);
+  if (!tcp.ok()) return tcp.status();
+  auto endpoint = std::make_shared<Endpoint>();
+  endpoint->tcp_ = tcp->get();
+  endpoint->blind_limit_ = tcp_blind_limit();
+  for (size_t rail = 0; rail < rails.size(); ++rail)
+    WEFT_TRY(endpoint->tcp_->accept(1 - side, static_cast<uint32_t>(rail), std::move(rails[rail])));
+  endpoint->transport_ = decorate(tcp.take());
+  return endpoint;
+}
+
+Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
+  transport::OfiTransport::Options options;
+  options.provider = device.provider;
+  options.interface = fmt::format("{}", fmt::join(device.rails, ","));
+  options.rails = static_cast<int>(device.rails.size());
+  options.expected_peers = kExpectedPeers;
+  if (wanted_eager() > 0) options.eager_bytes = std::max(wanted_eager(), kLongestControl);
+  auto ofi = transport::OfiTransport::create(kSelf, kMostPeers, options);
+  if (!ofi.ok()) return ofi.status();
+  auto endpoint = std::make_shared<Endpoint>();
+  endpoint->ofi_ = ofi->get();
+  endpoint->id_ = random_number();
+  endpoint->blind_limit_ =
+      wanted_eager() > 0 ? std::min(wanted_eager(), (*ofi)->eager_bytes()) : (*ofi)->eager_bytes();
+  endpoint->transport_ = decorate(ofi.take());
+  return endpoint;
+}
+
+Endpoint::~Endpoint() = default;
+
+// ---- Who is there
+
+Result<int> Endpoint::number_of(uint64_t endpoint) {
+  if (const auto known = peers_.find(endpoint); known != peers_.end()) return known->second;
+  if (next_peer_ >= kMostPeers)
+    return weft::fail(Code::unsupported, "an endpoint has at most {} peers in its lifetime", kMostPeers - 1);
+  return peers_[endpoint] = next_peer_++;
+}
+
+Status Endpoint::introduce(int peer, std::span<const std::byte> address, uint32_t known_as) {
+  WEFT_TRY(status_);
+  const auto known = known_as_.find(peer);
+  if (known != known_as_.end() && known->second == known_as) return {};
+  WEFT_TRY(ofi_->introduce(peer, address, known_as));
+  known_as_[peer] = known_as;
+  return {};
+}
+
+std::vector<std::byte> Endpoint::fabric_address() const { return ofi_->address(); }
+
+uint32_t Endpoint::enter(Member& member, int peer) {
+  static_assert(kFirstConnection == 1);
+  routes_[++last_number_] = {&member, peer};
+  return last_number_;
+}
+
+void Endpoint::leave(uint32_t connection) { routes_.erase(connection); }
+
+// ---- Progress
+
+Status Endpoint::poll() {
+  WEFT_TRY(status_);
+  const Result<int> events = transport_->poll(*this);
+  if (!events.ok()) {
+    break_down(events.status());
+    return status_;
+  }
+  if (!losses_.empty()) fail_lost();
+  for (const uint32_t number : std::exchange(restless_, {}))
+    if (const auto found = routes_.find(number); found != routes_.end()) found->second.member->pump();
+  if (*events > 0) idle_polls_ = 0;
+  else if (++idle_polls_ % kLookEvery == 0) look_for_dead_peers();
+  return status_;
+}
+
+Endpoint::Route* Endpoint::route(int peer, const transport::Envelope& envelope) {
+  const auto found = routes_.find(envelope.comm);
+  return found != routes_.end() && found->second.peer == peer ? &found->second : nullptr;
+}
+
+void* Endpoint::place(int peer, const transport::Envelope& envelope) {
+  Route* to = route(peer, envelope);
+  return to ? to->member->place(envelope) : nullptr;
+}
+
+void Endpoint::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
+  if (Route* to = route(peer, envelope)) to->member->arrived(envelope, payload);
+}
+
+void Endpoint::lost(int peer, const Status& why) { losses_.emplace_back(peer, why); }
+
+void Endpoint::fail_lost() {
+  for (const auto& [peer, why] : std::exchange(losses_, {})) {
+    log::info("a connection is lost: {}", why.message());
+    std::erase_if(peers_, [lost = peer](const auto& entry) { return entry.second == lost; });
+    for (const auto& [number, route] : routes_)
+      if (route.peer == peer) route.member->fail(why);
+  }
+}
+
+// Over libfabric nothing tells that a process has gone while nothing is sent to it; the socket of the
+// handshake does.
+void Endpoint::look_for_dead_peers() {
+  for (const auto& [number, route] : routes_)
+    if (!route.member->peer_is_there())
+      route.member->fail(weft::fail(Code::remote_error, "the process on the other side has gone"));
+}
+
+void Endpoint::break_down(Status why) {
+  status_ = std::move(why);
+  transport_.reset();
+  ofi_ = nullptr;
+  tcp_ = nullptr;
+  for (const auto& [number, route] : routes_) route.member->fail(status_);
+}
+
+// ---- The end
+
+void Endpoint::take_back(transport::Completion& completion) {
+  if (!status_.ok() || completion.done) return;
+  if (!ofi_) return transport_->forget(&completion, &completion + 1);
+  const Deadline deadline = Deadline::in_seconds(kTakeBack_s);
+  while (status_.ok() && !completion.done && !ofi_->idle() && !deadline.passed())
+    if (poll().ok()) sched_yield();
+  if (!status_.ok() || completion.done) return;
+  transport_->forget(&completion, &completion + 1);
+  if (!ofi_->idle())
+    break_down(
+        weft::fail(Code::aborted,
+                   "a buffer was taken away while it was being sent, and the network did not let go of "
+                   "it within {} s: the connections of its device are closed",
+                   kTakeBack_s));
+}
+
+void Endpoint::let_out(uint64_t ticket) {
+  const Deadline deadline = Deadline::in_seconds(kLetOut_s);
+  while (status_.ok() && !transport_->departed(ticket) && !deadline.passed())
+    if (poll().ok()) sched_yield();
+  if (!status_.ok() || !tcp_) return;
+  if (const Status flushed = tcp_->flush(deadline); !flushed.ok())
+    log::info("closing a connection: {}", flushed.message());
+}
+
+}  // namespace weft::nccl_net

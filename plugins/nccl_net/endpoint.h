@@ -1,0 +1,125 @@
+// Endpoint: a transport, its lock, and the connections that share it. Over TCP each connection has one of its
+// own, made of its sockets; over libfabric one endpoint serves all connections of a device in a context.
+// It makes progress when somebody asks (poll()); there are no threads. What connections say to each other is
+// theirs (sender.h, receiver.h).
+//
+// Messages carry the number that the connection has at the other side in Envelope::comm.
+//
+// Thread safety: everything but create functions, id() and blind_limit() is called with mutex() held.
+// Invariants: connections are called from poll() alone: place() and arrived() while the transport is at work,
+// pump() and fail() after.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "devices.h"
+#include "transport/transport.h"
+
+namespace weft::transport {
+class OfiTransport;
+class TcpTransport;
+}  // namespace weft::transport
+
+namespace weft::nccl_net {
+
+/// What an endpoint calls of a connection.
+class Member {
+ public:
+  virtual ~Member() = default;
+  /// As transport::Sink's.
+  virtual void* place(const transport::Envelope& envelope) = 0;
+  virtual void arrived(const transport::Envelope& envelope, const void* payload) = 0;
+  /// Goes on with what had to wait.
+  virtual void pump() = 0;
+  /// Nothing will come or go any more.
+  virtual void fail(const Status& why) = 0;
+  /// Whether the process on the other side is still there, as far as that can be told at once.
+  virtual bool peer_is_there() = 0;
+};
+
+class Endpoint final : private transport::Sink {
+ public:
+  /// The sides of a TCP connection, as ranks of its transport.
+  static constexpr int kSenderSide = 0, kReceiverSide = 1;
+  /// The number that the first connection of an endpoint gets.
+  static constexpr uint32_t kFirstConnection = 1;
+
+  /// Takes connected sockets, one a rail; the first poll() takes them over, and nothing is sent before it.
+  /// Errors: system_error.
+  static Result<std::shared_ptr<Endpoint>> over_tcp(int side, std::vector<UniqueFd> rails);
+  /// Opens the device's domains. Errors: as OfiTransport::create().
+  static Result<std::shared_ptr<Endpoint>> over_ofi(const Device& device);
+  ~Endpoint() override;
+
+  std::mutex& mutex() { return mutex_; }
+  /// The longest message that this side of a connection would have come before its receive is known: what
+  /// WEFT_EAGER_INTER_BYTES says, or the transport's choice.
+  size_t blind_limit() const { return blind_limit_; }
+  static size_t tcp_blind_limit();
+  /// Random; 0 over TCP.
+  uint64_t id() const { return id_; }
+
+  /// Over libfabric: the number here of a peer, given at the first call. Errors: unsupported when there have
+  /// been too many.
+  Result<int> number_of(uint64_t endpoint);
+  /// Makes the peer reachable. It knows this endpoint by the number `known_as`; where that has changed, it
+  /// has lost and found us.
+  Status introduce(int peer, std::span<const std::byte> address, uint32_t known_as);
+  std::vector<std::byte> fabric_address() const;
+
+  /// A number for a connection with `peer`, to be given to the other side.
+  uint32_t enter(Member& member, int peer);
+  void leave(uint32_t connection);
+  /// The connection has something that waits: pump() it at the next poll().
+  void remember(uint32_t connection) { restless_.push_back(connection); }
+
+  /// Not ok: broken, and no connection of this endpoint works any more.
+  const Status& status() const { return status_; }
+  transport::Transport& transport() { return *transport_; }  // only while status() is ok
+
+  /// One turn: takes in what has come, and lets connections go on.
+  Status poll();
+  /// Returns once a put's source is not read any more, whether that was sent or not. Where a transport does
+  /// not give it back in time, the endpoint is broken, which does.
+  void take_back(transport::Completion& completion);
+  /// Gives what was accepted up to `ticket` a little time to get out.
+  void let_out(uint64_t ticket);
+
+ private:
+  struct Route {
+    Member* member;
+    int peer;
+  };
+
+  void* place(int peer, const transport::Envelope& envelope) override;
+  void arrived(int peer, const transport::Envelope& envelope, const void* payload) override;
+  void lost(int peer, const Status& why) override;
+  Route* route(int peer, const transport::Envelope& envelope);
+  void look_for_dead_peers();
+  void fail_lost();
+  void break_down(Status why);
+
+  std::mutex mutex_;
+  uint64_t id_ = 0;
+  size_t blind_limit_ = 0;
+  Status status_;
+  std::unique_ptr<transport::Transport> transport_;
+  transport::OfiTransport* ofi_ = nullptr;  // inside transport_, whichever it is
+  transport::TcpTransport* tcp_ = nullptr;
+  std::unordered_map<uint32_t, Route> routes_;  // by number of the connection
+  uint32_t last_number_ = 0;
+  std::vector<uint32_t> restless_;              // connections to be pumped
+  std::unordered_map<uint64_t, int> peers_;     // over libfabric: numbers by endpoint
+  std::unordered_map<int, uint32_t> known_as_;  // numbers of this endpoint, by peer
+  int next_peer_ = 1;                           // 0 is this endpoint itself
+  std::vector<std::pair<int, Status>> losses_;  // to be told after poll()
+  uint32_t idle_polls_ = 0;
+};
+
+}  // namespace weft::nccl_net

@@ -1,0 +1,49 @@
+#include "report.h"
+
+#include <atomic>
+
+#include "base/log.h"
+
+namespace weft::nccl_net {
+namespace {
+std::atomic<abi::Logger> nccl_logger{nullptr};
+}  // namespace
+
+void set_logger(abi::Logger logger) { nccl_logger.store(logger); }
+
+abi::Result report(const Status& status) {
+  if (status.ok()) return abi::kSuccess;
+  if (const abi::Logger logger = nccl_logger.load())
+    logger(abi::kLogWarn, abi::kLogNet, "weft", 0, "NET/Weft: %s", status.message().c_str());
+  else log::error("{}", status.message());
+  return result_of(status);
+}
+
+void inform(const std::string& text) {
+  if (const abi::Logger logger = nccl_logger.load())
+    logger(abi::kLogInfo, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());
+  else log::info("{}", text);
+}
+
+abi::Result result_of(const Status& status) {
+  switch (status.code()) {
+    case Code::ok: return abi::kSuccess;
+    case Code::unhandled_cuda_error: return abi::kUnhandledCudaError;
+    case Code::system_error:
+    case Code::out_of_memory: return abi::kSystemError;
+    case Code::invalid_argument:
+    case Code::invalid_pointer:
+    case Code::invalid_count: return abi::kInvalidArgument;
+    case Code::invalid_usage:
+    case Code::invalid_setting:
+    case Code::mismatch:
+    case Code::unsupported: return abi::kInvalidUsage;
+    case Code::remote_error:
+    case Code::timeout:
+    case Code::aborted:
+    case Code::protocol_error: return abi::kRemoteError;
+    default: return abi::kInternalError;
+  }
+}
+
+}  // namespace weft::nccl_net

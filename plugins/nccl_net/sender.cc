@@ -1,0 +1,174 @@
+#include "sender.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace weft::nccl_net {
+
+Sender::Sender(Introduction introduction)
+    : Connection(std::move(introduction), size_t{abi::kMostRequests} * kMostReceives) {}
+
+// What has been accepted is to arrive, although nobody polls any more.
+Sender::~Sender() { close(true); }
+
+bool Sender::may_send_blind(size_t bytes) const {
+  return bytes <= blind_bytes() && eager_sent_ - eager_consumed_ < kEagerWindow;
+}
+
+Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const void* memory) {
+  const auto held = lock();
+  WEFT_TRY(failure());
+  WEFT_TRY(check_memory(data, bytes, memory));
+  Request* request = take_request();
+  if (!request) return nullptr;
+  uint32_t& turn = turns_[tag];
+  Request::Part& part = request->parts.front();
+  part.data = static_cast<std::byte*>(const_cast<void*>(data));
+  part.capacity = part.bytes = bytes;
+  part.tag = tag;
+  part.turn = turn;
+  part.memory = static_cast<const Memory*>(memory);
+
+  const auto clear = clears_.find(name_of(tag, turn));
+  const bool cleared = clear != clears_.end();
+  if (!cleared && !may_send_blind(bytes)) {
+    if (bytes > blind_bytes()) post(envelope(Kind::ask, tag, turn), nullptr, 0);
+    ++turn;
+    waiting_.push_back(request);
+    Connection::pump();
+    return request;
+  }
+  const bool room = start(*request, cleared ? &clear->second : nullptr);
+  Connection::pump();
+  if (!room) {
+    give_back(*request);
+    WEFT_TRY(endpoint().poll());
+    return nullptr;
+  }
+  if (cleared) clears_.erase(clear);
+  ++turn;
+  return request;
+}
+
+bool Sender::start(Request& request, const Clear* clear) {
+  const size_t bytes = request.only().capacity;
+  if (clear && bytes > clear->target.bytes) return refuse(request, *clear), true;
+  const bool eager = !clear || (clear->host && bytes <= transport().eager_bytes());
+  return eager ? send_eager(request) : put(request, *clear);
+}
+
+bool Sender::send_eager(Request& request) {
+  const Request::Part& part = request.only();
+  transport::Envelope message = envelope(Kind::eager, part.tag, part.turn);
+  message.bytes = static_cast<uint32_t>(part.capacity);
+  const auto sent = transport().send(peer(), message, part.data);
+  if (!sent.ok()) return fail(sent.status()), end(request, failure()), true;
+  if (*sent == transport::Progress::busy) return false;
+  ++eager_sent_;
+  request.open = 0;
+  request.put.done = true;  // the bytes are copied
+  request.ticket = transport().ticket();
+  return true;
+}
+
+bool Sender::put(Request& request, const Clear& clear) {
+  const Request::Part& part = request.only();
+  transport::Envelope message = envelope(Kind::put, part.tag, part.turn);
+  message.bytes = static_cast<uint32_t>(part.capacity);
+  const auto accepted =
+      transport().put(peer(), message, part.data, part.capacity, clear.target, 0, &request.put);
+  if (!accepted.ok()) return fail(accepted.status()), end(request, failure()), true;
+  if (*accepted == transport::Progress::busy) return false;
+  request.open = 0;
+  request.ticket = transport().ticket();
+  last_put_ = &request;
+  return true;
+}
+
+void Sender::refuse(Request& request, const Clear& clear) {
+  const Request::Part& part = request.only();
+  const uint64_t bytes = part.capacity;
+  post(envelope(Kind::refused, part.tag, part.turn), &bytes, sizeof bytes);
+  request.other_side_first = true;
+  end(request,
+      weft::fail(Code::invalid_usage, "a message of {} bytes with tag {} was sent to a receive of {} bytes",
+                 bytes, part.tag, clear.target.bytes));
+}
+
+// A send whose bytes are on their way may be over while others are not: those are polled for. The last one
+// then waits for all.
+bool Sender::complete(Request& request) {
+  if (request.open > 0 || !request.put.done || !endpoint().status().ok()) return false;
+  const uint64_t ticket = std::max(request.ticket, owed_);
+  if (transport().departed(ticket)) return true;
+  const bool others = !waiting_.empty() || (last_put_ && last_put_ != &request && last_put_->owner &&
+                                            last_put_->failure.ok() && !last_put_->put.done);
+  if (others) owed_ = ticket;
+  return others;
+}
+
+void Sender::withdraw(Request& request) {
+  std::erase(waiting_, &request);
+  if (request.open == 0 && failure().ok()) endpoint().take_back(request.put);
+}
+
+// ---- What the receiver says
+
+void Sender::arrived(const transport::Envelope& envelope, const void* payload) {
+  switch (static_cast<Kind>(envelope.kind)) {
+    case Kind::clear: return cleared(envelope, payload);
+    case Kind::credit:
+      if (envelope.bytes != sizeof eager_consumed_) break;
+      uint64_t consumed;
+      std::memcpy(&consumed, payload, sizeof consumed);
+      eager_consumed_ = std::max(eager_consumed_, std::min(consumed, eager_sent_));
+      return remember_me();
+    default: break;
+  }
+  fail(weft::fail(Code::protocol_error, "the receiver sent a message that is not understood"));
+}
+
+void Sender::cleared(const transport::Envelope& envelope, const void* payload) {
+  ClearHeader header;
+  if (envelope.bytes >= sizeof header) std::memcpy(&header, payload, sizeof header);
+  if (envelope.bytes < sizeof header || header.count > kMostReceives ||
+      envelope.bytes != sizeof header + header.count * sizeof(Clear))
+    return fail(weft::fail(Code::protocol_error, "the receiver sent a clear of {} bytes", envelope.bytes));
+  eager_consumed_ = std::max(eager_consumed_, std::min(header.consumed, eager_sent_));
+  const auto* entries = static_cast<const std::byte*>(payload) + sizeof header;
+  for (uint32_t i = 0; i < header.count; ++i) {
+    Clear clear;
+    std::memcpy(&clear, entries + i * sizeof clear, sizeof clear);
+    if (!has_left(clear)) clears_.insert_or_assign(name_of(clear.tag, clear.turn), clear);
+  }
+  remember_me();
+}
+
+/// Whether the message went out eagerly before its clear came.
+bool Sender::has_left(const Clear& clear) const {
+  const auto turn = turns_.find(clear.tag);
+  if (turn == turns_.end() || static_cast<int32_t>(clear.turn - turn->second) >= 0) return false;
+  return std::none_of(waiting_.begin(), waiting_.end(), [&](const Request* request) {
+    return request->only().tag == clear.tag && request->only().turn == clear.turn;
+  });
+}
+
+void Sender::pump() {
+  Connection::pump();
+  if (!failure().ok() || !endpoint().status().ok()) return;
+  std::deque<Request*> still_waiting;
+  bool room = true;
+  for (Request* request : waiting_) {
+    const auto clear = clears_.find(name_of(request->only().tag, request->only().turn));
+    const bool cleared = clear != clears_.end();
+    const bool may = room && (cleared || may_send_blind(request->only().capacity));
+    if (!may || !(room = start(*request, cleared ? &clear->second : nullptr)))
+      still_waiting.push_back(request);
+    else if (cleared) clears_.erase(clear);
+  }
+  waiting_.swap(still_waiting);
+  Connection::pump();  // refusals
+  if (!room) remember_me();
+}
+
+}  // namespace weft::nccl_net

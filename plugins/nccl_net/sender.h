@@ -1,0 +1,46 @@
+// Sender: the sending end of a connection. A short message goes out at once, with its bytes, while the eager
+// window has room; any other waits until the receiver has cleared it, and is then put in place.
+//
+// Thread safety: as Connection.
+#pragma once
+
+#include <unordered_map>
+
+#include "connection.h"
+
+namespace weft::nccl_net {
+
+class Sender final : public Connection {
+ public:
+  explicit Sender(Introduction introduction);
+  ~Sender() override;
+
+  /// Starts a send; null: no room, try again later. `memory` is what register_memory() returned for it.
+  /// Errors: invalid_argument, or what broke the connection.
+  Result<Request*> send(const void* data, size_t bytes, int tag, const void* memory);
+
+ private:
+  void* place(const transport::Envelope&) override { return nullptr; }
+  void arrived(const transport::Envelope& envelope, const void* payload) override;
+  void pump() override;
+  void withdraw(Request& request) override;
+  bool complete(Request& request) override;
+
+  bool may_send_blind(size_t bytes) const;
+  void cleared(const transport::Envelope& envelope, const void* payload);
+  bool has_left(const Clear& clear) const;
+  /// Sends now what may be sent. False: the transport has no room.
+  bool start(Request& request, const Clear* clear);
+  bool send_eager(Request& request);
+  bool put(Request& request, const Clear& clear);
+  void refuse(Request& request, const Clear& clear);
+
+  std::unordered_map<int, uint32_t> turns_;     // next one, by tag
+  std::unordered_map<uint64_t, Clear> clears_;  // whose send has not started, by name
+  std::deque<Request*> waiting_;       // to be cleared or for the window, in the order of their start
+  const Request* last_put_ = nullptr;  // that was started
+  uint64_t owed_ = 0;                  // ticket that the next to be over has to wait for
+  uint64_t eager_sent_ = 0, eager_consumed_ = 0;  // since the beginning
+};
+
+}  // namespace weft::nccl_net

@@ -1,0 +1,53 @@
+// What the two sides of a connection say to each other, once they are connected. Pure values.
+//
+// Messages match in the order in which they are posted, tag by tag: both sides count, so the turn of a
+// message among those with its tag names it, and the order in which anything arrives does not matter.
+// * eager: a short message with its bytes, sent whether the receive is posted or not.
+// * clear: the receiver has posted receives, and says where each wants its bytes. It goes out at once where
+// long
+//   messages are expected, since the last one was long, and else for whom asks.
+// * ask: a long message waits for its clear.
+// * put: the bytes of a message that was cleared, in place.
+// * credit: the receiver has taken eager messages out. A clear says that, too.
+// * refused: a message is longer than the receive that it matches, and will not come.
+//
+// In an Envelope, `comm` is the connection, by the number at its other side; the tag and `op`, the turn, name
+// the message.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/transport.h"
+
+namespace weft::nccl_net {
+
+enum class Kind : uint8_t { eager = 1, clear = 2, put = 3, credit = 4, refused = 5, ask = 6 };
+
+/// Eager messages on their way, or waiting for their receive, on one connection.
+inline constexpr uint64_t kEagerWindow = 256;
+/// Receives in a group.
+inline constexpr int kMostReceives = 8;
+/// Longest message, bytes: NCCL cuts what is longer.
+inline constexpr size_t kLongestMessage = size_t{1} << 30;
+
+struct ClearHeader {
+  uint64_t consumed = 0;  // eager messages, since the beginning
+  uint32_t count = 0;     // of Clears that follow
+  uint32_t reserved = 0;
+};
+struct Clear {
+  int32_t tag = 0;
+  uint32_t turn = 0;
+  uint32_t host = 1;  // 0: in GPU memory, which only puts reach
+  uint32_t reserved = 0;
+  transport::RemoteBuffer target;  // as long as the receive
+};
+inline constexpr size_t kLongestControl = sizeof(ClearHeader) + kMostReceives * sizeof(Clear);
+
+/// Names a message among all of its connection that are under way.
+inline uint64_t name_of(int tag, uint32_t turn) { return uint64_t{static_cast<uint32_t>(tag)} << 32 | turn; }
+inline uint64_t name_of(const transport::Envelope& envelope) {
+  return name_of(static_cast<int>(envelope.tag()), envelope.op);
+}
+
+}  // namespace weft::nccl_net

@@ -1,0 +1,53 @@
+// Whether the conformance suite notices a transport that does wrong: it is run again, by itself, against a
+// plugin with such a transport, and has to fail.
+#include <array>
+#include <cstdio>
+
+#include "two_processes.h"
+
+namespace weft::nccl_net_test {
+namespace {
+
+struct Outcome {
+  bool passed;
+  std::string output;
+};
+
+/// Runs tests of this program against the plugin in which MUTATION does its work.
+Outcome run_suite(const std::string& mutation, const std::string& filter) {
+  std::array<char, 4096> self{};
+  EXPECT_GT(readlink("/proc/self/exe", self.data(), self.size() - 1), 0);
+  const std::string command = "MUTATION=" + mutation + " NCCL_NET_UNDER_TEST=" WEFT_NCCL_NET_MUTANT " '" +
+                              self.data() + "' --gtest_filter='" + filter + "' 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome{false, ""};
+  std::array<char, 4096> part{};
+  for (size_t bytes; pipe && (bytes = fread(part.data(), 1, part.size(), pipe)) > 0;)
+    outcome.output.append(part.data(), bytes);
+  outcome.passed = pipe && pclose(pipe) == 0;
+  return outcome;
+}
+
+class Mutation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Mutation, IsCaught) {
+  for (const char* test : {"MessagesOfOneTagStayInOrder", "GroupsOfReceivesReportEverySize"}) {
+    const Outcome outcome = run_suite(GetParam(), std::string("*") + test + "/tcp_v12");
+    EXPECT_FALSE(outcome.passed) << test << " did not notice that the transport does wrong";
+    EXPECT_NE(outcome.output.find("1 FAILED TEST"), std::string::npos) << outcome.output;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, Mutation, ::testing::Values("corrupt", "reorder", "missize"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The same run, but for the harm: so it is the harm that fails.
+TEST(Mutation, NoneIsPassed) {
+  const Outcome outcome =
+      run_suite("none", "*MessagesOfOneTagStayInOrder/tcp_v12:*GroupsOfReceives*/tcp_v12");
+  EXPECT_TRUE(outcome.passed) << outcome.output;
+  EXPECT_NE(outcome.output.find("[  PASSED  ] 2 tests."), std::string::npos) << outcome.output;
+}
+
+}  // namespace
+}  // namespace weft::nccl_net_test
