@@ -1,0 +1,280 @@
+// What a communicator makes of a call: a plan from its cache or the tuner, an operation with a number and a
+// record, and the way it is run. The other half of communicator.h is in communicator.cc.
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/communicator.h"
+#include "engine/stream.h"
+
+namespace weft::engine {
+namespace {
+
+// Plans are kept until their steps together would take about 64 MiB.
+constexpr size_t kKeptSteps = 512 << 10;
+
+bool is_transfer(const Call& call) {
+  return call.collective == plan::Collective::send || call.collective == plan::Collective::recv;
+}
+
+bool overlap(const Call& call, int ranks) {
+  const uint64_t bytes = call.count * device::size_of(call.type) * static_cast<uint64_t>(ranks);
+  const auto* send = static_cast<const std::byte*>(call.send);
+  const auto* recv = static_cast<const std::byte*>(call.recv);
+  return send < recv + bytes && recv < send + bytes;
+}
+
+// What all ranks of a collective (or both ends of a transfer) must agree on, as a number.
+uint32_t signature_of(const Call& call, const Prepared& prepared) {
+  uint64_t hash = 0;
+  const auto mix = [&hash](uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
+    hash ^= hash >> 32;
+  };
+  const bool transfer = is_transfer(call);
+  mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8);
+  mix(call.count);
+  if (plan::reduces(call.collective))
+    mix(static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
+        uint64_t{prepared.plan.request.strict} << 9);
+  if (!transfer) mix(static_cast<uint64_t>(call.root));
+  mix(prepared.algorithm_hash ^ prepared.plan.request.disjoint);
+  return static_cast<uint32_t>(hash);
+}
+
+// Whether two calls differ in nothing but where their data is. Pre-multiplied sums carry data of their own.
+bool same_but_buffers(const Call& a, const Call& b) {
+  return a.collective == b.collective && a.count == b.count && a.type == b.type && a.op == b.op &&
+         a.root == b.root && !a.premultiply && !b.premultiply;
+}
+
+// The other half of a rank's transfer to itself among the calls of a group, or `i` if there is none.
+size_t counterpart(const std::vector<GroupCall>& calls, const std::vector<bool>& taken, size_t i) {
+  const auto& [comm, call] = calls[i];
+  for (size_t other = i + 1; other < calls.size(); ++other) {
+    const auto& [its_comm, its_call] = calls[other];
+    if (!taken[other] && its_comm == comm && is_transfer(its_call) && its_call.root == call.root &&
+        its_call.collective != call.collective)
+      return other;
+  }
+  return i;
+}
+
+}  // namespace
+
+Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan::Request& request) {
+  if (last_plan_ && last_request_ == request) return &last_plan_;
+  auto found = plans_.find(request);
+  if (found == plans_.end()) {
+    auto choice = model::choose(context_->machine(), request, layout_, limits_, pins_);
+    if (!choice) return choice.status();
+    auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_);
+    if (planned_steps_ + prepared->plan.steps.size() > kKeptSteps) {
+      plans_.clear();
+      planned_steps_ = 0;
+    }
+    planned_steps_ += prepared->plan.steps.size();
+    log::trace("{} of {} bytes: {}", plan::name_of(request.collective), request.bytes(), choice->why);
+    found = plans_.emplace(request, std::move(prepared)).first;
+  }
+  last_request_ = request;
+  last_plan_ = found->second;
+  return &last_plan_;
+}
+
+plan::Request Communicator::request_for(const Call& call) const {
+  plan::Request request;
+  request.collective = call.collective;
+  request.count = call.count;
+  request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
+  request.root = call.root;
+  request.strict = options_.strict && plan::reduces(call.collective);
+  request.disjoint = call.collective == plan::Collective::all_to_all && !overlap(call, size());
+  return request;
+}
+
+// An operation for `call`, numbered and recorded, not started.
+Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared) {
+  Operation* op = context_->acquire();
+  op->comm = this;
+  op->call = call;
+  if (op->prepared != prepared) {
+    op->prepared = prepared;
+    op->laid_out_for = nullptr;
+  }
+  op->signature = signature_of(call, *op->prepared);
+  op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
+                   call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
+  if (is_transfer(call)) {
+    const bool sends = call.collective == plan::Collective::send;
+    const bool downward = sends ? rank_ > call.root : call.root > rank_;
+    op->transfer_peer = call.root;
+    op->number = kTransferBit | (downward ? kDownwardBit : 0) |
+                 ((sends ? sent_ : received_)[call.root]++ & kTransferMask);
+  } else {
+    op->transfer_peer = -1;
+    op->number = next_collective_++ & kCollectiveMask;
+  }
+  operation_begun(*op);
+  record(*op);
+  return op;
+}
+
+void Communicator::record(Operation& op) {
+  const Call& call = op.call;
+  Record& record = recorder_.next();
+  record.number = op.number;
+  record.collective = call.collective;
+  record.type = call.type;
+  record.op = call.op;
+  record.in_place = call.send == call.recv;
+  record.on_stream = call.stream != nullptr;
+  record.strict = op.prepared->plan.request.strict;
+  record.outcome = Code::in_progress;
+  record.root = call.root;
+  record.count = call.count;
+  record.algorithm = op.prepared->plan.algorithm;
+  record.queued = ticks();
+  record.started = record.done = 0;
+  op.record = &record;
+}
+
+Result<Operation*> Communicator::make(const Call& call) {
+  if (!failure_.ok()) return failure_;
+  if (is_transfer(call) && call.root == rank_)
+    return weft::fail(Code::invalid_usage,
+                      "rank {} would wait for itself: put its Send and Recv to itself into one group", rank_);
+  auto prepared = plan_for(request_for(call));
+  if (!prepared) return prepared.status();
+  return enroll(call, **prepared);
+}
+
+// The standing operation, numbered and recorded for a call that differs from its last one in the buffers
+// only; null if there is none. It stands no longer, so that no other thread takes it up.
+Operation* Communicator::make_again(const Call& call) {
+  if (!standing_ || call.stream || !same_but_buffers(standing_->call, call) || !failure_.ok()) return nullptr;
+  if (call.collective == plan::Collective::all_to_all &&
+      standing_->prepared->plan.request.disjoint == overlap(call, size()))
+    return nullptr;
+  Operation& op = *std::exchange(standing_, nullptr);
+  op.verdict_pending = false;
+  op.call.send = call.send;
+  op.call.recv = call.recv;
+  op.number = next_collective_++ & kCollectiveMask;
+  record(op);
+  return &op;
+}
+
+// Keeps an operation that has ended for make_again() if it may be done alone, or lets go of it.
+void Communicator::keep_or_release(Operation* op) {
+  const bool shared = op->references.load(std::memory_order_relaxed) > 1;  // somebody else has waited for it
+  const bool keep = op->prepared->brief && !op->call.premultiply && op->status.ok() && !is_transfer(op->call);
+  if (keep && !shared) {
+    op->renew();
+    std::swap(op, standing_);
+  }
+  if (op) context_->release(op);
+}
+
+// A rank's transfer to itself: Send and Recv of one group become one copy.
+Result<Operation*> Communicator::make_self_copy(const Call& send, const Call& recv) {
+  if (!failure_.ok()) return failure_;
+  if (send.count != recv.count || send.type != recv.type)
+    return weft::fail(Code::mismatch, "rank {} sends {} {} to itself but receives {} {}", rank_, send.count,
+                      device::name_of(send.type), recv.count, device::name_of(recv.type));
+  Call call = recv;
+  call.send = send.send;
+  call.collective = plan::Collective::all_gather;  // both buffers, of the same size
+  plan::Builder builder("self", request_for(call), 1, 0);
+  builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
+  auto prepared = Prepared::make(builder.finish(), topology::Layout({0}));
+  call.collective = plan::Collective::recv;
+  return enroll(call, prepared);
+}
+
+void Communicator::operation_begun(Operation& op) {
+  op.comm_index = static_cast<uint32_t>(operations_.size());
+  operations_.push_back(&op);
+}
+
+void Communicator::operation_ended(Operation& op) {
+  operations_[op.comm_index] = operations_.back();
+  operations_[op.comm_index]->comm_index = op.comm_index;
+  operations_.pop_back();
+}
+
+Status Communicator::run(const Call& call) {
+  Lock lock = context_->lock();
+  Operation* op = make_again(call);
+  if (op) {
+    if (context_->run_alone(*op)) {
+      std::swap(op, standing_);
+      if (op) context_->release(op);  // another thread's
+      return {};
+    }
+  } else {
+    Result<Operation*> made = make(call);
+    if (!made) return made.status();
+    op = *made;
+    if (call.stream) {
+      call.stream->push(op, Stream::new_batch());
+      // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
+      if (!context_->has_waiters()) context_->turn();
+      context_->release(op);
+      return {};
+    }
+    context_->start(*op);
+  }
+  if (!op->finished.load(std::memory_order_relaxed)) context_->wait(lock, *op);
+  Status status = op->status;
+  keep_or_release(op);
+  return status;
+}
+
+Status Communicator::run_group(std::vector<GroupCall>& calls) {
+  Status first_failure;
+  auto note = [&](const Status& status) {
+    if (first_failure.ok()) first_failure = status;
+  };
+  // All are started before any is waited for, whatever their order.
+  std::vector<Operation*> waited;
+  std::vector<bool> taken(calls.size(), false);
+  const uint64_t batch = Stream::new_batch();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (taken[i]) continue;
+    auto& [comm, call] = calls[i];
+    Lock lock = comm->context_->lock();
+    const bool to_itself = is_transfer(call) && call.root == comm->rank_;
+    const size_t other = to_itself ? counterpart(calls, taken, i) : i;
+    taken[other] = true;
+    const bool sends = call.collective == plan::Collective::send;
+    Result<Operation*> made = other == i ? comm->make(call)
+                              : sends    ? comm->make_self_copy(call, calls[other].second)
+                                         : comm->make_self_copy(calls[other].second, call);
+    if (!made) {
+      note(made.status());
+      continue;
+    }
+    Operation* op = *made;
+    if (op->call.stream) {
+      op->call.stream->push(op, batch);
+      comm->context_->release(op);
+    } else {
+      comm->context_->start(*op);
+      waited.push_back(op);
+    }
+  }
+  // While one is waited for, its context's others move too; those of other contexts are the progress
+  // threads'.
+  for (Operation* op : waited)
+    if (op->context != waited.front()->context) op->context->wake_progress();
+  for (Operation* op : waited) {
+    Lock lock = op->context->lock();
+    if (!op->finished.load()) op->context->wait(lock, *op);
+    if (!op->status.ok()) note(op->status);
+    op->context->release(op);
+  }
+  return first_failure;
+}
+
+}  // namespace weft::engine
