@@ -25,8 +25,8 @@ const Alphabet& alphabet() {
       const char32_t c = stands_for_itself(byte) ? byte : next++;
       // None has more than two bytes of UTF-8.
       std::string& spelling = alphabet.spellings[byte];
-      if (c < 0x80) spelling = {static_cast<char>(c)};
-      else spelling = {static_cast<char>(0xc0 | c >> 6), static_cast<char>(0x80 | (c & 0x3f))};
+      if (c >= 0x80) spelling.push_back(static_cast<char>(0xc0 | c >> 6));
+      spelling.push_back(static_cast<char>(c < 0x80 ? c : 0x80 | (c & 0x3f)));
       alphabet.bytes[c] = static_cast<char>(byte);
     }
     return alphabet;
