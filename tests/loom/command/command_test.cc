@@ -1,0 +1,132 @@
+// The command, as real processes: what it prints and leaves, and what it says of bad input.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include "format/json_file.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+struct Outcome {
+  int code;
+  std::string text;  // both outputs
+};
+
+Outcome shell(const std::string& command) {
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  Outcome outcome{-1, ""};
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    outcome.text.append(buffer.data(), n);
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  return outcome;
+}
+
+Outcome loom(const std::string& arguments) { return shell(LOOM_PROGRAM " " + arguments); }
+
+class Command : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 800; ++i) text += fmt::format("line {} of {}\n", i, i * 7 % 10);
+    put_file(folder_ / "text.txt", text);
+    const Outcome made = loom("tokenize " + (folder_ / "text.txt") + " --out " + (folder_ / "data"));
+    ASSERT_EQ(made.code, 0) << made.text;
+    const format::Json config = {
+        {"model", {{"width", 32}, {"layers", 2}}},
+        {"data", {{"folder", folder_ / "data"}, {"sequence_length", 16}, {"global_batch", 8}}},
+        {"parallel", {{"threads", 1}}},
+        {"optimizer", {{"schedule", "constant"}, {"warmup_steps", 2}}},
+        {"run", {{"steps", 6}, {"out", folder_ / "run"}, {"checkpoint_every", 2}}}};
+    LOOM_ASSERT_OK(format::write_json(folder_ / "config.json", config));
+  }
+  std::string config() const { return folder_ / "config.json"; }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Command, TrainsOnFourRanksAndTheModelCanBeUsed) {
+  const Outcome trained = shell(WEFT_RUN " -n 4 --nodes 2 --no-label --timeout 120 " LOOM_PROGRAM " train " +
+                                config() + " --parallel.sharded_data_parallel_degree=2");
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  EXPECT_NE(trained.text.find("4 ranks on 2 nodes, sharded over 2"), std::string::npos) << trained.text;
+  EXPECT_NE(trained.text.find("step 6/6  loss "), std::string::npos);
+  for (const char* name : {"run/report.html", "run/config.json", "run/log.jsonl", "run/model/config.json"})
+    EXPECT_TRUE(std::filesystem::exists(folder_ / name)) << name;
+  const std::string log = get_file(folder_ / "run/log.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6);
+
+  const Outcome evaluated =
+      loom("eval " + (folder_ / "run/model") + " " + (folder_ / "data") + " --batches 2 --baseline");
+  EXPECT_EQ(evaluated.code, 0) << evaluated.text;
+  EXPECT_NE(evaluated.text.find("validation loss "), std::string::npos);
+  EXPECT_NE(evaluated.text.find("a model of byte pairs"), std::string::npos);
+  const Outcome sampled =
+      loom("sample " + (folder_ / "run/model") + " --prompt 'line 3' --tokens 5 --temperature 0");
+  EXPECT_EQ(sampled.code, 0) << sampled.text;
+  EXPECT_EQ(sampled.text.find("line 3"), 0u) << sampled.text;
+  const Outcome inspected = loom("inspect " + (folder_ / "run/checkpoints/step-00000006"));
+  EXPECT_EQ(inspected.text.find("a complete checkpoint"), 0u) << inspected.text;
+
+  const Outcome more = loom("train " + config() + " --run.steps=8");
+  EXPECT_EQ(more.code, 0) << more.text;
+  EXPECT_NE(more.text.find("resumed after step 6"), std::string::npos) << more.text;
+}
+
+TEST_F(Command, ARankThatIsKilledEndsTheRunAndTheCheckpointIsKept) {
+  // The rank kills itself when the first checkpoint is complete; long before the run is over.
+  const std::string kill = folder_ / "kill.sh";
+  put_file(kill,
+           "if [ \"$WEFT_RANK\" = 1 ]; then\n"
+           "  \"$@\" & pid=$!\n"
+           "  while [ ! -f " +
+               (folder_ / "run/checkpoints/step-00000002/manifest.json") +
+               " ]; do sleep 0.05; done\n"
+               "  kill -9 $pid; wait $pid\n"
+               "else exec \"$@\"; fi\n");
+  const Outcome killed =
+      shell(WEFT_RUN " -n 2 --no-label --keep-going --timeout 120 sh " + kill + " " LOOM_PROGRAM " train " +
+            config() + " --run.steps=100000 --run.keep=1000000");
+  EXPECT_NE(killed.code, 0);
+  EXPECT_NE(killed.code, 124) << "a rank was left hanging: " << killed.text;
+  EXPECT_NE(killed.text.find("loom: "), std::string::npos) << killed.text;
+  const Outcome resumed = loom("train " + config() + " --run.steps=2");
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find("resumed after step "), std::string::npos) << resumed.text;
+}
+
+TEST_F(Command, PlansWithoutRunning) {
+  const Outcome planned =
+      loom("plan " + config() + " -n 4 --gflops 50 --parallel.sharded_data_parallel_degree=4");
+  EXPECT_EQ(planned.code, 0) << planned.text;
+  EXPECT_NE(planned.text.find("predicted step"), std::string::npos) << planned.text;
+  EXPECT_NE(planned.text.find("computing at 50.0 GFLOP/s"), std::string::npos) << planned.text;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(Command, SaysWhatIsWrong) {
+  const auto expect = [](const Outcome& outcome, int code, const std::string& words) {
+    EXPECT_EQ(outcome.code, code) << outcome.text;
+    EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
+  };
+  expect(loom("train " + config() + " --run.step=3"), 2, "there is no key run.step; did you mean run.steps?");
+  expect(loom("train " + config() + " --steps"), 2, "--steps is no option");
+  expect(loom("train " + config() + " --data.sequence_length=100000"), 2, "100000");
+  expect(loom("train " + (folder_ / "none.json")), 1, "none.json");
+  expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,
+         "must divide the 1 ranks");
+  expect(loom("plan " + config() + " -n 3"), 2, "data.global_batch is 8, must be a multiple of the 3 ranks");
+  expect(loom("tokenize " + (folder_ / "data/dataset.json") + " --out " + (folder_ / "d") +
+              " --tokenizer nowhere"),
+         1, "nowhere");
+  expect(loom("inspect " + folder_.path()), 1, folder_.path());
+  expect(loom(""), 2, "loom --help");
+}
+
+}  // namespace
+}  // namespace loom::testing
