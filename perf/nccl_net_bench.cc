@@ -22,38 +22,18 @@
 
 #include "../plugins/nccl_net/abi.h"
 #include "base/clock.h"
+#include "loopback.h"
 #include "transport/tcp_transport.h"
 
 namespace {
 
 using namespace weft;
 using namespace weft::transport;
+using namespace weft::perf;
 namespace abi = weft::nccl_net::abi;
 
 constexpr size_t kMostBytes = 16 << 20;
 constexpr int kInFlight = 8;  // NCCL's steps
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "nccl_net_bench: %s\n", what.c_str());
-  std::_Exit(1);
-}
-void must(const Status& status) {
-  if (!status.ok()) die(status.message());
-}
-
-std::pair<UniqueFd, UniqueFd> connection() {
-  UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0)), client(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) < 0 ||
-      ::listen(listener.get(), 1) < 0 ||
-      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) < 0 ||
-      ::connect(client.get(), reinterpret_cast<sockaddr*>(&address), length) < 0)
-    die("cannot connect over loopback");
-  return {std::move(client), UniqueFd(::accept(listener.get(), nullptr, nullptr))};
-}
 
 /// One process's side of a way to move messages: `count` of `bytes` each, from the start of its memory.
 class Link {

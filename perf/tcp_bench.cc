@@ -16,35 +16,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "loopback.h"
 #include "transport/tcp_transport.h"
 
 namespace {
 
 using namespace weft;
 using namespace weft::transport;
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "tcp_bench: %s\n", what.c_str());
-  std::_Exit(1);
-}
-void must(const Status& status) {
-  if (!status.ok()) die(status.message());
-}
-
-/// Two ends of a TCP connection over loopback.
-std::pair<UniqueFd, UniqueFd> connection() {
-  UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0)), client(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) < 0 ||
-      ::listen(listener.get(), 1) < 0 ||
-      ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) < 0 ||
-      ::connect(client.get(), reinterpret_cast<sockaddr*>(&address), length) < 0)
-    die("cannot connect over loopback");
-  return {std::move(client), UniqueFd(::accept(listener.get(), nullptr, nullptr))};
-}
+using namespace weft::perf;
 
 /// One side of a link on which bytes are sent and waited for.
 class Link {

@@ -1,14 +1,11 @@
 #include "engine/communicator.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/dump.h"
-#include "engine/stream.h"
 #include "engine/tuning.h"
 
 namespace weft::engine {
