@@ -13,9 +13,12 @@ using engine::Communicator;
 using plan::Collective;
 
 // Elements have powers of two as sizes.
-Status check_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
-  if (bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0)) [[likely]]
-    return {};
+inline bool usable_buffer(const void* buffer, uint64_t bytes, size_t element) {
+  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
+}
+
+// What is wrong with a buffer that is not usable.
+Status refuse_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
   if (!buffer) return fail(Code::invalid_pointer, "{} is NULL, but {} bytes are needed", name, bytes);
   return fail(Code::invalid_pointer, "{} is {}, not aligned to its element of {} bytes", name, buffer,
               element);
@@ -90,14 +93,18 @@ Status checked_run(const Arguments& a) {
   WEFT_TRY(check_root(transfer ? "peer" : "root", a.root, comm));
 
   const size_t element = device::size_of(call.type);
-  const uint64_t most = std::numeric_limits<int64_t>::max() / element / static_cast<uint64_t>(comm.size());
-  if (a.count > most)
+  const uint64_t block = element * static_cast<uint64_t>(comm.size());
+  constexpr uint64_t most_bytes = std::numeric_limits<int64_t>::max();
+  uint64_t all = 0;  // a product is quicker than a quotient
+  if (__builtin_mul_overflow(a.count, block, &all) || all > most_bytes)
     return fail(Code::invalid_count,
                 "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count, a.count,
-                element, comm.size(), most);
+                element, comm.size(), most_bytes / block);
   const plan::Request request{a.collective, a.count, static_cast<uint32_t>(element), a.root, false};
-  WEFT_TRY(check_buffer("sendbuff", a.send, plan::input_bytes(request, comm.size(), comm.rank()), element));
-  WEFT_TRY(check_buffer("recvbuff", a.recv, plan::output_bytes(request, comm.size(), comm.rank()), element));
+  const uint64_t in = plan::input_bytes(request, comm.size(), comm.rank());
+  if (!usable_buffer(a.send, in, element)) return refuse_buffer("sendbuff", a.send, in, element);
+  const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
+  if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
   if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();
