@@ -51,6 +51,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   if (const auto* local = fabric.local()) intra_before_ = local->counters();
   if (const auto* net = fabric.between_nodes()) inter_before_ = net->counters();
   context_->attach(*this);
+  // A rank that was here earlier may have failed already: nobody tells that twice.
+  if (const Status told = context_->news_of(*this); !told) fail(told, false);
 }
 
 Communicator::~Communicator() {
