@@ -12,6 +12,9 @@ namespace loom::program {
 
 enum class Precision { fp32, bf16 };
 
+/// The order of a stage's forward and backward passes; see schedule.h.
+enum class Schedule { simple, one_f_one_b, interleaved };
+
 /// Shards are multiples of so many elements: chunks of the gradient norm never straddle ranks.
 constexpr int64_t kShardGrain = 1024;
 
@@ -26,6 +29,12 @@ struct Job {
   int pipeline_degree = 1;  // P: stages
   int tensor_degree = 1;    // T: ranks that share the work on each layer
   std::string placement = "cluster";  // of Layout
+  Schedule schedule = Schedule::one_f_one_b;
+  int virtual_stages = 1;       // of a rank; more than 1 with Schedule::interleaved only
+  int active_microbatches = 0;  // most that a stage has begun and not finished; 0: what the schedule wants
+  /// First unit of each of the pipeline_degree · virtual_stages parts of the model, ascending from 0; empty:
+  /// equal numbers of units.
+  std::vector<int> first_units;
   /// Gradients are added in one balanced tree over all microbatches of the global batch, whatever ranks hold
   /// them. Costs a few more shards of memory.
   bool strict = false;
@@ -50,9 +59,29 @@ struct Job {
     return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();
   }
 
+  int units() const { return static_cast<int>(spec.layers) + 2; }
+  /// Whether the head's part of a tied embedding's gradient is summed apart from the embedding's own, and
+  /// added to it once a step: where they are on two stages, and in strict order, so that both are the same.
+  bool ties_apart() const { return spec.tied && (pipeline_degree > 1 || strict); }
+
   /// invalid_argument, naming what is wrong and what would be right.
   Status check() const;
 };
+
+/// A part of the model that one stage computes in one go, without an exchange in between: a virtual stage.
+struct Part {
+  int number = 0;
+  int stage = 0;  // number mod pipeline_degree
+  int begin = 0;  // units [begin, end)
+  int end = 0;
+};
+
+/// All parts of the model, in order. The job must be right.
+std::vector<Part> parts_of(const Job& job);
+/// Units whose state a stage owns, ascending.
+std::vector<int> owned_units(const Job& job, int stage);
+/// Besides these, the last stage of several holds a copy of a tied embedding.
+bool holds_copy(const Job& job, int stage);
 
 /// The number, in the global batch, of microbatch `index` of rank `member` of partition group `group`. Ranks
 /// of a group are next to each other, then a rank's microbatches, then groups: the order in which MiCS adds,
