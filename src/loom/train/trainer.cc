@@ -10,7 +10,7 @@
 namespace loom::train {
 namespace {
 
-constexpr const char* kState = "state";  // the key of the state's layout in a checkpoint's manifest
+constexpr const char* kState = "state";  // keys of the state's layouts in a checkpoint's manifest begin so
 
 /// CPUs of this machine over the ranks that share it.
 int threads_for(const Config& config, const engine::Groups& groups) {
@@ -64,7 +64,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
   const Result<program::Job> job = job_of(config, *spec, ranks);
   LOOM_TRY(job.status());
-  Result<engine::Groups> groups = engine::Groups::create(world, job->degree, job->strict);
+  Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
   trainer->threads_ = threads_for(config, *trainer->groups_);
@@ -88,11 +88,15 @@ Status Trainer::resume() {
       const std::string folder = checkpoints_->step_folder(**latest);
       const Result<format::Json> manifest = format::read_manifest(folder);
       LOOM_TRY(manifest.status());
-      if (!manifest->contains(kState))
-        return fail(Code::invalid_data, "{}: no state in its manifest", folder);
-      Result<format::FlatLayout> layout = format::FlatLayout::from_json(kState, (*manifest)[kState]);
-      LOOM_TRY(layout.status().in(folder));
-      LOOM_TRY(engine_->load_state(format::FlatReader(folder, layout.take())).in(folder));
+      engine::StateReaders readers;
+      for (const auto& [key, value] : manifest->items()) {
+        if (!key.starts_with(kState)) continue;
+        Result<format::FlatLayout> layout = format::FlatLayout::from_json(key, value);
+        LOOM_TRY(layout.status().in(folder));
+        readers.push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+      }
+      if (readers.empty()) return fail(Code::invalid_data, "{}: no state in its manifest", folder);
+      LOOM_TRY(engine_->load_state(readers).in(folder));
       next_step_ = static_cast<int64_t>(**latest);
       return {};
     }
@@ -162,11 +166,13 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(engine_->save_state(checkpoints_->step_folder(step))));
   Status status;
   if (first) {
-    const Result<format::FlatLayout> layout = engine_->state_layout();
-    LOOM_TRY(layout.status());
-    status = checkpoints_->commit(step, {{"config", to_json(config_)},
-                                         {"model", model::config_of(engine_->job().spec)},
-                                         {kState, layout->to_json()}});
+    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(engine_->job().spec)}};
+    for (int stage = 0; stage < engine_->job().pipeline_degree; ++stage) {
+      const Result<format::FlatLayout> layout = engine_->state_layout(stage);
+      LOOM_TRY(layout.status());
+      manifest[engine_->state_name(stage)] = layout->to_json();
+    }
+    status = checkpoints_->commit(step, manifest);
     if (status.ok()) status = checkpoints_->prune();
   }
   return groups_->agree(status);
