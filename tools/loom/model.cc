@@ -32,7 +32,7 @@ Result<Loaded> load(const std::string& folder, int64_t batch, int64_t tokens) {
   job.batch = batch;
   job.tokens = tokens > 0 ? tokens : spec->context;
   Loaded loaded;
-  Result<engine::Groups> groups = engine::Groups::create(nullptr, 1, false);
+  Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_TRY(groups.status());
   loaded.groups = std::make_unique<engine::Groups>(groups.take());
   const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

@@ -248,12 +248,12 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
   else std::copy_n(own, count, all);
   double squares = 0;
   if (!job_.strict) {
-    for (int member = 0; member < groups_.degree(); ++member) squares += all[member];
+    for (int member = 0; member < job_.degree; ++member) squares += all[member];
   } else {
     int64_t first = 0;
     for (const model::Unit& unit : units_) {
       const int64_t of_unit = job_.shard(unit) / program::kShardGrain;
-      for (int member = 0; member < groups_.degree(); ++member)
+      for (int member = 0; member < job_.degree; ++member)
         for (int64_t chunk = 0; chunk < of_unit; ++chunk) squares += all[member * chunks + first + chunk];
       first += of_unit;
     }
@@ -281,9 +281,9 @@ Result<double> Executor<T>::mean_loss() {
     std::copy_n(losses_.data(), own, all);
   }
   for (int rank = 0; rank < groups_.ranks(); ++rank) {
-    const int place = groups_.place_of(rank);
+    const program::Coordinates at = job_.layout().coordinates(groups_.place_of(rank));
     for (int index = 0; index < job_.microbatches; ++index)
-      ordered_losses_[program::microbatch_number(job_, place / job_.degree, place % job_.degree, index)] =
+      ordered_losses_[program::microbatch_number(job_, at.data / job_.degree, at.data % job_.degree, index)] =
           all[static_cast<size_t>(rank) * own + index];
   }
   double sum = 0;
@@ -334,9 +334,9 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads) {
-  if (job.world != groups.ranks() || job.degree != groups.degree())
-    return fail(Code::invalid_argument, "the job is for {} ranks with degree {}, the groups have {} with {}",
-                job.world, job.degree, groups.ranks(), groups.degree());
+  if (to_string(job.layout()) != to_string(groups.layout()))
+    return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
+                to_string(groups.layout()));
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
   const auto make = [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
     auto executor = std::make_unique<Executor<T>>(job, groups, threads);

@@ -230,9 +230,17 @@ Status Job::check() const {
   LOOM_TRY(positive("ranks", world));
   LOOM_TRY(positive("sharded_data_parallel_degree", degree));
   LOOM_TRY(positive("reductions in flight", in_flight));
-  if (world % degree != 0)
-    return fail(Code::invalid_argument, "sharded_data_parallel_degree is {}, must divide the {} ranks",
-                degree, world);
+  LOOM_TRY(positive("pipeline_degree", pipeline_degree));
+  LOOM_TRY(positive("tensor_degree", tensor_degree));
+  if (world % (pipeline_degree * tensor_degree) != 0)
+    return fail(Code::invalid_argument,
+                "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
+                tensor_degree, world);
+  LOOM_TRY(layout().check());
+  if (pipeline_degree > 1)
+    return fail(Code::unsupported, "pipeline_degree is {}; only 1 can be executed yet", pipeline_degree);
+  if (tensor_degree > 1)
+    return fail(Code::unsupported, "tensor_degree is {}; only 1 can be executed yet", tensor_degree);
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);

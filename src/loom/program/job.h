@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "model/units.h"
+#include "program/layout.h"
 
 namespace loom::program {
 
@@ -17,11 +18,14 @@ constexpr int64_t kShardGrain = 1024;
 struct Job {
   model::ModelSpec spec;
   Precision precision = Precision::fp32;
-  int64_t batch = 1;     // sequences of a microbatch
-  int64_t tokens = 1;    // of a sequence
-  int microbatches = 1;  // of a rank and step
-  int world = 1;         // ranks
-  int degree = 1;        // p: ranks of a partition group, which share one copy of the model's state
+  int64_t batch = 1;        // sequences of a microbatch
+  int64_t tokens = 1;       // of a sequence
+  int microbatches = 1;     // of a rank and step
+  int world = 1;            // ranks
+  int degree = 1;           // p: ranks of a partition group, which share one copy of a stage's state
+  int pipeline_degree = 1;  // P: stages
+  int tensor_degree = 1;    // T: ranks that share the work on each layer
+  std::string placement = "cluster";  // of Layout
   /// Gradients are added in one balanced tree over all microbatches of the global batch, whatever ranks hold
   /// them. Costs a few more shards of memory.
   bool strict = false;
@@ -31,7 +35,10 @@ struct Job {
   /// Gathered elements that may stay for a later use; the least that works is taken when it is too small.
   int64_t live_elements = 0;
 
-  int replicas() const { return world / degree; }
+  /// D: ranks that compute different microbatches.
+  int data_degree() const { return world / (pipeline_degree * tensor_degree); }
+  int replicas() const { return data_degree() / degree; }
+  Layout layout() const { return {data_degree(), pipeline_degree, tensor_degree, degree, placement}; }
   int64_t element_bytes() const { return precision == Precision::bf16 ? 2 : 4; }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {
@@ -40,7 +47,7 @@ struct Job {
   }
   int64_t shard(const model::Unit& unit) const { return padded(unit) / degree; }
   double tokens_per_step() const {
-    return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * world;
+    return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();
   }
 
   /// invalid_argument, naming what is wrong and what would be right.

@@ -9,7 +9,11 @@ namespace {
 class Simulation {
  public:
   Simulation(const Job& job, const Program& program, const Machine& machine)
-      : job_(job), program_(program), machine_(machine), units_(model::units_of(job.spec)) {}
+      : job_(job),
+        layout_(job.layout()),
+        program_(program),
+        machine_(machine),
+        units_(model::units_of(job.spec)) {}
 
   Forecast run() {
     Forecast forecast;
@@ -38,10 +42,9 @@ class Simulation {
   }
 
  private:
-  /// Partition groups are ranks next to each other; replicas are a group apart.
   bool leaves_node(const Instruction& instruction) const {
-    if (instruction.op == Op::all_reduce) return job_.world > machine_.ranks_per_node;
-    return job_.degree > machine_.ranks_per_node;
+    const GroupKind kind = instruction.op == Op::all_reduce ? GroupKind::replication : GroupKind::partition;
+    return layout_.spans_nodes(kind, 0, machine_.ranks_per_node);
   }
 
   double compute_flops(const Instruction& instruction) const {
@@ -109,6 +112,7 @@ class Simulation {
   }
 
   const Job& job_;
+  const Layout layout_;
   const Program& program_;
   const Machine& machine_;
   std::vector<model::Unit> units_;

@@ -99,7 +99,7 @@ class Execution {
     value.counts.assign(job_.microbatches, 0);
     value.counts[microbatch] = 1;
     value.in_group = job_.degree == 1;
-    value.everywhere = job_.world == 1;
+    value.everywhere = job_.data_degree() == 1;
     return value;
   }
 

@@ -35,6 +35,9 @@ void for_each_key(C& c, F&& visit) {
   visit("data.global_batch", c.data.global_batch);
   visit("data.microbatch", c.data.microbatch);
   visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
+  visit("parallel.pipeline_degree", c.parallel.pipeline_degree);
+  visit("parallel.tensor_degree", c.parallel.tensor_degree);
+  visit("parallel.placement", c.parallel.placement);
   visit("parallel.memory_limit_mb", c.parallel.memory_limit_mb);
   visit("parallel.prefetch", c.parallel.prefetch);
   visit("parallel.in_flight", c.parallel.in_flight);
@@ -118,6 +121,8 @@ Status check(const Config& c) {
   LOOM_TRY(within("data.microbatch", static_cast<double>(c.data.microbatch), 0, kMany));
   LOOM_TRY(within("parallel.sharded_data_parallel_degree",
                   static_cast<double>(c.parallel.sharded_data_parallel_degree), 0, 1e6));
+  LOOM_TRY(within("parallel.pipeline_degree", static_cast<double>(c.parallel.pipeline_degree), 1, 1e6));
+  LOOM_TRY(within("parallel.tensor_degree", static_cast<double>(c.parallel.tensor_degree), 1, 1e6));
   LOOM_TRY(within("parallel.prefetch", static_cast<double>(c.parallel.prefetch), 0, 1000));
   LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
   LOOM_TRY(within("parallel.activation_checkpointing",
@@ -225,11 +230,19 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
   job.prefetch = static_cast<int>(parallel.prefetch);
   job.in_flight = static_cast<int>(parallel.in_flight);
   job.live_elements = parallel.live_parameters;
-  const int64_t global = config.data.global_batch;
-  if (global % world != 0)
-    return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} ranks", global,
-                world);
-  const int64_t share = global / world;
+  job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
+  job.tensor_degree = static_cast<int>(parallel.tensor_degree);
+  job.placement = parallel.placement;
+  const int64_t together = parallel.pipeline_degree * parallel.tensor_degree;
+  if (world % together != 0)
+    return fail(Code::invalid_argument,
+                "parallel.pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks",
+                parallel.pipeline_degree, parallel.tensor_degree, world);
+  const int64_t global = config.data.global_batch, data = job.data_degree();
+  if (global % data != 0)
+    return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} {}ranks",
+                global, data, together > 1 ? "data " : "");
+  const int64_t share = global / data;
   job.batch = config.data.microbatch > 0 ? config.data.microbatch : share;
   if (share % job.batch != 0)
     return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
@@ -238,15 +251,15 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
   job.degree = static_cast<int>(parallel.sharded_data_parallel_degree);
   const int64_t limit = parallel.memory_limit_mb << 20;
   const bool choose = job.degree == 0;
-  for (int degree = choose ? 1 : job.degree; degree <= world || !choose; ++degree) {
-    if (choose && world % degree != 0) continue;
+  for (int degree = choose ? 1 : job.degree; degree <= data || !choose; ++degree) {
+    if (choose && data % degree != 0) continue;
     job.degree = degree;
     if (limit == 0) break;
     const Result<program::Program> program = program::make_program(job);
     LOOM_TRY(program.status());
     const int64_t bytes = program::plan_memory(*program).bytes;
     if (bytes <= limit) break;
-    if (!choose || degree == world)
+    if (!choose || degree == data)
       return fail(
           Code::out_of_memory,
           "a rank needs {} MiB with sharded_data_parallel_degree {}, but "

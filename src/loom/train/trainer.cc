@@ -64,7 +64,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
   const Result<program::Job> job = job_of(config, *spec, ranks);
   LOOM_TRY(job.status());
-  Result<engine::Groups> groups = engine::Groups::create(world, job->degree, job->strict);
+  Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
   trainer->threads_ = threads_for(config, *trainer->groups_);

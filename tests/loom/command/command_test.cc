@@ -119,7 +119,7 @@ TEST_F(Command, SaysWhatIsWrong) {
   expect(loom("train " + config() + " --data.sequence_length=100000"), 2, "100000");
   expect(loom("train " + (folder_ / "none.json")), 1, "none.json");
   expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,
-         "must divide the 1 ranks");
+         "must divide the 1 data ranks");
   expect(loom("plan " + config() + " -n 3"), 2, "data.global_batch is 8, must be a multiple of the 3 ranks");
   expect(loom("tokenize " + (folder_ / "data/dataset.json") + " --out " + (folder_ / "d") +
               " --tokenizer nowhere"),
