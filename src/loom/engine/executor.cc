@@ -26,7 +26,10 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 
 template <typename T>
 Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
-    : groups_(groups), workers_(threads), compute_(job.spec), op_(ops::operators<T>()) {
+    : groups_(groups),
+      workers_(threads),
+      compute_(job.spec, model::Share::whole(job.spec)),
+      op_(ops::operators<T>()) {
   job_ = job;
   units_ = model::units_of(job.spec);
 }
@@ -169,8 +172,9 @@ void Executor<T>::compute(Run& run, const Instruction& i) {
   clear_gaps(0, at<A>(run, i, Role::tied_gradient));
   if (unit.kind == model::UnitKind::head) return head(run, i, pass);
   if (unit.kind == model::UnitKind::embedding) {
-    if (i.op == Op::backward) compute_.embedding_backward(pass, token, d, gradient, job_.spec.tied);
-    else compute_.embedding_forward(pass, parameters, token, at<T>(run, i, Role::output));
+    if (i.op == Op::backward)
+      compute_.embedding_backward(pass, parameters, token, d, gradient, job_.spec.tied, workspace);
+    else compute_.embedding_forward(pass, parameters, token, at<T>(run, i, Role::output), workspace);
     return;
   }
   const T* x = at<T>(run, i, Role::input);

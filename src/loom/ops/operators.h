@@ -44,7 +44,10 @@ struct AttentionShape {
   int64_t heads = 0;
   int64_t head_size = 0;
   float scale = 0;  // of the scores, 1 / √head_size as a rule
-  Dropout dropout;  // of the probabilities, an array [global batch, heads, tokens, tokens]
+  Dropout dropout;  // of the probabilities, an array [global batch, all heads, tokens, tokens]
+  // The heads here among those of the model, where they are not all of them.
+  int64_t first_head = 0;
+  int64_t all_heads = 0;  // 0: `heads`
   int64_t width() const { return heads * head_size; }
 };
 
@@ -129,8 +132,9 @@ struct Operators {
 
   // --- dropout.cc: y[n] = x[n] · mask / (1 - p); its own gradient, too. y may be x.
   void (*dropout)(Workers&, const Dropout&, const T* x, T* y, int64_t n);
-  /// y[n] = residual[n] + dropout(x[n]). y may be residual or x.
-  void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, T* y, int64_t n);
+  /// y[M, C] = residual + dropout(x + bias[C]). bias may be null, y may be residual or x.
+  void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, const T* bias, T* y,
+                      int64_t rows, int64_t width);
 
   // --- elementwise.cc
   void (*add)(Workers&, const A* a, const A* b, A* sum, int64_t n);  // sum may be a or b

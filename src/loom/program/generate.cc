@@ -11,14 +11,16 @@ namespace {
 using model::Unit;
 using model::UnitKind;
 
+model::BufferSizes sizes_of(const Job& job) {
+  const model::Share share = model::Share::whole(job.spec);
+  return job.precision == Precision::bf16
+             ? model::buffer_sizes<bf16>(job.spec, share, job.batch, job.tokens)
+             : model::buffer_sizes<float>(job.spec, share, job.batch, job.tokens);
+}
+
 class Generator {
  public:
-  explicit Generator(const Job& job)
-      : job_(job),
-        units_(model::units_of(job.spec)),
-        sizes_(job.precision == Precision::bf16
-                   ? model::buffer_sizes<bf16>(job.spec, job.batch, job.tokens)
-                   : model::buffer_sizes<float>(job.spec, job.batch, job.tokens)) {}
+  explicit Generator(const Job& job) : job_(job), units_(model::units_of(job.spec)), sizes_(sizes_of(job)) {}
 
   Program training() {
     begin();
