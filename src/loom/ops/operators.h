@@ -30,6 +30,13 @@ struct Dropout {
   uint64_t first = 0;
 };
 
+/// Rows of the embedding, and columns of the logits, that a rank holds: tokens [first, first + count).
+struct VocabularyRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool has(int32_t token) const { return token >= first && token < first + count; }
+};
+
 /// Causal self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
 struct AttentionShape {
   int64_t batch = 0;
@@ -94,6 +101,23 @@ struct Operators {
   /// logits[M, V] becomes dlogits · scale in the same place.
   void (*cross_entropy)(Workers&, A* logits, const int32_t* target, double* loss, int64_t rows,
                         int64_t vocabulary, A scale);
+
+  // --- split_embedding.cc: y[M, C] = wte[token - first, C] for tokens of `own`, else 0; wte[count, C].
+  void (*split_embedding_forward)(Workers&, const int32_t* token, const T* wte, VocabularyRange own, T* y,
+                                  int64_t rows, int64_t width);
+  /// Adds to dwte[count, C].
+  void (*split_embedding_backward)(Workers&, const int32_t* token, const T* dy, VocabularyRange own, A* dwte,
+                                   int64_t rows, int64_t width);
+
+  // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
+  /// logits[M, count] becomes exponentials; numbers[M, 3] is what the other ranks must know of them.
+  void (*split_cross_entropy_begin)(Workers&, A* logits, const int32_t* target, VocabularyRange own,
+                                    A* numbers, int64_t rows);
+  /// From numbers[ranks, M, 3]: loss[M], the same on all ranks, and logits[M, count] becomes
+  /// dlogits · scale.
+  void (*split_cross_entropy_finish)(Workers&, A* logits, const int32_t* target, VocabularyRange own,
+                                     const A* numbers, int ranks, int rank, double* loss, int64_t rows,
+                                     A scale);
 
   // --- activation.cc: y[n] = activation(x[n])
   void (*activation_forward)(Workers&, Activation, const T* x, T* y, int64_t n);
