@@ -16,12 +16,11 @@ set_target_properties(loom_shared PROPERTIES OUTPUT_NAME loom EXPORT_NAME loom L
                                              VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 add_library(loom::loom ALIAS loom_shared)
 
-# Static: all objects become one, in which hidden symbols are local.
+# Static: all objects become one, in which every symbol but the interface's is local.
 set(LOOM_MERGED ${CMAKE_CURRENT_BINARY_DIR}/loom_merged.o)
 add_custom_command(
   OUTPUT ${LOOM_MERGED}
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${LOOM_MERGED} --whole-archive $<TARGET_FILE:loom>
-  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${LOOM_MERGED}
+  COMMAND ${WEFT_MERGE} ${LOOM_MERGED} _ZN4loom* _ZNK4loom* -- --whole-archive $<TARGET_FILE:loom>
   DEPENDS loom $<TARGET_FILE:loom>
   VERBATIM)
 set_source_files_properties(${LOOM_MERGED} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
