@@ -52,6 +52,8 @@ class Engine {
   const program::Program& training() const { return training_; }
   const program::MemoryPlan& memory() const { return memory_; }
   std::span<const model::Unit> units() const { return units_; }
+  /// Bytes of the arena: what a step or an evaluation needs, whichever is more.
+  virtual int64_t arena_bytes() const = 0;
   /// Bytes of the arena, and of workers' scratch.
   virtual int64_t memory_bytes() const = 0;
   /// Of each instruction of the last step, in µs from its beginning.

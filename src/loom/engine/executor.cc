@@ -105,6 +105,7 @@ Status Executor<T>::run(Run& run) {
       timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, Clock::now()) * 1e6};
   }
   LOOM_TRY(wait_all(run));
+  workers_.level_scratch();
   run.result.seconds = seconds_between(begin, Clock::now());
   return {};
 }

@@ -20,6 +20,7 @@ class Executor final : public Engine {
   /// What can fail of the construction.
   Status prepare();
 
+  int64_t arena_bytes() const override { return arena_->bytes(); }
   int64_t memory_bytes() const override {
     return arena_->bytes() + static_cast<int64_t>(workers_.scratch_bytes());
   }

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/process_memory.h"
 #include "model/hugging_face.h"
 
 namespace loom::train {
@@ -56,6 +57,7 @@ Status Trainer::open_data() {
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
+  trainer->memory_before_ = resident_bytes();
   LOOM_TRY(trainer->open_data());
   const Result<model::ModelSpec> spec = spec_of(config, trainer->train_data_->vocabulary_size());
   LOOM_TRY(spec.status());
@@ -117,8 +119,7 @@ Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
   return {};
 }
 
-Result<StepRecord> Trainer::one_step() {
-  LOOM_TRY(read_batch(*train_, next_step_));
+engine::StepSettings Trainer::settings_of_step() const {
   const Config::Optimizer& o = config_.optimizer;
   engine::StepSettings settings;
   settings.step = static_cast<uint32_t>(next_step_);
@@ -129,8 +130,22 @@ Result<StepRecord> Trainer::one_step() {
   settings.optimizer.epsilon = static_cast<float>(o.epsilon);
   settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
   settings.clip_norm = static_cast<float>(o.clip_norm);
+  return settings;
+}
+
+/// Looking takes milliseconds, and nothing is allocated after the first steps.
+void Trainer::look_at_memory() {
+  measured_bytes_ = std::max(measured_bytes_, resident_bytes() - memory_before_);
+}
+
+Result<StepRecord> Trainer::step() {
+  LOOM_TRY(read_batch(*train_, next_step_));
+  const engine::StepSettings settings = settings_of_step();
   const Result<engine::StepResult> result = engine_->step(settings);
   LOOM_TRY(result.status());
+  measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->exposed_seconds * 1e6,
+                             result->seconds * 1e6, false));
+  if (measured_.steps() <= 2) look_at_memory();
   const program::Job& job = engine_->job();
   StepRecord record;
   record.step = next_step_++;
@@ -194,7 +209,7 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
     return next_step_ == config_.run.steps || (every > 0 && next_step_ % every == 0);
   };
   while (next_step_ < config_.run.steps) {
-    Result<StepRecord> record = one_step();
+    Result<StepRecord> record = step();
     LOOM_TRY(record.status());
     if (due(config_.run.evaluate_every)) {
       const Result<std::optional<double>> loss = validate();

@@ -287,7 +287,7 @@ void Context::wake_progress() { ProgressEngine::wake(home_); }
 int Context::turn() {
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) {
-    std::vector<Operation*> submitted;
+    std::vector<Operation*> submitted = std::exchange(spare_submissions_, {});
     {
       std::lock_guard guard(submissions_mutex_);
       submitted.swap(submissions_);
@@ -298,6 +298,8 @@ int Context::turn() {
       release(op);
       ++events;
     }
+    submitted.clear();
+    spare_submissions_ = std::move(submitted);
   }
   const bool network = network_operations_ > 0 || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
@@ -498,10 +500,12 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
 
 void Context::deliver_stashed(Operation& op) {
   const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
-  for (const Stash::Message& message : stash_.take(op.comm->id(), op.number, peer)) {
-    if (op.finished.load(std::memory_order_relaxed)) return;
+  std::vector<Stash::Message> taken = stash_.take(op.comm->id(), op.number, peer);
+  for (const Stash::Message& message : taken) {
+    if (op.finished.load(std::memory_order_relaxed)) break;
     deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
   }
+  stash_.recycle(std::move(taken));
 }
 
 Communicator* Context::find_communicator(uint32_t id) {

@@ -159,7 +159,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int cv_waiters_ = 0;
 
   std::vector<Operation*> active_;
-  Operation* hot_ = nullptr;  // the operation started last: most messages are for it
+  std::vector<Operation*> spare_active_;  // memory for a copy of it
+  Operation* hot_ = nullptr;              // the operation started last: most messages are for it
   Operation* buckets_[kBuckets] = {};
   std::vector<std::unique_ptr<Operation>> pool_;
   std::vector<Operation*> free_;
@@ -170,6 +171,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
 
   std::mutex submissions_mutex_;
   std::vector<Operation*> submissions_;
+  std::vector<Operation*> spare_submissions_;  // memory for the next ones; under the context's lock
   std::atomic<bool> has_submissions_{false};
 
   std::unordered_map<uint32_t, Communicator*> communicators_;

@@ -71,9 +71,9 @@ class ProgressThread {
     name_thread("weft-progress");
     if (cpu_ >= 0) pin_thread(cpu_);
     int64_t idle_since = 0;
+    std::vector<Context*> mine;
     while (!stop_.load()) {
       if (index_ == 0 && g_dumps_requested.exchange(false)) ProgressEngine::instance().dump_all();
-      std::vector<Context*> mine;
       {
         std::lock_guard guard(mutex_);
         in_round_ = true;
@@ -102,8 +102,8 @@ class ProgressThread {
 
   // Sleeps on the doorbell and on every context that this thread is responsible for now.
   void sleep(const std::vector<Context*>& mine) {
-    std::vector<pollfd> fds{{doorbell_.get(), POLLIN, 0}};
-    std::vector<Context*> entered;
+    fds_.assign(1, {doorbell_.get(), POLLIN, 0});
+    entered_.clear();
     int timeout_ms = -1;
     bool something = false;
     for (Context* context : mine) {
@@ -114,13 +114,13 @@ class ProgressThread {
         something = true;
         break;
       }
-      entered.push_back(context);
-      fds.push_back({context->epoll_fd(), POLLIN, 0});
+      entered_.push_back(context);
+      fds_.push_back({context->epoll_fd(), POLLIN, 0});
       const int nap = context->nap_ms() < 0 ? kWatchMs : context->nap_ms();
       timeout_ms = timeout_ms < 0 ? nap : std::min(timeout_ms, nap);
     }
-    if (!something) ::poll(fds.data(), fds.size(), timeout_ms);
-    for (Context* context : entered) {
+    if (!something) ::poll(fds_.data(), fds_.size(), timeout_ms);
+    for (Context* context : entered_) {
       Lock lock = context->lock();
       context->end_sleep();
     }
@@ -138,6 +138,8 @@ class ProgressThread {
   bool in_round_ = false;
   uint64_t round_ = 0;
   std::vector<Context*> contexts_;
+  std::vector<pollfd> fds_;  // of sleep(), kept for their memory
+  std::vector<Context*> entered_;
   std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "engine/ranks.h"
 #include "text/tokenize_files.h"
+#include "train/machine.h"
 #include "train/report.h"
 
 namespace loom::testing {
@@ -122,7 +123,9 @@ TEST_F(Trained, ReportsHaveChartsAndLines) {
   LOOM_ASSERT_OK(trainer);
   std::vector<train::StepRecord> records;
   LOOM_ASSERT_OK((*trainer)->run([&](const train::StepRecord& record) { records.push_back(record); }));
-  const std::string page = train::html_report(records, **trainer);
+  program::Machine machine;
+  const train::Comparison comparison = train::compare(**trainer, machine);
+  const std::string page = train::html_report(records, **trainer, comparison);
   EXPECT_NE(page.find("<polyline"), std::string::npos);
   EXPECT_NE(page.find("backward unit 1"), std::string::npos);
   const std::string line = train::log_line(records[1], **trainer, 1e9);
@@ -131,7 +134,65 @@ TEST_F(Trained, ReportsHaveChartsAndLines) {
   EXPECT_EQ(json["step"], 3);
   EXPECT_EQ(json["memory_bytes"], 5);
   EXPECT_TRUE(json.contains("validation_loss"));
+
+  EXPECT_NE(page.find("<td>backward</td>"), std::string::npos);
+  const std::string text = train::to_text(comparison);
+  EXPECT_NE(text.find("backward"), std::string::npos) << text;
+  EXPECT_NE(text.find("activations"), std::string::npos) << text;
+  const format::Json sides = *format::parse_json(train::json_line(comparison));
+  EXPECT_EQ(sides["measured"]["steps"], 3);
+  EXPECT_EQ(sides["predicted"]["memory_bytes"], (*trainer)->engine().memory().bytes);
 }
+
+TEST_F(Trained, APartOfAStepIsNotCountedTwice) {
+  config_.run.steps = 4;
+  Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+  LOOM_ASSERT_OK(trainer);
+  LOOM_ASSERT_OK((*trainer)->run([](const train::StepRecord&) {}));
+  const train::Comparison comparison = train::compare(**trainer, {});
+  for (const train::Breakdown& side : {comparison.predicted, comparison.measured}) {
+    double sum = 0;
+    for (const auto& [name, us] : side.parts()) sum += us;
+    EXPECT_GT(side.step_us, 0);
+    EXPECT_NEAR(sum, side.step_us, 1e-6 * side.step_us);
+  }
+}
+
+TEST_F(Trained, MachinesAreMeasured) {
+  on_ranks(2, 2, [&](weftComm_t world) {
+    program::Job job = small_job(2, 2, 1, 4);
+    const Result<engine::Groups> groups = engine::Groups::create(world, {.data = 2, .shard = 2}, false);
+    LOOM_ASSERT_OK(groups);
+    const Result<program::Machine> machine = train::measure_machine(job, *groups, 1);
+    LOOM_ASSERT_OK(machine);
+    const program::Machine unmeasured;
+    EXPECT_EQ(machine->ranks_per_node, 1);
+    EXPECT_GT(machine->flops, 1e8);
+    EXPECT_GT(machine->memory_bandwidth, 1e8);
+    EXPECT_GT(machine->inter_bandwidth, 1e6);
+    EXPECT_NE(machine->inter_bandwidth, unmeasured.inter_bandwidth);
+    EXPECT_EQ(machine->intra_bandwidth, unmeasured.intra_bandwidth) << "nobody uses it";
+  });
+}
+
+// Sanitizers have memory of their own beside what a program asks for.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(Trained, MeasuredMemoryIsThePlanned) {
+  config_.model.width = 512;
+  config_.model.heads = 8;
+  config_.parallel.strict = false;
+  for (const int64_t checkpointing : {0, 1}) {
+    config_.parallel.activation_checkpointing = checkpointing;
+    config_.run.resume = false;
+    Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+    LOOM_ASSERT_OK(trainer);
+    for (int step = 0; step < 2; ++step) LOOM_ASSERT_OK((*trainer)->step());
+    const double planned = static_cast<double>((*trainer)->engine().memory().bytes);
+    EXPECT_GT(planned, 80e6);
+    EXPECT_NEAR(static_cast<double>((*trainer)->measured_bytes()), planned, 0.05 * planned);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace loom::testing
