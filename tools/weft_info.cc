@@ -15,12 +15,12 @@ constexpr int kWrongUsage = 2;
 
 struct Options {
   bool topology = false, providers = false, settings = false, algorithms = false, tuning = false,
-       json = false;
+       nccl = false, json = false;
   std::vector<std::string> explain;  // collective, size
   weft::info::Question question;
 
   bool any_section() const {
-    return topology || providers || settings || algorithms || tuning || !explain.empty();
+    return topology || providers || settings || algorithms || tuning || nccl || !explain.empty();
   }
 };
 
@@ -30,6 +30,8 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--settings", options.settings, "Environment settings: meaning and current value");
   app.add_flag("--algorithms", options.algorithms, "Every algorithm in a sentence");
   app.add_flag("--tuning", options.tuning, "What was measured of this host, and where it is kept");
+  app.add_flag("--nccl", options.nccl,
+               "Which NCCL is here, and who does the work of programs that call NCCL");
   app.add_flag("--json", options.json, "Print JSON");
   app.add_option("--explain", options.explain,
                  "The plan for a collective and a size as the perf tools print it: allreduce 4M")
@@ -82,6 +84,7 @@ int main(int argc, char** argv) {
   if (all || options.settings) sections.push_back(weft::info::settings_section());
   if (all || options.algorithms) sections.push_back(weft::info::algorithms_section());
   if (all || options.tuning) sections.push_back(weft::info::tuning_section());
+  if (all || options.nccl) sections.push_back(weft::info::nccl_section());
   if (!options.explain.empty()) {
     options.question.collective = options.explain[0];
     options.question.size = options.explain[1];

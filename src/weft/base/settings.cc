@@ -41,8 +41,9 @@ constexpr double kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr double kWeek_s = 7 * 24 * 3600;
 constexpr Bounds kLaunched = {.min = -1, .max = std::numeric_limits<int>::max() - 1};
 constexpr std::string_view kMeet = "Where ranks are and how they meet", kTransports = "Transports",
-                           kAlgorithms = "Algorithms", kProgress = "Progress", kFailure = "When things break",
-                           kInsight = "Seeing what happens", kLauncher = "launcher";
+                           kAlgorithms = "Algorithms", kGpu = "GPUs and NCCL", kProgress = "Progress",
+                           kFailure = "When things break", kInsight = "Seeing what happens",
+                           kLauncher = "launcher";
 
 constexpr Row kRows[] = {
     {"WEFT_HOSTID", &Settings::hostid, kAny, kMeet,
@@ -134,6 +135,22 @@ constexpr Row kRows[] = {
     {"WEFT_TUNE_CACHE", &Settings::tune_cache, kAny, kAlgorithms,
      "Directory in which measurements are kept; `none`: they are not. Empty: `$XDG_CACHE_HOME/weft`, or "
      "`~/.cache/weft`. Rank 0 reads and writes it."},
+
+    {"WEFT_BACKEND",
+     &Settings::backend,
+     {.choices = "auto, weft, nccl"},
+     kGpu,
+     "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: Weft "
+     "for all that "
+     "it takes, NCCL for device memory that it does not take. It counts for programs of Weft and for "
+     "programs of NCCL "
+     "over Weft's libnccl.so.2, and has to be alike on all ranks."},
+    {"WEFT_NCCL_LIBRARY", &Settings::nccl_library, kAny, kGpu,
+     "The file of the NCCL to load, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2. Empty: as the dynamic "
+     "linker finds "
+     "it, then in the folders of LD_LIBRARY_PATH and the usual ones."},
+    {"WEFT_CUDA_LIBRARY", &Settings::cuda_library, kAny, kGpu,
+     "The file of the CUDA driver to load. Empty: libcuda.so.1, as the dynamic linker finds it."},
 
     {"WEFT_PROGRESS_THREADS",
      &Settings::progress_threads,

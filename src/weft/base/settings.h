@@ -35,6 +35,10 @@ struct Settings {
   int64_t slice_bytes = 0;          // WEFT_SLICE_BYTES, 0 = the tuner's choice
   std::string tune = "auto";        // WEFT_TUNE: auto, off, refresh
   std::string tune_cache;           // WEFT_TUNE_CACHE: directory, or "none"
+  // GPUs and NCCL.
+  std::string backend = "auto";  // WEFT_BACKEND: auto, weft, nccl
+  std::string nccl_library;      // WEFT_NCCL_LIBRARY
+  std::string cuda_library;      // WEFT_CUDA_LIBRARY
   // Progress.
   int progress_threads = 1;  // WEFT_PROGRESS_THREADS
   bool pin = true;           // WEFT_PIN

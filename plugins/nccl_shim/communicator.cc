@@ -1,0 +1,128 @@
+// Ending and asking communicators, versions and errors.
+#include "export.h"
+#include "route.h"
+
+using namespace weft;
+using namespace weft::nccl_shim;
+
+/// By this, Weft's loader knows that it has found the shim and not NCCL.
+extern "C" WEFT_NCCL_VISIBLE const char weftNcclShim[] = "Weft";
+
+namespace weft::nccl {
+namespace {
+
+/// Ends a communicator; the handle is of no use afterwards, whatever comes of it.
+template <typename Real, typename Ours>
+Result_t end(const char* name, Real real, Ours ours, Comm_t comm) {
+  const Result<Handle*> found = handle_of(comm);
+  if (!found.ok()) return report(found.status().in(name));
+  Handle* handle = *found;
+  if (in_group())
+    return report(fail(Code::invalid_usage, "{}: a communicator cannot be ended inside a group", name));
+  if (!handle->live.exchange(false))
+    return report(fail(Code::invalid_comm, "{}: comm has been destroyed or aborted already", name));
+  if (!handle->made()) return kSuccess;  // its creation failed
+  return handle->backend == Backend::nccl ? call_real(name, real, *handle->real)
+                                          : from_weft(ours(handle->weft), nullptr);
+}
+
+}  // namespace
+
+Result_t pncclGetVersion(int* version) {
+  if (!version) return report(fail(Code::invalid_pointer, "ncclGetVersion: version is NULL"));
+  *version = kVersionCode;
+  return kSuccess;
+}
+WEFT_NCCL_ALIAS(GetVersion)
+
+const char* pncclGetErrorString(int result) {
+  return result >= kSuccess && result <= kInProgress ? code_name(static_cast<Code>(result))
+                                                     : "unknown result";
+}
+WEFT_NCCL_ALIAS(GetErrorString)
+
+const char* pncclGetLastError(Comm_t comm) {
+  if (!last_sentence().empty()) return last_sentence().c_str();
+  const Result<Handle*> handle = comm ? usable(comm) : Result<Handle*>(Status());
+  if (comm && handle.ok() && (*handle)->backend == Backend::weft) return weftGetLastError((*handle)->weft);
+  if (process_decision().backend != Backend::nccl && !(comm && handle.ok())) return "";
+  const Result<const Library*>& real = Library::get();
+  if (!real.ok() || !(*real)->functions().GetLastError) return "";
+  return (*real)->functions().GetLastError(comm && handle.ok() ? *(*handle)->real : nullptr);
+}
+WEFT_NCCL_ALIAS(GetLastError)
+
+void pncclResetDebugInit() {
+  if (process_decision().backend != Backend::nccl) return;
+  const Result<const Library*>& real = Library::get();
+  if (real.ok() && (*real)->functions().ResetDebugInit) (*real)->functions().ResetDebugInit();
+}
+WEFT_NCCL_ALIAS(ResetDebugInit)
+
+Result_t pncclCommFinalize(Comm_t comm) {
+  return ask("ncclCommFinalize", &Functions::CommFinalize, weftCommFinalize, comm);
+}
+WEFT_NCCL_ALIAS(CommFinalize)
+
+Result_t pncclCommDestroy(Comm_t comm) {
+  return end("ncclCommDestroy", &Functions::CommDestroy, weftCommDestroy, comm);
+}
+WEFT_NCCL_ALIAS(CommDestroy)
+
+Result_t pncclCommAbort(Comm_t comm) {
+  return end("ncclCommAbort", &Functions::CommAbort, weftCommAbort, comm);
+}
+WEFT_NCCL_ALIAS(CommAbort)
+
+Result_t pncclCommRevoke(Comm_t comm, int flags) {
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in("ncclCommRevoke"));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real("ncclCommRevoke", &Functions::CommRevoke, *(*handle)->real, flags);
+  return report(
+      fail(Code::unsupported,
+           "ncclCommRevoke: this communicator is Weft's, which has no revoking: use ncclCommShrink with "
+           "NCCL_SHRINK_ABORT, or ncclCommAbort"));
+}
+WEFT_NCCL_ALIAS(CommRevoke)
+
+Result_t pncclCommGetAsyncError(Comm_t comm, Result_t* error) {
+  if (!error) return report(fail(Code::invalid_pointer, "ncclCommGetAsyncError: asyncError is NULL"));
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in("ncclCommGetAsyncError"));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real("ncclCommGetAsyncError", &Functions::CommGetAsyncError, *(*handle)->real, error);
+  weftResult_t own = weftSuccess;
+  const weftResult_t asked = weftCommGetAsyncError((*handle)->weft, &own);
+  if (asked == weftSuccess) *error = static_cast<Result_t>(nccl_code(static_cast<Code>(own)));
+  return from_weft(asked, (*handle)->weft);
+}
+WEFT_NCCL_ALIAS(CommGetAsyncError)
+
+Result_t pncclCommCount(Comm_t comm, int* count) {
+  return ask("ncclCommCount", &Functions::CommCount, weftCommCount, comm, count);
+}
+WEFT_NCCL_ALIAS(CommCount)
+
+Result_t pncclCommUserRank(Comm_t comm, int* rank) {
+  return ask("ncclCommUserRank", &Functions::CommUserRank, weftCommUserRank, comm, rank);
+}
+WEFT_NCCL_ALIAS(CommUserRank)
+
+Result_t pncclCommCuDevice(Comm_t comm, int* device) {
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in("ncclCommCuDevice"));
+  if (!device) return report(fail(Code::invalid_pointer, "ncclCommCuDevice: device is NULL"));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real("ncclCommCuDevice", &Functions::CommCuDevice, *(*handle)->real, device);
+  if ((*handle)->device < 0)
+    return report(
+        fail(Code::unsupported,
+             "ncclCommCuDevice: this communicator is Weft's and works on host memory; no CUDA device was "
+             "current when it was created"));
+  *device = (*handle)->device;
+  return kSuccess;
+}
+WEFT_NCCL_ALIAS(CommCuDevice)
+
+}  // namespace weft::nccl

@@ -1,0 +1,39 @@
+#include "handle.h"
+
+#include <deque>
+#include <mutex>
+
+namespace weft::nccl_shim {
+
+Handle* new_handle(Backend backend) {
+  static std::mutex mutex;
+  static std::deque<Handle>* shells = new std::deque<Handle>;
+  const std::lock_guard guard(mutex);
+  return &shells->emplace_back(backend);
+}
+
+Result<Handle*> handle_of(Comm_t comm) {
+  if (!comm)
+    return fail(Code::invalid_comm, "comm is NULL: pass a communicator from ncclCommInitRank or a sibling");
+  Handle* handle = reinterpret_cast<Handle*>(comm);
+  if (reinterpret_cast<uintptr_t>(comm) % alignof(Handle) != 0 || handle->mark != Handle::kMark)
+    return fail(
+        Code::invalid_comm,
+        "comm is {}, which is no communicator of this libnccl.so.2: another NCCL may be loaded beside it",
+        static_cast<const void*>(comm));
+  if (!handle->live.load(std::memory_order_acquire))
+    return fail(Code::invalid_comm, "comm has been destroyed or aborted already");
+  return handle;
+}
+
+Result<Handle*> usable(Comm_t comm) {
+  Result<Handle*> handle = handle_of(comm);
+  if (handle.ok() && !(*handle)->made())
+    return fail(
+        Code::invalid_comm,
+        "comm could not be created, or its group has not ended: only ncclCommAbort and ncclCommDestroy are "
+        "left");
+  return handle;
+}
+
+}  // namespace weft::nccl_shim

@@ -1,0 +1,23 @@
+// How errors leave the shim: as NCCL's codes, with a sentence for ncclGetLastError.
+//
+// Thread safety: the sentence belongs to the thread.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "nccl/abi.h"
+#include "weft/weft.h"
+
+namespace weft::nccl_shim {
+
+/// Keeps the sentence and returns the code.
+nccl::Result_t report(const Status& status);
+/// The same for what a function of Weft returned; comm may be null.
+nccl::Result_t from_weft(weftResult_t result, weftComm_t comm);
+/// What the real NCCL returned: it has its own sentence.
+nccl::Result_t from_real(nccl::Result_t result);
+/// The thread's last error if the shim or Weft had it; "" if NCCL did, or nothing went wrong.
+const std::string& last_sentence();
+
+}  // namespace weft::nccl_shim

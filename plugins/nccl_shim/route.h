@@ -1,0 +1,69 @@
+// Hands a call on to whoever has the communicator.
+#pragma once
+
+#include <utility>
+
+#include "group.h"
+#include "nccl/gpu.h"
+#include "nccl/tally.h"
+#include "report.h"
+
+namespace weft::nccl_shim {
+
+using nccl::Functions;
+using nccl::Result_t;
+using nccl::Stream_t;
+
+/// What this process decides on where nothing else decides.
+const nccl::Decision& process_decision();
+
+/// The real NCCL; an error says why there is none.
+inline Result<const nccl::Library*> real_nccl() {
+  const Result<const nccl::Library*>& library = nccl::Library::get();
+  if (library.ok()) return library;
+  return fail(library.status().code(), "this call is for NCCL, but {}", library.status().message());
+}
+
+/// Calls a function of the real NCCL, if it has it. `name` is spelled nccl….
+template <typename... Parameters, typename... Arguments>
+Result_t call_real(const char* name, Result_t (*Functions::*member)(Parameters...), Arguments... arguments) {
+  const Result<const nccl::Library*> real = real_nccl();
+  if (!real.ok()) return report(real.status().in(name));
+  Result_t (*function)(Parameters...) = (*real)->functions().*member;
+  if (Status has = (*real)->has(function, name); !has.ok()) return report(has);
+  return from_real(function(arguments...));
+}
+
+/// Calls a function of Weft with NCCL's arguments: the values of enumerations are the same.
+template <typename... Parameters, typename... Arguments>
+weftResult_t call_weft(weftResult_t (*function)(Parameters...), Arguments... arguments) {
+  return function(static_cast<Parameters>(arguments)...);
+}
+
+/// A collective or transfer. Weft's part works on host memory and returns when the result is there; it first
+/// lets the CUDA stream come as far as the call, where there is one.
+template <typename Real, typename Ours, typename... Arguments>
+Result_t operate(const char* name, Real real, Ours ours, Comm_t comm, Stream_t stream,
+                 Arguments... arguments) {
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(name));
+  const Backend backend = (*handle)->backend;
+  nccl::tally::count_call(backend);
+  if (Status joined = join_group(backend); !joined.ok()) return report(joined.in(name));
+  if (backend == Backend::nccl) return call_real(name, real, arguments..., *(*handle)->real, stream);
+  if (nccl::gpu())
+    if (Status waited = nccl::gpu()->synchronize(stream); !waited.ok()) return report(waited.in(name));
+  const weftComm_t own = (*handle)->weft;
+  return from_weft(call_weft(ours, arguments..., own, static_cast<weftStream_t>(nullptr)), own);
+}
+
+/// A question or another call of one communicator; the communicator comes first in both.
+template <typename Real, typename Ours, typename... Arguments>
+Result_t ask(const char* name, Real real, Ours ours, Comm_t comm, Arguments... arguments) {
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(name));
+  if ((*handle)->backend == Backend::nccl) return call_real(name, real, *(*handle)->real, arguments...);
+  return from_weft(call_weft(ours, (*handle)->weft, arguments...), (*handle)->weft);
+}
+
+}  // namespace weft::nccl_shim

@@ -1,0 +1,135 @@
+// NCCL's C ABI as of 2.28.9, as plain declarations: what a libnccl.so.2 exports, and how its arguments lie in
+// memory. Written from the facts of that ABI; no header of NCCL is needed to build. Nothing here does
+// anything: library.h fills a table of these functions from an NCCL that is found at run time, and
+// plugins/nccl_shim defines them.
+//
+// Opaque things stay void pointers where a type of our own would say no more. Enumerations are int, as in the
+// ABI of C.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+namespace weft::nccl {
+
+/// ncclResult_t.
+enum Result_t : int {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+};
+
+/// ncclComm_t, ncclWindow_t, cudaStream_t.
+using Comm_t = struct CommOfNccl*;
+using Window_t = struct WindowOfNccl*;
+using Stream_t = void*;
+
+struct UniqueId {
+  char internal[128];
+};
+
+inline constexpr int kMajor = 2, kMinor = 28, kPatch = 9;
+/// ncclGetVersion's way to put a version into one integer, since 2.9.
+inline constexpr int kVersionCode = kMajor * 10000 + kMinor * 100 + kPatch;
+
+inline constexpr int kUndefined = INT_MIN;  // a member of a configuration that was left alone
+inline constexpr int kNoColor = -1;
+inline constexpr unsigned kConfigMagic = 0xcafebeefu, kSimInfoMagic = 0x74685283u;
+
+/// ncclConfig_t. It has grown at its end from version to version: `size` says how much of it is there.
+struct Config {
+  size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+  int cga_cluster_size;
+  int min_ctas;
+  int max_ctas;
+  const char* net_name;
+  int split_share;
+  int traffic_class;  // 2.26
+  const char* comm_name;
+  int collnet_enable;
+  int cta_policy;
+  int shrink_share;
+  int nvls_ctas;
+  int channels_per_net_peer;  // 2.28
+  int nvlink_centric_sched;
+};
+
+struct SimInfo {
+  size_t size;
+  unsigned magic;
+  unsigned version;
+  float estimated_time;  // us
+};
+
+/// ncclTeam_t: ranks of a communicator at equal distances.
+struct Team {
+  int ranks, rank, stride;
+};
+
+// Every function of nccl.h, and of nccl_device.h, once: F(name without its prefix, what it returns,
+// parameters). The one list from which the table, the loader and the comparison of symbols are made.
+#define WEFT_NCCL_HOST_FUNCTIONS(F)                                                    \
+  F(GetVersion, Result_t, (int*))                                                      \
+  F(GetErrorString, const char*, (int))                                                \
+  F(GetLastError, const char*, (Comm_t))                                               \
+  F(ResetDebugInit, void, ())                                                          \
+  F(GetUniqueId, Result_t, (UniqueId*))                                                \
+  F(CommInitRank, Result_t, (Comm_t*, int, UniqueId, int))                             \
+  F(CommInitRankConfig, Result_t, (Comm_t*, int, UniqueId, int, Config*))              \
+  F(CommInitRankScalable, Result_t, (Comm_t*, int, int, int, UniqueId*, Config*))      \
+  F(CommInitAll, Result_t, (Comm_t*, int, const int*))                                 \
+  F(CommSplit, Result_t, (Comm_t, int, int, Comm_t*, Config*))                         \
+  F(CommShrink, Result_t, (Comm_t, int*, int, Comm_t*, Config*, int))                  \
+  F(CommFinalize, Result_t, (Comm_t))                                                  \
+  F(CommDestroy, Result_t, (Comm_t))                                                   \
+  F(CommAbort, Result_t, (Comm_t))                                                     \
+  F(CommRevoke, Result_t, (Comm_t, int))                                               \
+  F(CommGetAsyncError, Result_t, (Comm_t, Result_t*))                                  \
+  F(CommCount, Result_t, (Comm_t, int*))                                               \
+  F(CommCuDevice, Result_t, (Comm_t, int*))                                            \
+  F(CommUserRank, Result_t, (Comm_t, int*))                                            \
+  F(MemAlloc, Result_t, (void**, size_t))                                              \
+  F(MemFree, Result_t, (void*))                                                        \
+  F(CommRegister, Result_t, (Comm_t, void*, size_t, void**))                           \
+  F(CommDeregister, Result_t, (Comm_t, void*))                                         \
+  F(CommWindowRegister, Result_t, (Comm_t, void*, size_t, Window_t*, int))             \
+  F(CommWindowDeregister, Result_t, (Comm_t, Window_t))                                \
+  F(RedOpCreatePreMulSum, Result_t, (int*, void*, int, int, Comm_t))                   \
+  F(RedOpDestroy, Result_t, (int, Comm_t))                                             \
+  F(Reduce, Result_t, (const void*, void*, size_t, int, int, int, Comm_t, Stream_t))   \
+  F(Bcast, Result_t, (void*, size_t, int, int, Comm_t, Stream_t))                      \
+  F(Broadcast, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t))     \
+  F(AllReduce, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t))     \
+  F(ReduceScatter, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t)) \
+  F(AllGather, Result_t, (const void*, void*, size_t, int, Comm_t, Stream_t))          \
+  F(AlltoAll, Result_t, (const void*, void*, size_t, int, Comm_t, Stream_t))           \
+  F(Gather, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t))        \
+  F(Scatter, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t))       \
+  F(Send, Result_t, (const void*, size_t, int, int, Comm_t, Stream_t))                 \
+  F(Recv, Result_t, (void*, size_t, int, int, Comm_t, Stream_t))                       \
+  F(GroupStart, Result_t, ())                                                          \
+  F(GroupEnd, Result_t, ())                                                            \
+  F(GroupSimulateEnd, Result_t, (SimInfo*))
+#define WEFT_NCCL_DEVICE_FUNCTIONS(F)                                         \
+  F(DevCommCreate, Result_t, (Comm_t, const void*, void*))                    \
+  F(DevCommDestroy, Result_t, (Comm_t, const void*))                          \
+  F(TeamWorld, Team, (Comm_t))                                                \
+  F(TeamLsa, Team, (Comm_t))                                                  \
+  F(TeamRail, Team, (Comm_t))                                                 \
+  F(TeamRankToWorld, int, (Comm_t, Team, int))                                \
+  F(TeamRankToLsa, int, (Comm_t, Team, int))                                  \
+  F(GinBarrierCreateRequirement, Result_t, (Comm_t, Team, int, void*, void*)) \
+  F(LsaBarrierCreateRequirement, Result_t, (Team, int, void*, void*))         \
+  F(LLA2ACalcSlots, int, (int, int))                                          \
+  F(LLA2ACreateRequirement, Result_t, (int, int, void*, void*))
+#define WEFT_NCCL_FUNCTIONS(F) WEFT_NCCL_HOST_FUNCTIONS(F) WEFT_NCCL_DEVICE_FUNCTIONS(F)
+
+}  // namespace weft::nccl

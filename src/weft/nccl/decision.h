@@ -1,0 +1,29 @@
+// Who does the work of a communicator, Weft or NCCL, and why: what WEFT_BACKEND=auto comes to on this
+// machine.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace weft::nccl {
+
+enum class Backend { automatic, weft, nccl };
+/// "auto", "weft", "nccl".
+const char* name_of(Backend backend);
+/// WEFT_BACKEND.
+Backend wanted_backend();
+
+/// Whether Weft's communicators take device memory. Today they do not, on any machine.
+bool weft_takes_device_memory();
+
+struct Decision {
+  Backend backend;     // never automatic
+  std::string reason;  // a clause that can follow "because"
+};
+
+/// For a program that was written for NCCL, whose buffers are in device memory wherever there is a GPU. Asks
+/// the driver, and looks for NCCL, only where the answer depends on it.
+Decision decide(Backend wanted);
+
+}  // namespace weft::nccl

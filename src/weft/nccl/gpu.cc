@@ -1,0 +1,99 @@
+#include "nccl/gpu.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "base/log.h"
+#include "base/settings.h"
+
+namespace weft::nccl {
+namespace {
+
+// Of CUresult.
+constexpr int kCudaSuccess = 0, kNotInitialized = 3, kDeinitialized = 4, kInvalidContext = 201;
+// Of CUpointer_attribute and CUmemorytype.
+constexpr int kMemoryType = 2;
+constexpr unsigned kHostMemory = 1;
+
+template <typename Function>
+bool load(void* library, const char* name, Function*& into) {
+  into = reinterpret_cast<Function*>(dlsym(library, name));
+  return into != nullptr;
+}
+
+}  // namespace
+
+const Gpu* Gpu::open() {
+  const std::string& set = settings().cuda_library;
+  const std::string file = set.empty() ? "libcuda.so.1" : set;
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    if (!set.empty()) log::warn("WEFT_CUDA_LIBRARY is {}, which cannot be opened: {}", set, dlerror());
+    return nullptr;
+  }
+  Gpu* driver = new Gpu;  // stays, as what it opened does
+  const bool complete = load(library, "cuInit", driver->init_) &&
+                        load(library, "cuDeviceGetCount", driver->device_count_) &&
+                        load(library, "cuPointerGetAttribute", driver->pointer_attribute_) &&
+                        load(library, "cuCtxGetDevice", driver->current_device_) &&
+                        load(library, "cuStreamSynchronize", driver->synchronize_) &&
+                        load(library, "cuCtxGetCurrent", driver->get_context_) &&
+                        load(library, "cuCtxSetCurrent", driver->set_context_) &&
+                        load(library, "cuGetErrorString", driver->error_string_);
+  if (complete) return driver;
+  log::warn("{} is no CUDA driver that can be used: {}", file, dlerror());
+  delete driver;
+  return nullptr;
+}
+
+const Gpu* gpu() {
+  static const Gpu* const driver = Gpu::open();
+  return driver;
+}
+
+int Gpu::devices() const {
+  int count = 0;
+  if (init_(0) != kCudaSuccess || device_count_(&count) != kCudaSuccess) return 0;
+  return count;
+}
+
+bool Gpu::is_device_memory(const void* pointer) const {
+  if (!pointer) return false;
+  unsigned type = kHostMemory;
+  const int result = pointer_attribute_(&type, kMemoryType, reinterpret_cast<unsigned long long>(pointer));
+  return result == kCudaSuccess && type != kHostMemory;
+}
+
+Result<int> Gpu::current_device() const {
+  int device = -1;
+  WEFT_TRY(check(current_device_(&device), "cuCtxGetDevice"));
+  return device;
+}
+
+Status Gpu::synchronize(void* stream) const {
+  const int result = synchronize_(stream);
+  // A thread that has never used CUDA has nothing on its default stream.
+  if (!stream && (result == kInvalidContext || result == kNotInitialized || result == kDeinitialized))
+    return {};
+  return check(result, "cuStreamSynchronize");
+}
+
+void* Gpu::context() const {
+  void* context = nullptr;
+  return get_context_(&context) == kCudaSuccess ? context : nullptr;
+}
+
+void Gpu::enter(void* context) const {
+  if (context) set_context_(context);
+}
+
+Status Gpu::check(int result, const char* what) const {
+  if (result == kCudaSuccess) return {};
+  const char* text = nullptr;
+  error_string_(result, &text);
+  return fail(Code::unhandled_cuda_error, "{} failed with {}: {}", what, result,
+              text ? text : "unknown error");
+}
+
+}  // namespace weft::nccl

@@ -1,0 +1,46 @@
+// What has to be asked of the CUDA driver in order to know who can do a call: whether there is a GPU, whether
+// a pointer is device memory, and when a stream has come as far as now. Not memory or arithmetic on it.
+//
+// The driver's library is opened at run time. A process on a machine without one pays nothing: gpu() is null.
+//
+// Thread safety: all functions.
+#pragma once
+
+#include "base/status.h"
+
+namespace weft::nccl {
+
+class Gpu {
+ public:
+  /// Devices that this process may use; 0 where the driver does not work.
+  int devices() const;
+  /// Memory that the CPU may not be able to read: device memory, managed memory too. Memory that the driver
+  /// does not know is the host's.
+  bool is_device_memory(const void* pointer) const;
+  /// Number of the calling thread's current device. Errors: unhandled_cuda_error.
+  Result<int> current_device() const;
+  /// Waits for what is on a stream; null is the legacy default stream. Errors: unhandled_cuda_error.
+  Status synchronize(void* stream) const;
+  /// The calling thread's context, for another thread to work in; null where it has none.
+  void* context() const;
+  void enter(void* context) const;
+
+ private:
+  friend const Gpu* gpu();
+  static const Gpu* open();
+  Status check(int result, const char* what) const;
+
+  int (*init_)(unsigned) = nullptr;
+  int (*device_count_)(int*) = nullptr;
+  int (*pointer_attribute_)(void*, int, unsigned long long) = nullptr;
+  int (*current_device_)(int*) = nullptr;
+  int (*synchronize_)(void*) = nullptr;
+  int (*get_context_)(void**) = nullptr;
+  int (*set_context_)(void*) = nullptr;
+  int (*error_string_)(int, const char**) = nullptr;
+};
+
+/// The driver, opened at the first call but not initialized; null where there is none.
+const Gpu* gpu();
+
+}  // namespace weft::nccl

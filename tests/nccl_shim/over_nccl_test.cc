@@ -1,0 +1,410 @@
+// Who gets a communicator, and why; and programs of NCCL whose communicators are the real NCCL's, of which a
+// fake stands here: what reaches it, what comes back, and which NCCL is found.
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "shim_host.h"
+#include "weft/weft.h"
+
+namespace weft::nccl_shim_test {
+namespace {
+
+using Floats = std::vector<float>;
+
+const Environment kNccl = {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
+const Environment kGpuAndNccl = {{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
+
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Folders for a test alone.
+struct Folder {
+  std::string path;
+  Folder() {
+    char name[] = "/tmp/weft_shim_test_XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+std::string contents(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(OverNccl, CallsReachNcclAndResultsComeBack) {
+  in_process(kNccl, [] {
+    const Shim shim;
+    on_threads(shim, 3, [&](int rank, Comm_t comm) {
+      int value = -1;
+      NCCL_OK(shim->CommCount(comm, &value));
+      EXPECT_EQ(value, 3);
+      NCCL_OK(shim->CommUserRank(comm, &value));
+      EXPECT_EQ(value, rank);
+      NCCL_OK(shim->CommCuDevice(comm, &value));
+      EXPECT_EQ(value, rank);
+      Floats in(2, static_cast<float>(rank + 1)), out(2), all(6);
+      NCCL_OK(shim->AllReduce(in.data(), out.data(), 2, kFloat, kSum, comm, nullptr));
+      EXPECT_EQ(out, Floats(2, 6.f));
+      NCCL_OK(shim->AllGather(in.data(), all.data(), 2, kFloat, comm, nullptr));
+      EXPECT_EQ(all, (Floats{1, 1, 2, 2, 3, 3}));
+      NCCL_OK(shim->ReduceScatter(all.data(), out.data(), 2, kFloat, kSum, comm, nullptr));
+      EXPECT_EQ(out[0], 3.f * static_cast<float>(rank + 1));
+      NCCL_OK(shim->Reduce(in.data(), out.data(), 2, kFloat, kAvg, 0, comm, nullptr));
+      if (rank == 0) {
+        EXPECT_EQ(out, Floats(2, 2.f));
+      }
+      NCCL_OK(shim->Bcast(in.data(), 2, kFloat, 2, comm, nullptr));
+      EXPECT_EQ(in, Floats(2, 3.f));
+      const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
+      in.assign(2, static_cast<float>(rank));
+      NCCL_OK(shim->GroupStart());
+      NCCL_OK(shim->Send(in.data(), 2, kFloat, next, comm, nullptr));
+      NCCL_OK(shim->Recv(out.data(), 2, kFloat, previous, comm, nullptr));
+      NCCL_OK(shim->GroupEnd());
+      EXPECT_EQ(out, Floats(2, static_cast<float>(previous)));
+      float scalar = 2;
+      int op = -1;
+      NCCL_OK(shim->RedOpCreatePreMulSum(&op, &scalar, kFloat, 1, comm));
+      in.assign(2, 1.f);
+      NCCL_OK(shim->AllReduce(in.data(), out.data(), 2, kFloat, op, comm, nullptr));
+      EXPECT_EQ(out, Floats(2, 6.f));
+      NCCL_OK(shim->RedOpDestroy(op, comm));
+      Comm_t pair = nullptr;
+      NCCL_OK(shim->CommSplit(comm, rank == 1 ? nccl::kNoColor : 0, rank, &pair, nullptr));
+      EXPECT_EQ(pair == nullptr, rank == 1);
+      if (pair) {
+        NCCL_OK(shim->CommDestroy(pair));
+      }
+      if (rank == 2) return;
+      int excluded = 2;
+      Comm_t smaller = nullptr;
+      NCCL_OK(shim->CommShrink(comm, &excluded, 1, &smaller, nullptr, 0));
+      NCCL_OK(shim->CommCount(smaller, &value));
+      EXPECT_EQ(value, 2);
+      NCCL_OK(shim->CommFinalize(smaller));
+      NCCL_OK(shim->CommDestroy(smaller));
+    });
+    EXPECT_EQ(calls_of_fake("CommSplit"), 3);
+    EXPECT_EQ(calls_of_fake("AllReduce"), 6);
+    // NCCL's calls of itself stay in NCCL: each ncclBcast of the fake calls ncclBroadcast.
+    EXPECT_EQ(calls_of_fake("Bcast"), 3);
+    EXPECT_EQ(calls_of_fake("Broadcast"), 3);
+  });
+}
+
+TEST(OverNccl, OneThreadWithAllRanks) {
+  in_process(kNccl, [] {
+    const Shim shim;
+    Comm_t comms[2];
+    NCCL_OK(shim->CommInitAll(comms, 2, nullptr));
+    Floats in(4, 1.f), out[2] = {Floats(4), Floats(4)};
+    NCCL_OK(shim->GroupStart());
+    for (int rank = 0; rank < 2; ++rank)
+      NCCL_OK(shim->AllReduce(in.data(), out[rank].data(), 4, kFloat, kSum, comms[rank], nullptr));
+    NCCL_OK(shim->GroupEnd());
+    EXPECT_EQ(out[0], Floats(4, 2.f));
+    EXPECT_EQ(out[1], Floats(4, 2.f));
+    nccl::SimInfo info{sizeof(nccl::SimInfo), nccl::kSimInfoMagic, 22809, -1.f};
+    NCCL_OK(shim->GroupStart());
+    NCCL_OK(shim->AllReduce(in.data(), out[0].data(), 4, kFloat, kSum, comms[0], nullptr));
+    NCCL_OK(shim->GroupSimulateEnd(&info));
+    EXPECT_EQ(info.estimated_time, 7);
+    void* memory = nullptr;
+    NCCL_OK(shim->MemAlloc(&memory, 64));
+    void* registration = nullptr;
+    NCCL_OK(shim->CommRegister(comms[0], memory, 64, &registration));
+    NCCL_OK(shim->CommDeregister(comms[0], registration));
+    nccl::Window_t window = nullptr;
+    NCCL_OK(shim->CommWindowRegister(comms[0], memory, 64, &window, 1));
+    EXPECT_NE(window, nullptr);
+    NCCL_OK(shim->CommWindowDeregister(comms[0], window));
+    NCCL_OK(shim->MemFree(memory));
+    EXPECT_EQ(calls_of_fake("MemFree"), 1);
+    NCCL_OK(shim->DevCommCreate(comms[0], nullptr, nullptr));
+    EXPECT_EQ(shim->TeamWorld(comms[1]).rank, 1);
+    EXPECT_EQ(shim->LLA2ACalcSlots(12, 8), 12);
+    Comm_t again[2];
+    UniqueId ids[2];
+    NCCL_OK(shim->GetUniqueId(&ids[0]));
+    for (int rank = 0; rank < 2; ++rank)
+      NCCL_OK(shim->CommInitRankScalable(&again[rank], 2, rank, 1, ids, nullptr));
+    EXPECT_EQ(calls_of_fake("CommInitRankScalable"), 2);
+    NCCL_OK(shim->CommAbort(again[0]));
+    NCCL_OK(shim->CommDestroy(again[1]));
+    for (Comm_t comm : comms) NCCL_OK(shim->CommDestroy(comm));
+  });
+}
+
+TEST(OverNccl, ItsFailuresKeepTheirCodeAndSentence) {
+  Environment failing = kNccl;
+  failing.push_back({"FAKE_NCCL_FAIL", "AllReduce"});
+  in_process(failing, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      float value = 1;
+      EXPECT_EQ(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, nullptr), nccl::kInternalError);
+      EXPECT_EQ(shim.last_error(comm), "the fake was told to fail");
+      void* fake = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      reinterpret_cast<void (*)(Result_t)>(dlsym(fake, "fakeNcclSetAsyncError"))(nccl::kRemoteError);
+      Result_t state = nccl::kSuccess;
+      NCCL_OK(shim->CommGetAsyncError(comm, &state));
+      EXPECT_EQ(state, nccl::kRemoteError);
+    });
+  });
+  failing.back().second = "CommInitRank";
+  in_process(failing, [] {
+    const Shim shim;
+    UniqueId id;
+    NCCL_OK(shim->GetUniqueId(&id));
+    Comm_t comm = reinterpret_cast<Comm_t>(&id);
+    EXPECT_EQ(shim->CommInitRank(&comm, 1, id, 0), nccl::kInternalError);
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
+// ---- Which NCCL
+
+std::string refusal(const std::string& library) {
+  const Result<const nccl::Library*> opened = nccl::Library::open(library);
+  return opened.ok() ? "opened" : opened.status().message();
+}
+
+TEST(TheLibrary, IsCheckedBeforeItIsUsed) {
+  EXPECT_EQ(refusal(kFakeNccl), "opened");
+  EXPECT_TRUE(mentions(refusal(WEFT_FAKE_NCCL_3), "is NCCL 3.1.0, but Weft knows how to call NCCL 2 only"))
+      << refusal(WEFT_FAKE_NCCL_3);
+  EXPECT_TRUE(mentions(refusal("/nowhere/libnccl.so.2"), "/nowhere/libnccl.so.2 cannot be opened"));
+  EXPECT_TRUE(mentions(refusal("libm.so.6"), "is no NCCL: it lacks ncclGetVersion")) << refusal("libm.so.6");
+  EXPECT_TRUE(mentions(refusal(kShim), "is Weft's own shim, not NCCL")) << refusal(kShim);
+  EXPECT_EQ(nccl::version_text(2804), "2.8.4");
+  EXPECT_EQ(nccl::version_text(22809), "2.28.9");
+}
+
+TEST(TheLibrary, OfAnotherMajorVersionIsRefusedThroughTheShim) {
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_3}}, [] {
+    const Shim shim;
+    UniqueId id;
+    EXPECT_EQ(shim->GetUniqueId(&id), nccl::kInvalidUsage);
+    EXPECT_TRUE(mentions(shim.last_error(), "WEFT_NCCL_LIBRARY")) << shim.last_error();
+    EXPECT_TRUE(mentions(shim.last_error(), "NCCL 3.1.0")) << shim.last_error();
+  });
+}
+
+TEST(TheLibrary, ThatIsOlderLacksFunctionsByName) {
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_OLD}}, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      float value = 1;
+      NCCL_OK(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, nullptr));
+      nccl::Window_t window = nullptr;
+      EXPECT_EQ(shim->CommWindowRegister(comm, &value, 4, &window, 0), nccl::kInvalidUsage);
+      EXPECT_TRUE(mentions(shim.last_error(), "is NCCL 2.18.5, which has no ncclCommWindowRegister"))
+          << shim.last_error();
+      EXPECT_EQ(shim->TeamWorld(comm).ranks, 0);
+      nccl::SimInfo info{sizeof(nccl::SimInfo), nccl::kSimInfoMagic, 22809, -1.f};
+      NCCL_OK(shim->GroupStart());
+      NCCL_OK(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, nullptr));
+      EXPECT_EQ(shim->GroupSimulateEnd(&info), nccl::kInvalidUsage);
+      EXPECT_EQ(shim->GroupEnd(), nccl::kInvalidUsage) << "the group is closed";
+    });
+  });
+}
+
+TEST(TheLibrary, IsFoundBehindTheShimItself) {
+  const std::string folders = std::filesystem::path(kShim).parent_path().string() + ":" +
+                              std::filesystem::path(kFakeNccl).parent_path().string();
+  in_process({{"WEFT_BACKEND", "nccl"}, {"LD_LIBRARY_PATH", folders}}, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      int count = 0;
+      NCCL_OK(shim->CommCount(comm, &count));
+    });
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
+  });
+}
+
+TEST(TheLibrary, ThatIsMissingIsSaid) {
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, [] {
+    const Shim shim;
+    UniqueId id;
+    EXPECT_EQ(shim->GetUniqueId(&id), nccl::kInvalidUsage);
+    EXPECT_TRUE(mentions(shim.last_error(), "WEFT_NCCL_LIBRARY: /nowhere/libnccl.so.2 cannot be opened"))
+        << shim.last_error();
+    EXPECT_EQ(shim->LLA2ACalcSlots(1, 8), 0);
+  });
+}
+
+// ---- Who gets a communicator
+
+/// The backend of a communicator that this process makes, and the reason in the log.
+void expect_decision(Environment environment, int created_by_nccl, const std::string& reason) {
+  const Folder folder;
+  const std::string log = folder.path + "/log";
+  environment.push_back({"WEFT_LOG", "info"});
+  environment.push_back({"WEFT_LOG_FILE", log});
+  in_process(environment, [&] {
+    const Shim shim;
+    for (int again = 0; again < 2; ++again)
+      on_threads(shim, 1, [&](int, Comm_t comm) {
+        float value = 2, sum = 0;
+        NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
+        EXPECT_EQ(sum, 2.f);
+      });
+    EXPECT_EQ(calls_of_fake("CommInitRank"), created_by_nccl);
+  });
+  const std::string text = contents(log);
+  const size_t first = text.find(reason);
+  EXPECT_NE(first, std::string::npos) << text << " lacks " << reason;
+  EXPECT_EQ(text.find(reason, first + 1), std::string::npos) << "logged twice: " << text;
+}
+
+TEST(Decisions, AreMadeOnceAndLoggedOnceWithTheReason) {
+  expect_decision({{"WEFT_NCCL_LIBRARY", kFakeNccl}}, 0,
+                  "go to Weft, because this machine has no CUDA driver");
+  Environment no_device = kGpuAndNccl;
+  no_device.push_back({"FAKE_CUDA_DEVICES", "0"});
+  expect_decision(no_device, 0, "go to Weft, because this process may use no GPU");
+  expect_decision(kGpuAndNccl, 2, "go to NCCL, because there is a GPU, and Weft does not take device memory");
+  Environment forced = kGpuAndNccl;
+  forced.push_back({"WEFT_BACKEND", "weft"});
+  expect_decision(forced, 0, "go to Weft, because WEFT_BACKEND is weft");
+  expect_decision(kNccl, 2, "go to NCCL, because WEFT_BACKEND is nccl");
+  expect_decision({{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, 0,
+                  "go to Weft, because there is a GPU, whose memory Weft does not take, but");
+}
+
+TEST(Decisions, TravelInTheUniqueId) {
+  // The process would take NCCL, but the id is Weft's; its group goes to both.
+  weftUniqueId of_weft;
+  setenv("WEFT_SOCKET_IFNAME", "lo", 1);
+  in_process(kGpuAndNccl, [&] {
+    ASSERT_EQ(weftGetUniqueId(&of_weft), weftSuccess);
+    const Shim shim;
+    UniqueId id;
+    std::memcpy(id.internal, of_weft.internal, sizeof id.internal);
+    Comm_t own = nullptr, real = nullptr;
+    NCCL_OK(shim->CommInitRank(&own, 1, id, 0));
+    EXPECT_EQ(calls_of_fake("CommInitRankConfig"), 0);
+    NCCL_OK(shim->GetUniqueId(&id));
+    NCCL_OK(shim->CommInitRank(&real, 1, id, 0));
+    EXPECT_EQ(calls_of_fake("CommInitRankConfig"), 1);
+    float in = 3, out[2] = {};
+    NCCL_OK(shim->GroupStart());
+    NCCL_OK(shim->AllReduce(&in, &out[0], 1, kFloat, kSum, own, nullptr));
+    NCCL_OK(shim->AllReduce(&in, &out[1], 1, kFloat, kSum, real, nullptr));
+    NCCL_OK(shim->GroupEnd());
+    EXPECT_EQ(out[0], 3.f);
+    EXPECT_EQ(out[1], 3.f);
+    EXPECT_EQ(calls_of_fake("AllReduce"), 1);
+    NCCL_OK(shim->CommDestroy(own));
+    NCCL_OK(shim->CommDestroy(real));
+  });
+}
+
+TEST(Decisions, ThatDisagreeAreNamed) {
+  in_process(kNccl, [] {
+    weftUniqueId of_weft;
+    ASSERT_EQ(weftGetUniqueId(&of_weft), weftSuccess);
+    const Shim shim;
+    UniqueId id;
+    std::memcpy(id.internal, of_weft.internal, sizeof id.internal);
+    Comm_t comm = nullptr;
+    EXPECT_EQ(shim->CommInitRank(&comm, 1, id, 0), nccl::kInvalidUsage);
+    EXPECT_TRUE(mentions(shim.last_error(), "made by Weft, but WEFT_BACKEND is nccl here"))
+        << shim.last_error();
+  });
+  in_process({{"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, [] {
+    const Shim shim;
+    UniqueId of_nccl{"not Weft's"};
+    Comm_t comm = nullptr;
+    EXPECT_EQ(shim->CommInitRank(&comm, 1, of_nccl, 0), nccl::kInvalidUsage);
+    EXPECT_TRUE(mentions(shim.last_error(), "not made by Weft, so it is NCCL's, but")) << shim.last_error();
+  });
+}
+
+TEST(Decisions, WaitForTheCudaStreamBeforeWeftReadsABuffer) {
+  Environment on_weft = kGpuAndNccl;
+  on_weft.push_back({"WEFT_BACKEND", "weft"});
+  in_process(on_weft, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      void* driver = dlopen(kFakeCuda.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      ASSERT_NE(driver, nullptr);
+      const auto synchronized = reinterpret_cast<int (*)()>(dlsym(driver, "fakeCudaSynchronized"));
+      const int before = synchronized();
+      float value = 1;
+      NCCL_OK(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, &value));
+      EXPECT_EQ(synchronized(), before + 1);
+      EXPECT_EQ(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, reinterpret_cast<void*>(13)),
+                nccl::kUnhandledCudaError);
+      EXPECT_TRUE(mentions(shim.last_error(), "capturing")) << shim.last_error();
+    });
+  });
+}
+
+// ---- What weft_info shows
+
+std::string weft_info(const std::string& arguments) {
+  std::string out;
+  FILE* const pipe = popen((std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
+  std::array<char, 4096> chunk;
+  while (const size_t got = fread(chunk.data(), 1, chunk.size(), pipe)) out.append(chunk.data(), got);
+  pclose(pipe);
+  return out;
+}
+
+TEST(Tally, IsShownByWeftInfoWhileTheProcessRuns) {
+  const Folder folder;
+  Environment counted = kNccl;
+  counted.push_back({"WEFT_RECORDER_DIR", folder.path});
+  in_process(counted, [&] {
+    const Shim shim;
+    on_threads(shim, 2, [&](int rank, Comm_t comm) {
+      float value = 1, sum = 0;
+      for (int i = 0; i < 5; ++i) NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
+      static std::atomic<int> done{0};
+      done.fetch_add(1);
+      while (done.load() < 2) std::this_thread::yield();
+      if (rank != 0) return;
+      const std::string text = weft_info("--nccl");
+      EXPECT_TRUE(mentions(text, "process " + std::to_string(getpid()))) << text;
+      EXPECT_TRUE(mentions(text, "2 communicators and 10 calls to NCCL, because WEFT_BACKEND is nccl"))
+          << text;
+      EXPECT_TRUE(mentions(text, "NCCL 2.28.9 is ")) << text;
+      EXPECT_TRUE(mentions(weft_info("--nccl --json"), "\"calls\": 10"));
+    });
+  });
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path)) << "the tally outlived its process";
+}
+
+// ---- The real one, where there is one
+
+TEST(TheRealNccl, IsReachedWithoutAGpu) {
+  const char* real = std::getenv("NCCL_UNDER_TEST");
+  if (!real) GTEST_SKIP() << "NCCL_UNDER_TEST names no libnccl.so.2 of NVIDIA's";
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", real}, {"NCCL_SOCKET_IFNAME", "lo"}}, [] {
+    const Shim shim;
+    UniqueId id{};
+    NCCL_OK(shim->GetUniqueId(&id));
+    EXPECT_NE(std::string(id.internal, sizeof id.internal), std::string(sizeof id.internal, '\0'));
+    EXPECT_NE(std::string(id.internal, 4), "WEFT");
+    NCCL_OK(shim->GroupStart());
+    NCCL_OK(shim->GroupEnd());
+    // Without a GPU it cannot make a communicator, and says so itself.
+    Comm_t comm = nullptr;
+    if (shim->CommInitRank(&comm, 1, id, 0) != nccl::kSuccess) {
+      EXPECT_EQ(comm, nullptr);
+      EXPECT_NE(shim.last_error(), "");
+    } else {
+      NCCL_OK(shim->CommDestroy(comm));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace weft::nccl_shim_test
