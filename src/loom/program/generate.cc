@@ -28,9 +28,7 @@ class Generator {
         parts_(parts_of(job)),
         units_(model::units_of(job.spec)),
         last_(static_cast<int>(units_.size()) - 1),
-        sizes_(job.precision == Precision::bf16
-                   ? model::buffer_sizes<bf16>(job.spec, job.batch, job.tokens)
-                   : model::buffer_sizes<float>(job.spec, job.batch, job.tokens)) {}
+        sizes_(sizes_of(job)) {}
 
   Program training() {
     begin();
