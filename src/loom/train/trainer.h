@@ -23,11 +23,16 @@ struct StepRecord {
   double gradient_norm = 0;
   double learning_rate = 0;
   double seconds = 0;
-  double exposed = 0;  // part of the time spent waiting for collectives
+  double exposed = 0;  // part of the time spent waiting for communication
+  double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
   double tokens_per_second = 0;
   double flops = 0;  // of matrix products, a rank and second
   std::optional<double> validation_loss;
 };
+
+/// Measured times of the model's units, in µs, for dividing it: what `parallel.profile` asks for.
+Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
+                                    int threads);
 
 class Trainer {
  public:
