@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
     cluster.ranks = cluster.ranks_per_node = ranks;
     const loom::Plan plan = must(loom::plan(config, cluster));
     std::printf("%lld parameters; a rank needs %.1f MiB\n", static_cast<long long>(plan.parameters),
-                static_cast<double>(plan.arena_bytes) / (1 << 20));
+                static_cast<double>(plan.arena_bytes()) / (1 << 20));
   }
   const auto [first, last] = train(config, world);
   if (rank == 0) {

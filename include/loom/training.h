@@ -27,7 +27,8 @@ struct StepRecord {
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
   double seconds = 0;
-  double exposed = 0;  // part of the time spent waiting for collectives
+  double exposed = 0;  // part of the time spent waiting for communication
+  double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
   double tokens_per_second = 0;
   double flops = 0;  // of matrix products, a rank and second
   std::optional<double> validation_loss;

@@ -1,16 +1,20 @@
 // A plan: the program of a step, its memory and its forecast.
 #include "loom/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "program/generate.h"
 #include "program/memory.h"
+#include "program/schedule.h"
 #include "program/simulate.h"
 #include "program/verify.h"
 #include "text/dataset.h"
 #include "train/breakdown.h"
 #include "train/config.h"
 #include "train/machine.h"
+#include "train/trainer.h"
 
 namespace loom {
 namespace {
@@ -49,44 +53,98 @@ program::Machine machine_of(const Cluster& cluster, const train::Config& config)
   return machine;
 }
 
+PlannedStage stage_of(const program::Program& program, const program::MemoryPlan& memory,
+                      const program::Forecast& forecast) {
+  PlannedStage stage;
+  for (int category = 0; category < program::kCategories; ++category)
+    stage.memory.push_back({program::category_name(static_cast<program::Category>(category)),
+                            static_cast<double>(memory.peak[category])});
+  stage.peak_bytes = memory.peak_bytes;
+  stage.peak_instruction = memory.peak_instruction;
+  stage.arena_bytes = memory.bytes;
+  for (const auto& [name, us] : train::breakdown_of(program, forecast).parts())
+    stage.times.push_back({name, us});
+  return stage;
+}
+
+std::string layout_text(const program::Job& job, int ranks_per_node) {
+  constexpr int kDrawn = 64;  // ranks; the pattern goes on
+  const program::Layout layout = job.layout();
+  if (layout.pipeline * layout.tensor == 1) return {};
+  std::string text = fmt::format("{}; d data rank, p stage, t tensor rank\n", program::to_string(layout));
+  if (layout.ranks() <= kDrawn) text += program::picture(layout, ranks_per_node);
+  return text + program::groups_text(layout);
+}
+
+std::string partition_text(const train::Config& config, const program::Job& job,
+                           const std::vector<double>& measured_us) {
+  if (job.pipeline_degree == 1) return {};
+  const program::PartitionRequest request = train::partition_request(config, job, measured_us);
+  std::vector<int> first;
+  for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
+  const Result<program::Partition> partition = program::partition_by_hand(request, first);
+  if (!partition.ok()) return {};  // cannot be: the job is right
+  return fmt::format("partition \"{}\", {} times\n{}", config.parallel.partition,
+                     measured_us.empty() ? "modelled" : "measured",
+                     program::to_string(job, request, *partition));
+}
+
 }  // namespace
+
+int64_t Plan::arena_bytes() const {
+  int64_t most = 0;
+  for (const PlannedStage& stage : stages) most = std::max(most, stage.arena_bytes);
+  return most;
+}
 
 Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary) {
   LOOM_TRY(check(cluster));
-  const Result<model::ModelSpec> spec = model_of(config.values(), vocabulary);
+  const train::Config& values = config.values();
+  const Result<model::ModelSpec> spec = model_of(values, vocabulary);
   LOOM_TRY(spec.status());
-  const Result<program::Job> job = train::job_of(config.values(), *spec, cluster.ranks);
+  std::vector<double> measured_us;
+  if (values.parallel.profile && values.parallel.pipeline_degree > 1) {
+    const int threads = std::max<int>(1, static_cast<int>(values.parallel.threads));
+    Result<std::vector<double>> times = train::profile(values, *spec, cluster.ranks, threads);
+    LOOM_TRY(times.status());
+    measured_us = times.take();
+  }
+  const Result<program::Job> job = train::job_of(values, *spec, cluster.ranks, measured_us);
   LOOM_TRY(job.status());
-  const Result<program::Program> program = program::make_program(*job);
-  LOOM_TRY(program.status());
-  const program::MemoryPlan memory = program::plan_memory(*program);
-  LOOM_TRY(program::verify(*job, *program, memory));
-  const program::Machine machine = machine_of(cluster, config.values());
-  const program::Forecast forecast = program::simulate(*job, *program, machine);
+  const Result<std::vector<program::Program>> programs = program::make_programs(*job);
+  LOOM_TRY(programs.status());
+  LOOM_TRY(program::verify_pipeline(*programs));
+  const program::Machine machine = machine_of(cluster, values);
+  const program::PipelineForecast forecast = program::simulate(*job, *programs, machine);
 
   Plan plan;
   plan.parameters = model::parameter_count(model::units_of(*spec));
   plan.ranks = job->world;
   plan.degree = job->degree;
+  plan.replicas = job->replicas();
   plan.microbatches = job->microbatches;
   plan.batch = job->batch;
   plan.tokens = job->tokens;
-  plan.instructions = static_cast<int64_t>(program->instructions.size());
-  plan.buffers = static_cast<int64_t>(program->buffers.size());
-  for (int category = 0; category < program::kCategories; ++category)
-    plan.memory.push_back({program::category_name(static_cast<program::Category>(category)),
-                           static_cast<double>(memory.peak[category])});
-  plan.peak_bytes = memory.peak_bytes;
-  plan.peak_instruction = memory.peak_instruction;
-  plan.arena_bytes = memory.bytes;
+  for (size_t stage = 0; stage < programs->size(); ++stage) {
+    const program::Program& program = (*programs)[stage];
+    const program::MemoryPlan memory = program::plan_memory(program);
+    LOOM_TRY(program::verify(*job, program, memory));
+    plan.instructions += static_cast<int64_t>(program.instructions.size());
+    plan.buffers += static_cast<int64_t>(program.buffers.size());
+    plan.stages.push_back(stage_of(program, memory, forecast.stages[stage]));
+    plan.compute_us += forecast.stages[stage].compute_us / static_cast<double>(programs->size());
+    plan.exposed_us += forecast.stages[stage].exposed_us / static_cast<double>(programs->size());
+    if (job->pipeline_degree > 1) plan.program += fmt::format("stage {}\n", program.stage);
+    plan.program += program::to_string(program);
+  }
   plan.flops = machine.flops;
-  for (const auto& [name, us] : train::breakdown_of(*program, forecast).parts())
-    plan.times.push_back({name, us});
   plan.step_us = forecast.step_us;
-  plan.compute_us = forecast.compute_us;
-  plan.exposed_us = forecast.exposed_us;
+  plan.bubble = forecast.bubble;
+  plan.ideal_bubble = program::ideal_bubble(*job);
   plan.tokens_per_second = job->tokens_per_step() / forecast.step_us * 1e6;
-  plan.program = program::to_string(*program);
+  plan.schedule = program::schedule_name(job->schedule);
+  plan.layout = layout_text(*job, cluster.ranks_per_node);
+  plan.partition = partition_text(values, *job, measured_us);
   return plan;
 }
 

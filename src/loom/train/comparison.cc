@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "program/generate.h"
+
 namespace loom::train {
 namespace {
 
@@ -71,9 +73,13 @@ format::Json json_of(const Breakdown& breakdown) {
 
 Comparison compare(const Trainer& trainer, const program::Machine& machine) {
   const engine::Engine& engine = trainer.engine();
-  const program::Forecast forecast = program::simulate(engine.job(), engine.training(), machine);
+  const Result<std::vector<program::Program>> programs = program::make_programs(engine.job());
   Comparison comparison;
-  comparison.predicted = breakdown_of(engine.training(), forecast);
+  if (programs.ok()) {  // as it was when the engine made them
+    const program::PipelineForecast forecast = program::simulate(engine.job(), *programs, machine);
+    comparison.predicted =
+        breakdown_of(engine.training(), forecast.stages[static_cast<size_t>(engine.training().stage)]);
+  }
   comparison.measured = trainer.measured().mean();
   comparison.steps = trainer.measured().steps();
   comparison.planned = engine.memory();

@@ -56,7 +56,12 @@ const char* colour_of(program::Op op) {
     case Op::backward: return "#1f6feb";
     case Op::gather: return "#d1242f";
     case Op::reduce_scatter: return "#cf5b00";
-    case Op::all_reduce: return "#bc4c00";
+    case Op::all_reduce:
+    case Op::tie: return "#bc4c00";
+    case Op::send:
+    case Op::send_back: return "#bf3989";
+    case Op::receive:
+    case Op::receive_back: return "#1b7c83";
     default: return "#6e7781";
   }
 }
@@ -115,6 +120,7 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
       r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
       r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, trainer.engine().memory_bytes() >> 20,
       r.exposed * 100, duration(left * r.seconds));
+  if (trainer.engine().job().pipeline_degree > 1) line += fmt::format("  bubble {:.1f} %", r.bubble * 100);
   if (r.validation_loss) line += fmt::format("  validation loss {:.4f}", *r.validation_loss);
   return line;
 }
@@ -128,6 +134,7 @@ std::string json_line(const StepRecord& r, int64_t memory_bytes) {
                        {"tokens_per_second", r.tokens_per_second},
                        {"flops", r.flops},
                        {"exposed", r.exposed},
+                       {"bubble", r.bubble},
                        {"memory_bytes", memory_bytes}};
   if (r.validation_loss) json["validation_loss"] = *r.validation_loss;
   return json.dump();

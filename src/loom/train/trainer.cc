@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/process_memory.h"
+#include "engine/profile.h"
 #include "model/hugging_face.h"
 
 namespace loom::train {
@@ -14,10 +15,30 @@ namespace {
 constexpr const char* kState = "state";  // keys of the state's layouts in a checkpoint's manifest begin so
 
 /// CPUs of this machine over the ranks that share it.
-int threads_for(const Config& config, const engine::Groups& groups) {
+int threads_for(const Config& config, int ranks) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
   const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cpus / std::max(1, groups.ranks()));
+  return std::max(1, cpus / std::max(1, ranks));
+}
+
+/// Rank 0 measures for all, so that all divide the model alike. Empty where nothing needs it.
+Result<std::vector<double>> unit_times(const Config& config, const model::ModelSpec& spec, int ranks,
+                                       weftComm_t world) {
+  std::vector<double> times;
+  if (!config.parallel.profile || config.parallel.pipeline_degree == 1) return times;
+  int rank = 0;
+  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  times.resize(static_cast<size_t>(spec.layers) + 2);
+  if (rank == 0) {
+    Result<std::vector<double>> measured = profile(config, spec, ranks, threads_for(config, ranks));
+    // A job that cannot be is refused by all ranks when they make it, with whatever times.
+    if (measured.ok()) times = measured.take();
+  }
+  if (world != nullptr &&
+      weftBroadcast(times.data(), times.data(), times.size(), weftFloat64, 0, world, nullptr) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  return times;
 }
 
 /// The tokenizer that a dataset's folder holds.
@@ -26,6 +47,17 @@ Result<std::shared_ptr<const text::Tokenizer>> tokenizer_of(const std::string& f
 }
 
 }  // namespace
+
+Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
+                                    int threads) {
+  Config even = config;
+  even.parallel.partition = "even";
+  even.parallel.memory_limit_mb = 0;
+  even.parallel.sharded_data_parallel_degree = 1;
+  const Result<program::Job> job = job_of(even, spec, ranks);
+  LOOM_TRY(job.status());
+  return engine::profile_units(*job, threads);
+}
 
 Status Trainer::open_data() {
   Result<std::shared_ptr<const text::TokenDataset>> data =
@@ -64,12 +96,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  const Result<program::Job> job = job_of(config, *spec, ranks);
+  const Result<std::vector<double>> measured = unit_times(config, *spec, ranks, world);
+  LOOM_TRY(measured.status());
+  const Result<program::Job> job = job_of(config, *spec, ranks, *measured);
   LOOM_TRY(job.status());
   Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
-  trainer->threads_ = threads_for(config, *trainer->groups_);
+  trainer->threads_ = threads_for(config, trainer->groups_->ranks());
   Result<std::unique_ptr<engine::Engine>> engine =
       engine::Engine::create(*job, *trainer->groups_, trainer->threads_);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
@@ -154,6 +188,7 @@ Result<StepRecord> Trainer::step() {
   record.learning_rate = settings.optimizer.learning_rate;
   record.seconds = result->seconds;
   record.exposed = result->exposed_seconds / result->seconds;
+  record.bubble = result->bubble;
   record.tokens_per_second = job.tokens_per_step() / result->seconds;
   record.flops = record.tokens_per_second * job.spec.flops_per_token(job.tokens) / job.world;
   return record;

@@ -21,6 +21,10 @@ namespace loom::train {
 
 using loom::StepRecord;
 
+/// Measured times of the model's units, in µs, for dividing it: what `parallel.profile` asks for.
+Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
+                                    int threads);
+
 class Trainer {
  public:
   /// Opens everything, and resumes if the config says so and there is a checkpoint. `world` may be nullptr

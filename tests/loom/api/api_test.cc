@@ -110,10 +110,13 @@ TEST_F(Api, PlansWithoutRunning) {
   LOOM_ASSERT_OK(made);
   EXPECT_EQ(made->degree, 4);
   double bytes = 0, us = 0;
-  for (const Share& share : made->memory) bytes += share.amount;
-  for (const Share& share : made->times) us += share.amount;
-  EXPECT_EQ(bytes, static_cast<double>(made->peak_bytes));
-  EXPECT_GE(made->arena_bytes, made->peak_bytes);
+  ASSERT_EQ(made->stages.size(), 1u);
+  const PlannedStage& stage = made->stages[0];
+  for (const Share& share : stage.memory) bytes += share.amount;
+  for (const Share& share : stage.times) us += share.amount;
+  EXPECT_EQ(bytes, static_cast<double>(stage.peak_bytes));
+  EXPECT_GE(stage.arena_bytes, stage.peak_bytes);
+  EXPECT_EQ(made->arena_bytes(), stage.arena_bytes);
   EXPECT_NEAR(us, made->step_us, 1e-6 * made->step_us);
   EXPECT_NE(made->program.find("reduce_scatter unit 1"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));

@@ -133,12 +133,12 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
   const auto pick = [&](std::initializer_list<int> choices) {
     return choices.begin()[random() % choices.size()];
   };
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 40; ++trial) {
     Job job = pipeline_job(pick({2, 4, 8, 16}), 1, static_cast<Schedule>(pick({0, 1, 2})));
     job.spec.layers = 30;
     job.virtual_stages = job.schedule == Schedule::interleaved ? 2 : 1;
     job.microbatches =
-        job.schedule == Schedule::interleaved ? job.pipeline_degree * pick({1, 2}) : pick({1, 3, 6, 17});
+        job.schedule == Schedule::interleaved ? job.pipeline_degree * pick({1, 2}) : pick({1, 3, 6, 11});
     job.degree = pick({1, 2, 8});
     job.world = job.pipeline_degree * job.degree * pick({1, 2, 4});
     job.strict = pick({0, 1}) == 1;

@@ -88,6 +88,42 @@ TEST_F(Trained, ResumedRunsHaveTheSameLossesOnAnyLayout) {
   }
 }
 
+TEST_F(Trained, CheckpointsOfPipelinesResumeOnAnyLayoutAndBack) {
+  config_.optimizer.schedule = "constant";
+  config_.run.checkpoint_every = 3;
+  config_.model.layers = 3;
+  const auto wanted = run(config_, 1, 1);
+  struct Layout {
+    int ranks, degree, stages;
+    const char* pipeline;
+  };
+  // One rank, then a pipeline, then another one with sharding, then shards alone; all from one folder.
+  config_.run.out = folder_ / "out-pipelines";
+  int64_t until = 3;
+  for (const Layout& layout :
+       {Layout{1, 1, 1, "1f1b"}, {4, 1, 4, "1f1b"}, {4, 2, 2, "simple"}, {2, 2, 1, "1f1b"}}) {
+    config_.parallel.pipeline_degree = layout.stages;
+    config_.parallel.pipeline = layout.pipeline;
+    const auto losses = run(config_, layout.ranks, layout.degree, until);
+    EXPECT_EQ(losses.size(), until < 10 ? 3u : 1u);
+    for (const auto& [step, loss] : losses)
+      EXPECT_EQ(loss, wanted.at(step))
+          << step << " on " << layout.ranks << " ranks, " << layout.stages << " stages";
+    until = std::min<int64_t>(until + 3, 10);
+  }
+}
+
+TEST_F(Trained, APipelineSavesTheModelOfOneRank) {
+  run(config_, 1, 1);
+  const std::string wanted = get_file(folder_ / "out/model/model.safetensors");
+  config_.run.out = folder_ / "out-pipeline";
+  config_.parallel.pipeline_degree = 2;
+  config_.parallel.profile = true;  // whatever cut comes of it, the bits are the same
+  run(config_, 4, 2);
+  EXPECT_GT(wanted.size(), 1000u);
+  EXPECT_EQ(get_file(folder_ / "out-pipeline/model/model.safetensors"), wanted);
+}
+
 TEST_F(Trained, ADamagedCheckpointIsPassedOver) {
   config_.optimizer.schedule = "constant";
   config_.run.checkpoint_every = 3;
