@@ -19,9 +19,9 @@ class Profile {
       : job_(job),
         repeats_(repeats),
         units_(model::units_of(job.spec)),
-        sizes_(model::buffer_sizes<T>(job.spec, job.batch, job.tokens)),
+        sizes_(model::buffer_sizes<T>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens)),
         workers_(threads),
-        compute_(job.spec) {
+        compute_(job.spec, model::Share::whole(job.spec)) {
     pass_.workers = &workers_;
     pass_.spec = &job.spec;
     pass_.batch = job.batch;
@@ -71,8 +71,9 @@ class Profile {
     const std::vector<T> parameters = parameters_of(units_.front());
     std::vector<A> gradient(parameters.size());
     return best_us([&] {
-      compute_.embedding_forward(pass_, parameters.data(), token_.data(), y_.data());
-      compute_.embedding_backward(pass_, token_.data(), d_.data(), gradient.data(), false);
+      compute_.embedding_forward(pass_, parameters.data(), token_.data(), y_.data(), workspace_.data());
+      compute_.embedding_backward(pass_, parameters.data(), token_.data(), d_.data(), gradient.data(), false,
+                                  workspace_.data());
     });
   }
 

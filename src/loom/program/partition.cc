@@ -183,8 +183,9 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
                                    const std::vector<double>& measured_us) {
   const std::vector<model::Unit> units = model::units_of(job.spec);
   const bool bf16 = job.precision == Precision::bf16;
-  const model::BufferSizes sizes = bf16 ? model::buffer_sizes<loom::bf16>(job.spec, job.batch, job.tokens)
-                                        : model::buffer_sizes<float>(job.spec, job.batch, job.tokens);
+  const model::BufferSizes sizes =
+      bf16 ? model::buffer_sizes<loom::bf16>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens)
+           : model::buffer_sizes<float>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens);
   // Master, two moments and gradient in fp32, and parameters in the smaller type.
   const double each = 16 + (bf16 ? 2 : 0);
   PartitionRequest request;
