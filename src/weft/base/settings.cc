@@ -41,8 +41,9 @@ constexpr double kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr double kWeek_s = 7 * 24 * 3600;
 constexpr Bounds kLaunched = {.min = -1, .max = std::numeric_limits<int>::max() - 1};
 constexpr std::string_view kMeet = "Where ranks are and how they meet", kTransports = "Transports",
-                           kAlgorithms = "Algorithms", kProgress = "Progress", kFailure = "When things break",
-                           kInsight = "Seeing what happens", kLauncher = "launcher";
+                           kGpu = "GPU memory", kAlgorithms = "Algorithms", kProgress = "Progress",
+                           kFailure = "When things break", kInsight = "Seeing what happens",
+                           kLauncher = "launcher";
 
 constexpr Row kRows[] = {
     {"WEFT_HOSTID", &Settings::hostid, kAny, kMeet,
@@ -86,6 +87,35 @@ constexpr Row kRows[] = {
      {.min = 0, .max = 64},
      kTransports,
      "Network interfaces that a process spreads its traffic over, at most; 0: all."},
+
+    {"WEFT_CUDA_LIBRARY", &Settings::cuda_library, kAny, kGpu,
+     "CUDA's driver library, by name or path. Empty: `libcuda.so.1`. It is loaded when a communicator of GPU "
+     "memory is created, and only then."},
+    {"WEFT_CUDA_IPC", &Settings::cuda_ipc, kAny, kGpu,
+     "Whether processes of one node reach each other's GPU memory through CUDA IPC. Off: what peers read or "
+     "write is staged in pinned host memory; so is memory that CUDA cannot share."},
+    {"WEFT_CUDA_GDR", &Settings::cuda_gdr, kAny, kGpu,
+     "Whether the network may read and write GPU memory itself, where the libfabric provider and the driver "
+     "offer it. Off: through pinned host memory, as elsewhere."},
+    {"WEFT_CUDA_REDUCE",
+     &Settings::cuda_reduce,
+     {.choices = "gpu, cpu"},
+     kGpu,
+     "Where contributions in GPU memory are added up. `gpu`: by kernels. `cpu`: in pinned host memory, which "
+     "leaves the GPU's processors to others, and costs copies. Without kernels for a device it is the CPU."},
+    {"WEFT_CUDA_BLOCKS",
+     &Settings::cuda_blocks,
+     {.min = 1, .max = 1024},
+     kGpu,
+     "Thread blocks of a reduction kernel, at most: the number of multiprocessors that it can keep busy."},
+    {"WEFT_CUDA_MEMOPS", &Settings::cuda_memops, kAny, kGpu,
+     "Whether CUDA streams and Weft wait for each other by stream memory operations, where the driver has "
+     "them. Off: a call on a CUDA stream returns only when its result is there."},
+    {"WEFT_CUDA_POLL_US",
+     &Settings::cuda_poll_us,
+     {.min = 1, .max = 1e6},
+     kGpu,
+     "How long a progress thread sleeps between looks at operations whose CUDA stream has not reached them."},
 
     {"WEFT_ALGO", &Settings::algo, kAny, kAlgorithms,
      "Pins or bans algorithms, separated by semicolons: `allreduce=ring` pins one, `allgather@4K-1M=direct` "
