@@ -28,7 +28,7 @@ Status check_type(int type) {
 }
 
 // Fills in the operator: one of the five, or a pre-multiplied sum of this communicator.
-Status resolve_operator(weftComm_t handle, int op, Call& call) {
+Status resolve_operator(weftComm_t handle, Communicator& comm, int op, Call& call) {
   if (op >= 0 && op < device::kReduceOps) {
     call.op = static_cast<device::ReduceOp>(op);
     return {};
@@ -48,6 +48,8 @@ Status resolve_operator(weftComm_t handle, int op, Call& call) {
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
   call.premultiply = true;
+  if (premul.late_scalar && comm.device() >= 0)
+    return comm.read_scalar(premul.late_scalar, call.scalar, device::size_of(call.type));
   std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
               device::size_of(call.type));
   return {};
@@ -85,7 +87,7 @@ Status checked_run(const Arguments& a) {
   call.count = a.count;
   call.type = static_cast<device::DataType>(a.type);
   call.root = a.root;
-  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, a.op, call));
+  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call));
   const bool transfer = a.collective == Collective::send || a.collective == Collective::recv;
   WEFT_TRY(check_root(transfer ? "peer" : "root", a.root, comm));
 
@@ -96,9 +98,15 @@ Status checked_run(const Arguments& a) {
                 "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count, a.count,
                 element, comm.size(), most);
   const plan::Request request{a.collective, a.count, static_cast<uint32_t>(element), a.root, false};
-  WEFT_TRY(check_buffer("sendbuff", a.send, plan::input_bytes(request, comm.size(), comm.rank()), element));
-  WEFT_TRY(check_buffer("recvbuff", a.recv, plan::output_bytes(request, comm.size(), comm.rank()), element));
-  if (a.stream) {
+  const uint64_t input_bytes = plan::input_bytes(request, comm.size(), comm.rank());
+  const uint64_t output_bytes = plan::output_bytes(request, comm.size(), comm.rank());
+  WEFT_TRY(check_buffer("sendbuff", a.send, input_bytes, element));
+  WEFT_TRY(check_buffer("recvbuff", a.recv, output_bytes, element));
+  if (comm.device() >= 0) {
+    call.on_device = true;
+    call.cuda_stream = a.stream;
+    WEFT_TRY(comm.check_device_call(call, input_bytes, output_bytes));
+  } else if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();
   }
