@@ -29,6 +29,11 @@ constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
 
+/// Why an operation's communicator fails, with the operation's name.
+Status reason(const Operation& op, const Status& failure) {
+  return (op.device ? op.device->explain(failure) : failure).in(op.comm->describe(op));
+}
+
 }  // namespace
 
 Context::Context() : stash_(settings().early_bytes) {}
@@ -153,7 +158,7 @@ void Context::start(Operation& op) {
   enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
   if (Status prepared = op.device ? op.device->prepare() : prepare_buffers(op); !prepared)
-    return op.comm->fail(prepared.in(op.comm->describe(op)), true);
+    return op.comm->fail(reason(op, prepared), true);
   reset_progress(op);
   if (!stash_.empty()) deliver_stashed(op);
   advance_one(op);
@@ -219,7 +224,7 @@ Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& bloc
 void Context::advance_one(Operation& op) {
   Result<bool> moved = advance(op);
   if (!moved) {
-    op.comm->fail(moved.status().in(op.comm->describe(op)), true);
+    op.comm->fail(reason(op, moved.status()), true);
   } else if (complete(op)) {
     finish(op, Status());
   }
@@ -327,7 +332,7 @@ int Context::turn() {
     if (!op.may_move) continue;
     Result<bool> moved = advance(op);
     if (!moved) {
-      op.comm->fail(moved.status().in(op.comm->describe(op)), true);
+      op.comm->fail(reason(op, moved.status()), true);
       ++events;
     } else if (complete(op)) {
       finish(op, Status());

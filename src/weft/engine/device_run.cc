@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <tuple>
 
 #include "engine/communicator.h"
 #include "engine/operation.h"
@@ -258,6 +259,25 @@ Status DeviceRun::conclude() {
   ticket_ = ticket.take();
   after_ = After::copies;
   return {};
+}
+
+Status DeviceRun::explain(const Status& failure) const {
+  if (failure.code() != Code::unhandled_cuda_error) return failure;
+  const cuda::Scope scope(executor_.device());
+  const std::tuple<const char*, const void*, uint64_t> buffers[] = {
+      {"sendbuff", op_.call.send, op_.base_bytes[kInput]},
+      {"recvbuff", op_.call.recv, op_.base_bytes[kOutput]}};
+  for (const auto& [name, address, bytes] : buffers) {
+    if (bytes == 0) continue;
+    auto place = cuda::locate(address);
+    if (place && place->kind == cuda::Place::Kind::pageable)
+      return fail(
+          Code::invalid_pointer,
+          "{} ({}) is no memory that CUDA knows any more: it was freed while the operation was using it; "
+          "free it after the stream is synchronized",
+          name, address);
+  }
+  return failure;
 }
 
 void DeviceRun::clear(LaneWork& work) {

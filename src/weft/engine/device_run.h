@@ -73,6 +73,8 @@ class DeviceRun {
   /// The plan's steps are done: starts what has to follow. finished() says when that is done.
   Status conclude();
   bool finished() const { return after_ == After::done; }
+  /// The likely reason of a failure of the driver: a buffer that is gone, else what the driver says.
+  Status explain(const Status& failure) const;
   /// Gives everything back. `clean`: all work is known to have ended.
   void end(bool clean);
 
