@@ -72,6 +72,20 @@ struct Arguments {
   weftStream_t stream;
 };
 
+/// Whether the call is for NCCL; if so, its stream is CUDA's.
+Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* written) {
+  Fallback& fallback = *a.comm->fallback;
+  Result<bool> theirs = fallback.takes(read, written);
+  if (!theirs.ok()) return theirs;
+  if (*theirs && a.stream && is_stream_handle(a.stream))
+    return fail(
+        Code::invalid_argument,
+        "stream is one of weftStreamCreate, which orders operations on host memory: this call is for NCCL, "
+        "which wants a CUDA stream or NULL");
+  fallback.count(*theirs);
+  return theirs;
+}
+
 Status checked_run(const Arguments& a) {
   const InUse in_use(a.comm);
   Result<Communicator*> found = usable(a.comm);
@@ -96,8 +110,15 @@ Status checked_run(const Arguments& a) {
                 "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count, a.count,
                 element, comm.size(), most);
   const plan::Request request{a.collective, a.count, static_cast<uint32_t>(element), a.root, false};
-  WEFT_TRY(check_buffer("sendbuff", a.send, plan::input_bytes(request, comm.size(), comm.rank()), element));
-  WEFT_TRY(check_buffer("recvbuff", a.recv, plan::output_bytes(request, comm.size(), comm.rank()), element));
+  const uint64_t read = plan::input_bytes(request, comm.size(), comm.rank());
+  const uint64_t written = plan::output_bytes(request, comm.size(), comm.rank());
+  WEFT_TRY(check_buffer("sendbuff", a.send, read, element));
+  WEFT_TRY(check_buffer("recvbuff", a.recv, written, element));
+  if (a.comm->fallback) [[unlikely]] {
+    const Result<bool> theirs = is_for_nccl(a, read > 0 ? a.send : nullptr, written > 0 ? a.recv : nullptr);
+    if (!theirs.ok()) return theirs.status();
+    if (*theirs) return run_or_note(NcclCall{a.comm->fallback.get(), call, a.stream});
+  }
   if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();
