@@ -67,6 +67,10 @@
  * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
  * any memory; nothing needs to be registered.
  *
+ * NCCL. Where WEFT_BACKEND or `backend` in weftConfig_t is nccl, and for device memory that Weft does not
+ * take (today any), operations are NCCL's, if there is one: it is loaded at run time. Their stream argument
+ * is a CUDA stream; with NULL they return when the result is there, as ever. docs/nccl-shim.md has the rest.
+ *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
  */
@@ -185,6 +189,11 @@ typedef enum {
 #define WEFT_SPLIT_NOCOLOR (-1)
 #define WEFT_DEVICE_HOST (-1)
 #define WEFT_DEVICE_CURRENT (-2)
+/* Weft only. Who does the operations of a communicator. AUTO: Weft all that it takes, NCCL, if there is one,
+ * what is in device memory that Weft does not take. WEFT: Weft alone. NCCL: NCCL everything. */
+#define WEFT_BACKEND_AUTO 0
+#define WEFT_BACKEND_WEFT 1
+#define WEFT_BACKEND_NCCL 2
 #define WEFT_SHRINK_DEFAULT 0x00 /* the parent stays as it is */
 #define WEFT_SHRINK_ABORT 0x01   /* first end what is in flight on the parent, which may have failed */
 
@@ -214,6 +223,8 @@ typedef struct {
                          process counts devices; WEFT_DEVICE_CURRENT: that of the calling thread;
                          WEFT_DEVICE_HOST (default): host memory. All ranks of a communicator have a device, or
                          none has */
+  int backend; /* Weft only. WEFT_BACKEND_AUTO, _WEFT or _NCCL, the same on all ranks. Default: WEFT_BACKEND,
+                  which is auto */
 } weftConfig_t;
 
 /* clang-format off */
@@ -226,7 +237,8 @@ typedef struct {
   WEFT_CONFIG_UNDEF_INT, /* strict */         \
   WEFT_UNDEF_FLOAT,      /* timeoutSeconds */ \
   WEFT_CONFIG_UNDEF_PTR, /* hostId */         \
-  WEFT_CONFIG_UNDEF_INT  /* device */         \
+  WEFT_CONFIG_UNDEF_INT, /* device */         \
+  WEFT_CONFIG_UNDEF_INT  /* backend */        \
 }
 /* clang-format on */
 

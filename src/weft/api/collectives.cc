@@ -77,6 +77,20 @@ struct Arguments {
   weftStream_t stream;
 };
 
+/// Whether the call is for NCCL; if so, its stream is CUDA's.
+Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* written) {
+  Fallback& fallback = *a.comm->fallback;
+  Result<bool> theirs = fallback.takes(read, written);
+  if (!theirs.ok()) return theirs;
+  if (*theirs && a.stream && is_stream_handle(a.stream))
+    return fail(
+        Code::invalid_argument,
+        "stream is one of weftStreamCreate, which orders operations on host memory: this call is for NCCL, "
+        "which wants a CUDA stream or NULL");
+  fallback.count(*theirs);
+  return theirs;
+}
+
 Status checked_run(const Arguments& a) {
   const InUse in_use(a.comm);
   Result<Communicator*> found = usable(a.comm);
@@ -107,6 +121,11 @@ Status checked_run(const Arguments& a) {
   if (!usable_buffer(a.send, in, element)) return refuse_buffer("sendbuff", a.send, in, element);
   const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
   if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
+  if (a.comm->fallback) [[unlikely]] {
+    const Result<bool> theirs = is_for_nccl(a, in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
+    if (!theirs.ok()) return theirs.status();
+    if (*theirs) return run_or_note(NcclCall{a.comm->fallback.get(), call, a.stream});
+  }
   if (comm.device() >= 0) {
     call.on_device = true;
     call.cuda_stream = a.stream;
