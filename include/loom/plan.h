@@ -63,7 +63,7 @@ struct Plan {
   std::string program;    // the lists of instructions, a line each
 
   /// Of the rank that allocates most.
-  int64_t arena_bytes() const;
+  LOOM_API int64_t arena_bytes() const;
 };
 
 /// `vocabulary` is needed where neither the config nor its dataset says; 0 asks them. Errors: as of a run's
