@@ -76,6 +76,19 @@ TEST_P(ProcessesDeathTest, ShareADevice) {
 INSTANTIATE_TEST_SUITE_P(Nodes, ProcessesDeathTest, ::testing::Values(blocks(1, 3), blocks(2, 2)),
                          [](const auto& info) { return info.param.size() == 3 ? "aaa" : "aabb"; });
 
+// ---- What the other tests rely on
+
+void touch_device_memory() {
+  const DeviceArray<char> array(1);
+  *static_cast<volatile char*>(array.data()) = 1;
+}
+
+TEST(FakeDeathTest, DeviceMemoryFaultsWhereACpuTouchesIt) {
+  WEFT_NEED_FAKE(fake);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(touch_device_memory(), "");
+}
+
 // ---- Calls that are refused
 
 TEST(DeviceCalls, BuffersAndStreamsThatAreNotTheDevicesAreRefused) {
