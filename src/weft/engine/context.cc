@@ -498,7 +498,8 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
         fail(Code::internal_error, "{}: rank {} sent notification {}, the plan knows {}",
              op.comm->describe(op), from, envelope.tag(), plan.wait_begin[from + 1] - plan.wait_begin[from]));
   const auto kind = static_cast<MessageKind>(envelope.kind);
-  if (kind == MessageKind::expose || kind == MessageKind::expose_device) {
+  if (kind == MessageKind::expose || kind == MessageKind::expose_staged ||
+      kind == MessageKind::expose_device) {
     learn(op, peer, envelope, number, payload);
   } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && fits(op, envelope)) {
     Result<bool> there = op.device->file(number, envelope, payload);

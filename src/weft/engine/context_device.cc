@@ -59,7 +59,18 @@ void Context::learn(Operation& op, int peer, const transport::Envelope& envelope
   const int32_t handle = op.prepared->handle_of_notification[number];
   if (handle < 0 || !payload) return;
   Learned& learned = op.learned[handle];
-  if (static_cast<MessageKind>(envelope.kind) == MessageKind::expose) {
+  const auto mixed = [&](const char* theirs, const char* ours) {
+    fail_later(*op.comm,
+               fail(Code::mismatch,
+                    "{}: rank {} has called it on {} memory, rank {} on {} memory: create the "
+                    "communicator with a device on all ranks, or on none",
+                    op.comm->describe(op), op.comm->rank_of_world(peer), theirs, op.comm->rank(), ours));
+  };
+  const auto kind = static_cast<MessageKind>(envelope.kind);
+  // Nothing of a rank that differs is touched: it gives up, and its memory may be gone.
+  if (op.device && kind == MessageKind::expose) return mixed("host", "GPU");
+  if (!op.device && kind != MessageKind::expose) return mixed("GPU", "host");
+  if (kind != MessageKind::expose_device) {
     if (envelope.bytes != sizeof(transport::RemoteBuffer)) return;
     std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
     learned.mapped = fabric_->is_local(peer)
@@ -67,12 +78,6 @@ void Context::learn(Operation& op, int peer, const transport::Envelope& envelope
                          : nullptr;
     return;
   }
-  if (!op.device)
-    return fail_later(*op.comm,
-                      fail(Code::mismatch,
-                           "{}: rank {} has called it on GPU memory, rank {} on host memory: create the "
-                           "communicator with a device on all ranks, or on none",
-                           op.comm->describe(op), op.comm->rank_of_world(peer), op.comm->rank()));
   if (envelope.bytes != sizeof(cuda::SharedMemory)) return;
   cuda::SharedMemory memory;
   std::memcpy(&memory, payload, sizeof memory);

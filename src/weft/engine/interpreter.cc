@@ -193,7 +193,7 @@ class Interpreter {
     } else if (step.exposes != Space::none) {
       Result<const transport::RemoteBuffer*> buffer = expose(*transport, step.exposes);
       if (!buffer) return failed(buffer.status());
-      e.kind = static_cast<uint8_t>(MessageKind::expose);
+      e.kind = static_cast<uint8_t>(op_.device ? MessageKind::expose_staged : MessageKind::expose);
       e.space = static_cast<uint8_t>(step.exposes);
       e.bytes = sizeof(transport::RemoteBuffer);
       payload = *buffer;
