@@ -37,6 +37,12 @@ struct StepResult {
   double exposed_seconds = 0;  // in which this rank waited for collectives
 };
 
+/// Of the layout of a tensor rank's state in checkpoints. The first has the name that a state without tensor
+/// ranks has.
+inline std::string state_name(int tensor) {
+  return tensor == 0 ? "state" : "state-t" + std::to_string(tensor);
+}
+
 class Engine {
  public:
   /// Plans memory and allocates all of it. `groups` must outlive the engine. Errors: invalid_argument (the
@@ -47,7 +53,7 @@ class Engine {
   const program::Job& job() const { return job_; }
   const program::Program& training() const { return training_; }
   const program::MemoryPlan& memory() const { return memory_; }
-  std::span<const model::Unit> units() const { return units_; }
+  std::span<const model::Unit> units() const { return whole_units_; }
   /// Bytes of the arena, and of workers' scratch.
   virtual int64_t memory_bytes() const = 0;
   /// Of each instruction of the last step, in µs from its beginning.
@@ -61,11 +67,13 @@ class Engine {
   /// rank 0. A collective.
   virtual Status save_model(const std::string& folder) = 0;
 
-  /// How the state is laid out in checkpoints: master, first and second moment of every unit.
-  Result<format::FlatLayout> state_layout() const;
+  /// How the state is laid out in checkpoints: master, first and second moment of every unit, as each tensor
+  /// rank holds them.
+  Result<std::vector<format::FlatLayout>> state_layouts() const;
   /// This rank's part of the state; replicas but the first write nothing.
   virtual Status save_state(const std::string& folder) const = 0;
-  virtual Status load_state(const format::FlatReader& state) = 0;
+  /// `state` has a reader for each tensor rank that there was when it was saved.
+  virtual Status load_state(std::span<const std::unique_ptr<format::FlatReader>> state) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
   /// A negative target does not count, but the mean is over all.
@@ -81,7 +89,8 @@ class Engine {
 
  protected:
   program::Job job_;
-  std::vector<model::Unit> units_;
+  std::vector<model::Unit> units_;        // as this rank holds them
+  std::vector<model::Unit> whole_units_;  // as they are stored
   program::Program training_, evaluation_;
   program::MemoryPlan memory_, evaluation_memory_;
   std::vector<program::Interval> timeline_;

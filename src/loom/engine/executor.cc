@@ -28,10 +28,14 @@ template <typename T>
 Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
     : groups_(groups),
       workers_(threads),
+      tensor_{job.tensor_degree, groups.coordinates().tensor},
+      share_(job.share(tensor_.rank)),
       compute_(job.spec, model::Share::whole(job.spec)),
+      split_(job.spec, share_),
       op_(ops::operators<T>()) {
   job_ = job;
-  units_ = model::units_of(job.spec);
+  units_ = job.held_units(tensor_.rank);
+  whole_units_ = model::units_of(job.spec);
 }
 
 template <typename T>
@@ -67,6 +71,7 @@ Status Executor<T>::prepare() {
   losses_.resize(static_cast<size_t>(job_.microbatches) * (groups_.ranks() + 1));
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * groups_.ranks());
   find_state();
+  find_held_by_all();
   return {};
 }
 
@@ -141,6 +146,10 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::gather:
     case Op::reduce_scatter:
     case Op::all_reduce: return communicate(run, instruction);
+    case Op::tensor_gather:
+    case Op::tensor_all_reduce:
+    case Op::tensor_reduce_scatter:
+    case Op::tensor_gradients: return exchange(run, instruction);
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
       op_.add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
@@ -156,7 +165,7 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
 template <typename T>
 void Executor<T>::clear_gaps(int unit, A* gradient) const {
   if (gradient == nullptr) return;
-  for (const Gap& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
+  for (const Range& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
 }
 
 template <typename T>
@@ -170,6 +179,7 @@ void Executor<T>::compute(Run& run, const Instruction& i) {
   A* gradient = at<A>(run, i, Role::gradient);
   clear_gaps(i.unit, gradient);
   clear_gaps(0, at<A>(run, i, Role::tied_gradient));
+  if (i.piece >= 0) return piece(run, i);
   if (unit.kind == model::UnitKind::head) return head(run, i, pass);
   if (unit.kind == model::UnitKind::embedding) {
     if (i.op == Op::backward)
@@ -237,7 +247,7 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
   int64_t chunks = 0;
   for (const model::Unit& unit : units_) {
     const int64_t shard = job_.shard(unit);
-    op_.sum_of_squares(workers_, states_[unit.index].gradient, shard, program::kShardGrain, own + chunks);
+    sum_squares(unit, own + chunks);
     chunks += shard / program::kShardGrain;
   }
   double* all = own + chunks;
@@ -262,7 +272,9 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
       first += of_unit;
     }
   }
-  run.result.gradient_norm = std::sqrt(squares);
+  const Result<double> sum = over_tensor_ranks(squares);
+  LOOM_TRY(sum.status());
+  run.result.gradient_norm = std::sqrt(*sum);
   const Result<double> loss = mean_loss();
   LOOM_TRY(loss.status());
   run.result.loss = *loss;
@@ -334,6 +346,7 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   std::vector<float> values(job_.spec.vocabulary);
   Run run{evaluation_, evaluation_memory_, nullptr, row, &values, {}};
   LOOM_TRY(this->run(run));
+  LOOM_TRY(gather_logits(values));
   return values;
 }
 

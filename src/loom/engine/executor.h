@@ -9,6 +9,7 @@
 #include "engine/arena.h"
 #include "engine/engine.h"
 #include "model/compute.h"
+#include "model/split_compute.h"
 
 namespace loom::engine {
 
@@ -27,7 +28,7 @@ class Executor final : public Engine {
   Status load_model(const format::SafetensorsReader& file) override;
   Status save_model(const std::string& folder) override;
   Status save_state(const std::string& folder) const override;
-  Status load_state(const format::FlatReader& state) override;
+  Status load_state(std::span<const std::unique_ptr<format::FlatReader>> state) override;
   std::span<int32_t> tokens(int index) override;
   std::span<int32_t> targets(int index) override;
   Result<StepResult> step(const StepSettings& settings) override;
@@ -44,8 +45,7 @@ class Executor final : public Engine {
     int64_t begin, end;
     bool decays;
   };
-  /// Elements [begin, end) of a unit's buffer that belong to no parameter.
-  struct Gap {
+  struct Range {
     int64_t begin, end;
   };
   /// Where a unit's state lies.
@@ -53,7 +53,9 @@ class Executor final : public Engine {
     A *master, *first, *second, *gradient;
     T* parameters;  // the master itself where T is A
     std::vector<Segment> segments;
-    std::vector<Gap> gaps;
+    std::vector<Range> gaps;         // of the unit's buffer: elements that belong to no parameter
+    std::vector<Range> held_by_all;  // of the shard: parameters that every tensor rank has whole,
+    std::vector<Range> of_rows;      // and those of them whose gradient is a sum over tensor ranks
   };
   /// One run of a program.
   struct Run {
@@ -73,7 +75,15 @@ class Executor final : public Engine {
   /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
   void clear_gaps(int unit, A* gradient) const;
   void head(Run& run, const program::Instruction& instruction, const model::Pass& pass);
+  void piece(Run& run, const program::Instruction& instruction);
+  void head_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
+                  const model::PieceArrays<T>& arrays);
   Status communicate(Run& run, const program::Instruction& instruction);
+  Status exchange(Run& run, const program::Instruction& instruction);
+  void find_held_by_all();
+  void sum_squares(const model::Unit& unit, double* chunk);
+  Result<double> over_tensor_ranks(double own) const;
+  Status gather_logits(std::vector<float>& logits) const;
   Status find_norm(Run& run, const program::Instruction& instruction);
   Result<double> mean_loss();
   void optimize(Run& run, const program::Instruction& instruction);
@@ -89,6 +99,9 @@ class Executor final : public Engine {
     return reinterpret_cast<E*>(arena_->data() + memory_.offset[buffer]);
   }
   void find_state();
+  template <typename F>
+  Status read_masters(F&& read);
+  Status gather_master(const model::Unit& whole, std::vector<float>& into) const;
   /// Copies masters to parameters, and clears the moments.
   void after_load(bool clear_moments);
   int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }
@@ -96,7 +109,10 @@ class Executor final : public Engine {
 
   const Groups& groups_;
   Workers workers_;
-  model::Compute<T> compute_;
+  const model::TensorRank tensor_;
+  const model::Share share_;
+  model::Compute<T> compute_;     // of units that one rank computes
+  model::SplitCompute<T> split_;  // of those that tensor ranks share
   const ops::Operators<T>& op_;
   std::unique_ptr<Arena> arena_;
   std::vector<State> states_;

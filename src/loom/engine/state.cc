@@ -47,7 +47,7 @@ void Executor<T>::find_state() {
     }
   }
   for (const program::Instruction& i : training_.instructions) {
-    if (i.op != program::Op::loss) continue;
+    if (i.op != program::Op::loss || i.buffer(Role::losses) < 0) continue;
     batch_ = state_at<int32_t>(i.buffer(Role::batch));
     token_losses_ = state_at<double>(i.buffer(Role::losses));
   }
@@ -75,21 +75,56 @@ void Executor<T>::after_load(bool clear_moments) {
   }
 }
 
+/// Every unit's master from what gives ranges of whole units.
 template <typename T>
-Status Executor<T>::initialize(uint64_t seed) {
-  for (const model::Unit& unit : units_)
-    model::initialize(unit, seed, shard_begin(unit),
-                      {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))});
+template <typename F>
+Status Executor<T>::read_masters(F&& read) {
+  for (const model::Unit& unit : whole_units_)
+    LOOM_TRY(
+        model::read_share(unit, tensor_, shard_begin(units_[static_cast<size_t>(unit.index)]),
+                          {states_[static_cast<size_t>(unit.index)].master,
+                           static_cast<size_t>(job_.shard(units_[static_cast<size_t>(unit.index)]))},
+                          [&](int64_t begin, std::span<float> into) { return read(unit, begin, into); }));
   after_load(true);
   return {};
 }
 
 template <typename T>
+Status Executor<T>::initialize(uint64_t seed) {
+  return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) -> Status {
+    model::initialize(unit, seed, begin, into);
+    return {};
+  });
+}
+
+template <typename T>
 Status Executor<T>::load_model(const format::SafetensorsReader& file) {
-  for (const model::Unit& unit : units_)
-    LOOM_TRY(model::read_parameters(file, unit, shard_begin(unit),
-                                    {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))}));
-  after_load(true);
+  return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) {
+    return model::read_parameters(file, unit, begin, into);
+  });
+}
+
+/// A whole unit's parameters: from the partition group this tensor rank's share, from the tensor group the
+/// rest.
+template <typename T>
+Status Executor<T>::gather_master(const model::Unit& whole, std::vector<float>& into) const {
+  const model::Unit& held = units_[static_cast<size_t>(whole.index)];
+  const size_t shard = static_cast<size_t>(job_.shard(held)), padded = static_cast<size_t>(job_.padded(held));
+  std::vector<float> own(padded);
+  const A* master = states_[static_cast<size_t>(whole.index)].master;
+  if (groups_.partition() != nullptr)
+    LOOM_TRY_WEFT(weftAllGather(master, own.data(), shard, weftFloat32, groups_.partition(), nullptr));
+  else std::copy_n(master, shard, own.data());
+  if (groups_.tensor() == nullptr) {
+    into = std::move(own);
+    return {};
+  }
+  std::vector<float> all(padded * static_cast<size_t>(job_.tensor_degree));
+  LOOM_TRY_WEFT(weftAllGather(own.data(), all.data(), padded, weftFloat32, groups_.tensor(), nullptr));
+  into.assign(static_cast<size_t>(whole.elements), 0.0f);
+  for (int rank = 0; rank < job_.tensor_degree; ++rank)
+    model::place_share(whole, {job_.tensor_degree, rank},
+                       std::span<const float>(all).subspan(static_cast<size_t>(rank) * padded, padded), into);
   return {};
 }
 
@@ -102,42 +137,44 @@ Status Executor<T>::save_model(const std::string& folder) {
   if (writes) {
     status = format::write_config(folder, model::config_of(job_.spec));
     if (status.ok()) {
-      Result<format::ModelWriter> created = format::ModelWriter::create(folder, model::tensor_specs(units_));
+      Result<format::ModelWriter> created =
+          format::ModelWriter::create(folder, model::tensor_specs(whole_units_));
       status = created.status();
       if (created.ok()) writer.emplace(created.take());
     }
   }
   std::vector<float> whole;
-  for (const model::Unit& unit : units_) {
-    const size_t shard = static_cast<size_t>(job_.shard(unit));
-    whole.resize(static_cast<size_t>(job_.padded(unit)));
-    const A* master = states_[unit.index].master;
-    if (groups_.partition() != nullptr) {
-      LOOM_TRY_WEFT(weftAllGather(master, whole.data(), shard, weftFloat32, groups_.partition(), nullptr));
-    } else {
-      std::copy_n(master, shard, whole.data());
-    }
+  for (const model::Unit& unit : whole_units_) {
+    LOOM_TRY(gather_master(unit, whole));
     if (writer && status.ok()) status = model::write_parameters(*writer, unit, whole);
   }
   if (writer && status.ok()) status = writer->finish();
   return groups_.agree(status);
 }
 
-Result<format::FlatLayout> Engine::state_layout() const {
-  std::vector<format::FlatBuffer> buffers;
-  for (const model::Unit& unit : units_)
-    for (int part = 0; part < 3; ++part)
-      buffers.push_back({buffer_name(unit, part), static_cast<uint64_t>(unit.elements),
-                         static_cast<uint64_t>(job_.shard(unit))});
-  return format::FlatLayout::make("state", job_.degree, std::move(buffers));
+Result<std::vector<format::FlatLayout>> Engine::state_layouts() const {
+  std::vector<format::FlatLayout> layouts;
+  for (int tensor = 0; tensor < job_.tensor_degree; ++tensor) {
+    std::vector<format::FlatBuffer> buffers;
+    for (const model::Unit& unit : units_)
+      for (int part = 0; part < 3; ++part)
+        buffers.push_back({buffer_name(unit, part), static_cast<uint64_t>(unit.elements),
+                           static_cast<uint64_t>(job_.shard(unit))});
+    Result<format::FlatLayout> layout =
+        format::FlatLayout::make(state_name(tensor), job_.degree, std::move(buffers));
+    LOOM_TRY(layout.status());
+    layouts.push_back(layout.take());
+  }
+  return layouts;
 }
 
 template <typename T>
 Status Executor<T>::save_state(const std::string& folder) const {
   if (groups_.group() != 0) return {};
-  Result<format::FlatLayout> layout = state_layout();
-  LOOM_TRY(layout.status());
-  Result<format::FlatWriter> writer = format::FlatWriter::create(folder, *layout, groups_.member());
+  const Result<std::vector<format::FlatLayout>> layouts = state_layouts();
+  LOOM_TRY(layouts.status());
+  Result<format::FlatWriter> writer =
+      format::FlatWriter::create(folder, (*layouts)[static_cast<size_t>(tensor_.rank)], groups_.member());
   LOOM_TRY(writer.status());
   for (const model::Unit& unit : units_) {
     const State& s = states_[unit.index];
@@ -149,38 +186,45 @@ Status Executor<T>::save_state(const std::string& folder) const {
 }
 
 template <typename T>
-Status Executor<T>::load_state(const format::FlatReader& state) {
-  for (const model::Unit& unit : units_) {
-    const State& s = states_[unit.index];
+Status Executor<T>::load_state(std::span<const std::unique_ptr<format::FlatReader>> state) {
+  const int degree = static_cast<int>(state.size());
+  for (const model::Unit& whole : whole_units_) {
+    const State& s = states_[static_cast<size_t>(whole.index)];
+    const model::Unit& held = units_[static_cast<size_t>(whole.index)];
+    const model::Unit stored = model::held_by({degree, 0}, whole);
     A* parts[] = {s.master, s.first, s.second};
-    const int64_t begin = shard_begin(unit), shard = job_.shard(unit);
+    const size_t shard = static_cast<size_t>(job_.shard(held));
     for (int part = 0; part < 3; ++part) {
-      const Result<format::FlatBuffer> buffer = state.layout().buffer(buffer_name(unit, part));
+      const std::string name = buffer_name(whole, part);
+      const Result<format::FlatBuffer> buffer = state[0]->layout().buffer(name);
       LOOM_TRY(buffer.status());
-      if (buffer->elements != static_cast<uint64_t>(unit.elements))
+      if (buffer->elements != static_cast<uint64_t>(stored.elements))
         return fail(Code::invalid_data,
-                    "the checkpoint's {} has {} elements, this model's has {}: another model", unit.name(),
-                    buffer->elements, unit.elements);
-      std::fill_n(parts[part], shard, A(0));
-      if (begin >= unit.elements) continue;  // all of it is padding
-      LOOM_TRY(state.read(buffer_name(unit, part), static_cast<uint64_t>(begin),
-                          {parts[part], static_cast<size_t>(shard)}));
+                    "the checkpoint's {} has {} elements, this model's has {}: another model", whole.name(),
+                    buffer->elements, stored.elements);
+      const model::StoredShares shares(whole, degree, [&](int rank, int64_t begin, std::span<float> into) {
+        return state[static_cast<size_t>(rank)]->read(name, static_cast<uint64_t>(begin), into);
+      });
+      LOOM_TRY(
+          model::read_share(whole, tensor_, shard_begin(held), {parts[part], shard},
+                            [&](int64_t begin, std::span<float> into) { return shares.read(begin, into); }));
     }
   }
   after_load(false);
   return {};
 }
 
-#define LOOM_INSTANTIATE(T)                                                  \
-  template void Executor<T>::find_state();                                   \
-  template std::span<int32_t> Executor<T>::tokens(int);                      \
-  template std::span<int32_t> Executor<T>::targets(int);                     \
-  template void Executor<T>::after_load(bool);                               \
-  template Status Executor<T>::initialize(uint64_t);                         \
-  template Status Executor<T>::load_model(const format::SafetensorsReader&); \
-  template Status Executor<T>::save_model(const std::string&);               \
-  template Status Executor<T>::save_state(const std::string&) const;         \
-  template Status Executor<T>::load_state(const format::FlatReader&);
+#define LOOM_INSTANTIATE(T)                                                                  \
+  template void Executor<T>::find_state();                                                   \
+  template std::span<int32_t> Executor<T>::tokens(int);                                      \
+  template std::span<int32_t> Executor<T>::targets(int);                                     \
+  template void Executor<T>::after_load(bool);                                               \
+  template Status Executor<T>::initialize(uint64_t);                                         \
+  template Status Executor<T>::load_model(const format::SafetensorsReader&);                 \
+  template Status Executor<T>::save_model(const std::string&);                               \
+  template Status Executor<T>::save_state(const std::string&) const;                         \
+  template Status Executor<T>::gather_master(const model::Unit&, std::vector<float>&) const; \
+  template Status Executor<T>::load_state(std::span<const std::unique_ptr<format::FlatReader>>);
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)
 

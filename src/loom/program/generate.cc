@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "model/compute.h"
+#include "model/split_compute.h"
 
 namespace loom::program {
 namespace {
@@ -11,16 +11,9 @@ namespace {
 using model::Unit;
 using model::UnitKind;
 
-model::BufferSizes sizes_of(const Job& job) {
-  const model::Share share = model::Share::whole(job.spec);
-  return job.precision == Precision::bf16
-             ? model::buffer_sizes<bf16>(job.spec, share, job.batch, job.tokens)
-             : model::buffer_sizes<float>(job.spec, share, job.batch, job.tokens);
-}
-
 class Generator {
  public:
-  explicit Generator(const Job& job) : job_(job), units_(model::units_of(job.spec)), sizes_(sizes_of(job)) {}
+  explicit Generator(const Job& job) : job_(job), units_(job.held_units()), sizes_(sizes_of(job)) {}
 
   Program training() {
     begin();
@@ -85,7 +78,7 @@ class Generator {
   }
 
   Instruction& emit(Op op, int unit, int m) {
-    program_.instructions.push_back({op, unit, m, 0, {}, {}});
+    program_.instructions.push_back({op, unit, m, 0, {}, {}, -1});
     return program_.instructions.back();
   }
 
@@ -241,14 +234,29 @@ Status Job::check() const {
   LOOM_TRY(layout().check());
   if (pipeline_degree > 1)
     return fail(Code::unsupported, "pipeline_degree is {}; only 1 can be executed yet", pipeline_degree);
-  if (tensor_degree > 1)
-    return fail(Code::unsupported, "tensor_degree is {}; only 1 can be executed yet", tensor_degree);
+  LOOM_TRY(model::check_split(spec, tensor_degree));
+  if (divides_rows && batch * tokens % tensor_degree != 0)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} · {} tokens, must be a multiple of tensor_degree, {}, to divide its rows "
+        "(optimize: memory); optimize: speed does not need that",
+        batch, tokens, tensor_degree);
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);
   if (checkpoint_group < 0 || prefetch < 0)
     return fail(Code::invalid_argument, "activation_checkpointing and prefetch must not be negative");
   return {};
+}
+
+model::BufferSizes sizes_of(const Job& job) {
+  const model::Share share = job.share();
+  const auto sizes = [&]<typename T>(T) -> model::BufferSizes {
+    if (job.tensor_degree == 1) return model::buffer_sizes<T>(job.spec, share, job.batch, job.tokens);
+    const model::SplitSizes split = model::split_sizes<T>(job.spec, share, job.batch, job.tokens);
+    return {split.own, split.block_saved, split.workspace};
+  };
+  return job.precision == Precision::bf16 ? sizes(bf16{}) : sizes(0.0f);
 }
 
 Program generate(const Job& job) { return Generator(job).training(); }
@@ -261,6 +269,7 @@ Result<Program> make_program(const Job& job) {
   prefetch(job.prefetch, program);
   // Unsharded gradients are added where they are; there is nothing to wait for.
   if (job.degree > 1) postpone_waits(job.in_flight, program);
+  split_units(job, program);
   connect(job.in_flight, program);
   return program;
 }
@@ -270,6 +279,7 @@ Result<Program> make_evaluation(const Job& job) {
   Program program = Generator(job).evaluation();
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
+  split_units(job, program);
   connect(job.in_flight, program);
   return program;
 }

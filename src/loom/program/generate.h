@@ -5,6 +5,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include "model/compute.h"
 #include "program/job.h"
 #include "program/program.h"
 
@@ -16,6 +17,9 @@ Result<Program> make_program(const Job& job);
 /// Forward passes and losses only. Its persistent buffers are those of make_program(), in the same order, so
 /// both can be placed in one arena.
 Result<Program> make_evaluation(const Job& job);
+
+/// Bytes of the buffers that units share.
+model::BufferSizes sizes_of(const Job& job);
 
 /// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
 /// buffer "whole UNIT" for them. Gradients are reduce-scattered in the group after each microbatch, and
@@ -29,6 +33,10 @@ void checkpoint_activations(const Job& job, Program& program);
 /// Puts gathers where a unit is used and not there, and keeps units as long as `live_elements` allow, giving
 /// up the one whose next use is farthest (Belady's rule: the future is known).
 void insert_gathers(const Job& job, Program& program);
+
+/// Tensor parallelism: the work on a unit becomes pieces, with the exchanges of the tensor ranks between
+/// them. Comes after passes that move whole units' instructions.
+void split_units(const Job& job, Program& program);
 
 /// Moves each gather up past `prefetch` compute instructions.
 void prefetch(int distance, Program& program);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/units.h"
+#include "model/split.h"
 #include "program/layout.h"
 
 namespace loom::program {
@@ -26,6 +26,8 @@ struct Job {
   int pipeline_degree = 1;  // P: stages
   int tensor_degree = 1;    // T: ranks that share the work on each layer
   std::string placement = "cluster";  // of Layout
+  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
+  bool divides_rows = false;
   /// Gradients are added in one balanced tree over all microbatches of the global batch, whatever ranks hold
   /// them. Costs a few more shards of memory.
   bool strict = false;
@@ -39,6 +41,13 @@ struct Job {
   int data_degree() const { return world / (pipeline_degree * tensor_degree); }
   int replicas() const { return data_degree() / degree; }
   Layout layout() const { return {data_degree(), pipeline_degree, tensor_degree, degree, placement}; }
+  /// What each tensor rank holds; sizes and offsets are the same for all.
+  std::vector<model::Unit> held_units(int tensor = 0) const {
+    return model::units_of(spec, model::TensorRank{tensor_degree, tensor});
+  }
+  model::Share share(int tensor = 0) const {
+    return model::share_of(spec, {tensor_degree, tensor}, divides_rows);
+  }
   int64_t element_bytes() const { return precision == Precision::bf16 ? 2 : 4; }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {

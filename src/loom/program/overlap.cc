@@ -38,13 +38,15 @@ namespace {
 
 constexpr int kGatherLanes = 2;
 constexpr int kReduceLanes = 2;
+constexpr int kTensorLane = 1 + kGatherLanes + kReduceLanes;  // exchanges are needed at once, one by one
 
 void assign_lanes(Program& program) {
   int gathers = 0, reductions = 0;
   for (Instruction& instruction : program.instructions) {
     if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
-    if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce)
+    else if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce)
       instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
+    else if (is_communication(instruction.op)) instruction.lane = kTensorLane;
   }
 }
 

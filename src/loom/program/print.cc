@@ -7,8 +7,20 @@
 namespace loom::program {
 
 const char* op_name(Op op) {
-  constexpr const char* kNames[kOps] = {"gather",   "forward",        "recompute",  "loss",       "evaluate",
-                                        "backward", "reduce_scatter", "accumulate", "all_reduce", "norm",
+  constexpr const char* kNames[kOps] = {"gather",
+                                        "forward",
+                                        "recompute",
+                                        "loss",
+                                        "evaluate",
+                                        "backward",
+                                        "reduce_scatter",
+                                        "accumulate",
+                                        "all_reduce",
+                                        "tensor_gather",
+                                        "tensor_all_reduce",
+                                        "tensor_reduce_scatter",
+                                        "tensor_gradients",
+                                        "norm",
                                         "step"};
   return kNames[static_cast<int>(op)];
 }
@@ -24,6 +36,11 @@ bool is_compute(Op op) {
          op == Op::backward;
 }
 
+bool is_communication(Op op) {
+  return op == Op::gather || op == Op::reduce_scatter || op == Op::all_reduce || op == Op::tensor_gather ||
+         op == Op::tensor_all_reduce || op == Op::tensor_reduce_scatter || op == Op::tensor_gradients;
+}
+
 std::string to_string(const Program& program) {
   std::string text;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -31,6 +48,7 @@ std::string to_string(const Program& program) {
     text += fmt::format("{:>5}  lane {}  {:<14}", i, instruction.lane, op_name(instruction.op));
     if (instruction.unit >= 0) text += fmt::format(" unit {}", instruction.unit);
     if (instruction.microbatch >= 0) text += fmt::format(" microbatch {}", instruction.microbatch);
+    if (instruction.piece >= 0) text += fmt::format(" piece {}", instruction.piece);
     std::vector<std::string> reads, writes;
     for (const Use& use : instruction.uses) {
       if (use.reads) reads.push_back(program.buffers[use.buffer].name);

@@ -30,10 +30,15 @@ enum class Op {
   reduce_scatter,  // gradients of a unit: summed over the partition group, every rank keeps its shard
   accumulate,      // shard += partial
   all_reduce,      // gradient shards, over the replication group
-  norm,            // of all gradients
-  step,            // of the optimizer, for a unit's shard
+  // Exchanges between the pieces of a unit that tensor parallelism divides, over the tensor group.
+  tensor_gather,          // own -> all: rows, or a head's numbers
+  tensor_all_reduce,      // summand -> sum, in place
+  tensor_reduce_scatter,  // summand of all rows -> sum of own rows
+  tensor_gradients,       // of parameters that every rank has whole and saw own rows for: summed, once a step
+  norm,                   // of all gradients
+  step,                   // of the optimizer, for a unit's shard
 };
-constexpr int kOps = 11;
+constexpr int kOps = 15;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -48,8 +53,14 @@ enum class Role {
   saved,
   derivative,  // of the loss with respect to activations
   workspace,
-  batch,   // tokens and targets
-  losses,  // of each token
+  normed,       // what a sublayer multiplies: a norm's output
+  incoming,     // derivative with respect to what a sublayer adds to the residual
+  sum,          // of the summands of the tensor ranks, or one of them
+  logits,       // of a rank's part of the vocabulary
+  numbers,      // of a rank's logits: what other ranks must know of them
+  all_numbers,  // of all tensor ranks
+  batch,        // tokens and targets
+  losses,       // of each token
   norms,
   master,
   first_moment,
@@ -92,6 +103,7 @@ struct Instruction {
   int lane = 0;
   std::vector<Use> uses;
   std::vector<int> after;  // instructions of other lanes than 0 that must be over; filled in by connect()
+  int piece = -1;  // of the unit's work, where exchanges divide it (model/split_compute.h); -1: all of it
 
   /// -1 when it has no buffer of that role.
   BufferId buffer(Role role) const {
@@ -119,6 +131,8 @@ const char* op_name(Op op);
 const char* category_name(Category category);
 /// Whether the rank computes it: lane 0, and time that collectives can hide behind.
 bool is_compute(Op op);
+/// Whether it is in flight on a lane of its own.
+bool is_communication(Op op);
 
 /// A line an instruction: number, lane, what, buffers, and what it comes after.
 std::string to_string(const Program& program);

@@ -3,17 +3,15 @@
 
 #include <algorithm>
 
+#include "model/split_compute.h"
+
 namespace loom::program {
 namespace {
 
 class Simulation {
  public:
   Simulation(const Job& job, const Program& program, const Machine& machine)
-      : job_(job),
-        layout_(job.layout()),
-        program_(program),
-        machine_(machine),
-        units_(model::units_of(job.spec)) {}
+      : job_(job), layout_(job.layout()), program_(program), machine_(machine), units_(job.held_units()) {}
 
   Forecast run() {
     Forecast forecast;
@@ -43,7 +41,10 @@ class Simulation {
 
  private:
   bool leaves_node(const Instruction& instruction) const {
-    const GroupKind kind = instruction.op == Op::all_reduce ? GroupKind::replication : GroupKind::partition;
+    const GroupKind kind = instruction.op == Op::all_reduce ? GroupKind::replication
+                           : instruction.op == Op::gather || instruction.op == Op::reduce_scatter
+                               ? GroupKind::partition
+                               : GroupKind::tensor;
     return layout_.spans_nodes(kind, 0, machine_.ranks_per_node);
   }
 
@@ -57,8 +58,24 @@ class Simulation {
           rows * (2.0 * (4.0 * width * width + 2.0 * width * spec.feed_forward) + 2.0 * width * job_.tokens);
     if (units_[instruction.unit].kind == model::UnitKind::head)
       forward = rows * 2.0 * width * spec.vocabulary;
-    if (instruction.op == Op::loss) return 3 * forward;
-    return instruction.op == Op::backward ? 2 * forward : forward;
+    if (instruction.op == Op::loss) forward *= 3;
+    if (instruction.op == Op::backward) forward *= 2;
+    return instruction.piece < 0 ? forward : forward * part_of(instruction) / job_.tensor_degree;
+  }
+
+  /// The part of a unit's products that a piece has: those on rows have none.
+  double part_of(const Instruction& i) const {
+    const model::ModelSpec& spec = job_.spec;
+    if (units_[i.unit].kind == model::UnitKind::head) {
+      const double pairs = model::head_pairs(job_.share(), job_.batch * job_.tokens);
+      if (i.piece == 0 || i.piece > 2 * pairs) return 0;
+      if (i.op == Op::evaluate) return i.piece % 2 == 1 ? 1 / pairs : 0;
+      return (i.piece % 2 == 1 ? 1.0 : 2.0) / 3 / pairs;
+    }
+    if (i.piece % 2 == 0) return 0;
+    const double attention = 8.0 * spec.width + 2.0 * job_.tokens, hidden = 4.0 * spec.feed_forward;
+    const bool in_attention = (i.piece == 1) == (i.op != Op::backward);
+    return (in_attention ? attention : hidden) / (attention + hidden);
   }
 
   double duration_of(const Instruction& instruction) const {
@@ -78,6 +95,10 @@ class Simulation {
         return streamed(4 * elements) +
                (job_.degree > 1 ? latency(job_.degree > machine_.ranks_per_node) : 0);
       }
+      case Op::tensor_gather:
+      case Op::tensor_all_reduce:
+      case Op::tensor_reduce_scatter:
+      case Op::tensor_gradients: return exchange(instruction);
       case Op::gather:
       case Op::reduce_scatter:
       case Op::all_reduce: return collective(instruction);
@@ -87,6 +108,19 @@ class Simulation {
 
   double latency(bool between_nodes) const {
     return between_nodes ? machine_.inter_latency_us : machine_.intra_latency_us;
+  }
+
+  /// Exchanges of a tensor group: all its ranks on one node, or a node's ranks sharing its link.
+  double exchange(const Instruction& instruction) const {
+    double bytes = 0;  // of all rows, or of a gradient
+    for (const Use& use : instruction.uses)
+      bytes = std::max(bytes, static_cast<double>(program_.buffers[use.buffer].bytes));
+    const bool twice = instruction.op == Op::tensor_all_reduce || instruction.op == Op::tensor_gradients;
+    const double sent = volume(twice ? Op::all_reduce : Op::gather, bytes, job_.tensor_degree);
+    const bool between = leaves_node(instruction);
+    const double bandwidth =
+        between ? machine_.inter_bandwidth / machine_.ranks_per_node : machine_.intra_bandwidth;
+    return latency(between) * (twice ? 2 : 1) + sent / bandwidth * 1e6;
   }
 
   double collective(const Instruction& instruction) const {

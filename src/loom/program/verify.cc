@@ -2,7 +2,7 @@
 #include "program/verify.h"
 
 #include "program/order.h"
-#include "program/verify_result.h"
+#include "program/verify_pieces.h"
 
 namespace loom::program {
 namespace {
@@ -12,6 +12,7 @@ std::string text_of(const Program& program, int index) {
   std::string text = fmt::format("instruction {} ({}", index, op_name(instruction.op));
   if (instruction.unit >= 0) text += fmt::format(" of unit {}", instruction.unit);
   if (instruction.microbatch >= 0) text += fmt::format(", microbatch {}", instruction.microbatch);
+  if (instruction.piece >= 0) text += fmt::format(", piece {}", instruction.piece);
   return text + ")";
 }
 
@@ -19,9 +20,7 @@ Status check_structure(const Program& program) {
   const int buffers = static_cast<int>(program.buffers.size());
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const Instruction& instruction = program.instructions[i];
-    const bool collective = instruction.op == Op::gather || instruction.op == Op::reduce_scatter ||
-                            instruction.op == Op::all_reduce;
-    if (collective != (instruction.lane > 0))
+    if (is_communication(instruction.op) != (instruction.lane > 0))
       return fail(Code::internal_error,
                   "{} is on lane {}; collectives are on lanes above 0, and nothing else is",
                   text_of(program, i), instruction.lane);
@@ -97,7 +96,13 @@ Status verify(const Job& job, const Program& program, const MemoryPlan& memory) 
   LOOM_TRY(check_structure(program));
   LOOM_TRY(check_order(program));
   LOOM_TRY(check_memory(program, memory));
-  const ResultProblem problem = check_result(job, program);
+  ResultProblem problem = check_pieces(job, program);
+  if (problem.sentence.empty()) {
+    const Folded folded = fold_pieces(program);
+    problem = check_result(job, folded.program);
+    if (problem.instruction >= 0)
+      problem.instruction = folded.instruction[static_cast<size_t>(problem.instruction)];
+  }
   if (problem.instruction < 0) {
     if (problem.sentence.empty()) return {};
     return fail(Code::internal_error, "{}", problem.sentence);

@@ -10,8 +10,6 @@
 namespace loom::train {
 namespace {
 
-constexpr const char* kState = "state";  // the key of the state's layout in a checkpoint's manifest
-
 /// CPUs of this machine over the ranks that share it.
 int threads_for(const Config& config, const engine::Groups& groups) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
@@ -88,11 +86,16 @@ Status Trainer::resume() {
       const std::string folder = checkpoints_->step_folder(**latest);
       const Result<format::Json> manifest = format::read_manifest(folder);
       LOOM_TRY(manifest.status());
-      if (!manifest->contains(kState))
+      if (!manifest->contains(engine::state_name(0)))
         return fail(Code::invalid_data, "{}: no state in its manifest", folder);
-      Result<format::FlatLayout> layout = format::FlatLayout::from_json(kState, (*manifest)[kState]);
-      LOOM_TRY(layout.status().in(folder));
-      LOOM_TRY(engine_->load_state(format::FlatReader(folder, layout.take())).in(folder));
+      std::vector<std::unique_ptr<format::FlatReader>> state;  // of each tensor rank that there was
+      for (int tensor = 0; manifest->contains(engine::state_name(tensor)); ++tensor) {
+        const std::string name = engine::state_name(tensor);
+        Result<format::FlatLayout> layout = format::FlatLayout::from_json(name, (*manifest)[name]);
+        LOOM_TRY(layout.status().in(folder));
+        state.push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+      }
+      LOOM_TRY(engine_->load_state(state).in(folder));
       next_step_ = static_cast<int64_t>(**latest);
       return {};
     }
@@ -162,11 +165,12 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(engine_->save_state(checkpoints_->step_folder(step))));
   Status status;
   if (first) {
-    const Result<format::FlatLayout> layout = engine_->state_layout();
-    LOOM_TRY(layout.status());
-    status = checkpoints_->commit(step, {{"config", to_json(config_)},
-                                         {"model", model::config_of(engine_->job().spec)},
-                                         {kState, layout->to_json()}});
+    const Result<std::vector<format::FlatLayout>> layouts = engine_->state_layouts();
+    LOOM_TRY(layouts.status());
+    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(engine_->job().spec)}};
+    for (size_t tensor = 0; tensor < layouts->size(); ++tensor)
+      manifest[engine::state_name(static_cast<int>(tensor))] = (*layouts)[tensor].to_json();
+    status = checkpoints_->commit(step, manifest);
     if (status.ok()) status = checkpoints_->prune();
   }
   return groups_->agree(status);
