@@ -39,7 +39,12 @@ struct StepResult {
   double bubble = 0;
 };
 
-using StateReaders = std::vector<std::unique_ptr<format::FlatReader>>;
+/// Of the layout of the state that a stage's tensor rank has, in checkpoints. Those of the first have the
+/// name that a state of one rank has.
+std::string state_name(int stage, int tensor);
+
+/// Of a checkpoint: for each stage that there was a reader for each tensor rank.
+using StateReaders = std::vector<std::vector<std::unique_ptr<format::FlatReader>>>;
 
 class Engine {
  public:
@@ -51,7 +56,8 @@ class Engine {
   const program::Job& job() const { return job_; }
   const program::Program& training() const { return training_; }
   const program::MemoryPlan& memory() const { return memory_; }
-  std::span<const model::Unit> units() const { return units_; }
+  /// Whole, as they are stored.
+  std::span<const model::Unit> units() const { return whole_units_; }
   /// Bytes of the arena: what a step or an evaluation needs, whichever is more.
   virtual int64_t arena_bytes() const = 0;
   /// Bytes of the arena, and of workers' scratch.
@@ -69,13 +75,12 @@ class Engine {
   /// rank 0. A collective.
   virtual Status save_model(const std::string& folder) = 0;
 
-  /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each.
-  /// Names begin with "state".
-  Result<format::FlatLayout> state_layout(int stage) const;
-  std::string state_name(int stage) const;
+  /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each, as
+  /// that tensor rank holds them.
+  Result<format::FlatLayout> state_layout(int stage, int tensor) const;
   /// This rank's part of the state; replicas but the first write nothing.
   virtual Status save_state(const std::string& folder) const = 0;
-  /// From what any layout wrote, a reader for each stage of it.
+  /// From what any layout wrote.
   virtual Status load_state(const StateReaders& readers) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
@@ -92,7 +97,8 @@ class Engine {
 
  protected:
   program::Job job_;
-  std::vector<model::Unit> units_;
+  std::vector<model::Unit> units_;        // as this rank holds them
+  std::vector<model::Unit> whole_units_;  // as they are stored
   program::Program training_, evaluation_;
   program::MemoryPlan memory_, evaluation_memory_;
   std::vector<program::Interval> timeline_;

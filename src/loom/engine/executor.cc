@@ -28,10 +28,14 @@ template <typename T>
 Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
     : groups_(groups),
       workers_(threads),
+      tensor_{job.tensor_degree, groups.coordinates().tensor},
+      share_(job.share(tensor_.rank)),
       compute_(job.spec, model::Share::whole(job.spec)),
+      split_(job.spec, share_),
       op_(ops::operators<T>()) {
   job_ = job;
-  units_ = model::units_of(job.spec);
+  units_ = job.held_units(tensor_.rank);
+  whole_units_ = model::units_of(job.spec);
 }
 
 template <typename T>
@@ -70,6 +74,8 @@ Status Executor<T>::prepare() {
   losses_.resize(told() * (static_cast<size_t>(groups_.ranks()) + 1));
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
   find_state();
+  find_held_by_all();
+  find_norms();
   return {};
 }
 
@@ -152,6 +158,10 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::receive:
     case Op::send_back:
     case Op::receive_back: return transfer(run, instruction);
+    case Op::tensor_gather:
+    case Op::tensor_all_reduce:
+    case Op::tensor_reduce_scatter:
+    case Op::tensor_gradients: return exchange(run, instruction);
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
       op_.add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
@@ -167,7 +177,7 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
 template <typename T>
 void Executor<T>::clear_gaps(int unit, A* gradient) const {
   if (gradient == nullptr) return;
-  for (const Gap& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
+  for (const Range& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
 }
 
 template <typename T>
@@ -181,6 +191,7 @@ void Executor<T>::compute(Run& run, const Instruction& i) {
   A* gradient = at<A>(run, i, Role::gradient);
   clear_gaps(i.unit, gradient);
   clear_gaps(0, at<A>(run, i, Role::tied_gradient));
+  if (i.piece >= 0) return piece(run, i);
   if (unit.kind == model::UnitKind::head) return head(run, i, pass);
   if (unit.kind == model::UnitKind::embedding) {
     const bool adds = job_.spec.tied && !job_.ties_apart();  // to what the head left there
@@ -244,7 +255,7 @@ Status Executor<T>::communicate(Run& run, const Instruction& i) {
 template <typename T>
 Status Executor<T>::transfer(Run& run, const Instruction& i) {
   const weftStream_t stream = streams_[i.lane - 1];
-  const size_t count = static_cast<size_t>(rows() * job_.spec.width);
+  const size_t count = static_cast<size_t>(job_.rows() * job_.spec.width);
   const bool on = i.op == Op::send || i.op == Op::receive;  // to later stages
   T* data = at<T>(run, i, on ? Role::output : Role::derivative);
   const weftComm_t comm = on ? groups_.pipeline() : groups_.pipeline_back();
@@ -254,22 +265,34 @@ Status Executor<T>::transfer(Run& run, const Instruction& i) {
   return from_weft(weftRecv(data, count, kWeftType<T>, i.peer, comm, stream));
 }
 
+/// What a norm needs besides the gradients, so that no step looks for it again.
+template <typename T>
+void Executor<T>::find_norms() {
+  owned_ = program::owned_units(job_, training_.stage);
+  norms_.resize(units_.size());
+  for (int stage = 0; stage < job_.pipeline_degree; ++stage) {
+    int64_t chunks = 0;
+    for (const int unit : program::owned_units(job_, stage)) {
+      norms_[unit] = {stage, chunks};
+      chunks += job_.shard(units_[unit]) / program::kShardGrain;
+    }
+    most_chunks_ = std::max(most_chunks_, chunks);
+  }
+}
+
 /// Squares are summed in chunks of kShardGrain elements, each rank those of its shards. In strict order all
 /// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
 /// same for every degree and partition, since padding adds zeros only.
 template <typename T>
 Status Executor<T>::find_norm(Run& run, const Instruction& i) {
-  const int stage = training_.stage;
   double* own = at<double>(run, i, Role::norms);
-  int64_t chunks = 0, most = 0;
-  for (const int unit : program::owned_units(job_, stage)) {
-    const int64_t shard = job_.shard(units_[unit]);
-    op_.sum_of_squares(workers_, states_[unit].gradient, shard, program::kShardGrain, own + chunks);
-    chunks += shard / program::kShardGrain;
+  int64_t chunks = 0;
+  for (const int unit : owned_) {
+    sum_squares(units_[unit], own + chunks);
+    chunks += job_.shard(units_[unit]) / program::kShardGrain;
   }
-  for (int s = 0; s < job_.pipeline_degree; ++s) most = std::max(most, program::norm_chunks(job_, s));
-  double* all = own + most;
-  const int64_t count = job_.strict ? most : 1;
+  double* all = own + most_chunks_;
+  const int64_t count = job_.strict ? most_chunks_ : 1;
   if (!job_.strict) {
     for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
   }
@@ -288,25 +311,22 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
   return {};
 }
 
-/// `all` has `count` values of each rank of one copy of the model: stage by stage, member by member.
+/// `all` has `count` values of each rank of one copy of the model: stage by stage, tensor rank by tensor
+/// rank, member by member.
 template <typename T>
 double Executor<T>::sum_of_norms(const double* all, int64_t count) const {
   double squares = 0;
+  const int holders = job_.degree * job_.tensor_degree;  // of a stage
   if (!job_.strict) {
-    for (int rank = 0; rank < job_.degree * job_.pipeline_degree; ++rank) squares += all[rank];
+    for (int rank = 0; rank < holders * job_.pipeline_degree; ++rank) squares += all[rank];
     return squares;
   }
-  std::vector<int64_t> first(job_.pipeline_degree, 0);  // chunk of a stage's next unit
-  std::vector<int> stage_of(units_.size());
-  for (const program::Part& part : program::parts_of(job_))
-    std::fill(stage_of.begin() + part.begin, stage_of.begin() + part.end, part.stage);
   for (const model::Unit& unit : units_) {
-    const int stage = stage_of[unit.index];
+    const auto& [stage, first] = norms_[unit.index];
     const int64_t chunks = job_.shard(unit) / program::kShardGrain;
-    for (int member = 0; member < job_.degree; ++member)
+    for (int holder = 0; holder < holders; ++holder)
       for (int64_t chunk = 0; chunk < chunks; ++chunk)
-        squares += all[(stage * job_.degree + member) * count + first[stage] + chunk];
-    first[stage] += chunks;
+        squares += all[(stage * holders + holder) * count + first + chunk];
   }
   return squares;
 }
@@ -380,6 +400,7 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   std::vector<float> values(job_.spec.vocabulary);
   Run run{.program = evaluation_, .memory = evaluation_memory_, .logits_row = row, .logits = &values};
   LOOM_TRY(this->run(run));
+  LOOM_TRY(gather_logits(values));
   if (groups_.pipeline() != nullptr)  // the last stage has them
     LOOM_TRY_WEFT(weftBroadcast(values.data(), values.data(), values.size(), weftFloat32,
                                 job_.pipeline_degree - 1, groups_.pipeline(), nullptr));

@@ -109,6 +109,13 @@ struct Operators {
   void (*split_embedding_backward)(Workers&, const int32_t* token, const T* dy, VocabularyRange own, A* dwte,
                                    int64_t rows, int64_t width);
 
+  /// y[M, C] = x + wpe[(first + row) % tokens, C].
+  void (*position_forward)(Workers&, const T* x, const T* wpe, T* y, int64_t first, int64_t rows,
+                           int64_t tokens, int64_t width);
+  /// Adds to dwpe[tokens, C].
+  void (*position_backward)(Workers&, const T* dy, A* dwpe, int64_t first, int64_t rows, int64_t tokens,
+                            int64_t width);
+
   // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
   /// logits[M, count] becomes exponentials; numbers[M, 3] is what the other ranks must know of them.
   void (*split_cross_entropy_begin)(Workers&, A* logits, const int32_t* target, VocabularyRange own,

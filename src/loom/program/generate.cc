@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "model/compute.h"
+#include "model/split_compute.h"
 #include "program/schedule.h"
 
 namespace loom::program {
@@ -13,20 +13,13 @@ namespace {
 
 using model::Unit;
 
-model::BufferSizes sizes_of(const Job& job) {
-  const model::Share share = model::Share::whole(job.spec);
-  return job.precision == Precision::bf16
-             ? model::buffer_sizes<bf16>(job.spec, share, job.batch, job.tokens)
-             : model::buffer_sizes<float>(job.spec, share, job.batch, job.tokens);
-}
-
 class Generator {
  public:
   Generator(const Job& job, int stage)
       : job_(job),
         stage_(stage),
         parts_(parts_of(job)),
-        units_(model::units_of(job.spec)),
+        units_(job.held_units()),
         last_(static_cast<int>(units_.size()) - 1),
         sizes_(sizes_of(job)) {}
 
@@ -311,16 +304,24 @@ class Generator {
 
 }  // namespace
 
-int64_t norm_chunks(const Job& job, int stage) {
-  const std::vector<Unit> units = model::units_of(job.spec);
-  int64_t chunks = 0;
-  for (const int unit : owned_units(job, stage)) chunks += job.shard(units[unit]) / kShardGrain;
-  return chunks;
+model::BufferSizes sizes_of(const Job& job) {
+  const model::Share share = job.share();
+  const auto sizes = [&]<typename T>(T) -> model::BufferSizes {
+    if (job.tensor_degree == 1) return model::buffer_sizes<T>(job.spec, share, job.batch, job.tokens);
+    const model::SplitSizes split = model::split_sizes<T>(job.spec, share, job.batch, job.tokens);
+    return {split.own, split.block_saved, split.workspace};
+  };
+  return job.precision == Precision::bf16 ? sizes(bf16{}) : sizes(0.0f);
 }
 
 int64_t norms_bytes(const Job& job) {
+  const std::vector<Unit> units = job.held_units();
   int64_t most = 0;
-  for (int stage = 0; stage < job.pipeline_degree; ++stage) most = std::max(most, norm_chunks(job, stage));
+  for (int stage = 0; stage < job.pipeline_degree; ++stage) {
+    int64_t chunks = 0;
+    for (const int unit : owned_units(job, stage)) chunks += job.shard(units[unit]) / kShardGrain;
+    most = std::max(most, chunks);
+  }
   return most * (job.degree * job.pipeline_degree * job.tensor_degree + 1) * 8;
 }
 
@@ -344,6 +345,7 @@ Result<Program> make_program(const Job& job, int stage) {
   prefetch(job.prefetch, program);
   // Unsharded gradients are added where they are; there is nothing to wait for.
   if (job.degree > 1) postpone_waits(job.in_flight, program);
+  split_units(job, program);
   connect(job.in_flight, program);
   return program;
 }
@@ -353,6 +355,7 @@ Result<Program> make_evaluation(const Job& job, int stage) {
   Program program = Generator(job, stage).evaluation();
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
+  split_units(job, program);
   connect(job.in_flight, program);
   return program;
 }

@@ -76,8 +76,13 @@ Status Job::check() const {
                 "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
                 tensor_degree, world);
   LOOM_TRY(layout().check());
-  if (tensor_degree > 1)
-    return fail(Code::unsupported, "tensor_degree is {}; only 1 can be executed yet", tensor_degree);
+  LOOM_TRY(model::check_split(spec, tensor_degree));
+  if (divides_rows && batch * tokens % tensor_degree != 0)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} · {} tokens, must be a multiple of tensor_degree, {}, to divide its rows "
+        "(optimize: memory); optimize: speed does not need that",
+        batch, tokens, tensor_degree);
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/units.h"
+#include "model/split.h"
 #include "program/layout.h"
 
 namespace loom::program {
@@ -29,6 +29,8 @@ struct Job {
   int pipeline_degree = 1;  // P: stages
   int tensor_degree = 1;    // T: ranks that share the work on each layer
   std::string placement = "cluster";  // of Layout
+  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
+  bool divides_rows = false;
   Schedule schedule = Schedule::one_f_one_b;
   int virtual_stages = 1;       // of a rank; more than 1 with Schedule::interleaved only
   int active_microbatches = 0;  // most that a stage has begun and not finished; 0: what the schedule wants
@@ -48,6 +50,15 @@ struct Job {
   int data_degree() const { return world / (pipeline_degree * tensor_degree); }
   int replicas() const { return data_degree() / degree; }
   Layout layout() const { return {data_degree(), pipeline_degree, tensor_degree, degree, placement}; }
+  /// What each tensor rank holds; sizes and offsets are the same for all.
+  std::vector<model::Unit> held_units(int tensor = 0) const {
+    return model::units_of(spec, model::TensorRank{tensor_degree, tensor});
+  }
+  model::Share share(int tensor = 0) const {
+    return model::share_of(spec, {tensor_degree, tensor}, divides_rows);
+  }
+  /// Rows of a microbatch that a rank has between units, and sends to other stages.
+  int64_t rows() const { return batch * tokens / (divides_rows ? tensor_degree : 1); }
   int64_t element_bytes() const { return precision == Precision::bf16 ? 2 : 4; }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {

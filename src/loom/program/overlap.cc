@@ -38,6 +38,7 @@ namespace {
 
 constexpr int kGatherLanes = 2;
 constexpr int kReduceLanes = 2;
+constexpr int kTensorLane = 1 + kGatherLanes + kReduceLanes;  // exchanges are needed at once, one by one
 /// For each kind of transfer: what is waited for on one never waits for the one after it, on the other.
 constexpr int kTransferLanes = 2;
 
@@ -47,10 +48,10 @@ void assign_lanes(Program& program) {
     if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
     if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce || instruction.op == Op::tie)
       instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
+    if (is_exchange(instruction.op)) instruction.lane = kTensorLane;
     if (is_transfer(instruction.op)) {
       const int kind = static_cast<int>(instruction.op) - static_cast<int>(Op::send);
-      instruction.lane =
-          1 + kGatherLanes + kReduceLanes + kind * kTransferLanes + transfers[kind]++ % kTransferLanes;
+      instruction.lane = kTensorLane + 1 + kind * kTransferLanes + transfers[kind]++ % kTransferLanes;
     }
   }
 }

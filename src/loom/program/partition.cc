@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "model/compute.h"
+#include "program/generate.h"
 #include "program/schedule.h"
 
 namespace loom::program {
@@ -181,11 +181,9 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
 
 PartitionRequest partition_request(const Job& job, const Machine& machine,
                                    const std::vector<double>& measured_us) {
-  const std::vector<model::Unit> units = model::units_of(job.spec);
+  const std::vector<model::Unit> units = job.held_units();
   const bool bf16 = job.precision == Precision::bf16;
-  const model::BufferSizes sizes =
-      bf16 ? model::buffer_sizes<loom::bf16>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens)
-           : model::buffer_sizes<float>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens);
+  const model::BufferSizes sizes = sizes_of(job);
   // Master, two moments and gradient in fp32, and parameters in the smaller type.
   const double each = 16 + (bf16 ? 2 : 0);
   PartitionRequest request;

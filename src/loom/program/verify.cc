@@ -2,7 +2,7 @@
 #include "program/verify.h"
 
 #include "program/order.h"
-#include "program/verify_result.h"
+#include "program/verify_pieces.h"
 
 namespace loom::program {
 namespace {
@@ -90,7 +90,13 @@ Status verify(const Job& job, const Program& program, const MemoryPlan& memory) 
   LOOM_TRY(check_structure(program));
   LOOM_TRY(check_order(program));
   LOOM_TRY(check_memory(program, memory));
-  const ResultProblem problem = check_result(job, program);
+  ResultProblem problem = check_pieces(job, program);
+  if (problem.sentence.empty()) {
+    const Folded folded = fold_pieces(program);
+    problem = check_result(job, folded.program);
+    if (problem.instruction >= 0)
+      problem.instruction = folded.instruction[static_cast<size_t>(problem.instruction)];
+  }
   if (problem.instruction < 0) {
     if (problem.sentence.empty()) return {};
     return fail(Code::internal_error, "{}", problem.sentence);

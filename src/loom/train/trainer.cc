@@ -12,8 +12,6 @@
 namespace loom::train {
 namespace {
 
-constexpr const char* kState = "state";  // keys of the state's layouts in a checkpoint's manifest begin so
-
 /// CPUs of this machine over the ranks that share it.
 int threads_for(const Config& config, int ranks) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
@@ -125,11 +123,14 @@ Status Trainer::resume() {
       const Result<format::Json> manifest = format::read_manifest(folder);
       LOOM_TRY(manifest.status());
       engine::StateReaders readers;
-      for (const auto& [key, value] : manifest->items()) {
-        if (!key.starts_with(kState)) continue;
-        Result<format::FlatLayout> layout = format::FlatLayout::from_json(key, value);
-        LOOM_TRY(layout.status().in(folder));
-        readers.push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+      for (int stage = 0; manifest->contains(engine::state_name(stage, 0)); ++stage) {
+        readers.emplace_back();
+        for (int tensor = 0; manifest->contains(engine::state_name(stage, tensor)); ++tensor) {
+          const std::string name = engine::state_name(stage, tensor);
+          Result<format::FlatLayout> layout = format::FlatLayout::from_json(name, (*manifest)[name]);
+          LOOM_TRY(layout.status().in(folder));
+          readers.back().push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+        }
       }
       if (readers.empty()) return fail(Code::invalid_data, "{}: no state in its manifest", folder);
       LOOM_TRY(engine_->load_state(readers).in(folder));
@@ -216,12 +217,14 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(engine_->save_state(checkpoints_->step_folder(step))));
   Status status;
   if (first) {
-    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(engine_->job().spec)}};
-    for (int stage = 0; stage < engine_->job().pipeline_degree; ++stage) {
-      const Result<format::FlatLayout> layout = engine_->state_layout(stage);
-      LOOM_TRY(layout.status());
-      manifest[engine_->state_name(stage)] = layout->to_json();
-    }
+    const program::Job& job = engine_->job();
+    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(job.spec)}};
+    for (int stage = 0; stage < job.pipeline_degree; ++stage)
+      for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
+        const Result<format::FlatLayout> layout = engine_->state_layout(stage, tensor);
+        LOOM_TRY(layout.status());
+        manifest[engine::state_name(stage, tensor)] = layout->to_json();
+      }
     status = checkpoints_->commit(step, manifest);
     if (status.ok()) status = checkpoints_->prune();
   }
