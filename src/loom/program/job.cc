@@ -76,6 +76,10 @@ Status Job::check() const {
                 "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
                 tensor_degree, world);
   LOOM_TRY(layout().check());
+  if (shard_optimizer_only && degree == 1)
+    return fail(
+        Code::invalid_argument,
+        "shard_optimizer_state needs a sharded_data_parallel_degree above 1: the ranks that share the state");
   if (tensor_degree > 1)
     return fail(Code::unsupported, "tensor_degree is {}; only 1 can be executed yet", tensor_degree);
   if (tokens > spec.context)

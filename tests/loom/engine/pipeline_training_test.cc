@@ -50,6 +50,15 @@ TEST(PipelineTraining, InterleavedPartsGiveTheBitsOfOneRank) {
   EXPECT_EQ(train(job, 0, kSteps), one_rank(true));
 }
 
+TEST(PipelineTraining, OptimizerShardsAloneGiveTheBitsOfOneRank) {
+  for (const auto& [world, stages, degree] : {std::tuple{2, 1, 2}, {4, 2, 2}, {4, 1, 2}}) {
+    program::Job job = strict_job(world, stages, degree);
+    job.shard_optimizer_only = true;
+    job.checkpoint_group = stages - 1;
+    EXPECT_EQ(train(job, 0, kSteps), one_rank(true)) << program::to_string(job.layout());
+  }
+}
+
 TEST(PipelineTraining, EveryPlacementOfEightRanksGivesTheBitsOfOneRank) {
   for (const char* placement : {"DPT", "DTP", "PDT", "PTD", "TDP", "TPD"}) {
     program::Job job = strict_job(8, 2, 2);
