@@ -164,8 +164,9 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::tensor_gradients: return exchange(run, instruction);
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
+      const int64_t bytes = run.program.buffers[instruction.buffer(Role::shard)].bytes;
       op_.add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
-              job_.shard(units_[instruction.unit]));
+              bytes / static_cast<int64_t>(sizeof(A)));
       return {};
     }
     case Op::norm: return find_norm(run, instruction);

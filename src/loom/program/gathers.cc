@@ -82,7 +82,7 @@ class Cache {
         live += job_.padded(units_[unit]);
         if (!needed(unit) && (farthest < 0 || next_use(unit, now) > next_use(farthest, now))) farthest = unit;
       }
-      if (live <= job_.live_elements || farthest < 0) return;
+      if (job_.shard_optimizer_only || live <= job_.live_elements || farthest < 0) return;
       there_.erase(farthest);
     }
   }

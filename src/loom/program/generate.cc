@@ -240,12 +240,11 @@ class Generator {
   /// strict order, which makes a balanced tree.
   void reduce(Sum& gradient, int unit, int m) {
     BufferId sum = gradient.whole;
-    if (job_.degree > 1) {
+    if (!job_.sums_whole()) {
       sum = m == 0 ? gradient.shard
                    : program_.add(fmt::format("partial gradient {}.{}", unit, m), Category::unreduced,
                                   job_.shard(units_[unit]) * 4);
-      emit(Op::reduce_scatter, unit, m,
-           {{Role::gradient, gradient.whole, true, false}, {Role::shard, sum, false, true}});
+      reduce_scatter(gradient.whole, sum, unit, m);
     }
     int size = 1;
     const bool last = m + 1 == job_.microbatches;
@@ -257,8 +256,14 @@ class Generator {
       partial.pop_back();
     }
     partial.emplace_back(sum, size);
+    if (last && job_.sums_whole() && job_.degree > 1) reduce_scatter(sum, gradient.shard, unit, -1);
     if (last && job_.replicas() > 1)
       emit(Op::all_reduce, unit, -1, {{Role::shard, gradient.shard, true, true}});
+  }
+
+  void reduce_scatter(BufferId whole, BufferId shard, int unit, int m) {
+    emit(Op::reduce_scatter, unit, m,
+         {{Role::gradient, whole, true, false}, {Role::shard, shard, false, true}});
   }
 
   void add_to(BufferId sum, BufferId more, int unit, int m) {

@@ -76,6 +76,10 @@ Status Job::check() const {
                 "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
                 tensor_degree, world);
   LOOM_TRY(layout().check());
+  if (shard_optimizer_only && degree == 1)
+    return fail(
+        Code::invalid_argument,
+        "shard_optimizer_state needs a sharded_data_parallel_degree above 1: the ranks that share the state");
   LOOM_TRY(model::check_split(spec, tensor_degree));
   if (divides_rows && batch * tokens % tensor_degree != 0)
     return fail(

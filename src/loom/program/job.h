@@ -31,6 +31,10 @@ struct Job {
   std::string placement = "cluster";  // of Layout
   /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
   bool divides_rows = false;
+  /// The degree is of the optimizer's state and masters alone: parameters are gathered once a step and stay,
+  /// and whole gradients are summed before they are reduced, once. More memory, and a microbatch's traffic
+  /// for a step's.
+  bool shard_optimizer_only = false;
   Schedule schedule = Schedule::one_f_one_b;
   int virtual_stages = 1;       // of a rank; more than 1 with Schedule::interleaved only
   int active_microbatches = 0;  // most that a stage has begun and not finished; 0: what the schedule wants
@@ -70,6 +74,8 @@ struct Job {
     return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();
   }
 
+  /// Whether gradients are summed whole, over a rank's microbatches, before they are reduced.
+  bool sums_whole() const { return degree == 1 || shard_optimizer_only; }
   int units() const { return static_cast<int>(spec.layers) + 2; }
   /// Whether the head's part of a tied embedding's gradient is summed apart from the embedding's own, and
   /// added to it once a step: where they are on two stages, and in strict order, so that both are the same.
@@ -96,8 +102,10 @@ bool holds_copy(const Job& job, int stage);
 
 /// The number, in the global batch, of microbatch `index` of rank `member` of partition group `group`. Ranks
 /// of a group are next to each other, then a rank's microbatches, then groups: the order in which MiCS adds,
-/// so that one balanced tree over these numbers is what every layout computes.
+/// so that one balanced tree over these numbers is what every layout computes. Where a rank sums its own
+/// first, its microbatches are next to each other.
 inline int64_t microbatch_number(const Job& job, int group, int member, int index) {
+  if (job.sums_whole()) return (static_cast<int64_t>(group) * job.degree + member) * job.microbatches + index;
   return (static_cast<int64_t>(group) * job.microbatches + index) * job.degree + member;
 }
 

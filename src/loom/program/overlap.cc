@@ -27,6 +27,7 @@ void postpone_waits(int distance, Program& program) {
     for (int passed = 0; to + 1 < list.size() && list[to + 1].op != Op::norm; ++to) {
       const Instruction& next = list[to + 1];
       if (next.op == Op::accumulate || next.op == Op::all_reduce || next.op == Op::tie) break;
+      if (next.op == Op::reduce_scatter && next.unit == list[i].unit && next.microbatch < 0) break;
       if ((next.op == Op::backward || next.op == Op::loss) && ++passed > distance) break;
     }
     std::rotate(list.begin() + static_cast<ptrdiff_t>(i), list.begin() + static_cast<ptrdiff_t>(i) + 1,

@@ -191,6 +191,8 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
     UnitCost cost;
     cost.time_us = measured_us.empty() ? unit_time_us(job, machine, unit.index) : measured_us[unit.index];
     cost.state_bytes = each * static_cast<double>(job.shard(unit));
+    if (job.shard_optimizer_only)  // whole parameters and gradients besides
+      cost.state_bytes += static_cast<double>((job.element_bytes() + 4) * job.padded(unit));
     if (unit.borrows >= 0 && job.pipeline_degree > 1)
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);

@@ -195,7 +195,9 @@ class Simulation {
     if (is_compute(instruction.op))
       return compute_us(job_, machine_, instruction.unit, instruction.op) * part_of(job_, instruction);
     switch (instruction.op) {
-      case Op::accumulate: return streamed(12 * shard);
+      case Op::accumulate:
+        return streamed(
+            3.0 * static_cast<double>(programs_[stage]->buffers[instruction.buffer(Role::shard)].bytes));
       case Op::step: return streamed(28 * shard);  // reads 4 values, writes 3
       case Op::norm: {
         double elements = 0;

@@ -210,7 +210,8 @@ class Execution {
     if (sum.what != What::gradient || more.what != What::gradient || sum.unit != i.unit ||
         more.unit != i.unit)
       return "adds what is not this unit's gradients";
-    if (!sum.in_group || !more.in_group) return "adds a gradient that is not reduced over the group";
+    if (sum.in_group != more.in_group || (!job_.sums_whole() && !sum.in_group))
+      return "adds a gradient that is not reduced over the group";
     if (job_.replicas() > 1 && (sum.everywhere || more.everywhere) && sum.halves == more.halves)
       return "adds to a gradient that was reduced over the replicas already";
     if (sum.halves != more.halves) {

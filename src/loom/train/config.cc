@@ -35,6 +35,7 @@ void for_each_key(C& c, F&& visit) {
   visit("data.global_batch", c.data.global_batch);
   visit("data.microbatch", c.data.microbatch);
   visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
+  visit("parallel.shard_optimizer_state", c.parallel.shard_optimizer_state);
   visit("parallel.pipeline_degree", c.parallel.pipeline_degree);
   visit("parallel.tensor_degree", c.parallel.tensor_degree);
   visit("parallel.pipeline", c.parallel.pipeline);
@@ -248,6 +249,7 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.prefetch = static_cast<int>(parallel.prefetch);
   job.in_flight = static_cast<int>(parallel.in_flight);
   job.live_elements = parallel.live_parameters;
+  job.shard_optimizer_only = parallel.shard_optimizer_state;
   job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
   job.tensor_degree = static_cast<int>(parallel.tensor_degree);
   job.placement = parallel.placement;

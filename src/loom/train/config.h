@@ -36,6 +36,7 @@ struct Config {
   } data;
   struct Parallel {
     int64_t sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
+    bool shard_optimizer_state = false;        // parameters and gradients stay whole
     int64_t pipeline_degree = 1;               // P: stages
     int64_t tensor_degree = 1;                 // T: ranks that share the work on each layer
     std::string pipeline = "1f1b";             // or simple, interleaved
