@@ -63,7 +63,11 @@ struct Plan {
   std::string program;    // the lists of instructions, a line each
 
   /// Of the rank that allocates most.
-  int64_t arena_bytes() const;
+  int64_t arena_bytes() const {
+    int64_t most = 0;
+    for (const PlannedStage& stage : stages) most = most < stage.arena_bytes ? stage.arena_bytes : most;
+    return most;
+  }
 };
 
 /// `vocabulary` is needed where neither the config nor its dataset says; 0 asks them. Errors: as of a run's

@@ -91,12 +91,6 @@ std::string partition_text(const train::Config& config, const program::Job& job,
 
 }  // namespace
 
-int64_t Plan::arena_bytes() const {
-  int64_t most = 0;
-  for (const PlannedStage& stage : stages) most = std::max(most, stage.arena_bytes);
-  return most;
-}
-
 Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary) {
   LOOM_TRY(check(cluster));
   const train::Config& values = config.values();

@@ -31,7 +31,7 @@ Status check_type(int type) {
 }
 
 // Fills in the operator: one of the five, or a pre-multiplied sum of this communicator.
-Status resolve_operator(weftComm_t handle, int op, Call& call) {
+Status resolve_operator(weftComm_t handle, Communicator& comm, int op, Call& call) {
   if (op >= 0 && op < device::kReduceOps) {
     call.op = static_cast<device::ReduceOp>(op);
     return {};
@@ -51,6 +51,8 @@ Status resolve_operator(weftComm_t handle, int op, Call& call) {
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
   call.premultiply = true;
+  if (premul.late_scalar && comm.device() >= 0)
+    return comm.read_scalar(premul.late_scalar, call.scalar, device::size_of(call.type));
   std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
               device::size_of(call.type));
   return {};
@@ -75,6 +77,20 @@ struct Arguments {
   weftStream_t stream;
 };
 
+/// Whether the call is for NCCL; if so, its stream is CUDA's.
+Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* written) {
+  Fallback& fallback = *a.comm->fallback;
+  Result<bool> theirs = fallback.takes(read, written);
+  if (!theirs.ok()) return theirs;
+  if (*theirs && a.stream && is_stream_handle(a.stream))
+    return fail(
+        Code::invalid_argument,
+        "stream is one of weftStreamCreate, which orders operations on host memory: this call is for NCCL, "
+        "which wants a CUDA stream or NULL");
+  fallback.count(*theirs);
+  return theirs;
+}
+
 Status checked_run(const Arguments& a) {
   const InUse in_use(a.comm);
   Result<Communicator*> found = usable(a.comm);
@@ -88,7 +104,7 @@ Status checked_run(const Arguments& a) {
   call.count = a.count;
   call.type = static_cast<device::DataType>(a.type);
   call.root = a.root;
-  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, a.op, call));
+  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call));
   const bool transfer = a.collective == Collective::send || a.collective == Collective::recv;
   WEFT_TRY(check_root(transfer ? "peer" : "root", a.root, comm));
 
@@ -105,7 +121,16 @@ Status checked_run(const Arguments& a) {
   if (!usable_buffer(a.send, in, element)) return refuse_buffer("sendbuff", a.send, in, element);
   const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
   if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
-  if (a.stream) {
+  if (a.comm->fallback) [[unlikely]] {
+    const Result<bool> theirs = is_for_nccl(a, in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
+    if (!theirs.ok()) return theirs.status();
+    if (*theirs) return run_or_note(NcclCall{a.comm->fallback.get(), call, a.stream});
+  }
+  if (comm.device() >= 0) {
+    call.on_device = true;
+    call.cuda_stream = a.stream;
+    WEFT_TRY(comm.check_device_call(call, in, out));
+  } else if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();
   }

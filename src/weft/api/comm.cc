@@ -7,6 +7,7 @@
 #include "api/handles.h"
 #include "base/settings.h"
 #include "bootstrap/launch.h"
+#include "device/cuda/device.h"
 #include "engine/dump.h"
 
 namespace weft::api {
@@ -15,6 +16,17 @@ namespace {
 using engine::CommOptions;
 using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
+
+// The ordinal of what config.device names; -1 for host memory.
+Result<int> device_from(int device) {
+  if (device == WEFT_DEVICE_HOST) return -1;
+  if (device == WEFT_DEVICE_CURRENT) return device::cuda::Device::current();
+  if (device < 0)
+    return fail(Code::invalid_argument,
+                "device is {}, must be the number of a CUDA device, WEFT_DEVICE_CURRENT or WEFT_DEVICE_HOST",
+                device);
+  return device;
+}
 
 // Defaults from the settings (or the parent), with what `config` sets on top.
 Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* parent) {
@@ -46,6 +58,11 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   WEFT_TRY(flag("strict", config->strict, options.strict));
   if (config->commName) options.name = config->commName;
   if (config->hostId) options.host_id = config->hostId;
+  if (config->device != WEFT_CONFIG_UNDEF_INT) {
+    auto device = device_from(config->device);
+    if (!device) return device.status();
+    options.device = *device;
+  }
   if (config->timeoutSeconds > 0) options.timeout_s = config->timeoutSeconds;
   else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
     return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",
@@ -53,12 +70,28 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   return options;
 }
 
+// Who does the work: the setting, the parent's or what `config` says.
+Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent) {
+  constexpr nccl::Backend backends[] = {nccl::Backend::automatic, nccl::Backend::weft, nccl::Backend::nccl};
+  const nccl::Backend inherited = parent ? parent->backend : nccl::wanted_backend();
+  if (!config || config->backend == WEFT_CONFIG_UNDEF_INT) return inherited;
+  if (config->backend < WEFT_BACKEND_AUTO || config->backend > WEFT_BACKEND_NCCL)
+    return fail(
+        Code::invalid_argument,
+        "config.backend is {}, must be WEFT_BACKEND_AUTO (0), WEFT_BACKEND_WEFT (1) or WEFT_BACKEND_NCCL (2)",
+        config->backend);
+  return backends[config->backend];
+}
+
 // Fills a new handle by `make`, now, at the group's end, or (non-blocking) on a thread of its own.
-Status create(weftComm_t* out, bool blocking, std::function<Made()> make) {
+Status create(weftComm_t* out, bool blocking, nccl::Backend backend, std::function<Made()> make) {
   weftComm* handle = new_comm_handle();
   *out = handle;
-  auto fill = [handle, out, make = std::move(make)]() -> Status {
+  handle->backend = backend;
+  auto fill = [handle, out, make = std::move(make), fallback = Fallback::make(backend)]() -> Status {
     Made made = make();
+    if (made && *made && fallback)
+      if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
     std::lock_guard guard(handle->mutex);
     if (!made) {
       handle->creation = made.status();
@@ -70,6 +103,7 @@ Status create(weftComm_t* out, bool blocking, std::function<Made()> make) {
       return {};
     }
     handle->comm = made.take();
+    handle->fallback = fallback;
     handle->state.store(weftComm::live, std::memory_order_release);
     return {};
   };
@@ -102,7 +136,9 @@ Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank,
   WEFT_TRY(bootstrap::check_unique_id(unique));
   auto options = options_from(config, nullptr);
   if (!options) return options.status();
-  return create(comm, options->blocking,
+  auto backend = backend_from(config, nullptr);
+  if (!backend) return backend.status();
+  return create(comm, options->blocking, *backend,
                 [=, options = *options] { return Communicator::create(unique, rank, nranks, options); });
 }
 
@@ -115,7 +151,9 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
   if (!found) return found.status();
   auto options = options_from(config, &(*found)->options());
   if (!options) return options.status();
-  return create(newcomm, options->blocking,
+  auto backend = backend_from(config, parent);
+  if (!backend) return backend.status();
+  return create(newcomm, options->blocking, *backend,
                 [make, keep = parent->comm, options = *options] { return make(*keep, options); });
 }
 
@@ -124,8 +162,9 @@ Status finalize(weftComm_t handle) {
   if (!found) return found.status();
   if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be finalized inside a group");
   handle->state.store(weftComm::finalizing);
-  auto finish = [handle, comm = handle->comm]() -> Status {
+  auto finish = [handle, comm = handle->comm, fallback = handle->fallback]() -> Status {
     Status finished = comm->finalize();
+    if (finished.ok() && fallback) finished = fallback->finalize();
     std::lock_guard guard(handle->mutex);
     handle->creation = finished;
     handle->state.store(weftComm::finalized);
@@ -144,6 +183,7 @@ std::shared_ptr<Communicator> take_apart(weftComm_t handle) {
   while (handle->calls.load() > 0)
     std::this_thread::yield();  // calls that an abort has failed are on their way out
   std::lock_guard guard(handle->mutex);
+  handle->fallback.reset();
   return std::exchange(handle->comm, nullptr);
 }
 
@@ -153,6 +193,12 @@ Status check_not_destroyed(weftComm_t comm) {
     return fail(Code::invalid_comm, "comm has been destroyed or aborted already");
   if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be ended inside a group");
   return {};
+}
+
+/// What the communicator failed with, in Weft or in NCCL; ok if it has not.
+Status health_of(weftComm_t handle) {
+  Status health = handle->comm->health();
+  return health.ok() && handle->fallback ? handle->fallback->health() : health;
 }
 
 weftResult_t report_as(const char* function, const Status& status) {
@@ -184,9 +230,17 @@ const char* weftGetLastError(weftComm_t comm) {
     std::lock_guard guard(comm->mutex);
     if (!comm->creation.ok()) text = comm->creation.message();
     if (comm->comm)
-      if (Status health = comm->comm->health(); !health) text = health.message();
+      if (Status health = health_of(comm); !health) text = health.message();
   }
   return text.c_str();
+}
+
+weftResult_t weftDeviceQuery(int device) {
+  if (!settings_status()) return report(settings_status());
+  auto ordinal = device_from(device);
+  if (!ordinal) return report(ordinal.status().in(__func__));
+  if (*ordinal < 0) return weftSuccess;
+  return report(device::cuda::Device::open(*ordinal).status().in(__func__));
 }
 
 weftResult_t weftGetUniqueId(weftUniqueId* uniqueId) {
@@ -232,14 +286,14 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) {
         "weftCommInitEnv: this process has the communicator of its job already, or had it; more of them come "
         "from weftCommSplit, or from weftGetUniqueId and weftCommInitRank"));
   auto options = options_from(nullptr, nullptr);
-  return report_as(__func__, create(comm, true, [launch = *launch, options = *options]() -> Made {
-                     auto id =
-                         bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
-                     if (!id) return id.status();
-                     auto made = Communicator::create(*id, launch.rank, launch.size, options);
-                     if (made) done.store(true);
-                     return made;
-                   }));
+  return report_as(
+      __func__, create(comm, true, nccl::wanted_backend(), [launch = *launch, options = *options]() -> Made {
+        auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
+        if (!id) return id.status();
+        auto made = Communicator::create(*id, launch.rank, launch.size, options);
+        if (made) done.store(true);
+        return made;
+      }));
 }
 
 weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
@@ -283,6 +337,7 @@ weftResult_t weftCommDestroy(weftComm_t comm) {
 weftResult_t weftCommAbort(weftComm_t comm) {
   if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
   comm->state.store(weftComm::destroyed);  // no new call comes in
+  if (comm->fallback) comm->fallback->abort();
   if (comm->comm) comm->comm->abort();
   take_apart(comm);
   return weftSuccess;
@@ -295,7 +350,7 @@ weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
     case weftComm::creating:
     case weftComm::finalizing: *asyncError = weftInProgress; break;
     case weftComm::failed_to_create: *asyncError = static_cast<weftResult_t>(comm->creation.code()); break;
-    default: *asyncError = static_cast<weftResult_t>(comm->comm->health().code());
+    default: *asyncError = static_cast<weftResult_t>(health_of(comm).code());
   }
   return weftSuccess;
 }
@@ -342,5 +397,9 @@ weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
   copy_text(stats->intraTransport, s.intra_transport);
   copy_text(stats->interTransport, s.inter_transport);
   copy_text(stats->lastAlgorithm, s.last_algorithm);
+  if (const auto& fallback = comm->fallback) {
+    stats->operations += fallback->operations();
+    if (fallback->last_was_theirs()) copy_text(stats->lastAlgorithm, "nccl");
+  }
   return weftSuccess;
 }

@@ -11,6 +11,7 @@ struct Group {
   Status spoiled;
   std::vector<std::function<Status()>> creations;
   std::vector<std::pair<std::shared_ptr<engine::Communicator>, engine::Call>> calls;
+  std::vector<NcclCall> nccl_calls;
 };
 
 thread_local Group t_group;
@@ -29,6 +30,13 @@ Status run_creations(const std::vector<std::function<Status()>>& creations) {
   return {};
 }
 
+// NCCL's calls are on their way while Weft's, without a stream, are waited for.
+Status run_calls(Group& group) {
+  if (!group.nccl_calls.empty()) WEFT_TRY(Fallback::start(group.nccl_calls));
+  if (!group.calls.empty()) WEFT_TRY(engine::Communicator::run_group(group.calls));
+  return Fallback::finish(group.nccl_calls);
+}
+
 Status not_in_group() {
   return fail(Code::invalid_usage, "no group is open on this thread: call weftGroupStart first");
 }
@@ -39,6 +47,15 @@ thread_local int t_group_depth = 0;
 
 void note(const std::shared_ptr<engine::Communicator>& comm, const engine::Call& call) {
   t_group.calls.emplace_back(comm, call);
+}
+
+Status run_or_note(const NcclCall& call) {
+  if (in_group()) {
+    t_group.nccl_calls.push_back(call);
+    return {};
+  }
+  WEFT_TRY(Fallback::start({call}));
+  return Fallback::finish({call});
 }
 
 Status create_or_note(std::function<Status()> create) {
@@ -68,7 +85,7 @@ weftResult_t weftGroupEnd(void) {
   if (!group.spoiled.ok()) return report(group.spoiled.in("nothing of the group was started"));
   if (!group.creations.empty())
     if (Status created = run_creations(group.creations); !created) return report(created);
-  return group.calls.empty() ? weftSuccess : report(engine::Communicator::run_group(group.calls));
+  return report(run_calls(group));
 }
 
 weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {

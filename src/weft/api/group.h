@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/fallback.h"
 #include "base/status.h"
 #include "engine/communicator.h"
 
@@ -24,6 +25,8 @@ inline Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, con
   note(comm, call);
   return {};
 }
+/// The same for a call that NCCL does.
+Status run_or_note(const NcclCall& call);
 /// Notes down the creation of a communicator, or does it now. Creations of one group run side by side, so
 /// that one thread can create several ranks.
 Status create_or_note(std::function<Status()> create);

@@ -1,5 +1,6 @@
 #include "api/handles.h"
 
+#include <algorithm>
 #include <deque>
 
 namespace weft::api {
@@ -7,12 +8,23 @@ namespace {
 
 // Shells of all handles ever made; the deque keeps their addresses and the mutex its order.
 template <typename Handle>
-Handle* remember() {
-  static std::mutex mutex;
-  static std::deque<Handle>* shells = new std::deque<Handle>;
-  std::lock_guard guard(mutex);
-  return &shells->emplace_back();
-}
+struct Shells {
+  std::mutex mutex;
+  std::deque<Handle> shells;
+
+  static Shells& get() {
+    static Shells& all = *new Shells;
+    return all;
+  }
+  Handle* add() {
+    const std::lock_guard guard(mutex);
+    return &shells.emplace_back();
+  }
+  bool has(const void* pointer) {
+    const std::lock_guard guard(mutex);
+    return std::any_of(shells.begin(), shells.end(), [&](const Handle& shell) { return &shell == pointer; });
+  }
+};
 
 thread_local std::string t_last_error;
 
@@ -20,12 +32,14 @@ thread_local std::string t_last_error;
 
 weftComm* new_comm_handle() {
   static std::atomic<int> serial{0};
-  weftComm* handle = remember<weftComm>();
+  weftComm* handle = Shells<weftComm>::get().add();
   handle->serial = serial.fetch_add(1);
   return handle;
 }
 
-weftStream* new_stream_handle() { return remember<weftStream>(); }
+weftStream* new_stream_handle() { return Shells<weftStream>::get().add(); }
+
+bool is_stream_handle(const void* pointer) { return Shells<weftStream>::get().has(pointer); }
 
 Result<engine::Communicator*> existing(weftComm_t comm) {
   if (!comm)

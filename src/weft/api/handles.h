@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/fallback.h"
 #include "base/status.h"
 #include "engine/communicator.h"
 #include "engine/stream.h"
@@ -35,7 +36,9 @@ struct weftComm {
   std::atomic<int> state{creating};
   std::atomic<int> calls{0};  // operations that threads are inside of; see api::InUse
   int serial = 0;             // of this process; part of the operators' values
+  weft::nccl::Backend backend = weft::nccl::Backend::automatic;
   std::shared_ptr<weft::engine::Communicator> comm;
+  std::shared_ptr<weft::api::Fallback> fallback;  // null where nothing can be for NCCL
 
   std::mutex mutex;        // over what follows
   weft::Status creation;   // why creating or finalizing failed
@@ -70,6 +73,8 @@ class InUse {
 
 weftComm* new_comm_handle();
 weftStream* new_stream_handle();
+/// Whether this is a stream of weftStreamCreate, alive or not: it may be anything.
+bool is_stream_handle(const void* pointer);
 
 /// The communicator behind a handle that can be used for operations; the error says what is wrong with it.
 Result<engine::Communicator*> usable(weftComm_t comm);

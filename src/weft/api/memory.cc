@@ -8,10 +8,26 @@
 using namespace weft;
 using namespace weft::api;
 
+namespace {
+
+template <typename... Parameters, typename... Arguments>
+Status nccl_call(const char* name, nccl::Result_t (*nccl::Functions::*member)(Parameters...),
+                 Arguments... arguments) {
+  const Result<const nccl::Library*>& library = nccl::Library::get();
+  if (!library) return library.status();
+  nccl::Result_t (*function)(Parameters...) = (*library)->functions().*member;
+  WEFT_TRY((*library)->has(function, name));
+  return (*library)->check(function(arguments...), name, nullptr);
+}
+
+}  // namespace
+
 weftResult_t weftMemAlloc(void** ptr, size_t size) {
   if (!ptr) return report(fail(Code::invalid_pointer, "weftMemAlloc: ptr is NULL"));
   *ptr = nullptr;
   if (size == 0) return weftSuccess;
+  if (nccl::wanted_backend() == nccl::Backend::nccl)
+    return report(nccl_call("ncclMemAlloc", &nccl::Functions::MemAlloc, ptr, size).in(__func__));
   auto allocated = device::window_alloc(size);
   if (!allocated) return report(allocated.status().in(__func__));
   *ptr = *allocated;
@@ -20,6 +36,8 @@ weftResult_t weftMemAlloc(void** ptr, size_t size) {
 
 weftResult_t weftMemFree(void* ptr) {
   if (!ptr) return weftSuccess;
+  if (nccl::wanted_backend() == nccl::Backend::nccl)
+    return report(nccl_call("ncclMemFree", &nccl::Functions::MemFree, ptr).in(__func__));
   return report(device::window_free(ptr).in(__func__));
 }
 
@@ -30,6 +48,12 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
     return report(fail(Code::invalid_pointer, "weftCommRegister: {} is NULL", buff ? "handle" : "buff"));
   if (size == 0)
     return report(fail(Code::invalid_argument, "weftCommRegister: size is 0, must be at least 1"));
+  if (comm->fallback && comm->fallback->takes_pointer(buff)) {
+    auto registered = comm->fallback->register_buffer(buff, size);
+    if (!registered) return report(registered.status().in(__func__));
+    *handle = *registered;
+    return weftSuccess;
+  }
   auto registered = (*found)->register_buffer(buff, size);
   if (!registered) return report(registered.status().in(__func__));
   *handle = *registered;
@@ -41,6 +65,7 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
 weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
+  if (comm->fallback && comm->fallback->deregister_buffer(handle)) return weftSuccess;
   {
     std::lock_guard guard(comm->mutex);
     auto known = std::find(comm->registrations.begin(), comm->registrations.end(), handle);
@@ -69,6 +94,9 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
                        "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
                        "or weftScalarHostImmediate (1)",
                        static_cast<int>(residence)));
+  if (comm->fallback && comm->fallback->is_device_memory(scalar))
+    return report(
+        fail(Code::unsupported, "weftRedOpCreatePreMulSum: scalar is device memory, must be host memory"));
   PreMulSum premul;
   premul.live = true;
   premul.type = static_cast<device::DataType>(datatype);

@@ -129,7 +129,7 @@ void count_communicator(const Decision& decision) {
   if (std::string_view(share.reason) == std::string_view(decision.reason).substr(0, sizeof share.reason - 1))
     return;
   copy_text(share.reason, decision.reason);
-  log::info("NCCL's calls go to {}, because {}", decision.backend == Backend::nccl ? "NCCL" : "Weft",
+  log::info("communicators go to {}, because {}", decision.backend == Backend::nccl ? "NCCL" : "Weft",
             decision.reason);
 }
 

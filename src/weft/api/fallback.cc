@@ -1,0 +1,276 @@
+#include "api/fallback.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "nccl/gpu.h"
+#include "nccl/tally.h"
+
+namespace weft::api {
+namespace {
+
+using nccl::Backend;
+using nccl::Functions;
+using nccl::Library;
+using plan::Collective;
+
+const Functions& functions() { return (*Library::get())->functions(); }
+Status check(int result, const char* what, nccl::Comm_t comm = nullptr) {
+  return (*Library::get())->check(result, what, comm);
+}
+template <typename Function>
+Status has(Function* function, const char* name) {
+  return (*Library::get())->has(function, name);
+}
+
+bool is_transfer(const engine::Call& call) {
+  return call.collective == Collective::send || call.collective == Collective::recv;
+}
+
+}  // namespace
+
+/// What each rank tells the others before NCCL's communicator is made: a rank that cannot would leave them
+/// waiting.
+struct Fallback::Card {
+  int able;
+  char why_not[384];
+  nccl::UniqueId id;  // rank 0's
+};
+
+std::shared_ptr<Fallback> Fallback::make(Backend wanted) {
+  if (wanted != Backend::nccl && !nccl::gpu()) return nullptr;
+  return std::shared_ptr<Fallback>(new Fallback(wanted));
+}
+
+Fallback::Fallback(Backend wanted)
+    : wanted_(wanted), cuda_context_(nccl::gpu() ? nccl::gpu()->context() : nullptr) {}
+
+Fallback::~Fallback() {
+  if (nccl_ && !aborted_) (void)functions().CommDestroy(nccl_);
+}
+
+Status Fallback::attach(engine::Communicator* comm) {
+  comm_ = comm;
+  return wanted_ == Backend::nccl ? create({this}) : Status();
+}
+
+bool Fallback::is_device_memory(const void* pointer) {
+  return nccl::gpu() && nccl::gpu()->is_device_memory(pointer);
+}
+
+bool Fallback::takes_pointer(const void* pointer) const {
+  return wanted_ == Backend::nccl || is_device_memory(pointer);
+}
+
+Result<bool> Fallback::takes(const void* send, const void* recv) const {
+  if (wanted_ == Backend::nccl) return true;
+  const bool of_send = is_device_memory(send);
+  if (!of_send && !is_device_memory(recv)) return false;
+  const char* which = of_send ? "sendbuff" : "recvbuff";
+  if (wanted_ == Backend::weft)
+    return fail(
+        Code::unsupported,
+        "{} is device memory, which Weft does not take; this communicator is set to weft: with auto, NCCL "
+        "takes it",
+        which);
+  if (comm_->options().strict)
+    return fail(Code::unsupported,
+                "{} is device memory, which Weft does not take, and NCCL does not add in strict order",
+                which);
+  if (!Library::get().ok())
+    return fail(Code::unsupported, "{} is device memory, which Weft does not take, and {}", which,
+                Library::get().status().message());
+  return true;
+}
+
+// ---- Making NCCL's communicator
+
+Fallback::Card Fallback::card() const {
+  Card mine{};
+  const Result<const Library*>& library = Library::get();
+  Status able = library.ok() ? Status() : library.status();
+  if (able.ok() && comm_->rank() == 0) able = check(functions().GetUniqueId(&mine.id), "ncclGetUniqueId");
+  mine.able = able.ok();
+  std::snprintf(mine.why_not, sizeof mine.why_not, "%s", able.message().c_str());
+  return mine;
+}
+
+Status Fallback::check_cards() const {
+  for (size_t rank = 0; rank < cards_.size(); ++rank)
+    if (!cards_[rank].able)
+      return fail(Code::unsupported, "rank {} cannot use NCCL: {}", rank, cards_[rank].why_not);
+  return {};
+}
+
+// One thread may stand for several ranks, so all of them are asked together.
+Status Fallback::create(const std::vector<Fallback*>& missing) {
+  std::vector<engine::GroupCall> questions;
+  std::vector<Card> mine(missing.size());
+  for (size_t i = 0; i < missing.size(); ++i) {
+    Fallback& own = *missing[i];
+    mine[i] = own.card();
+    own.cards_.assign(static_cast<size_t>(own.comm_->size()), Card{});
+    engine::Call call;
+    call.collective = Collective::all_gather;
+    call.type = device::DataType::uint8;
+    call.count = sizeof(Card);
+    call.send = &mine[i];
+    call.recv = own.cards_.data();
+    // The communicator outlives the call, which is over when run_group returns.
+    questions.emplace_back(std::shared_ptr<engine::Communicator>(std::shared_ptr<void>(), own.comm_), call);
+  }
+  WEFT_TRY(engine::Communicator::run_group(questions));
+  for (Fallback* own : missing) WEFT_TRY(own->check_cards());
+
+  void* const context_before = nccl::gpu() ? nccl::gpu()->context() : nullptr;
+  WEFT_TRY(check(functions().GroupStart(), "ncclGroupStart"));
+  Status made;
+  for (Fallback* own : missing) {
+    if (nccl::gpu()) nccl::gpu()->enter(own->cuda_context_);
+    const Status one = check(
+        functions().CommInitRank(&own->nccl_, own->comm_->size(), own->cards_[0].id, own->comm_->rank()),
+        "ncclCommInitRank");
+    if (made.ok()) made = one;
+  }
+  const Status ended = check(functions().GroupEnd(), "ncclGroupEnd");
+  if (nccl::gpu()) nccl::gpu()->enter(context_before);
+  if (made.ok()) made = ended;
+  for (Fallback* own : missing) {
+    own->cards_.clear();
+    if (!made.ok()) own->nccl_ = nullptr;
+    else
+      nccl::tally::count_communicator(
+          {Backend::nccl, own->wanted_ == Backend::nccl
+                              ? "its backend is set to nccl"
+                              : "a buffer is device memory, which Weft does not take"});
+  }
+  return made;
+}
+
+// ---- Operations
+
+Status Fallback::missing_of(const std::vector<NcclCall>& calls, std::vector<Fallback*>* missing) {
+  for (const NcclCall& call : calls) {
+    Fallback* whose = call.whose;
+    if (whose->nccl_ || std::find(missing->begin(), missing->end(), whose) != missing->end()) continue;
+    if (is_transfer(call.call))
+      return fail(
+          Code::invalid_usage,
+          "the buffer is device memory, which only NCCL takes, and NCCL's communicator can only be made by a "
+          "collective, which all ranks call: call one first, or set WEFT_BACKEND=nccl");
+    missing->push_back(whose);
+  }
+  return {};
+}
+
+Status Fallback::start(const std::vector<NcclCall>& calls) {
+  std::vector<Fallback*> missing;
+  WEFT_TRY(missing_of(calls, &missing));
+  if (!missing.empty()) WEFT_TRY(create(missing));
+  WEFT_TRY(check(functions().GroupStart(), "ncclGroupStart"));
+  std::vector<std::vector<int>> operators(calls.size());  // to be destroyed
+  Status started;
+  for (size_t i = 0; i < calls.size() && started.ok(); ++i)
+    started = calls[i].whose->start_one(calls[i], &operators[i]);
+  const Status ended = check(functions().GroupEnd(), "ncclGroupEnd", calls.front().whose->nccl_);
+  for (size_t i = 0; i < calls.size(); ++i)
+    for (const int op : operators[i]) (void)functions().RedOpDestroy(op, calls[i].whose->nccl_);
+  return started.ok() ? ended : started;
+}
+
+Status Fallback::finish(const std::vector<NcclCall>& calls) {
+  if (!nccl::gpu()) return {};
+  for (const NcclCall& call : calls)
+    if (!call.stream) WEFT_TRY(nccl::gpu()->synchronize(nullptr));
+  return {};
+}
+
+Status Fallback::start_one(const NcclCall& call, std::vector<int>* operators) const {
+  nccl::tally::count_call(Backend::nccl);
+  int op = static_cast<int>(call.call.op);
+  if (call.call.premultiply) {
+    constexpr int kHostImmediate = 1;
+    WEFT_TRY(has(functions().RedOpCreatePreMulSum, "ncclRedOpCreatePreMulSum"));
+    std::byte scalar[sizeof call.call.scalar];
+    std::memcpy(scalar, call.call.scalar, sizeof scalar);
+    WEFT_TRY(check(functions().RedOpCreatePreMulSum(&op, scalar, static_cast<int>(call.call.type),
+                                                    kHostImmediate, nccl_),
+                   "ncclRedOpCreatePreMulSum", nccl_));
+    operators->push_back(op);
+  }
+  return launch(call, op);
+}
+
+Status Fallback::launch(const NcclCall& call, int op) const {
+  const engine::Call& c = call.call;
+  const Functions& f = functions();
+  const int type = static_cast<int>(c.type);
+  void* stream = call.stream;
+  // Calls a function of NCCL's, if this NCCL has it.
+  const auto with = [&](const char* name, auto* function, auto... arguments) -> Status {
+    WEFT_TRY(has(function, name));
+    return check(function(arguments..., nccl_, stream), name, nccl_);
+  };
+  switch (c.collective) {
+    case Collective::all_reduce: return with("ncclAllReduce", f.AllReduce, c.send, c.recv, c.count, type, op);
+    case Collective::reduce: return with("ncclReduce", f.Reduce, c.send, c.recv, c.count, type, op, c.root);
+    case Collective::reduce_scatter:
+      return with("ncclReduceScatter", f.ReduceScatter, c.send, c.recv, c.count, type, op);
+    case Collective::all_gather: return with("ncclAllGather", f.AllGather, c.send, c.recv, c.count, type);
+    case Collective::broadcast:
+      return with("ncclBroadcast", f.Broadcast, c.send, c.recv, c.count, type, c.root);
+    case Collective::all_to_all: return with("ncclAlltoAll", f.AlltoAll, c.send, c.recv, c.count, type);
+    case Collective::gather: return with("ncclGather", f.Gather, c.send, c.recv, c.count, type, c.root);
+    case Collective::scatter: return with("ncclScatter", f.Scatter, c.send, c.recv, c.count, type, c.root);
+    case Collective::send: return with("ncclSend", f.Send, c.send, c.count, type, c.root);
+    case Collective::recv: return with("ncclRecv", f.Recv, c.recv, c.count, type, c.root);
+  }
+  return fail(Code::internal_error, "a collective that NCCL does not have");
+}
+
+// ---- Registration, the end
+
+Result<void*> Fallback::register_buffer(void* address, size_t bytes) {
+  if (!nccl_)
+    return fail(Code::invalid_usage,
+                "buff is device memory, which only NCCL takes, and NCCL's communicator is made by the first "
+                "collective on device memory: register after it, or set WEFT_BACKEND=nccl");
+  WEFT_TRY(has(functions().CommRegister, "ncclCommRegister"));
+  void* handle = nullptr;
+  WEFT_TRY(check(functions().CommRegister(nccl_, address, bytes, &handle), "ncclCommRegister", nccl_));
+  const std::lock_guard guard(mutex_);
+  registrations_.push_back(handle);
+  return handle;
+}
+
+bool Fallback::deregister_buffer(void* handle) {
+  {
+    const std::lock_guard guard(mutex_);
+    const auto known = std::find(registrations_.begin(), registrations_.end(), handle);
+    if (known == registrations_.end()) return false;
+    registrations_.erase(known);
+  }
+  if (functions().CommDeregister) (void)functions().CommDeregister(nccl_, handle);
+  return true;
+}
+
+Status Fallback::finalize() {
+  if (!nccl_ || aborted_ || !functions().CommFinalize) return {};
+  return check(functions().CommFinalize(nccl_), "ncclCommFinalize", nccl_);
+}
+
+void Fallback::abort() {
+  const std::lock_guard guard(mutex_);
+  if (!nccl_ || std::exchange(aborted_, true) || !functions().CommAbort) return;
+  (void)functions().CommAbort(nccl_);
+}
+
+Status Fallback::health() const {
+  if (!nccl_ || aborted_ || !functions().CommGetAsyncError) return {};
+  nccl::Result_t error = nccl::kSuccess;
+  WEFT_TRY(check(functions().CommGetAsyncError(nccl_, &error), "ncclCommGetAsyncError", nccl_));
+  return check(error, "an operation", nccl_);
+}
+
+}  // namespace weft::api

@@ -1,0 +1,95 @@
+// Fallback: the NCCL communicator beside one of Weft, for what Weft does not take (device memory), or for
+// everything where WEFT_BACKEND or the configuration says nccl. It has the same ranks, and is made by a
+// collective of Weft: at the first collective that needs it, or at once.
+//
+// A communicator has one only where it can be needed: on machines with a CUDA driver, or with backend nccl.
+//
+// Thread safety: as communicators; abort() and health() from any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/communicator.h"
+#include "nccl/decision.h"
+#include "nccl/library.h"
+
+namespace weft::api {
+
+class Fallback;
+
+/// An operation that NCCL does: `stream` is a CUDA stream, null for a call that returns with its result.
+struct NcclCall {
+  Fallback* whose;
+  engine::Call call;
+  void* stream;
+};
+
+class Fallback {
+ public:
+  /// Null where it cannot be needed.
+  static std::shared_ptr<Fallback> make(nccl::Backend wanted);
+  ~Fallback();
+  Fallback(const Fallback&) = delete;
+  Fallback& operator=(const Fallback&) = delete;
+
+  nccl::Backend wanted() const { return wanted_; }
+  /// Whether the last operation of the communicator was NCCL's, and how many have been; for weftCommGetStats.
+  void count(bool theirs) {
+    last_was_theirs_.store(theirs, std::memory_order_relaxed);
+    if (theirs) operations_.fetch_add(1, std::memory_order_relaxed);
+  }
+  bool last_was_theirs() const { return last_was_theirs_.load(); }
+  uint64_t operations() const { return operations_.load(); }
+  /// The communicator of Weft that it stands beside; with backend nccl, NCCL's is made now: a collective.
+  Status attach(engine::Communicator* comm);
+
+  /// Whether NCCL does a call on these buffers (null: not used). Errors: unsupported (device memory that
+  /// nobody takes).
+  Result<bool> takes(const void* send, const void* recv) const;
+  bool takes_pointer(const void* pointer) const;
+  static bool is_device_memory(const void* pointer);
+
+  /// Starts the calls together, making NCCL's communicators where they are missing.
+  static Status start(const std::vector<NcclCall>& calls);
+  /// Waits for those without a stream.
+  static Status finish(const std::vector<NcclCall>& calls);
+
+  Result<void*> register_buffer(void* address, size_t bytes);
+  /// False where the handle is not one of these.
+  bool deregister_buffer(void* handle);
+
+  /// Waits for the operations of this rank.
+  Status finalize();
+  /// Ends what is in flight.
+  void abort();
+  /// What NCCL's communicator failed with, or ok.
+  Status health() const;
+
+ private:
+  explicit Fallback(nccl::Backend wanted);
+  struct Card;
+  Card card() const;
+  static Status create(const std::vector<Fallback*>& missing);
+  Status check_cards() const;
+  Status launch(const NcclCall& call, int op) const;
+  Status start_one(const NcclCall& call, std::vector<int>* operators) const;
+  static Status missing_of(const std::vector<NcclCall>& calls, std::vector<Fallback*>* missing);
+
+  const nccl::Backend wanted_;
+  void* const cuda_context_;  // of the thread that asked for the communicator
+  engine::Communicator* comm_ = nullptr;
+  std::atomic<bool> last_was_theirs_{false};
+  std::atomic<uint64_t> operations_{0};
+  std::vector<Card> cards_;  // of all ranks, while NCCL's communicator is made
+  std::mutex mutex_;         // over what follows
+  nccl::Comm_t nccl_ = nullptr;
+  bool aborted_ = false;
+  std::vector<void*> registrations_;
+};
+
+}  // namespace weft::api

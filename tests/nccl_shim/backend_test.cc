@@ -1,0 +1,304 @@
+// WEFT_BACKEND: programs of Weft whose operations NCCL does, all of them or those on device memory. NCCL and
+// the CUDA driver are fakes; the communicators are real.
+#include "shim_host.h"
+#include "weft/weft.h"
+
+namespace weft::nccl_shim_test {
+namespace {
+
+using Floats = std::vector<float>;
+
+const Environment kNccl = {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
+const Environment kGpuAndNccl = {{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
+const Environment kGpuAlone = {{"WEFT_CUDA_LIBRARY", kFakeCuda},
+                               {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}};
+
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+#define WEFT_GOOD(call) EXPECT_EQ((call), weftSuccess) << #call << ": " << weftGetLastError(nullptr)
+#define EXPECT_REFUSED(call, code, part)                            \
+  do {                                                              \
+    EXPECT_EQ((call), code);                                        \
+    const std::string said = weftGetLastError(nullptr);             \
+    EXPECT_TRUE(mentions(said, part)) << said << " lacks " << part; \
+  } while (0)
+
+/// Ranks as threads of this process; `body` may set its communicator to null to have it left alone.
+void on_ranks(int ranks, const std::function<void(int, weftComm_t&)>& body,
+              const weftConfig_t* config = nullptr) {
+  weftUniqueId id;
+  ASSERT_EQ(weftGetUniqueId(&id), weftSuccess) << weftGetLastError(nullptr);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      weftComm_t comm = nullptr;
+      ASSERT_EQ(weftCommInitRankConfig(&comm, ranks, id, rank, config), weftSuccess)
+          << weftGetLastError(nullptr);
+      body(rank, comm);
+      if (comm) {
+        WEFT_GOOD(weftCommDestroy(comm));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+float* on_device(size_t elements) {
+  void* driver = dlopen(kFakeCuda.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  EXPECT_NE(driver, nullptr);
+  return static_cast<float*>(
+      reinterpret_cast<void* (*)(size_t)>(dlsym(driver, "fakeCudaAlloc"))(4 * elements));
+}
+
+std::string last_algorithm(weftComm_t comm, uint64_t* operations = nullptr) {
+  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+  WEFT_GOOD(weftCommGetStats(comm, &stats));
+  if (operations) *operations = stats.operations;
+  return stats.lastAlgorithm;
+}
+
+TEST(Backend, NcclDoesEverythingWhereItIsSet) {
+  in_process(kNccl, [] {
+    on_ranks(3, [](int rank, weftComm_t& comm) {
+      Floats in(2, static_cast<float>(rank + 1)), out(2), all(6);
+      WEFT_GOOD(weftAllReduce(in.data(), out.data(), 2, weftFloat, weftSum, comm, nullptr));
+      EXPECT_EQ(out, Floats(2, 6.f));
+      WEFT_GOOD(weftAllGather(in.data(), all.data(), 2, weftFloat, comm, nullptr));
+      EXPECT_EQ(all, (Floats{1, 1, 2, 2, 3, 3}));
+      WEFT_GOOD(weftReduceScatter(all.data(), out.data(), 2, weftFloat, weftSum, comm, nullptr));
+      EXPECT_EQ(out[0], 3.f * static_cast<float>(rank + 1));
+      WEFT_GOOD(weftReduce(in.data(), out.data(), 2, weftFloat, weftAvg, 0, comm, nullptr));
+      if (rank == 0) {
+        EXPECT_EQ(out, Floats(2, 2.f));
+      }
+      WEFT_GOOD(weftBcast(in.data(), 2, weftFloat, 2, comm, nullptr));
+      EXPECT_EQ(in, Floats(2, 3.f));
+      const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
+      in.assign(2, static_cast<float>(rank));
+      WEFT_GOOD(weftGroupStart());
+      WEFT_GOOD(weftSend(in.data(), 2, weftFloat, next, comm, nullptr));
+      WEFT_GOOD(weftRecv(out.data(), 2, weftFloat, previous, comm, nullptr));
+      WEFT_GOOD(weftGroupEnd());
+      EXPECT_EQ(out, Floats(2, static_cast<float>(previous)));
+      float scalar = 2;
+      weftRedOp_t op;
+      WEFT_GOOD(weftRedOpCreatePreMulSum(&op, &scalar, weftFloat, weftScalarHostImmediate, comm));
+      in.assign(2, 1.f);
+      WEFT_GOOD(weftAllReduce(in.data(), out.data(), 2, weftFloat, op, comm, nullptr));
+      EXPECT_EQ(out, Floats(2, 6.f));
+      WEFT_GOOD(weftRedOpDestroy(op, comm));
+      uint64_t operations = 0;
+      EXPECT_EQ(last_algorithm(comm, &operations), "nccl");
+      EXPECT_GE(operations, 8u);
+
+      weftComm_t pair = nullptr;  // a child is NCCL's, too
+      WEFT_GOOD(weftCommSplit(comm, rank == 1 ? WEFT_SPLIT_NOCOLOR : 0, rank, &pair, nullptr));
+      if (rank != 1) {
+        WEFT_GOOD(weftAllReduce(in.data(), out.data(), 2, weftFloat, weftSum, pair, nullptr));
+        EXPECT_EQ(last_algorithm(pair), "nccl");
+        WEFT_GOOD(weftCommDestroy(pair));
+      }
+      weftComm_t plain = nullptr;  // unless its configuration says otherwise
+      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+      config.backend = WEFT_BACKEND_WEFT;
+      WEFT_GOOD(weftCommSplit(comm, 0, rank, &plain, &config));
+      WEFT_GOOD(weftAllReduce(in.data(), out.data(), 2, weftFloat, weftSum, plain, nullptr));
+      EXPECT_EQ(out, Floats(2, 3.f));
+      EXPECT_NE(last_algorithm(plain), "nccl");
+      WEFT_GOOD(weftCommDestroy(plain));
+
+      void* memory = nullptr;
+      void* registration = nullptr;
+      WEFT_GOOD(weftMemAlloc(&memory, 64));
+      WEFT_GOOD(weftCommRegister(comm, memory, 64, &registration));
+      WEFT_GOOD(weftCommDeregister(comm, registration));
+      WEFT_GOOD(weftMemFree(memory));
+      WEFT_GOOD(weftCommFinalize(comm));
+    });
+    EXPECT_EQ(calls_of_fake("MemAlloc"), 3);
+    EXPECT_EQ(calls_of_fake("CommRegister"), 3);
+    EXPECT_EQ(calls_of_fake("RedOpDestroy"), 3);
+    EXPECT_EQ(calls_of_fake("CommDestroy"), 3 + 2);
+  });
+}
+
+TEST(Backend, OneThreadWithAllRanks) {
+  in_process(kNccl, [] {
+    weftComm_t comms[2];
+    WEFT_GOOD(weftCommInitAll(comms, 2, nullptr));
+    Floats in(4, 1.f), out[2] = {Floats(4), Floats(4)};
+    WEFT_GOOD(weftGroupStart());
+    for (int rank = 0; rank < 2; ++rank)
+      WEFT_GOOD(weftAllReduce(in.data(), out[rank].data(), 4, weftFloat, weftSum, comms[rank], nullptr));
+    WEFT_GOOD(weftGroupEnd());
+    EXPECT_EQ(out[0], Floats(4, 2.f));
+    EXPECT_EQ(out[1], Floats(4, 2.f));
+    for (weftComm_t comm : comms) WEFT_GOOD(weftCommDestroy(comm));
+  });
+}
+
+TEST(Backend, AutoGivesDeviceMemoryToNcclAndKeepsTheRest) {
+  in_process(kGpuAndNccl, [] {
+    on_ranks(2, [](int rank, weftComm_t& comm) {
+      Floats host(4, 1.f), sum(4);
+      WEFT_GOOD(weftAllReduce(host.data(), sum.data(), 4, weftFloat, weftSum, comm, nullptr));
+      EXPECT_EQ(sum, Floats(4, 2.f));
+      EXPECT_NE(last_algorithm(comm), "nccl");
+      float* device = on_device(8);
+      for (int i = 0; i < 4; ++i) device[i] = static_cast<float>(rank + 1);
+      // Only a collective can make NCCL's communicator.
+      EXPECT_REFUSED(weftSend(device, 4, weftFloat, 1 - rank, comm, nullptr), weftInvalidUsage,
+                     "call one first");
+      WEFT_GOOD(weftAllReduce(device, device + 4, 4, weftFloat, weftSum, comm, nullptr));
+      EXPECT_EQ(device[4], 3.f);
+      EXPECT_EQ(last_algorithm(comm), "nccl");
+      WEFT_GOOD(weftGroupStart());
+      WEFT_GOOD(weftSend(device, 4, weftFloat, 1 - rank, comm, nullptr));
+      WEFT_GOOD(weftRecv(device + 4, 4, weftFloat, 1 - rank, comm, nullptr));
+      WEFT_GOOD(
+          weftAllReduce(host.data(), sum.data(), 4, weftFloat, weftSum, comm, nullptr));  // both in one group
+      WEFT_GOOD(weftGroupEnd());
+      EXPECT_EQ(device[4], static_cast<float>(2 - rank));
+      EXPECT_EQ(sum, Floats(4, 2.f));
+      void* registration = nullptr;
+      WEFT_GOOD(weftCommRegister(comm, device, 32, &registration));
+      WEFT_GOOD(weftCommDeregister(comm, registration));
+      float scalar = 1;
+      weftRedOp_t op;
+      EXPECT_REFUSED(weftRedOpCreatePreMulSum(&op, device, weftFloat, weftScalarDevice, comm),
+                     weftUnsupported, "scalar is device memory");
+      WEFT_GOOD(weftRedOpCreatePreMulSum(&op, &scalar, weftFloat, weftScalarDevice, comm));
+    });
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 2);
+    EXPECT_EQ(calls_of_fake("AllReduce"), 2);
+  });
+}
+
+TEST(Backend, DeviceMemoryThatNobodyTakesIsRefused) {
+  in_process(kGpuAlone, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      float* device = on_device(4);
+      void* registration = nullptr;
+      EXPECT_REFUSED(weftAllReduce(device, device, 4, weftFloat, weftSum, comm, nullptr), weftUnsupported,
+                     "sendbuff is device memory, which Weft does not take, and WEFT_NCCL_LIBRARY: /nowhere");
+      EXPECT_REFUSED(weftCommRegister(comm, device, 16, &registration), weftInvalidUsage,
+                     "buff is device memory");
+      float value = 1;
+      EXPECT_REFUSED(weftAllReduce(&value, device, 1, weftFloat, weftSum, comm, nullptr), weftUnsupported,
+                     "recvbuff is device memory");
+      WEFT_GOOD(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr));
+    });
+  });
+  Environment alone = kGpuAndNccl;
+  alone.push_back({"WEFT_BACKEND", "weft"});
+  in_process(alone, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      float* device = on_device(4);
+      EXPECT_REFUSED(weftAllReduce(device, device, 4, weftFloat, weftSum, comm, nullptr), weftUnsupported,
+                     "set to weft: with auto, NCCL takes it");
+    });
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
+  });
+  in_process(kGpuAndNccl, [] {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.strict = 1;
+    on_ranks(
+        1,
+        [](int, weftComm_t& comm) {
+          float* device = on_device(4);
+          EXPECT_REFUSED(weftAllReduce(device, device, 4, weftFloat, weftSum, comm, nullptr), weftUnsupported,
+                         "NCCL does not add in strict order");
+        },
+        &config);
+  });
+}
+
+TEST(Backend, TheShimRefusesDeviceMemoryThatNobodyTakes) {
+  in_process(kGpuAlone, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      float* device = on_device(4);
+      EXPECT_EQ(shim->AllReduce(device, device, 4, kFloat, kSum, comm, nullptr), nccl::kInvalidUsage);
+      EXPECT_TRUE(mentions(shim.last_error(), "sendbuff is device memory")) << shim.last_error();
+    });
+  });
+}
+
+TEST(Backend, RanksOfDifferentMemoryAreToldSo) {
+  in_process(kGpuAndNccl, [] {
+    on_ranks(2, [](int rank, weftComm_t& comm) {
+      float host = 1;
+      float* buffer = rank == 0 ? &host : on_device(1);
+      const weftResult_t result = weftAllReduce(buffer, buffer, 1, weftFloat, weftSum, comm, nullptr);
+      EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
+      EXPECT_TRUE(mentions(weftGetLastError(comm), "AllGather")) << weftGetLastError(comm);
+    });
+  });
+}
+
+TEST(Backend, ARankWithoutNcclIsNamedToAll) {
+  SharedId* shared = SharedId::make();
+  in_processes(2, {{"WEFT_BACKEND", "nccl"}}, [&](int rank) {
+    setenv("WEFT_NCCL_LIBRARY", rank == 0 ? kFakeNccl.c_str() : "/nowhere/libnccl.so.2", 1);
+    weftUniqueId id;
+    if (rank == 0) {
+      ASSERT_EQ(weftGetUniqueId(&id), weftSuccess);
+      std::memcpy(shared->id.internal, id.internal, sizeof id.internal);
+      shared->ready.store(true);
+    }
+    const UniqueId given = shared->wait();
+    std::memcpy(id.internal, given.internal, sizeof id.internal);
+    weftComm_t comm = nullptr;
+    EXPECT_REFUSED(weftCommInitRank(&comm, 2, id, rank), weftUnsupported,
+                   "rank 1 cannot use NCCL: WEFT_NCCL_LIBRARY: /nowhere/libnccl.so.2 cannot be opened");
+    EXPECT_EQ(comm, nullptr);
+  });
+}
+
+TEST(Backend, FailuresOfNcclKeepTheirSentence) {
+  Environment failing = kNccl;
+  failing.push_back({"FAKE_NCCL_FAIL", "AllReduce"});
+  in_process(failing, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      float value = 1;
+      EXPECT_REFUSED(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr), weftInternalError,
+                     "ncclAllReduce of NCCL 2.28.9 failed: fake error: the fake was told to fail");
+      void* fake = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_NOLOAD);
+      reinterpret_cast<void (*)(Result_t)>(dlsym(fake, "fakeNcclSetAsyncError"))(nccl::kRemoteError);
+      weftResult_t state = weftSuccess;
+      WEFT_GOOD(weftCommGetAsyncError(comm, &state));
+      EXPECT_EQ(state, weftRemoteError);
+      EXPECT_TRUE(mentions(weftGetLastError(comm), "NCCL 2.28.9")) << weftGetLastError(comm);
+      WEFT_GOOD(weftCommAbort(comm));
+      comm = nullptr;
+    });
+    EXPECT_EQ(calls_of_fake("CommAbort"), 1);
+  });
+  failing.back().second = "GetUniqueId";
+  in_process(failing, [] {
+    weftComm_t comms[2];
+    EXPECT_REFUSED(weftCommInitAll(comms, 2, nullptr), weftUnsupported,
+                   "rank 0 cannot use NCCL: ncclGetUniqueId");
+  });
+}
+
+TEST(Backend, WrongArgumentsAreNamed) {
+  in_process(kNccl, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      weftStream_t stream = nullptr;
+      float value = 1;
+      WEFT_GOOD(weftStreamCreate(&stream));
+      EXPECT_REFUSED(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, stream), weftInvalidArgument,
+                     "wants a CUDA stream or NULL");
+      WEFT_GOOD(weftStreamDestroy(stream));
+      weftComm_t child = nullptr;
+      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+      config.backend = 7;
+      EXPECT_REFUSED(weftCommSplit(comm, 0, 0, &child, &config), weftInvalidArgument, "config.backend is 7");
+    });
+  });
+}
+
+}  // namespace
+}  // namespace weft::nccl_shim_test
