@@ -21,6 +21,8 @@ template <typename T>
 void add_layer_norm(Operators<T>&);
 template <typename T>
 void add_linear(Operators<T>&);
+template <typename T>
+void add_rotary(Operators<T>&);
 
 template <typename T>
 void fill(Operators<T>& table) {
@@ -33,6 +35,7 @@ void fill(Operators<T>& table) {
   add_embedding(table);
   add_layer_norm(table);
   add_linear(table);
+  add_rotary(table);
 }
 LOOM_FOR_EVERY_TYPE(fill)
 
