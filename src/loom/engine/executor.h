@@ -136,6 +136,7 @@ class Executor final : public Engine {
   std::vector<bool> pending_;           // lanes with something in flight
   std::vector<double> losses_;          // what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
+  std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;
 };

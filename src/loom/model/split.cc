@@ -49,10 +49,26 @@ struct Cut {
   }
 };
 
+/// Why tensor ranks cannot share the work on a model; nullptr: they can.
+const char* undivided(const ModelSpec& spec) {
+  if (spec.task != Task::causal) return "only heads that predict the next token are divided";
+  if (spec.norms != NormPlacement::pre) return "its norms come after the sums, not before sublayers";
+  if (spec.residual != Residual::serial) return "attention and feed-forward read the same input";
+  if (spec.embedding_norm) return "its embedding is normalized";
+  if (spec.head_bias) return "its head has a bias";
+  return nullptr;
+}
+
 }  // namespace
 
 Status check_split(const ModelSpec& spec, int degree) {
   if (degree < 1) return fail(Code::invalid_argument, "tensor_degree is {}, must be at least 1", degree);
+  if (degree == 1) return {};
+  if (const char* reason = undivided(spec); reason != nullptr)
+    return fail(Code::unsupported,
+                "tensor_degree is {}, must be 1 for this model, since {}; sharded_data_parallel_degree and "
+                "pipeline_degree divide its state as well",
+                degree, reason);
   const auto divides = [&](const char* name, int64_t value) -> Status {
     if (value % degree == 0) return {};
     std::string choices;

@@ -13,7 +13,7 @@ void SplitCompute<T>::norm_forward(const Pass& pass, const Unit& unit, Part weig
 template <typename T>
 void SplitCompute<T>::norm_backward(const Pass& pass, const Unit& unit, Part weight, const PieceArrays<T>& a,
                                     const T* x, const A* mean, const A* rstd) const {
-  op_.layer_norm_backward(*pass.workers, x, unit.at(weight, a.parameters), mean, rstd, a.sum, a.d,
+  op_.layer_norm_backward(*pass.workers, x, unit.at(weight, a.parameters), mean, rstd, a.sum, a.d, true,
                           unit.at(weight, a.gradient), unit.at(bias_of(weight), a.gradient), pass.rows(),
                           spec_.width);
 }

@@ -88,8 +88,8 @@ void SplitCompute<T>::embedding_backward(const Pass& pass, int piece, const Piec
   const ops::Dropout dropout = embedding_dropout(own);
   if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, a.d, a.d, own.rows() * spec_.width);
   if (!a.add_gradient) std::fill_n(a.gradient, unit.elements, A(0));
-  op_.position_backward(*pass.workers, a.d, unit.at(Part::position_embedding, a.gradient), first, own.rows(),
-                        pass.tokens, spec_.width);
+  if (A* positions = unit.at(Part::position_embedding, a.gradient); positions != nullptr)
+    op_.position_backward(*pass.workers, a.d, positions, first, own.rows(), pass.tokens, spec_.width);
 }
 
 /// Rows [first, first + n) from all ranks' numbers on.
@@ -120,7 +120,7 @@ void SplitCompute<T>::head(const Pass& pass, const Unit& unit, int piece, A scal
               a.tied_gradient + units_[0].elements, A(0));
   finish_rows(pass, first, scale, a);
   op_.head_backward(*pass.workers, a.logits, a.normed + first * width, weight, a.sum + first * width, dweight,
-                    first > 0, n, width, share_.vocabulary.count);
+                    nullptr, first > 0, n, width, share_.vocabulary.count);
 }
 
 template <typename T>
@@ -134,7 +134,7 @@ void SplitCompute<T>::head_evaluate(const Pass& pass, const Unit& unit, int piec
   if (piece % 2 == 0) return finish_rows(pass, first, A(0), a);
   const int64_t width = spec_.width, n = std::min(most, pass.rows() - first);
   const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
-  op_.head_forward(*pass.workers, a.normed + first * width, weight, a.logits, n, width,
+  op_.head_forward(*pass.workers, a.normed + first * width, weight, nullptr, a.logits, n, width,
                    share_.vocabulary.count);
   op_.split_cross_entropy_begin(*pass.workers, a.logits, a.target + first, share_.vocabulary, a.numbers, n);
 }
@@ -143,7 +143,7 @@ template <typename T>
 void SplitCompute<T>::head_logits(const Pass& pass, const Unit& unit, const PieceArrays<T>& a, int64_t row,
                                   A* logits) const {
   const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
-  op_.head_forward(*pass.workers, a.normed + row * spec_.width, weight, logits, 1, spec_.width,
+  op_.head_forward(*pass.workers, a.normed + row * spec_.width, weight, nullptr, logits, 1, spec_.width,
                    share_.vocabulary.count);
 }
 

@@ -2,6 +2,8 @@
 // sum over the ranks that share the matrix is the whole embedding (Shoeybi et al., "Megatron-LM: Training
 // Multi-Billion Parameter Language Models Using Model Parallelism", 2019). Positions are added by whoever
 // has the rows of the sum.
+#include <algorithm>
+
 #include "ops/cpu.h"
 
 namespace loom::ops::LOOM_ISA {
@@ -43,8 +45,13 @@ void add_positions(Workers& workers, const T* x, const T* wpe, T* y, int64_t fir
                    int64_t tokens, int64_t width) {
   for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      const T *from = x + row * width, *position = wpe + (first + row) % tokens * width;
+      const T* from = x + row * width;
       T* to = y + row * width;
+      if (wpe == nullptr) {
+        std::copy_n(from, width, to);
+        continue;
+      }
+      const T* position = wpe + (first + row) % tokens * width;
       for (int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
     }
   });

@@ -144,6 +144,14 @@ class Generator {
     }
   }
 
+  /// Of the embedding: backward makes again what was normalized, and needs its parameters for that only.
+  std::vector<Use> embedding_uses(Use data, bool parameters) const {
+    std::vector<Use> uses = {{Role::batch, program_.batch, true, false}, data};
+    if (parameters) uses.insert(uses.begin(), {Role::parameters, whole_[0], true, false});
+    if (job_.spec.embedding_norm) uses.push_back({Role::workspace, workspace_, false, true});
+    return uses;
+  }
+
   /// All units of the part but the head, whose forward pass is done with its backward pass, or is an
   /// evaluation.
   void forward(const Part& part, int m) {
@@ -154,10 +162,7 @@ class Generator {
       }
       const BufferId x = x_[{u, m}] = activation("x", u, m);
       if (u == 0) {
-        emit(Op::forward, 0, m,
-             {{Role::parameters, whole_[0], true, false},
-              {Role::batch, program_.batch, true, false},
-              {Role::output, x, false, true}});
+        emit(Op::forward, 0, m, embedding_uses({Role::output, x, false, true}, true));
         continue;
       }
       const BufferId saved = saved_[{u, m}] =
@@ -201,10 +206,9 @@ class Generator {
     Sum& sum = states_[0].gradient;
     const bool added = job_.spec.tied && !job_.ties_apart();  // to what the head left there
     const BufferId gradient = added ? sum.whole : gradient_target(sum, 0, m);
-    emit(Op::backward, 0, m,
-         {{Role::batch, program_.batch, true, false},
-          {Role::derivative, d, true, true},
-          {Role::gradient, gradient, added, true}});
+    std::vector<Use> uses = embedding_uses({Role::derivative, d, true, true}, job_.spec.embedding_norm);
+    uses.push_back({Role::gradient, gradient, added, true});
+    emit(Op::backward, 0, m, std::move(uses));
     reduce(sum, 0, m);
   }
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "engine/ranks.h"
+#include "model/families.h"
 #include "program/schedule.h"
 
 namespace loom::testing {
@@ -118,6 +119,63 @@ TEST(Divided, LogitsAreThoseOfOneRankOnAllRanks) {
     ASSERT_EQ(row.size(), 47u);
     for (size_t token = 0; token < row.size(); ++token) EXPECT_NEAR(row[token], logits[0][token], 2e-4);
   }
+}
+
+program::Job job_of_family(model::Family family, const Layout& layout) {
+  program::Job job = job_of(layout);
+  const model::ModelSpec sizes = job.spec;
+  job.spec = *model::choices_of(family, model::usual_task(family));
+  job.spec.vocabulary = sizes.vocabulary;
+  job.spec.context = sizes.context;
+  job.spec.width = 64;
+  job.spec.layers = 3;
+  job.spec.heads = 4;
+  job.spec.feed_forward = sizes.feed_forward;
+  job.spec.window = 5;
+  model::complete(job.spec);
+  return job;
+}
+
+constexpr model::Family kFamilies[] = {model::Family::gptj,  model::Family::gpt_neox, model::Family::gpt_neo,
+                                       model::Family::bloom, model::Family::bert,     model::Family::roberta};
+
+TEST(Families, PipelinesGiveTheBitsOfOneRank) {
+  for (const model::Family family : kFamilies) {
+    const std::vector<double> wanted = train(job_of_family(family, {1, 1, 1, 1, "DPT"}), 0, 3);
+    EXPECT_LT(wanted[1], wanted[0]) << model::family_name(family);
+    EXPECT_EQ(train(job_of_family(family, {2, 2, 1, 2, "DPT"}), 0, 3), wanted) << model::family_name(family);
+  }
+}
+
+TEST(Families, WhatTensorRanksShareHasTheLossesOfOneRank) {
+  for (const bool rotary : {false, true})
+    for (const bool divides_rows : {false, true}) {
+      const auto job_for = [&](const Layout& layout) {
+        program::Job job = job_of_family(rotary ? model::Family::gpt_neox : model::Family::gpt_neo, layout);
+        job.spec.residual = model::Residual::serial;
+        job.microbatches = 2;
+        job.batch = kSequences / 2;
+        return job;
+      };
+      const std::vector<double> wanted = train(job_for({1, 1, 1, 1, "DPT"}), 0, 3);
+      program::Job job = job_for({1, 2, 2, 1, "DPT"});
+      job.divides_rows = divides_rows;
+      const std::vector<double> got = train(job, 0, 3);
+      for (size_t step = 0; step < got.size(); ++step)
+        EXPECT_NEAR(got[step], wanted[step], 1e-5 * wanted[step]) << rotary << divides_rows << step;
+    }
+}
+
+TEST(Families, WhatTensorRanksCannotShareIsRefusedWithAReason) {
+  const std::pair<model::Family, const char*> reasons[] = {
+      {model::Family::gptj, "attention and feed-forward read the same input"},
+      {model::Family::gpt_neox, "attention and feed-forward read the same input"},
+      {model::Family::bloom, "its embedding is normalized"},
+      {model::Family::bert, "only heads that predict the next token are divided"},
+      {model::Family::roberta, "only heads that predict the next token are divided"}};
+  for (const auto& [family, reason] : reasons)
+    EXPECT_TRUE(fails_with(job_of_family(family, {1, 1, 2, 1, "DPT"}).check(), Code::unsupported, reason))
+        << model::family_name(family);
 }
 
 }  // namespace
