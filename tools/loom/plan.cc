@@ -18,7 +18,10 @@ void print(const Plan& plan) {
   for (const Share& share : plan.memory) fmt::print("{:<14}{:>14.2f}\n", share.name, share.amount / kMiB);
   fmt::print("{:<14}{:>14.2f}  at instruction {}\n", "peak", static_cast<double>(plan.peak_bytes) / kMiB,
              plan.peak_instruction);
-  fmt::print("{:<14}{:>14.2f}\n\n", "arena", static_cast<double>(plan.arena_bytes) / kMiB);
+  fmt::print("{:<14}{:>14.2f}\n", "arena", static_cast<double>(plan.arena_bytes) / kMiB);
+  if (plan.tier_bytes > 0)
+    fmt::print("{:<14}{:>14.2f}  of a file\n", "offloaded", static_cast<double>(plan.tier_bytes) / kMiB);
+  fmt::print("\n");
   fmt::print("{:<14}{:>14}\n", "time", "ms a step");
   for (const Share& share : plan.times) fmt::print("{:<14}{:>14.2f}\n", share.name, share.amount / 1e3);
   fmt::print(

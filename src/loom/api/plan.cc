@@ -79,6 +79,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   plan.peak_bytes = memory.peak_bytes;
   plan.peak_instruction = memory.peak_instruction;
   plan.arena_bytes = memory.bytes;
+  plan.tier_bytes = memory.tier_bytes;
   plan.flops = machine.flops;
   for (const auto& [name, us] : train::breakdown_of(*program, forecast).parts())
     plan.times.push_back({name, us});

@@ -236,6 +236,9 @@ Status Job::check() const {
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);
+  if (loading_horizon < 0)
+    return fail(Code::invalid_argument, "activation_loading_horizon is {}, must not be negative",
+                loading_horizon);
   if (checkpoint_group < 0 || prefetch < 0)
     return fail(Code::invalid_argument, "activation_checkpointing and prefetch must not be negative");
   return {};
@@ -247,6 +250,7 @@ Result<Program> make_program(const Job& job) {
   LOOM_TRY(job.check());
   Program program = generate(job);
   checkpoint_activations(job, program);
+  offload_activations(job, program);
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
   // Unsharded gradients are added where they are; there is nothing to wait for.

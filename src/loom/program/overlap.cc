@@ -38,6 +38,8 @@ namespace {
 
 constexpr int kGatherLanes = 2;
 constexpr int kReduceLanes = 2;
+constexpr int kTierLane = 1 + kGatherLanes + kReduceLanes;
+constexpr int kOffloadsInFlight = 2;  // what a block leaves: its output and what it saves
 
 void assign_lanes(Program& program) {
   int gathers = 0, reductions = 0;
@@ -45,6 +47,7 @@ void assign_lanes(Program& program) {
     if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
     if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce)
       instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
+    if (is_offloading(instruction.op)) instruction.lane = kTierLane;
   }
 }
 
@@ -57,8 +60,11 @@ void connect(int in_flight, Program& program) {
     Instruction& instruction = program.instructions[i];
     instruction.after.clear();
     const bool makes_gradient = instruction.op == Op::backward || instruction.op == Op::loss;
-    int reductions = 0;
-    for (const int other : pending) reductions += program.instructions[other].op == Op::reduce_scatter;
+    int reductions = 0, offloads = 0;
+    for (const int other : pending) {
+      reductions += program.instructions[other].op == Op::reduce_scatter;
+      offloads += program.instructions[other].op == Op::offload;
+    }
     for (const int other : pending) {
       const Instruction& before = program.instructions[other];
       bool wait = false;
@@ -66,6 +72,8 @@ void connect(int in_flight, Program& program) {
         for (const Use& earlier : before.uses)
           wait |= use.buffer == earlier.buffer && (use.writes || earlier.writes);
       if (makes_gradient && before.op == Op::reduce_scatter && reductions-- > in_flight) wait = true;
+      if (is_compute(instruction.op) && before.op == Op::offload && offloads-- > kOffloadsInFlight)
+        wait = true;
       if (wait) instruction.after.push_back(other);
     }
     for (const int other : instruction.after) std::erase(pending, other);

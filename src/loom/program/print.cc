@@ -9,7 +9,7 @@ namespace loom::program {
 const char* op_name(Op op) {
   constexpr const char* kNames[kOps] = {"gather",   "forward",        "recompute",  "loss",       "evaluate",
                                         "backward", "reduce_scatter", "accumulate", "all_reduce", "norm",
-                                        "step"};
+                                        "step",     "offload",        "load"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -23,6 +23,8 @@ bool is_compute(Op op) {
   return op == Op::forward || op == Op::recompute || op == Op::loss || op == Op::evaluate ||
          op == Op::backward;
 }
+
+bool is_offloading(Op op) { return op == Op::offload || op == Op::load; }
 
 std::string to_string(const Program& program) {
   std::string text;

@@ -4,10 +4,10 @@
 // simulator and the executor see the same value.
 //
 // Words. An instruction on lane 0 is computed by the rank itself and is over when the next one is issued.
-// Those on other lanes are collectives in flight: each lane is a queue of Weft's, and they are over when
-// something that comes `after` them begins. A buffer is written by one instruction or several and is never
-// given a second meaning: memory is shared by the planner, not by the generator. Persistent buffers live from
-// step to step.
+// Those on other lanes are collectives in flight: each lane is a queue of Weft's (or the tier's, for what is
+// offloaded), and they are over when something that comes `after` them begins. A buffer is written by one
+// instruction or several and is never given a second meaning: memory is shared by the planner, not by the
+// generator. Persistent buffers live from step to step.
 //
 // Thread safety: values.
 #pragma once
@@ -32,8 +32,10 @@ enum class Op {
   all_reduce,      // gradient shards, over the replication group
   norm,            // of all gradients
   step,            // of the optimizer, for a unit's shard
+  offload,         // memory -> tier
+  load,            // tier -> memory
 };
-constexpr int kOps = 11;
+constexpr int kOps = 13;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -54,6 +56,8 @@ enum class Role {
   master,
   first_moment,
   second_moment,
+  resident,  // offload, load: in memory
+  stored,    // in the tier
 };
 
 /// What memory is reported by.
@@ -76,6 +80,7 @@ struct Buffer {
   Category category = Category::workspace;
   int64_t bytes = 0;
   bool persistent = false;
+  bool in_tier = false;  // in a file instead of the arena
 };
 
 struct Use {
@@ -119,6 +124,8 @@ const char* op_name(Op op);
 const char* category_name(Category category);
 /// Whether the rank computes it: lane 0, and time that collectives can hide behind.
 bool is_compute(Op op);
+/// Whether it is in flight on a lane of its own, moving memory to the tier or back.
+bool is_offloading(Op op);
 
 /// A line an instruction: number, lane, what, buffers, and what it comes after.
 std::string to_string(const Program& program);

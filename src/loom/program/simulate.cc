@@ -27,7 +27,7 @@ class Simulation {
         forecast.compute_us += duration;
         now += duration;
       } else {
-        double& link = link_free_[leaves_node(instruction) ? 1 : 0];
+        double& link = link_free_[is_offloading(instruction.op) ? 2 : leaves_node(instruction) ? 1 : 0];
         const double begin = std::max(now, link);
         link = begin + duration;
         forecast.intervals[i] = {begin, link};
@@ -78,6 +78,10 @@ class Simulation {
       case Op::gather:
       case Op::reduce_scatter:
       case Op::all_reduce: return collective(instruction);
+      case Op::offload:
+      case Op::load:
+        return static_cast<double>(program_.buffers[instruction.buffer(Role::stored)].bytes) /
+               machine_.tier_bandwidth * 1e6;
     }
     return 0;
   }
@@ -112,7 +116,7 @@ class Simulation {
   const Program& program_;
   const Machine& machine_;
   std::vector<model::Unit> units_;
-  double link_free_[2] = {0, 0};  // inside nodes, between nodes
+  double link_free_[3] = {0, 0, 0};  // inside nodes, between nodes, to the tier
 };
 
 }  // namespace

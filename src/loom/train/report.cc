@@ -57,6 +57,8 @@ const char* colour_of(program::Op op) {
     case Op::gather: return "#d1242f";
     case Op::reduce_scatter: return "#cf5b00";
     case Op::all_reduce: return "#bc4c00";
+    case Op::offload:
+    case Op::load: return "#1b7c83";
     default: return "#6e7781";
   }
 }
