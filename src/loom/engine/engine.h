@@ -34,7 +34,7 @@ struct StepResult {
   double loss = 0;           // mean over the targets of the global batch
   double gradient_norm = 0;  // before clipping
   double seconds = 0;
-  double exposed_seconds = 0;  // in which this rank waited for communication
+  double exposed_seconds = 0;  // in which this rank waited for communication, or the tier
   /// Part of the time until the norm is known in which a rank does not compute: the mean over all ranks.
   double bubble = 0;
 };
@@ -48,9 +48,11 @@ using StateReaders = std::vector<std::vector<std::unique_ptr<format::FlatReader>
 
 class Engine {
  public:
-  /// Plans memory and allocates all of it. `groups` must outlive the engine. Errors: invalid_argument (the
-  /// job, or a job of other groups), out_of_memory, communication_error.
-  static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups, int threads);
+  /// Plans memory and allocates all of it. `groups` must outlive the engine. What the job offloads goes to a
+  /// file in `tier_folder` ("": TMPDIR, or /var/tmp). Errors: invalid_argument (the job, or a job of other
+  /// groups, or a tier that is memory itself), out_of_memory, communication_error, disk_full, not_found.
+  static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups, int threads,
+                                                const std::string& tier_folder = "");
   virtual ~Engine() = default;
 
   const program::Job& job() const { return job_; }

@@ -25,14 +25,15 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 }  // namespace
 
 template <typename T>
-Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
+Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads, std::string tier_folder)
     : groups_(groups),
       workers_(threads),
       tensor_{job.tensor_degree, groups.coordinates().tensor},
       share_(job.share(tensor_.rank)),
       compute_(job.spec, model::Share::whole(job.spec)),
       split_(job.spec, share_),
-      op_(ops::operators<T>()) {
+      op_(ops::operators<T>()),
+      tier_folder_(std::move(tier_folder)) {
   job_ = job;
   units_ = job.held_units(tensor_.rank);
   whole_units_ = model::units_of(job.spec);
@@ -40,7 +41,8 @@ Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads
 
 template <typename T>
 Executor<T>::~Executor() {
-  for (const weftStream_t stream : streams_) (void)weftStreamDestroy(stream);  // what failed was said before
+  for (const weftStream_t stream : streams_)
+    if (stream != nullptr) (void)weftStreamDestroy(stream);  // what failed was said before
 }
 
 template <typename T>
@@ -63,11 +65,20 @@ Status Executor<T>::prepare() {
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
   int lanes = 0;
-  for (const Instruction& instruction : training_.instructions) lanes = std::max(lanes, instruction.lane);
-  for (int lane = 0; lane < lanes; ++lane) {
+  for (const Instruction& instruction : training_.instructions) {
+    lanes = std::max(lanes, instruction.lane);
+    if (program::is_offloading(instruction.op)) tier_lane_ = instruction.lane;
+  }
+  for (int lane = 1; lane <= lanes; ++lane) {
     weftStream_t stream = nullptr;
-    LOOM_TRY_WEFT(weftStreamCreate(&stream));
+    if (lane != tier_lane_) LOOM_TRY_WEFT(weftStreamCreate(&stream));
     streams_.push_back(stream);
+  }
+  if (memory_.tier_bytes > 0) {
+    Result<std::unique_ptr<Tier>> tier = Tier::create(tier_folder_, memory_.tier_bytes);
+    LOOM_TRY(tier.status());
+    tier_ = tier.take();
+    tickets_.resize(training_.instructions.size());
   }
   pending_.assign(lanes + 1, false);
   timeline_.resize(training_.instructions.size());
@@ -110,7 +121,8 @@ Status Executor<T>::run(Run& run) {
     const Instruction& instruction = run.program.instructions[i];
     LOOM_TRY(wait_for(run, instruction));
     const auto issued = Clock::now();
-    LOOM_TRY(execute(run, instruction));
+    if (program::is_offloading(instruction.op)) move(run, i);
+    else LOOM_TRY(execute(run, instruction));
     if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, Clock::now());
     if (traced)
       timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, Clock::now()) * 1e6};
@@ -126,22 +138,43 @@ template <typename T>
 Status Executor<T>::wait_for(Run& run, const Instruction& instruction) {
   for (const int before : instruction.after) {
     const int lane = run.program.instructions[before].lane;
-    if (!pending_[lane]) continue;
-    const auto begin = Clock::now();
-    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
-    run.result.exposed_seconds += seconds_between(begin, Clock::now());
-    pending_[lane] = false;
+    if (pending_[lane]) LOOM_TRY(synchronize(run, lane, lane == tier_lane_ ? tickets_[before] : 0));
   }
   return {};
+}
+
+/// Of the tier's lane, only what has that ticket or one before it.
+template <typename T>
+Status Executor<T>::synchronize(Run& run, int lane, uint64_t ticket) {
+  const auto begin = Clock::now();
+  if (lane == tier_lane_) {
+    LOOM_TRY(tier_->wait(ticket));
+  } else {
+    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
+    pending_[lane] = false;
+  }
+  run.result.exposed_seconds += seconds_between(begin, Clock::now());
+  return {};
+}
+
+template <typename T>
+void Executor<T>::move(Run& run, size_t index) {
+  const Instruction& i = run.program.instructions[index];
+  const program::BufferId stored = i.buffer(Role::stored);
+  const int64_t offset = run.memory.offset[stored], bytes = run.program.buffers[stored].bytes;
+  std::byte* memory = at<std::byte>(run, i, Role::resident);
+  tickets_[index] =
+      i.op == Op::load ? tier_->load(offset, memory, bytes) : tier_->store(offset, memory, bytes);
+  pending_[i.lane] = true;
 }
 
 template <typename T>
 Status Executor<T>::wait_all(Run& run) {
   for (size_t lane = 1; lane < pending_.size(); ++lane) {
     if (!pending_[lane]) continue;
-    const auto begin = Clock::now();
-    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
-    run.result.exposed_seconds += seconds_between(begin, Clock::now());
+    const bool tier = static_cast<int>(lane) == tier_lane_;
+    LOOM_TRY(synchronize(run, static_cast<int>(lane),
+                         tier ? *std::max_element(tickets_.begin(), tickets_.end()) : 0));
     pending_[lane] = false;
   }
   return {};
@@ -176,6 +209,8 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     }
     case Op::norm: return find_norm(run, instruction);
     case Op::step: optimize(run, instruction); return {};
+    case Op::offload:
+    case Op::load: break;  // by their place in the program: move()
   }
   return fail(Code::internal_error, "an instruction of kind {} is unknown", static_cast<int>(instruction.op));
 }
@@ -413,13 +448,14 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   return values;
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads) {
+Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads,
+                                               const std::string& tier_folder) {
   if (to_string(job.layout()) != to_string(groups.layout()))
     return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
                 to_string(groups.layout()));
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
   const auto make = [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, threads);
+    auto executor = std::make_unique<Executor<T>>(job, groups, threads, tier_folder);
     LOOM_TRY(executor->prepare());
     return std::unique_ptr<Engine>(std::move(executor));
   };

@@ -8,6 +8,7 @@
 
 #include "engine/arena.h"
 #include "engine/engine.h"
+#include "engine/tier.h"
 #include "model/compute.h"
 #include "model/split_compute.h"
 
@@ -16,7 +17,7 @@ namespace loom::engine {
 template <typename T>
 class Executor final : public Engine {
  public:
-  Executor(const program::Job& job, const Groups& groups, int threads);
+  Executor(const program::Job& job, const Groups& groups, int threads, std::string tier_folder);
   ~Executor() override;
   /// What can fail of the construction.
   Status prepare();
@@ -74,6 +75,8 @@ class Executor final : public Engine {
   Status execute(Run& run, const program::Instruction& instruction);
   Status wait_for(Run& run, const program::Instruction& instruction);
   Status wait_all(Run& run);
+  Status synchronize(Run& run, int lane, uint64_t ticket);
+  void move(Run& run, size_t index);
   void compute(Run& run, const program::Instruction& instruction);
   /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
   void clear_gaps(int unit, A* gradient) const;
@@ -123,6 +126,10 @@ class Executor final : public Engine {
   model::SplitCompute<T> split_;  // of those that tensor ranks share
   const ops::Operators<T>& op_;
   std::unique_ptr<Arena> arena_;
+  std::string tier_folder_;
+  std::unique_ptr<Tier> tier_;  // where something is offloaded
+  int tier_lane_ = 0;
+  std::vector<uint64_t> tickets_;  // of each instruction on the tier's lane
   std::vector<State> states_;
   /// Where a unit's sums of squares are among those of its stage's ranks.
   struct Norms {

@@ -350,6 +350,7 @@ Result<Program> make_program(const Job& job, int stage) {
   LOOM_TRY(check_stage(job, stage));
   Program program = generate(job, stage);
   checkpoint_activations(job, program);
+  offload_activations(job, program);
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
   // Unsharded gradients are added where they are; there is nothing to wait for.

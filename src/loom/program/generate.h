@@ -38,6 +38,10 @@ Program generate(const Job& job, int stage);
 /// done again before its backward. Groups end where a part of a pipeline ends.
 void checkpoint_activations(const Job& job, Program& program);
 
+/// Activation offloading: what forward leaves for a backward that is more than `loading_horizon` compute
+/// instructions away lies in the tier meanwhile.
+void offload_activations(const Job& job, Program& program);
+
 /// Puts gathers where a unit is used and not there, and keeps units as long as `live_elements` allow, giving
 /// up the one whose next use is farthest (Belady's rule: the future is known).
 void insert_gathers(const Job& job, Program& program);

@@ -90,6 +90,9 @@ Status Job::check() const {
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);
+  if (loading_horizon < 0)
+    return fail(Code::invalid_argument, "activation_loading_horizon is {}, must not be negative",
+                loading_horizon);
   if (checkpoint_group < 0 || prefetch < 0 || active_microbatches < 0)
     return fail(Code::invalid_argument,
                 "activation_checkpointing, prefetch and active_microbatches must not be negative");

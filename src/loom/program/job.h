@@ -46,6 +46,8 @@ struct Job {
   /// them. Costs a few more shards of memory.
   bool strict = false;
   int checkpoint_group = 0;  // blocks that are recomputed together; 0: nothing is
+  bool offload = false;      // activations that are not needed for long lie in a file
+  int loading_horizon = 4;   // compute instructions by which they are loaded before their use
   int prefetch = 1;          // compute instructions by which a gather is issued before its use
   int in_flight = 2;         // reduce-scatters not yet waited for
   /// Gathered elements that may stay for a later use; the least that works is taken when it is too small.

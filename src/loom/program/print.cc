@@ -26,7 +26,9 @@ const char* op_name(Op op) {
                                         "tensor_reduce_scatter",
                                         "tensor_gradients",
                                         "norm",
-                                        "step"};
+                                        "step",
+                                        "offload",
+                                        "load"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -52,8 +54,10 @@ bool is_exchange(Op op) {
 
 bool is_communication(Op op) {
   return op == Op::gather || op == Op::reduce_scatter || op == Op::all_reduce || op == Op::tie ||
-         is_transfer(op) || is_exchange(op);
+         is_transfer(op) || is_exchange(op) || is_offloading(op);
 }
+
+bool is_offloading(Op op) { return op == Op::offload || op == Op::load; }
 
 std::string text_of(const Program& program, int index) {
   const Instruction& instruction = program.instructions[index];

@@ -4,10 +4,10 @@
 // simulator and the executor see the same value.
 //
 // Words. An instruction on lane 0 is computed by the rank itself and is over when the next one is issued.
-// Those on other lanes are communication in flight: each lane is a queue of Weft's, and they are over when
-// something that comes `after` them begins. A buffer is written by one instruction or several and is never
-// given a second meaning: memory is shared by the planner, not by the generator. Persistent buffers live from
-// step to step.
+// Those on other lanes are communication in flight: each lane is a queue of Weft's (or the tier's, for what
+// is offloaded), and they are over when something that comes `after` them begins. A buffer is written by one
+// instruction or several and is never given a second meaning: memory is shared by the planner, not by the
+// generator. Persistent buffers live from step to step.
 //
 // Thread safety: values.
 #pragma once
@@ -42,8 +42,10 @@ enum class Op {
   tensor_gradients,       // of parameters that every rank has whole and saw own rows for: summed, once a step
   norm,                   // of all gradients
   step,                   // of the optimizer, for a unit's shard
+  offload,                // memory -> tier
+  load,                   // tier -> memory
 };
-constexpr int kOps = 20;
+constexpr int kOps = 22;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -70,6 +72,8 @@ enum class Role {
   master,
   first_moment,
   second_moment,
+  resident,  // offload, load: in memory
+  stored,    // in the tier
 };
 
 /// What memory is reported by.
@@ -92,6 +96,7 @@ struct Buffer {
   Category category = Category::workspace;
   int64_t bytes = 0;
   bool persistent = false;
+  bool in_tier = false;  // in a file instead of the arena
 };
 
 struct Use {
@@ -145,6 +150,8 @@ bool is_communication(Op op);
 bool is_transfer(Op op);
 /// Whether it is between the tensor ranks that share the work on a unit.
 bool is_exchange(Op op);
+/// Whether it moves memory to the tier or back.
+bool is_offloading(Op op);
 
 /// "instruction 12 (forward of unit 3, microbatch 0)".
 std::string text_of(const Program& program, int index);

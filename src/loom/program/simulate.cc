@@ -68,7 +68,7 @@ class Simulation {
     Forecast forecast;
     size_t next = 0;
     double now = 0, busy_us = 0, met_us = 0;  // computed before the norm; when all came to it
-    double link_free[2] = {0, 0};             // inside nodes, between nodes
+    double link_free[3] = {0, 0, 0};          // inside nodes, between nodes, to the tier
     std::vector<bool> known;                  // of each instruction: whether its interval is final
     double arrived_us = -1;                   // at the norm; -1: not yet
     std::map<std::tuple<Op, int, int>, size_t>
@@ -139,7 +139,7 @@ class Simulation {
       stage.forecast.compute_us += duration;
       stage.now += duration;
     } else {
-      double& link = stage.link_free[leaves_node(instruction, s) ? 1 : 0];
+      double& link = stage.link_free[is_offloading(instruction.op) ? 2 : leaves_node(instruction, s) ? 1 : 0];
       const double begin = std::max(stage.now, link);
       link = begin + duration;
       interval = {begin, link};
@@ -217,6 +217,11 @@ class Simulation {
       case Op::tensor_all_reduce:
       case Op::tensor_reduce_scatter:
       case Op::tensor_gradients: return exchange(instruction, stage);
+      case Op::offload:
+      case Op::load:
+        return static_cast<double>(
+                   programs_[static_cast<size_t>(stage)]->buffers[instruction.buffer(Role::stored)].bytes) /
+               machine_.tier_bandwidth * 1e6;
       default: return collective(instruction, stage);
     }
   }

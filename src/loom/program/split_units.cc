@@ -30,6 +30,7 @@ class Splitter {
     program_.instructions.clear();
     for (const Instruction& instruction : whole) {
       if (instruction.op == Op::norm && job_.divides_rows) sum_gradients(whole);
+      if (is_offloading(instruction.op)) follow(instruction);
       if (is_compute(instruction.op)) split(instruction);
       else program_.instructions.push_back(instruction);
     }
@@ -39,6 +40,14 @@ class Splitter {
   static Use read(Role role, BufferId buffer) { return {role, buffer, true, false}; }
   static Use write(Role role, BufferId buffer) { return {role, buffer, false, true}; }
   static Use change(Role role, BufferId buffer) { return {role, buffer, true, true}; }
+
+  /// What a block saves is looked for under the name of where it has come back to.
+  void follow(const Instruction& move) {
+    const bool loads = move.op == Op::load;
+    const BufferId from = move.buffer(loads ? Role::stored : Role::resident);
+    const auto found = normed_.find(from);
+    if (found != normed_.end()) normed_[move.buffer(loads ? Role::resident : Role::stored)] = found->second;
+  }
 
   void split(const Instruction& whole) {
     whole_ = &whole;

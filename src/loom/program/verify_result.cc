@@ -101,6 +101,8 @@ class Execution {
       case Op::tensor_gradients: return "";  // see verify_pieces.cc
       case Op::norm: return norm(i);
       case Op::step: return step(i);
+      case Op::offload: return move(i, Role::resident, Role::stored);
+      case Op::load: return move(i, Role::stored, Role::resident);
     }
     return "no such operation";
   }
@@ -109,6 +111,14 @@ class Execution {
     if (!holds(i, Role::shard, What::parameters, i.unit))
       return "gathers from what is not this unit's parameters";
     set(i, Role::parameters, {What::parameters, i.unit});
+    return "";
+  }
+
+  std::string move(I i, Role from, Role to) {
+    const Value value = get(i, from);
+    if (value.what != What::activation && value.what != What::saved)
+      return "moves what is neither an activation nor saved";
+    set(i, to, value);
     return "";
   }
 

@@ -50,6 +50,9 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.in_flight", c.parallel.in_flight);
   visit("parallel.live_parameters", c.parallel.live_parameters);
   visit("parallel.activation_checkpointing", c.parallel.activation_checkpointing);
+  visit("parallel.activation_offloading", c.parallel.activation_offloading);
+  visit("parallel.activation_loading_horizon", c.parallel.activation_loading_horizon);
+  visit("parallel.offload_folder", c.parallel.offload_folder);
   visit("parallel.precision", c.parallel.precision);
   visit("parallel.strict", c.parallel.strict);
   visit("parallel.threads", c.parallel.threads);
@@ -138,6 +141,8 @@ Status check(const Config& c) {
   LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
   LOOM_TRY(within("parallel.activation_checkpointing",
                   static_cast<double>(c.parallel.activation_checkpointing), 0, 1e6));
+  LOOM_TRY(within("parallel.activation_loading_horizon",
+                  static_cast<double>(c.parallel.activation_loading_horizon), 0, 1e6));
   LOOM_TRY(within("parallel.threads", static_cast<double>(c.parallel.threads), 0, 4096));
   LOOM_TRY(within("optimizer.learning_rate", c.optimizer.learning_rate, 0, 1e6));
   LOOM_TRY(within("optimizer.beta1", c.optimizer.beta1, 0, 0.999999));
@@ -246,6 +251,8 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.world = world;
   job.strict = parallel.strict;
   job.checkpoint_group = static_cast<int>(parallel.activation_checkpointing);
+  job.offload = parallel.activation_offloading;
+  job.loading_horizon = static_cast<int>(parallel.activation_loading_horizon);
   job.prefetch = static_cast<int>(parallel.prefetch);
   job.in_flight = static_cast<int>(parallel.in_flight);
   job.live_elements = parallel.live_parameters;

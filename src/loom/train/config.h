@@ -49,8 +49,11 @@ struct Config {
     int64_t memory_limit_mb = 0;        // of a rank's arena; 0: none
     int64_t prefetch = 1;
     int64_t in_flight = 2;
-    int64_t live_parameters = 0;           // elements of gathered units that may stay for their next use
-    int64_t activation_checkpointing = 0;  // blocks that are recomputed together; 0: none
+    int64_t live_parameters = 0;             // elements of gathered units that may stay for their next use
+    int64_t activation_checkpointing = 0;    // blocks that are recomputed together; 0: none
+    bool activation_offloading = false;      // to a file, what is not needed for long
+    int64_t activation_loading_horizon = 4;  // blocks, or their recomputing, that it is loaded ahead
+    std::string offload_folder;              // "": TMPDIR, or /var/tmp
     std::string precision = "fp32";
     bool strict = false;  // the same bits on every layout
     int64_t threads = 0;  // of a rank; 0: the machine's CPUs over the ranks of a node

@@ -103,7 +103,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   trainer->groups_.emplace(groups.take());
   trainer->threads_ = threads_for(config, trainer->groups_->ranks());
   Result<std::unique_ptr<engine::Engine>> engine =
-      engine::Engine::create(*job, *trainer->groups_, trainer->threads_);
+      engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
   trainer->engine_ = engine.take();
   Result<format::Checkpoints> checkpoints =

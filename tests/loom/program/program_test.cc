@@ -59,6 +59,8 @@ TEST(Program, EveryLayoutIsRight) {
             job.spec.tied = flag;
             job.precision = flag ? Precision::fp32 : Precision::bf16;
             job.live_elements = overlap * 100000;
+            job.offload = overlap != 1;
+            job.loading_horizon = overlap;
             const Status status = verified(job);
             ASSERT_TRUE(status.ok()) << status.message() << "\nworld " << world << " degree " << degree
                                      << " microbatches " << microbatches << " group " << group << " overlap "
@@ -238,6 +240,66 @@ TEST(Passes, ReductionsOverReplicasAreAtTheBoundaryOnly) {
   EXPECT_EQ(counts.count(Op::all_reduce), 7u);
   EXPECT_EQ(counts.count(Op::reduce_scatter), 7u * 3);
   EXPECT_EQ(counts.count(Op::accumulate), 7u * 2);
+}
+
+Job deep_job() {
+  Job job = small_job();
+  job.spec.layers = 24;
+  job.offload = true;
+  job.loading_horizon = 2;
+  return job;
+}
+
+TEST(Passes, OffloadedActivationsDoNotGrowWithDepth) {
+  Job kept = deep_job();
+  kept.offload = false;
+  const auto activations = [](const Job& job) {
+    return plan_memory(*make_program(job)).peak[static_cast<int>(Category::activations)];
+  };
+  EXPECT_LT(activations(deep_job()), activations(kept) / 3);
+  Job deeper = deep_job();
+  deeper.spec.layers = 48;
+  EXPECT_EQ(activations(deeper), activations(deep_job()));
+  EXPECT_GT(plan_memory(*make_program(deeper)).tier_bytes, plan_memory(*make_program(deep_job())).tier_bytes);
+  EXPECT_EQ(plan_memory(*make_program(kept)).tier_bytes, 0);
+}
+
+TEST(Passes, WithCheckpointingOnlyWhatIsKeptIsOffloaded) {
+  Job job = deep_job();
+  job.checkpoint_group = 2;
+  const Program program = *make_program(job);
+  int offloads = 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.op != Op::offload) continue;
+    EXPECT_EQ(program.buffers[instruction.buffer(Role::resident)].name[0], 'x');
+    ++offloads;
+  }
+  EXPECT_GT(offloads, 8);
+}
+
+TEST(Passes, ActivationsAreLoadedAHorizonAhead) {
+  for (const int horizon : {1, 2, 5}) {
+    Job job = deep_job();
+    job.loading_horizon = horizon;
+    const Program program = *make_program(job);
+    const size_t load = find(program, Op::load, 3, 0), use = find(program, Op::backward, 3, 0);
+    int between = 0;
+    for (size_t i = load; i < use; ++i) between += is_compute(program.instructions[i].op);
+    EXPECT_EQ(between, horizon);
+  }
+}
+
+TEST(Verifier, AWrongLoadIsFound) {
+  const auto loads_another = [](Program& program) {
+    const BufferId other = program.instructions[find(program, Op::load, 5, 0)].buffer(Role::stored);
+    for (Use& use : program.instructions[find(program, Op::load, 3, 0)].uses)
+      if (use.role == Role::stored) use.buffer = other;
+  };
+  EXPECT_TRUE(fails_with(broken(loads_another, deep_job()), Code::internal_error, "backward of unit 3"));
+  const auto in_memory = [](Program& program) {
+    program.buffers[program.instructions[find(program, Op::load, 3, 0)].buffer(Role::stored)].in_tier = false;
+  };
+  EXPECT_TRUE(fails_with(broken(in_memory, deep_job()), Code::internal_error, "in the wrong place"));
 }
 
 TEST(Simulator, CommunicationHidesBehindComputing) {
