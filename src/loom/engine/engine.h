@@ -76,7 +76,8 @@ class Engine {
   virtual Status load_state(std::span<const std::unique_ptr<format::FlatReader>> state) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
-  /// A negative target does not count, but the mean is over all.
+  /// A negative target does not count, but the mean is over all. Without a prescaled batch, tensor rank t of
+  /// T fills in its part: sequences [t · batch / T, (t + 1) · batch / T).
   virtual std::span<int32_t> tokens(int index) = 0;
   virtual std::span<int32_t> targets(int index) = 0;
 

@@ -80,6 +80,7 @@ class Executor final : public Engine {
                   const model::PieceArrays<T>& arrays);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
+  Status gather_batch(weftStream_t stream);
   void find_held_by_all();
   void sum_squares(const model::Unit& unit, double* chunk);
   Result<double> over_tensor_ranks(double own) const;

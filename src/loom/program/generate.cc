@@ -235,6 +235,12 @@ Status Job::check() const {
   if (pipeline_degree > 1)
     return fail(Code::unsupported, "pipeline_degree is {}; only 1 can be executed yet", pipeline_degree);
   LOOM_TRY(model::check_split(spec, tensor_degree));
+  if (!prescaled_batch && batch % tensor_degree != 0)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} sequences, must be a multiple of tensor_degree, {}, for each tensor rank "
+        "to read a part of them; with prescaled_batch: true each reads all",
+        batch, tensor_degree);
   if (divides_rows && batch * tokens % tensor_degree != 0)
     return fail(
         Code::invalid_argument,

@@ -28,6 +28,9 @@ struct Job {
   std::string placement = "cluster";  // of Layout
   /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
   bool divides_rows = false;
+  /// Whether each tensor rank is given every sequence of a microbatch. If not, it is given an equal part of
+  /// them, and the ranks exchange what they were given.
+  bool prescaled_batch = true;
   /// Gradients are added in one balanced tree over all microbatches of the global batch, whatever ranks hold
   /// them. Costs a few more shards of memory.
   bool strict = false;

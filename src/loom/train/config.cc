@@ -37,6 +37,8 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
   visit("parallel.pipeline_degree", c.parallel.pipeline_degree);
   visit("parallel.tensor_degree", c.parallel.tensor_degree);
+  visit("parallel.optimize", c.parallel.optimize);
+  visit("parallel.prescaled_batch", c.parallel.prescaled_batch);
   visit("parallel.placement", c.parallel.placement);
   visit("parallel.memory_limit_mb", c.parallel.memory_limit_mb);
   visit("parallel.prefetch", c.parallel.prefetch);
@@ -140,6 +142,7 @@ Status check(const Config& c) {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
     return fail(Code::invalid_argument, "{} is \"{}\", must be {}", key, value, fmt::join(choices, ", "));
   };
+  LOOM_TRY(one_of("parallel.optimize", c.parallel.optimize, {"memory", "speed"}));
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16"}));
   LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
   return one_of("model.activation", c.model.activation, {"gelu_new", "gelu", "relu"});
@@ -232,6 +235,8 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
   job.live_elements = parallel.live_parameters;
   job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
   job.tensor_degree = static_cast<int>(parallel.tensor_degree);
+  job.divides_rows = parallel.optimize == "memory" && parallel.tensor_degree > 1;
+  job.prescaled_batch = parallel.prescaled_batch || parallel.tensor_degree == 1;
   job.placement = parallel.placement;
   const int64_t together = parallel.pipeline_degree * parallel.tensor_degree;
   if (world % together != 0)
@@ -243,10 +248,12 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
     return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} {}ranks",
                 global, data, together > 1 ? "data " : "");
   const int64_t share = global / data;
-  job.batch = config.data.microbatch > 0 ? config.data.microbatch : share;
+  // What is not prescaled is a rank's own: its tensor group computes that of all its ranks together.
+  const int64_t readers = job.prescaled_batch ? 1 : job.tensor_degree;
+  job.batch = config.data.microbatch > 0 ? config.data.microbatch * readers : share;
   if (share % job.batch != 0)
     return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
-                job.batch, share);
+                config.data.microbatch, share / readers);
   job.microbatches = static_cast<int>(share / job.batch);
   job.degree = static_cast<int>(parallel.sharded_data_parallel_degree);
   const int64_t limit = parallel.memory_limit_mb << 20;

@@ -38,6 +38,8 @@ struct Config {
     int64_t sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
     int64_t pipeline_degree = 1;               // P: stages
     int64_t tensor_degree = 1;                 // T: ranks that share the work on each layer
+    std::string optimize = "memory";           // tensor ranks divide rows between sublayers; speed: not
+    bool prescaled_batch = false;              // whether each tensor rank reads its group's whole batch
     std::string placement = "cluster";         // or spread, or D, P and T in any order
     int64_t memory_limit_mb = 0;               // of a rank's arena; 0: none
     int64_t prefetch = 1;
