@@ -87,7 +87,8 @@ class Engine {
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
   /// A negative target does not count, but the mean is over Job::targets_per_step(). A classification's are
-  /// the classes, each at its sequence's first token.
+  /// the classes, each at its sequence's first token. Without a prescaled batch, tensor rank t of T fills in
+  /// its part: sequences [t · batch / T, (t + 1) · batch / T).
   virtual std::span<int32_t> tokens(int index) = 0;
   virtual std::span<int32_t> targets(int index) = 0;
 

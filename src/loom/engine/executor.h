@@ -87,6 +87,7 @@ class Executor final : public Engine {
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
+  Status gather_batch(weftStream_t stream);
   void find_held_by_all();
   void find_norms();
   void sum_squares(const model::Unit& unit, double* chunk);

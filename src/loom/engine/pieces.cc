@@ -73,6 +73,7 @@ Status Executor<T>::exchange(Run& run, const Instruction& i) {
     return static_cast<size_t>(run.program.buffers[static_cast<size_t>(i.buffer(role))].bytes);
   };
   T *from = at<T>(run, i, Role::input), *to = at<T>(run, i, Role::output);
+  if (i.buffer(Role::batch) >= 0) return gather_batch(stream);
   switch (i.op) {
     case Op::tensor_gather:  // rows or numbers: bytes, whatever they are
       return from_weft(weftAllGather(from, to, bytes(Role::input), weftUint8, tensor, stream));
@@ -91,6 +92,17 @@ Status Executor<T>::exchange(Run& run, const Instruction& i) {
       return {};
     }
   }
+}
+
+/// Tokens and targets of each microbatch, in place.
+template <typename T>
+Status Executor<T>::gather_batch(weftStream_t stream) {
+  const int64_t part = rows() / job_.tensor_degree;
+  for (int m = 0; m < job_.microbatches; ++m)
+    for (const std::span<int32_t> all : {tokens(m), targets(m)})
+      LOOM_TRY_WEFT(weftAllGather(all.data() + tensor_.rank * part, all.data(), static_cast<size_t>(part),
+                                  weftInt32, groups_.tensor(), stream));
+  return {};
 }
 
 /// Parts of a shard that lie in parameters which every tensor rank holds.
@@ -156,6 +168,7 @@ Status Executor<T>::gather_logits(std::vector<float>& logits) const {
   template void Executor<T>::head_piece(Run&, const Instruction&, const model::Pass&, \
                                         const model::PieceArrays<T>&);                \
   template Status Executor<T>::exchange(Run&, const Instruction&);                    \
+  template Status Executor<T>::gather_batch(weftStream_t);                            \
   template void Executor<T>::find_held_by_all();                                      \
   template void Executor<T>::sum_squares(const model::Unit&, double*);                \
   template Status Executor<T>::gather_logits(std::vector<float>&) const;

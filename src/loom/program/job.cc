@@ -81,6 +81,12 @@ Status Job::check() const {
         Code::invalid_argument,
         "shard_optimizer_state needs a sharded_data_parallel_degree above 1: the ranks that share the state");
   LOOM_TRY(model::check_split(spec, tensor_degree));
+  if (!prescaled_batch && batch % tensor_degree != 0)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} sequences, must be a multiple of tensor_degree, {}, for each tensor rank "
+        "to read a part of them; with prescaled_batch: true each reads all",
+        batch, tensor_degree);
   if (divides_rows && batch * tokens % tensor_degree != 0)
     return fail(
         Code::invalid_argument,

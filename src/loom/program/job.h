@@ -32,6 +32,9 @@ struct Job {
   std::string placement = "cluster";  // of Layout
   /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
   bool divides_rows = false;
+  /// Whether each tensor rank is given every sequence of a microbatch. If not, it is given an equal part of
+  /// them, and the ranks exchange what they were given.
+  bool prescaled_batch = true;
   /// The degree is of the optimizer's state and masters alone: parameters are gathered once a step and stay,
   /// and whole gradients are summed before they are reduced, once. More memory, and a microbatch's traffic
   /// for a step's.

@@ -250,6 +250,12 @@ class Simulation {
     double bytes = 0;  // of all rows, or of a gradient
     for (const Use& use : instruction.uses)
       bytes = std::max(bytes, static_cast<double>(program.buffers[static_cast<size_t>(use.buffer)].bytes));
+    if (instruction.op == Op::tensor_gradients) {
+      bytes = 0;
+      for (const model::Parameter& parameter : units_[instruction.unit].parameters)
+        if (model::is_of_rows(parameter.part)) bytes += 4.0 * static_cast<double>(parameter.elements());
+      bytes /= job_.degree;
+    }
     const bool twice = instruction.op == Op::tensor_all_reduce || instruction.op == Op::tensor_gradients;
     const double sent = volume(twice ? Op::all_reduce : Op::gather, bytes, job_.tensor_degree);
     const bool between = leaves_node(instruction, stage);

@@ -28,6 +28,7 @@ class Splitter {
   void run() {
     const std::vector<Instruction> whole = std::move(program_.instructions);
     program_.instructions.clear();
+    if (!job_.prescaled_batch) gather_batch(whole);
     for (const Instruction& instruction : whole) {
       if (instruction.op == Op::norm && job_.divides_rows) sum_gradients(whole);
       if (is_offloading(instruction.op)) follow(instruction);
@@ -56,6 +57,15 @@ class Splitter {
     else if (kind == UnitKind::embedding)
       whole.op == Op::backward ? embedding_backward() : embedding_forward();
     else whole.op == Op::backward ? block_backward() : block_forward();
+  }
+
+  /// Sequences that each rank was given a part of; on ranks that need any.
+  void gather_batch(const std::vector<Instruction>& whole) {
+    for (const Instruction& i : whole)
+      if (const BufferId batch = i.buffer(Role::batch); batch >= 0) {
+        program_.instructions.push_back({Op::tensor_gather, -1, -1, 0, {change(Role::batch, batch)}, {}});
+        return;
+      }
   }
 
   BufferId of(Role role) const { return whole_->buffer(role); }

@@ -83,6 +83,8 @@ class PieceExecution {
   }
 
   std::string piece(I i) {
+    if (i.buffer(Role::batch) >= 0 && !job_.prescaled_batch && !batch_gathered_)
+      return "reads the sequences that one tensor rank was given, not those of all";
     int& done = progress_[{i.op, i.unit, i.microbatch}];
     if (i.piece != done) return fmt::format("comes when piece {} is due", done);
     ++done;
@@ -152,6 +154,11 @@ class PieceExecution {
   }
 
   std::string gather(I i) {
+    if (i.buffer(Role::batch) >= 0) {
+      if (job_.prescaled_batch || batch_gathered_) return "gathers sequences that every tensor rank has";
+      batch_gathered_ = true;
+      return "";
+    }
     const Value value = values_[static_cast<size_t>(i.buffer(Role::input))];
     if (value.unit < 0 || value.everywhere) return "gathers what is not a tensor rank's own";
     values_[static_cast<size_t>(i.buffer(Role::output))] = value;
@@ -192,6 +199,7 @@ class PieceExecution {
   std::vector<Value> values_;
   std::map<std::tuple<Op, int, int>, int> progress_;  // pieces of an instruction that have come
   std::map<BufferId, int> summed_;                    // gradients
+  bool batch_gathered_ = false;
 };
 
 /// Adds what `more` uses and `into` does not.

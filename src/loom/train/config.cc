@@ -44,6 +44,8 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.partition", c.parallel.partition);
   visit("parallel.memory_weight", c.parallel.memory_weight);
   visit("parallel.profile", c.parallel.profile);
+  visit("parallel.optimize", c.parallel.optimize);
+  visit("parallel.prescaled_batch", c.parallel.prescaled_batch);
   visit("parallel.placement", c.parallel.placement);
   visit("parallel.memory_limit_mb", c.parallel.memory_limit_mb);
   visit("parallel.prefetch", c.parallel.prefetch);
@@ -156,6 +158,7 @@ Status check(const Config& c) {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
     return fail(Code::invalid_argument, "{} is \"{}\", must be {}", key, value, fmt::join(choices, ", "));
   };
+  LOOM_TRY(one_of("parallel.optimize", c.parallel.optimize, {"memory", "speed"}));
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16"}));
   LOOM_TRY(one_of("parallel.pipeline", c.parallel.pipeline, {"simple", "1f1b", "interleaved"}));
   const std::string& partition = c.parallel.partition;
@@ -259,6 +262,8 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.shard_optimizer_only = parallel.shard_optimizer_state;
   job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
   job.tensor_degree = static_cast<int>(parallel.tensor_degree);
+  job.divides_rows = parallel.optimize == "memory" && parallel.tensor_degree > 1;
+  job.prescaled_batch = parallel.prescaled_batch || parallel.tensor_degree == 1;
   job.placement = parallel.placement;
   job.schedule = parallel.pipeline == "simple"        ? Schedule::simple
                  : parallel.pipeline == "interleaved" ? Schedule::interleaved
@@ -276,10 +281,12 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
     return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} {}ranks",
                 global, data, together > 1 ? "data " : "");
   const int64_t share = global / data;
-  job.batch = config.data.microbatch > 0 ? config.data.microbatch : share;
+  // What is not prescaled is a rank's own: its tensor group computes that of all its ranks together.
+  const int64_t readers = job.prescaled_batch ? 1 : job.tensor_degree;
+  job.batch = config.data.microbatch > 0 ? config.data.microbatch * readers : share;
   if (share % job.batch != 0)
     return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
-                job.batch, share);
+                config.data.microbatch, share / readers);
   job.microbatches = static_cast<int>(share / job.batch);
   return job;
 }

@@ -39,6 +39,8 @@ struct Config {
     bool shard_optimizer_state = false;        // parameters and gradients stay whole
     int64_t pipeline_degree = 1;               // P: stages
     int64_t tensor_degree = 1;                 // T: ranks that share the work on each layer
+    std::string optimize = "memory";           // tensor ranks divide rows between sublayers; speed: not
+    bool prescaled_batch = false;              // whether each tensor rank reads its group's whole batch
     std::string pipeline = "1f1b";             // or simple, interleaved
     int64_t virtual_stages = 2;                // of a rank, interleaved
     int64_t active_microbatches = 0;    // most that are begun and not finished; 0: what the schedule wants

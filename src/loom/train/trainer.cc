@@ -146,10 +146,17 @@ Status Trainer::resume() {
 
 Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
   const program::Job& job = engine_->job();
+  // Of a batch that is not prescaled each tensor rank reads its part; the ranks exchange them in the step.
+  const int readers = job.prescaled_batch ? 1 : job.tensor_degree;
+  const int64_t count = job.batch / readers;
+  const int64_t first = readers == 1 ? 0 : count * groups_->coordinates().tensor;
+  const auto part = [&](std::span<int32_t> all) {
+    return all.subspan(static_cast<size_t>(first * job.tokens), static_cast<size_t>(count * job.tokens));
+  };
   for (int m = 0; m < job.microbatches; ++m) {
     const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
-    LOOM_TRY(batches.read(static_cast<uint64_t>(step), {number * job.batch, job.batch}, engine_->tokens(m),
-                          engine_->targets(m)));
+    LOOM_TRY(batches.read(static_cast<uint64_t>(step), {number * job.batch + first, count},
+                          part(engine_->tokens(m)), part(engine_->targets(m))));
   }
   return {};
 }

@@ -83,6 +83,21 @@ TEST(TensorParallel, PlacementsChangeNothing) {
   }
 }
 
+TEST(TensorParallel, StrictOrderGivesTheSameBitsForOneDegree) {
+  const auto losses = [](int data, int shard, bool divides_rows) {
+    program::Job job = tensor_job(2, data, shard, divides_rows, true);
+    job.strict = true;
+    job.microbatches = kSequences / data;
+    job.batch = 1;
+    return train(job, 0, 5);
+  };
+  for (const bool divides_rows : {false, true}) {
+    const std::vector<double> one = losses(1, 1, divides_rows);
+    EXPECT_EQ(losses(2, 1, divides_rows), one);
+    EXPECT_EQ(losses(2, 2, divides_rows), one);
+  }
+}
+
 TEST(TensorParallel, Bf16Learns) {
   for (const bool divides_rows : {false, true}) {
     program::Job job = tensor_job(2, 1, 1, divides_rows);
