@@ -299,6 +299,8 @@ Status cut(const Config& config, const std::vector<double>& measured_us, program
   LOOM_TRY(job.check());
   const program::PartitionRequest request = partition_request(config, job, measured_us);
   const auto chosen = [&]() -> Result<program::Partition> {
+    if (how == "auto" && job.virtual_stages > 1)
+      return program::partition_interleaved(request, job.pipeline_degree);
     if (how == "auto") return program::partition_exactly(request);
     if (how == "tree") return program::partition_by_tree(request);
     std::vector<int> first;
