@@ -187,8 +187,11 @@ TEST(Partition, InterleavedPartsBalanceTheSumsOfStages) {
 
 TEST(Partition, OfAModelBalancesTheHead) {
   Job job;
-  job.spec = {
-      .vocabulary = 50257, .context = 512, .width = 768, .layers = 12, .heads = 12, .feed_forward = 3072};
+  job.spec.vocabulary = 50257;
+  job.spec.context = 512;
+  job.spec.width = 768;
+  job.spec.layers = job.spec.heads = 12;
+  job.spec.feed_forward = 3072;
   job.tokens = 512;
   job.world = job.pipeline_degree = 2;
   job.microbatches = 8;

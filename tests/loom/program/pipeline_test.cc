@@ -141,7 +141,13 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
     job.microbatches =
         job.schedule == Schedule::interleaved ? job.pipeline_degree * pick({1, 2}) : pick({1, 3, 6, 11});
     job.degree = pick({1, 2, 8});
-    job.world = job.pipeline_degree * job.degree * pick({1, 2, 4});
+    job.spec.heads = 8;
+    job.tensor_degree = pick({1, 1, 2, 4});
+    job.divides_rows = job.tensor_degree > 1 && pick({0, 1}) == 1;
+    job.prescaled_batch = job.tensor_degree != 2 || pick({0, 1}) == 1;
+    const int copy = job.pipeline_degree * job.degree * job.tensor_degree;
+    job.world = copy * std::min(pick({1, 2, 4}), 512 / copy);
+    job.offload = pick({0, 1, 2}) == 0;
     job.strict = pick({0, 1}) == 1;
     job.spec.tied = pick({0, 1}) == 1;
     job.checkpoint_group = pick({0, 1, 3});
