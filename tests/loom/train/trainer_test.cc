@@ -124,7 +124,7 @@ TEST_F(Trained, APipelineSavesTheModelOfOneRank) {
   EXPECT_EQ(get_file(folder_ / "out-pipeline/model/model.safetensors"), wanted);
 }
 
-TEST_F(Trained, CheckpointsOfAnyTensorDegreeResumeOnAnyOther) {
+TEST_F(Trained, CheckpointsOfAnyDegreesResumeOnAnyOther) {
   config_.optimizer.schedule = "constant";
   config_.parallel.strict = false;
   config_.data.microbatch = 0;
@@ -134,15 +134,18 @@ TEST_F(Trained, CheckpointsOfAnyTensorDegreeResumeOnAnyOther) {
     int ranks, tensor, shard;
     const char* optimize;
     bool prescaled;
+    int stages = 1;
   };
   const Division one{1, 1, 1, "speed", true}, two{2, 2, 1, "memory", false}, four{4, 4, 1, "speed", true},
-      both{4, 2, 2, "memory", false};
+      both{4, 2, 2, "memory", false}, all{8, 2, 2, "memory", false, 2};
   int number = 0;
-  for (const auto& [before, after] : {std::pair{one, two}, {two, one}, {four, both}, {both, four}}) {
+  for (const auto& [before, after] :
+       {std::pair{one, two}, {two, one}, {four, both}, {both, all}, {all, four}}) {
     config_.run.out = folder_ / fmt::format("out-{}", ++number);
     const auto part = [&](const Division& division, int64_t until) {
       train::Config config = config_;
       config.parallel.tensor_degree = division.tensor;
+      config.parallel.pipeline_degree = division.stages;
       config.parallel.optimize = division.optimize;
       config.parallel.prescaled_batch = division.prescaled;
       return run(config, division.ranks, division.shard, until);
