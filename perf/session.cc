@@ -1,5 +1,6 @@
 #include "session.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -24,21 +25,44 @@ Session::Session(const Options& options) : before_kib_(resident_kib()) {
   must(weftCommInitEnv(&comm_), "weftCommInitEnv");
   must(weftCommUserRank(comm_, &rank_), "weftCommUserRank");
   must(weftCommCount(comm_, &ranks_), "weftCommCount");
-  if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
+  if (options.cuda) {
+    cuda_ = std::make_unique<Cuda>("rank " + std::to_string(rank_) + ": ");
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = rank_ % std::max(cuda_->devices(), 1);
+    must(weftDeviceQuery(config.device), "weftDeviceQuery");
+    must(weftCommSplit(comm_, 0, rank_, &device_comm_, &config), "weftCommSplit");
+    cuda_->use(config.device);
+    stream_ = static_cast<weftStream_t>(cuda_->stream());
+  } else if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
 }
 
 Session::~Session() {
-  if (stream_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
+  if (cuda_) must(weftCommDestroy(device_comm_), "weftCommDestroy");
+  else if (stream_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
   must(weftCommDestroy(comm_), "weftCommDestroy");
 }
 
 void Session::must(weftResult_t result, const char* what) const {
   if (result == weftSuccess) return;
+  weftResult_t health = weftSuccess;
+  const bool of_device =
+      device_comm_ && weftCommGetAsyncError(device_comm_, &health) == weftSuccess && health;
   const std::string who = comm_ ? "rank " + std::to_string(rank_) + ": " : "";
   std::fflush(stdout);
-  std::fprintf(stderr, "%s%s: %s (%s)\n", who.c_str(), what, weftGetLastError(comm_),
-               weftGetErrorString(result));
+  std::fprintf(stderr, "%s%s: %s (%s)\n", who.c_str(), what,
+               weftGetLastError(of_device ? device_comm_ : comm_), weftGetErrorString(result));
   std::_Exit(kCallFailed);  // no destructors: what has failed cannot be ended in good order
+}
+
+void Session::finish() const {
+  if (cuda_) {
+    cuda_->synchronize();
+    weftResult_t health = weftSuccess;  // a CUDA stream says nothing of failures
+    must(weftCommGetAsyncError(device_comm_, &health), "weftCommGetAsyncError");
+    if (health != weftInProgress) must(health, "an operation");
+  } else if (stream_) {
+    must(weftStreamSynchronize(stream_), "weftStreamSynchronize");
+  }
 }
 
 void Session::barrier() {
@@ -48,7 +72,7 @@ void Session::barrier() {
 
 weftCommStats_t Session::stats() const {
   weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-  must(weftCommGetStats(comm_, &stats), "weftCommGetStats");
+  must(weftCommGetStats(comm(), &stats), "weftCommGetStats");
   return stats;
 }
 
@@ -58,6 +82,13 @@ Buffer::Buffer(const Session& session, size_t bytes, size_t shift, bool register
     : session_(session), registered_(registered), shift_(shift) {
   const size_t total = (bytes + shift + kMargin + kPage - 1) / kPage * kPage;
   void* memory = nullptr;
+  if (session_.cuda()) {
+    image_ = static_cast<std::byte*>(std::aligned_alloc(kPage, total));
+    base_ = session_.cuda()->allocate(total);
+    std::memset(image_, 0, total);
+    session_.cuda()->copy(base_, image_, total);
+    return;
+  }
   if (registered_) {
     session_.must(weftMemAlloc(&memory, total), "weftMemAlloc");
     session_.must(weftCommRegister(session_.comm(), memory, total, &handle_), "weftCommRegister");
@@ -72,7 +103,20 @@ Buffer::Buffer(const Session& session, size_t bytes, size_t shift, bool register
   base_ = static_cast<std::byte*>(memory);
 }
 
+void Buffer::upload(std::byte* at, size_t bytes) const {
+  if (image_) session_.cuda()->copy(at, image(at), bytes);
+}
+
+void Buffer::download(std::byte* at, size_t bytes) const {
+  if (image_) session_.cuda()->copy(image(at), at, bytes);
+}
+
 Buffer::~Buffer() {
+  if (session_.cuda()) {
+    session_.cuda()->free(base_);
+    std::free(image_);
+    return;
+  }
   if (registered_) {
     session_.must(weftCommDeregister(session_.comm(), handle_), "weftCommDeregister");
     session_.must(weftMemFree(base_), "weftMemFree");

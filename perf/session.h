@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cuda.h"
 #include "options.h"
 #include "weft/weft.h"
 
@@ -24,8 +26,13 @@ class Session {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  weftComm_t comm() const { return comm_; }
+  /// The communicator under test.
+  weftComm_t comm() const { return device_comm_ ? device_comm_ : comm_; }
   weftStream_t stream() const { return stream_; }  // null for blocking calls
+  /// Returns when what was called on the stream is done.
+  void finish() const;
+  /// Null unless buffers are GPU memory.
+  const Cuda* cuda() const { return cuda_.get(); }
 
   /// Ends the process unless `result` is success; `what` is the call.
   void must(weftResult_t result, const char* what) const;
@@ -46,7 +53,9 @@ class Session {
   long grown_kib() const;
 
  private:
-  weftComm_t comm_ = nullptr;
+  weftComm_t comm_ = nullptr;  // of host memory
+  weftComm_t device_comm_ = nullptr;
+  std::unique_ptr<Cuda> cuda_;
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
   bool just_started_ = true;
@@ -64,12 +73,18 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   std::byte* data() const { return base_ + shift_; }
+  /// What a place in the buffer looks like from the CPU: itself, or its image.
+  std::byte* image(std::byte* at) const { return image_ ? image_ + (at - base_) : at; }
+  /// Of GPU memory, brings a part of the image to it, or back.
+  void upload(std::byte* at, size_t bytes) const;
+  void download(std::byte* at, size_t bytes) const;
 
  private:
   const Session& session_;
   const bool registered_;
   const size_t shift_;
   std::byte* base_ = nullptr;
+  std::byte* image_ = nullptr;  // in host memory, of GPU memory
   void* handle_ = nullptr;
 };
 

@@ -28,9 +28,7 @@ static_assert(int{kInvalidValue} == CUDA_ERROR_INVALID_VALUE &&
 static_assert(int{kMultiprocessorCount} == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT &&
               int{kUnifiedAddressing} == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING &&
               int{kComputeCapabilityMajor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR &&
-              int{kComputeCapabilityMinor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR &&
-              int{kGpuDirectRdmaSupported} == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED &&
-              int{kDmaBufSupported} == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+              int{kComputeCapabilityMinor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(int{kMemoryType} == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
               int{kBufferId} == CU_POINTER_ATTRIBUTE_BUFFER_ID &&
               int{kIsManaged} == CU_POINTER_ATTRIBUTE_IS_MANAGED &&
@@ -50,8 +48,7 @@ static_assert(kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE &&
               kWriteValueDefault == CU_STREAM_WRITE_VALUE_DEFAULT);
 static_assert(kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE &&
               kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
-              kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED &&
-              kDmaBufHandle == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+              kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 
 }  // namespace weft::device::cuda
 #endif

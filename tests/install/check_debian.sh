@@ -16,7 +16,7 @@ for library in libc6 libstdc++6 libfabric1 libhwloc15 "${loom_needs[@]}"; do
   grep -q "$library" <<< "$depends" || { echo "does not depend on $library, only on $depends"; exit 1; }
 done
 contents=$(dpkg-deb --contents "$package" | awk '{ print $6 }')
-for file in include/weft/weft.h include/weft/weft_mpi.h bin/weft_run bin/all_reduce_perf libweft.so.0 libweft.a libnccl-net-weft.so weft.pc \
+for file in include/weft/weft.h include/weft/weft_mpi.h bin/weft_run bin/all_reduce_perf libweft.so.0 libweft.a libnccl-net-weft.so weft-nccl/libnccl.so.2 weft.pc \
   weft-config.cmake "${loom_files[@]}"; do
   grep -q "/usr/.*$file\$" <<< "$contents" || { echo "does not hold $file"; exit 1; }
 done

@@ -133,6 +133,13 @@ Comm_t new_comm(std::shared_ptr<World> world, int rank) {
   return new CommOfNccl{std::move(world), rank, 0, {}, {}, {}};
 }
 
+void join(Comm_t* comm, int ranks, const UniqueId& id, int rank) {
+  const std::lock_guard guard(mutex);
+  auto& world = worlds[id.internal];
+  if (!world) world = std::make_shared<World>(World{ranks, {}});
+  *comm = new_comm(world, rank);
+}
+
 }  // namespace
 
 // ---- For the test
@@ -162,15 +169,14 @@ EXPORT Result_t ncclGetUniqueId(UniqueId* id) {
 EXPORT Result_t ncclCommInitRankConfig(Comm_t* comm, int ranks, UniqueId id, int rank, Config*) {
   *comm = nullptr;
   if (const Result_t failed = called("CommInitRankConfig"); failed != kSuccess) return failed;
-  const std::lock_guard guard(mutex);
-  auto& world = worlds[id.internal];
-  if (!world) world = std::make_shared<World>(World{ranks, {}});
-  *comm = new_comm(world, rank);
+  join(comm, ranks, id, rank);
   return kSuccess;
 }
 EXPORT Result_t ncclCommInitRank(Comm_t* comm, int ranks, UniqueId id, int rank) {
+  *comm = nullptr;
   if (const Result_t failed = called("CommInitRank"); failed != kSuccess) return failed;
-  return ncclCommInitRankConfig(comm, ranks, id, rank, nullptr);
+  join(comm, ranks, id, rank);
+  return kSuccess;
 }
 EXPORT Result_t ncclCommInitAll(Comm_t* comms, int count, const int*) {
   if (const Result_t failed = called("CommInitAll"); failed != kSuccess) return failed;
@@ -200,7 +206,13 @@ EXPORT Result_t ncclCommDestroy(Comm_t comm) {
   delete comm;
   return result;
 }
-EXPORT Result_t ncclCommAbort(Comm_t) { return called("CommAbort"); }  // a thread may still be in it
+EXPORT Result_t ncclCommAbort(Comm_t comm) {
+  static auto& aborted = *new std::vector<Comm_t>;  // kept: a thread may still be in it
+  const Result_t result = called("CommAbort");
+  const std::lock_guard guard(mutex);
+  aborted.push_back(comm);
+  return result;
+}
 EXPORT Result_t ncclCommGetAsyncError(Comm_t, Result_t* error) {
   *error = async_error;
   return called("CommGetAsyncError");
@@ -332,10 +344,10 @@ EXPORT Result_t ncclCommWindowRegister(Comm_t, void* buffer, size_t, Window_t* w
   return called("CommWindowRegister");
 }
 EXPORT Result_t ncclCommWindowDeregister(Comm_t, Window_t) { return called("CommWindowDeregister"); }
-EXPORT Result_t ncclCommInitRankScalable(Comm_t* comm, int ranks, int rank, int, UniqueId* ids,
-                                         Config* config) {
+EXPORT Result_t ncclCommInitRankScalable(Comm_t* comm, int ranks, int rank, int, UniqueId* ids, Config*) {
   if (const Result_t failed = called("CommInitRankScalable"); failed != kSuccess) return failed;
-  return ncclCommInitRankConfig(comm, ranks, ids[0], rank, config);
+  join(comm, ranks, ids[0], rank);
+  return kSuccess;
 }
 EXPORT Result_t ncclCommShrink(Comm_t comm, int* excluded, int count, Comm_t* child, Config*, int) {
   if (const Result_t failed = called("CommShrink"); failed != kSuccess) return failed;

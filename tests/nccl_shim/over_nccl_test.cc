@@ -58,8 +58,10 @@ TEST(OverNccl, CallsReachNcclAndResultsComeBack) {
       if (rank == 0) {
         EXPECT_EQ(out, Floats(2, 2.f));
       }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
       NCCL_OK(shim->Bcast(in.data(), 2, kFloat, 2, comm, nullptr));
       EXPECT_EQ(in, Floats(2, 3.f));
+#endif
       const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
       in.assign(2, static_cast<float>(rank));
       NCCL_OK(shim->GroupStart());
@@ -91,9 +93,12 @@ TEST(OverNccl, CallsReachNcclAndResultsComeBack) {
     });
     EXPECT_EQ(calls_of_fake("CommSplit"), 3);
     EXPECT_EQ(calls_of_fake("AllReduce"), 6);
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // which keep the loader from binding deeply
     // NCCL's calls of itself stay in NCCL: each ncclBcast of the fake calls ncclBroadcast.
     EXPECT_EQ(calls_of_fake("Bcast"), 3);
     EXPECT_EQ(calls_of_fake("Broadcast"), 3);
+#endif
   });
 }
 
@@ -289,10 +294,10 @@ TEST(Decisions, TravelInTheUniqueId) {
     std::memcpy(id.internal, of_weft.internal, sizeof id.internal);
     Comm_t own = nullptr, real = nullptr;
     NCCL_OK(shim->CommInitRank(&own, 1, id, 0));
-    EXPECT_EQ(calls_of_fake("CommInitRankConfig"), 0);
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
     NCCL_OK(shim->GetUniqueId(&id));
     NCCL_OK(shim->CommInitRank(&real, 1, id, 0));
-    EXPECT_EQ(calls_of_fake("CommInitRankConfig"), 1);
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
     float in = 3, out[2] = {};
     NCCL_OK(shim->GroupStart());
     NCCL_OK(shim->AllReduce(&in, &out[0], 1, kFloat, kSum, own, nullptr));

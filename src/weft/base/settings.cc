@@ -155,9 +155,6 @@ constexpr Row kRows[] = {
     {"WEFT_CUDA_IPC", &Settings::cuda_ipc, kAny, kGpu,
      "Whether processes of one node reach each other's GPU memory through CUDA IPC. Off: what peers read or "
      "write is staged in pinned host memory; so is memory that CUDA cannot share."},
-    {"WEFT_CUDA_GDR", &Settings::cuda_gdr, kAny, kGpu,
-     "Whether the network may read and write GPU memory itself, where the libfabric provider and the driver "
-     "offer it. Off: through pinned host memory, as elsewhere."},
     {"WEFT_CUDA_REDUCE",
      &Settings::cuda_reduce,
      {.choices = "gpu, cpu"},

@@ -29,7 +29,6 @@ struct Settings {
   // GPU memory.
   std::string cuda_library;         // WEFT_CUDA_LIBRARY: "" = libcuda.so.1
   bool cuda_ipc = true;             // WEFT_CUDA_IPC
-  bool cuda_gdr = true;             // WEFT_CUDA_GDR
   std::string cuda_reduce = "gpu";  // WEFT_CUDA_REDUCE: gpu, cpu
   int cuda_blocks = 16;             // WEFT_CUDA_BLOCKS
   bool cuda_memops = true;          // WEFT_CUDA_MEMOPS

@@ -1,5 +1,6 @@
 #include "engine/device_executor.h"
 
+#include <map>
 #include <mutex>
 
 #include "base/log.h"
@@ -16,6 +17,20 @@ Status probe_sharing(cuda::Exporter& exporter, cuda::BlockPool& blocks) {
   const Status described = exporter.describe(block->data, 1, true).status();
   blocks.give(*block);
   return described;
+}
+
+/// The process's kernels of a device, loaded once and kept.
+Result<const cuda::Kernels*> kernels_of(cuda::Device& device) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<int, std::unique_ptr<cuda::Kernels>>;
+  const std::lock_guard guard(mutex);
+  auto& kernels = (*loaded)[device.ordinal()];
+  if (!kernels) {
+    auto fresh = cuda::Kernels::load(device, settings().cuda_blocks);
+    if (!fresh) return fresh.status();
+    kernels = fresh.take();
+  }
+  return kernels.get();
 }
 
 }  // namespace
@@ -36,9 +51,9 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::open(int ordinal) {
   Status reduces =
       settings().cuda_reduce == "gpu" ? Status() : fail(Code::unsupported, "WEFT_CUDA_REDUCE is cpu");
   if (reduces.ok()) {
-    auto kernels = cuda::Kernels::load(**device, settings().cuda_blocks);
+    auto kernels = kernels_of(**device);
     reduces = kernels.status();
-    if (kernels) executor->kernels_ = kernels.take();
+    if (kernels) executor->kernels_ = *kernels;
   }
   std::call_once(told, [&] {
     const std::string& name = (*device)->describe();

@@ -31,7 +31,7 @@ class DeviceExecutor {
   cuda::Exporter& exporter() { return exporter_; }
   cuda::Importer& importer() { return importer_; }
   /// Null: reductions are the CPU's.
-  const cuda::Kernels* kernels() const { return kernels_.get(); }
+  const cuda::Kernels* kernels() const { return kernels_; }
   /// Whether other processes can map memory of the device.
   bool shares_memory() const { return shares_memory_; }
   /// Returns when everything queued has ended, with or without success.
@@ -48,7 +48,7 @@ class DeviceExecutor {
   cuda::BlockPool host_blocks_, device_blocks_;
   cuda::Exporter exporter_;
   cuda::Importer importer_;
-  std::unique_ptr<cuda::Kernels> kernels_;
+  const cuda::Kernels* kernels_ = nullptr;
   bool shares_memory_ = false;
   std::array<std::unique_ptr<cuda::Queue>, 4> queues_;  // emptied before the blocks go
 };

@@ -220,6 +220,8 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
 // ---- Progress
 
 Result<bool> DeviceRun::poll() {
+  if (arrivals_.empty() && !ticket_.valid()) return false;
+  const cuda::Scope scope(executor_.device());
   bool moved = false;
   for (size_t i = 0; i < arrivals_.size();) {
     auto done = arrivals_[i].ticket.done();

@@ -287,6 +287,16 @@ FAKE_API int cuStreamCreate(StreamHandle** stream, unsigned) {
   World::instance().streams.insert(*stream);
   return kSuccess;
 }
+FAKE_API int cuStreamCreateWithPriority(StreamHandle** stream, unsigned flags, int priority) {
+  return priority >= -5 && priority <= 0 ? cuStreamCreate(stream, flags) : kInvalidValue;
+}
+FAKE_API int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  ENTER(cuCtxGetStreamPriorityRange);
+  NEED_CONTEXT();
+  *least = 0;
+  *greatest = -5;
+  return context ? kSuccess : kInvalidContext;
+}
 FAKE_API int cuStreamDestroy_v2(StreamHandle* stream) {
   ENTER(cuStreamDestroy);
   {
@@ -397,7 +407,8 @@ FAKE_API int cuModuleLoadData(ModuleHandle** module, const void* image) {
   std::memcpy(&magic, image, sizeof magic);
   if (magic != kFatBinary) return kInvalidImage;
   if (!World::instance().kernels) return kNoBinaryForGpu;
-  *module = new ModuleHandle;
+  static ModuleHandle loaded;
+  *module = &loaded;
   return kSuccess;
 }
 FAKE_API int cuModuleGetFunction(FunctionHandle** function, ModuleHandle*, const char* name) {

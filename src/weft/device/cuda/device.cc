@@ -69,7 +69,6 @@ Status Device::open_context(int ordinal) {
   if (attribute(d, kUnifiedAddressing, number_) == 0)
     return fail(Code::unsupported, "{} has no addresses in common with the host (unified addressing)",
                 description_);
-  dma_buf_ = attribute(d, kDmaBufSupported, number_) != 0 && d.mem_get_handle_for_address_range;
   WEFT_TRY(check(d.primary_context_retain(&context_, number_), "cuDevicePrimaryCtxRetain"));
   const Scope scope(*this);
   WEFT_TRY(add_flags());

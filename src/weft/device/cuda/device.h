@@ -32,7 +32,6 @@ class Device {
   /// if not, `why_no_memory_operations` says why.
   bool has_memory_operations() const { return why_no_memory_operations_.ok(); }
   const Status& why_no_memory_operations() const { return why_no_memory_operations_; }
-  bool offers_dma_buf() const { return dma_buf_; }
   /// "CUDA device 0 (NVIDIA H100, compute capability 9.0)".
   const std::string& describe() const { return description_; }
 
@@ -64,7 +63,6 @@ class Device {
   DeviceNumber number_ = 0;
   ContextHandle* context_ = nullptr;
   Uuid uuid_{};
-  bool dma_buf_ = false;
   std::string description_;
   Status why_no_memory_operations_;
 

@@ -63,11 +63,12 @@ void bind_memory(Binder& bind, Driver& d) {
   bind(d.ipc_get_mem_handle, "cuIpcGetMemHandle");
   bind(d.ipc_open_mem_handle, "cuIpcOpenMemHandle_v2");
   bind(d.ipc_close_mem_handle, "cuIpcCloseMemHandle");
-  bind(d.mem_get_handle_for_address_range, "cuMemGetHandleForAddressRange", Need::optional);  // from 11.7 on
 }
 
 void bind_streams(Binder& bind, Driver& d) {
+  bind(d.context_get_priority_range, "cuCtxGetStreamPriorityRange");
   bind(d.stream_create, "cuStreamCreate");
+  bind(d.stream_create_with_priority, "cuStreamCreateWithPriority");
   bind(d.stream_destroy, "cuStreamDestroy_v2");
   bind(d.stream_synchronize, "cuStreamSynchronize");
   bind(d.stream_get_context, "cuStreamGetCtx");

@@ -62,8 +62,6 @@ enum DeviceAttribute : int {
   kUnifiedAddressing = 41,
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
-  kGpuDirectRdmaSupported = 116,
-  kDmaBufSupported = 124,
 };
 
 enum PointerAttribute : int {
@@ -84,7 +82,6 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
 inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureModeRelaxed = 2;
-inline constexpr int kDmaBufHandle = 1;
 
 // ---- The table
 
@@ -124,10 +121,10 @@ struct Driver {
   int (*ipc_get_mem_handle)(IpcHandle* handle, DevicePointer pointer);
   int (*ipc_open_mem_handle)(DevicePointer* pointer, IpcHandle handle, unsigned flags);
   int (*ipc_close_mem_handle)(DevicePointer pointer);
-  int (*mem_get_handle_for_address_range)(void* handle, DevicePointer pointer, size_t bytes, int type,
-                                          unsigned long long flags);
 
+  int (*context_get_priority_range)(int* least, int* greatest);
   int (*stream_create)(StreamHandle** stream, unsigned flags);
+  int (*stream_create_with_priority)(StreamHandle** stream, unsigned flags, int priority);
   int (*stream_destroy)(StreamHandle* stream);
   int (*stream_synchronize)(StreamHandle* stream);
   int (*stream_get_context)(StreamHandle* stream, ContextHandle** context);

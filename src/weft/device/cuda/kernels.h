@@ -32,7 +32,7 @@ class Kernels {
                const void* scalar) const;
 
  private:
-  Kernels(int blocks) : blocks_(blocks) {}
+  explicit Kernels(int blocks) : blocks_(blocks) {}
   Status launch(Queue& queue, FunctionHandle* kernel, size_t count, size_t element_bytes,
                 void* arguments) const;
 

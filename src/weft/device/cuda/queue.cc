@@ -16,7 +16,11 @@ Result<bool> Ticket::done() const {
 Result<std::unique_ptr<Queue>> Queue::create(Device& device) {
   const Scope scope(device);
   std::unique_ptr<Queue> queue(new Queue(device));
-  WEFT_TRY(check((*driver())->stream_create(&queue->stream_, kStreamNonBlocking), "cuStreamCreate"));
+  const Driver& d = **driver();
+  int least = 0, greatest = 0;
+  WEFT_TRY(check(d.context_get_priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange"));
+  WEFT_TRY(check(d.stream_create_with_priority(&queue->stream_, kStreamNonBlocking, greatest),
+                 "cuStreamCreateWithPriority"));
   return queue;
 }
 

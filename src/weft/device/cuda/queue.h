@@ -1,5 +1,7 @@
 // Queue: a CUDA stream of ours, on which copies and kernels run in order, and tickets that say how far it is.
-// It never waits for anything outside, so that everything in it ends by itself.
+// It never waits for anything outside, so that everything in it ends by itself. It has the highest priority:
+// a caller's stream that waits for an operation may hold up the streams that share a channel of the device
+// with it, and streams of different priorities do not.
 //
 // Thread safety: none; a thread that uses it is inside a Scope of its device.
 #pragma once
