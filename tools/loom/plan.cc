@@ -32,7 +32,12 @@ void print_memory(const Plan& plan) {
   if (shown == 1) fmt::print("  at instruction {}", plan.stages[0].peak_instruction);
   fmt::print("\n");
   row("arena", [](const PlannedStage& stage) { return stage.arena_bytes; });
-  fmt::print("\n\n");
+  fmt::print("\n");
+  if (plan.stages[0].tier_bytes > 0) {
+    row("offloaded", [](const PlannedStage& stage) { return stage.tier_bytes; });
+    fmt::print("  to a file\n");
+  }
+  fmt::print("\n");
 }
 
 void print_times(const Plan& plan) {

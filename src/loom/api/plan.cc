@@ -62,6 +62,7 @@ PlannedStage stage_of(const program::Program& program, const program::MemoryPlan
   stage.peak_bytes = memory.peak_bytes;
   stage.peak_instruction = memory.peak_instruction;
   stage.arena_bytes = memory.bytes;
+  stage.tier_bytes = memory.tier_bytes;
   for (const auto& [name, us] : train::breakdown_of(program, forecast).parts())
     stage.times.push_back({name, us});
   return stage;

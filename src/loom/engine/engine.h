@@ -31,27 +31,35 @@ struct StepSettings {
 };
 
 struct StepResult {
-  double loss = 0;           // mean over the tokens of the global batch
+  double loss = 0;           // mean over the targets of the global batch
   double gradient_norm = 0;  // before clipping
   double seconds = 0;
-  double exposed_seconds = 0;  // in which this rank waited for communication
+  double exposed_seconds = 0;  // in which this rank waited for communication, or the tier
   /// Part of the time until the norm is known in which a rank does not compute: the mean over all ranks.
   double bubble = 0;
 };
 
-using StateReaders = std::vector<std::unique_ptr<format::FlatReader>>;
+/// Of the layout of the state that a stage's tensor rank has, in checkpoints. Those of the first have the
+/// name that a state of one rank has.
+std::string state_name(int stage, int tensor);
+
+/// Of a checkpoint: for each stage that there was a reader for each tensor rank.
+using StateReaders = std::vector<std::vector<std::unique_ptr<format::FlatReader>>>;
 
 class Engine {
  public:
-  /// Plans memory and allocates all of it. `groups` must outlive the engine. Errors: invalid_argument (the
-  /// job, or a job of other groups), out_of_memory, communication_error.
-  static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups, int threads);
+  /// Plans memory and allocates all of it. `groups` must outlive the engine. What the job offloads goes to a
+  /// file in `tier_folder` ("": TMPDIR, or /var/tmp). Errors: invalid_argument (the job, or a job of other
+  /// groups, or a tier that is memory itself), out_of_memory, communication_error, disk_full, not_found.
+  static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups, int threads,
+                                                const std::string& tier_folder = "");
   virtual ~Engine() = default;
 
   const program::Job& job() const { return job_; }
   const program::Program& training() const { return training_; }
   const program::MemoryPlan& memory() const { return memory_; }
-  std::span<const model::Unit> units() const { return units_; }
+  /// Whole, as they are stored.
+  std::span<const model::Unit> units() const { return whole_units_; }
   /// Bytes of the arena: what a step or an evaluation needs, whichever is more.
   virtual int64_t arena_bytes() const = 0;
   /// Bytes of the arena, and of workers' scratch.
@@ -69,17 +77,18 @@ class Engine {
   /// rank 0. A collective.
   virtual Status save_model(const std::string& folder) = 0;
 
-  /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each.
-  /// Names begin with "state".
-  Result<format::FlatLayout> state_layout(int stage) const;
-  std::string state_name(int stage) const;
+  /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each, as
+  /// that tensor rank holds them.
+  Result<format::FlatLayout> state_layout(int stage, int tensor) const;
   /// This rank's part of the state; replicas but the first write nothing.
   virtual Status save_state(const std::string& folder) const = 0;
-  /// From what any layout wrote, a reader for each stage of it.
+  /// From what any layout wrote.
   virtual Status load_state(const StateReaders& readers) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
-  /// A negative target does not count, but the mean is over all.
+  /// A negative target does not count, but the mean is over Job::targets_per_step(). A classification's are
+  /// the classes, each at its sequence's first token. Without a prescaled batch, tensor rank t of T fills in
+  /// its part: sequences [t · batch / T, (t + 1) · batch / T).
   virtual std::span<int32_t> tokens(int index) = 0;
   virtual std::span<int32_t> targets(int index) = 0;
 
@@ -92,7 +101,8 @@ class Engine {
 
  protected:
   program::Job job_;
-  std::vector<model::Unit> units_;
+  std::vector<model::Unit> units_;        // as this rank holds them
+  std::vector<model::Unit> whole_units_;  // as they are stored
   program::Program training_, evaluation_;
   program::MemoryPlan memory_, evaluation_memory_;
   std::vector<program::Interval> timeline_;

@@ -25,18 +25,24 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 }  // namespace
 
 template <typename T>
-Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
+Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads, std::string tier_folder)
     : groups_(groups),
       workers_(threads),
+      tensor_{job.tensor_degree, groups.coordinates().tensor},
+      share_(job.share(tensor_.rank)),
       compute_(job.spec, model::Share::whole(job.spec)),
-      op_(ops::operators<T>()) {
+      split_(job.spec, share_),
+      op_(ops::operators<T>()),
+      tier_folder_(std::move(tier_folder)) {
   job_ = job;
-  units_ = model::units_of(job.spec);
+  units_ = job.held_units(tensor_.rank);
+  whole_units_ = model::units_of(job.spec);
 }
 
 template <typename T>
 Executor<T>::~Executor() {
-  for (const weftStream_t stream : streams_) (void)weftStreamDestroy(stream);  // what failed was said before
+  for (const weftStream_t stream : streams_)
+    if (stream != nullptr) (void)weftStreamDestroy(stream);  // what failed was said before
 }
 
 template <typename T>
@@ -59,17 +65,28 @@ Status Executor<T>::prepare() {
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
   int lanes = 0;
-  for (const Instruction& instruction : training_.instructions) lanes = std::max(lanes, instruction.lane);
-  for (int lane = 0; lane < lanes; ++lane) {
+  for (const Instruction& instruction : training_.instructions) {
+    lanes = std::max(lanes, instruction.lane);
+    if (program::is_offloading(instruction.op)) tier_lane_ = instruction.lane;
+  }
+  for (int lane = 1; lane <= lanes; ++lane) {
     weftStream_t stream = nullptr;
-    LOOM_TRY_WEFT(weftStreamCreate(&stream));
+    if (lane != tier_lane_) LOOM_TRY_WEFT(weftStreamCreate(&stream));
     streams_.push_back(stream);
+  }
+  if (memory_.tier_bytes > 0) {
+    Result<std::unique_ptr<Tier>> tier = Tier::create(tier_folder_, memory_.tier_bytes);
+    LOOM_TRY(tier.status());
+    tier_ = tier.take();
+    tickets_.resize(training_.instructions.size());
   }
   pending_.assign(lanes + 1, false);
   timeline_.resize(training_.instructions.size());
   losses_.resize(told() * (static_cast<size_t>(groups_.ranks()) + 1));
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
   find_state();
+  find_held_by_all();
+  find_norms();
   return {};
 }
 
@@ -85,6 +102,11 @@ model::Pass Executor<T>::pass_of(const Run& run, int microbatch) {
     pass.seed = run.settings->seed;
     pass.step = run.settings->step;
   }
+  if (job_.spec.padding >= 0) {
+    lengths_.resize(static_cast<size_t>(job_.batch));
+    model::find_lengths(job_.spec, tokens(microbatch).data(), job_.batch, job_.tokens, lengths_.data());
+    pass.lengths = lengths_.data();
+  }
   pass.first_sample = static_cast<uint64_t>(
       program::microbatch_number(job_, groups_.group(), groups_.member(), microbatch) * job_.batch);
   return pass;
@@ -99,7 +121,8 @@ Status Executor<T>::run(Run& run) {
     const Instruction& instruction = run.program.instructions[i];
     LOOM_TRY(wait_for(run, instruction));
     const auto issued = Clock::now();
-    LOOM_TRY(execute(run, instruction));
+    if (program::is_offloading(instruction.op)) move(run, i);
+    else LOOM_TRY(execute(run, instruction));
     if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, Clock::now());
     if (traced)
       timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, Clock::now()) * 1e6};
@@ -115,22 +138,43 @@ template <typename T>
 Status Executor<T>::wait_for(Run& run, const Instruction& instruction) {
   for (const int before : instruction.after) {
     const int lane = run.program.instructions[before].lane;
-    if (!pending_[lane]) continue;
-    const auto begin = Clock::now();
-    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
-    run.result.exposed_seconds += seconds_between(begin, Clock::now());
-    pending_[lane] = false;
+    if (pending_[lane]) LOOM_TRY(synchronize(run, lane, lane == tier_lane_ ? tickets_[before] : 0));
   }
   return {};
+}
+
+/// Of the tier's lane, only what has that ticket or one before it.
+template <typename T>
+Status Executor<T>::synchronize(Run& run, int lane, uint64_t ticket) {
+  const auto begin = Clock::now();
+  if (lane == tier_lane_) {
+    LOOM_TRY(tier_->wait(ticket));
+  } else {
+    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
+    pending_[lane] = false;
+  }
+  run.result.exposed_seconds += seconds_between(begin, Clock::now());
+  return {};
+}
+
+template <typename T>
+void Executor<T>::move(Run& run, size_t index) {
+  const Instruction& i = run.program.instructions[index];
+  const program::BufferId stored = i.buffer(Role::stored);
+  const int64_t offset = run.memory.offset[stored], bytes = run.program.buffers[stored].bytes;
+  std::byte* memory = at<std::byte>(run, i, Role::resident);
+  tickets_[index] =
+      i.op == Op::load ? tier_->load(offset, memory, bytes) : tier_->store(offset, memory, bytes);
+  pending_[i.lane] = true;
 }
 
 template <typename T>
 Status Executor<T>::wait_all(Run& run) {
   for (size_t lane = 1; lane < pending_.size(); ++lane) {
     if (!pending_[lane]) continue;
-    const auto begin = Clock::now();
-    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
-    run.result.exposed_seconds += seconds_between(begin, Clock::now());
+    const bool tier = static_cast<int>(lane) == tier_lane_;
+    LOOM_TRY(synchronize(run, static_cast<int>(lane),
+                         tier ? *std::max_element(tickets_.begin(), tickets_.end()) : 0));
     pending_[lane] = false;
   }
   return {};
@@ -152,14 +196,21 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::receive:
     case Op::send_back:
     case Op::receive_back: return transfer(run, instruction);
+    case Op::tensor_gather:
+    case Op::tensor_all_reduce:
+    case Op::tensor_reduce_scatter:
+    case Op::tensor_gradients: return exchange(run, instruction);
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
+      const int64_t bytes = run.program.buffers[instruction.buffer(Role::shard)].bytes;
       op_.add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
-              job_.shard(units_[instruction.unit]));
+              bytes / static_cast<int64_t>(sizeof(A)));
       return {};
     }
     case Op::norm: return find_norm(run, instruction);
     case Op::step: optimize(run, instruction); return {};
+    case Op::offload:
+    case Op::load: break;  // by their place in the program: move()
   }
   return fail(Code::internal_error, "an instruction of kind {} is unknown", static_cast<int>(instruction.op));
 }
@@ -167,7 +218,7 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
 template <typename T>
 void Executor<T>::clear_gaps(int unit, A* gradient) const {
   if (gradient == nullptr) return;
-  for (const Gap& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
+  for (const Range& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
 }
 
 template <typename T>
@@ -181,6 +232,7 @@ void Executor<T>::compute(Run& run, const Instruction& i) {
   A* gradient = at<A>(run, i, Role::gradient);
   clear_gaps(i.unit, gradient);
   clear_gaps(0, at<A>(run, i, Role::tied_gradient));
+  if (i.piece >= 0) return piece(run, i);
   if (unit.kind == model::UnitKind::head) return head(run, i, pass);
   if (unit.kind == model::UnitKind::embedding) {
     const bool adds = job_.spec.tied && !job_.ties_apart();  // to what the head left there
@@ -204,7 +256,7 @@ void Executor<T>::head(Run& run, const Instruction& i, const model::Pass& pass) 
   double* losses = token_losses_ + i.microbatch * rows();
   const int32_t* target = targets(i.microbatch).data();
   if (i.op == Op::loss) {
-    const A scale = static_cast<A>(1.0 / job_.tokens_per_step());
+    const A scale = static_cast<A>(1.0 / job_.targets_per_step());
     compute_.head_loss(pass, unit, parameters, embedding, x, target, scale, losses,
                        at<T>(run, i, Role::derivative), at<A>(run, i, Role::gradient),
                        at<A>(run, i, Role::tied_gradient), workspace);
@@ -244,7 +296,7 @@ Status Executor<T>::communicate(Run& run, const Instruction& i) {
 template <typename T>
 Status Executor<T>::transfer(Run& run, const Instruction& i) {
   const weftStream_t stream = streams_[i.lane - 1];
-  const size_t count = static_cast<size_t>(rows() * job_.spec.width);
+  const size_t count = static_cast<size_t>(job_.rows() * job_.spec.width);
   const bool on = i.op == Op::send || i.op == Op::receive;  // to later stages
   T* data = at<T>(run, i, on ? Role::output : Role::derivative);
   const weftComm_t comm = on ? groups_.pipeline() : groups_.pipeline_back();
@@ -254,22 +306,34 @@ Status Executor<T>::transfer(Run& run, const Instruction& i) {
   return from_weft(weftRecv(data, count, kWeftType<T>, i.peer, comm, stream));
 }
 
+/// What a norm needs besides the gradients, so that no step looks for it again.
+template <typename T>
+void Executor<T>::find_norms() {
+  owned_ = program::owned_units(job_, training_.stage);
+  norms_.resize(units_.size());
+  for (int stage = 0; stage < job_.pipeline_degree; ++stage) {
+    int64_t chunks = 0;
+    for (const int unit : program::owned_units(job_, stage)) {
+      norms_[unit] = {stage, chunks};
+      chunks += job_.shard(units_[unit]) / program::kShardGrain;
+    }
+    most_chunks_ = std::max(most_chunks_, chunks);
+  }
+}
+
 /// Squares are summed in chunks of kShardGrain elements, each rank those of its shards. In strict order all
 /// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
 /// same for every degree and partition, since padding adds zeros only.
 template <typename T>
 Status Executor<T>::find_norm(Run& run, const Instruction& i) {
-  const int stage = training_.stage;
   double* own = at<double>(run, i, Role::norms);
-  int64_t chunks = 0, most = 0;
-  for (const int unit : program::owned_units(job_, stage)) {
-    const int64_t shard = job_.shard(units_[unit]);
-    op_.sum_of_squares(workers_, states_[unit].gradient, shard, program::kShardGrain, own + chunks);
-    chunks += shard / program::kShardGrain;
+  int64_t chunks = 0;
+  for (const int unit : owned_) {
+    sum_squares(units_[unit], own + chunks);
+    chunks += job_.shard(units_[unit]) / program::kShardGrain;
   }
-  for (int s = 0; s < job_.pipeline_degree; ++s) most = std::max(most, program::norm_chunks(job_, s));
-  double* all = own + most;
-  const int64_t count = job_.strict ? most : 1;
+  double* all = own + most_chunks_;
+  const int64_t count = job_.strict ? most_chunks_ : 1;
   if (!job_.strict) {
     for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
   }
@@ -288,25 +352,22 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
   return {};
 }
 
-/// `all` has `count` values of each rank of one copy of the model: stage by stage, member by member.
+/// `all` has `count` values of each rank of one copy of the model: stage by stage, tensor rank by tensor
+/// rank, member by member.
 template <typename T>
 double Executor<T>::sum_of_norms(const double* all, int64_t count) const {
   double squares = 0;
+  const int holders = job_.degree * job_.tensor_degree;  // of a stage
   if (!job_.strict) {
-    for (int rank = 0; rank < job_.degree * job_.pipeline_degree; ++rank) squares += all[rank];
+    for (int rank = 0; rank < holders * job_.pipeline_degree; ++rank) squares += all[rank];
     return squares;
   }
-  std::vector<int64_t> first(job_.pipeline_degree, 0);  // chunk of a stage's next unit
-  std::vector<int> stage_of(units_.size());
-  for (const program::Part& part : program::parts_of(job_))
-    std::fill(stage_of.begin() + part.begin, stage_of.begin() + part.end, part.stage);
   for (const model::Unit& unit : units_) {
-    const int stage = stage_of[unit.index];
+    const auto& [stage, first] = norms_[unit.index];
     const int64_t chunks = job_.shard(unit) / program::kShardGrain;
-    for (int member = 0; member < job_.degree; ++member)
+    for (int holder = 0; holder < holders; ++holder)
       for (int64_t chunk = 0; chunk < chunks; ++chunk)
-        squares += all[(stage * job_.degree + member) * count + first[stage] + chunk];
-    first[stage] += chunks;
+        squares += all[(stage * holders + holder) * count + first + chunk];
   }
   return squares;
 }
@@ -338,7 +399,7 @@ Result<double> Executor<T>::mean_loss(Run* run) {
         std::max(0.0, 1 - busy / groups_.ranks() / seconds_between(run->begin, Clock::now()));
   double sum = 0;
   for (const double loss : ordered_losses_) sum += loss;
-  return sum / job_.tokens_per_step();
+  return sum / job_.targets_per_step();
 }
 
 template <typename T>
@@ -377,22 +438,24 @@ template <typename T>
 Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   if (row < 0 || row >= rows())
     return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows());
-  std::vector<float> values(job_.spec.vocabulary);
+  std::vector<float> values(job_.spec.outputs());
   Run run{.program = evaluation_, .memory = evaluation_memory_, .logits_row = row, .logits = &values};
   LOOM_TRY(this->run(run));
+  LOOM_TRY(gather_logits(values));
   if (groups_.pipeline() != nullptr)  // the last stage has them
     LOOM_TRY_WEFT(weftBroadcast(values.data(), values.data(), values.size(), weftFloat32,
                                 job_.pipeline_degree - 1, groups_.pipeline(), nullptr));
   return values;
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads) {
+Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads,
+                                               const std::string& tier_folder) {
   if (to_string(job.layout()) != to_string(groups.layout()))
     return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
                 to_string(groups.layout()));
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
   const auto make = [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, threads);
+    auto executor = std::make_unique<Executor<T>>(job, groups, threads, tier_folder);
     LOOM_TRY(executor->prepare());
     return std::unique_ptr<Engine>(std::move(executor));
   };

@@ -8,14 +8,16 @@
 
 #include "engine/arena.h"
 #include "engine/engine.h"
+#include "engine/tier.h"
 #include "model/compute.h"
+#include "model/split_compute.h"
 
 namespace loom::engine {
 
 template <typename T>
 class Executor final : public Engine {
  public:
-  Executor(const program::Job& job, const Groups& groups, int threads);
+  Executor(const program::Job& job, const Groups& groups, int threads, std::string tier_folder);
   ~Executor() override;
   /// What can fail of the construction.
   Status prepare();
@@ -45,8 +47,7 @@ class Executor final : public Engine {
     int64_t begin, end;
     bool decays;
   };
-  /// Elements [begin, end) of a unit's buffer that belong to no parameter.
-  struct Gap {
+  struct Range {
     int64_t begin, end;
   };
   /// Where a unit's state lies.
@@ -54,7 +55,9 @@ class Executor final : public Engine {
     A *master, *first, *second, *gradient;
     T* parameters;  // the master itself where T is A
     std::vector<Segment> segments;
-    std::vector<Gap> gaps;
+    std::vector<Range> gaps;         // of the unit's buffer: elements that belong to no parameter
+    std::vector<Range> held_by_all;  // of the shard: parameters that every tensor rank has whole,
+    std::vector<Range> of_rows;      // and those of them whose gradient is a sum over tensor ranks
   };
   /// One run of a program.
   struct Run {
@@ -72,12 +75,23 @@ class Executor final : public Engine {
   Status execute(Run& run, const program::Instruction& instruction);
   Status wait_for(Run& run, const program::Instruction& instruction);
   Status wait_all(Run& run);
+  Status synchronize(Run& run, int lane, uint64_t ticket);
+  void move(Run& run, size_t index);
   void compute(Run& run, const program::Instruction& instruction);
   /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
   void clear_gaps(int unit, A* gradient) const;
   void head(Run& run, const program::Instruction& instruction, const model::Pass& pass);
+  void piece(Run& run, const program::Instruction& instruction);
+  void head_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
+                  const model::PieceArrays<T>& arrays);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
+  Status exchange(Run& run, const program::Instruction& instruction);
+  Status gather_batch(weftStream_t stream);
+  void find_held_by_all();
+  void find_norms();
+  void sum_squares(const model::Unit& unit, double* chunk);
+  Status gather_logits(std::vector<float>& logits) const;
   Status find_norm(Run& run, const program::Instruction& instruction);
   double sum_of_norms(const double* all, int64_t count) const;
   Result<double> mean_loss(Run* run);
@@ -94,7 +108,10 @@ class Executor final : public Engine {
     return reinterpret_cast<E*>(arena_->data() + memory_.offset[buffer]);
   }
   void find_state();
-  Status gather_at_root(const model::Unit& unit, std::vector<float>& whole) const;
+  template <typename F>
+  Status read_masters(F&& read);
+  Status gather_share(const model::Unit& whole, std::vector<float>& into) const;
+  Status gather_at_root(const model::Unit& whole, std::vector<float>& into) const;
   /// Copies masters to parameters, and clears the moments.
   void after_load(bool clear_moments);
   int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }
@@ -104,14 +121,30 @@ class Executor final : public Engine {
 
   const Groups& groups_;
   Workers workers_;
-  model::Compute<T> compute_;
+  const model::TensorRank tensor_;
+  const model::Share share_;
+  model::Compute<T> compute_;     // of units that one rank computes
+  model::SplitCompute<T> split_;  // of those that tensor ranks share
   const ops::Operators<T>& op_;
   std::unique_ptr<Arena> arena_;
+  std::string tier_folder_;
+  std::unique_ptr<Tier> tier_;  // where something is offloaded
+  int tier_lane_ = 0;
+  std::vector<uint64_t> tickets_;  // of each instruction on the tier's lane
   std::vector<State> states_;
+  /// Where a unit's sums of squares are among those of its stage's ranks.
+  struct Norms {
+    int stage = 0;
+    int64_t first = 0;  // chunk
+  };
+  std::vector<Norms> norms_;
+  std::vector<int> owned_;              // units of this stage
+  int64_t most_chunks_ = 0;             // of any stage
   std::vector<weftStream_t> streams_;   // of lanes 1, 2, …
   std::vector<bool> pending_;           // lanes with something in flight
   std::vector<double> losses_;          // what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
+  std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;
 };

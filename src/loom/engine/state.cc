@@ -73,54 +73,78 @@ void Executor<T>::after_load(bool clear_moments) {
   }
 }
 
+/// Masters of the units that this rank has a part of, from what gives ranges of whole units.
 template <typename T>
-Status Executor<T>::initialize(uint64_t seed) {
-  for (const model::Unit& unit : units_) {
-    if (!holds(unit)) continue;
-    model::initialize(unit, seed, shard_begin(unit),
-                      {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))});
+template <typename F>
+Status Executor<T>::read_masters(F&& read) {
+  for (const model::Unit& whole : whole_units_) {
+    if (!holds(whole)) continue;
+    const model::Unit& held = units_[whole.index];
+    const std::span<A> master(states_[whole.index].master, static_cast<size_t>(job_.shard(held)));
+    LOOM_TRY(
+        model::read_share(whole, tensor_, shard_begin(held), master,
+                          [&](int64_t begin, std::span<float> into) { return read(whole, begin, into); }));
   }
   after_load(true);
   return {};
+}
+
+template <typename T>
+Status Executor<T>::initialize(uint64_t seed) {
+  return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) -> Status {
+    model::initialize(unit, seed, begin, into);
+    return {};
+  });
 }
 
 template <typename T>
 Status Executor<T>::load_model(const format::SafetensorsReader& file) {
-  for (const model::Unit& unit : units_) {
-    if (!holds(unit)) continue;
-    LOOM_TRY(model::read_parameters(file, unit, shard_begin(unit),
-                                    {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))}));
+  return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) {
+    return model::read_parameters(file, unit, begin, into);
+  });
+}
+
+/// A whole unit's parameters, on the ranks of the stage that owns it: from the partition group this tensor
+/// rank's share, from the tensor group the rest.
+template <typename T>
+Status Executor<T>::gather_share(const model::Unit& whole, std::vector<float>& into) const {
+  const model::Unit& held = units_[whole.index];
+  const size_t shard = static_cast<size_t>(job_.shard(held)), padded = static_cast<size_t>(job_.padded(held));
+  std::vector<float> own(padded);
+  const A* master = states_[whole.index].master;
+  if (groups_.partition() != nullptr)
+    LOOM_TRY_WEFT(weftAllGather(master, own.data(), shard, weftFloat32, groups_.partition(), nullptr));
+  else std::copy_n(master, shard, own.data());
+  if (groups_.tensor() == nullptr) {
+    into = std::move(own);
+    return {};
   }
-  after_load(true);
+  const size_t ranks = static_cast<size_t>(job_.tensor_degree);
+  std::vector<float> all(padded * ranks);
+  LOOM_TRY_WEFT(weftAllGather(own.data(), all.data(), padded, weftFloat32, groups_.tensor(), nullptr));
+  into.assign(static_cast<size_t>(whole.elements), 0.0f);
+  for (size_t rank = 0; rank < ranks; ++rank)
+    model::place_share(whole, {job_.tensor_degree, static_cast<int>(rank)},
+                       std::span<const float>(all).subspan(rank * padded, padded), into);
   return {};
 }
 
-/// On rank 0 `whole` becomes the unit's parameters: its stage gathers them, and the rank of rank 0's pipeline
+/// On rank 0 `into` becomes the unit's parameters: its stage gathers them, and the rank of rank 0's pipeline
 /// sends them there.
 template <typename T>
-Status Executor<T>::gather_at_root(const model::Unit& unit, std::vector<float>& whole) const {
+Status Executor<T>::gather_at_root(const model::Unit& whole, std::vector<float>& into) const {
   const program::Coordinates root = job_.layout().coordinates(groups_.place_of(0)),
                              self = groups_.coordinates();
   const bool beside_root = self.data == root.data && self.tensor == root.tensor;
-  const size_t shard = static_cast<size_t>(job_.shard(unit));
-  const size_t elements = static_cast<size_t>(job_.padded(unit));
-  int owner = 0;
-  for (const program::Part& part : program::parts_of(job_))
-    if (unit.index >= part.begin && unit.index < part.end) owner = part.stage;
+  const size_t elements = static_cast<size_t>(whole.elements);
+  const int owner = norms_[whole.index].stage;
   if (self.stage == owner) {
-    whole.resize(elements);
-    const A* master = states_[unit.index].master;
-    if (groups_.partition() != nullptr) {
-      LOOM_TRY_WEFT(weftAllGather(master, whole.data(), shard, weftFloat32, groups_.partition(), nullptr));
-    } else {
-      std::copy_n(master, shard, whole.data());
-    }
+    LOOM_TRY(gather_share(whole, into));
     if (beside_root && owner != root.stage)
-      return from_weft(
-          weftSend(whole.data(), elements, weftFloat32, root.stage, groups_.pipeline(), nullptr));
+      return from_weft(weftSend(into.data(), elements, weftFloat32, root.stage, groups_.pipeline(), nullptr));
   } else if (beside_root && self.stage == root.stage) {
-    whole.resize(elements);
-    return from_weft(weftRecv(whole.data(), elements, weftFloat32, owner, groups_.pipeline(), nullptr));
+    into.resize(elements);
+    return from_weft(weftRecv(into.data(), elements, weftFloat32, owner, groups_.pipeline(), nullptr));
   }
   return {};
 }
@@ -134,13 +158,14 @@ Status Executor<T>::save_model(const std::string& folder) {
   if (writes) {
     status = format::write_config(folder, model::config_of(job_.spec));
     if (status.ok()) {
-      Result<format::ModelWriter> created = format::ModelWriter::create(folder, model::tensor_specs(units_));
+      Result<format::ModelWriter> created =
+          format::ModelWriter::create(folder, model::tensor_specs(whole_units_));
       status = created.status();
       if (created.ok()) writer.emplace(created.take());
     }
   }
   std::vector<float> whole;
-  for (const model::Unit& unit : units_) {
+  for (const model::Unit& unit : whole_units_) {
     LOOM_TRY(gather_at_root(unit, whole));
     if (writer && status.ok()) status = model::write_parameters(*writer, unit, whole);
   }
@@ -148,28 +173,30 @@ Status Executor<T>::save_model(const std::string& folder) {
   return groups_.agree(status);
 }
 
-std::string Engine::state_name(int stage) const {
-  return job_.pipeline_degree == 1 ? "state" : fmt::format("state-stage-{}", stage);
+std::string state_name(int stage, int tensor) {
+  std::string name = "state";
+  if (stage > 0) name += fmt::format("-stage-{}", stage);
+  if (tensor > 0) name += fmt::format("-tensor-{}", tensor);
+  return name;
 }
 
-Result<format::FlatLayout> Engine::state_layout(int stage) const {
+Result<format::FlatLayout> Engine::state_layout(int stage, int tensor) const {
   std::vector<format::FlatBuffer> buffers;
   for (const int unit : program::owned_units(job_, stage))
     for (int part = 0; part < 3; ++part)
       buffers.push_back({buffer_name(units_[unit], part), static_cast<uint64_t>(units_[unit].elements),
                          static_cast<uint64_t>(job_.shard(units_[unit]))});
-  return format::FlatLayout::make(state_name(stage), job_.degree, std::move(buffers));
+  return format::FlatLayout::make(state_name(stage, tensor), job_.degree, std::move(buffers));
 }
 
 template <typename T>
 Status Executor<T>::save_state(const std::string& folder) const {
   if (groups_.group() != 0) return {};
-  const int stage = training_.stage;
-  Result<format::FlatLayout> layout = state_layout(stage);
+  const Result<format::FlatLayout> layout = state_layout(training_.stage, tensor_.rank);
   LOOM_TRY(layout.status());
   Result<format::FlatWriter> writer = format::FlatWriter::create(folder, *layout, groups_.member());
   LOOM_TRY(writer.status());
-  for (const int unit : program::owned_units(job_, stage)) {
+  for (const int unit : owned_) {
     const State& s = states_[unit];
     const A* parts[] = {s.master, s.first, s.second};
     for (int part = 0; part < 3; ++part)
@@ -181,28 +208,33 @@ Status Executor<T>::save_state(const std::string& folder) const {
 
 template <typename T>
 Status Executor<T>::load_state(const StateReaders& readers) {
-  for (const model::Unit& unit : units_) {
-    if (!holds(unit)) continue;
-    const State& s = states_[unit.index];
+  for (const model::Unit& whole : whole_units_) {
+    if (!holds(whole)) continue;
+    const State& s = states_[whole.index];
+    const model::Unit& held = units_[whole.index];
     A* parts[] = {s.master, s.first, s.second};
-    const int64_t begin = shard_begin(unit), shard = job_.shard(unit);
+    const size_t shard = static_cast<size_t>(job_.shard(held));
     for (int part = 0; part < 3; ++part) {
-      const std::string name = buffer_name(unit, part);
-      const auto reader = std::find_if(readers.begin(), readers.end(), [&](const auto& candidate) {
-        return candidate->layout().buffer(name).ok();
+      const std::string name = buffer_name(whole, part);
+      const auto stage = std::find_if(readers.begin(), readers.end(), [&](const auto& candidate) {
+        return candidate.front()->layout().buffer(name).ok();
       });
-      if (reader == readers.end())
+      if (stage == readers.end())
         return fail(Code::invalid_data, "the checkpoint has no {} of {}: another model", kParts[part],
-                    unit.name());
-      const Result<format::FlatBuffer> buffer = (*reader)->layout().buffer(name);
-      if (buffer->elements != static_cast<uint64_t>(unit.elements))
+                    whole.name());
+      const int degree = static_cast<int>(stage->size());
+      const model::Unit stored = model::held_by({degree, 0}, whole);
+      const Result<format::FlatBuffer> buffer = stage->front()->layout().buffer(name);
+      if (buffer->elements != static_cast<uint64_t>(stored.elements))
         return fail(Code::invalid_data,
-                    "the checkpoint's {} has {} elements, this model's has {}: another model", unit.name(),
-                    buffer->elements, unit.elements);
-      std::fill_n(parts[part], shard, A(0));
-      if (begin >= unit.elements) continue;  // all of it is padding
+                    "the checkpoint's {} has {} elements, this model's has {}: another model", whole.name(),
+                    buffer->elements, stored.elements);
+      const model::StoredShares shares(whole, degree, [&](int rank, int64_t begin, std::span<float> into) {
+        return (*stage)[static_cast<size_t>(rank)]->read(name, static_cast<uint64_t>(begin), into);
+      });
       LOOM_TRY(
-          (*reader)->read(name, static_cast<uint64_t>(begin), {parts[part], static_cast<size_t>(shard)}));
+          model::read_share(whole, tensor_, shard_begin(held), {parts[part], shard},
+                            [&](int64_t begin, std::span<float> into) { return shares.read(begin, into); }));
     }
   }
   after_load(false);
@@ -218,6 +250,7 @@ Status Executor<T>::load_state(const StateReaders& readers) {
   template Status Executor<T>::load_model(const format::SafetensorsReader&);                  \
   template Status Executor<T>::save_model(const std::string&);                                \
   template Status Executor<T>::save_state(const std::string&) const;                          \
+  template Status Executor<T>::gather_share(const model::Unit&, std::vector<float>&) const;   \
   template Status Executor<T>::gather_at_root(const model::Unit&, std::vector<float>&) const; \
   template Status Executor<T>::load_state(const StateReaders&);
 LOOM_INSTANTIATE(float)

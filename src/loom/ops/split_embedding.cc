@@ -2,6 +2,8 @@
 // sum over the ranks that share the matrix is the whole embedding (Shoeybi et al., "Megatron-LM: Training
 // Multi-Billion Parameter Language Models Using Model Parallelism", 2019). Positions are added by whoever
 // has the rows of the sum.
+#include <algorithm>
+
 #include "ops/cpu.h"
 
 namespace loom::ops::LOOM_ISA {
@@ -38,12 +40,44 @@ void backward(Workers& workers, const int32_t* token, const T* dy, VocabularyRan
   });
 }
 
+template <typename T>
+void add_positions(Workers& workers, const T* x, const T* wpe, T* y, int64_t first, int64_t rows,
+                   int64_t tokens, int64_t width) {
+  for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* from = x + row * width;
+      T* to = y + row * width;
+      if (wpe == nullptr) {
+        std::copy_n(from, width, to);
+        continue;
+      }
+      const T* position = wpe + (first + row) % tokens * width;
+      for (int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
+    }
+  });
+}
+
+template <typename T>
+void positions_backward(Workers& workers, const T* dy, acc_t<T>* dwpe, int64_t first, int64_t rows,
+                        int64_t tokens, int64_t width) {
+  constexpr int64_t kColumns = 128;
+  for_ranges(workers, width, kColumns, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* from = dy + row * width;
+      acc_t<T>* to = dwpe + (first + row) % tokens * width;
+      for (int64_t c = begin; c < end; ++c) to[c] += load(from[c]);
+    }
+  });
+}
+
 }  // namespace
 
 template <typename T>
 void add_split_embedding(Operators<T>& table) {
   table.split_embedding_forward = forward<T>;
   table.split_embedding_backward = backward<T>;
+  table.position_forward = add_positions<T>;
+  table.position_backward = positions_backward<T>;
 }
 LOOM_FOR_EVERY_TYPE(add_split_embedding)
 

@@ -29,7 +29,7 @@ std::vector<Need> needs_of(const Instruction& instruction) {
 class Cache {
  public:
   Cache(const Job& job, Program& program)
-      : job_(job), program_(program), units_(model::units_of(job.spec)), uses_(units_.size()) {
+      : job_(job), program_(program), units_(job.held_units()), uses_(units_.size()) {
     for (size_t i = 0; i < program.instructions.size(); ++i)
       for (const Need& need : needs_of(program.instructions[i])) uses_[need.unit].push_back(i);
   }
@@ -82,7 +82,7 @@ class Cache {
         live += job_.padded(units_[unit]);
         if (!needed(unit) && (farthest < 0 || next_use(unit, now) > next_use(farthest, now))) farthest = unit;
       }
-      if (live <= job_.live_elements || farthest < 0) return;
+      if (job_.shard_optimizer_only || live <= job_.live_elements || farthest < 0) return;
       there_.erase(farthest);
     }
   }

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "model/compute.h"
+#include "model/split_compute.h"
 #include "program/schedule.h"
 
 namespace loom::program {
@@ -13,20 +13,13 @@ namespace {
 
 using model::Unit;
 
-model::BufferSizes sizes_of(const Job& job) {
-  const model::Share share = model::Share::whole(job.spec);
-  return job.precision == Precision::bf16
-             ? model::buffer_sizes<bf16>(job.spec, share, job.batch, job.tokens)
-             : model::buffer_sizes<float>(job.spec, share, job.batch, job.tokens);
-}
-
 class Generator {
  public:
   Generator(const Job& job, int stage)
       : job_(job),
         stage_(stage),
         parts_(parts_of(job)),
-        units_(model::units_of(job.spec)),
+        units_(job.held_units()),
         last_(static_cast<int>(units_.size()) - 1),
         sizes_(sizes_of(job)) {}
 
@@ -151,6 +144,14 @@ class Generator {
     }
   }
 
+  /// Of the embedding: backward makes again what was normalized, and needs its parameters for that only.
+  std::vector<Use> embedding_uses(Use data, bool parameters) const {
+    std::vector<Use> uses = {{Role::batch, program_.batch, true, false}, data};
+    if (parameters) uses.insert(uses.begin(), {Role::parameters, whole_[0], true, false});
+    if (job_.spec.embedding_norm) uses.push_back({Role::workspace, workspace_, false, true});
+    return uses;
+  }
+
   /// All units of the part but the head, whose forward pass is done with its backward pass, or is an
   /// evaluation.
   void forward(const Part& part, int m) {
@@ -161,10 +162,7 @@ class Generator {
       }
       const BufferId x = x_[{u, m}] = activation("x", u, m);
       if (u == 0) {
-        emit(Op::forward, 0, m,
-             {{Role::parameters, whole_[0], true, false},
-              {Role::batch, program_.batch, true, false},
-              {Role::output, x, false, true}});
+        emit(Op::forward, 0, m, embedding_uses({Role::output, x, false, true}, true));
         continue;
       }
       const BufferId saved = saved_[{u, m}] =
@@ -208,10 +206,9 @@ class Generator {
     Sum& sum = states_[0].gradient;
     const bool added = job_.spec.tied && !job_.ties_apart();  // to what the head left there
     const BufferId gradient = added ? sum.whole : gradient_target(sum, 0, m);
-    emit(Op::backward, 0, m,
-         {{Role::batch, program_.batch, true, false},
-          {Role::derivative, d, true, true},
-          {Role::gradient, gradient, added, true}});
+    std::vector<Use> uses = embedding_uses({Role::derivative, d, true, true}, job_.spec.embedding_norm);
+    uses.push_back({Role::gradient, gradient, added, true});
+    emit(Op::backward, 0, m, std::move(uses));
     reduce(sum, 0, m);
   }
 
@@ -247,12 +244,11 @@ class Generator {
   /// strict order, which makes a balanced tree.
   void reduce(Sum& gradient, int unit, int m) {
     BufferId sum = gradient.whole;
-    if (job_.degree > 1) {
+    if (!job_.sums_whole()) {
       sum = m == 0 ? gradient.shard
                    : program_.add(fmt::format("partial gradient {}.{}", unit, m), Category::unreduced,
                                   job_.shard(units_[unit]) * 4);
-      emit(Op::reduce_scatter, unit, m,
-           {{Role::gradient, gradient.whole, true, false}, {Role::shard, sum, false, true}});
+      reduce_scatter(gradient.whole, sum, unit, m);
     }
     int size = 1;
     const bool last = m + 1 == job_.microbatches;
@@ -264,8 +260,14 @@ class Generator {
       partial.pop_back();
     }
     partial.emplace_back(sum, size);
+    if (last && job_.sums_whole() && job_.degree > 1) reduce_scatter(sum, gradient.shard, unit, -1);
     if (last && job_.replicas() > 1)
       emit(Op::all_reduce, unit, -1, {{Role::shard, gradient.shard, true, true}});
+  }
+
+  void reduce_scatter(BufferId whole, BufferId shard, int unit, int m) {
+    emit(Op::reduce_scatter, unit, m,
+         {{Role::gradient, whole, true, false}, {Role::shard, shard, false, true}});
   }
 
   void add_to(BufferId sum, BufferId more, int unit, int m) {
@@ -311,16 +313,24 @@ class Generator {
 
 }  // namespace
 
-int64_t norm_chunks(const Job& job, int stage) {
-  const std::vector<Unit> units = model::units_of(job.spec);
-  int64_t chunks = 0;
-  for (const int unit : owned_units(job, stage)) chunks += job.shard(units[unit]) / kShardGrain;
-  return chunks;
+model::BufferSizes sizes_of(const Job& job) {
+  const model::Share share = job.share();
+  const auto sizes = [&]<typename T>(T) -> model::BufferSizes {
+    if (job.tensor_degree == 1) return model::buffer_sizes<T>(job.spec, share, job.batch, job.tokens);
+    const model::SplitSizes split = model::split_sizes<T>(job.spec, share, job.batch, job.tokens);
+    return {split.own, split.block_saved, split.workspace};
+  };
+  return job.precision == Precision::bf16 ? sizes(bf16{}) : sizes(0.0f);
 }
 
 int64_t norms_bytes(const Job& job) {
+  const std::vector<Unit> units = job.held_units();
   int64_t most = 0;
-  for (int stage = 0; stage < job.pipeline_degree; ++stage) most = std::max(most, norm_chunks(job, stage));
+  for (int stage = 0; stage < job.pipeline_degree; ++stage) {
+    int64_t chunks = 0;
+    for (const int unit : owned_units(job, stage)) chunks += job.shard(units[unit]) / kShardGrain;
+    most = std::max(most, chunks);
+  }
   return most * (job.degree * job.pipeline_degree * job.tensor_degree + 1) * 8;
 }
 
@@ -340,10 +350,12 @@ Result<Program> make_program(const Job& job, int stage) {
   LOOM_TRY(check_stage(job, stage));
   Program program = generate(job, stage);
   checkpoint_activations(job, program);
+  offload_activations(job, program);
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
   // Unsharded gradients are added where they are; there is nothing to wait for.
   if (job.degree > 1) postpone_waits(job.in_flight, program);
+  split_units(job, program);
   connect(job.in_flight, program);
   return program;
 }
@@ -353,6 +365,7 @@ Result<Program> make_evaluation(const Job& job, int stage) {
   Program program = Generator(job, stage).evaluation();
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
+  split_units(job, program);
   connect(job.in_flight, program);
   return program;
 }

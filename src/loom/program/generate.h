@@ -5,6 +5,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include "model/compute.h"
 #include "program/job.h"
 #include "program/program.h"
 
@@ -20,11 +21,12 @@ Result<Program> make_evaluation(const Job& job, int stage = 0);
 /// One or the other of all stages.
 Result<std::vector<Program>> make_programs(const Job& job, bool trains = true);
 
-/// Sums of squares that a rank of a stage contributes in strict order, one for each kShardGrain elements.
-int64_t norm_chunks(const Job& job, int stage);
-/// Of the buffer for them: a rank's own, and those of all ranks of one copy of the model, as many for each as
-/// the stage with most of them has.
+/// Of the buffer for sums of squares, one for each kShardGrain elements: a rank's own, and those of all ranks
+/// of one copy of the model, as many for each as the stage with most of them has.
 int64_t norms_bytes(const Job& job);
+
+/// Bytes of the buffers that units share.
+model::BufferSizes sizes_of(const Job& job);
 
 /// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
 /// buffer "whole UNIT" for them. Where a stage needs what another one makes, it receives it one pass early.
@@ -36,9 +38,17 @@ Program generate(const Job& job, int stage);
 /// done again before its backward. Groups end where a part of a pipeline ends.
 void checkpoint_activations(const Job& job, Program& program);
 
+/// Activation offloading: what forward leaves for a backward that is more than `loading_horizon` compute
+/// instructions away lies in the tier meanwhile.
+void offload_activations(const Job& job, Program& program);
+
 /// Puts gathers where a unit is used and not there, and keeps units as long as `live_elements` allow, giving
 /// up the one whose next use is farthest (Belady's rule: the future is known).
 void insert_gathers(const Job& job, Program& program);
+
+/// Tensor parallelism: the work on a unit becomes pieces, with the exchanges of the tensor ranks between
+/// them. Comes after passes that move whole units' instructions.
+void split_units(const Job& job, Program& program);
 
 /// Moves each gather up past `prefetch` compute instructions.
 void prefetch(int distance, Program& program);

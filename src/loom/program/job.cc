@@ -76,11 +76,29 @@ Status Job::check() const {
                 "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
                 tensor_degree, world);
   LOOM_TRY(layout().check());
-  if (tensor_degree > 1)
-    return fail(Code::unsupported, "tensor_degree is {}; only 1 can be executed yet", tensor_degree);
+  if (shard_optimizer_only && degree == 1)
+    return fail(
+        Code::invalid_argument,
+        "shard_optimizer_state needs a sharded_data_parallel_degree above 1: the ranks that share the state");
+  LOOM_TRY(model::check_split(spec, tensor_degree));
+  if (!prescaled_batch && batch % tensor_degree != 0)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} sequences, must be a multiple of tensor_degree, {}, for each tensor rank "
+        "to read a part of them; with prescaled_batch: true each reads all",
+        batch, tensor_degree);
+  if (divides_rows && batch * tokens % tensor_degree != 0)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} · {} tokens, must be a multiple of tensor_degree, {}, to divide its rows "
+        "(optimize: memory); optimize: speed does not need that",
+        batch, tokens, tensor_degree);
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);
+  if (loading_horizon < 0)
+    return fail(Code::invalid_argument, "activation_loading_horizon is {}, must not be negative",
+                loading_horizon);
   if (checkpoint_group < 0 || prefetch < 0 || active_microbatches < 0)
     return fail(Code::invalid_argument,
                 "activation_checkpointing, prefetch and active_microbatches must not be negative");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/units.h"
+#include "model/split.h"
 #include "program/layout.h"
 
 namespace loom::program {
@@ -23,12 +23,22 @@ struct Job {
   Precision precision = Precision::fp32;
   int64_t batch = 1;        // sequences of a microbatch
   int64_t tokens = 1;       // of a sequence
+  int64_t targets = 0;      // of a sequence, that the loss is the mean over; 0: all its tokens
   int microbatches = 1;     // of a rank and step
   int world = 1;            // ranks
   int degree = 1;           // p: ranks of a partition group, which share one copy of a stage's state
   int pipeline_degree = 1;  // P: stages
   int tensor_degree = 1;    // T: ranks that share the work on each layer
   std::string placement = "cluster";  // of Layout
+  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
+  bool divides_rows = false;
+  /// Whether each tensor rank is given every sequence of a microbatch. If not, it is given an equal part of
+  /// them, and the ranks exchange what they were given.
+  bool prescaled_batch = true;
+  /// The degree is of the optimizer's state and masters alone: parameters are gathered once a step and stay,
+  /// and whole gradients are summed before they are reduced, once. More memory, and a microbatch's traffic
+  /// for a step's.
+  bool shard_optimizer_only = false;
   Schedule schedule = Schedule::one_f_one_b;
   int virtual_stages = 1;       // of a rank; more than 1 with Schedule::interleaved only
   int active_microbatches = 0;  // most that a stage has begun and not finished; 0: what the schedule wants
@@ -39,6 +49,8 @@ struct Job {
   /// them. Costs a few more shards of memory.
   bool strict = false;
   int checkpoint_group = 0;  // blocks that are recomputed together; 0: nothing is
+  bool offload = false;      // activations that are not needed for long lie in a file
+  int loading_horizon = 4;   // compute instructions by which they are loaded before their use
   int prefetch = 1;          // compute instructions by which a gather is issued before its use
   int in_flight = 2;         // reduce-scatters not yet waited for
   /// Gathered elements that may stay for a later use; the least that works is taken when it is too small.
@@ -48,6 +60,15 @@ struct Job {
   int data_degree() const { return world / (pipeline_degree * tensor_degree); }
   int replicas() const { return data_degree() / degree; }
   Layout layout() const { return {data_degree(), pipeline_degree, tensor_degree, degree, placement}; }
+  /// What each tensor rank holds; sizes and offsets are the same for all.
+  std::vector<model::Unit> held_units(int tensor = 0) const {
+    return model::units_of(spec, model::TensorRank{tensor_degree, tensor});
+  }
+  model::Share share(int tensor = 0) const {
+    return model::share_of(spec, {tensor_degree, tensor}, divides_rows);
+  }
+  /// Rows of a microbatch that a rank has between units, and sends to other stages.
+  int64_t rows() const { return batch * tokens / (divides_rows ? tensor_degree : 1); }
   int64_t element_bytes() const { return precision == Precision::bf16 ? 2 : 4; }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {
@@ -59,6 +80,13 @@ struct Job {
     return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();
   }
 
+  double targets_per_step() const {
+    return targets > 0 ? tokens_per_step() / static_cast<double>(tokens) * static_cast<double>(targets)
+                       : tokens_per_step();
+  }
+
+  /// Whether gradients are summed whole, over a rank's microbatches, before they are reduced.
+  bool sums_whole() const { return degree == 1 || shard_optimizer_only; }
   int units() const { return static_cast<int>(spec.layers) + 2; }
   /// Whether the head's part of a tied embedding's gradient is summed apart from the embedding's own, and
   /// added to it once a step: where they are on two stages, and in strict order, so that both are the same.
@@ -85,8 +113,10 @@ bool holds_copy(const Job& job, int stage);
 
 /// The number, in the global batch, of microbatch `index` of rank `member` of partition group `group`. Ranks
 /// of a group are next to each other, then a rank's microbatches, then groups: the order in which MiCS adds,
-/// so that one balanced tree over these numbers is what every layout computes.
+/// so that one balanced tree over these numbers is what every layout computes. Where a rank sums its own
+/// first, its microbatches are next to each other.
 inline int64_t microbatch_number(const Job& job, int group, int member, int index) {
+  if (job.sums_whole()) return (static_cast<int64_t>(group) * job.degree + member) * job.microbatches + index;
   return (static_cast<int64_t>(group) * job.microbatches + index) * job.degree + member;
 }
 

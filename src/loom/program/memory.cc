@@ -19,6 +19,7 @@ int64_t lowest_gap(const Program& program, const MemoryPlan& plan, const std::ve
   const int64_t bytes = aligned(program.buffers[buffer].bytes);
   int64_t at = 0;
   for (const BufferId other : placed) {
+    if (program.buffers[other].in_tier != program.buffers[buffer].in_tier) continue;
     if (!lifetimes[other].overlaps(lifetimes[buffer])) continue;
     if (plan.offset[other] >= at + bytes) break;
     at = std::max(at, plan.offset[other] + aligned(program.buffers[other].bytes));
@@ -31,7 +32,7 @@ void find_peak(const Program& program, const std::vector<Lifetime>& lifetimes, M
     const Lifetime now{2 * i, 2 * i + 1};
     std::array<int64_t, kCategories> bytes{};
     for (size_t b = 0; b < program.buffers.size(); ++b)
-      if (lifetimes[b].overlaps(now))
+      if (!program.buffers[b].in_tier && lifetimes[b].overlaps(now))
         bytes[static_cast<int>(program.buffers[b].category)] += program.buffers[b].bytes;
     const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
     if (total <= plan.peak_bytes) continue;
@@ -57,7 +58,8 @@ MemoryPlan plan_memory(const Program& program) {
   std::vector<BufferId> placed;
   for (const BufferId buffer : order) {
     plan.offset[buffer] = lowest_gap(program, plan, lifetimes, placed, buffer);
-    plan.bytes = std::max(plan.bytes, plan.offset[buffer] + aligned(program.buffers[buffer].bytes));
+    int64_t& bytes = program.buffers[buffer].in_tier ? plan.tier_bytes : plan.bytes;
+    bytes = std::max(bytes, plan.offset[buffer] + aligned(program.buffers[buffer].bytes));
     placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer,
                                    [&](BufferId a, BufferId b) { return plan.offset[a] < plan.offset[b]; }),
                   buffer);

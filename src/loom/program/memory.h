@@ -15,6 +15,7 @@ struct MemoryPlan {
   static constexpr int64_t kAlign = 4096;
   std::vector<int64_t> offset;  // of each buffer; -1: unused
   int64_t bytes = 0;            // of the arena
+  int64_t tier_bytes = 0;       // of the file that offloaded buffers lie in; their offsets are there
   /// What is in use at the moment when most is: by category, and in all. The arena is at least that large,
   /// and larger by what does not fit together.
   std::array<int64_t, kCategories> peak{};

@@ -27,6 +27,7 @@ void postpone_waits(int distance, Program& program) {
     for (int passed = 0; to + 1 < list.size() && list[to + 1].op != Op::norm; ++to) {
       const Instruction& next = list[to + 1];
       if (next.op == Op::accumulate || next.op == Op::all_reduce || next.op == Op::tie) break;
+      if (next.op == Op::reduce_scatter && next.unit == list[i].unit && next.microbatch < 0) break;
       if ((next.op == Op::backward || next.op == Op::loss) && ++passed > distance) break;
     }
     std::rotate(list.begin() + static_cast<ptrdiff_t>(i), list.begin() + static_cast<ptrdiff_t>(i) + 1,
@@ -38,8 +39,11 @@ namespace {
 
 constexpr int kGatherLanes = 2;
 constexpr int kReduceLanes = 2;
+constexpr int kTensorLane = 1 + kGatherLanes + kReduceLanes;  // exchanges are needed at once, one by one
 /// For each kind of transfer: what is waited for on one never waits for the one after it, on the other.
 constexpr int kTransferLanes = 2;
+constexpr int kTierLane = kTensorLane + 1 + 4 * kTransferLanes;
+constexpr int kOffloadsInFlight = 2;  // what a block leaves: its output and what it saves
 
 void assign_lanes(Program& program) {
   int gathers = 0, reductions = 0, transfers[4] = {};
@@ -47,11 +51,12 @@ void assign_lanes(Program& program) {
     if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
     if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce || instruction.op == Op::tie)
       instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
+    if (is_exchange(instruction.op)) instruction.lane = kTensorLane;
     if (is_transfer(instruction.op)) {
       const int kind = static_cast<int>(instruction.op) - static_cast<int>(Op::send);
-      instruction.lane =
-          1 + kGatherLanes + kReduceLanes + kind * kTransferLanes + transfers[kind]++ % kTransferLanes;
+      instruction.lane = kTensorLane + 1 + kind * kTransferLanes + transfers[kind]++ % kTransferLanes;
     }
+    if (is_offloading(instruction.op)) instruction.lane = kTierLane;
   }
 }
 
@@ -64,8 +69,11 @@ void connect(int in_flight, Program& program) {
     Instruction& instruction = program.instructions[i];
     instruction.after.clear();
     const bool makes_gradient = instruction.op == Op::backward || instruction.op == Op::loss;
-    int reductions = 0;
-    for (const int other : pending) reductions += program.instructions[other].op == Op::reduce_scatter;
+    int reductions = 0, offloads = 0;
+    for (const int other : pending) {
+      reductions += program.instructions[other].op == Op::reduce_scatter;
+      offloads += program.instructions[other].op == Op::offload;
+    }
     for (const int other : pending) {
       const Instruction& before = program.instructions[other];
       bool wait = false;
@@ -74,6 +82,8 @@ void connect(int in_flight, Program& program) {
           wait |= use.buffer == earlier.buffer && (use.writes || earlier.writes);
       if (makes_gradient && before.op == Op::reduce_scatter && reductions-- > in_flight) wait = true;
       if (is_transfer(instruction.op) && before.lane == instruction.lane) wait = true;
+      if (is_compute(instruction.op) && before.op == Op::offload && offloads-- > kOffloadsInFlight)
+        wait = true;
       if (wait) instruction.after.push_back(other);
     }
     for (const int other : instruction.after) std::erase(pending, other);

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "model/compute.h"
+#include "program/generate.h"
 #include "program/schedule.h"
 
 namespace loom::program {
@@ -181,11 +181,9 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
 
 PartitionRequest partition_request(const Job& job, const Machine& machine,
                                    const std::vector<double>& measured_us) {
-  const std::vector<model::Unit> units = model::units_of(job.spec);
+  const std::vector<model::Unit> units = job.held_units();
   const bool bf16 = job.precision == Precision::bf16;
-  const model::BufferSizes sizes =
-      bf16 ? model::buffer_sizes<loom::bf16>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens)
-           : model::buffer_sizes<float>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens);
+  const model::BufferSizes sizes = sizes_of(job);
   // Master, two moments and gradient in fp32, and parameters in the smaller type.
   const double each = 16 + (bf16 ? 2 : 0);
   PartitionRequest request;
@@ -193,6 +191,8 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
     UnitCost cost;
     cost.time_us = measured_us.empty() ? unit_time_us(job, machine, unit.index) : measured_us[unit.index];
     cost.state_bytes = each * static_cast<double>(job.shard(unit));
+    if (job.shard_optimizer_only)  // whole parameters and gradients besides
+      cost.state_bytes += static_cast<double>((job.element_bytes() + 4) * job.padded(unit));
     if (unit.borrows >= 0 && job.pipeline_degree > 1)
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);

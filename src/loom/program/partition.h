@@ -47,6 +47,11 @@ struct Partition {
 /// possible.
 Result<Partition> partition_exactly(const PartitionRequest& request);
 
+/// For parts that are dealt out to stages in turn, part k to stage k mod `stages`: the exact partition,
+/// improved by moving one cut at a time as long as the largest cost of a stage does not grow and the sum of
+/// squares of all falls. Not always the best there is. Errors: as partition_exactly().
+Result<Partition> partition_interleaved(const PartitionRequest& request, int stages);
+
 /// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021) on the tree
 /// whose root has the embedding, the list of blocks and the head: the children of a node are cut into
 /// contiguous segments of the least largest cost; the node's stages are given to segments by the d'Hondt

@@ -7,10 +7,28 @@
 namespace loom::program {
 
 const char* op_name(Op op) {
-  constexpr const char* kNames[kOps] = {"gather",     "forward",      "recompute",      "loss",
-                                        "evaluate",   "backward",     "reduce_scatter", "accumulate",
-                                        "all_reduce", "tie",          "send",           "receive",
-                                        "send_back",  "receive_back", "norm",           "step"};
+  constexpr const char* kNames[kOps] = {"gather",
+                                        "forward",
+                                        "recompute",
+                                        "loss",
+                                        "evaluate",
+                                        "backward",
+                                        "reduce_scatter",
+                                        "accumulate",
+                                        "all_reduce",
+                                        "tie",
+                                        "send",
+                                        "receive",
+                                        "send_back",
+                                        "receive_back",
+                                        "tensor_gather",
+                                        "tensor_all_reduce",
+                                        "tensor_reduce_scatter",
+                                        "tensor_gradients",
+                                        "norm",
+                                        "step",
+                                        "offload",
+                                        "load"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -29,16 +47,24 @@ bool is_transfer(Op op) {
   return op == Op::send || op == Op::receive || op == Op::send_back || op == Op::receive_back;
 }
 
+bool is_exchange(Op op) {
+  return op == Op::tensor_gather || op == Op::tensor_all_reduce || op == Op::tensor_reduce_scatter ||
+         op == Op::tensor_gradients;
+}
+
 bool is_communication(Op op) {
   return op == Op::gather || op == Op::reduce_scatter || op == Op::all_reduce || op == Op::tie ||
-         is_transfer(op);
+         is_transfer(op) || is_exchange(op) || is_offloading(op);
 }
+
+bool is_offloading(Op op) { return op == Op::offload || op == Op::load; }
 
 std::string text_of(const Program& program, int index) {
   const Instruction& instruction = program.instructions[index];
   std::string text = fmt::format("instruction {} ({}", index, op_name(instruction.op));
   if (instruction.unit >= 0) text += fmt::format(" of unit {}", instruction.unit);
   if (instruction.microbatch >= 0) text += fmt::format(", microbatch {}", instruction.microbatch);
+  if (instruction.piece >= 0) text += fmt::format(", piece {}", instruction.piece);
   return text + ")";
 }
 
@@ -50,6 +76,7 @@ std::string to_string(const Program& program) {
     if (instruction.unit >= 0) text += fmt::format(" unit {}", instruction.unit);
     if (instruction.microbatch >= 0) text += fmt::format(" microbatch {}", instruction.microbatch);
     if (instruction.peer >= 0) text += fmt::format(" stage {}", instruction.peer);
+    if (instruction.piece >= 0) text += fmt::format(" piece {}", instruction.piece);
     std::vector<std::string> reads, writes;
     for (const Use& use : instruction.uses) {
       if (use.reads) reads.push_back(program.buffers[use.buffer].name);

@@ -4,10 +4,10 @@
 // simulator and the executor see the same value.
 //
 // Words. An instruction on lane 0 is computed by the rank itself and is over when the next one is issued.
-// Those on other lanes are communication in flight: each lane is a queue of Weft's, and they are over when
-// something that comes `after` them begins. A buffer is written by one instruction or several and is never
-// given a second meaning: memory is shared by the planner, not by the generator. Persistent buffers live from
-// step to step.
+// Those on other lanes are communication in flight: each lane is a queue of Weft's (or the tier's, for what
+// is offloaded), and they are over when something that comes `after` them begins. A buffer is written by one
+// instruction or several and is never given a second meaning: memory is shared by the planner, not by the
+// generator. Persistent buffers live from step to step.
 //
 // Thread safety: values.
 #pragma once
@@ -35,10 +35,17 @@ enum class Op {
   receive,         // the output of the unit before this stage's
   send_back,       // the derivative with respect to the output of the unit before this stage's
   receive_back,    // that with respect to this stage's last output
-  norm,            // of all gradients
-  step,            // of the optimizer, for a unit's shard
+  // Exchanges between the pieces of a unit that tensor parallelism divides, over the tensor group.
+  tensor_gather,          // own -> all: rows, or a head's numbers
+  tensor_all_reduce,      // summand -> sum, in place
+  tensor_reduce_scatter,  // summand of all rows -> sum of own rows
+  tensor_gradients,       // of parameters that every rank has whole and saw own rows for: summed, once a step
+  norm,                   // of all gradients
+  step,                   // of the optimizer, for a unit's shard
+  offload,                // memory -> tier
+  load,                   // tier -> memory
 };
-constexpr int kOps = 16;
+constexpr int kOps = 22;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -53,12 +60,20 @@ enum class Role {
   saved,
   derivative,  // of the loss with respect to activations
   workspace,
-  batch,   // tokens and targets
-  losses,  // of each token
+  normed,       // what a sublayer multiplies: a norm's output
+  incoming,     // derivative with respect to what a sublayer adds to the residual
+  sum,          // of the summands of the tensor ranks, or one of them
+  logits,       // of a rank's part of the vocabulary
+  numbers,      // of a rank's logits: what other ranks must know of them
+  all_numbers,  // of all tensor ranks
+  batch,        // tokens and targets
+  losses,       // of each token
   norms,
   master,
   first_moment,
   second_moment,
+  resident,  // offload, load: in memory
+  stored,    // in the tier
 };
 
 /// What memory is reported by.
@@ -81,6 +96,7 @@ struct Buffer {
   Category category = Category::workspace;
   int64_t bytes = 0;
   bool persistent = false;
+  bool in_tier = false;  // in a file instead of the arena
 };
 
 struct Use {
@@ -97,7 +113,8 @@ struct Instruction {
   int lane = 0;
   std::vector<Use> uses;
   std::vector<int> after;  // instructions of other lanes than 0 that must be over; filled in by connect()
-  int peer = -1;           // stage that is sent to or received from
+  int piece = -1;  // of the unit's work, where exchanges divide it (model/split_compute.h); -1: all of it
+  int peer = -1;   // stage that is sent to or received from
 
   /// -1 when it has no buffer of that role.
   BufferId buffer(Role role) const {
@@ -131,6 +148,10 @@ bool is_compute(Op op);
 bool is_communication(Op op);
 /// Whether it goes to or comes from one other rank.
 bool is_transfer(Op op);
+/// Whether it is between the tensor ranks that share the work on a unit.
+bool is_exchange(Op op);
+/// Whether it moves memory to the tier or back.
+bool is_offloading(Op op);
 
 /// "instruction 12 (forward of unit 3, microbatch 0)".
 std::string text_of(const Program& program, int index);

@@ -6,6 +6,8 @@
 #include <span>
 #include <tuple>
 
+#include "model/split_compute.h"
+
 namespace loom::program {
 namespace {
 
@@ -22,6 +24,22 @@ double compute_flops(const Job& job, int unit, Op op) {
   return op == Op::backward ? 2 * forward : forward;
 }
 
+/// The part of a rank's products of a unit that a piece has: those on rows have none.
+double part_of(const Job& job, const Instruction& i) {
+  const model::ModelSpec& spec = job.spec;
+  if (i.piece < 0) return 1;
+  if (i.unit > spec.layers) {
+    const double pairs = model::head_pairs(job.share(), job.batch * job.tokens);
+    if (i.piece == 0 || i.piece > 2 * pairs) return 0;
+    if (i.op == Op::evaluate) return i.piece % 2 == 1 ? 1 / pairs : 0;
+    return (i.piece % 2 == 1 ? 1.0 : 2.0) / 3 / pairs;
+  }
+  if (i.piece % 2 == 0) return 0;
+  const double attention = 8.0 * spec.width + 2.0 * job.tokens, hidden = 4.0 * spec.feed_forward;
+  const bool in_attention = (i.piece == 1) == (i.op != Op::backward);
+  return (in_attention ? attention : hidden) / (attention + hidden);
+}
+
 /// One rank of each stage; stages take turns, each as far as it comes.
 class Simulation {
  public:
@@ -30,7 +48,7 @@ class Simulation {
         layout_(job.layout()),
         programs_(programs),
         machine_(machine),
-        units_(model::units_of(job.spec)),
+        units_(job.held_units()),
         stages_(programs.size()) {}
 
   PipelineForecast run() {
@@ -50,7 +68,7 @@ class Simulation {
     Forecast forecast;
     size_t next = 0;
     double now = 0, busy_us = 0, met_us = 0;  // computed before the norm; when all came to it
-    double link_free[2] = {0, 0};             // inside nodes, between nodes
+    double link_free[3] = {0, 0, 0};          // inside nodes, between nodes, to the tier
     std::vector<bool> known;                  // of each instruction: whether its interval is final
     double arrived_us = -1;                   // at the norm; -1: not yet
     std::map<std::tuple<Op, int, int>, size_t>
@@ -121,7 +139,7 @@ class Simulation {
       stage.forecast.compute_us += duration;
       stage.now += duration;
     } else {
-      double& link = stage.link_free[leaves_node(instruction, s) ? 1 : 0];
+      double& link = stage.link_free[is_offloading(instruction.op) ? 2 : leaves_node(instruction, s) ? 1 : 0];
       const double begin = std::max(stage.now, link);
       link = begin + duration;
       interval = {begin, link};
@@ -159,6 +177,7 @@ class Simulation {
   GroupKind kind_of(const Instruction& instruction) const {
     if (is_transfer(instruction.op)) return GroupKind::pipeline;
     if (instruction.op == Op::tie) return GroupKind::ends;
+    if (is_exchange(instruction.op)) return GroupKind::tensor;
     return instruction.op == Op::all_reduce ? GroupKind::replication : GroupKind::partition;
   }
 
@@ -173,9 +192,12 @@ class Simulation {
   double duration_of(const Instruction& instruction, int stage) const {
     const auto streamed = [&](double bytes) { return bytes / machine_.memory_bandwidth * 1e6; };
     const double shard = instruction.unit < 0 ? 0 : static_cast<double>(job_.shard(units_[instruction.unit]));
-    if (is_compute(instruction.op)) return compute_us(job_, machine_, instruction.unit, instruction.op);
+    if (is_compute(instruction.op))
+      return compute_us(job_, machine_, instruction.unit, instruction.op) * part_of(job_, instruction);
     switch (instruction.op) {
-      case Op::accumulate: return streamed(12 * shard);
+      case Op::accumulate:
+        return streamed(
+            3.0 * static_cast<double>(programs_[stage]->buffers[instruction.buffer(Role::shard)].bytes));
       case Op::step: return streamed(28 * shard);  // reads 4 values, writes 3
       case Op::norm: {
         double elements = 0;
@@ -191,16 +213,24 @@ class Simulation {
       case Op::send_back:
       case Op::receive_back:
       case Op::tie: return to_one_peer(instruction, stage);
+      case Op::tensor_gather:
+      case Op::tensor_all_reduce:
+      case Op::tensor_reduce_scatter:
+      case Op::tensor_gradients: return exchange(instruction, stage);
+      case Op::offload:
+      case Op::load:
+        return static_cast<double>(
+                   programs_[static_cast<size_t>(stage)]->buffers[instruction.buffer(Role::stored)].bytes) /
+               machine_.tier_bandwidth * 1e6;
       default: return collective(instruction, stage);
     }
   }
 
   /// Point to point; the ranks of a node share its link with the pipelines next to this one.
   double to_one_peer(const Instruction& instruction, int stage) const {
-    const double bytes =
-        instruction.op == Op::tie
-            ? 4.0 * static_cast<double>(job_.shard(units_[instruction.unit]))
-            : static_cast<double>(job_.batch) * job_.tokens * job_.spec.width * job_.element_bytes();
+    const double bytes = instruction.op == Op::tie
+                             ? 4.0 * static_cast<double>(job_.shard(units_[instruction.unit]))
+                             : static_cast<double>(job_.rows()) * job_.spec.width * job_.element_bytes();
     if (!leaves_node(instruction, stage)) return latency(false) + bytes / machine_.intra_bandwidth * 1e6;
     const int node = layout_.place({0, stage, 0}) / machine_.ranks_per_node;
     int sharing = 0;  // ranks of this stage on the node
@@ -212,6 +242,26 @@ class Simulation {
 
   double latency(bool between_nodes) const {
     return between_nodes ? machine_.inter_latency_us : machine_.intra_latency_us;
+  }
+
+  /// Exchanges of a tensor group: all its ranks on one node, or a node's ranks sharing its link.
+  double exchange(const Instruction& instruction, int stage) const {
+    const Program& program = *programs_[static_cast<size_t>(stage)];
+    double bytes = 0;  // of all rows, or of a gradient
+    for (const Use& use : instruction.uses)
+      bytes = std::max(bytes, static_cast<double>(program.buffers[static_cast<size_t>(use.buffer)].bytes));
+    if (instruction.op == Op::tensor_gradients) {
+      bytes = 0;
+      for (const model::Parameter& parameter : units_[instruction.unit].parameters)
+        if (model::is_of_rows(parameter.part)) bytes += 4.0 * static_cast<double>(parameter.elements());
+      bytes /= job_.degree;
+    }
+    const bool twice = instruction.op == Op::tensor_all_reduce || instruction.op == Op::tensor_gradients;
+    const double sent = volume(twice ? Op::all_reduce : Op::gather, bytes, job_.tensor_degree);
+    const bool between = leaves_node(instruction, stage);
+    const double bandwidth =
+        between ? machine_.inter_bandwidth / machine_.ranks_per_node : machine_.intra_bandwidth;
+    return latency(between) * (twice ? 2 : 1) + sent / bandwidth * 1e6;
   }
 
   double collective(const Instruction& instruction, int stage) const {
@@ -250,7 +300,7 @@ double volume(Op op, double bytes, int ranks) {
 }
 
 double compute_us(const Job& job, const Machine& machine, int unit, Op op) {
-  return compute_flops(job, unit, op) / machine.flops * 1e6;
+  return compute_flops(job, unit, op) / job.tensor_degree / machine.flops * 1e6;
 }
 
 PipelineForecast simulate(const Job& job, const std::vector<Program>& programs, const Machine& machine) {

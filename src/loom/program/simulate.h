@@ -22,6 +22,7 @@ struct Machine {
   double inter_bandwidth = 1e9;    // of a node to others, bytes/s; its ranks share it
   double intra_latency_us = 2;
   double inter_latency_us = 20;
+  double tier_bandwidth = 1e9;  // of a rank to the file of offloaded activations, bytes/s
 };
 
 struct Interval {

@@ -2,7 +2,7 @@
 #include "program/verify.h"
 
 #include "program/order.h"
-#include "program/verify_result.h"
+#include "program/verify_pieces.h"
 
 namespace loom::program {
 namespace {
@@ -22,6 +22,10 @@ Status check_structure(const Program& program) {
       if (use.buffer < 0 || use.buffer >= buffers)
         return fail(Code::internal_error, "{} uses buffer {}, there are {}", text_of(program, i), use.buffer,
                     buffers);
+    for (const Use& use : instruction.uses)
+      if (program.buffers[use.buffer].in_tier != (use.role == Role::stored))
+        return fail(Code::internal_error, "{} uses {} in the wrong place", text_of(program, i),
+                    program.buffers[use.buffer].name);
     for (const int before : instruction.after)
       if (before < 0 || before >= i)
         return fail(Code::internal_error, "{} comes after instruction {}, which is not before it",
@@ -67,14 +71,16 @@ Status check_memory(const Program& program, const MemoryPlan& memory) {
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     if (lifetimes[b].end == 0) continue;
     const Buffer& buffer = program.buffers[b];
-    if (memory.offset[b] < 0 || memory.offset[b] + buffer.bytes > memory.bytes)
-      return fail(Code::internal_error, "{} lies at {}, outside the arena of {} bytes", buffer.name,
-                  memory.offset[b], memory.bytes);
+    const int64_t room = buffer.in_tier ? memory.tier_bytes : memory.bytes;
+    if (memory.offset[b] < 0 || memory.offset[b] + buffer.bytes > room)
+      return fail(Code::internal_error, "{} lies at {}, outside the {} of {} bytes", buffer.name,
+                  memory.offset[b], buffer.in_tier ? "tier" : "arena", room);
     used.push_back(static_cast<BufferId>(b));
   }
   for (size_t i = 0; i < used.size(); ++i)
     for (size_t j = i + 1; j < used.size(); ++j) {
       const BufferId a = used[i], b = used[j];
+      if (program.buffers[a].in_tier != program.buffers[b].in_tier) continue;
       if (!lifetimes[a].overlaps(lifetimes[b])) continue;
       if (memory.offset[a] < memory.offset[b] + program.buffers[b].bytes &&
           memory.offset[b] < memory.offset[a] + program.buffers[a].bytes)
@@ -90,7 +96,13 @@ Status verify(const Job& job, const Program& program, const MemoryPlan& memory) 
   LOOM_TRY(check_structure(program));
   LOOM_TRY(check_order(program));
   LOOM_TRY(check_memory(program, memory));
-  const ResultProblem problem = check_result(job, program);
+  ResultProblem problem = check_pieces(job, program);
+  if (problem.sentence.empty()) {
+    const Folded folded = fold_pieces(program);
+    problem = check_result(job, folded.program);
+    if (problem.instruction >= 0)
+      problem.instruction = folded.instruction[static_cast<size_t>(problem.instruction)];
+  }
   if (problem.instruction < 0) {
     if (problem.sentence.empty()) return {};
     return fail(Code::internal_error, "{}", problem.sentence);

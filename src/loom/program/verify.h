@@ -11,6 +11,9 @@
 //   and
 //              microbatch; each rank's gradients are summed once over the group for every microbatch and once
 //              over the replicas after all of them; the optimizer steps every unit once with the whole sum
+//   pieces     where tensor ranks share the work on a unit: sublayers multiply all rows, what comes after
+//   them
+//              sees the sum of all ranks' summands, and no piece is missing or out of its order
 //
 // Thread safety: pure functions.
 #pragma once

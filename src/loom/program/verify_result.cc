@@ -28,7 +28,7 @@ struct Value {
 class Execution {
  public:
   Execution(const Job& job, const Program& program)
-      : job_(job), program_(program), units_(model::units_of(job.spec)), values_(program.buffers.size()) {
+      : job_(job), program_(program), units_(job.held_units()), values_(program.buffers.size()) {
     for (int unit = 0; unit < program.units; ++unit)
       if (program.shards[unit] >= 0) set(program.shards[unit], {What::parameters, unit});
     owned_ = owned_units(job, program.stage);
@@ -95,8 +95,14 @@ class Execution {
       case Op::receive: return receive(i, Role::output, What::activation, before_);
       case Op::send_back: return send(i, Role::derivative, What::derivative, before_);
       case Op::receive_back: return receive(i, Role::derivative, What::derivative, ends_);
+      case Op::tensor_gather:
+      case Op::tensor_all_reduce:
+      case Op::tensor_reduce_scatter:
+      case Op::tensor_gradients: return "";  // see verify_pieces.cc
       case Op::norm: return norm(i);
       case Op::step: return step(i);
+      case Op::offload: return move(i, Role::resident, Role::stored);
+      case Op::load: return move(i, Role::stored, Role::resident);
     }
     return "no such operation";
   }
@@ -105,6 +111,14 @@ class Execution {
     if (!holds(i, Role::shard, What::parameters, i.unit))
       return "gathers from what is not this unit's parameters";
     set(i, Role::parameters, {What::parameters, i.unit});
+    return "";
+  }
+
+  std::string move(I i, Role from, Role to) {
+    const Value value = get(i, from);
+    if (value.what != What::activation && value.what != What::saved)
+      return "moves what is neither an activation nor saved";
+    set(i, to, value);
     return "";
   }
 
@@ -206,7 +220,8 @@ class Execution {
     if (sum.what != What::gradient || more.what != What::gradient || sum.unit != i.unit ||
         more.unit != i.unit)
       return "adds what is not this unit's gradients";
-    if (!sum.in_group || !more.in_group) return "adds a gradient that is not reduced over the group";
+    if (sum.in_group != more.in_group || (!job_.sums_whole() && !sum.in_group))
+      return "adds a gradient that is not reduced over the group";
     if (job_.replicas() > 1 && (sum.everywhere || more.everywhere) && sum.halves == more.halves)
       return "adds to a gradient that was reduced over the replicas already";
     if (sum.halves != more.halves) {

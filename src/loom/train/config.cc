@@ -35,6 +35,7 @@ void for_each_key(C& c, F&& visit) {
   visit("data.global_batch", c.data.global_batch);
   visit("data.microbatch", c.data.microbatch);
   visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
+  visit("parallel.shard_optimizer_state", c.parallel.shard_optimizer_state);
   visit("parallel.pipeline_degree", c.parallel.pipeline_degree);
   visit("parallel.tensor_degree", c.parallel.tensor_degree);
   visit("parallel.pipeline", c.parallel.pipeline);
@@ -43,12 +44,17 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.partition", c.parallel.partition);
   visit("parallel.memory_weight", c.parallel.memory_weight);
   visit("parallel.profile", c.parallel.profile);
+  visit("parallel.optimize", c.parallel.optimize);
+  visit("parallel.prescaled_batch", c.parallel.prescaled_batch);
   visit("parallel.placement", c.parallel.placement);
   visit("parallel.memory_limit_mb", c.parallel.memory_limit_mb);
   visit("parallel.prefetch", c.parallel.prefetch);
   visit("parallel.in_flight", c.parallel.in_flight);
   visit("parallel.live_parameters", c.parallel.live_parameters);
   visit("parallel.activation_checkpointing", c.parallel.activation_checkpointing);
+  visit("parallel.activation_offloading", c.parallel.activation_offloading);
+  visit("parallel.activation_loading_horizon", c.parallel.activation_loading_horizon);
+  visit("parallel.offload_folder", c.parallel.offload_folder);
   visit("parallel.precision", c.parallel.precision);
   visit("parallel.strict", c.parallel.strict);
   visit("parallel.threads", c.parallel.threads);
@@ -137,6 +143,8 @@ Status check(const Config& c) {
   LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
   LOOM_TRY(within("parallel.activation_checkpointing",
                   static_cast<double>(c.parallel.activation_checkpointing), 0, 1e6));
+  LOOM_TRY(within("parallel.activation_loading_horizon",
+                  static_cast<double>(c.parallel.activation_loading_horizon), 0, 1e6));
   LOOM_TRY(within("parallel.threads", static_cast<double>(c.parallel.threads), 0, 4096));
   LOOM_TRY(within("optimizer.learning_rate", c.optimizer.learning_rate, 0, 1e6));
   LOOM_TRY(within("optimizer.beta1", c.optimizer.beta1, 0, 0.999999));
@@ -150,6 +158,7 @@ Status check(const Config& c) {
     if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
     return fail(Code::invalid_argument, "{} is \"{}\", must be {}", key, value, fmt::join(choices, ", "));
   };
+  LOOM_TRY(one_of("parallel.optimize", c.parallel.optimize, {"memory", "speed"}));
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16"}));
   LOOM_TRY(one_of("parallel.pipeline", c.parallel.pipeline, {"simple", "1f1b", "interleaved"}));
   const std::string& partition = c.parallel.partition;
@@ -245,11 +254,16 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.world = world;
   job.strict = parallel.strict;
   job.checkpoint_group = static_cast<int>(parallel.activation_checkpointing);
+  job.offload = parallel.activation_offloading;
+  job.loading_horizon = static_cast<int>(parallel.activation_loading_horizon);
   job.prefetch = static_cast<int>(parallel.prefetch);
   job.in_flight = static_cast<int>(parallel.in_flight);
   job.live_elements = parallel.live_parameters;
+  job.shard_optimizer_only = parallel.shard_optimizer_state;
   job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
   job.tensor_degree = static_cast<int>(parallel.tensor_degree);
+  job.divides_rows = parallel.optimize == "memory" && parallel.tensor_degree > 1;
+  job.prescaled_batch = parallel.prescaled_batch || parallel.tensor_degree == 1;
   job.placement = parallel.placement;
   job.schedule = parallel.pipeline == "simple"        ? Schedule::simple
                  : parallel.pipeline == "interleaved" ? Schedule::interleaved
@@ -267,10 +281,12 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
     return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} {}ranks",
                 global, data, together > 1 ? "data " : "");
   const int64_t share = global / data;
-  job.batch = config.data.microbatch > 0 ? config.data.microbatch : share;
+  // What is not prescaled is a rank's own: its tensor group computes that of all its ranks together.
+  const int64_t readers = job.prescaled_batch ? 1 : job.tensor_degree;
+  job.batch = config.data.microbatch > 0 ? config.data.microbatch * readers : share;
   if (share % job.batch != 0)
     return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
-                job.batch, share);
+                config.data.microbatch, share / readers);
   job.microbatches = static_cast<int>(share / job.batch);
   return job;
 }
@@ -283,6 +299,8 @@ Status cut(const Config& config, const std::vector<double>& measured_us, program
   LOOM_TRY(job.check());
   const program::PartitionRequest request = partition_request(config, job, measured_us);
   const auto chosen = [&]() -> Result<program::Partition> {
+    if (how == "auto" && job.virtual_stages > 1)
+      return program::partition_interleaved(request, job.pipeline_degree);
     if (how == "auto") return program::partition_exactly(request);
     if (how == "tree") return program::partition_by_tree(request);
     std::vector<int> first;

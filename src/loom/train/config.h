@@ -36,8 +36,11 @@ struct Config {
   } data;
   struct Parallel {
     int64_t sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
+    bool shard_optimizer_state = false;        // parameters and gradients stay whole
     int64_t pipeline_degree = 1;               // P: stages
     int64_t tensor_degree = 1;                 // T: ranks that share the work on each layer
+    std::string optimize = "memory";           // tensor ranks divide rows between sublayers; speed: not
+    bool prescaled_batch = false;              // whether each tensor rank reads its group's whole batch
     std::string pipeline = "1f1b";             // or simple, interleaved
     int64_t virtual_stages = 2;                // of a rank, interleaved
     int64_t active_microbatches = 0;    // most that are begun and not finished; 0: what the schedule wants
@@ -48,8 +51,11 @@ struct Config {
     int64_t memory_limit_mb = 0;        // of a rank's arena; 0: none
     int64_t prefetch = 1;
     int64_t in_flight = 2;
-    int64_t live_parameters = 0;           // elements of gathered units that may stay for their next use
-    int64_t activation_checkpointing = 0;  // blocks that are recomputed together; 0: none
+    int64_t live_parameters = 0;             // elements of gathered units that may stay for their next use
+    int64_t activation_checkpointing = 0;    // blocks that are recomputed together; 0: none
+    bool activation_offloading = false;      // to a file, what is not needed for long
+    int64_t activation_loading_horizon = 4;  // blocks, or their recomputing, that it is loaded ahead
+    std::string offload_folder;              // "": TMPDIR, or /var/tmp
     std::string precision = "fp32";
     bool strict = false;  // the same bits on every layout
     int64_t threads = 0;  // of a rank; 0: the machine's CPUs over the ranks of a node

@@ -65,7 +65,7 @@ Result<Link> measure_link(const program::Job& job, program::Op op, int ranks_per
     large = std::min(large, seconds_of([&] { return run(kShard); }, status));
   }
   LOOM_TRY(status);
-  const double shard = static_cast<double>(job.shard(model::units_of(job.spec)[0]));
+  const double shard = static_cast<double>(job.shard(job.held_units()[0]));
   const double bytes = simulated_bytes(job, op, ranks_per_node) * kShard / shard;
   const int hops = op == program::Op::all_reduce ? 2 : 1;
   return Link{bytes / std::max(1e-9, large - small), small * 1e6 / hops};

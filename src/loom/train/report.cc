@@ -61,7 +61,13 @@ const char* colour_of(program::Op op) {
     case Op::send:
     case Op::send_back: return "#bf3989";
     case Op::receive:
-    case Op::receive_back: return "#1b7c83";
+    case Op::receive_back:
+    case Op::offload:
+    case Op::load: return "#1b7c83";
+    case Op::tensor_gather:
+    case Op::tensor_all_reduce:
+    case Op::tensor_reduce_scatter:
+    case Op::tensor_gradients: return "#8250df";
     default: return "#6e7781";
   }
 }

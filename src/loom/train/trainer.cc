@@ -12,8 +12,6 @@
 namespace loom::train {
 namespace {
 
-constexpr const char* kState = "state";  // keys of the state's layouts in a checkpoint's manifest begin so
-
 /// CPUs of this machine over the ranks that share it.
 int threads_for(const Config& config, int ranks) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
@@ -105,7 +103,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   trainer->groups_.emplace(groups.take());
   trainer->threads_ = threads_for(config, trainer->groups_->ranks());
   Result<std::unique_ptr<engine::Engine>> engine =
-      engine::Engine::create(*job, *trainer->groups_, trainer->threads_);
+      engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
   trainer->engine_ = engine.take();
   Result<format::Checkpoints> checkpoints =
@@ -125,11 +123,14 @@ Status Trainer::resume() {
       const Result<format::Json> manifest = format::read_manifest(folder);
       LOOM_TRY(manifest.status());
       engine::StateReaders readers;
-      for (const auto& [key, value] : manifest->items()) {
-        if (!key.starts_with(kState)) continue;
-        Result<format::FlatLayout> layout = format::FlatLayout::from_json(key, value);
-        LOOM_TRY(layout.status().in(folder));
-        readers.push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+      for (int stage = 0; manifest->contains(engine::state_name(stage, 0)); ++stage) {
+        readers.emplace_back();
+        for (int tensor = 0; manifest->contains(engine::state_name(stage, tensor)); ++tensor) {
+          const std::string name = engine::state_name(stage, tensor);
+          Result<format::FlatLayout> layout = format::FlatLayout::from_json(name, (*manifest)[name]);
+          LOOM_TRY(layout.status().in(folder));
+          readers.back().push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+        }
       }
       if (readers.empty()) return fail(Code::invalid_data, "{}: no state in its manifest", folder);
       LOOM_TRY(engine_->load_state(readers).in(folder));
@@ -145,10 +146,17 @@ Status Trainer::resume() {
 
 Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
   const program::Job& job = engine_->job();
+  // Of a batch that is not prescaled each tensor rank reads its part; the ranks exchange them in the step.
+  const int readers = job.prescaled_batch ? 1 : job.tensor_degree;
+  const int64_t count = job.batch / readers;
+  const int64_t first = readers == 1 ? 0 : count * groups_->coordinates().tensor;
+  const auto part = [&](std::span<int32_t> all) {
+    return all.subspan(static_cast<size_t>(first * job.tokens), static_cast<size_t>(count * job.tokens));
+  };
   for (int m = 0; m < job.microbatches; ++m) {
     const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
-    LOOM_TRY(batches.read(static_cast<uint64_t>(step), {number * job.batch, job.batch}, engine_->tokens(m),
-                          engine_->targets(m)));
+    LOOM_TRY(batches.read(static_cast<uint64_t>(step), {number * job.batch + first, count},
+                          part(engine_->tokens(m)), part(engine_->targets(m))));
   }
   return {};
 }
@@ -216,12 +224,14 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(engine_->save_state(checkpoints_->step_folder(step))));
   Status status;
   if (first) {
-    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(engine_->job().spec)}};
-    for (int stage = 0; stage < engine_->job().pipeline_degree; ++stage) {
-      const Result<format::FlatLayout> layout = engine_->state_layout(stage);
-      LOOM_TRY(layout.status());
-      manifest[engine_->state_name(stage)] = layout->to_json();
-    }
+    const program::Job& job = engine_->job();
+    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(job.spec)}};
+    for (int stage = 0; stage < job.pipeline_degree; ++stage)
+      for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
+        const Result<format::FlatLayout> layout = engine_->state_layout(stage, tensor);
+        LOOM_TRY(layout.status());
+        manifest[engine::state_name(stage, tensor)] = layout->to_json();
+      }
     status = checkpoints_->commit(step, manifest);
     if (status.ok()) status = checkpoints_->prune();
   }

@@ -1,5 +1,7 @@
 // Pipelines train like one rank, whatever the schedule, the cuts and the placement.
+#include "engine/profile.h"
 #include "engine/ranks.h"
+#include "program/generate.h"
 #include "program/schedule.h"
 
 namespace loom::testing {
@@ -48,6 +50,15 @@ TEST(PipelineTraining, InterleavedPartsGiveTheBitsOfOneRank) {
   job.first_units = {0, 1, 3, 4};
   job.prefetch = 0;
   EXPECT_EQ(train(job, 0, kSteps), one_rank(true));
+}
+
+TEST(PipelineTraining, OptimizerShardsAloneGiveTheBitsOfOneRank) {
+  for (const auto& [world, stages, degree] : {std::tuple{2, 1, 2}, {4, 2, 2}, {4, 1, 2}}) {
+    program::Job job = strict_job(world, stages, degree);
+    job.shard_optimizer_only = true;
+    job.checkpoint_group = stages - 1;
+    EXPECT_EQ(train(job, 0, kSteps), one_rank(true)) << program::to_string(job.layout());
+  }
 }
 
 TEST(PipelineTraining, EveryPlacementOfEightRanksGivesTheBitsOfOneRank) {
@@ -99,6 +110,40 @@ TEST(PipelineTraining, EvaluationAndLogitsAreKnownToAllRanks) {
   EXPECT_NEAR(evaluated[0], losses[3], 1e-6);
   EXPECT_EQ(logits[0], logits[1]);
   EXPECT_NE(logits[0], std::vector<float>(logits[0].size(), 0.0f));
+}
+
+TEST(PipelineTraining, EveryStageUsesTheMemoryThatWasPlanned) {
+  for (const Schedule schedule : {Schedule::simple, Schedule::one_f_one_b, Schedule::interleaved}) {
+    program::Job job = small_job(2, 1, 4, 2);
+    job.spec.width = 128;
+    job.spec.feed_forward = 512;
+    job.pipeline_degree = 2;
+    job.schedule = schedule;
+    job.virtual_stages = schedule == Schedule::interleaved ? 2 : 1;
+    job.checkpoint_group = schedule == Schedule::simple ? 1 : 0;
+    const std::vector<program::Program> programs = *program::make_programs(job);
+    train(job, 0, 2, {}, [&](engine::Engine& engine, const engine::Groups& groups) -> Status {
+      const int stage = groups.coordinates().stage;
+      const auto planned = static_cast<double>(program::plan_memory(programs[stage]).bytes);
+      EXPECT_EQ(engine.memory().bytes, program::plan_memory(programs[stage]).bytes);
+      EXPECT_NEAR(static_cast<double>(engine.memory_bytes()), planned, 0.05 * planned)
+          << program::schedule_name(schedule) << ", stage " << stage;
+      return {};
+    });
+  }
+}
+
+TEST(Profile, HasATimeForEveryUnit) {
+  program::Job job = small_job(1, 1, 1, 2);
+  for (const program::Precision precision : {program::Precision::fp32, program::Precision::bf16}) {
+    job.precision = precision;
+    const Result<std::vector<double>> times = engine::profile_units(job, 1, 2);
+    LOOM_ASSERT_OK(times);
+    ASSERT_EQ(times->size(), 5u);
+    for (const double time : *times) EXPECT_GT(time, 0);
+    EXPECT_EQ((*times)[1], (*times)[3]);  // blocks are alike
+  }
+  EXPECT_TRUE(fails_with(engine::profile_units(job, 0), Code::invalid_argument, "threads is 0"));
 }
 
 TEST(PipelineTraining, TheBubbleIsAPartOfTheStep) {

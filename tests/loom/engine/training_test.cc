@@ -73,6 +73,30 @@ TEST(Training, CheckpointingAndGathersThatStayChangeNoBit) {
   EXPECT_EQ(train(job, 0, 10), plain);
 }
 
+TEST(Training, OffloadingChangesNoBitAndNeedsLessMemory) {
+  for (const int ranks : {1, 2})
+    for (const int group : {0, 1}) {
+      program::Job job = strict_job(ranks, ranks);
+      job.spec.layers = 8;
+      job.checkpoint_group = group;
+      int64_t kept = 0, offloaded = 0;
+      std::mutex mutex;
+      const auto bytes = [&](int64_t& into) {
+        return [&](engine::Engine& engine, const engine::Groups&) -> Status {
+          const std::lock_guard lock(mutex);
+          into = engine.memory().bytes;
+          EXPECT_EQ(engine.memory().tier_bytes > 0, engine.job().offload);
+          return {};
+        };
+      };
+      const std::vector<double> plain = train(job, 0, 10, {}, bytes(kept));
+      job.offload = true;
+      job.loading_horizon = 2;
+      EXPECT_EQ(train(job, 0, 10, {}, bytes(offloaded)), plain) << ranks << " ranks, group " << group;
+      EXPECT_LT(offloaded, kept);
+    }
+}
+
 TEST(Training, Bf16Learns) {
   program::Job job = small_job(2, 2, 2, 2);
   job.precision = program::Precision::bf16;

@@ -150,10 +150,48 @@ TEST(Partition, TheTreeIsNeverBetterThanTheExactOne) {
   }
 }
 
+/// The largest cost of a stage that has every so many-th part.
+double largest_stage(const Partition& partition, int stages) {
+  std::vector<double> costs(stages, 0.0);
+  for (size_t part = 0; part < partition.costs.size(); ++part) costs[part % stages] += partition.costs[part];
+  return *std::max_element(costs.begin(), costs.end());
+}
+
+TEST(Partition, InterleavedPartsBalanceTheSumsOfStages) {
+  std::mt19937 random(9);
+  double moved = 0, exact = 0, best = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    PartitionRequest request = random_request(random);
+    request.parts = 4;
+    request.active = {2, 1, 2, 1};
+    request.memory_limit_bytes = 0;
+    if (request.units.size() < 6) continue;
+    const Result<Partition> partition = partition_interleaved(request, 2);
+    LOOM_ASSERT_OK(partition);
+    const double got = largest_stage(*partition, 2), before = largest_stage(*partition_exactly(request), 2);
+    EXPECT_LE(got, before + 1e-9);
+    double least = 1e300;
+    for_each_partition(static_cast<int>(request.units.size()), 4, [&](const std::vector<int>& first) {
+      const Result<Partition> other = partition_by_hand(request, first);
+      if (other.ok()) least = std::min(least, largest_stage(*other, 2));
+    });
+    EXPECT_GE(got, least - 1e-9);
+    moved += got, exact += before, best += least;
+  }
+  EXPECT_LT(moved, exact);
+  EXPECT_LT(moved, 1.1 * best);
+  // A head as long as four blocks: its stage's other part gives way.
+  const Partition partition = *partition_interleaved(timed({1, 1, 1, 1, 1, 1, 1, 1, 4}, 4), 2);
+  EXPECT_EQ(largest_stage(partition, 2), 0.5);
+}
+
 TEST(Partition, OfAModelBalancesTheHead) {
   Job job;
-  job.spec = {
-      .vocabulary = 50257, .context = 512, .width = 768, .layers = 12, .heads = 12, .feed_forward = 3072};
+  job.spec.vocabulary = 50257;
+  job.spec.context = 512;
+  job.spec.width = 768;
+  job.spec.layers = job.spec.heads = 12;
+  job.spec.feed_forward = 3072;
   job.tokens = 512;
   job.world = job.pipeline_degree = 2;
   job.microbatches = 8;

@@ -118,6 +118,7 @@ TEST(Pipeline, EveryLayoutIsRight) {
             job.spec.tied = flag || degree == 2;
             job.checkpoint_group = degree - 1;
             job.prefetch = rounds - 1;
+            job.shard_optimizer_only = degree == 4;
             job.placement = flag ? "spread" : "PDT";
             const Status status = verified(job);
             ASSERT_TRUE(status.ok()) << status.message() << "\n"
@@ -140,7 +141,13 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
     job.microbatches =
         job.schedule == Schedule::interleaved ? job.pipeline_degree * pick({1, 2}) : pick({1, 3, 6, 11});
     job.degree = pick({1, 2, 8});
-    job.world = job.pipeline_degree * job.degree * pick({1, 2, 4});
+    job.spec.heads = 8;
+    job.tensor_degree = pick({1, 1, 2, 4});
+    job.divides_rows = job.tensor_degree > 1 && pick({0, 1}) == 1;
+    job.prescaled_batch = job.tensor_degree != 2 || pick({0, 1}) == 1;
+    const int copy = job.pipeline_degree * job.degree * job.tensor_degree;
+    job.world = copy * std::min(pick({1, 2, 4}), 512 / copy);
+    job.offload = pick({0, 1, 2}) == 0;
     job.strict = pick({0, 1}) == 1;
     job.spec.tied = pick({0, 1}) == 1;
     job.checkpoint_group = pick({0, 1, 3});
@@ -149,6 +156,7 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
     job.active_microbatches = job.schedule == Schedule::interleaved ? 0 : pick({0, 1, 2, 5});
     job.precision = pick({0, 1}) == 1 ? Precision::bf16 : Precision::fp32;
     job.live_elements = pick({0, 100000});
+    job.shard_optimizer_only = job.degree > 1 && pick({0, 1, 2}) == 0;
     // Cuts anywhere, every part with at least one unit.
     std::vector<int> units;
     for (int unit = 1; unit < job.units(); ++unit) units.push_back(unit);
@@ -306,6 +314,21 @@ TEST(PipelineSimulator, TransfersHideBehindComputing) {
   EXPECT_GE(simulate(job, *make_programs(job), machine).step_us, slow);
 }
 
+TEST(Pipeline, OptimizerShardsAloneMoveAStepsTrafficNotAMicrobatchs) {
+  Job job = pipeline_job(2, 4);
+  job.world = 4;
+  job.degree = 2;
+  const auto count = [&](Op op) {
+    const Program program = *make_program(job, 0);
+    return std::count_if(program.instructions.begin(), program.instructions.end(),
+                         [&](const Instruction& instruction) { return instruction.op == op; });
+  };
+  EXPECT_EQ(count(Op::reduce_scatter), 8 * 4);
+  job.shard_optimizer_only = true;
+  EXPECT_EQ(count(Op::reduce_scatter), 8);
+  EXPECT_EQ(count(Op::gather), 8);
+}
+
 TEST(PipelineMemory, OneForwardOneBackwardKeepsFewerActivations) {
   const auto activations = [](Schedule schedule, int active) {
     Job job = pipeline_job(2, 16, schedule);
@@ -328,6 +351,9 @@ TEST(PipelineJob, SaysWhatCannotBe) {
                          "microbatches is 3, must be a multiple of pipeline_degree, 2"));
   job = pipeline_job(2, 2, Schedule::one_f_one_b, 2);
   EXPECT_TRUE(fails_with(make_program(job), Code::invalid_argument, "virtual_stages is 2, must be 1"));
+  job = pipeline_job(2, 2);
+  job.shard_optimizer_only = true;
+  EXPECT_TRUE(fails_with(make_program(job), Code::invalid_argument, "shard_optimizer_state needs a sharded"));
   job = pipeline_job(2, 2);
   job.first_units = {0, 0};
   EXPECT_TRUE(fails_with(make_program(job), Code::invalid_argument, "part 0 of the partition has no units"));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "program/generate.h"
@@ -59,6 +60,8 @@ TEST(Program, EveryLayoutIsRight) {
             job.spec.tied = flag;
             job.precision = flag ? Precision::fp32 : Precision::bf16;
             job.live_elements = overlap * 100000;
+            job.offload = overlap != 1;
+            job.loading_horizon = overlap;
             const Status status = verified(job);
             ASSERT_TRUE(status.ok()) << status.message() << "\nworld " << world << " degree " << degree
                                      << " microbatches " << microbatches << " group " << group << " overlap "
@@ -163,6 +166,120 @@ TEST(Verifier, SharedMemoryInUseIsFound) {
       fails_with(verify(job, program, memory), Code::internal_error, "share memory and are in use together"));
 }
 
+Job divided_job(bool divides_rows) {
+  Job job = small_job();
+  job.spec.heads = 4;
+  job.world = 8;
+  job.degree = 2;
+  job.tensor_degree = 2;
+  job.microbatches = 2;
+  job.divides_rows = divides_rows;
+  job.prescaled_batch = !divides_rows;
+  return job;
+}
+
+TEST(Verifier, DividedLayoutsAreRight) {
+  int checked = 0;
+  for (const int tensor : {2, 4})
+    for (const int data : {1, 2, 64})
+      for (const int shard : {1, 2})
+        for (const bool divides_rows : {false, true})
+          for (const int group : {0, 2}) {
+            if (data % shard != 0) continue;
+            Job job = divided_job(divides_rows);
+            job.world = tensor * data;
+            job.degree = shard;
+            job.tensor_degree = tensor;
+            job.checkpoint_group = group;
+            job.spec.tied = group == 0;
+            const Status status = verified(job);
+            ASSERT_TRUE(status.ok()) << status.message() << "\n" << tensor << data << shard << divides_rows;
+            const Program evaluation = *make_evaluation(job);
+            ASSERT_TRUE(verify(job, evaluation, plan_memory(evaluation)).ok());
+            ++checked;
+          }
+  EXPECT_EQ(checked, 2 * 5 * 2 * 2);
+}
+
+size_t find_piece(const Program& program, Op op, int unit, int piece) {
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.op == op && instruction.unit == unit && instruction.piece == piece) return i;
+  }
+  ADD_FAILURE() << "no piece " << piece;
+  return 0;
+}
+
+Status broken_exchange(bool divides_rows, const std::function<void(Program&)>& change) {
+  return broken(
+      [&](Program& program) {
+        change(program);
+        connect(2, program);
+      },
+      divided_job(divides_rows));
+}
+
+void erase(Program& program, size_t at) {
+  program.instructions.erase(program.instructions.begin() + static_cast<ptrdiff_t>(at));
+}
+
+TEST(Verifier, ALostExchangeIsFound) {
+  EXPECT_TRUE(fails_with(
+      broken_exchange(false,
+                      [](Program& program) { erase(program, find_piece(program, Op::forward, 2, 1) + 1); }),
+      Code::internal_error, "piece 2): adds a summand of one tensor rank, not the sum of all"));
+  // What is gathered without its exchange was never written; pointing at the rank's own rows is worse.
+  EXPECT_TRUE(fails_with(broken_exchange(true,
+                                         [](Program& program) {
+                                           const size_t at = find_piece(program, Op::forward, 2, 1);
+                                           const BufferId own =
+                                               program.instructions[at - 2].buffer(Role::normed);
+                                           erase(program, at - 1);
+                                           for (Use& use : program.instructions[at - 1].uses)
+                                             if (use.role == Role::normed) use.buffer = own;
+                                         }),
+                         Code::internal_error, "piece 1): works on what one tensor rank made"));
+  EXPECT_TRUE(fails_with(
+      broken_exchange(true,
+                      [](Program& program) { erase(program, find(program, Op::tensor_gradients, 3, -1)); }),
+      Code::internal_error, "gradient of block 2 was not summed over the tensor ranks"));
+  EXPECT_TRUE(fails_with(broken_exchange(true, [](Program& program) { erase(program, 0); }),
+                         Code::internal_error, "reads the sequences that one tensor rank was given"));
+}
+
+TEST(Verifier, AMissingPieceAndASumTwiceAreFound) {
+  EXPECT_TRUE(fails_with(
+      broken_exchange(false,
+                      [](Program& program) { erase(program, find_piece(program, Op::backward, 2, 4)); }),
+      Code::internal_error, "backward of unit 2, microbatch 0, ends with piece 3 of 5"));
+  EXPECT_TRUE(fails_with(broken_exchange(false,
+                                         [](Program& program) {
+                                           const size_t at = find_piece(program, Op::forward, 2, 1) + 1;
+                                           program.instructions.insert(
+                                               program.instructions.begin() + static_cast<ptrdiff_t>(at),
+                                               Instruction(program.instructions[at]));
+                                         }),
+                         Code::internal_error, "reduces what is a sum already"));
+}
+
+TEST(Memory, StateFallsAsOneOverTheTensorDegree) {
+  Job job = small_job();
+  job.spec.heads = 4;
+  std::vector<int64_t> state, activations;
+  for (const int tensor : {1, 2, 4}) {
+    job.world = job.tensor_degree = tensor;
+    job.divides_rows = tensor > 1;
+    const MemoryPlan plan = plan_memory(*make_program(job));
+    state.push_back(plan.peak[static_cast<int>(Category::optimizer)]);
+    activations.push_back(plan.peak[static_cast<int>(Category::activations)]);
+  }
+  // Norms and positions are held by all; the rest is padding.
+  for (size_t i = 1; i < state.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(state[i]), static_cast<double>(state[0]) / (1 << i), 8.0 * 2048 * 7);
+    EXPECT_LT(activations[i], activations[i - 1]);
+  }
+}
+
 TEST(Memory, StateFallsAsOneOverTheDegree) {
   Job job = small_job();
   job.world = 8;
@@ -238,6 +355,66 @@ TEST(Passes, ReductionsOverReplicasAreAtTheBoundaryOnly) {
   EXPECT_EQ(counts.count(Op::all_reduce), 7u);
   EXPECT_EQ(counts.count(Op::reduce_scatter), 7u * 3);
   EXPECT_EQ(counts.count(Op::accumulate), 7u * 2);
+}
+
+Job deep_job() {
+  Job job = small_job();
+  job.spec.layers = 24;
+  job.offload = true;
+  job.loading_horizon = 2;
+  return job;
+}
+
+TEST(Passes, OffloadedActivationsDoNotGrowWithDepth) {
+  Job kept = deep_job();
+  kept.offload = false;
+  const auto activations = [](const Job& job) {
+    return plan_memory(*make_program(job)).peak[static_cast<int>(Category::activations)];
+  };
+  EXPECT_LT(activations(deep_job()), activations(kept) / 3);
+  Job deeper = deep_job();
+  deeper.spec.layers = 48;
+  EXPECT_EQ(activations(deeper), activations(deep_job()));
+  EXPECT_GT(plan_memory(*make_program(deeper)).tier_bytes, plan_memory(*make_program(deep_job())).tier_bytes);
+  EXPECT_EQ(plan_memory(*make_program(kept)).tier_bytes, 0);
+}
+
+TEST(Passes, WithCheckpointingOnlyWhatIsKeptIsOffloaded) {
+  Job job = deep_job();
+  job.checkpoint_group = 2;
+  const Program program = *make_program(job);
+  int offloads = 0;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.op != Op::offload) continue;
+    EXPECT_EQ(program.buffers[instruction.buffer(Role::resident)].name[0], 'x');
+    ++offloads;
+  }
+  EXPECT_GT(offloads, 8);
+}
+
+TEST(Passes, ActivationsAreLoadedAHorizonAhead) {
+  for (const int horizon : {1, 2, 5}) {
+    Job job = deep_job();
+    job.loading_horizon = horizon;
+    const Program program = *make_program(job);
+    const size_t load = find(program, Op::load, 3, 0), use = find(program, Op::backward, 3, 0);
+    int between = 0;
+    for (size_t i = load; i < use; ++i) between += is_compute(program.instructions[i].op);
+    EXPECT_EQ(between, horizon);
+  }
+}
+
+TEST(Verifier, AWrongLoadIsFound) {
+  const auto loads_another = [](Program& program) {
+    const BufferId other = program.instructions[find(program, Op::load, 5, 0)].buffer(Role::stored);
+    for (Use& use : program.instructions[find(program, Op::load, 3, 0)].uses)
+      if (use.role == Role::stored) use.buffer = other;
+  };
+  EXPECT_TRUE(fails_with(broken(loads_another, deep_job()), Code::internal_error, "backward of unit 3"));
+  const auto in_memory = [](Program& program) {
+    program.buffers[program.instructions[find(program, Op::load, 3, 0)].buffer(Role::stored)].in_tier = false;
+  };
+  EXPECT_TRUE(fails_with(broken(in_memory, deep_job()), Code::internal_error, "in the wrong place"));
 }
 
 TEST(Simulator, CommunicationHidesBehindComputing) {

@@ -1,0 +1,178 @@
+// Tensor parallelism: pieces of units, the exchanges between them, and the parameters that every tensor rank
+// holds.
+#include <algorithm>
+
+#include "engine/executor.h"
+#include "engine/weft_call.h"
+
+namespace loom::engine {
+
+using program::Instruction;
+using program::Op;
+
+template <typename T>
+void Executor<T>::piece(Run& run, const Instruction& i) {
+  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
+  const model::Pass pass = pass_of(run, i.microbatch);
+  model::PieceArrays<T> a;
+  a.parameters = at<T>(run, i, Role::parameters);
+  a.tied_parameters = at<T>(run, i, Role::tied_parameters);
+  a.gradient = at<A>(run, i, Role::gradient);
+  a.tied_gradient = at<A>(run, i, Role::tied_gradient);
+  for (const program::Use& use : i.uses)
+    if (use.role == Role::gradient) a.add_gradient = use.reads;
+  a.x = at<T>(run, i, Role::input);
+  a.y = at<T>(run, i, Role::output);
+  a.d = at<T>(run, i, Role::derivative);
+  a.saved = at<std::byte>(run, i, Role::saved);
+  a.normed = at<T>(run, i, Role::normed);
+  a.incoming = at<T>(run, i, Role::incoming);
+  a.sum = at<T>(run, i, Role::sum);
+  a.logits = at<A>(run, i, Role::logits);
+  a.numbers = at<A>(run, i, Role::numbers);
+  a.all_numbers = at<A>(run, i, Role::all_numbers);
+  a.token = tokens(i.microbatch).data();
+  a.target = targets(i.microbatch).data();
+  a.loss = token_losses_ + i.microbatch * rows();
+  a.workspace = at<std::byte>(run, i, Role::workspace);
+  if (unit.kind == model::UnitKind::head) return head_piece(run, i, pass, a);
+  const bool backward = i.op == Op::backward;
+  if (unit.kind == model::UnitKind::embedding)
+    return backward ? split_.embedding_backward(pass, i.piece, a)
+                    : split_.embedding_forward(pass, i.piece, a);
+  return backward ? split_.block_backward(pass, unit, i.piece, a)
+                  : split_.block_forward(pass, unit, i.piece, a);
+}
+
+template <typename T>
+void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& pass,
+                             const model::PieceArrays<T>& a) {
+  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
+  if (i.op == Op::loss) {
+    split_.head(pass, unit, i.piece, static_cast<A>(1.0 / job_.targets_per_step()), a);
+  } else {
+    split_.head_evaluate(pass, unit, i.piece, a);
+    // The norm of all rows is there from the second piece on.
+    if (run.logits != nullptr && i.piece == 1 && i.microbatch == 0)
+      split_.head_logits(pass, unit, a, run.logits_row, run.logits->data());
+  }
+  if (i.piece == 0 || i.piece % 2 == 1) return;
+  double sum = 0;  // of the rows so far: the last pair's stays
+  const int64_t done = std::min(rows(), i.piece / 2 * model::head_rows(share_, rows()));
+  for (int64_t row = 0; row < done; ++row) sum += a.loss[row];
+  losses_[static_cast<size_t>(i.microbatch)] = sum;
+}
+
+template <typename T>
+Status Executor<T>::exchange(Run& run, const Instruction& i) {
+  constexpr weftDataType_t kType = std::is_same_v<T, bf16> ? weftBfloat16 : weftFloat32;
+  const weftComm_t tensor = groups_.tensor();
+  const weftStream_t stream = streams_[static_cast<size_t>(i.lane - 1)];
+  pending_[static_cast<size_t>(i.lane)] = true;
+  const auto bytes = [&](Role role) {
+    return static_cast<size_t>(run.program.buffers[static_cast<size_t>(i.buffer(role))].bytes);
+  };
+  T *from = at<T>(run, i, Role::input), *to = at<T>(run, i, Role::output);
+  if (i.buffer(Role::batch) >= 0) return gather_batch(stream);
+  switch (i.op) {
+    case Op::tensor_gather:  // rows or numbers: bytes, whatever they are
+      return from_weft(weftAllGather(from, to, bytes(Role::input), weftUint8, tensor, stream));
+    case Op::tensor_all_reduce:
+      return from_weft(
+          weftAllReduce(to, to, bytes(Role::output) / sizeof(T), kType, weftSum, tensor, stream));
+    case Op::tensor_reduce_scatter:
+      return from_weft(
+          weftReduceScatter(from, to, bytes(Role::output) / sizeof(T), kType, weftSum, tensor, stream));
+    default: {
+      A* gradient = at<A>(run, i, Role::shard);
+      for (const Range& range : states_[static_cast<size_t>(i.unit)].of_rows)
+        LOOM_TRY_WEFT(weftAllReduce(gradient + range.begin, gradient + range.begin,
+                                    static_cast<size_t>(range.end - range.begin), weftFloat32, weftSum,
+                                    tensor, stream));
+      return {};
+    }
+  }
+}
+
+/// Tokens and targets of each microbatch, in place.
+template <typename T>
+Status Executor<T>::gather_batch(weftStream_t stream) {
+  const int64_t part = rows() / job_.tensor_degree;
+  for (int m = 0; m < job_.microbatches; ++m)
+    for (const std::span<int32_t> all : {tokens(m), targets(m)})
+      LOOM_TRY_WEFT(weftAllGather(all.data() + tensor_.rank * part, all.data(), static_cast<size_t>(part),
+                                  weftInt32, groups_.tensor(), stream));
+  return {};
+}
+
+/// Parts of a shard that lie in parameters which every tensor rank holds.
+template <typename T>
+void Executor<T>::find_held_by_all() {
+  if (job_.tensor_degree == 1) return;
+  for (const model::Unit& unit : units_) {
+    if (!holds(unit)) continue;
+    State& s = states_[static_cast<size_t>(unit.index)];
+    const int64_t begin = shard_begin(unit), end = begin + job_.shard(unit);
+    const auto add = [&](std::vector<Range>& ranges, const model::Parameter& parameter) {
+      const Range range{std::max(begin, parameter.offset) - begin,
+                        std::min(end, parameter.offset + parameter.elements()) - begin};
+      if (range.begin >= range.end) return;
+      if (!ranges.empty() && ranges.back().end == range.begin) ranges.back().end = range.end;
+      else ranges.push_back(range);
+    };
+    for (const model::Parameter& parameter : unit.parameters) {
+      if (!model::is_cut(parameter.part)) add(s.held_by_all, parameter);
+      if (model::is_of_rows(parameter.part)) add(s.of_rows, parameter);
+    }
+  }
+}
+
+/// Squares of a unit's gradient shard, in chunks. What every tensor rank holds counts on the first only.
+template <typename T>
+void Executor<T>::sum_squares(const model::Unit& unit, double* chunk) {
+  constexpr int64_t kSize = program::kShardGrain;
+  const State& s = states_[static_cast<size_t>(unit.index)];
+  op_.sum_of_squares(workers_, s.gradient, job_.shard(unit), kSize, chunk);
+  if (share_.rank == 0) return;
+  for (const Range& range : s.held_by_all)
+    for (int64_t c = range.begin / kSize; c <= (range.end - 1) / kSize; ++c) {
+      double sum = 0;
+      int64_t from = c * kSize;
+      const auto add_until = [&](int64_t to) {
+        for (; from < to; ++from) sum += static_cast<double>(s.gradient[from]) * s.gradient[from];
+      };
+      for (const Range& other : s.held_by_all) {
+        add_until(std::min(other.begin, (c + 1) * kSize));
+        from = std::max(from, other.end);
+      }
+      add_until((c + 1) * kSize);
+      chunk[c] = sum;
+    }
+}
+
+/// Of a row's logits every tensor rank has its own tokens'.
+template <typename T>
+Status Executor<T>::gather_logits(std::vector<float>& logits) const {
+  if (groups_.tensor() == nullptr) return {};
+  const size_t most = static_cast<size_t>(model::vocabulary_of(job_.spec, {job_.tensor_degree, 0}).count);
+  std::vector<float> all(most * static_cast<size_t>(job_.tensor_degree));
+  logits.resize(std::max(logits.size(), most));
+  LOOM_TRY_WEFT(weftAllGather(logits.data(), all.data(), most, weftFloat32, groups_.tensor(), nullptr));
+  all.resize(static_cast<size_t>(job_.spec.vocabulary));  // behind the last rank's tokens there is nothing
+  logits = std::move(all);
+  return {};
+}
+
+#define LOOM_INSTANTIATE(T)                                                           \
+  template void Executor<T>::piece(Run&, const Instruction&);                         \
+  template void Executor<T>::head_piece(Run&, const Instruction&, const model::Pass&, \
+                                        const model::PieceArrays<T>&);                \
+  template Status Executor<T>::exchange(Run&, const Instruction&);                    \
+  template Status Executor<T>::gather_batch(weftStream_t);                            \
+  template void Executor<T>::find_held_by_all();                                      \
+  template void Executor<T>::sum_squares(const model::Unit&, double*);                \
+  template Status Executor<T>::gather_logits(std::vector<float>&) const;
+LOOM_INSTANTIATE(float)
+LOOM_INSTANTIATE(bf16)
+
+}  // namespace loom::engine

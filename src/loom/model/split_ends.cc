@@ -1,0 +1,163 @@
+// The embedding and the head in pieces: both have the vocabulary divided. And the sizes of all pieces'
+// buffers.
+#include <algorithm>
+
+#include "model/compute.h"
+#include "model/split.h"
+#include "model/split_regions.h"
+
+namespace loom::model {
+namespace {
+
+ops::Dropout embedding_dropout(const Pass& pass) {
+  return {pass.training ? pass.spec->embedding_dropout : 0.0f,
+          {pass.seed, pass.step, 0},
+          pass.first_sample * static_cast<uint64_t>(pass.tokens * pass.spec->width)};
+}
+
+/// The head's matrix, or its gradient: its own, or the token embedding's.
+template <typename E>
+E* head_weight(const Unit& head, const Unit& embedding, E* own, E* tied) {
+  E* weight = head.at(Part::head_weight, own);
+  return weight != nullptr ? weight : embedding.at(Part::token_embedding, tied);
+}
+
+int64_t bytes_of(int64_t elements, size_t size) { return elements * static_cast<int64_t>(size); }
+
+}  // namespace
+
+int64_t head_rows(const Share& share, int64_t rows) { return std::min(rows, kHeadRows * share.degree); }
+
+int head_pairs(const Share& share, int64_t rows) {
+  const int64_t most = head_rows(share, rows);
+  return static_cast<int>((rows + most - 1) / most);
+}
+
+template <typename T>
+SplitSizes split_sizes(const ModelSpec& spec, const Share& share, int64_t batch, int64_t tokens) {
+  using A = acc_t<T>;
+  const int64_t rows = batch * tokens, own = share.divides_rows ? rows / share.degree : rows;
+  const int64_t columns = (spec.vocabulary + share.degree - 1) / share.degree;
+  SplitSizes sizes;
+  sizes.rows = bytes_of(rows * spec.width, sizeof(T));
+  sizes.own = bytes_of(own * spec.width, sizeof(T));
+  sizes.block_saved = SplitBlockSaved<T>(spec, share, rows, own, nullptr).bytes;
+  sizes.head_saved = SplitHeadSaved<T>(own, nullptr).bytes;
+  sizes.logits = bytes_of(head_rows(share, rows) * columns, sizeof(A));
+  sizes.numbers = bytes_of(3, sizeof(A));
+  sizes.workspace =
+      bytes_of(rows * std::max(share.feed_forward, 4 * share.heads * spec.head_size()), sizeof(T));
+  return sizes;
+}
+
+template SplitSizes split_sizes<float>(const ModelSpec&, const Share&, int64_t, int64_t);
+template SplitSizes split_sizes<bf16>(const ModelSpec&, const Share&, int64_t, int64_t);
+template SplitSizes split_sizes<double>(const ModelSpec&, const Share&, int64_t, int64_t);
+
+template <typename T>
+SplitCompute<T>::SplitCompute(const ModelSpec& spec, const Share& share)
+    : spec_(spec),
+      share_(share),
+      units_(units_of(spec, {share.degree, share.rank})),
+      attention_(spec, share),
+      feed_forward_(spec, share),
+      op_(ops::operators<T>()) {}
+
+template <typename T>
+void SplitCompute<T>::embedding_forward(const Pass& pass, int piece, const PieceArrays<T>& a) const {
+  const Unit& unit = units_.front();
+  if (piece == 0)
+    return op_.split_embedding_forward(*pass.workers, a.token, unit.at(Part::token_embedding, a.parameters),
+                                       share_.vocabulary, a.sum, pass.rows(), spec_.width);
+  const Pass own = rows_of(pass, share_);
+  const int64_t first = share_.divides_rows ? own.rows() * share_.rank : 0;
+  op_.position_forward(*pass.workers, a.sum, unit.at(Part::position_embedding, a.parameters), a.y, first,
+                       own.rows(), pass.tokens, spec_.width);
+  const ops::Dropout dropout = embedding_dropout(own);
+  if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, a.y, a.y, own.rows() * spec_.width);
+}
+
+template <typename T>
+void SplitCompute<T>::embedding_backward(const Pass& pass, int piece, const PieceArrays<T>& a) const {
+  const Unit& unit = units_.front();
+  if (piece == 1)
+    return op_.split_embedding_backward(*pass.workers, a.token, a.incoming, share_.vocabulary,
+                                        unit.at(Part::token_embedding, a.gradient), pass.rows(), spec_.width);
+  const Pass own = rows_of(pass, share_);
+  const int64_t first = share_.divides_rows ? own.rows() * share_.rank : 0;
+  const ops::Dropout dropout = embedding_dropout(own);
+  if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, a.d, a.d, own.rows() * spec_.width);
+  if (!a.add_gradient) std::fill_n(a.gradient, unit.elements, A(0));
+  if (A* positions = unit.at(Part::position_embedding, a.gradient); positions != nullptr)
+    op_.position_backward(*pass.workers, a.d, positions, first, own.rows(), pass.tokens, spec_.width);
+}
+
+/// Rows [first, first + n) from all ranks' numbers on.
+template <typename T>
+void SplitCompute<T>::finish_rows(const Pass& pass, int64_t first, A scale, const PieceArrays<T>& a) const {
+  const int64_t n = std::min(head_rows(share_, pass.rows()), pass.rows() - first);
+  op_.split_cross_entropy_finish(*pass.workers, a.logits, a.target + first, share_.vocabulary, a.all_numbers,
+                                 share_.degree, share_.rank, a.loss + first, n, scale);
+}
+
+template <typename T>
+void SplitCompute<T>::head(const Pass& pass, const Unit& unit, int piece, A scale,
+                           const PieceArrays<T>& a) const {
+  const Pass own = rows_of(pass, share_);
+  const SplitHeadSaved<T> s(own.rows(), a.saved);
+  const int last = head_pieces(head_pairs(share_, pass.rows())) - 1;
+  if (piece == last) {
+    std::fill_n(a.d, own.rows() * spec_.width, T{});  // the norm's gradient is added
+    return norm_backward(own, unit, Part::final_norm_weight, a, a.x, s.mean, s.rstd);
+  }
+  if (piece == 0 || piece % 2 == 1) return head_evaluate(pass, unit, piece, a);
+  const int64_t most = head_rows(share_, pass.rows()), first = (piece / 2 - 1) * most;
+  const int64_t width = spec_.width, n = std::min(most, pass.rows() - first);
+  const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
+  A* dweight = head_weight(unit, units_[0], a.gradient, a.tied_gradient);
+  if (first == 0 && a.tied_gradient != nullptr)  // what lies behind the shared matrix
+    std::fill(dweight + units_[0].find(Part::token_embedding)->elements(),
+              a.tied_gradient + units_[0].elements, A(0));
+  finish_rows(pass, first, scale, a);
+  op_.head_backward(*pass.workers, a.logits, a.normed + first * width, weight, a.sum + first * width, dweight,
+                    nullptr, first > 0, n, width, share_.vocabulary.count);
+}
+
+template <typename T>
+void SplitCompute<T>::head_evaluate(const Pass& pass, const Unit& unit, int piece,
+                                    const PieceArrays<T>& a) const {
+  const Pass own = rows_of(pass, share_);
+  const SplitHeadSaved<T> s(own.rows(), a.saved);
+  if (piece == 0)
+    return norm_forward(own, unit, Part::final_norm_weight, a.parameters, a.x, a.normed, s.mean, s.rstd);
+  const int64_t most = head_rows(share_, pass.rows()), first = (piece - 1) / 2 * most;
+  if (piece % 2 == 0) return finish_rows(pass, first, A(0), a);
+  const int64_t width = spec_.width, n = std::min(most, pass.rows() - first);
+  const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
+  op_.head_forward(*pass.workers, a.normed + first * width, weight, nullptr, a.logits, n, width,
+                   share_.vocabulary.count);
+  op_.split_cross_entropy_begin(*pass.workers, a.logits, a.target + first, share_.vocabulary, a.numbers, n);
+}
+
+template <typename T>
+void SplitCompute<T>::head_logits(const Pass& pass, const Unit& unit, const PieceArrays<T>& a, int64_t row,
+                                  A* logits) const {
+  const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
+  op_.head_forward(*pass.workers, a.normed + row * spec_.width, weight, nullptr, logits, 1, spec_.width,
+                   share_.vocabulary.count);
+}
+
+#define LOOM_INSTANTIATE(T)                                                                                  \
+  template SplitCompute<T>::SplitCompute(const ModelSpec&, const Share&);                                    \
+  template void SplitCompute<T>::embedding_forward(const Pass&, int, const PieceArrays<T>&) const;           \
+  template void SplitCompute<T>::embedding_backward(const Pass&, int, const PieceArrays<T>&) const;          \
+  template void SplitCompute<T>::finish_rows(const Pass&, int64_t, acc_t<T>, const PieceArrays<T>&) const;   \
+  template void SplitCompute<T>::head(const Pass&, const Unit&, int, acc_t<T>, const PieceArrays<T>&) const; \
+  template void SplitCompute<T>::head_evaluate(const Pass&, const Unit&, int, const PieceArrays<T>&) const;  \
+  template void SplitCompute<T>::head_logits(const Pass&, const Unit&, const PieceArrays<T>&, int64_t,       \
+                                             acc_t<T>*) const;
+LOOM_INSTANTIATE(float)
+LOOM_INSTANTIATE(bf16)
+LOOM_INSTANTIATE(double)
+
+}  // namespace loom::model

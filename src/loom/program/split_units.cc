@@ -1,0 +1,229 @@
+// Tensor parallelism as a pass: the instruction of a unit becomes its pieces (model/split_compute.h), with
+// exchanges between them. Where rows are whole, each rank works on all of them between sublayers, and a
+// sublayer's summands are all-reduced. Where rows are divided, what enters a sublayer is gathered and what
+// leaves it reduce-scattered: as many bytes in all, less memory, and norms' work is shared out.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "model/split_compute.h"
+#include "program/generate.h"
+
+namespace loom::program {
+namespace {
+
+using model::UnitKind;
+
+model::SplitSizes split_sizes_of(const Job& job) {
+  const model::Share share = job.share();
+  return job.precision == Precision::bf16 ? model::split_sizes<bf16>(job.spec, share, job.batch, job.tokens)
+                                          : model::split_sizes<float>(job.spec, share, job.batch, job.tokens);
+}
+
+class Splitter {
+ public:
+  Splitter(const Job& job, Program& program)
+      : job_(job), program_(program), units_(job.held_units()), sizes_(split_sizes_of(job)) {}
+
+  void run() {
+    const std::vector<Instruction> whole = std::move(program_.instructions);
+    program_.instructions.clear();
+    if (!job_.prescaled_batch) gather_batch(whole);
+    for (const Instruction& instruction : whole) {
+      if (instruction.op == Op::norm && job_.divides_rows) sum_gradients(whole);
+      if (is_offloading(instruction.op)) follow(instruction);
+      if (is_compute(instruction.op)) split(instruction);
+      else program_.instructions.push_back(instruction);
+    }
+  }
+
+ private:
+  static Use read(Role role, BufferId buffer) { return {role, buffer, true, false}; }
+  static Use write(Role role, BufferId buffer) { return {role, buffer, false, true}; }
+  static Use change(Role role, BufferId buffer) { return {role, buffer, true, true}; }
+
+  /// What a block saves is looked for under the name of where it has come back to.
+  void follow(const Instruction& move) {
+    const bool loads = move.op == Op::load;
+    const BufferId from = move.buffer(loads ? Role::stored : Role::resident);
+    const auto found = normed_.find(from);
+    if (found != normed_.end()) normed_[move.buffer(loads ? Role::resident : Role::stored)] = found->second;
+  }
+
+  void split(const Instruction& whole) {
+    whole_ = &whole;
+    const UnitKind kind = units_[static_cast<size_t>(whole.unit)].kind;
+    if (kind == UnitKind::head) head();
+    else if (kind == UnitKind::embedding)
+      whole.op == Op::backward ? embedding_backward() : embedding_forward();
+    else whole.op == Op::backward ? block_backward() : block_forward();
+  }
+
+  /// Sequences that each rank was given a part of; on ranks that need any.
+  void gather_batch(const std::vector<Instruction>& whole) {
+    for (const Instruction& i : whole)
+      if (const BufferId batch = i.buffer(Role::batch); batch >= 0) {
+        program_.instructions.push_back({Op::tensor_gather, -1, -1, 0, {change(Role::batch, batch)}, {}});
+        return;
+      }
+  }
+
+  BufferId of(Role role) const { return whole_->buffer(role); }
+
+  BufferId fresh(const char* what, Category category, int64_t bytes) {
+    return program_.add(fmt::format("{} {}.{} #{}", what, whole_->unit, whole_->microbatch, ++buffers_),
+                        category, bytes);
+  }
+
+  void emit(Op op, int piece, std::vector<Use> uses) {
+    program_.instructions.push_back({op, whole_->unit, whole_->microbatch, 0, std::move(uses), {}, piece});
+  }
+  /// A piece, with the parameters that all pieces of its instruction may look at.
+  void work(int piece, std::vector<Use> uses) {
+    for (const Role role : {Role::parameters, Role::tied_parameters})
+      if (of(role) >= 0) uses.push_back(read(role, of(role)));
+    emit(whole_->op, piece, std::move(uses));
+  }
+
+  /// What a piece on rows made, as a sublayer needs it: all rows.
+  BufferId entering(BufferId own) {
+    if (!job_.divides_rows) return own;
+    const BufferId all = fresh("gathered rows", Category::activations, sizes_.rows);
+    emit(Op::tensor_gather, -1, {read(Role::input, own), write(Role::output, all)});
+    return all;
+  }
+  /// The sum of what the ranks' sublayers made, as pieces on rows need it.
+  BufferId leaving(BufferId summand) {
+    if (!job_.divides_rows) {
+      emit(Op::tensor_all_reduce, -1, {change(Role::output, summand)});
+      return summand;
+    }
+    const BufferId own = fresh("sum", Category::activations, sizes_.own);
+    emit(Op::tensor_reduce_scatter, -1, {read(Role::input, summand), write(Role::output, own)});
+    return own;
+  }
+  BufferId summand() { return fresh("summand", Category::activations, sizes_.rows); }
+  BufferId own_rows(const char* what) { return fresh(what, Category::activations, sizes_.own); }
+
+  void embedding_forward() {
+    const BufferId made = summand();
+    work(0, {read(Role::batch, of(Role::batch)), write(Role::sum, made)});
+    const BufferId sum = leaving(made);
+    work(1, {read(Role::sum, sum), write(Role::output, of(Role::output))});
+  }
+
+  void embedding_backward() {
+    const BufferId d = of(Role::derivative);
+    Use gradient{};
+    for (const Use& use : whole_->uses)
+      if (use.role == Role::gradient) gradient = use;
+    work(0, {change(Role::derivative, d), gradient});
+    const BufferId incoming = entering(d);
+    work(1, {read(Role::batch, of(Role::batch)), read(Role::incoming, incoming),
+             change(Role::gradient, gradient.buffer)});
+  }
+
+  void block_forward() {
+    const BufferId saved = of(Role::saved), first = own_rows("normed"), second = own_rows("normed");
+    normed_[saved] = {first, second};
+    work(0, {read(Role::input, of(Role::input)), write(Role::saved, saved), write(Role::normed, first)});
+    BufferId made = summand();
+    const BufferId attention_reads = entering(first);
+    work(1, {read(Role::normed, attention_reads), change(Role::saved, saved), write(Role::sum, made)});
+    BufferId sum = leaving(made);
+    work(2, {read(Role::input, of(Role::input)), read(Role::sum, sum), change(Role::saved, saved),
+             write(Role::normed, second)});
+    made = summand();
+    const BufferId feed_forward_reads = entering(second);
+    work(3, {read(Role::normed, feed_forward_reads), change(Role::saved, saved), write(Role::sum, made)});
+    sum = leaving(made);
+    work(4, {read(Role::sum, sum), read(Role::saved, saved), write(Role::output, of(Role::output))});
+  }
+
+  /// The backward of one sublayer, after `incoming` was made.
+  BufferId sublayer_backward(int piece, BufferId normed, BufferId incoming) {
+    const BufferId made = summand(), gradient = of(Role::gradient);
+    work(piece, {read(Role::normed, normed),
+                 read(Role::incoming, incoming),
+                 read(Role::saved, of(Role::saved)),
+                 write(Role::sum, made),
+                 {Role::gradient, gradient, piece > 1, true},
+                 write(Role::workspace, of(Role::workspace))});
+    return leaving(made);
+  }
+
+  void block_backward() {
+    const auto [first, second] = normed_.at(of(Role::saved));
+    const BufferId d = of(Role::derivative), saved = of(Role::saved), gradient = of(Role::gradient);
+    // Divided rows were not kept gathered; they travel while the piece before computes.
+    BufferId normed = entering(second), incoming = own_rows("incoming");
+    work(0, {read(Role::derivative, d), write(Role::incoming, incoming)});
+    incoming = entering(incoming);
+    BufferId sum = sublayer_backward(1, normed, incoming);
+    normed = entering(first);
+    incoming = own_rows("incoming");
+    work(2, {read(Role::saved, saved), read(Role::sum, sum), change(Role::derivative, d),
+             change(Role::gradient, gradient), write(Role::incoming, incoming)});
+    incoming = entering(incoming);
+    sum = sublayer_backward(3, normed, incoming);
+    work(4, {read(Role::input, of(Role::input)), read(Role::saved, saved), read(Role::sum, sum),
+             change(Role::derivative, d), change(Role::gradient, gradient)});
+  }
+
+  void head() {
+    const bool learns = whole_->op == Op::loss;
+    const int64_t rows = job_.batch * job_.tokens, most = model::head_rows(job_.share(), rows);
+    const int pairs = model::head_pairs(job_.share(), rows);
+    const BufferId saved = fresh("saved", Category::activations, sizes_.head_saved);
+    const BufferId own = own_rows("normed"), made = learns ? summand() : -1;
+    work(0, {read(Role::input, of(Role::input)), write(Role::saved, saved), write(Role::normed, own)});
+    const BufferId normed = entering(own);
+    for (int pair = 0; pair < pairs; ++pair) {
+      const int64_t bytes = std::min(most, rows - pair * most) * sizes_.numbers;
+      const BufferId numbers = fresh("numbers", Category::workspace, bytes);
+      const BufferId all = fresh("all numbers", Category::workspace, bytes * job_.tensor_degree);
+      const BufferId logits = fresh("logits", Category::workspace, sizes_.logits);
+      const Use batch = read(Role::batch, of(Role::batch)), reads = read(Role::normed, normed);
+      work(1 + 2 * pair, {reads, batch, write(Role::logits, logits), write(Role::numbers, numbers)});
+      emit(Op::tensor_gather, -1, {read(Role::input, numbers), write(Role::output, all)});
+      std::vector<Use> uses = {reads, batch, read(Role::all_numbers, all), change(Role::logits, logits),
+                               write(Role::losses, of(Role::losses))};
+      if (learns) {
+        uses.push_back({Role::sum, made, pair > 0, true});
+        uses.push_back({Role::gradient, of(Role::gradient), pair > 0, true});
+        if (of(Role::tied_gradient) >= 0)
+          uses.push_back({Role::tied_gradient, of(Role::tied_gradient), pair > 0, true});
+      }
+      work(2 + 2 * pair, std::move(uses));
+    }
+    if (!learns) return;
+    const BufferId sum = leaving(made);
+    work(1 + 2 * pairs,
+         {read(Role::input, of(Role::input)), read(Role::saved, saved), read(Role::sum, sum),
+          write(Role::derivative, of(Role::derivative)), change(Role::gradient, of(Role::gradient))});
+  }
+
+  /// Norms and positions are held by all ranks, and each saw its own rows only.
+  void sum_gradients(const std::vector<Instruction>& whole) {
+    for (const Instruction& i : whole)
+      if (i.op == Op::step)
+        program_.instructions.push_back(
+            {Op::tensor_gradients, i.unit, -1, 0, {change(Role::shard, i.buffer(Role::shard))}, {}});
+  }
+
+  const Job& job_;
+  Program& program_;
+  std::vector<model::Unit> units_;
+  const model::SplitSizes sizes_;
+  const Instruction* whole_ = nullptr;                        // that is being divided
+  std::map<BufferId, std::pair<BufferId, BufferId>> normed_;  // of a block's forward, by what it saves
+  int buffers_ = 0;
+};
+
+}  // namespace
+
+void split_units(const Job& job, Program& program) {
+  if (job.tensor_degree > 1) Splitter(job, program).run();
+}
+
+}  // namespace loom::program

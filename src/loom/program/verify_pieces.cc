@@ -1,0 +1,246 @@
+// Symbolic execution of pieces and exchanges: each buffer holds the name of what a piece made, and whether it
+// is a rank's own or that of all tensor ranks.
+#include "program/verify_pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "model/split_compute.h"
+
+namespace loom::program {
+namespace {
+
+using model::UnitKind;
+
+/// What a piece made: its role there, the piece, and whose it is.
+struct Value {
+  Role role = Role::workspace;
+  int unit = -1, microbatch = -1, piece = -1;
+  bool backward = false;
+  bool everywhere = false;  // of all rows, or summed over all ranks
+};
+
+class PieceExecution {
+ public:
+  PieceExecution(const Job& job, const Program& program)
+      : job_(job), program_(program), units_(job.held_units()), values_(program.buffers.size()) {}
+
+  ResultProblem run() {
+    for (size_t i = 0; i < program_.instructions.size(); ++i)
+      if (std::string problem = execute(program_.instructions[i]); !problem.empty())
+        return {static_cast<int>(i), std::move(problem)};
+    for (const auto& [key, done] : progress_)
+      if (const auto [op, unit, microbatch] = key; done != pieces_of(op, unit))
+        return {-1, fmt::format("{} of unit {}, microbatch {}, ends with piece {} of {}", op_name(op), unit,
+                                microbatch, done - 1, pieces_of(op, unit))};
+    return {};
+  }
+
+ private:
+  using I = const Instruction&;
+
+  UnitKind kind(int unit) const { return units_[static_cast<size_t>(unit)].kind; }
+
+  int pieces_of(Op op, int unit) const {
+    if (kind(unit) == UnitKind::block) return model::kBlockPieces;
+    if (kind(unit) == UnitKind::embedding) return model::kEmbeddingPieces;
+    const int all = model::head_pieces(model::head_pairs(job_.share(), job_.batch * job_.tokens));
+    return op == Op::evaluate ? all - 1 : all;
+  }
+
+  Value made(I i, Role role, bool everywhere) const {
+    return {role, i.unit, i.microbatch, i.piece, i.op == Op::backward, everywhere};
+  }
+  void make(I i, Role role, Role where, bool everywhere) {
+    if (i.buffer(where) >= 0) values_[static_cast<size_t>(i.buffer(where))] = made(i, role, everywhere);
+  }
+  /// Whether a buffer has what piece `piece` made of that role, of all ranks.
+  std::string need(I i, Role where, Role role, int piece, bool backward) const {
+    const BufferId buffer = i.buffer(where);
+    const Value value = buffer < 0 ? Value{} : values_[static_cast<size_t>(buffer)];
+    if (value.role != role || value.unit != i.unit || value.microbatch != i.microbatch ||
+        value.piece != piece || value.backward != backward)
+      return fmt::format("does not see what piece {} made", piece);
+    if (!value.everywhere)
+      return role == Role::sum ? "adds a summand of one tensor rank, not the sum of all"
+                               : "works on what one tensor rank made, not on what all did";
+    return "";
+  }
+
+  std::string execute(I i) {
+    switch (i.op) {
+      case Op::tensor_gather: return gather(i);
+      case Op::tensor_all_reduce:
+      case Op::tensor_reduce_scatter: return reduce(i);
+      case Op::tensor_gradients: return sum_gradients(i);
+      case Op::norm:
+      case Op::step: return needs_summed(i);
+      default: return is_compute(i.op) ? piece(i) : "";
+    }
+  }
+
+  std::string piece(I i) {
+    if (i.buffer(Role::batch) >= 0 && !job_.prescaled_batch && !batch_gathered_)
+      return "reads the sequences that one tensor rank was given, not those of all";
+    int& done = progress_[{i.op, i.unit, i.microbatch}];
+    if (i.piece != done) return fmt::format("comes when piece {} is due", done);
+    ++done;
+    if (kind(i.unit) == UnitKind::head) return head(i);
+    if (kind(i.unit) == UnitKind::embedding) return embedding(i);
+    return i.op == Op::backward ? backward(i) : forward(i);
+  }
+
+  /// Rows that every rank computes need no gathering.
+  bool whole() const { return !job_.divides_rows; }
+
+  std::string embedding(I i) {
+    const bool backward = i.op == Op::backward;
+    if (i.piece == 0) {
+      if (backward) make(i, Role::incoming, Role::derivative, whole());
+      else make(i, Role::sum, Role::sum, false);
+      return "";
+    }
+    return backward ? need(i, Role::incoming, Role::incoming, 0, true)
+                    : need(i, Role::sum, Role::sum, 0, false);
+  }
+
+  std::string forward(I i) {
+    std::string problem;
+    if (i.piece % 2 == 1) {
+      problem = need(i, Role::normed, Role::normed, i.piece - 1, false);
+      make(i, Role::sum, Role::sum, false);
+      return problem;
+    }
+    if (i.piece > 0) problem = need(i, Role::sum, Role::sum, i.piece - 1, false);
+    make(i, Role::normed, Role::normed, whole());
+    return problem;
+  }
+
+  /// The sublayers come the other way round, so backward piece k multiplies with what forward piece 3 - k
+  /// normed.
+  std::string backward(I i) {
+    std::string problem;
+    if (i.piece % 2 == 1) {
+      problem = need(i, Role::normed, Role::normed, 3 - i.piece, false);
+      if (problem.empty()) problem = need(i, Role::incoming, Role::incoming, i.piece - 1, true);
+      make(i, Role::sum, Role::sum, false);
+      return problem;
+    }
+    if (i.piece > 0) problem = need(i, Role::sum, Role::sum, i.piece - 1, true);
+    make(i, Role::incoming, Role::incoming, whole());
+    return problem;
+  }
+
+  std::string head(I i) {
+    if (i.piece == 0) {
+      make(i, Role::normed, Role::normed, whole());
+      return "";
+    }
+    if (i.op == Op::loss && i.piece + 1 == pieces_of(i.op, i.unit))
+      return need(i, Role::sum, Role::sum, i.piece - 1, false);
+    std::string problem = need(i, Role::normed, Role::normed, 0, false);
+    if (i.piece % 2 == 1) {
+      make(i, Role::logits, Role::logits, true);
+      make(i, Role::numbers, Role::numbers, false);
+      return problem;
+    }
+    if (problem.empty()) problem = need(i, Role::logits, Role::logits, i.piece - 1, false);
+    if (problem.empty()) problem = need(i, Role::all_numbers, Role::numbers, i.piece - 1, false);
+    make(i, Role::sum, Role::sum, false);
+    return problem;
+  }
+
+  std::string gather(I i) {
+    if (i.buffer(Role::batch) >= 0) {
+      if (job_.prescaled_batch || batch_gathered_) return "gathers sequences that every tensor rank has";
+      batch_gathered_ = true;
+      return "";
+    }
+    const Value value = values_[static_cast<size_t>(i.buffer(Role::input))];
+    if (value.unit < 0 || value.everywhere) return "gathers what is not a tensor rank's own";
+    values_[static_cast<size_t>(i.buffer(Role::output))] = value;
+    values_[static_cast<size_t>(i.buffer(Role::output))].everywhere = true;
+    return "";
+  }
+
+  std::string reduce(I i) {
+    const bool scatters = i.op == Op::tensor_reduce_scatter;
+    if (scatters != job_.divides_rows)
+      return fmt::format("leaves {} rows, but the job {}", scatters ? "own" : "all",
+                         scatters ? "does not divide them" : "divides them");
+    Value value = values_[static_cast<size_t>(i.buffer(scatters ? Role::input : Role::output))];
+    if (value.role != Role::sum) return "reduces what is no summand";
+    if (value.everywhere) return "reduces what is a sum already";
+    value.everywhere = true;
+    values_[static_cast<size_t>(i.buffer(Role::output))] = value;
+    return "";
+  }
+
+  std::string sum_gradients(I i) {
+    if (whole()) return "sums gradients that are whole already";
+    if (++summed_[i.buffer(Role::shard)] > 1) return "sums a gradient over the tensor ranks twice";
+    return "";
+  }
+
+  std::string needs_summed(I i) {
+    for (const Use& use : i.uses)
+      if (use.role == Role::shard && !whole() && !summed_.contains(use.buffer))
+        return fmt::format("{} was not summed over the tensor ranks",
+                           program_.buffers[static_cast<size_t>(use.buffer)].name);
+    return "";
+  }
+
+  const Job& job_;
+  const Program& program_;
+  std::vector<model::Unit> units_;
+  std::vector<Value> values_;
+  std::map<std::tuple<Op, int, int>, int> progress_;  // pieces of an instruction that have come
+  std::map<BufferId, int> summed_;                    // gradients
+  bool batch_gathered_ = false;
+};
+
+/// Adds what `more` uses and `into` does not.
+void join_uses(std::vector<Use>& into, const std::vector<Use>& more) {
+  for (const Use& use : more) {
+    const auto found =
+        std::find_if(into.begin(), into.end(), [&](const Use& other) { return other.role == use.role; });
+    if (found == into.end()) into.push_back(use);
+    else found->writes |= use.writes;
+  }
+}
+
+}  // namespace
+
+ResultProblem check_pieces(const Job& job, const Program& program) {
+  if (job.tensor_degree == 1) return {};
+  return PieceExecution(job, program).run();
+}
+
+Folded fold_pieces(const Program& program) {
+  Folded folded;
+  folded.program = program;
+  folded.program.instructions.clear();
+  std::vector<Use> uses;
+  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
+    Instruction instruction = program.instructions[static_cast<size_t>(i)];
+    if (instruction.op == Op::tensor_gather || instruction.op == Op::tensor_all_reduce ||
+        instruction.op == Op::tensor_reduce_scatter || instruction.op == Op::tensor_gradients)
+      continue;
+    if (instruction.piece >= 0) {
+      if (instruction.piece == 0) uses.clear();
+      join_uses(uses, instruction.uses);
+      const auto next = std::find_if(program.instructions.begin() + i + 1, program.instructions.end(),
+                                     [](const Instruction& other) { return is_compute(other.op); });
+      if (next != program.instructions.end() && next->piece > 0) continue;
+      instruction.uses = uses;
+    }
+    folded.program.instructions.push_back(std::move(instruction));
+    folded.instruction.push_back(i);
+  }
+  return folded;
+}
+
+}  // namespace loom::program

@@ -1,0 +1,129 @@
+// Units divided over ranks: parameters go to ranks and come back, and pieces compute what a whole unit does.
+#include "model/split.h"
+
+#include "model/split_model.h"
+#include "ops/arrays.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+const std::vector<int32_t> kTokens = {1, 12, 0, 5, 5, 7, 3, 2, 9, 11, 4, 8};
+const std::vector<int32_t> kTargets = {12, 0, 5, 5, 7, 2, -1, 9, 11, 4, 6, 1};
+
+model::ModelSpec spec_of(int heads) {
+  model::ModelSpec spec = small_spec();
+  spec.heads = heads;
+  spec.vocabulary = 13;
+  return spec;
+}
+
+void expect_equal_steps(const model::ModelSpec& spec, int degree, bool divides_rows, bool training) {
+  WholeModel<double> whole(spec);
+  SplitModel<double> split(spec, degree, divides_rows);
+  for (size_t u = 0; u < whole.units().size(); ++u) {
+    const std::vector<float> values =
+        as<float>(random_values(whole.units()[u].elements, 40 + static_cast<uint32_t>(u), 0.3));
+    whole.parameters(static_cast<int>(u)) = doubles(values);
+    split.set_parameters(static_cast<int>(u), values);
+  }
+  for (model::Pass* pass : {&whole.pass(), &split.pass()}) {
+    pass->training = training;
+    pass->seed = 9;
+    pass->first_sample = 6;
+  }
+  const double wanted = whole.step(kTokens, kTargets, 2), got = split.step(kTokens, kTargets, 2);
+  EXPECT_NEAR(got, wanted, 1e-12);
+  for (size_t u = 0; u < whole.units().size(); ++u) {
+    const Doubles gradient = split.gradients(static_cast<int>(u));
+    for (const model::Parameter& parameter : whole.units()[u].parameters) {
+      const auto part = [&](const Doubles& all) {
+        return Doubles(all.begin() + parameter.offset, all.begin() + parameter.offset + parameter.elements());
+      };
+      EXPECT_LT(error_of(part(gradient), part(whole.gradients(static_cast<int>(u)))), 1e-11)
+          << parameter.name;
+    }
+  }
+}
+
+TEST(Split, PiecesMakeTheWholeModelsStep) {
+  for (const int degree : {1, 2, 4})
+    for (const bool divides_rows : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} ranks{}", degree, divides_rows ? ", rows divided" : ""));
+      expect_equal_steps(spec_of(4), degree, divides_rows, false);
+    }
+}
+
+TEST(Split, PiecesDropWhatTheWholeModelDrops) {
+  model::ModelSpec spec = spec_of(4);
+  spec.tied = false;
+  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.3f;
+  for (const bool divides_rows : {false, true}) expect_equal_steps(spec, 2, divides_rows, true);
+}
+
+/// A whole unit's buffer with every element its own number, and zeros in the gaps.
+std::vector<float> numbered(const model::Unit& unit) {
+  std::vector<float> values(unit.elements, 0.0f);
+  for (const model::Parameter& parameter : unit.parameters)
+    for (int64_t i = 0; i < parameter.elements(); ++i)
+      values[parameter.offset + i] = static_cast<float>(parameter.offset + i + 1);
+  return values;
+}
+
+std::vector<float> share_of_numbers(const model::Unit& unit, model::TensorRank tensor) {
+  const std::vector<float> whole = numbered(unit);
+  std::vector<float> held(model::held_by(tensor, unit).elements);
+  // In two reads, as two members of a partition group.
+  const size_t half = held.size() / 2;
+  for (const auto& [begin, end] : {std::pair{size_t{0}, half}, {half, held.size()}})
+    EXPECT_TRUE(model::read_share(unit, tensor, static_cast<int64_t>(begin),
+                                  std::span<float>(held).subspan(begin, end - begin),
+                                  [&](int64_t from, std::span<float> into) -> Status {
+                                    std::copy_n(whole.begin() + from, into.size(), into.begin());
+                                    return {};
+                                  })
+                    .ok());
+  return held;
+}
+
+TEST(Split, SharesPutTogetherAreTheWholeUnit) {
+  for (const int degree : {1, 2, 4})
+    for (const model::Unit& unit : model::units_of(spec_of(4))) {
+      std::vector<std::vector<float>> shares;
+      std::vector<float> joined(unit.elements, 0.0f);
+      for (int rank = 0; rank < degree; ++rank) {
+        shares.push_back(share_of_numbers(unit, {degree, rank}));
+        EXPECT_EQ(shares[rank].size(), shares[0].size());
+        model::place_share(unit, {degree, rank}, shares[rank], joined);
+      }
+      EXPECT_EQ(joined, numbered(unit)) << unit.name() << " of " << degree;
+      const model::StoredShares stored(unit, degree,
+                                       [&](int rank, int64_t begin, std::span<float> into) -> Status {
+                                         std::copy_n(shares[rank].begin() + begin, into.size(), into.begin());
+                                         return {};
+                                       });
+      // Any other degree reads the same from them.
+      for (const int other : {1, 2, 4})
+        for (int rank = 0; rank < other; ++rank) {
+          std::vector<float> held(model::held_by({other, rank}, unit).elements);
+          LOOM_ASSERT_OK(model::read_share(
+              unit, {other, rank}, 0, held,
+              [&](int64_t begin, std::span<float> into) { return stored.read(begin, into); }));
+          EXPECT_EQ(held, share_of_numbers(unit, {other, rank})) << unit.name();
+        }
+    }
+}
+
+TEST(Split, QueriesKeysAndValuesAreCutByHeads) {
+  const model::Unit block = model::units_of(spec_of(4))[1];
+  const std::vector<float> held = share_of_numbers(block, {4, 2});
+  const model::Unit share = model::held_by({4, 2}, block);
+  const float* row = share.at(model::Part::qkv_weight, held.data());
+  const float first = static_cast<float>(block.find(model::Part::qkv_weight)->offset + 1);
+  // Width 8, heads of 2: head 2's columns of q, of k and of v; then the next row.
+  for (const auto& [at, column] : {std::pair{0, 4}, {1, 5}, {2, 12}, {3, 13}, {4, 20}, {5, 21}, {6, 28}})
+    EXPECT_EQ(row[at], first + static_cast<float>(column)) << at;
+}
+
+}  // namespace
+}  // namespace loom::testing
