@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/mpi_module.h"
 #include "options.h"
 #include "weft/weft.h"
 
@@ -24,7 +25,10 @@ class Session {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  /// The communicator to be measured; with backend mpi it is there, but MPI does the work.
   weftComm_t comm() const { return comm_; }
+  /// Null but with backend mpi.
+  const MpiModule* mpi() const { return mpi_; }
   weftStream_t stream() const { return stream_; }  // null for blocking calls
 
   /// Ends the process unless `result` is success; `what` is the call.
@@ -35,7 +39,7 @@ class Session {
   template <typename Value>
   std::vector<Value> gather(const Value& mine) {
     std::vector<Value> all(static_cast<size_t>(ranks_));
-    must(weftAllGather(&mine, all.data(), sizeof(Value), weftUint8, comm_, nullptr),
+    must(weftAllGather(&mine, all.data(), sizeof(Value), weftUint8, control_, nullptr),
          "weftAllGather of results");
     return all;
   }
@@ -46,7 +50,12 @@ class Session {
   long grown_kib() const;
 
  private:
-  weftComm_t comm_ = nullptr;
+  void join_by_mpi();
+  void give_to_nccl();
+
+  const MpiModule* mpi_ = nullptr;
+  weftComm_t control_ = nullptr;  // Weft's, for times and results of ranks
+  weftComm_t comm_ = nullptr;     // control_, or NCCL's
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
   bool just_started_ = true;
