@@ -21,6 +21,10 @@ list(JOIN WEFT_PC_PRIVATE " " WEFT_PC_PRIVATE)
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+if(LOOM)
+  include(${PROJECT_SOURCE_DIR}/cmake/install_loom.cmake)
+endif()
+
 # Every program that was built, finding the library beside it wherever the tree is put.
 file(RELATIVE_PATH to_libraries /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 get_property(programs GLOBAL PROPERTY WEFT_PROGRAMS)
@@ -43,5 +47,5 @@ set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfabric-dev, libhwloc-dev, libfmt-dev")  # to link libweft.a
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libfabric-dev, libhwloc-dev, libfmt-dev, libdnnl-dev, libicu-dev")  # to link the static libraries
 include(CPack)

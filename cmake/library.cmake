@@ -22,12 +22,13 @@ target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR
                                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 add_library(weft::weft ALIAS weft)
 
-# Static: all objects become one, in which hidden symbols are local; so a program may have names like ours.
+# Static: all objects become one, in which every symbol but the interface's is local.
+set(WEFT_MERGE ${PROJECT_SOURCE_DIR}/cmake/merge_objects.sh ${CMAKE_LINKER} ${CMAKE_OBJCOPY} ${CMAKE_NM}
+    CACHE INTERNAL "Makes one object of many; its arguments follow")
 set(WEFT_MERGED ${CMAKE_CURRENT_BINARY_DIR}/weft_merged.o)
 add_custom_command(
   OUTPUT ${WEFT_MERGED}
-  COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${WEFT_MERGED} $<TARGET_OBJECTS:weft_objects>
-  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${WEFT_MERGED}
+  COMMAND ${WEFT_MERGE} ${WEFT_MERGED} weft[A-Z]* -- $<TARGET_OBJECTS:weft_objects>
   DEPENDS weft_objects $<TARGET_OBJECTS:weft_objects>
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${WEFT_MERGED} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)

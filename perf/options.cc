@@ -91,6 +91,13 @@ void describe(CLI::App& app, Options& o, Texts& text) {
   flag("-z,--blocking", o.blocking,
        "1: blocking calls (null stream), the default here; 0: calls on a stream, synchronized after the last "
        "iteration");
+  app.add_option_function<std::string>(
+         "--device", [&](const std::string& device) { o.cuda = device == "cuda"; },
+         "Whose memory the buffers are: host; or cuda, with calls on a CUDA stream, and rank r on device r "
+         "modulo the "
+         "number of devices")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->default_str("host");
   flag("-R,--local_register", o.registered, "Use registered memory of weftMemAlloc");
   flag("--in_place", o.in_place, "Measure the in-place form too");
   flag("-C,--report_cputime", o.cpu_time,
@@ -137,6 +144,9 @@ void interpret(const Texts& text, Options& o) {
     throw CLI::ValidationError("--stepbytes", "is 0, must be positive");
   if (o.backend == "mpi" && !o.blocking)
     throw CLI::ValidationError("--backend", "is mpi, which has blocking calls only: leave --blocking at 1");
+  if (o.backend == "mpi" && o.cuda)
+    throw CLI::ValidationError("--backend",
+                               "is mpi, which is measured on host memory: leave --device at host");
   if (o.timeout_s < 0) throw CLI::ValidationError("--timeout", "must be positive");
   if (text.root == "all") {
     o.root.reset();

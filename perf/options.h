@@ -30,6 +30,7 @@ struct Options {
   int unaligned = 0;        // elements by which buffers are shifted
   double timeout_s = 0;     // 0 = the library's default
   std::string backend;      // weft, nccl or mpi; "" = what WEFT_BACKEND says
+  bool cuda = false;        // buffers of GPU memory, on a stream of CUDA
   std::string json;         // "" = none
 
   /// The sizes to scan, in bytes.

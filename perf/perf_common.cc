@@ -79,7 +79,7 @@ struct Case {
 class Trial {
  public:
   Trial(const Collective& collective, const Options& options, Session& session, const Case& the_case,
-        bool in_place, std::byte* in, std::byte* out, size_t capacity)
+        bool in_place, const Buffer& in, const Buffer& out, size_t capacity)
       : collective_(collective),
         options_(options),
         session_(session),
@@ -89,10 +89,12 @@ class Trial {
         shape_(collective.shape(the_case.bytes / element_, session.ranks())),
         share_(collective.share(shape_, session.rank(), session.ranks(), the_case.root)),
         handle_(session, the_case.type, the_case.op),
-        in_(in_place ? out + offset(shape_.send_offset) : in),
-        out_(in_place ? out + offset(shape_.recv_offset) : out),
+        input_(in_place ? out : in),
+        output_(out),
+        in_(input_.data() + (in_place ? offset(shape_.send_offset) : 0)),
+        out_(output_.data() + (in_place ? offset(shape_.recv_offset) : 0)),
         extent_(std::max(shape_.send, shape_.recv) * element_),
-        margin_(out + (in_place ? extent_ : shape_.recv * element_)),
+        margin_(out.data() + (in_place ? extent_ : shape_.recv * element_)),
         turns_(options.rotate && extent_ > 0 ? capacity / extent_ : 1) {}
 
   const Shape& shape() const { return shape_; }
@@ -111,9 +113,7 @@ class Trial {
   size_t offset(size_t elements) const { return elements * static_cast<size_t>(session_.rank()) * element_; }
   void run(size_t turn);
   void iterate(int iterations);
-  void finish() {
-    if (session_.stream()) session_.must(weftStreamSynchronize(session_.stream()), "weftStreamSynchronize");
-  }
+  void finish() { session_.finish(); }
   int warm_up();
   int iterations_in_time(double each_us) const;
   Measurement time(int iterations);
@@ -129,6 +129,8 @@ class Trial {
   const Shape shape_;
   const Share share_;
   const Handle handle_;
+  const Buffer& input_;
+  const Buffer& output_;
   std::byte* const in_;
   std::byte* const out_;
   const size_t extent_;  // bytes of a buffer that one run touches
@@ -242,13 +244,21 @@ uint64_t Trial::check(uint64_t seed) {
     return Pattern::contribution(case_.type, case_.op, seed, rank, session_.ranks());
   };
   const Pattern input = contribution(session_.rank());
-  std::memset(out_, kPoison, shape_.recv * element_);
-  std::memset(margin_, kPoison, Buffer::kMargin);
-  input.fill(in_, 0, share_.input);  // after the poison: in place, it is part of the output
+  const size_t input_bytes = share_.input * element_, output_bytes = shape_.recv * element_;
+  std::byte* const margin = output_.image(margin_);
+  std::memset(output_.image(out_), kPoison, output_bytes);
+  std::memset(margin, kPoison, Buffer::kMargin);
+  input.fill(input_.image(in_), 0, share_.input);  // after the poison: in place, it is part of the output
+  output_.upload(out_, output_bytes);
+  output_.upload(margin_, Buffer::kMargin);
+  input_.upload(in_, input_bytes);
   session_.barrier();
 
   run(0);
   finish();
+  output_.download(out_, output_bytes);
+  output_.download(margin_, Buffer::kMargin);
+  if (!in_place_) input_.download(in_, input_bytes);
 
   uint64_t wrong = 0;
   size_t at = 0;  // elements
@@ -256,13 +266,12 @@ uint64_t Trial::check(uint64_t seed) {
     const Pattern expected = segment.source == Segment::kReduced
                                  ? Pattern::reduced(case_.type, case_.op, seed, session_.ranks())
                                  : contribution(segment.source);
-    wrong += expected.mismatches(out_ + at * element_, segment.first, segment.count);
+    wrong += expected.mismatches(output_.image(out_) + at * element_, segment.first, segment.count);
     at += segment.count;
   }
   // Inputs must not change, and nothing may be written behind the output.
-  if (!in_place_) wrong += input.mismatches(in_, 0, share_.input);
-  wrong +=
-      std::any_of(margin_, margin_ + Buffer::kMargin, [](std::byte b) { return b != std::byte{kPoison}; });
+  if (!in_place_) wrong += input.mismatches(input_.image(in_), 0, share_.input);
+  wrong += std::any_of(margin, margin + Buffer::kMargin, [](std::byte b) { return b != std::byte{kPoison}; });
 
   uint64_t total = 0;
   for (const uint64_t count : session_.gather(wrong)) total += count;
@@ -280,7 +289,7 @@ class Scan {
   int wrong() const { return wrong_; }
 
  private:
-  void row(const Case& the_case, std::byte* in, std::byte* out);
+  void row(const Case& the_case, const Buffer& in, const Buffer& out);
   Measurement half(Trial& trial);
 
   const Collective& collective_;
@@ -304,13 +313,13 @@ void Scan::run() {
     const Buffer out(session_, options_.max_bytes, shift, options_.registered);
     for (const Operator op : operators) {
       for (const int root : roots) {
-        for (const size_t bytes : options_.sizes()) row({bytes, type, op, root}, in.data(), out.data());
+        for (const size_t bytes : options_.sizes()) row({bytes, type, op, root}, in, out);
       }
     }
   }
 }
 
-void Scan::row(const Case& the_case, std::byte* in, std::byte* out) {
+void Scan::row(const Case& the_case, const Buffer& in, const Buffer& out) {
   Trial apart(collective_, options_, session_, the_case, false, in, out, options_.max_bytes);
   const Measurement out_of_place = half(apart);
   std::optional<Measurement> in_place;

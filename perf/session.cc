@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -51,12 +52,18 @@ Session::Session(const Options& options) : before_kib_(resident_kib()) {
   comm_ = control_;
   must(weftCommUserRank(comm_, &rank_), "weftCommUserRank");
   must(weftCommCount(comm_, &ranks_), "weftCommCount");
-  if (options.backend == "nccl") give_to_nccl();
-  if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
+  if (options.cuda) {
+    cuda_ = std::make_unique<Cuda>("rank " + std::to_string(rank_) + ": ");
+    device_ = rank_ % std::max(cuda_->devices(), 1);
+    cuda_->use(device_);
+  }
+  if (options.cuda || options.backend == "nccl") make_comm(options);
+  if (cuda_) stream_ = static_cast<weftStream_t>(cuda_->stream());
+  else if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
 }
 
 Session::~Session() {
-  if (stream_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
+  if (stream_ && !cuda_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
   if (comm_ != control_) must(weftCommDestroy(comm_), "weftCommDestroy");
   must(weftCommDestroy(control_), "weftCommDestroy");
   if (mpi_) mpi_->finish();
@@ -72,22 +79,42 @@ void Session::join_by_mpi() {
   must(weftCommInitRank(&control_, ranks_, id, rank_), "weftCommInitRank");
 }
 
-void Session::give_to_nccl() {
+// NCCL takes its device from the thread.
+void Session::make_comm(const Options& options) {
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  config.backend = WEFT_BACKEND_NCCL;
+  if (options.backend == "nccl") {
+    config.backend = WEFT_BACKEND_NCCL;
+  } else {
+    config.device = device_;
+    must(weftDeviceQuery(device_), "weftDeviceQuery");
+  }
   weftComm_t made = nullptr;
-  must(weftCommSplit(control_, 0, rank_, &made, &config), "weftCommSplit for NCCL");
+  must(weftCommSplit(control_, 0, rank_, &made, &config), "weftCommSplit");
   comm_ = made;
 }
 
 void Session::must(weftResult_t result, const char* what) const {
   if (result == weftSuccess) return;
+  weftResult_t health = weftSuccess;
+  const bool of_device = comm_ != control_ && weftCommGetAsyncError(comm_, &health) == weftSuccess && health;
   const std::string who = comm_ ? "rank " + std::to_string(rank_) + ": " : "";
   std::fflush(stdout);
   const bool of_mpi = mpi_ && *mpi_->last_error();
   std::fprintf(stderr, "%s%s: %s (%s)\n", who.c_str(), what,
-               of_mpi ? mpi_->last_error() : weftGetLastError(comm_), weftGetErrorString(result));
+               of_mpi ? mpi_->last_error() : weftGetLastError(of_device ? comm_ : control_),
+               weftGetErrorString(result));
   std::_Exit(kCallFailed);  // no destructors: what has failed cannot be ended in good order
+}
+
+void Session::finish() const {
+  if (cuda_) {
+    cuda_->synchronize();
+    weftResult_t health = weftSuccess;  // a CUDA stream says nothing of failures
+    must(weftCommGetAsyncError(comm_, &health), "weftCommGetAsyncError");
+    if (health != weftInProgress) must(health, "an operation");
+  } else if (stream_) {
+    must(weftStreamSynchronize(stream_), "weftStreamSynchronize");
+  }
 }
 
 void Session::barrier() {
@@ -97,7 +124,7 @@ void Session::barrier() {
 
 weftCommStats_t Session::stats() const {
   weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-  must(weftCommGetStats(comm_, &stats), "weftCommGetStats");
+  must(weftCommGetStats(comm(), &stats), "weftCommGetStats");
   return stats;
 }
 
@@ -107,6 +134,13 @@ Buffer::Buffer(const Session& session, size_t bytes, size_t shift, bool register
     : session_(session), registered_(registered), shift_(shift) {
   const size_t total = (bytes + shift + kMargin + kPage - 1) / kPage * kPage;
   void* memory = nullptr;
+  if (session_.cuda()) {
+    image_ = static_cast<std::byte*>(std::aligned_alloc(kPage, total));
+    base_ = session_.cuda()->allocate(total);
+    std::memset(image_, 0, total);
+    session_.cuda()->copy(base_, image_, total);
+    return;
+  }
   if (registered_) {
     session_.must(weftMemAlloc(&memory, total), "weftMemAlloc");
     session_.must(weftCommRegister(session_.comm(), memory, total, &handle_), "weftCommRegister");
@@ -121,7 +155,20 @@ Buffer::Buffer(const Session& session, size_t bytes, size_t shift, bool register
   base_ = static_cast<std::byte*>(memory);
 }
 
+void Buffer::upload(std::byte* at, size_t bytes) const {
+  if (image_) session_.cuda()->copy(at, image(at), bytes);
+}
+
+void Buffer::download(std::byte* at, size_t bytes) const {
+  if (image_) session_.cuda()->copy(image(at), at, bytes);
+}
+
 Buffer::~Buffer() {
+  if (session_.cuda()) {
+    session_.cuda()->free(base_);
+    std::free(image_);
+    return;
+  }
   if (registered_) {
     session_.must(weftCommDeregister(session_.comm(), handle_), "weftCommDeregister");
     session_.must(weftMemFree(base_), "weftMemFree");

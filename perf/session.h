@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backends/mpi_module.h"
+#include "cuda.h"
 #include "options.h"
 #include "weft/weft.h"
 
@@ -25,11 +27,15 @@ class Session {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  /// The communicator to be measured; with backend mpi it is there, but MPI does the work.
+  /// The communicator under test; with backend mpi it is there, but MPI does the work.
   weftComm_t comm() const { return comm_; }
   /// Null but with backend mpi.
   const MpiModule* mpi() const { return mpi_; }
   weftStream_t stream() const { return stream_; }  // null for blocking calls
+  /// Returns when what was called on the stream is done.
+  void finish() const;
+  /// Null unless buffers are GPU memory.
+  const Cuda* cuda() const { return cuda_.get(); }
 
   /// Ends the process unless `result` is success; `what` is the call.
   void must(weftResult_t result, const char* what) const;
@@ -51,11 +57,13 @@ class Session {
 
  private:
   void join_by_mpi();
-  void give_to_nccl();
+  void make_comm(const Options& options);
 
   const MpiModule* mpi_ = nullptr;
-  weftComm_t control_ = nullptr;  // Weft's, for times and results of ranks
-  weftComm_t comm_ = nullptr;     // control_, or NCCL's
+  std::unique_ptr<Cuda> cuda_;
+  int device_ = 0;
+  weftComm_t control_ = nullptr;  // of host memory, for times and results of ranks
+  weftComm_t comm_ = nullptr;     // control_, or one of GPU memory or of NCCL
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
   bool just_started_ = true;
@@ -73,12 +81,18 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   std::byte* data() const { return base_ + shift_; }
+  /// What a place in the buffer looks like from the CPU: itself, or its image.
+  std::byte* image(std::byte* at) const { return image_ ? image_ + (at - base_) : at; }
+  /// Of GPU memory, brings a part of the image to it, or back.
+  void upload(std::byte* at, size_t bytes) const;
+  void download(std::byte* at, size_t bytes) const;
 
  private:
   const Session& session_;
   const bool registered_;
   const size_t shift_;
   std::byte* base_ = nullptr;
+  std::byte* image_ = nullptr;  // in host memory, of GPU memory
   void* handle_ = nullptr;
 };
 

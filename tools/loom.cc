@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 
@@ -111,6 +112,7 @@ int complain(const std::string& problem, int code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is told as a failed write, not by death
   Everything everything;
   CLI::App app{"Trains transformer language models, on one process or many, with collectives by Weft."};
   app.name("loom");

@@ -19,9 +19,10 @@
  * Counts are numbers of elements, not bytes. 0 is a valid count; buffers may then be NULL. A count whose
  * bytes, over all ranks, do not fit in 63 bits is weftInvalidCount.
  *
- * Buffers are host memory, aligned to the element's size. A buffer belongs to the library from the call until
- * the operation is complete: inputs may be read by the caller but not written, outputs neither. Input and
- * output may not overlap, except in place.
+ * Buffers are aligned to the element's size. They are host memory, or, on a communicator with a device
+ * (weftConfig_t), memory of that CUDA device, managed memory, or host memory that CUDA has pinned. A buffer
+ * belongs to the library from the call until the operation is complete: inputs may be read by the caller but
+ * not written, outputs neither. Input and output may not overlap, except in place.
  *
  * In place. Each collective says at which offset input and output coincide. Any other overlap is an error of
  * the caller that is not always detected.
@@ -30,6 +31,14 @@
  * called; operations on different streams are in flight together. With a NULL stream the call returns when
  * the result is there (inside a group: weftGroupEnd does). With a stream the call returns at once, and
  * weftStreamSynchronize() or weftStreamQuery() says when the result is there.
+ *
+ * CUDA streams. On a communicator with a device the stream argument is a cudaStream_t (CUstream), cast; NULL
+ * is CUDA's default stream. The call returns at once: the operation starts when the stream comes to it, and
+ * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where the
+ * driver has no stream memory operations the call (or weftGroupEnd) returns when the result is there. A
+ * stream that is being captured into a CUDA graph is weftUnsupported. An operation that fails lets its stream
+ * go on; weftCommGetAsyncError() tells. A scalar of weftScalarDevice may be device memory: it is read at the
+ * call, not in the stream's order.
  *
  * Groups. Between weftGroupStart() and weftGroupEnd() calls are only noted down; weftGroupEnd() starts them
  * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
@@ -97,7 +106,7 @@ extern "C" {
 typedef struct weftComm* weftComm_t;
 #define WEFT_COMM_NULL NULL
 
-/* A queue of operations on host memory. NULL is the blocking stream. */
+/* A queue of operations on host memory; NULL is the blocking stream. Of GPU memory: a cudaStream_t, cast. */
 typedef struct weftStream* weftStream_t;
 
 /* What the ranks of a new communicator have in common: made by one rank, sent to all by other means (a file,
@@ -178,6 +187,8 @@ typedef enum {
 #define WEFT_CONFIG_UNDEF_PTR NULL
 #define WEFT_UNDEF_FLOAT (-1.0f)
 #define WEFT_SPLIT_NOCOLOR (-1)
+#define WEFT_DEVICE_HOST (-1)
+#define WEFT_DEVICE_CURRENT (-2)
 /* Weft only. Who does the operations of a communicator. AUTO: Weft all that it takes, NCCL, if there is one,
  * what is in device memory that Weft does not take. WEFT: Weft alone. NCCL: NCCL everything. */
 #define WEFT_BACKEND_AUTO 0
@@ -208,6 +219,10 @@ typedef struct {
                             first had to wait for it. Default: WEFT_TIMEOUT_S */
   const char* hostId; /* Weft only, of weftCommInitRankConfig: ranks with the same one share memory, others do
                          not even if they could. For trying layouts of nodes. Default: WEFT_HOSTID */
+  int device;         /* Weft only. Number of the CUDA device whose memory operations are on, as the calling
+                         process counts devices; WEFT_DEVICE_CURRENT: that of the calling thread;
+                         WEFT_DEVICE_HOST (default): host memory. All ranks of a communicator have a device, or
+                         none has */
   int backend; /* Weft only. WEFT_BACKEND_AUTO, _WEFT or _NCCL, the same on all ranks. Default: WEFT_BACKEND,
                   which is auto */
 } weftConfig_t;
@@ -222,6 +237,7 @@ typedef struct {
   WEFT_CONFIG_UNDEF_INT, /* strict */         \
   WEFT_UNDEF_FLOAT,      /* timeoutSeconds */ \
   WEFT_CONFIG_UNDEF_PTR, /* hostId */         \
+  WEFT_CONFIG_UNDEF_INT, /* device */         \
   WEFT_CONFIG_UNDEF_INT  /* backend */        \
 }
 /* clang-format on */
@@ -275,6 +291,12 @@ WEFT_API const char* weftGetErrorString(weftResult_t result);
  * thread; "" when there was none. comm may be NULL: then the calling thread's. The text stays valid until the
  * calling thread's next call of this function. */
 WEFT_API const char* weftGetLastError(weftComm_t comm);
+
+/* Weft only. weftSuccess if this process can have communicators of the memory of CUDA device `device` (a
+ * number, or WEFT_DEVICE_CURRENT); the error's sentence says what is missing. Loads CUDA's driver.
+ * WEFT_DEVICE_HOST is always weftSuccess. Errors: weftUnsupported (no driver, one that is too old, no
+ * device), weftInvalidArgument (no such device), weftUnhandledCudaError, weftInvalidSetting. */
+WEFT_API weftResult_t weftDeviceQuery(int device);
 
 /* ---- creating communicators ---- */
 

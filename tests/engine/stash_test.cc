@@ -31,6 +31,23 @@ TEST(Stash, GivesAnOperationItsMessagesInOrder) {
   EXPECT_EQ(stash.bytes(), 0u);
 }
 
+TEST(Stash, RecycledMemoryHoldsNothingOfBefore) {
+  Stash stash(1 << 20);
+  for (OpNumber number = 0; number < 200; ++number) {
+    const std::string payload(1 + number % 50, static_cast<char>('a' + number % 26));
+    ASSERT_TRUE(stash.keep(1, envelope(7, number, payload.size()), payload.data()));
+    ASSERT_TRUE(stash.keep(2, envelope(7, number), nullptr));
+    auto taken = stash.take(7, number, -1);
+    ASSERT_EQ(taken.size(), 2u);
+    const std::string got(reinterpret_cast<const char*>(taken[0].payload.data()), taken[0].payload.size());
+    EXPECT_EQ(got, payload);
+    EXPECT_TRUE(taken[1].payload.empty());
+    stash.recycle(std::move(taken));
+    EXPECT_TRUE(stash.empty());
+    EXPECT_EQ(stash.bytes(), 0u);
+  }
+}
+
 TEST(Stash, TransfersOfOtherPairsHaveTheSameNumber) {
   Stash stash(1 << 20);
   ASSERT_TRUE(stash.keep(1, envelope(7, 3), nullptr));

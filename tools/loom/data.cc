@@ -1,43 +1,25 @@
 // loom tokenize, loom inspect.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <loom/dataset.h>
 
 #include "base/file.h"
 #include "format/checkpoints.h"
 #include "format/safetensors_reader.h"
 #include "loom/commands.h"
-#include "text/bpe_trainer.h"
-#include "text/tokenize_files.h"
 
 namespace loom::command {
 
 Status tokenize(const TokenizeOptions& options) {
-  Result<std::shared_ptr<const text::Tokenizer>> tokenizer =
-      [&]() -> Result<std::shared_ptr<const text::Tokenizer>> {
-    if (options.train_vocabulary == 0) return text::open_tokenizer(options.tokenizer);
-    text::BpeTraining settings;
-    settings.vocabulary_size = options.train_vocabulary;
-    Result<text::BpeTrainer> trainer = text::BpeTrainer::create(settings);
-    LOOM_TRY(trainer.status());
-    for (const std::string& path : options.files) {
-      const Result<std::string> content = read_file(path);
-      LOOM_TRY(content.status());
-      LOOM_TRY(text::check_text(*content).in(path));
-      trainer->add(*content);
-    }
-    Result<std::shared_ptr<const text::BpeTokenizer>> made = trainer->train();
-    LOOM_TRY(made.status());
-    return std::shared_ptr<const text::Tokenizer>(made.take());
-  }();
-  LOOM_TRY(tokenizer.status());
-  text::TokenizeOptions settings;
+  DatasetOptions settings;
+  settings.tokenizer = options.tokenizer;
+  settings.train_vocabulary = options.train_vocabulary;
   settings.validation_fraction = options.validation;
-  const Result<text::TokenizeSummary> summary =
-      text::tokenize_files(options.files, options.out, **tokenizer, settings);
+  const Result<DatasetSummary> summary = make_dataset(options.files, options.out, settings);
   LOOM_TRY(summary.status());
   fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
              summary->train_tokens, summary->train_bytes, summary->validation_tokens,
-             summary->validation_bytes, (*tokenizer)->description());
+             summary->validation_bytes, summary->tokenizer);
   return {};
 }
 

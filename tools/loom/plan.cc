@@ -1,67 +1,87 @@
 // loom plan.
 #include <fmt/format.h>
+#include <loom/plan.h>
 
-#include <chrono>
+#include <algorithm>
 
 #include "loom/commands.h"
-#include "program/generate.h"
-#include "program/verify.h"
-#include "text/dataset.h"
-#include "train/report.h"
 
 namespace loom::command {
+namespace {
 
-Status plan(const PlanOptions& options) {
-  const Result<format::Json> json = format::read_json(options.config);
-  LOOM_TRY(json.status());
-  const Result<train::Config> config = train::parse_config(*json, options.overrides);
-  LOOM_TRY(config.status().in(options.config));
-  int64_t vocabulary = options.vocabulary;
-  if (vocabulary == 0 && config->model.vocabulary == 0 && config->model.from.empty()) {
-    const auto data = text::TokenDataset::open(config->data.folder, text::Split::train);
-    LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
-    vocabulary = (*data)->vocabulary_size();
+double mib(double bytes) { return bytes / (1 << 20); }
+
+// A column a stage, as far as they fit.
+void print_memory(const Plan& plan) {
+  const size_t shown = std::min<size_t>(plan.stages.size(), 8);
+  const auto row = [&](const std::string& name, auto&& amount) {
+    fmt::print("{:<14}", name);
+    for (size_t s = 0; s < shown; ++s)
+      fmt::print("{:>14.2f}", mib(static_cast<double>(amount(plan.stages[s]))));
+  };
+  fmt::print("{:<14}", "memory");
+  for (size_t s = 0; s < shown; ++s)
+    fmt::print("{:>14}", shown == 1 ? "MiB a rank" : fmt::format("MiB, stage {}", s));
+  fmt::print("\n");
+  for (size_t category = 0; category < plan.stages[0].memory.size(); ++category) {
+    row(plan.stages[0].memory[category].name,
+        [&](const PlannedStage& stage) { return stage.memory[category].amount; });
+    fmt::print("\n");
   }
-  const Result<model::ModelSpec> spec = train::spec_of(*config, vocabulary);
-  LOOM_TRY(spec.status());
-  const Result<program::Job> job = train::job_of(*config, *spec, options.ranks);
-  LOOM_TRY(job.status());
-  const Result<program::Program> program = program::make_program(*job);
-  LOOM_TRY(program.status());
-  const program::MemoryPlan memory = program::plan_memory(*program);
-  LOOM_TRY(program::verify(*job, *program, memory));
+  row("peak", [](const PlannedStage& stage) { return stage.peak_bytes; });
+  if (shown == 1) fmt::print("  at instruction {}", plan.stages[0].peak_instruction);
+  fmt::print("\n");
+  row("arena", [](const PlannedStage& stage) { return stage.arena_bytes; });
+  fmt::print("\n\n");
+}
 
-  program::Machine machine;
-  machine.ranks_per_node = options.ranks_per_node;
-  machine.flops = options.gflops > 0
-                      ? options.gflops * 1e9
-                      : train::measured_peak(std::max<int>(1, static_cast<int>(config->parallel.threads)));
-  machine.intra_bandwidth = options.intra_gbytes * 1e9;
-  machine.inter_bandwidth = options.inter_gbytes * 1e9;
-  machine.intra_latency_us = options.intra_latency_us;
-  machine.inter_latency_us = options.inter_latency_us;
-  const program::Forecast forecast = program::simulate(*job, *program, machine);
+void print_times(const Plan& plan) {
+  const bool alone = plan.stages.size() == 1;
+  if (alone) {
+    fmt::print("{:<14}{:>14}\n", "time", "ms a step");
+    for (const Share& share : plan.stages[0].times)
+      fmt::print("{:<14}{:>14.2f}\n", share.name, share.amount / 1e3);
+    fmt::print("\n");
+  }
+  fmt::print(
+      "predicted step  {:.2f} ms: {:.2f} ms computing at {:.1f} GFLOP/s, {:.2f} ms waiting for {} ({:.1f} "
+      "%)\n",
+      plan.step_us / 1e3, plan.compute_us / 1e3, plan.flops / 1e9, plan.exposed_us / 1e3,
+      alone ? "collectives" : "communication and other stages", plan.exposed_us / plan.step_us * 100);
+  if (!alone)
+    fmt::print("bubble          {:.1f} % ({}; {:.1f} % if all stages were equal and links free)\n",
+               plan.bubble * 100, plan.schedule, plan.ideal_bubble * 100);
+  fmt::print("tokens/s        {:.0f}\n", plan.tokens_per_second);
+}
 
-  if (options.instructions) fmt::print("{}\n", program::to_string(*program));
+void print(const Plan& plan) {
   fmt::print(
       "{} parameters; {} ranks, sharded over {}, {} replicas; {} microbatches of {} x {} tokens a rank\n",
-      model::parameter_count(model::units_of(*spec)), job->world, job->degree, job->replicas(),
-      job->microbatches, job->batch, job->tokens);
-  fmt::print("{} instructions, {} buffers; verified\n\n", program->instructions.size(),
-             program->buffers.size());
-  fmt::print("{:<14}{:>14}\n", "memory", "MiB a rank");
-  for (int category = 0; category < program::kCategories; ++category)
-    fmt::print("{:<14}{:>14.2f}\n", program::category_name(static_cast<program::Category>(category)),
-               static_cast<double>(memory.peak[category]) / (1 << 20));
-  fmt::print("{:<14}{:>14.2f}  at instruction {}\n", "peak",
-             static_cast<double>(memory.peak_bytes) / (1 << 20), memory.peak_instruction);
-  fmt::print("{:<14}{:>14.2f}\n\n", "arena", static_cast<double>(memory.bytes) / (1 << 20));
-  fmt::print(
-      "predicted step  {:.2f} ms: {:.2f} ms computing at {:.1f} GFLOP/s, {:.2f} ms waiting for collectives "
-      "({:.1f} %)\n",
-      forecast.step_us / 1e3, forecast.compute_us / 1e3, machine.flops / 1e9, forecast.exposed_us / 1e3,
-      forecast.exposed_us / forecast.step_us * 100);
-  fmt::print("tokens/s        {:.0f}\n", job->tokens_per_step() / forecast.step_us * 1e6);
+      plan.parameters, plan.ranks, plan.degree, plan.replicas, plan.microbatches, plan.batch, plan.tokens);
+  for (const std::string& part : {plan.layout, plan.partition})
+    if (!part.empty()) fmt::print("\n{}", part);
+  fmt::print("\n{} instructions, {} buffers; verified\n\n", plan.instructions, plan.buffers);
+  print_memory(plan);
+  print_times(plan);
+}
+
+}  // namespace
+
+Status plan(const PlanOptions& options) {
+  const Result<Config> config = Config::read(options.config, options.overrides);
+  LOOM_TRY(config.status());
+  Cluster cluster;
+  cluster.ranks = options.ranks;
+  cluster.ranks_per_node = options.ranks_per_node;
+  cluster.flops = options.gflops * 1e9;
+  cluster.intra_bandwidth = options.intra_gbytes * 1e9;
+  cluster.inter_bandwidth = options.inter_gbytes * 1e9;
+  cluster.intra_latency_us = options.intra_latency_us;
+  cluster.inter_latency_us = options.inter_latency_us;
+  const Result<Plan> made = loom::plan(*config, cluster, options.vocabulary);
+  LOOM_TRY(made.status());
+  if (options.instructions) fmt::print("{}\n", made->program);
+  print(*made);
   return {};
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "loom/commands.h"
+#include "train/machine.h"
 #include "train/report.h"
 
 namespace loom::command {
@@ -93,7 +94,10 @@ Status train(const TrainOptions& options) {
     if (ready.ok()) ready = format::write_json(join_path(out, "config.json"), train::to_json(*config));
   }
   LOOM_TRY(trainer.groups().agree(ready));
-  const double peak = train::measured_peak(trainer.threads());
+  const Result<program::Machine> machine =
+      train::measure_machine(trainer.engine().job(), trainer.groups(), trainer.threads());
+  LOOM_TRY(machine.status());
+  const double peak = machine->flops;
   if (speaks) introduce(trainer, peak);
   std::vector<train::StepRecord> records;
   records.reserve(static_cast<size_t>(config->run.steps));
@@ -109,7 +113,12 @@ Status train(const TrainOptions& options) {
   LOOM_TRY(trainer.save_model());
   Status reported;
   if (speaks) {
-    reported = write_file(join_path(out, "report.html"), train::html_report(records, trainer));
+    const train::Comparison comparison = train::compare(trainer, *machine);
+    if (!records.empty()) {
+      fmt::print("\n{}\n", train::to_text(comparison));
+      log.line(train::json_line(comparison));
+    }
+    reported = write_file(join_path(out, "report.html"), train::html_report(records, trainer, comparison));
     fmt::print("model in {0}/model, report in {0}/report.html\n", out);
   }
   return trainer.groups().agree(reported);

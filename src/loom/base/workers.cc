@@ -1,6 +1,8 @@
 // The pool: threads spin for a moment, since the next job usually follows at once, and then sleep.
 #include "base/workers.h"
 
+#include <algorithm>
+
 namespace loom {
 namespace {
 
@@ -70,6 +72,13 @@ std::byte* Workers::scratch(int worker, size_t bytes) {
   }
   const auto address = reinterpret_cast<uintptr_t>(own.memory.get());
   return own.memory.get() + ((kLine - address % kLine) % kLine);
+}
+
+void Workers::level_scratch() {
+  size_t most = 0;
+  for (const Scratch& own : scratch_) most = std::max(most, own.bytes);
+  if (most <= kLine) return;
+  for (int worker = 0; worker < threads(); ++worker) (void)scratch(worker, most - kLine);
 }
 
 size_t Workers::scratch_bytes() const {

@@ -35,6 +35,10 @@ class Workers {
   /// body, or outside run() by its caller as worker 0.
   std::byte* scratch(int worker, size_t bytes);
 
+  /// Makes everybody's scratch as large as the largest, so that it does not matter who takes which part from
+  /// now on. Outside run() only.
+  void level_scratch();
+
   /// What all workers' scratch takes now.
   size_t scratch_bytes() const;
 

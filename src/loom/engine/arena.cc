@@ -16,7 +16,8 @@ Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
   arena.data_ = static_cast<std::byte*>(memory);
   arena.bytes_ = bytes;
   std::memset(memory, 0, static_cast<size_t>(bytes));
-  for (const weftComm_t comm : {groups.partition(), groups.replication()}) {
+  for (const weftComm_t comm : {groups.partition(), groups.replication(), groups.ends(), groups.pipeline(),
+                                groups.pipeline_back(), groups.tensor()}) {
     if (comm == nullptr) continue;
     void* handle = nullptr;
     LOOM_TRY_WEFT(weftCommRegister(comm, memory, static_cast<size_t>(bytes), &handle));

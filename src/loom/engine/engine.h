@@ -34,8 +34,12 @@ struct StepResult {
   double loss = 0;           // mean over the tokens of the global batch
   double gradient_norm = 0;  // before clipping
   double seconds = 0;
-  double exposed_seconds = 0;  // in which this rank waited for collectives
+  double exposed_seconds = 0;  // in which this rank waited for communication
+  /// Part of the time until the norm is known in which a rank does not compute: the mean over all ranks.
+  double bubble = 0;
 };
+
+using StateReaders = std::vector<std::unique_ptr<format::FlatReader>>;
 
 class Engine {
  public:
@@ -48,11 +52,15 @@ class Engine {
   const program::Program& training() const { return training_; }
   const program::MemoryPlan& memory() const { return memory_; }
   std::span<const model::Unit> units() const { return units_; }
+  /// Bytes of the arena: what a step or an evaluation needs, whichever is more.
+  virtual int64_t arena_bytes() const = 0;
   /// Bytes of the arena, and of workers' scratch.
   virtual int64_t memory_bytes() const = 0;
   /// Of each instruction of the last step, in µs from its beginning.
   std::span<const program::Interval> timeline() const { return timeline_; }
 
+  /// Whether this rank has a part of the unit's state.
+  bool holds(const model::Unit& unit) const { return training_.shards[unit.index] >= 0; }
   /// Parameters from the job's seed; moments become zeros.
   virtual Status initialize(uint64_t seed) = 0;
   /// Parameters from Hugging Face's files, each rank its shard; moments become zeros.
@@ -61,11 +69,14 @@ class Engine {
   /// rank 0. A collective.
   virtual Status save_model(const std::string& folder) = 0;
 
-  /// How the state is laid out in checkpoints: master, first and second moment of every unit.
-  Result<format::FlatLayout> state_layout() const;
+  /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each.
+  /// Names begin with "state".
+  Result<format::FlatLayout> state_layout(int stage) const;
+  std::string state_name(int stage) const;
   /// This rank's part of the state; replicas but the first write nothing.
   virtual Status save_state(const std::string& folder) const = 0;
-  virtual Status load_state(const format::FlatReader& state) = 0;
+  /// From what any layout wrote, a reader for each stage of it.
+  virtual Status load_state(const StateReaders& readers) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
   /// A negative target does not count, but the mean is over all.

@@ -26,7 +26,10 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 
 template <typename T>
 Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
-    : groups_(groups), workers_(threads), compute_(job.spec), op_(ops::operators<T>()) {
+    : groups_(groups),
+      workers_(threads),
+      compute_(job.spec, model::Share::whole(job.spec)),
+      op_(ops::operators<T>()) {
   job_ = job;
   units_ = model::units_of(job.spec);
 }
@@ -38,12 +41,15 @@ Executor<T>::~Executor() {
 
 template <typename T>
 Status Executor<T>::prepare() {
-  Result<program::Program> training = program::make_program(job_),
-                           evaluation = program::make_evaluation(job_);
+  Result<std::vector<program::Program>> training = program::make_programs(job_, true),
+                                        evaluation = program::make_programs(job_, false);
   LOOM_TRY(training.status());
   LOOM_TRY(evaluation.status());
-  training_ = training.take();
-  evaluation_ = evaluation.take();
+  LOOM_TRY(program::verify_pipeline(*training).in("the programs of a step"));
+  LOOM_TRY(program::verify_pipeline(*evaluation).in("the programs of an evaluation"));
+  const size_t stage = static_cast<size_t>(groups_.coordinates().stage);
+  training_ = std::move((*training)[stage]);
+  evaluation_ = std::move((*evaluation)[stage]);
   memory_ = program::plan_memory(training_);
   evaluation_memory_ = program::plan_memory(evaluation_);
   LOOM_TRY(program::verify(job_, training_, memory_).in("the program of a step"));
@@ -61,8 +67,8 @@ Status Executor<T>::prepare() {
   }
   pending_.assign(lanes + 1, false);
   timeline_.resize(training_.instructions.size());
-  losses_.resize(static_cast<size_t>(job_.microbatches) * (groups_.ranks() + 1));
-  ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * groups_.ranks());
+  losses_.resize(told() * (static_cast<size_t>(groups_.ranks()) + 1));
+  ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
   find_state();
   return {};
 }
@@ -88,15 +94,18 @@ template <typename T>
 Status Executor<T>::run(Run& run) {
   const auto begin = Clock::now();
   const bool traced = run.settings != nullptr;
+  run.begin = begin;
   for (size_t i = 0; i < run.program.instructions.size(); ++i) {
     const Instruction& instruction = run.program.instructions[i];
     LOOM_TRY(wait_for(run, instruction));
     const auto issued = Clock::now();
     LOOM_TRY(execute(run, instruction));
+    if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, Clock::now());
     if (traced)
       timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, Clock::now()) * 1e6};
   }
   LOOM_TRY(wait_all(run));
+  workers_.level_scratch();
   run.result.seconds = seconds_between(begin, Clock::now());
   return {};
 }
@@ -137,7 +146,12 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::backward: compute(run, instruction); return {};
     case Op::gather:
     case Op::reduce_scatter:
-    case Op::all_reduce: return communicate(run, instruction);
+    case Op::all_reduce:
+    case Op::tie: return communicate(run, instruction);
+    case Op::send:
+    case Op::receive:
+    case Op::send_back:
+    case Op::receive_back: return transfer(run, instruction);
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
       op_.add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
@@ -169,8 +183,10 @@ void Executor<T>::compute(Run& run, const Instruction& i) {
   clear_gaps(0, at<A>(run, i, Role::tied_gradient));
   if (unit.kind == model::UnitKind::head) return head(run, i, pass);
   if (unit.kind == model::UnitKind::embedding) {
-    if (i.op == Op::backward) compute_.embedding_backward(pass, token, d, gradient, job_.spec.tied);
-    else compute_.embedding_forward(pass, parameters, token, at<T>(run, i, Role::output));
+    const bool adds = job_.spec.tied && !job_.ties_apart();  // to what the head left there
+    if (i.op == Op::backward)
+      compute_.embedding_backward(pass, parameters, token, d, gradient, adds, workspace);
+    else compute_.embedding_forward(pass, parameters, token, at<T>(run, i, Role::output), workspace);
     return;
   }
   const T* x = at<T>(run, i, Role::input);
@@ -219,47 +235,49 @@ Status Executor<T>::communicate(Run& run, const Instruction& i) {
                                          weftFloat32, weftSum, groups_.partition(), stream));
     default: {
       A* sum = at<A>(run, i, Role::shard);
-      return from_weft(weftAllReduce(sum, sum, shard, weftFloat32, weftSum, groups_.replication(), stream));
+      const weftComm_t comm = i.op == Op::tie ? groups_.ends() : groups_.replication();
+      return from_weft(weftAllReduce(sum, sum, shard, weftFloat32, weftSum, comm, stream));
     }
   }
 }
 
-/// Squares are summed in chunks of kShardGrain elements. In strict order all chunks of all ranks are gathered
-/// and added one after the other, unit by unit, which is the same for every degree, since padding adds zeros
-/// only.
+template <typename T>
+Status Executor<T>::transfer(Run& run, const Instruction& i) {
+  const weftStream_t stream = streams_[i.lane - 1];
+  const size_t count = static_cast<size_t>(rows() * job_.spec.width);
+  const bool on = i.op == Op::send || i.op == Op::receive;  // to later stages
+  T* data = at<T>(run, i, on ? Role::output : Role::derivative);
+  const weftComm_t comm = on ? groups_.pipeline() : groups_.pipeline_back();
+  pending_[i.lane] = true;
+  if (i.op == Op::send || i.op == Op::send_back)
+    return from_weft(weftSend(data, count, kWeftType<T>, i.peer, comm, stream));
+  return from_weft(weftRecv(data, count, kWeftType<T>, i.peer, comm, stream));
+}
+
+/// Squares are summed in chunks of kShardGrain elements, each rank those of its shards. In strict order all
+/// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
+/// same for every degree and partition, since padding adds zeros only.
 template <typename T>
 Status Executor<T>::find_norm(Run& run, const Instruction& i) {
+  const int stage = training_.stage;
   double* own = at<double>(run, i, Role::norms);
-  int64_t chunks = 0;
-  for (const model::Unit& unit : units_) {
-    const int64_t shard = job_.shard(unit);
-    op_.sum_of_squares(workers_, states_[unit.index].gradient, shard, program::kShardGrain, own + chunks);
+  int64_t chunks = 0, most = 0;
+  for (const int unit : program::owned_units(job_, stage)) {
+    const int64_t shard = job_.shard(units_[unit]);
+    op_.sum_of_squares(workers_, states_[unit].gradient, shard, program::kShardGrain, own + chunks);
     chunks += shard / program::kShardGrain;
   }
-  double* all = own + chunks;
-  int64_t count = chunks;
+  for (int s = 0; s < job_.pipeline_degree; ++s) most = std::max(most, program::norm_chunks(job_, s));
+  double* all = own + most;
+  const int64_t count = job_.strict ? most : 1;
   if (!job_.strict) {
     for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
-    count = 1;
   }
-  if (groups_.partition() != nullptr)
-    LOOM_TRY_WEFT(
-        weftAllGather(own, all, static_cast<size_t>(count), weftFloat64, groups_.partition(), nullptr));
+  if (groups_.model() != nullptr)
+    LOOM_TRY_WEFT(weftAllGather(own, all, static_cast<size_t>(count), weftFloat64, groups_.model(), nullptr));
   else std::copy_n(own, count, all);
-  double squares = 0;
-  if (!job_.strict) {
-    for (int member = 0; member < groups_.degree(); ++member) squares += all[member];
-  } else {
-    int64_t first = 0;
-    for (const model::Unit& unit : units_) {
-      const int64_t of_unit = job_.shard(unit) / program::kShardGrain;
-      for (int member = 0; member < groups_.degree(); ++member)
-        for (int64_t chunk = 0; chunk < of_unit; ++chunk) squares += all[member * chunks + first + chunk];
-      first += of_unit;
-    }
-  }
-  run.result.gradient_norm = std::sqrt(squares);
-  const Result<double> loss = mean_loss();
+  run.result.gradient_norm = std::sqrt(sum_of_norms(all, count));
+  const Result<double> loss = mean_loss(&run);
   LOOM_TRY(loss.status());
   run.result.loss = *loss;
   if (!std::isfinite(run.result.loss) || !std::isfinite(run.result.gradient_norm))
@@ -270,22 +288,54 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
   return {};
 }
 
-/// Every rank adds the sums of all microbatches in the order of their numbers.
+/// `all` has `count` values of each rank of one copy of the model: stage by stage, member by member.
 template <typename T>
-Result<double> Executor<T>::mean_loss() {
-  const size_t own = static_cast<size_t>(job_.microbatches);
+double Executor<T>::sum_of_norms(const double* all, int64_t count) const {
+  double squares = 0;
+  if (!job_.strict) {
+    for (int rank = 0; rank < job_.degree * job_.pipeline_degree; ++rank) squares += all[rank];
+    return squares;
+  }
+  std::vector<int64_t> first(job_.pipeline_degree, 0);  // chunk of a stage's next unit
+  std::vector<int> stage_of(units_.size());
+  for (const program::Part& part : program::parts_of(job_))
+    std::fill(stage_of.begin() + part.begin, stage_of.begin() + part.end, part.stage);
+  for (const model::Unit& unit : units_) {
+    const int stage = stage_of[unit.index];
+    const int64_t chunks = job_.shard(unit) / program::kShardGrain;
+    for (int member = 0; member < job_.degree; ++member)
+      for (int64_t chunk = 0; chunk < chunks; ++chunk)
+        squares += all[(stage * job_.degree + member) * count + first[stage] + chunk];
+    first[stage] += chunks;
+  }
+  return squares;
+}
+
+/// Every rank adds the sums of all microbatches, which the last stages have, in the order of their numbers.
+/// Of a step ranks also tell each other how long they were busy.
+template <typename T>
+Result<double> Executor<T>::mean_loss(Run* run) {
+  const size_t own = told();
   double* all = losses_.data() + own;
+  losses_[own - 1] = run != nullptr ? run->busy_seconds : 0;
   if (groups_.world() != nullptr) {
     LOOM_TRY_WEFT(weftAllGather(losses_.data(), all, own, weftFloat64, groups_.world(), nullptr));
   } else {
     std::copy_n(losses_.data(), own, all);
   }
+  double busy = 0;
   for (int rank = 0; rank < groups_.ranks(); ++rank) {
-    const int place = groups_.place_of(rank);
+    const double* of_rank = all + static_cast<size_t>(rank) * own;
+    busy += of_rank[own - 1];
+    const program::Coordinates at = job_.layout().coordinates(groups_.place_of(rank));
+    if (at.stage + 1 < job_.pipeline_degree || at.tensor > 0) continue;
     for (int index = 0; index < job_.microbatches; ++index)
-      ordered_losses_[program::microbatch_number(job_, place / job_.degree, place % job_.degree, index)] =
-          all[static_cast<size_t>(rank) * own + index];
+      ordered_losses_[program::microbatch_number(job_, at.data / job_.degree, at.data % job_.degree, index)] =
+          of_rank[index];
   }
+  if (run != nullptr)
+    run->result.bubble =
+        std::max(0.0, 1 - busy / groups_.ranks() / seconds_between(run->begin, Clock::now()));
   double sum = 0;
   for (const double loss : ordered_losses_) sum += loss;
   return sum / job_.tokens_per_step();
@@ -311,16 +361,16 @@ void Executor<T>::optimize(Run& run, const Instruction& i) {
 
 template <typename T>
 Result<StepResult> Executor<T>::step(const StepSettings& settings) {
-  Run run{training_, memory_, &settings, -1, nullptr, {}};
+  Run run{.program = training_, .memory = memory_, .settings = &settings};
   LOOM_TRY(this->run(run));
   return run.result;
 }
 
 template <typename T>
 Result<double> Executor<T>::evaluate() {
-  Run run{evaluation_, evaluation_memory_, nullptr, -1, nullptr, {}};
+  Run run{.program = evaluation_, .memory = evaluation_memory_};
   LOOM_TRY(this->run(run));
-  return mean_loss();
+  return mean_loss(nullptr);
 }
 
 template <typename T>
@@ -328,15 +378,18 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   if (row < 0 || row >= rows())
     return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows());
   std::vector<float> values(job_.spec.vocabulary);
-  Run run{evaluation_, evaluation_memory_, nullptr, row, &values, {}};
+  Run run{.program = evaluation_, .memory = evaluation_memory_, .logits_row = row, .logits = &values};
   LOOM_TRY(this->run(run));
+  if (groups_.pipeline() != nullptr)  // the last stage has them
+    LOOM_TRY_WEFT(weftBroadcast(values.data(), values.data(), values.size(), weftFloat32,
+                                job_.pipeline_degree - 1, groups_.pipeline(), nullptr));
   return values;
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads) {
-  if (job.world != groups.ranks() || job.degree != groups.degree())
-    return fail(Code::invalid_argument, "the job is for {} ranks with degree {}, the groups have {} with {}",
-                job.world, job.degree, groups.ranks(), groups.degree());
+  if (to_string(job.layout()) != to_string(groups.layout()))
+    return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
+                to_string(groups.layout()));
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
   const auto make = [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
     auto executor = std::make_unique<Executor<T>>(job, groups, threads);

@@ -20,6 +20,7 @@ class Executor final : public Engine {
   /// What can fail of the construction.
   Status prepare();
 
+  int64_t arena_bytes() const override { return arena_->bytes(); }
   int64_t memory_bytes() const override {
     return arena_->bytes() + static_cast<int64_t>(workers_.scratch_bytes());
   }
@@ -27,7 +28,7 @@ class Executor final : public Engine {
   Status load_model(const format::SafetensorsReader& file) override;
   Status save_model(const std::string& folder) override;
   Status save_state(const std::string& folder) const override;
-  Status load_state(const format::FlatReader& state) override;
+  Status load_state(const StateReaders& readers) override;
   std::span<int32_t> tokens(int index) override;
   std::span<int32_t> targets(int index) override;
   Result<StepResult> step(const StepSettings& settings) override;
@@ -62,7 +63,9 @@ class Executor final : public Engine {
     const StepSettings* settings = nullptr;  // of training
     int64_t logits_row = -1;                 // of evaluation: logits of this row instead of losses
     std::vector<float>* logits = nullptr;
-    StepResult result;
+    StepResult result = {};
+    Clock::time_point begin = {};
+    double busy_seconds = 0;  // on lane 0, without waiting
   };
 
   Status run(Run& run);
@@ -74,8 +77,10 @@ class Executor final : public Engine {
   void clear_gaps(int unit, A* gradient) const;
   void head(Run& run, const program::Instruction& instruction, const model::Pass& pass);
   Status communicate(Run& run, const program::Instruction& instruction);
+  Status transfer(Run& run, const program::Instruction& instruction);
   Status find_norm(Run& run, const program::Instruction& instruction);
-  Result<double> mean_loss();
+  double sum_of_norms(const double* all, int64_t count) const;
+  Result<double> mean_loss(Run* run);
   void optimize(Run& run, const program::Instruction& instruction);
   model::Pass pass_of(const Run& run, int microbatch);
 
@@ -89,9 +94,12 @@ class Executor final : public Engine {
     return reinterpret_cast<E*>(arena_->data() + memory_.offset[buffer]);
   }
   void find_state();
+  Status gather_at_root(const model::Unit& unit, std::vector<float>& whole) const;
   /// Copies masters to parameters, and clears the moments.
   void after_load(bool clear_moments);
   int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }
+  /// Values that a rank tells all others after a step: losses of its microbatches, and one of time.
+  size_t told() const { return static_cast<size_t>(job_.microbatches) + 1; }
   int64_t rows() const { return job_.batch * job_.tokens; }
 
   const Groups& groups_;
@@ -102,7 +110,7 @@ class Executor final : public Engine {
   std::vector<State> states_;
   std::vector<weftStream_t> streams_;   // of lanes 1, 2, …
   std::vector<bool> pending_;           // lanes with something in flight
-  std::vector<double> losses_;          // sums: of this rank's microbatches, then of all ranks'
+  std::vector<double> losses_;          // what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;

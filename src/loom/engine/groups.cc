@@ -12,20 +12,21 @@ namespace loom::engine {
 
 void Groups::swap(Groups& other) noexcept {
   std::swap(world_, other.world_);
-  std::swap(partition_, other.partition_);
-  std::swap(replication_, other.replication_);
+  std::swap(pipeline_back_, other.pipeline_back_);
+  std::swap(groups_, other.groups_);
+  std::swap(layout_, other.layout_);
   std::swap(places_, other.places_);
   std::swap(rank_, other.rank_);
   std::swap(ranks_, other.ranks_);
-  std::swap(degree_, other.degree_);
   std::swap(place_, other.place_);
   std::swap(nodes_, other.nodes_);
 }
 
 Groups::~Groups() {
   // Whatever a failed communicator says here was said before.
-  if (partition_) (void)weftCommDestroy(partition_);
-  if (replication_) (void)weftCommDestroy(replication_);
+  for (const weftComm_t comm : groups_)
+    if (comm) (void)weftCommDestroy(comm);
+  if (pipeline_back_) (void)weftCommDestroy(pipeline_back_);
 }
 
 Status Groups::place_ranks() {
@@ -42,28 +43,44 @@ Status Groups::place_ranks() {
   return {};
 }
 
-Result<Groups> Groups::create(weftComm_t world, int degree, bool strict) {
+/// A group is named by the place of its first rank. Ranks without peers of that kind get none.
+Status Groups::split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into) {
+  const std::vector<int> peers = layout_.peers(kind, place_);
+  const auto self = std::find(peers.begin(), peers.end(), place_);
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.strict = strict ? 1 : 0;
+  config.commName = name;
+  return from_weft(weftCommSplit(world_, peers.size() > 1 ? peers.front() : WEFT_SPLIT_NOCOLOR,
+                                 static_cast<int>(self - peers.begin()), &into, &config));
+}
+
+Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, bool strict) {
+  using program::GroupKind;
   Groups groups;
   if (world != nullptr) {
     LOOM_TRY_WEFT(weftCommCount(world, &groups.ranks_));
     LOOM_TRY_WEFT(weftCommUserRank(world, &groups.rank_));
   }
-  if (degree < 1 || groups.ranks_ % degree != 0)
-    return fail(Code::invalid_argument, "sharded_data_parallel_degree is {}, must divide the {} ranks",
-                degree, groups.ranks_);
-  groups.degree_ = degree;
+  LOOM_TRY(layout.check());
+  if (layout.ranks() != groups.ranks_)
+    return fail(Code::invalid_argument, "the layout is for {} ranks, the communicator has {}", layout.ranks(),
+                groups.ranks_);
+  groups.layout_ = layout;
   if (groups.ranks_ == 1) return groups;
   groups.world_ = world;
   LOOM_TRY(groups.place_ranks());
-  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  config.strict = strict ? 1 : 0;
-  const int replicas = groups.ranks_ / degree;
-  config.commName = "partition";
-  LOOM_TRY_WEFT(weftCommSplit(world, degree > 1 ? groups.group() : WEFT_SPLIT_NOCOLOR, groups.place_,
-                              &groups.partition_, &config));
-  config.commName = "replication";
-  LOOM_TRY_WEFT(weftCommSplit(world, replicas > 1 ? groups.member() : WEFT_SPLIT_NOCOLOR, groups.place_,
-                              &groups.replication_, &config));
+  const bool apart = layout.pipeline * layout.tensor > 1;
+  for (int k = 0; k < program::kGroupKinds; ++k) {
+    const auto kind = static_cast<GroupKind>(k);
+    const bool wanted = kind == GroupKind::partition     ? layout.shard > 1
+                        : kind == GroupKind::replication ? layout.replicas() > 1
+                        : kind == GroupKind::tensor      ? layout.tensor > 1
+                        : kind == GroupKind::model       ? apart
+                                                         : layout.pipeline > 1;
+    if (wanted) LOOM_TRY(groups.split(kind, program::group_name(kind), strict, groups.groups_[k]));
+  }
+  if (layout.pipeline > 1)
+    LOOM_TRY(groups.split(GroupKind::pipeline, "pipeline back", strict, groups.pipeline_back_));
   return groups;
 }
 

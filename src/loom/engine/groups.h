@@ -1,26 +1,24 @@
-// Groups: which ranks share a copy of the model's state, and which hold the same part of it. MiCS's partition
-// and replication groups, as communicators of Weft.
-//
-// Ranks are placed node by node; a partition group is `degree` places next to each other, so that groups stay
-// inside nodes where they fit. Member m of group g has place g·degree + m; replication groups are the members
-// of equal number.
+// Groups: the communicators of a rank, one for each kind of group of its Layout. Ranks are placed node by
+// node, so that what varies fastest in the placement stays inside nodes where it fits.
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <weft/weft.h>
 
+#include <array>
 #include <vector>
 
 #include "base/status.h"
+#include "program/layout.h"
 
 namespace loom::engine {
 
 class Groups {
  public:
   /// Divides `world`, which stays the caller's and must outlive this; nullptr is a job of one rank. A
-  /// collective. Errors: invalid_argument (the degree does not divide the ranks), communication_error.
-  static Result<Groups> create(weftComm_t world, int degree, bool strict);
+  /// collective. Errors: invalid_argument (the layout is not right, or for other ranks), communication_error.
+  static Result<Groups> create(weftComm_t world, const program::Layout& layout, bool strict);
 
   Groups(Groups&& other) noexcept { swap(other); }
   Groups& operator=(Groups&& other) noexcept {
@@ -31,15 +29,28 @@ class Groups {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  int degree() const { return degree_; }
-  int group() const { return place_ / degree_; }
-  int member() const { return place_ % degree_; }
+  const program::Layout& layout() const { return layout_; }
+  int place() const { return place_; }
+  program::Coordinates coordinates() const { return layout_.coordinates(place_); }
+  int group() const { return layout_.group(place_); }
+  int member() const { return layout_.member(place_); }
   int nodes() const { return nodes_; }
 
   /// nullptr where it would have one rank.
   weftComm_t world() const { return world_; }
-  weftComm_t partition() const { return partition_; }
-  weftComm_t replication() const { return replication_; }
+  weftComm_t of(program::GroupKind kind) const { return groups_[static_cast<int>(kind)]; }
+  weftComm_t partition() const { return of(program::GroupKind::partition); }
+  weftComm_t replication() const { return of(program::GroupKind::replication); }
+  weftComm_t ends() const { return of(program::GroupKind::ends); }
+  weftComm_t tensor() const { return of(program::GroupKind::tensor); }
+  /// Ranks of it are stages. What goes to later stages and what comes back have a communicator each, since
+  /// sends between the same two ranks are matched in the order of the calls.
+  weftComm_t pipeline() const { return of(program::GroupKind::pipeline); }
+  weftComm_t pipeline_back() const { return pipeline_back_; }
+  /// The partition group's where it is all of the model's.
+  weftComm_t model() const {
+    return layout_.pipeline * layout_.tensor > 1 ? of(program::GroupKind::model) : partition();
+  }
 
   /// The place of a rank of the world.
   int place_of(int rank) const { return places_[rank]; }
@@ -53,10 +64,13 @@ class Groups {
   Groups() = default;
   void swap(Groups& other) noexcept;
   Status place_ranks();
+  Status split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into);
 
-  weftComm_t world_ = nullptr, partition_ = nullptr, replication_ = nullptr;
+  weftComm_t world_ = nullptr, pipeline_back_ = nullptr;
+  std::array<weftComm_t, program::kGroupKinds> groups_{};  // by kind
+  program::Layout layout_;
   std::vector<int> places_ = {0};  // of each rank
-  int rank_ = 0, ranks_ = 1, degree_ = 1, place_ = 0, nodes_ = 1;
+  int rank_ = 0, ranks_ = 1, place_ = 0, nodes_ = 1;
 };
 
 }  // namespace loom::engine

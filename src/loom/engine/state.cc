@@ -46,11 +46,8 @@ void Executor<T>::find_state() {
       else s.segments.push_back({first - begin, last - begin, decays});
     }
   }
-  for (const program::Instruction& i : training_.instructions) {
-    if (i.op != program::Op::loss) continue;
-    batch_ = state_at<int32_t>(i.buffer(Role::batch));
-    token_losses_ = state_at<double>(i.buffer(Role::losses));
-  }
+  batch_ = state_at<int32_t>(training_.batch);
+  token_losses_ = state_at<double>(training_.losses);
 }
 
 template <typename T>
@@ -66,6 +63,7 @@ std::span<int32_t> Executor<T>::targets(int index) {
 template <typename T>
 void Executor<T>::after_load(bool clear_moments) {
   for (const model::Unit& unit : units_) {
+    if (!holds(unit)) continue;
     const State& s = states_[unit.index];
     const int64_t shard = job_.shard(unit);
     if constexpr (!std::is_same_v<T, A>) op_.convert(workers_, s.master, s.parameters, shard);
@@ -77,19 +75,53 @@ void Executor<T>::after_load(bool clear_moments) {
 
 template <typename T>
 Status Executor<T>::initialize(uint64_t seed) {
-  for (const model::Unit& unit : units_)
+  for (const model::Unit& unit : units_) {
+    if (!holds(unit)) continue;
     model::initialize(unit, seed, shard_begin(unit),
                       {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))});
+  }
   after_load(true);
   return {};
 }
 
 template <typename T>
 Status Executor<T>::load_model(const format::SafetensorsReader& file) {
-  for (const model::Unit& unit : units_)
+  for (const model::Unit& unit : units_) {
+    if (!holds(unit)) continue;
     LOOM_TRY(model::read_parameters(file, unit, shard_begin(unit),
                                     {states_[unit.index].master, static_cast<size_t>(job_.shard(unit))}));
+  }
   after_load(true);
+  return {};
+}
+
+/// On rank 0 `whole` becomes the unit's parameters: its stage gathers them, and the rank of rank 0's pipeline
+/// sends them there.
+template <typename T>
+Status Executor<T>::gather_at_root(const model::Unit& unit, std::vector<float>& whole) const {
+  const program::Coordinates root = job_.layout().coordinates(groups_.place_of(0)),
+                             self = groups_.coordinates();
+  const bool beside_root = self.data == root.data && self.tensor == root.tensor;
+  const size_t shard = static_cast<size_t>(job_.shard(unit));
+  const size_t elements = static_cast<size_t>(job_.padded(unit));
+  int owner = 0;
+  for (const program::Part& part : program::parts_of(job_))
+    if (unit.index >= part.begin && unit.index < part.end) owner = part.stage;
+  if (self.stage == owner) {
+    whole.resize(elements);
+    const A* master = states_[unit.index].master;
+    if (groups_.partition() != nullptr) {
+      LOOM_TRY_WEFT(weftAllGather(master, whole.data(), shard, weftFloat32, groups_.partition(), nullptr));
+    } else {
+      std::copy_n(master, shard, whole.data());
+    }
+    if (beside_root && owner != root.stage)
+      return from_weft(
+          weftSend(whole.data(), elements, weftFloat32, root.stage, groups_.pipeline(), nullptr));
+  } else if (beside_root && self.stage == root.stage) {
+    whole.resize(elements);
+    return from_weft(weftRecv(whole.data(), elements, weftFloat32, owner, groups_.pipeline(), nullptr));
+  }
   return {};
 }
 
@@ -109,78 +141,85 @@ Status Executor<T>::save_model(const std::string& folder) {
   }
   std::vector<float> whole;
   for (const model::Unit& unit : units_) {
-    const size_t shard = static_cast<size_t>(job_.shard(unit));
-    whole.resize(static_cast<size_t>(job_.padded(unit)));
-    const A* master = states_[unit.index].master;
-    if (groups_.partition() != nullptr) {
-      LOOM_TRY_WEFT(weftAllGather(master, whole.data(), shard, weftFloat32, groups_.partition(), nullptr));
-    } else {
-      std::copy_n(master, shard, whole.data());
-    }
+    LOOM_TRY(gather_at_root(unit, whole));
     if (writer && status.ok()) status = model::write_parameters(*writer, unit, whole);
   }
   if (writer && status.ok()) status = writer->finish();
   return groups_.agree(status);
 }
 
-Result<format::FlatLayout> Engine::state_layout() const {
+std::string Engine::state_name(int stage) const {
+  return job_.pipeline_degree == 1 ? "state" : fmt::format("state-stage-{}", stage);
+}
+
+Result<format::FlatLayout> Engine::state_layout(int stage) const {
   std::vector<format::FlatBuffer> buffers;
-  for (const model::Unit& unit : units_)
+  for (const int unit : program::owned_units(job_, stage))
     for (int part = 0; part < 3; ++part)
-      buffers.push_back({buffer_name(unit, part), static_cast<uint64_t>(unit.elements),
-                         static_cast<uint64_t>(job_.shard(unit))});
-  return format::FlatLayout::make("state", job_.degree, std::move(buffers));
+      buffers.push_back({buffer_name(units_[unit], part), static_cast<uint64_t>(units_[unit].elements),
+                         static_cast<uint64_t>(job_.shard(units_[unit]))});
+  return format::FlatLayout::make(state_name(stage), job_.degree, std::move(buffers));
 }
 
 template <typename T>
 Status Executor<T>::save_state(const std::string& folder) const {
   if (groups_.group() != 0) return {};
-  Result<format::FlatLayout> layout = state_layout();
+  const int stage = training_.stage;
+  Result<format::FlatLayout> layout = state_layout(stage);
   LOOM_TRY(layout.status());
   Result<format::FlatWriter> writer = format::FlatWriter::create(folder, *layout, groups_.member());
   LOOM_TRY(writer.status());
-  for (const model::Unit& unit : units_) {
-    const State& s = states_[unit.index];
+  for (const int unit : program::owned_units(job_, stage)) {
+    const State& s = states_[unit];
     const A* parts[] = {s.master, s.first, s.second};
     for (int part = 0; part < 3; ++part)
-      LOOM_TRY(writer->write(buffer_name(unit, part), {parts[part], static_cast<size_t>(job_.shard(unit))}));
+      LOOM_TRY(writer->write(buffer_name(units_[unit], part),
+                             {parts[part], static_cast<size_t>(job_.shard(units_[unit]))}));
   }
   return writer->finish();
 }
 
 template <typename T>
-Status Executor<T>::load_state(const format::FlatReader& state) {
+Status Executor<T>::load_state(const StateReaders& readers) {
   for (const model::Unit& unit : units_) {
+    if (!holds(unit)) continue;
     const State& s = states_[unit.index];
     A* parts[] = {s.master, s.first, s.second};
     const int64_t begin = shard_begin(unit), shard = job_.shard(unit);
     for (int part = 0; part < 3; ++part) {
-      const Result<format::FlatBuffer> buffer = state.layout().buffer(buffer_name(unit, part));
-      LOOM_TRY(buffer.status());
+      const std::string name = buffer_name(unit, part);
+      const auto reader = std::find_if(readers.begin(), readers.end(), [&](const auto& candidate) {
+        return candidate->layout().buffer(name).ok();
+      });
+      if (reader == readers.end())
+        return fail(Code::invalid_data, "the checkpoint has no {} of {}: another model", kParts[part],
+                    unit.name());
+      const Result<format::FlatBuffer> buffer = (*reader)->layout().buffer(name);
       if (buffer->elements != static_cast<uint64_t>(unit.elements))
         return fail(Code::invalid_data,
                     "the checkpoint's {} has {} elements, this model's has {}: another model", unit.name(),
                     buffer->elements, unit.elements);
       std::fill_n(parts[part], shard, A(0));
       if (begin >= unit.elements) continue;  // all of it is padding
-      LOOM_TRY(state.read(buffer_name(unit, part), static_cast<uint64_t>(begin),
-                          {parts[part], static_cast<size_t>(shard)}));
+      LOOM_TRY(
+          (*reader)->read(name, static_cast<uint64_t>(begin), {parts[part], static_cast<size_t>(shard)}));
     }
   }
   after_load(false);
   return {};
 }
 
-#define LOOM_INSTANTIATE(T)                                                  \
-  template void Executor<T>::find_state();                                   \
-  template std::span<int32_t> Executor<T>::tokens(int);                      \
-  template std::span<int32_t> Executor<T>::targets(int);                     \
-  template void Executor<T>::after_load(bool);                               \
-  template Status Executor<T>::initialize(uint64_t);                         \
-  template Status Executor<T>::load_model(const format::SafetensorsReader&); \
-  template Status Executor<T>::save_model(const std::string&);               \
-  template Status Executor<T>::save_state(const std::string&) const;         \
-  template Status Executor<T>::load_state(const format::FlatReader&);
+#define LOOM_INSTANTIATE(T)                                                                   \
+  template void Executor<T>::find_state();                                                    \
+  template std::span<int32_t> Executor<T>::tokens(int);                                       \
+  template std::span<int32_t> Executor<T>::targets(int);                                      \
+  template void Executor<T>::after_load(bool);                                                \
+  template Status Executor<T>::initialize(uint64_t);                                          \
+  template Status Executor<T>::load_model(const format::SafetensorsReader&);                  \
+  template Status Executor<T>::save_model(const std::string&);                                \
+  template Status Executor<T>::save_state(const std::string&) const;                          \
+  template Status Executor<T>::gather_at_root(const model::Unit&, std::vector<float>&) const; \
+  template Status Executor<T>::load_state(const StateReaders&);
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)
 

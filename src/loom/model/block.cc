@@ -2,116 +2,83 @@
 #include "model/regions.h"
 
 namespace loom::model {
-namespace {
 
-/// Where in a block something is dropped.
-enum class Site : uint32_t { attention = 0, projection = 1, feed_forward = 2 };
-
-ops::Dropout dropout_of(const Pass& pass, const Unit& unit, Site site, float probability,
-                        int64_t per_sample) {
-  return {pass.training ? probability : 0.0f,
-          {pass.seed, pass.step, static_cast<uint32_t>(unit.index) * 4 + static_cast<uint32_t>(site)},
-          pass.first_sample * static_cast<uint64_t>(per_sample)};
+template <typename T>
+void Compute<T>::norm_forward(const Pass& pass, const Unit& unit, Part weight, const T* parameters,
+                              const T* x, T* y, A* mean, A* rstd) const {
+  op_.layer_norm_forward(*pass.workers, x, unit.at(weight, parameters), unit.at(bias_of(weight), parameters),
+                         y, mean, rstd, pass.rows(), spec_.width, spec_.epsilon);
 }
 
-ops::AttentionShape attention_of(const Pass& pass, const Unit& unit) {
-  const ModelSpec& spec = *pass.spec;
-  return {pass.batch,
-          pass.tokens,
-          spec.heads,
-          spec.head_size(),
-          spec.attention_scale(),
-          dropout_of(pass, unit, Site::attention, spec.attention_dropout,
-                     spec.heads * pass.tokens * pass.tokens)};
+template <typename T>
+void Compute<T>::norm_backward(const Pass& pass, const Unit& unit, Part weight, const T* parameters,
+                               const T* x, const A* mean, const A* rstd, const T* dy, T* dx,
+                               A* gradient) const {
+  op_.layer_norm_backward(*pass.workers, x, unit.at(weight, parameters), mean, rstd, dy, dx,
+                          unit.at(weight, gradient), unit.at(bias_of(weight), gradient), pass.rows(),
+                          spec_.width);
 }
 
-/// The parameters of a block, or their gradients, by what they are.
-template <typename E>
-struct BlockParameters {
-  E *norm1_weight, *norm1_bias, *qkv_weight, *qkv_bias, *projection_weight, *projection_bias, *norm2_weight,
-      *norm2_bias, *up_weight, *up_bias, *down_weight, *down_bias;
+template <typename T>
+void Compute<T>::add_to_residual(const Pass& pass, const Unit& unit, Site site, Part bias,
+                                 const T* parameters, const T* residual, const T* product, T* y) const {
+  op_.add_dropout(*pass.workers,
+                  dropout_of(pass, unit.index, site, spec_.residual_dropout, pass.tokens * spec_.width),
+                  residual, product, unit.at(bias, parameters), y, pass.rows(), spec_.width);
+}
 
-  BlockParameters(const Unit& unit, E* buffer) {
-    E** const slots[] = {&norm1_weight,      &norm1_bias,      &qkv_weight,   &qkv_bias,
-                         &projection_weight, &projection_bias, &norm2_weight, &norm2_bias,
-                         &up_weight,         &up_bias,         &down_weight,  &down_bias};
-    for (size_t i = 0; i < std::size(slots); ++i) *slots[i] = buffer + unit.parameters[i].offset;
-  }
-};
-
-}  // namespace
+template <typename T>
+const T* Compute<T>::through_dropout(const Pass& pass, const Unit& unit, Site site, const T* d,
+                                     T* masked) const {
+  const int64_t per_sample = pass.tokens * spec_.width;
+  const ops::Dropout dropout = dropout_of(pass, unit.index, site, spec_.residual_dropout, per_sample);
+  if (dropout.probability == 0) return d;
+  op_.dropout(*pass.workers, dropout, d, masked, pass.batch * per_sample);
+  return masked;
+}
 
 template <typename T>
 void Compute<T>::block_forward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
                                std::byte* saved, T* y, std::byte* workspace) const {
-  Workers& workers = *pass.workers;
-  const int64_t rows = pass.rows(), width = spec_.width, hidden = spec_.feed_forward;
-  const BlockParameters<const T> p(unit, parameters);
-  const BlockSaved<T> s(spec_, pass.batch, pass.tokens, saved);
-  const BlockWorkspace<T> w(spec_, rows, workspace);
+  const BlockSaved<T> s(spec_, share_, pass.rows(), saved);
+  const BlockWorkspace<T> w(spec_, share_, pass.rows(), workspace);
 
-  op_.layer_norm_forward(workers, x, p.norm1_weight, p.norm1_bias, s.norm1, s.mean1, s.rstd1, rows, width,
-                         spec_.epsilon);
-  op_.linear_forward(workers, s.norm1, p.qkv_weight, p.qkv_bias, s.qkv, rows, width, 3 * width);
-  op_.attention_forward(workers, attention_of(pass, unit), s.qkv, s.attention, s.lse);
-  op_.linear_forward(workers, s.attention, p.projection_weight, p.projection_bias, w.narrow, rows, width,
-                     width);
-  op_.add_dropout(workers,
-                  dropout_of(pass, unit, Site::projection, spec_.residual_dropout, pass.tokens * width), x,
-                  w.narrow, s.middle, rows * width);
+  norm_forward(pass, unit, Part::norm1_weight, parameters, x, s.norm1, s.mean1, s.rstd1);
+  attention_.forward(pass, unit, parameters, s.norm1, s.attention, w.narrow);
+  add_to_residual(pass, unit, Site::projection, Part::projection_bias, parameters, x, w.narrow, s.middle);
 
-  op_.layer_norm_forward(workers, s.middle, p.norm2_weight, p.norm2_bias, s.norm2, s.mean2, s.rstd2, rows,
-                         width, spec_.epsilon);
-  op_.linear_forward(workers, s.norm2, p.up_weight, p.up_bias, s.hidden, rows, width, hidden);
-  op_.activation_forward(workers, spec_.activation, s.hidden, s.activated, rows * hidden);
-  op_.linear_forward(workers, s.activated, p.down_weight, p.down_bias, w.narrow, rows, hidden, width);
-  op_.add_dropout(workers,
-                  dropout_of(pass, unit, Site::feed_forward, spec_.residual_dropout, pass.tokens * width),
-                  s.middle, w.narrow, y, rows * width);
+  norm_forward(pass, unit, Part::norm2_weight, parameters, s.middle, s.norm2, s.mean2, s.rstd2);
+  feed_forward_.forward(pass, unit, parameters, s.norm2, s.feed_forward, w.narrow);
+  add_to_residual(pass, unit, Site::feed_forward, Part::down_bias, parameters, s.middle, w.narrow, y);
 }
 
 template <typename T>
 void Compute<T>::block_backward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
                                 const std::byte* saved, T* d, A* gradient, std::byte* workspace) const {
-  Workers& workers = *pass.workers;
-  const int64_t rows = pass.rows(), width = spec_.width, hidden = spec_.feed_forward;
-  const BlockParameters<const T> p(unit, parameters);
-  const BlockParameters<A> g(unit, gradient);
-  const BlockSaved<T> s(spec_, pass.batch, pass.tokens, const_cast<std::byte*>(saved));  // only read
-  const BlockWorkspace<T> w(spec_, rows, workspace);
-  // What came through a dropout goes back through it; without one it is d itself.
-  const auto through = [&](Site site) -> const T* {
-    const ops::Dropout dropout = dropout_of(pass, unit, site, spec_.residual_dropout, pass.tokens * width);
-    if (dropout.probability == 0) return d;
-    op_.dropout(workers, dropout, d, w.masked, rows * width);
-    return w.masked;
-  };
+  const BlockSaved<T> s(spec_, share_, pass.rows(), const_cast<std::byte*>(saved));  // only read
+  const BlockWorkspace<T> w(spec_, share_, pass.rows(), workspace);
 
-  const T* dy = through(Site::feed_forward);
-  op_.linear_backward_weight(workers, s.activated, dy, g.down_weight, g.down_bias, rows, hidden, width);
-  op_.linear_backward_input(workers, dy, p.down_weight, w.wide, rows, hidden, width);
-  op_.activation_backward(workers, spec_.activation, s.hidden, w.wide, w.wide, rows * hidden);
-  op_.linear_backward_weight(workers, s.norm2, w.wide, g.up_weight, g.up_bias, rows, width, hidden);
-  op_.linear_backward_input(workers, w.wide, p.up_weight, w.narrow, rows, width, hidden);
-  op_.layer_norm_backward(workers, s.middle, p.norm2_weight, s.mean2, s.rstd2, w.narrow, d, g.norm2_weight,
-                          g.norm2_bias, rows, width);
+  const T* dy = through_dropout(pass, unit, Site::feed_forward, d, w.masked);
+  feed_forward_.backward(pass, unit, parameters, s.norm2, s.feed_forward, dy, w.narrow, gradient, w.wide);
+  norm_backward(pass, unit, Part::norm2_weight, parameters, s.middle, s.mean2, s.rstd2, w.narrow, d,
+                gradient);
 
-  dy = through(Site::projection);
-  T *dqkv = w.wide, *dattention = w.wide + 3 * rows * width;
-  op_.linear_backward_weight(workers, s.attention, dy, g.projection_weight, g.projection_bias, rows, width,
-                             width);
-  op_.linear_backward_input(workers, dy, p.projection_weight, dattention, rows, width, width);
-  op_.attention_backward(workers, attention_of(pass, unit), s.qkv, s.attention, s.lse, dattention, dqkv);
-  op_.linear_backward_weight(workers, s.norm1, dqkv, g.qkv_weight, g.qkv_bias, rows, width, 3 * width);
-  op_.linear_backward_input(workers, dqkv, p.qkv_weight, w.narrow, rows, width, 3 * width);
-  op_.layer_norm_backward(workers, x, p.norm1_weight, s.mean1, s.rstd1, w.narrow, d, g.norm1_weight,
-                          g.norm1_bias, rows, width);
+  dy = through_dropout(pass, unit, Site::projection, d, w.masked);
+  attention_.backward(pass, unit, parameters, s.norm1, s.attention, dy, w.narrow, gradient, w.wide);
+  norm_backward(pass, unit, Part::norm1_weight, parameters, x, s.mean1, s.rstd1, w.narrow, d, gradient);
 }
 
-#define LOOM_INSTANTIATE(T)                                                                                \
-  template void Compute<T>::block_forward(const Pass&, const Unit&, const T*, const T*, std::byte*, T*,    \
-                                          std::byte*) const;                                               \
-  template void Compute<T>::block_backward(const Pass&, const Unit&, const T*, const T*, const std::byte*, \
+#define LOOM_INSTANTIATE(T)                                                                                 \
+  template void Compute<T>::norm_forward(const Pass&, const Unit&, Part, const T*, const T*, T*, acc_t<T>*, \
+                                         acc_t<T>*) const;                                                  \
+  template void Compute<T>::norm_backward(const Pass&, const Unit&, Part, const T*, const T*,               \
+                                          const acc_t<T>*, const acc_t<T>*, const T*, T*, acc_t<T>*) const; \
+  template void Compute<T>::add_to_residual(const Pass&, const Unit&, Site, Part, const T*, const T*,       \
+                                            const T*, T*) const;                                            \
+  template const T* Compute<T>::through_dropout(const Pass&, const Unit&, Site, const T*, T*) const;        \
+  template void Compute<T>::block_forward(const Pass&, const Unit&, const T*, const T*, std::byte*, T*,     \
+                                          std::byte*) const;                                                \
+  template void Compute<T>::block_backward(const Pass&, const Unit&, const T*, const T*, const std::byte*,  \
                                            T*, acc_t<T>*, std::byte*) const;
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)

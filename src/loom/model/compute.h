@@ -13,22 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "model/attention.h"
+#include "model/feed_forward.h"
+#include "model/pass.h"
 #include "model/units.h"
 
 namespace loom::model {
-
-/// What one call works on, besides buffers.
-struct Pass {
-  Workers* workers = nullptr;
-  const ModelSpec* spec = nullptr;
-  int64_t batch = 0;          // sequences
-  int64_t tokens = 0;         // of a sequence
-  uint64_t seed = 0;          // of dropout
-  uint32_t step = 0;          // of training
-  uint64_t first_sample = 0;  // number of the first sequence in the global batch
-  bool training = false;      // whether anything is dropped
-  int64_t rows() const { return batch * tokens; }
-};
 
 /// Rows whose logits exist at a time: the largest buffer of small models.
 constexpr int64_t kHeadRows = 512;
@@ -40,19 +30,21 @@ struct BufferSizes {
   int64_t workspace = 0;   // enough for any call
 };
 template <typename T>
-BufferSizes buffer_sizes(const ModelSpec& spec, int64_t batch, int64_t tokens);
+BufferSizes buffer_sizes(const ModelSpec& spec, const Share& share, int64_t batch, int64_t tokens);
 
 template <typename T>
 class Compute {
  public:
   using A = acc_t<T>;
 
-  explicit Compute(const ModelSpec& spec);
+  Compute(const ModelSpec& spec, const Share& share);
 
   /// token[M] to y[M, C].
-  void embedding_forward(const Pass& pass, const T* parameters, const int32_t* token, T* y) const;
+  void embedding_forward(const Pass& pass, const T* parameters, const int32_t* token, T* y,
+                         std::byte* workspace) const;
   /// With `add`, adds to the gradient instead of overwriting it: a tied head has written there.
-  void embedding_backward(const Pass& pass, const int32_t* token, T* d, A* gradient, bool add) const;
+  void embedding_backward(const Pass& pass, const T* parameters, const int32_t* token, T* d, A* gradient,
+                          bool add, std::byte* workspace) const;
 
   void block_forward(const Pass& pass, const Unit& unit, const T* parameters, const T* x, std::byte* saved,
                      T* y, std::byte* workspace) const;
@@ -73,8 +65,22 @@ class Compute {
                    int64_t row, A* logits, std::byte* workspace) const;
 
  private:
+  void norm_forward(const Pass& pass, const Unit& unit, Part weight, const T* parameters, const T* x, T* y,
+                    A* mean, A* rstd) const;
+  /// Adds to dx.
+  void norm_backward(const Pass& pass, const Unit& unit, Part weight, const T* parameters, const T* x,
+                     const A* mean, const A* rstd, const T* dy, T* dx, A* gradient) const;
+  /// y = residual + dropout(product + bias): the last step of a sublayer.
+  void add_to_residual(const Pass& pass, const Unit& unit, Site site, Part bias, const T* parameters,
+                       const T* residual, const T* product, T* y) const;
+  /// d after a site's dropout, in `masked`, or d itself where nothing is dropped.
+  const T* through_dropout(const Pass& pass, const Unit& unit, Site site, const T* d, T* masked) const;
+
   ModelSpec spec_;
+  Share share_;
   std::vector<Unit> units_;
+  Attention<T> attention_;
+  FeedForward<T> feed_forward_;
   const ops::Operators<T>& op_;
 };
 

@@ -17,18 +17,20 @@ class Builder {
  public:
   Builder(UnitKind kind, int index) { unit_.kind = kind, unit_.index = index; }
 
-  Builder& add(std::string name, std::vector<uint64_t> shape, Init init, float deviation = 0) {
-    Parameter parameter{std::move(name), std::move(shape), init, deviation, false, unit_.elements};
+  Builder& add(Part part, std::string name, std::vector<uint64_t> shape, Init init, float deviation = 0) {
+    Parameter parameter{part, std::move(name), std::move(shape), init, deviation, false, unit_.elements};
     parameter.decays = parameter.shape.size() > 1;
     unit_.elements += (parameter.elements() + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;
     unit_.parameters.push_back(std::move(parameter));
     return *this;
   }
-  Builder& add_norm(const std::string& name, uint64_t width) {
-    return add(name + ".weight", {width}, Init::ones).add(name + ".bias", {width}, Init::zeros);
+  Builder& add_norm(Part weight, const std::string& name, uint64_t width) {
+    add(weight, name + ".weight", {width}, Init::ones);
+    return add(bias_of(weight), name + ".bias", {width}, Init::zeros);
   }
-  Builder& add_linear(const std::string& name, uint64_t in, uint64_t out, float deviation) {
-    return add(name + ".weight", {in, out}, Init::normal, deviation).add(name + ".bias", {out}, Init::zeros);
+  Builder& add_linear(Part weight, const std::string& name, uint64_t in, uint64_t out, float deviation) {
+    add(weight, name + ".weight", {in, out}, Init::normal, deviation);
+    return add(bias_of(weight), name + ".bias", {out}, Init::zeros);
   }
   Unit take() { return std::move(unit_); }
 
@@ -44,12 +46,12 @@ Unit block(const ModelSpec& spec, int layer) {
   const float residual = deviation / std::sqrt(2.0f * static_cast<float>(spec.layers));
   const std::string prefix = "transformer.h." + std::to_string(layer) + ".";
   return Builder(UnitKind::block, layer + 1)
-      .add_norm(prefix + "ln_1", width)
-      .add_linear(prefix + "attn.c_attn", width, 3 * width, deviation)
-      .add_linear(prefix + "attn.c_proj", width, width, residual)
-      .add_norm(prefix + "ln_2", width)
-      .add_linear(prefix + "mlp.c_fc", width, hidden, deviation)
-      .add_linear(prefix + "mlp.c_proj", hidden, width, residual)
+      .add_norm(Part::norm1_weight, prefix + "ln_1", width)
+      .add_linear(Part::qkv_weight, prefix + "attn.c_attn", width, 3 * width, deviation)
+      .add_linear(Part::projection_weight, prefix + "attn.c_proj", width, width, residual)
+      .add_norm(Part::norm2_weight, prefix + "ln_2", width)
+      .add_linear(Part::up_weight, prefix + "mlp.c_fc", width, hidden, deviation)
+      .add_linear(Part::down_weight, prefix + "mlp.c_proj", hidden, width, residual)
       .take();
 }
 
@@ -77,19 +79,26 @@ std::string Unit::name() const {
   return "";
 }
 
+const Parameter* Unit::find(Part part) const {
+  for (const Parameter& parameter : parameters)
+    if (parameter.part == part) return &parameter;
+  return nullptr;
+}
+
 std::vector<Unit> units_of(const ModelSpec& spec) {
   const auto width = static_cast<uint64_t>(spec.width), vocabulary = static_cast<uint64_t>(spec.vocabulary);
   const float deviation = spec.initial_deviation;
   std::vector<Unit> units;
-  units.push_back(Builder(UnitKind::embedding, 0)
-                      .add("transformer.wte.weight", {vocabulary, width}, Init::normal, deviation)
-                      .add("transformer.wpe.weight", {static_cast<uint64_t>(spec.context), width},
-                           Init::normal, deviation)
-                      .take());
+  units.push_back(
+      Builder(UnitKind::embedding, 0)
+          .add(Part::token_embedding, "transformer.wte.weight", {vocabulary, width}, Init::normal, deviation)
+          .add(Part::position_embedding, "transformer.wpe.weight",
+               {static_cast<uint64_t>(spec.context), width}, Init::normal, deviation)
+          .take());
   for (int layer = 0; layer < spec.layers; ++layer) units.push_back(block(spec, layer));
   Builder head(UnitKind::head, static_cast<int>(spec.layers) + 1);
-  head.add_norm("transformer.ln_f", width);
-  if (!spec.tied) head.add("lm_head.weight", {vocabulary, width}, Init::normal, deviation);
+  head.add_norm(Part::final_norm_weight, "transformer.ln_f", width);
+  if (!spec.tied) head.add(Part::head_weight, "lm_head.weight", {vocabulary, width}, Init::normal, deviation);
   units.push_back(head.take());
   if (spec.tied) units.back().borrows = 0;
   return units;

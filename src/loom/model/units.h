@@ -17,7 +17,31 @@ enum class UnitKind { embedding, block, head };
 
 enum class Init { zeros, ones, normal };
 
+/// What a parameter is in its unit: how computations find it, whatever a family calls it. A bias follows its
+/// weight.
+enum class Part {
+  token_embedding,     // [V, C]
+  position_embedding,  // [positions, C]
+  norm1_weight,        // of attention
+  norm1_bias,
+  qkv_weight,  // [C, 3·H·D]: q, k and v side by side, heads next to each other in each
+  qkv_bias,
+  projection_weight,  // [H·D, C]
+  projection_bias,
+  norm2_weight,  // of feed-forward
+  norm2_bias,
+  up_weight,  // [C, F]
+  up_bias,
+  down_weight,  // [F, C]
+  down_bias,
+  final_norm_weight,
+  final_norm_bias,
+  head_weight,  // [V, C], where it is not the token embedding
+};
+constexpr Part bias_of(Part weight) { return static_cast<Part>(static_cast<int>(weight) + 1); }
+
 struct Parameter {
+  Part part = Part::token_embedding;
   std::string name;  // as Hugging Face's checkpoints have it: "transformer.h.0.ln_1.weight"
   std::vector<uint64_t> shape;
   Init init = Init::zeros;
@@ -36,6 +60,14 @@ struct Unit {
   int64_t elements = 0;  // of the buffer, with gaps between parameters
   int borrows = -1;      // unit whose parameters this one uses, too (tied head); -1: none
   std::string name() const;
+  /// nullptr where the unit has none.
+  const Parameter* find(Part part) const;
+  /// Where a parameter lies in a buffer of the unit's layout; nullptr where the unit has none.
+  template <typename E>
+  E* at(Part part, E* buffer) const {
+    const Parameter* parameter = find(part);
+    return parameter != nullptr ? buffer + parameter->offset : nullptr;
+  }
 };
 
 /// The embedding, `layers` blocks, the head.

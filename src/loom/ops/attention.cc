@@ -15,12 +15,12 @@ namespace {
 
 constexpr int64_t kTile = 128;  // queries and keys of a tile
 
-/// Which head of which sequence, and where its slices are.
+/// Which head of which sequence (its number among all heads of all sequences), and where its slices are.
 struct Place {
   int64_t head, first_row, stride, column;
 
   Place(const AttentionShape& s, int64_t part, int64_t columns)
-      : head(part),
+      : head(part / s.heads * (s.all_heads > 0 ? s.all_heads : s.heads) + s.first_head + part % s.heads),
         first_row(part / s.heads * s.tokens),
         stride(columns),
         column(part % s.heads * s.head_size) {}

@@ -21,6 +21,10 @@ template <typename T>
 void add_layer_norm(Operators<T>&);
 template <typename T>
 void add_linear(Operators<T>&);
+template <typename T>
+void add_split_cross_entropy(Operators<T>&);
+template <typename T>
+void add_split_embedding(Operators<T>&);
 
 template <typename T>
 void fill(Operators<T>& table) {
@@ -33,6 +37,8 @@ void fill(Operators<T>& table) {
   add_embedding(table);
   add_layer_norm(table);
   add_linear(table);
+  add_split_cross_entropy(table);
+  add_split_embedding(table);
 }
 LOOM_FOR_EVERY_TYPE(fill)
 

@@ -30,15 +30,22 @@ void apply(Workers& workers, const Dropout& dropout, const T* x, T* y, int64_t n
 }
 
 template <typename T>
-void add_apply(Workers& workers, const Dropout& dropout, const T* residual, const T* x, T* y, int64_t n) {
-  for_ranges(workers, n, kPiece, [&](int64_t begin, int64_t end, int) {
-    if (dropout.probability == 0) {
+void add_apply(Workers& workers, const Dropout& dropout, const T* residual, const T* x, const T* bias, T* y,
+               int64_t rows, int64_t width) {
+  for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t first = row * width;
+      const auto value = [&](int64_t i) {
+        return bias == nullptr ? load(x[i]) : load(x[i]) + load(bias[i - first]);
+      };
+      if (dropout.probability == 0) {
 #pragma omp simd
-      for (int64_t i = begin; i < end; ++i) store(y[i], load(residual[i]) + load(x[i]));
-      return;
+        for (int64_t i = first; i < first + width; ++i) store(y[i], load(residual[i]) + value(i));
+      } else {
+        with_mask(dropout, first, first + width,
+                  [&](int64_t i, float factor) { store(y[i], load(residual[i]) + value(i) * factor); });
+      }
     }
-    with_mask(dropout, begin, end,
-              [&](int64_t i, float factor) { store(y[i], load(residual[i]) + load(x[i]) * factor); });
   });
 }
 

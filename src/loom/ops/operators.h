@@ -30,6 +30,13 @@ struct Dropout {
   uint64_t first = 0;
 };
 
+/// Rows of the embedding, and columns of the logits, that a rank holds: tokens [first, first + count).
+struct VocabularyRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool has(int32_t token) const { return token >= first && token < first + count; }
+};
+
 /// Causal self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
 struct AttentionShape {
   int64_t batch = 0;
@@ -37,7 +44,10 @@ struct AttentionShape {
   int64_t heads = 0;
   int64_t head_size = 0;
   float scale = 0;  // of the scores, 1 / √head_size as a rule
-  Dropout dropout;  // of the probabilities, an array [global batch, heads, tokens, tokens]
+  Dropout dropout;  // of the probabilities, an array [global batch, all heads, tokens, tokens]
+  // The heads here among those of the model, where they are not all of them.
+  int64_t first_head = 0;
+  int64_t all_heads = 0;  // 0: `heads`
   int64_t width() const { return heads * head_size; }
 };
 
@@ -92,6 +102,23 @@ struct Operators {
   void (*cross_entropy)(Workers&, A* logits, const int32_t* target, double* loss, int64_t rows,
                         int64_t vocabulary, A scale);
 
+  // --- split_embedding.cc: y[M, C] = wte[token - first, C] for tokens of `own`, else 0; wte[count, C].
+  void (*split_embedding_forward)(Workers&, const int32_t* token, const T* wte, VocabularyRange own, T* y,
+                                  int64_t rows, int64_t width);
+  /// Adds to dwte[count, C].
+  void (*split_embedding_backward)(Workers&, const int32_t* token, const T* dy, VocabularyRange own, A* dwte,
+                                   int64_t rows, int64_t width);
+
+  // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
+  /// logits[M, count] becomes exponentials; numbers[M, 3] is what the other ranks must know of them.
+  void (*split_cross_entropy_begin)(Workers&, A* logits, const int32_t* target, VocabularyRange own,
+                                    A* numbers, int64_t rows);
+  /// From numbers[ranks, M, 3]: loss[M], the same on all ranks, and logits[M, count] becomes
+  /// dlogits · scale.
+  void (*split_cross_entropy_finish)(Workers&, A* logits, const int32_t* target, VocabularyRange own,
+                                     const A* numbers, int ranks, int rank, double* loss, int64_t rows,
+                                     A scale);
+
   // --- activation.cc: y[n] = activation(x[n])
   void (*activation_forward)(Workers&, Activation, const T* x, T* y, int64_t n);
   /// dx[n] = activation'(x[n]) · dy[n]; dx may be dy.
@@ -105,8 +132,9 @@ struct Operators {
 
   // --- dropout.cc: y[n] = x[n] · mask / (1 - p); its own gradient, too. y may be x.
   void (*dropout)(Workers&, const Dropout&, const T* x, T* y, int64_t n);
-  /// y[n] = residual[n] + dropout(x[n]). y may be residual or x.
-  void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, T* y, int64_t n);
+  /// y[M, C] = residual + dropout(x + bias[C]). bias may be null, y may be residual or x.
+  void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, const T* bias, T* y,
+                      int64_t rows, int64_t width);
 
   // --- elementwise.cc
   void (*add)(Workers&, const A* a, const A* b, A* sum, int64_t n);  // sum may be a or b

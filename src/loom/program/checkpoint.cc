@@ -26,7 +26,7 @@ std::vector<Instruction> recompute(Program& program, const std::vector<size_t>& 
       Use& use = use_of(copy, role);
       const Buffer old = program.buffers[use.buffer];
       const BufferId fresh = program.add(old.name + " again", old.category, old.bytes);
-      // The last output went to the next group, or the head, which has read it by now.
+      // The last output went to the next group, the head or the next stage.
       if (role == Role::saved || index != group.back()) renamed[use.buffer] = fresh;
       use.buffer = fresh;
     }
@@ -40,27 +40,33 @@ std::vector<Instruction> recompute(Program& program, const std::vector<size_t>& 
   return again;
 }
 
+void checkpoint_part(const Job& job, const Part& part, int m, Program& program) {
+  const int end = std::min(part.end, program.units - 1), size = job.checkpoint_group;
+  for (int first = std::max(part.begin, 1); first < end; first += size) {
+    const int last = std::min(first + size, end) - 1;
+    std::vector<size_t> group;
+    size_t at = 0;
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
+      const Instruction& instruction = program.instructions[i];
+      if (instruction.microbatch != m) continue;
+      if (instruction.op == Op::forward && instruction.unit >= first && instruction.unit <= last)
+        group.push_back(i);
+      if (instruction.op == Op::backward && instruction.unit == last) at = i;
+    }
+    std::vector<Instruction> again = recompute(program, group, at);
+    program.instructions.insert(program.instructions.begin() + static_cast<ptrdiff_t>(at), again.begin(),
+                                again.end());
+  }
+}
+
 }  // namespace
 
 void checkpoint_activations(const Job& job, Program& program) {
   if (job.checkpoint_group == 0) return;
-  const int blocks = program.units - 2, size = job.checkpoint_group;
-  for (int m = 0; m < job.microbatches; ++m)
-    for (int first = 1; first <= blocks; first += size) {
-      const int last = std::min(first + size - 1, blocks);
-      std::vector<size_t> group;
-      size_t at = 0;
-      for (size_t i = 0; i < program.instructions.size(); ++i) {
-        const Instruction& instruction = program.instructions[i];
-        if (instruction.microbatch != m) continue;
-        if (instruction.op == Op::forward && instruction.unit >= first && instruction.unit <= last)
-          group.push_back(i);
-        if (instruction.op == Op::backward && instruction.unit == last) at = i;
-      }
-      std::vector<Instruction> again = recompute(program, group, at);
-      program.instructions.insert(program.instructions.begin() + static_cast<ptrdiff_t>(at), again.begin(),
-                                  again.end());
-    }
+  for (const Part& part : parts_of(job)) {
+    if (part.stage != program.stage) continue;
+    for (int m = 0; m < job.microbatches; ++m) checkpoint_part(job, part, m, program);
+  }
 }
 
 }  // namespace loom::program

@@ -1,28 +1,38 @@
-// The plain step, instruction by instruction.
+// The plain step of a stage, instruction by instruction.
 #include "program/generate.h"
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "model/compute.h"
+#include "program/schedule.h"
 
 namespace loom::program {
 namespace {
 
 using model::Unit;
-using model::UnitKind;
+
+model::BufferSizes sizes_of(const Job& job) {
+  const model::Share share = model::Share::whole(job.spec);
+  return job.precision == Precision::bf16
+             ? model::buffer_sizes<bf16>(job.spec, share, job.batch, job.tokens)
+             : model::buffer_sizes<float>(job.spec, share, job.batch, job.tokens);
+}
 
 class Generator {
  public:
-  explicit Generator(const Job& job)
+  Generator(const Job& job, int stage)
       : job_(job),
+        stage_(stage),
+        parts_(parts_of(job)),
         units_(model::units_of(job.spec)),
-        sizes_(job.precision == Precision::bf16
-                   ? model::buffer_sizes<bf16>(job.spec, job.batch, job.tokens)
-                   : model::buffer_sizes<float>(job.spec, job.batch, job.tokens)) {}
+        last_(static_cast<int>(units_.size()) - 1),
+        sizes_(sizes_of(job)) {}
 
   Program training() {
     begin();
-    for (int m = 0; m < job_.microbatches; ++m) microbatch(m);
+    run(schedule_of(job_, stage_));
     finish();
     return std::move(program_);
   }
@@ -30,60 +40,81 @@ class Generator {
   Program evaluation() {
     begin();
     program_.trains = false;
-    for (int m = 0; m < job_.microbatches; ++m) {
-      const std::vector<BufferId> x = forward(m);
-      emit(Op::evaluate, program_.units - 1, m).uses = head_uses(x[program_.units - 2]);
-    }
+    std::vector<Pass> passes = schedule_of(job_, stage_);
+    std::erase_if(passes, [](const Pass& pass) { return !pass.forward; });
+    run(passes);
     return std::move(program_);
   }
 
  private:
+  /// A gradient that grows by a microbatch at a time.
+  struct Sum {
+    BufferId shard = -1;  // where the first one is reduced to, and all are in the end
+    BufferId whole = -1;  // of the microbatch that is being computed
+    std::vector<std::pair<BufferId, int>> partial = {};  // sums so far, and of how many microbatches
+  };
   /// What a unit has from step to step.
   struct State {
-    BufferId master, first, second, parameters, gradient;
-    std::vector<std::pair<BufferId, int>> sums;  // partial sums of gradients, and of how many microbatches
-    BufferId whole_gradient = -1;                // of the microbatch that is being computed
+    BufferId master = -1, first = -1, second = -1, parameters = -1;
+    Sum gradient = {};
+    bool held() const { return master >= 0; }
   };
+  using Place = std::pair<int, int>;  // unit, microbatch
 
   void begin() {
     program_.units = static_cast<int>(units_.size());
     program_.microbatches = job_.microbatches;
+    program_.stage = stage_;
+    states_.resize(units_.size());
+    whole_.resize(units_.size(), -1);
+    program_.shards.resize(units_.size(), -1);
     add_persistent();
   }
 
   void add_persistent() {
     const int64_t rows = job_.batch * job_.tokens;
-    batch_ = program_.add("batch", Category::batch, job_.microbatches * rows * 2 * 4, true);
-    losses_ = program_.add("losses", Category::batch, job_.microbatches * rows * 8, true);
-    int64_t chunks = 0;
-    for (const Unit& unit : units_) chunks += job_.shard(unit) / kShardGrain;
-    norms_ = program_.add("norms", Category::batch, chunks * (job_.degree + 1) * 8, true);
-    for (const Unit& unit : units_) {
-      const int64_t elements = job_.shard(unit);
-      State state;
-      const auto add = [&](const char* what, Category category, int64_t bytes) {
-        return program_.add(fmt::format("{} of {}", what, unit.name()), category, bytes, true);
-      };
-      state.master = add("master", Category::parameters, elements * 4);
-      state.parameters = state.master;
-      if (job_.precision == Precision::bf16)
-        state.parameters = add("parameters", Category::parameters, elements * job_.element_bytes());
-      state.first = add("first moment", Category::optimizer, elements * 4);
-      state.second = add("second moment", Category::optimizer, elements * 4);
-      state.gradient = add("gradient", Category::gradients, elements * 4);
-      program_.shards.push_back(state.parameters);
-      states_.push_back(state);
+    program_.batch = program_.add("batch", Category::batch, job_.microbatches * rows * 2 * 4, true);
+    program_.losses = program_.add("losses", Category::batch, job_.microbatches * rows * 8, true);
+    norms_ = program_.add("norms", Category::batch, norms_bytes(job_), true);
+    std::vector<int> held = owned_units(job_, stage_);
+    if (holds_copy(job_, stage_)) held.push_back(0);
+    for (const int unit : held) add_state(unit);
+    if (sums_tied_here()) {
+      const int64_t bytes = job_.shard(units_[0]) * 4;
+      tied_.shard = program_.add("gradient of embedding by the head", Category::gradients, bytes, true);
     }
     workspace_ = program_.add("workspace", Category::workspace, sizes_.workspace);
-    for (const Unit& unit : units_)
-      whole_.push_back(job_.degree == 1
-                           ? states_[unit.index].parameters
-                           : program_.add(fmt::format("whole {}", unit.name()), Category::gathered,
-                                          job_.padded(unit) * job_.element_bytes()));
+    for (const int unit : held)
+      whole_[unit] = job_.degree == 1
+                         ? states_[unit].parameters
+                         : program_.add(fmt::format("whole {}", units_[unit].name()), Category::gathered,
+                                        job_.padded(units_[unit]) * job_.element_bytes());
   }
 
-  Instruction& emit(Op op, int unit, int m) {
-    program_.instructions.push_back({op, unit, m, 0, {}, {}});
+  void add_state(int index) {
+    const Unit& unit = units_[index];
+    const int64_t elements = job_.shard(unit);
+    const auto add = [&](const char* what, Category category, int64_t bytes) {
+      return program_.add(fmt::format("{} of {}", what, unit.name()), category, bytes, true);
+    };
+    State& state = states_[index];
+    state.master = add("master", Category::parameters, elements * 4);
+    state.parameters = state.master;
+    if (job_.precision == Precision::bf16)
+      state.parameters = add("parameters", Category::parameters, elements * job_.element_bytes());
+    state.first = add("first moment", Category::optimizer, elements * 4);
+    state.second = add("second moment", Category::optimizer, elements * 4);
+    state.gradient.shard = add("gradient", Category::gradients, elements * 4);
+    program_.shards[index] = state.parameters;
+  }
+
+  /// Whether this stage has embedding and head, and yet sums their parts of the shared gradient apart.
+  bool sums_tied_here() const { return job_.ties_apart() && job_.pipeline_degree == 1; }
+  /// Where the head's part of the shared matrix's gradient is summed.
+  Sum& tied_sum() { return sums_tied_here() ? tied_ : states_[0].gradient; }
+
+  Instruction& emit(Op op, int unit, int m, std::vector<Use> uses) {
+    program_.instructions.push_back({op, unit, m, 0, std::move(uses), {}});
     return program_.instructions.back();
   }
 
@@ -91,161 +122,223 @@ class Generator {
     return program_.add(fmt::format("{} {}.{}", what, unit, m), Category::activations, sizes_.activation);
   }
 
-  /// Where backward leaves a unit's gradient: the shard itself when it is whole and empty, else a buffer of
-  /// its own.
-  BufferId gradient_target(int unit, int m) {
-    State& state = states_[unit];
-    if (job_.degree == 1 && m == 0) return state.whole_gradient = state.gradient;
-    return state.whole_gradient = program_.add(fmt::format("whole gradient {}.{}", unit, m),
-                                               Category::unreduced, job_.padded(units_[unit]) * 4);
+  /// What a pass needs from another stage is asked for one pass earlier, so that it can come meanwhile.
+  void run(const std::vector<Pass>& passes) {
+    const size_t ahead = job_.prefetch > 0 ? 1 : 0;
+    for (size_t i = 0; i < passes.size(); ++i) {
+      if (i == 0) receive(passes[0]);
+      if (ahead == 1 && i + 1 < passes.size()) receive(passes[i + 1]);
+      if (ahead == 0 && i > 0) receive(passes[i]);
+      if (passes[i].forward) forward(parts_[passes[i].part], passes[i].microbatch);
+      else backward(parts_[passes[i].part], passes[i].microbatch);
+    }
   }
 
-  /// Outputs of all units but the head; saved_ gets what blocks save.
-  std::vector<BufferId> forward(int m) {
-    const int last = program_.units - 1;
-    std::vector<BufferId> x(program_.units);
-    saved_.assign(program_.units, -1);
-    x[0] = activation("x", 0, m);
-    emit(Op::forward, 0, m).uses = {{Role::parameters, whole_[0], true, false},
-                                    {Role::batch, batch_, true, false},
-                                    {Role::output, x[0], false, true}};
-    for (int u = 1; u < last; ++u) {
-      x[u] = activation("x", u, m);
-      saved_[u] = program_.add(fmt::format("saved {}.{}", u, m), Category::activations, sizes_.saved);
-      emit(Op::forward, u, m).uses = {{Role::parameters, whole_[u], true, false},
-                                      {Role::input, x[u - 1], true, false},
-                                      {Role::output, x[u], false, true},
-                                      {Role::saved, saved_[u], false, true},
-                                      {Role::workspace, workspace_, false, true}};
+  void receive(const Pass& pass) {
+    const Part& part = parts_[pass.part];
+    const int m = pass.microbatch;
+    if (pass.forward && part.begin > 0) {
+      const int unit = part.begin - 1;
+      x_[{unit, m}] = activation("x", unit, m);
+      emit(Op::receive, unit, m, {{Role::output, x_[{unit, m}], false, true}}).peer =
+          parts_[part.number - 1].stage;
     }
-    return x;
+    if (!pass.forward && part.end <= last_) {
+      const int unit = part.end - 1;
+      d_[{part.number, m}] = activation("d", unit, m);
+      emit(Op::receive_back, unit, m, {{Role::derivative, d_[{part.number, m}], false, true}}).peer =
+          parts_[part.number + 1].stage;
+    }
   }
 
-  void microbatch(int m) {
-    const int last = program_.units - 1;
-    const std::vector<BufferId> x = forward(m);
-    const BufferId d = activation("d", 0, m);
-    loss(m, x[last - 1], d);
-    for (int u = last - 1; u > 0; --u) {
-      const BufferId gradient = gradient_target(u, m);
-      emit(Op::backward, u, m).uses = {
-          {Role::parameters, whole_[u], true, false}, {Role::input, x[u - 1], true, false},
-          {Role::saved, saved_[u], true, false},      {Role::derivative, d, true, true},
-          {Role::gradient, gradient, false, true},    {Role::workspace, workspace_, false, true}};
-      reduce(u, m);
+  /// All units of the part but the head, whose forward pass is done with its backward pass, or is an
+  /// evaluation.
+  void forward(const Part& part, int m) {
+    for (int u = part.begin; u < part.end; ++u) {
+      if (u == last_) {
+        if (!program_.trains) emit(Op::evaluate, u, m, head_uses(x_.at({u - 1, m})));
+        continue;
+      }
+      const BufferId x = x_[{u, m}] = activation("x", u, m);
+      if (u == 0) {
+        emit(Op::forward, 0, m,
+             {{Role::parameters, whole_[0], true, false},
+              {Role::batch, program_.batch, true, false},
+              {Role::output, x, false, true}});
+        continue;
+      }
+      const BufferId saved = saved_[{u, m}] =
+          program_.add(fmt::format("saved {}.{}", u, m), Category::activations, sizes_.saved);
+      emit(Op::forward, u, m,
+           {{Role::parameters, whole_[u], true, false},
+            {Role::input, x_.at({u - 1, m}), true, false},
+            {Role::output, x, false, true},
+            {Role::saved, saved, false, true},
+            {Role::workspace, workspace_, false, true}});
     }
-    const bool tied = units_[last].borrows == 0;
-    const BufferId gradient = tied ? states_[0].whole_gradient : gradient_target(0, m);
-    emit(Op::backward, 0, m).uses = {{Role::batch, batch_, true, false},
-                                     {Role::derivative, d, true, true},
-                                     {Role::gradient, gradient, tied, true}};
-    reduce(0, m);
+    if (part.end <= last_)
+      emit(Op::send, part.end - 1, m, {{Role::output, x_.at({part.end - 1, m}), true, false}}).peer =
+          parts_[part.number + 1].stage;
+  }
+
+  void backward(const Part& part, int m) {
+    BufferId d;
+    if (part.end > last_) {
+      d = activation("d", last_, m);
+      loss(m, x_.at({last_ - 1, m}), d);
+    } else {
+      d = d_.at({part.number, m});
+    }
+    for (int u = std::min(part.end, last_) - 1; u >= std::max(part.begin, 1); --u) {
+      const BufferId gradient = gradient_target(states_[u].gradient, u, m);
+      emit(Op::backward, u, m,
+           {{Role::parameters, whole_[u], true, false},
+            {Role::input, x_.at({u - 1, m}), true, false},
+            {Role::saved, saved_.at({u, m}), true, false},
+            {Role::derivative, d, true, true},
+            {Role::gradient, gradient, false, true},
+            {Role::workspace, workspace_, false, true}});
+      reduce(states_[u].gradient, u, m);
+    }
+    if (part.begin > 0) {
+      emit(Op::send_back, part.begin - 1, m, {{Role::derivative, d, true, false}}).peer =
+          parts_[part.number - 1].stage;
+      return;
+    }
+    Sum& sum = states_[0].gradient;
+    const bool added = job_.spec.tied && !job_.ties_apart();  // to what the head left there
+    const BufferId gradient = added ? sum.whole : gradient_target(sum, 0, m);
+    emit(Op::backward, 0, m,
+         {{Role::batch, program_.batch, true, false},
+          {Role::derivative, d, true, true},
+          {Role::gradient, gradient, added, true}});
+    reduce(sum, 0, m);
   }
 
   std::vector<Use> head_uses(BufferId x) const {
-    const int last = program_.units - 1;
-    std::vector<Use> uses = {{Role::parameters, whole_[last], true, false},
+    std::vector<Use> uses = {{Role::parameters, whole_[last_], true, false},
                              {Role::input, x, true, false},
-                             {Role::batch, batch_, true, false},
-                             {Role::losses, losses_, false, true},
+                             {Role::batch, program_.batch, true, false},
+                             {Role::losses, program_.losses, false, true},
                              {Role::workspace, workspace_, false, true}};
-    if (units_[last].borrows == 0) uses.push_back({Role::tied_parameters, whole_[0], true, false});
+    if (job_.spec.tied) uses.push_back({Role::tied_parameters, whole_[0], true, false});
     return uses;
   }
 
   void loss(int m, BufferId x, BufferId d) {
-    const int last = program_.units - 1;
     std::vector<Use> uses = head_uses(x);
     uses.push_back({Role::derivative, d, false, true});
-    uses.push_back({Role::gradient, gradient_target(last, m), false, true});
-    if (units_[last].borrows == 0) uses.push_back({Role::tied_gradient, gradient_target(0, m), false, true});
-    emit(Op::loss, last, m).uses = std::move(uses);
-    reduce(last, m);
+    uses.push_back({Role::gradient, gradient_target(states_[last_].gradient, last_, m), false, true});
+    if (job_.spec.tied) uses.push_back({Role::tied_gradient, gradient_target(tied_sum(), 0, m), false, true});
+    emit(Op::loss, last_, m, std::move(uses));
+    reduce(states_[last_].gradient, last_, m);
+    if (job_.ties_apart()) reduce(tied_sum(), 0, m);
+  }
+
+  /// Where backward leaves a unit's gradient: the shard itself when it is whole and empty, else a buffer of
+  /// its own.
+  BufferId gradient_target(Sum& sum, int unit, int m) {
+    if (job_.degree == 1 && m == 0) return sum.whole = sum.shard;
+    return sum.whole = program_.add(fmt::format("whole gradient {}.{}", unit, m), Category::unreduced,
+                                    job_.padded(units_[unit]) * 4);
   }
 
   /// The gradient of one microbatch joins the sums before it: always in default order, equals with equals in
   /// strict order, which makes a balanced tree.
-  void reduce(int unit, int m) {
-    State& state = states_[unit];
-    BufferId sum = state.whole_gradient;
+  void reduce(Sum& gradient, int unit, int m) {
+    BufferId sum = gradient.whole;
     if (job_.degree > 1) {
-      sum = m == 0 ? state.gradient
+      sum = m == 0 ? gradient.shard
                    : program_.add(fmt::format("partial gradient {}.{}", unit, m), Category::unreduced,
                                   job_.shard(units_[unit]) * 4);
-      emit(Op::reduce_scatter, unit, m).uses = {{Role::gradient, state.whole_gradient, true, false},
-                                                {Role::shard, sum, false, true}};
+      emit(Op::reduce_scatter, unit, m,
+           {{Role::gradient, gradient.whole, true, false}, {Role::shard, sum, false, true}});
     }
     int size = 1;
     const bool last = m + 1 == job_.microbatches;
-    while (!state.sums.empty() && (!job_.strict || state.sums.back().second == size || last)) {
-      emit(Op::accumulate, unit, m).uses = {{Role::shard, state.sums.back().first, true, true},
-                                            {Role::partial, sum, true, false}};
-      sum = state.sums.back().first;
-      size += state.sums.back().second;
-      state.sums.pop_back();
+    auto& partial = gradient.partial;
+    while (!partial.empty() && (!job_.strict || partial.back().second == size || last)) {
+      add_to(partial.back().first, sum, unit, m);
+      sum = partial.back().first;
+      size += partial.back().second;
+      partial.pop_back();
     }
-    state.sums.emplace_back(sum, size);
+    partial.emplace_back(sum, size);
     if (last && job_.replicas() > 1)
-      emit(Op::all_reduce, unit, -1).uses = {{Role::shard, state.gradient, true, true}};
+      emit(Op::all_reduce, unit, -1, {{Role::shard, gradient.shard, true, true}});
+  }
+
+  void add_to(BufferId sum, BufferId more, int unit, int m) {
+    emit(Op::accumulate, unit, m, {{Role::shard, sum, true, true}, {Role::partial, more, true, false}});
   }
 
   void finish() {
-    Instruction& norm = emit(Op::norm, -1, -1);
-    norm.uses.push_back({Role::norms, norms_, false, true});
-    for (const State& state : states_) norm.uses.push_back({Role::shard, state.gradient, true, false});
+    if (sums_tied_here()) add_to(states_[0].gradient.shard, tied_.shard, 0, -1);
+    else if (job_.ties_apart() && states_[0].held())
+      emit(Op::tie, 0, -1, {{Role::shard, states_[0].gradient.shard, true, true}});
+    std::vector<Use> uses = {{Role::norms, norms_, false, true}};
+    for (const int unit : owned_units(job_, stage_))
+      uses.push_back({Role::shard, states_[unit].gradient.shard, true, false});
+    emit(Op::norm, -1, -1, std::move(uses));
     for (int u = 0; u < program_.units; ++u) {
       const State& state = states_[u];
-      Instruction& step = emit(Op::step, u, -1);
-      step.uses = {{Role::norms, norms_, true, false},
-                   {Role::shard, state.gradient, true, false},
-                   {Role::master, state.master, true, true},
-                   {Role::first_moment, state.first, true, true},
-                   {Role::second_moment, state.second, true, true}};
+      if (!state.held()) continue;
+      Instruction& step = emit(Op::step, u, -1,
+                               {{Role::norms, norms_, true, false},
+                                {Role::shard, state.gradient.shard, true, false},
+                                {Role::master, state.master, true, true},
+                                {Role::first_moment, state.first, true, true},
+                                {Role::second_moment, state.second, true, true}});
       if (state.parameters != state.master)
         step.uses.push_back({Role::parameters, state.parameters, false, true});
     }
   }
 
   const Job& job_;
+  const int stage_;
+  std::vector<Part> parts_;
   std::vector<Unit> units_;
+  const int last_;  // the head
   model::BufferSizes sizes_;
   Program program_;
-  std::vector<State> states_;
-  std::vector<BufferId> whole_;
-  std::vector<BufferId> saved_;
-  BufferId batch_ = -1, losses_ = -1, norms_ = -1, workspace_ = -1;
+  std::vector<State> states_;            // of all units; empty for those of other stages
+  Sum tied_;                             // where sums_tied_here()
+  std::vector<BufferId> whole_;          // of all units
+  std::map<Place, BufferId> x_, saved_;  // of a unit
+  std::map<Place, BufferId> d_;          // of a part
+  BufferId norms_ = -1, workspace_ = -1;
 };
 
 }  // namespace
 
-Status Job::check() const {
-  LOOM_TRY(spec.check());
-  const auto positive = [](const char* name, int64_t value) -> Status {
-    if (value > 0) return {};
-    return fail(Code::invalid_argument, "{} is {}, must be at least 1", name, value);
-  };
-  LOOM_TRY(positive("microbatch size", batch));
-  LOOM_TRY(positive("sequence length", tokens));
-  LOOM_TRY(positive("microbatches", microbatches));
-  LOOM_TRY(positive("ranks", world));
-  LOOM_TRY(positive("sharded_data_parallel_degree", degree));
-  LOOM_TRY(positive("reductions in flight", in_flight));
-  if (world % degree != 0)
-    return fail(Code::invalid_argument, "sharded_data_parallel_degree is {}, must divide the {} ranks",
-                degree, world);
-  if (tokens > spec.context)
-    return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
-                tokens, spec.context);
-  if (checkpoint_group < 0 || prefetch < 0)
-    return fail(Code::invalid_argument, "activation_checkpointing and prefetch must not be negative");
-  return {};
+int64_t norm_chunks(const Job& job, int stage) {
+  const std::vector<Unit> units = model::units_of(job.spec);
+  int64_t chunks = 0;
+  for (const int unit : owned_units(job, stage)) chunks += job.shard(units[unit]) / kShardGrain;
+  return chunks;
 }
 
-Program generate(const Job& job) { return Generator(job).training(); }
+int64_t norms_bytes(const Job& job) {
+  int64_t most = 0;
+  for (int stage = 0; stage < job.pipeline_degree; ++stage) most = std::max(most, norm_chunks(job, stage));
+  return most * (job.degree * job.pipeline_degree * job.tensor_degree + 1) * 8;
+}
 
-Result<Program> make_program(const Job& job) {
+Program generate(const Job& job, int stage) { return Generator(job, stage).training(); }
+
+namespace {
+
+Status check_stage(const Job& job, int stage) {
   LOOM_TRY(job.check());
-  Program program = generate(job);
+  if (stage >= 0 && stage < job.pipeline_degree) return {};
+  return fail(Code::invalid_argument, "there is no stage {} of {}", stage, job.pipeline_degree);
+}
+
+}  // namespace
+
+Result<Program> make_program(const Job& job, int stage) {
+  LOOM_TRY(check_stage(job, stage));
+  Program program = generate(job, stage);
   checkpoint_activations(job, program);
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
@@ -255,13 +348,23 @@ Result<Program> make_program(const Job& job) {
   return program;
 }
 
-Result<Program> make_evaluation(const Job& job) {
-  LOOM_TRY(job.check());
-  Program program = Generator(job).evaluation();
+Result<Program> make_evaluation(const Job& job, int stage) {
+  LOOM_TRY(check_stage(job, stage));
+  Program program = Generator(job, stage).evaluation();
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
   connect(job.in_flight, program);
   return program;
+}
+
+Result<std::vector<Program>> make_programs(const Job& job, bool trains) {
+  std::vector<Program> programs;
+  for (int stage = 0; stage < job.pipeline_degree; ++stage) {
+    Result<Program> program = trains ? make_program(job, stage) : make_evaluation(job, stage);
+    LOOM_TRY(program.status());
+    programs.push_back(program.take());
+  }
+  return programs;
 }
 
 }  // namespace loom::program

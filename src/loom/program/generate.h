@@ -1,6 +1,6 @@
-// The generator of training steps with sharded data parallelism, and the passes that turn its plain list into
-// one that is fast and fits. MiCS: Zhang et al., "MiCS: Near-linear Scaling for Training Gigantic Model on
-// Public Cloud", 2022.
+// The generator of a stage's part of a training step with sharded data parallelism, and the passes that turn
+// its plain list into one that is fast and fits. MiCS: Zhang et al., "MiCS: Near-linear Scaling for Training
+// Gigantic Model on Public Cloud", 2022.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -11,19 +11,29 @@
 namespace loom::program {
 
 /// The whole way: generate(), the passes in their order, connect().
-Result<Program> make_program(const Job& job);
+Result<Program> make_program(const Job& job, int stage = 0);
 
 /// Forward passes and losses only. Its persistent buffers are those of make_program(), in the same order, so
 /// both can be placed in one arena.
-Result<Program> make_evaluation(const Job& job);
+Result<Program> make_evaluation(const Job& job, int stage = 0);
+
+/// One or the other of all stages.
+Result<std::vector<Program>> make_programs(const Job& job, bool trains = true);
+
+/// Sums of squares that a rank of a stage contributes in strict order, one for each kShardGrain elements.
+int64_t norm_chunks(const Job& job, int stage);
+/// Of the buffer for them: a rank's own, and those of all ranks of one copy of the model, as many for each as
+/// the stage with most of them has.
+int64_t norms_bytes(const Job& job);
 
 /// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
-/// buffer "whole UNIT" for them. Gradients are reduce-scattered in the group after each microbatch, and
-/// all-reduced over the replicas only after the last one.
-Program generate(const Job& job);
+/// buffer "whole UNIT" for them. Where a stage needs what another one makes, it receives it one pass early.
+/// Gradients are reduce-scattered in the group after each microbatch, and all-reduced over the replicas only
+/// after the last one.
+Program generate(const Job& job, int stage);
 
 /// Activation checkpointing: of each group of `group` blocks only the input is kept; the group's forward is
-/// done again before its backward.
+/// done again before its backward. Groups end where a part of a pipeline ends.
 void checkpoint_activations(const Job& job, Program& program);
 
 /// Puts gathers where a unit is used and not there, and keeps units as long as `live_elements` allow, giving
@@ -37,7 +47,8 @@ void prefetch(int distance, Program& program);
 void postpone_waits(int distance, Program& program);
 
 /// Gives collectives their lanes in turn, and derives `after` from the buffers. At most `in_flight`
-/// reductions are left unwaited for when a gradient is computed, so that their buffers can be used again.
+/// reductions are left unwaited for when a gradient is computed, and a few sends when the next one begins, so
+/// that their buffers can be used again.
 void connect(int in_flight, Program& program);
 
 }  // namespace loom::program

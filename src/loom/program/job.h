@@ -6,10 +6,14 @@
 
 #include "base/status.h"
 #include "model/units.h"
+#include "program/layout.h"
 
 namespace loom::program {
 
 enum class Precision { fp32, bf16 };
+
+/// The order of a stage's forward and backward passes; see schedule.h.
+enum class Schedule { simple, one_f_one_b, interleaved };
 
 /// Shards are multiples of so many elements: chunks of the gradient norm never straddle ranks.
 constexpr int64_t kShardGrain = 1024;
@@ -17,11 +21,20 @@ constexpr int64_t kShardGrain = 1024;
 struct Job {
   model::ModelSpec spec;
   Precision precision = Precision::fp32;
-  int64_t batch = 1;     // sequences of a microbatch
-  int64_t tokens = 1;    // of a sequence
-  int microbatches = 1;  // of a rank and step
-  int world = 1;         // ranks
-  int degree = 1;        // p: ranks of a partition group, which share one copy of the model's state
+  int64_t batch = 1;        // sequences of a microbatch
+  int64_t tokens = 1;       // of a sequence
+  int microbatches = 1;     // of a rank and step
+  int world = 1;            // ranks
+  int degree = 1;           // p: ranks of a partition group, which share one copy of a stage's state
+  int pipeline_degree = 1;  // P: stages
+  int tensor_degree = 1;    // T: ranks that share the work on each layer
+  std::string placement = "cluster";  // of Layout
+  Schedule schedule = Schedule::one_f_one_b;
+  int virtual_stages = 1;       // of a rank; more than 1 with Schedule::interleaved only
+  int active_microbatches = 0;  // most that a stage has begun and not finished; 0: what the schedule wants
+  /// First unit of each of the pipeline_degree · virtual_stages parts of the model, ascending from 0; empty:
+  /// equal numbers of units.
+  std::vector<int> first_units;
   /// Gradients are added in one balanced tree over all microbatches of the global batch, whatever ranks hold
   /// them. Costs a few more shards of memory.
   bool strict = false;
@@ -31,7 +44,10 @@ struct Job {
   /// Gathered elements that may stay for a later use; the least that works is taken when it is too small.
   int64_t live_elements = 0;
 
-  int replicas() const { return world / degree; }
+  /// D: ranks that compute different microbatches.
+  int data_degree() const { return world / (pipeline_degree * tensor_degree); }
+  int replicas() const { return data_degree() / degree; }
+  Layout layout() const { return {data_degree(), pipeline_degree, tensor_degree, degree, placement}; }
   int64_t element_bytes() const { return precision == Precision::bf16 ? 2 : 4; }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {
@@ -40,12 +56,32 @@ struct Job {
   }
   int64_t shard(const model::Unit& unit) const { return padded(unit) / degree; }
   double tokens_per_step() const {
-    return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * world;
+    return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();
   }
+
+  int units() const { return static_cast<int>(spec.layers) + 2; }
+  /// Whether the head's part of a tied embedding's gradient is summed apart from the embedding's own, and
+  /// added to it once a step: where they are on two stages, and in strict order, so that both are the same.
+  bool ties_apart() const { return spec.tied && (pipeline_degree > 1 || strict); }
 
   /// invalid_argument, naming what is wrong and what would be right.
   Status check() const;
 };
+
+/// A part of the model that one stage computes in one go, without an exchange in between: a virtual stage.
+struct Part {
+  int number = 0;
+  int stage = 0;  // number mod pipeline_degree
+  int begin = 0;  // units [begin, end)
+  int end = 0;
+};
+
+/// All parts of the model, in order. The job must be right.
+std::vector<Part> parts_of(const Job& job);
+/// Units whose state a stage owns, ascending.
+std::vector<int> owned_units(const Job& job, int stage);
+/// Besides these, the last stage of several holds a copy of a tied embedding.
+bool holds_copy(const Job& job, int stage);
 
 /// The number, in the global batch, of microbatch `index` of rank `member` of partition group `group`. Ranks
 /// of a group are next to each other, then a rank's microbatches, then groups: the order in which MiCS adds,

@@ -26,7 +26,7 @@ void postpone_waits(int distance, Program& program) {
     size_t to = i;
     for (int passed = 0; to + 1 < list.size() && list[to + 1].op != Op::norm; ++to) {
       const Instruction& next = list[to + 1];
-      if (next.op == Op::accumulate || next.op == Op::all_reduce) break;
+      if (next.op == Op::accumulate || next.op == Op::all_reduce || next.op == Op::tie) break;
       if ((next.op == Op::backward || next.op == Op::loss) && ++passed > distance) break;
     }
     std::rotate(list.begin() + static_cast<ptrdiff_t>(i), list.begin() + static_cast<ptrdiff_t>(i) + 1,
@@ -38,13 +38,20 @@ namespace {
 
 constexpr int kGatherLanes = 2;
 constexpr int kReduceLanes = 2;
+/// For each kind of transfer: what is waited for on one never waits for the one after it, on the other.
+constexpr int kTransferLanes = 2;
 
 void assign_lanes(Program& program) {
-  int gathers = 0, reductions = 0;
+  int gathers = 0, reductions = 0, transfers[4] = {};
   for (Instruction& instruction : program.instructions) {
     if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
-    if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce)
+    if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce || instruction.op == Op::tie)
       instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
+    if (is_transfer(instruction.op)) {
+      const int kind = static_cast<int>(instruction.op) - static_cast<int>(Op::send);
+      instruction.lane =
+          1 + kGatherLanes + kReduceLanes + kind * kTransferLanes + transfers[kind]++ % kTransferLanes;
+    }
   }
 }
 
@@ -66,6 +73,7 @@ void connect(int in_flight, Program& program) {
         for (const Use& earlier : before.uses)
           wait |= use.buffer == earlier.buffer && (use.writes || earlier.writes);
       if (makes_gradient && before.op == Op::reduce_scatter && reductions-- > in_flight) wait = true;
+      if (is_transfer(instruction.op) && before.lane == instruction.lane) wait = true;
       if (wait) instruction.after.push_back(other);
     }
     for (const int other : instruction.after) std::erase(pending, other);

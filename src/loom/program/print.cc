@@ -7,9 +7,10 @@
 namespace loom::program {
 
 const char* op_name(Op op) {
-  constexpr const char* kNames[kOps] = {"gather",   "forward",        "recompute",  "loss",       "evaluate",
-                                        "backward", "reduce_scatter", "accumulate", "all_reduce", "norm",
-                                        "step"};
+  constexpr const char* kNames[kOps] = {"gather",     "forward",      "recompute",      "loss",
+                                        "evaluate",   "backward",     "reduce_scatter", "accumulate",
+                                        "all_reduce", "tie",          "send",           "receive",
+                                        "send_back",  "receive_back", "norm",           "step"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -24,6 +25,23 @@ bool is_compute(Op op) {
          op == Op::backward;
 }
 
+bool is_transfer(Op op) {
+  return op == Op::send || op == Op::receive || op == Op::send_back || op == Op::receive_back;
+}
+
+bool is_communication(Op op) {
+  return op == Op::gather || op == Op::reduce_scatter || op == Op::all_reduce || op == Op::tie ||
+         is_transfer(op);
+}
+
+std::string text_of(const Program& program, int index) {
+  const Instruction& instruction = program.instructions[index];
+  std::string text = fmt::format("instruction {} ({}", index, op_name(instruction.op));
+  if (instruction.unit >= 0) text += fmt::format(" of unit {}", instruction.unit);
+  if (instruction.microbatch >= 0) text += fmt::format(", microbatch {}", instruction.microbatch);
+  return text + ")";
+}
+
 std::string to_string(const Program& program) {
   std::string text;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -31,6 +49,7 @@ std::string to_string(const Program& program) {
     text += fmt::format("{:>5}  lane {}  {:<14}", i, instruction.lane, op_name(instruction.op));
     if (instruction.unit >= 0) text += fmt::format(" unit {}", instruction.unit);
     if (instruction.microbatch >= 0) text += fmt::format(" microbatch {}", instruction.microbatch);
+    if (instruction.peer >= 0) text += fmt::format(" stage {}", instruction.peer);
     std::vector<std::string> reads, writes;
     for (const Use& use : instruction.uses) {
       if (use.reads) reads.push_back(program.buffers[use.buffer].name);

@@ -4,7 +4,7 @@
 // simulator and the executor see the same value.
 //
 // Words. An instruction on lane 0 is computed by the rank itself and is over when the next one is issued.
-// Those on other lanes are collectives in flight: each lane is a queue of Weft's, and they are over when
+// Those on other lanes are communication in flight: each lane is a queue of Weft's, and they are over when
 // something that comes `after` them begins. A buffer is written by one instruction or several and is never
 // given a second meaning: memory is shared by the planner, not by the generator. Persistent buffers live from
 // step to step.
@@ -30,10 +30,15 @@ enum class Op {
   reduce_scatter,  // gradients of a unit: summed over the partition group, every rank keeps its shard
   accumulate,      // shard += partial
   all_reduce,      // gradient shards, over the replication group
+  tie,             // gradient shards of a tied embedding: first and last stage add their halves
+  send,            // a unit's output, to the next stage
+  receive,         // the output of the unit before this stage's
+  send_back,       // the derivative with respect to the output of the unit before this stage's
+  receive_back,    // that with respect to this stage's last output
   norm,            // of all gradients
   step,            // of the optimizer, for a unit's shard
 };
-constexpr int kOps = 11;
+constexpr int kOps = 16;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -92,6 +97,7 @@ struct Instruction {
   int lane = 0;
   std::vector<Use> uses;
   std::vector<int> after;  // instructions of other lanes than 0 that must be over; filled in by connect()
+  int peer = -1;           // stage that is sent to or received from
 
   /// -1 when it has no buffer of that role.
   BufferId buffer(Role role) const {
@@ -104,10 +110,12 @@ struct Instruction {
 struct Program {
   std::vector<Buffer> buffers;
   std::vector<Instruction> instructions;
-  int units = 0;
+  int units = 0;  // of the model
   int microbatches = 0;
+  int stage = 0;
   bool trains = true;            // whether it has backward and a step
-  std::vector<BufferId> shards;  // of each unit: the parameters that gathers read
+  std::vector<BufferId> shards;  // of each unit: the parameters that gathers read; -1: of another stage
+  BufferId batch = -1, losses = -1;
 
   BufferId add(std::string name, Category category, int64_t bytes, bool persistent = false) {
     buffers.push_back({std::move(name), category, bytes, persistent});
@@ -119,7 +127,13 @@ const char* op_name(Op op);
 const char* category_name(Category category);
 /// Whether the rank computes it: lane 0, and time that collectives can hide behind.
 bool is_compute(Op op);
+/// Whether it is in flight on a lane of its own.
+bool is_communication(Op op);
+/// Whether it goes to or comes from one other rank.
+bool is_transfer(Op op);
 
+/// "instruction 12 (forward of unit 3, microbatch 0)".
+std::string text_of(const Program& program, int index);
 /// A line an instruction: number, lane, what, buffers, and what it comes after.
 std::string to_string(const Program& program);
 

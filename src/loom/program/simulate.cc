@@ -1,118 +1,246 @@
-// One pass over the list: lane 0 is a clock, each kind of link another.
+// Lists against each other: of every stage, lane 0 is a clock, and each kind of link another.
 #include "program/simulate.h"
 
 #include <algorithm>
+#include <map>
+#include <span>
+#include <tuple>
 
 namespace loom::program {
 namespace {
 
+double compute_flops(const Job& job, int unit, Op op) {
+  const model::ModelSpec& spec = job.spec;
+  const double rows = static_cast<double>(job.batch) * job.tokens;
+  const double width = spec.width;
+  double forward = 0;
+  if (unit > 0 && unit <= spec.layers)
+    forward =
+        rows * (2.0 * (4.0 * width * width + 2.0 * width * spec.feed_forward) + 2.0 * width * job.tokens);
+  if (unit > spec.layers) forward = rows * 2.0 * width * spec.vocabulary;
+  if (op == Op::loss) return 3 * forward;
+  return op == Op::backward ? 2 * forward : forward;
+}
+
+/// One rank of each stage; stages take turns, each as far as it comes.
 class Simulation {
  public:
-  Simulation(const Job& job, const Program& program, const Machine& machine)
-      : job_(job), program_(program), machine_(machine), units_(model::units_of(job.spec)) {}
+  Simulation(const Job& job, std::span<const Program* const> programs, const Machine& machine)
+      : job_(job),
+        layout_(job.layout()),
+        programs_(programs),
+        machine_(machine),
+        units_(model::units_of(job.spec)),
+        stages_(programs.size()) {}
 
-  Forecast run() {
-    Forecast forecast;
-    forecast.intervals.resize(program_.instructions.size());
-    double now = 0;
-    for (size_t i = 0; i < program_.instructions.size(); ++i) {
-      const Instruction& instruction = program_.instructions[i];
-      double start = now;
-      for (const int before : instruction.after) start = std::max(start, forecast.intervals[before].end_us);
-      forecast.exposed_us += start - now;
-      now = start;
-      const double duration = duration_of(instruction);
-      if (instruction.lane == 0) {
-        forecast.intervals[i] = {now, now + duration};
-        forecast.compute_us += duration;
-        now += duration;
-      } else {
-        double& link = link_free_[leaves_node(instruction) ? 1 : 0];
-        const double begin = std::max(now, link);
-        link = begin + duration;
-        forecast.intervals[i] = {begin, link};
-      }
+  PipelineForecast run() {
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      stages_[s].forecast.intervals.resize(programs_[s]->instructions.size());
+      stages_[s].known.resize(programs_[s]->instructions.size());
     }
-    forecast.step_us = now;
-    return forecast;
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t s = 0; s < stages_.size(); ++s) moved |= advance(static_cast<int>(s));
+    }
+    return result();
   }
 
  private:
-  /// Partition groups are ranks next to each other; replicas are a group apart.
-  bool leaves_node(const Instruction& instruction) const {
-    if (instruction.op == Op::all_reduce) return job_.world > machine_.ranks_per_node;
-    return job_.degree > machine_.ranks_per_node;
+  struct Stage {
+    Forecast forecast;
+    size_t next = 0;
+    double now = 0, busy_us = 0, met_us = 0;  // computed before the norm; when all came to it
+    double link_free[2] = {0, 0};             // inside nodes, between nodes
+    std::vector<bool> known;                  // of each instruction: whether its interval is final
+    double arrived_us = -1;                   // at the norm; -1: not yet
+    std::map<std::tuple<Op, int, int>, size_t>
+        waiting;                         // transfers without their other side, by unit, microbatch
+    std::map<int, double> channel_free;  // transfers are matched in their order
+  };
+
+  PipelineForecast result() {
+    PipelineForecast result;
+    double busy = 0, met = 0;
+    for (Stage& stage : stages_) {
+      stage.forecast.step_us = stage.now;
+      result.step_us = std::max(result.step_us, stage.now);
+      busy += stage.busy_us;
+      met = std::max(met, stage.met_us);
+      result.stages.push_back(std::move(stage.forecast));
+    }
+    if (met > 0) result.bubble = 1 - busy / static_cast<double>(stages_.size()) / met;
+    return result;
   }
 
-  double compute_flops(const Instruction& instruction) const {
-    const model::ModelSpec& spec = job_.spec;
-    const double rows = static_cast<double>(job_.batch) * job_.tokens;
-    const double width = spec.width;
-    double forward = 0;
-    if (units_[instruction.unit].kind == model::UnitKind::block)
-      forward =
-          rows * (2.0 * (4.0 * width * width + 2.0 * width * spec.feed_forward) + 2.0 * width * job_.tokens);
-    if (units_[instruction.unit].kind == model::UnitKind::head)
-      forward = rows * 2.0 * width * spec.vocabulary;
-    if (instruction.op == Op::loss) return 3 * forward;
-    return instruction.op == Op::backward ? 2 * forward : forward;
+  /// Issues what can be issued; whether anything was.
+  bool advance(int s) {
+    Stage& stage = stages_[s];
+    const std::vector<Instruction>& list = programs_[s]->instructions;
+    const size_t begin = stage.next;
+    for (; stage.next < list.size(); ++stage.next) {
+      const Instruction& instruction = list[stage.next];
+      double start = stage.now;
+      bool ready = true;
+      for (const int before : instruction.after) {
+        ready &= stage.known[before];
+        start = std::max(start, stage.forecast.intervals[before].end_us);
+      }
+      if (!ready || (instruction.op == Op::norm && !meet(s, start))) break;
+      if (instruction.op == Op::norm) {
+        start = stage.met_us;
+        stage.busy_us = stage.forecast.compute_us;
+      }
+      stage.forecast.exposed_us += start - stage.now;
+      stage.now = start;
+      issue(s, instruction);
+    }
+    return stage.next > begin;
   }
 
-  double duration_of(const Instruction& instruction) const {
+  /// Whether all stages have come to the norm, this one at `now`.
+  bool meet(int s, double now) {
+    stages_[s].arrived_us = now;
+    double last = 0;
+    for (const Stage& stage : stages_) {
+      if (stage.arrived_us < 0) return false;
+      last = std::max(last, stage.arrived_us);
+    }
+    stages_[s].met_us = last;
+    return true;
+  }
+
+  void issue(int s, const Instruction& instruction) {
+    Stage& stage = stages_[s];
+    Interval& interval = stage.forecast.intervals[stage.next];
+    stage.known[stage.next] = true;
+    if (is_transfer(instruction.op) || (instruction.op == Op::tie && stages_.size() > 1))
+      return transfer(s, instruction);
+    const double duration = duration_of(instruction, programs_[s]->stage);
+    if (instruction.lane == 0) {
+      interval = {stage.now, stage.now + duration};
+      stage.forecast.compute_us += duration;
+      stage.now += duration;
+    } else {
+      double& link = stage.link_free[leaves_node(instruction, s) ? 1 : 0];
+      const double begin = std::max(stage.now, link);
+      link = begin + duration;
+      interval = {begin, link};
+    }
+  }
+
+  /// The second side to come decides when it begins.
+  void transfer(int s, const Instruction& own) {
+    Stage& stage = stages_[s];
+    const size_t index = stage.next;
+    const int peer = own.op == Op::tie ? (s == 0 ? static_cast<int>(stages_.size()) - 1 : 0) : own.peer;
+    const Op partner = own.op == Op::send           ? Op::receive
+                       : own.op == Op::receive      ? Op::send
+                       : own.op == Op::send_back    ? Op::receive_back
+                       : own.op == Op::receive_back ? Op::send_back
+                                                    : Op::tie;
+    stage.forecast.intervals[index] = {stage.now, stage.now};
+    Stage& other = stages_[peer];
+    const auto found = other.waiting.find({partner, own.unit, own.microbatch});
+    if (found == other.waiting.end()) {
+      stage.known[index] = false;
+      stage.waiting[{own.op, own.unit, own.microbatch}] = index;
+      return;
+    }
+    Interval& there = other.forecast.intervals[found->second];
+    Stage& sender = own.op == Op::send || own.op == Op::send_back ? stage : other;
+    double& channel = sender.channel_free[own.op == Op::send || own.op == Op::receive ? 0 : 1];
+    const double begin = std::max({stage.now, there.begin_us, channel});
+    channel = begin + duration_of(own, programs_[s]->stage);
+    stage.forecast.intervals[index] = there = {begin, channel};
+    other.known[found->second] = true;
+    other.waiting.erase(found);
+  }
+
+  GroupKind kind_of(const Instruction& instruction) const {
+    if (is_transfer(instruction.op)) return GroupKind::pipeline;
+    if (instruction.op == Op::tie) return GroupKind::ends;
+    return instruction.op == Op::all_reduce ? GroupKind::replication : GroupKind::partition;
+  }
+
+  bool leaves_node(const Instruction& instruction, int stage) const {
+    const int place = layout_.place({0, stage, 0});
+    if (is_transfer(instruction.op))
+      return layout_.place({0, instruction.peer, 0}) / machine_.ranks_per_node !=
+             place / machine_.ranks_per_node;
+    return layout_.spans_nodes(kind_of(instruction), place, machine_.ranks_per_node);
+  }
+
+  double duration_of(const Instruction& instruction, int stage) const {
     const auto streamed = [&](double bytes) { return bytes / machine_.memory_bandwidth * 1e6; };
     const double shard = instruction.unit < 0 ? 0 : static_cast<double>(job_.shard(units_[instruction.unit]));
+    if (is_compute(instruction.op)) return compute_us(job_, machine_, instruction.unit, instruction.op);
     switch (instruction.op) {
-      case Op::forward:
-      case Op::recompute:
-      case Op::loss:
-      case Op::evaluate:
-      case Op::backward: return compute_flops(instruction) / machine_.flops * 1e6;
       case Op::accumulate: return streamed(12 * shard);
       case Op::step: return streamed(28 * shard);  // reads 4 values, writes 3
       case Op::norm: {
         double elements = 0;
-        for (const model::Unit& unit : units_) elements += static_cast<double>(job_.shard(unit));
+        for (const int unit : owned_units(job_, stage))
+          elements += static_cast<double>(job_.shard(units_[unit]));
+        const int place = layout_.place({0, stage, 0});
+        const bool alone = layout_.peers(GroupKind::model, place).size() == 1;
         return streamed(4 * elements) +
-               (job_.degree > 1 ? latency(job_.degree > machine_.ranks_per_node) : 0);
+               (alone ? 0 : latency(layout_.spans_nodes(GroupKind::model, place, machine_.ranks_per_node)));
       }
-      case Op::gather:
-      case Op::reduce_scatter:
-      case Op::all_reduce: return collective(instruction);
+      case Op::send:
+      case Op::receive:
+      case Op::send_back:
+      case Op::receive_back:
+      case Op::tie: return to_one_peer(instruction, stage);
+      default: return collective(instruction, stage);
     }
-    return 0;
+  }
+
+  /// Point to point; the ranks of a node share its link with the pipelines next to this one.
+  double to_one_peer(const Instruction& instruction, int stage) const {
+    const double bytes =
+        instruction.op == Op::tie
+            ? 4.0 * static_cast<double>(job_.shard(units_[instruction.unit]))
+            : static_cast<double>(job_.batch) * job_.tokens * job_.spec.width * job_.element_bytes();
+    if (!leaves_node(instruction, stage)) return latency(false) + bytes / machine_.intra_bandwidth * 1e6;
+    const int node = layout_.place({0, stage, 0}) / machine_.ranks_per_node;
+    int sharing = 0;  // ranks of this stage on the node
+    for (int place = node * machine_.ranks_per_node;
+         place < std::min(layout_.ranks(), (node + 1) * machine_.ranks_per_node); ++place)
+      sharing += layout_.coordinates(place).stage == stage;
+    return latency(true) + bytes * sharing / machine_.inter_bandwidth * 1e6;
   }
 
   double latency(bool between_nodes) const {
     return between_nodes ? machine_.inter_latency_us : machine_.intra_latency_us;
   }
 
-  double collective(const Instruction& instruction) const {
+  double collective(const Instruction& instruction, int stage) const {
     const bool all_reduce = instruction.op == Op::all_reduce;
     const int ranks = all_reduce ? job_.replicas() : job_.degree;
     const double elements = static_cast<double>(all_reduce ? job_.shard(units_[instruction.unit])
                                                            : job_.padded(units_[instruction.unit]));
     const double bytes = elements * (instruction.op == Op::gather ? job_.element_bytes() : 4);
-    const bool between = leaves_node(instruction);
+    const bool between = leaves_node(instruction, stage);
     if (!between)
       return latency(false) * (all_reduce ? 2 : 1) +
              volume(instruction.op, bytes, ranks) / machine_.intra_bandwidth * 1e6;
     // A node's ranks share its link. A gather over nodes brings into a node what its own ranks do not have.
-    const int here = std::min(machine_.ranks_per_node, job_.world);
-    double through;
-    if (all_reduce) {
-      const int apart = std::max(1, here / job_.degree);  // replicas of a shard on one node
-      through = volume(instruction.op, bytes, std::max(1, ranks / apart)) * (here / apart);
-    } else {
-      through = bytes * (job_.degree - here) / job_.degree;
-    }
+    const int place = layout_.place({0, stage, 0}), node = place / machine_.ranks_per_node;
+    int here = 0;  // members of the group on this node; as many groups share its link as fit beside it
+    for (const int peer : layout_.peers(kind_of(instruction), place))
+      here += peer / machine_.ranks_per_node == node;
+    const int sharing = std::max(1, std::min(machine_.ranks_per_node, job_.world) / here);
+    const double through = sharing * (all_reduce ? volume(instruction.op, bytes, std::max(1, ranks / here))
+                                                 : bytes * (job_.degree - here) / job_.degree);
     return latency(true) * (all_reduce ? 2 : 1) + through / machine_.inter_bandwidth * 1e6;
   }
 
   const Job& job_;
-  const Program& program_;
+  const Layout layout_;
+  std::span<const Program* const> programs_;
   const Machine& machine_;
   std::vector<model::Unit> units_;
-  double link_free_[2] = {0, 0};  // inside nodes, between nodes
+  std::vector<Stage> stages_;
 };
 
 }  // namespace
@@ -121,8 +249,19 @@ double volume(Op op, double bytes, int ranks) {
   return bytes * (ranks - 1) / ranks * (op == Op::all_reduce ? 2 : 1);
 }
 
+double compute_us(const Job& job, const Machine& machine, int unit, Op op) {
+  return compute_flops(job, unit, op) / machine.flops * 1e6;
+}
+
+PipelineForecast simulate(const Job& job, const std::vector<Program>& programs, const Machine& machine) {
+  std::vector<const Program*> pointers;
+  for (const Program& program : programs) pointers.push_back(&program);
+  return Simulation(job, pointers, machine).run();
+}
+
 Forecast simulate(const Job& job, const Program& program, const Machine& machine) {
-  return Simulation(job, program, machine).run();
+  const Program* const one[] = {&program};
+  return Simulation(job, one, machine).run().stages.front();
 }
 
 }  // namespace loom::program

@@ -1,6 +1,7 @@
 // The simulator of programs: how long a step takes on a machine that need not be there. Computing takes its
 // floating-point operations at a rate; collectives take MiCS's volumes at the bandwidth of the slowest link
-// that they cross, one after the other for each link, plus a latency for each message of the hops.
+// that they cross, one after the other for each link, plus a latency for each message of the hops. Stages of
+// a pipeline are simulated together.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -28,17 +29,34 @@ struct Interval {
   double end_us = 0;
 };
 
+/// Of one rank.
 struct Forecast {
   double step_us = 0;
   double compute_us = 0;            // everything on lane 0
-  double exposed_us = 0;            // lane 0 waiting for collectives
+  double exposed_us = 0;            // lane 0 waiting for others
   std::vector<Interval> intervals;  // of each instruction
+};
+
+/// Of all stages of a pipeline.
+struct PipelineForecast {
+  std::vector<Forecast> stages;
+  double step_us = 0;
+  /// Part of the time from the beginning to the norm, where all stages meet, in which a stage does not
+  /// compute; the mean over the stages.
+  double bubble = 0;
 };
 
 /// Bytes that a rank sends to others in a collective over `ranks` ranks with `bytes` in all: (n-1)/n of them
 /// for a gather or scatter, twice that for an AllReduce.
 double volume(Op op, double bytes, int ranks);
 
+/// All stages together: a transfer begins when both sides have issued it. The programs must be verified.
+/// Ranks of data rank 0 stand for all others.
+PipelineForecast simulate(const Job& job, const std::vector<Program>& programs, const Machine& machine);
+/// A job of one stage.
 Forecast simulate(const Job& job, const Program& program, const Machine& machine);
+
+/// Time of one forward or backward pass through a unit, of a microbatch.
+double compute_us(const Job& job, const Machine& machine, int unit, Op op);
 
 }  // namespace loom::program

@@ -7,24 +7,17 @@
 namespace loom::program {
 namespace {
 
-std::string text_of(const Program& program, int index) {
-  const Instruction& instruction = program.instructions[index];
-  std::string text = fmt::format("instruction {} ({}", index, op_name(instruction.op));
-  if (instruction.unit >= 0) text += fmt::format(" of unit {}", instruction.unit);
-  if (instruction.microbatch >= 0) text += fmt::format(", microbatch {}", instruction.microbatch);
-  return text + ")";
-}
-
 Status check_structure(const Program& program) {
   const int buffers = static_cast<int>(program.buffers.size());
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     const Instruction& instruction = program.instructions[i];
-    const bool collective = instruction.op == Op::gather || instruction.op == Op::reduce_scatter ||
-                            instruction.op == Op::all_reduce;
-    if (collective != (instruction.lane > 0))
+    if (is_communication(instruction.op) != (instruction.lane > 0))
       return fail(Code::internal_error,
-                  "{} is on lane {}; collectives are on lanes above 0, and nothing else is",
+                  "{} is on lane {}; communication is on lanes above 0, and nothing else is",
                   text_of(program, i), instruction.lane);
+    if (is_transfer(instruction.op) != (instruction.peer >= 0))
+      return fail(Code::internal_error, "{} names stage {}; transfers name their peer, and nothing else does",
+                  text_of(program, i), instruction.peer);
     for (const Use& use : instruction.uses)
       if (use.buffer < 0 || use.buffer >= buffers)
         return fail(Code::internal_error, "{} uses buffer {}, there are {}", text_of(program, i), use.buffer,

@@ -12,6 +12,9 @@ namespace {
 
 enum class What { nothing, parameters, activation, saved, derivative, gradient, other };
 
+/// The parts of a tied embedding's gradient.
+enum Halves { kOwn = 1, kHeads = 2, kBoth = 3 };
+
 struct Value {
   What what = What::nothing;
   int unit = -1;                 // derivative: with respect to this unit's output
@@ -19,33 +22,49 @@ struct Value {
   std::vector<int> counts = {};  // gradient: how often each of this rank's microbatches is in it
   bool in_group = false;         // gradient: summed over the partition group
   bool everywhere = false;       // gradient: summed over the replicas, too
-  bool complete = true;          // gradient of a tied embedding: whether the embedding's own part is in it
+  int halves = kBoth;            // gradient of a tied embedding: which parts are in it
 };
 
 class Execution {
  public:
   Execution(const Job& job, const Program& program)
       : job_(job), program_(program), units_(model::units_of(job.spec)), values_(program.buffers.size()) {
-    for (int unit = 0; unit < program.units; ++unit) set(program.shards[unit], {What::parameters, unit});
+    for (int unit = 0; unit < program.units; ++unit)
+      if (program.shards[unit] >= 0) set(program.shards[unit], {What::parameters, unit});
+    owned_ = owned_units(job, program.stage);
+    held_ = owned_;
+    if (holds_copy(job, program.stage)) held_.push_back(0);
+    for (const Part& part : parts_of(job))
+      if (part.stage == program.stage) {
+        ends_.push_back(part.end - 1);
+        before_.push_back(part.begin - 1);
+      }
   }
 
   ResultProblem run() {
     for (size_t i = 0; i < program_.instructions.size(); ++i)
       if (std::string problem = execute(program_.instructions[i]); !problem.empty())
         return {static_cast<int>(i), std::move(problem)};
-    for (const model::Unit& unit : units_)
-      if (const auto steps = std::count(stepped_.begin(), stepped_.end(), unit.index);
-          steps != program_.trains)
+    for (const model::Unit& unit : units_) {
+      const bool held = contains(held_, unit.index);
+      const auto steps = std::count(stepped_.begin(), stepped_.end(), unit.index);
+      if (steps != (held && program_.trains))
         return {-1, fmt::format("unit {} is stepped {} times, must be {}", unit.index, steps,
-                                program_.trains ? 1 : 0)};
+                                held && program_.trains ? 1 : 0)};
+    }
+    const int each = contains(owned_, program_.units - 1) ? 1 : 0;
     for (int m = 0; m < job_.microbatches; ++m)
-      if (const auto losses = std::count(losses_.begin(), losses_.end(), m); losses != 1)
-        return {-1, fmt::format("microbatch {} has {} losses, must have one", m, losses)};
+      if (const auto losses = std::count(losses_.begin(), losses_.end(), m); losses != each)
+        return {-1, fmt::format("microbatch {} has {} losses, must have {}", m, losses, each)};
     return {};
   }
 
  private:
   using I = const Instruction&;
+
+  static bool contains(const std::vector<int>& list, int value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  }
 
   void set(BufferId buffer, Value value) { values_[buffer] = std::move(value); }
   void set(I i, Role role, Value value) { set(i.buffer(role), std::move(value)); }
@@ -71,6 +90,11 @@ class Execution {
       case Op::reduce_scatter: return reduce_scatter(i);
       case Op::accumulate: return accumulate(i);
       case Op::all_reduce: return all_reduce(i);
+      case Op::tie: return tie(i);
+      case Op::send: return send(i, Role::output, What::activation, ends_);
+      case Op::receive: return receive(i, Role::output, What::activation, before_);
+      case Op::send_back: return send(i, Role::derivative, What::derivative, before_);
+      case Op::receive_back: return receive(i, Role::derivative, What::derivative, ends_);
       case Op::norm: return norm(i);
       case Op::step: return step(i);
     }
@@ -97,9 +121,9 @@ class Execution {
   Value gradient_of(int unit, int microbatch) const {
     Value value{What::gradient, unit};
     value.counts.assign(job_.microbatches, 0);
-    value.counts[microbatch] = 1;
+    if (microbatch >= 0 && microbatch < job_.microbatches) value.counts[microbatch] = 1;
     value.in_group = job_.degree == 1;
-    value.everywhere = job_.world == 1;
+    value.everywhere = job_.data_degree() == 1;
     return value;
   }
 
@@ -121,9 +145,23 @@ class Execution {
     set(i, Role::gradient, gradient_of(i.unit, i.microbatch));
     if (units_[i.unit].borrows >= 0) {
       Value half = gradient_of(0, i.microbatch);
-      half.complete = false;
+      half.halves = kHeads;
       set(i, Role::tied_gradient, half);
     }
+    return "";
+  }
+
+  /// What goes to another stage is what is left of one of this stage's parts.
+  std::string send(I i, Role role, What what, const std::vector<int>& units) {
+    if (!contains(units, i.unit)) return fmt::format("no part of stage {} ends there", program_.stage);
+    if (!holds(i, role, what, i.unit, i.microbatch)) return "sends another value than it says";
+    return "";
+  }
+
+  /// That the other stage sends this is proved for all stages together.
+  std::string receive(I i, Role role, What what, const std::vector<int>& units) {
+    if (!contains(units, i.unit)) return fmt::format("no part of stage {} begins there", program_.stage);
+    set(i, role, {what, i.unit, i.microbatch});
     return "";
   }
 
@@ -135,19 +173,26 @@ class Execution {
         return "computes with another unit's parameters";
       if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch)) return "its input is not there";
       if (!holds(i, Role::saved, What::saved, i.unit, i.microbatch)) return "what forward saved is not there";
-    } else if (units_.back().borrows == 0) {
-      const Value& half = get(i, Role::gradient);
-      if (half.what != What::gradient || half.complete || half.counts[i.microbatch] != 1)
-        return "the head's part of the shared matrix's gradient is not there";
+    }
+    Value gradient = gradient_of(i.unit, i.microbatch);
+    if (i.unit == 0 && units_.back().borrows == 0) {
+      if (job_.ties_apart()) {
+        gradient.halves = kOwn;
+      } else {
+        const Value& half = get(i, Role::gradient);
+        if (half.what != What::gradient || half.halves != kHeads || half.counts[i.microbatch] != 1)
+          return "the head's part of the shared matrix's gradient is not there";
+      }
     }
     set(i, Role::derivative, {What::derivative, i.unit - 1, i.microbatch});
-    set(i, Role::gradient, gradient_of(i.unit, i.microbatch));
+    set(i, Role::gradient, gradient);
     return "";
   }
 
   std::string reduce_scatter(I i) {
     Value value = get(i, Role::gradient);
-    if (value.what != What::gradient || value.unit != i.unit || value.in_group || !value.complete)
+    if (value.what != What::gradient || value.unit != i.unit || value.in_group ||
+        (value.halves != kBoth && !job_.ties_apart()))
       return "reduces what is not this unit's own whole gradient";
     value.in_group = true;
     value.everywhere = job_.replicas() == 1;
@@ -162,10 +207,28 @@ class Execution {
         more.unit != i.unit)
       return "adds what is not this unit's gradients";
     if (!sum.in_group || !more.in_group) return "adds a gradient that is not reduced over the group";
-    if (job_.replicas() > 1 && (sum.everywhere || more.everywhere))
+    if (job_.replicas() > 1 && (sum.everywhere || more.everywhere) && sum.halves == more.halves)
       return "adds to a gradient that was reduced over the replicas already";
-    for (int m = 0; m < job_.microbatches; ++m) sum.counts[m] += more.counts[m];
+    if (sum.halves != more.halves) {
+      if ((sum.halves & more.halves) != 0 || sum.counts != more.counts || !sum.everywhere || !more.everywhere)
+        return "adds parts of a shared matrix's gradient that are not two whole halves";
+      sum.halves = kBoth;
+    } else {
+      for (int m = 0; m < job_.microbatches; ++m) sum.counts[m] += more.counts[m];
+    }
     set(i, Role::shard, sum);
+    return "";
+  }
+
+  /// Both ends add the same two halves: each must be the sum of everything but the other.
+  std::string tie(I i) {
+    Value value = get(i, Role::shard);
+    const int half = program_.stage == 0 ? kOwn : kHeads;
+    if (i.unit != 0 || value.what != What::gradient || value.unit != 0 || value.halves != half)
+      return "adds what is not this end's half of the shared matrix's gradient";
+    value.halves = kBoth;
+    if (std::string problem = problem_of(value, 0); !problem.empty()) return problem;
+    set(i, Role::shard, value);
     return "";
   }
 
@@ -181,8 +244,9 @@ class Execution {
 
   /// Whether a gradient is that of the whole global batch.
   std::string problem_of(const Value& value, int unit) const {
-    if (value.what != What::gradient || value.unit != unit || !value.complete)
+    if (value.what != What::gradient || value.unit != unit)
       return fmt::format("the gradient of unit {} is not there", unit);
+    if (value.halves != kBoth) return fmt::format("the gradient of unit {} is only one half of it", unit);
     for (int m = 0; m < job_.microbatches; ++m)
       if (value.counts[m] != 1)
         return fmt::format("the gradient of unit {} has microbatch {} {} times", unit, m, value.counts[m]);
@@ -193,12 +257,14 @@ class Execution {
   }
 
   std::string norm(I i) {
-    int unit = 0;
+    size_t seen = 0;
     for (const Use& use : i.uses) {
       if (use.role != Role::shard) continue;
-      if (std::string problem = problem_of(values_[use.buffer], unit++); !problem.empty()) return problem;
+      if (seen == owned_.size()) return "sees more gradients than the stage's units have";
+      if (std::string problem = problem_of(values_[use.buffer], owned_[seen++]); !problem.empty())
+        return problem;
     }
-    if (unit != program_.units) return "does not see every unit's gradient";
+    if (seen != owned_.size()) return "does not see every unit's gradient";
     set(i, Role::norms, {What::other});
     return "";
   }
@@ -214,6 +280,8 @@ class Execution {
   const Program& program_;
   std::vector<model::Unit> units_;
   std::vector<Value> values_;
+  std::vector<int> owned_, held_;   // units of the stage; with its copy
+  std::vector<int> ends_, before_;  // last units of the stage's parts, and those before its parts
   std::vector<int> stepped_, losses_;
 };
 

@@ -35,6 +35,15 @@ void for_each_key(C& c, F&& visit) {
   visit("data.global_batch", c.data.global_batch);
   visit("data.microbatch", c.data.microbatch);
   visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
+  visit("parallel.pipeline_degree", c.parallel.pipeline_degree);
+  visit("parallel.tensor_degree", c.parallel.tensor_degree);
+  visit("parallel.pipeline", c.parallel.pipeline);
+  visit("parallel.virtual_stages", c.parallel.virtual_stages);
+  visit("parallel.active_microbatches", c.parallel.active_microbatches);
+  visit("parallel.partition", c.parallel.partition);
+  visit("parallel.memory_weight", c.parallel.memory_weight);
+  visit("parallel.profile", c.parallel.profile);
+  visit("parallel.placement", c.parallel.placement);
   visit("parallel.memory_limit_mb", c.parallel.memory_limit_mb);
   visit("parallel.prefetch", c.parallel.prefetch);
   visit("parallel.in_flight", c.parallel.in_flight);
@@ -118,6 +127,12 @@ Status check(const Config& c) {
   LOOM_TRY(within("data.microbatch", static_cast<double>(c.data.microbatch), 0, kMany));
   LOOM_TRY(within("parallel.sharded_data_parallel_degree",
                   static_cast<double>(c.parallel.sharded_data_parallel_degree), 0, 1e6));
+  LOOM_TRY(within("parallel.pipeline_degree", static_cast<double>(c.parallel.pipeline_degree), 1, 1e6));
+  LOOM_TRY(within("parallel.tensor_degree", static_cast<double>(c.parallel.tensor_degree), 1, 1e6));
+  LOOM_TRY(within("parallel.virtual_stages", static_cast<double>(c.parallel.virtual_stages), 1, 1e6));
+  LOOM_TRY(
+      within("parallel.active_microbatches", static_cast<double>(c.parallel.active_microbatches), 0, 1e9));
+  LOOM_TRY(within("parallel.memory_weight", c.parallel.memory_weight, 0, 1));
   LOOM_TRY(within("parallel.prefetch", static_cast<double>(c.parallel.prefetch), 0, 1000));
   LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
   LOOM_TRY(within("parallel.activation_checkpointing",
@@ -136,6 +151,10 @@ Status check(const Config& c) {
     return fail(Code::invalid_argument, "{} is \"{}\", must be {}", key, value, fmt::join(choices, ", "));
   };
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16"}));
+  LOOM_TRY(one_of("parallel.pipeline", c.parallel.pipeline, {"simple", "1f1b", "interleaved"}));
+  const std::string& partition = c.parallel.partition;
+  if (partition.empty() || partition.find_first_not_of("0123456789,") != std::string::npos)
+    LOOM_TRY(one_of("parallel.partition", partition, {"auto", "tree", "even", "first units such as 0,5,9"}));
   LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
   return one_of("model.activation", c.model.activation, {"gelu_new", "gelu", "relu"});
 }
@@ -213,7 +232,11 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   return spec;
 }
 
-Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world) {
+namespace {
+
+/// What of the job needs no search.
+Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spec, int world) {
+  using program::Schedule;
   const Config::Parallel& parallel = config.parallel;
   program::Job job;
   job.spec = spec;
@@ -225,34 +248,106 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
   job.prefetch = static_cast<int>(parallel.prefetch);
   job.in_flight = static_cast<int>(parallel.in_flight);
   job.live_elements = parallel.live_parameters;
-  const int64_t global = config.data.global_batch;
-  if (global % world != 0)
-    return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} ranks", global,
-                world);
-  const int64_t share = global / world;
+  job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
+  job.tensor_degree = static_cast<int>(parallel.tensor_degree);
+  job.placement = parallel.placement;
+  job.schedule = parallel.pipeline == "simple"        ? Schedule::simple
+                 : parallel.pipeline == "interleaved" ? Schedule::interleaved
+                                                      : Schedule::one_f_one_b;
+  const bool interleaved = job.schedule == Schedule::interleaved && job.pipeline_degree > 1;
+  job.virtual_stages = interleaved ? static_cast<int>(parallel.virtual_stages) : 1;
+  job.active_microbatches = static_cast<int>(parallel.active_microbatches);
+  const int64_t together = parallel.pipeline_degree * parallel.tensor_degree;
+  if (world % together != 0)
+    return fail(Code::invalid_argument,
+                "parallel.pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks",
+                parallel.pipeline_degree, parallel.tensor_degree, world);
+  const int64_t global = config.data.global_batch, data = job.data_degree();
+  if (global % data != 0)
+    return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} {}ranks",
+                global, data, together > 1 ? "data " : "");
+  const int64_t share = global / data;
   job.batch = config.data.microbatch > 0 ? config.data.microbatch : share;
   if (share % job.batch != 0)
     return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
                 job.batch, share);
   job.microbatches = static_cast<int>(share / job.batch);
-  job.degree = static_cast<int>(parallel.sharded_data_parallel_degree);
-  const int64_t limit = parallel.memory_limit_mb << 20;
-  const bool choose = job.degree == 0;
-  for (int degree = choose ? 1 : job.degree; degree <= world || !choose; ++degree) {
-    if (choose && world % degree != 0) continue;
-    job.degree = degree;
-    if (limit == 0) break;
-    const Result<program::Program> program = program::make_program(job);
-    LOOM_TRY(program.status());
-    const int64_t bytes = program::plan_memory(*program).bytes;
-    if (bytes <= limit) break;
-    if (!choose || degree == world)
-      return fail(
-          Code::out_of_memory,
-          "a rank needs {} MiB with sharded_data_parallel_degree {}, but "
-          "parallel.memory_limit_mb is {}; activation_checkpointing or a smaller microbatch needs less",
-          (bytes >> 20) + 1, degree, parallel.memory_limit_mb);
+  return job;
+}
+
+/// Cuts the model as the config says.
+Status cut(const Config& config, const std::vector<double>& measured_us, program::Job& job) {
+  job.first_units.clear();
+  const std::string& how = config.parallel.partition;
+  if (job.pipeline_degree == 1 || how == "even") return {};
+  LOOM_TRY(job.check());
+  const program::PartitionRequest request = partition_request(config, job, measured_us);
+  const auto chosen = [&]() -> Result<program::Partition> {
+    if (how == "auto") return program::partition_exactly(request);
+    if (how == "tree") return program::partition_by_tree(request);
+    std::vector<int> first;
+    for (size_t at = 0; at <= how.size();) {
+      const size_t comma = std::min(how.find(',', at), how.size());
+      if (comma - at < 1 || comma - at > 8)
+        return fail(Code::invalid_argument, "parallel.partition is \"{}\", must be first units such as 0,5,9",
+                    how);
+      first.push_back(std::stoi(how.substr(at, comma - at)));
+      at = comma + 1;
+    }
+    return program::partition_by_hand(request, std::move(first));
+  }();
+  LOOM_TRY(chosen.status().in("parallel.partition"));
+  job.first_units = chosen->first_units;
+  return {};
+}
+
+}  // namespace
+
+program::PartitionRequest partition_request(const Config& config, const program::Job& job,
+                                            const std::vector<double>& measured_us) {
+  program::PartitionRequest request = program::partition_request(job, program::Machine(), measured_us);
+  request.memory_weight = config.parallel.memory_weight;
+  request.memory_limit_bytes =
+      static_cast<double>(config.parallel.memory_limit_mb << 20) / job.virtual_stages;
+  return request;
+}
+
+Result<int64_t> arena_bytes(const program::Job& job) {
+  const Result<std::vector<program::Program>> programs = program::make_programs(job);
+  LOOM_TRY(programs.status());
+  int64_t most = 0;
+  for (const program::Program& program : *programs)
+    most = std::max(most, program::plan_memory(program).bytes);
+  return most;
+}
+
+Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
+                            const std::vector<double>& measured_us) {
+  Result<program::Job> made = plain_job(config, spec, world);
+  LOOM_TRY(made.status());
+  program::Job job = made.take();
+  const int data = job.data_degree();
+  const int64_t limit = config.parallel.memory_limit_mb << 20;
+  const bool choose = config.parallel.sharded_data_parallel_degree == 0;
+  Status status;
+  for (int degree = 1; degree <= data; ++degree) {
+    if (choose && data % degree != 0) continue;
+    job.degree = choose ? degree : static_cast<int>(config.parallel.sharded_data_parallel_degree);
+    status = cut(config, measured_us, job);
+    if (status.ok() && limit > 0) {
+      const Result<int64_t> bytes = arena_bytes(job);
+      LOOM_TRY(bytes.status());
+      if (*bytes > limit)
+        status = fail(
+            Code::out_of_memory,
+            "a rank needs {} MiB with sharded_data_parallel_degree {}, but "
+            "parallel.memory_limit_mb is {}; activation_checkpointing or a smaller microbatch needs less",
+            (*bytes >> 20) + 1, job.degree, config.parallel.memory_limit_mb);
+    }
+    // More ranks may share what is too much for these.
+    if (!choose || status.code() != Code::out_of_memory) break;
   }
+  LOOM_TRY(status);
   LOOM_TRY(job.check());
   return job;
 }

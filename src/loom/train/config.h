@@ -11,7 +11,7 @@
 
 #include "format/json_file.h"
 #include "model/spec.h"
-#include "program/job.h"
+#include "program/partition.h"
 
 namespace loom::train {
 
@@ -36,7 +36,16 @@ struct Config {
   } data;
   struct Parallel {
     int64_t sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
-    int64_t memory_limit_mb = 0;               // of a rank's arena; 0: none
+    int64_t pipeline_degree = 1;               // P: stages
+    int64_t tensor_degree = 1;                 // T: ranks that share the work on each layer
+    std::string pipeline = "1f1b";             // or simple, interleaved
+    int64_t virtual_stages = 2;                // of a rank, interleaved
+    int64_t active_microbatches = 0;    // most that are begun and not finished; 0: what the schedule wants
+    std::string partition = "auto";     // or tree, even, or the first units of the parts: "0,5,9"
+    double memory_weight = 0.8;         // of memory against time in the partition
+    bool profile = false;               // measure the units' times before they are divided
+    std::string placement = "cluster";  // or spread, or D, P and T in any order
+    int64_t memory_limit_mb = 0;        // of a rank's arena; 0: none
     int64_t prefetch = 1;
     int64_t in_flight = 2;
     int64_t live_parameters = 0;           // elements of gathered units that may stay for their next use
@@ -79,7 +88,15 @@ format::Json to_json(const Config& config);
 Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary);
 /// For so many ranks. Chooses the degree when the config leaves it open. Errors: invalid_argument, naming
 /// what does not divide; out_of_memory when no degree fits.
-Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world);
+///
+/// `measured_us` are the units' times for the partition, empty: by the model of the simulator.
+Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
+                            const std::vector<double>& measured_us = {});
+/// What job_of() asked for the partition: for showing why.
+program::PartitionRequest partition_request(const Config& config, const program::Job& job,
+                                            const std::vector<double>& measured_us = {});
+/// The most bytes of any stage's arena. Errors: as make_program().
+Result<int64_t> arena_bytes(const program::Job& job);
 
 /// Learning rate of a step, counted from 0: linear warmup, then the schedule down to final_rate at the last
 /// step.

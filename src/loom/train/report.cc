@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 namespace loom::train {
@@ -57,7 +56,12 @@ const char* colour_of(program::Op op) {
     case Op::backward: return "#1f6feb";
     case Op::gather: return "#d1242f";
     case Op::reduce_scatter: return "#cf5b00";
-    case Op::all_reduce: return "#bc4c00";
+    case Op::all_reduce:
+    case Op::tie: return "#bc4c00";
+    case Op::send:
+    case Op::send_back: return "#bf3989";
+    case Op::receive:
+    case Op::receive_back: return "#1b7c83";
     default: return "#6e7781";
   }
 }
@@ -107,21 +111,6 @@ std::string duration(double seconds) {
 
 }  // namespace
 
-double measured_peak(int threads) {
-  constexpr int64_t kRows = 1024, kWidth = 768;
-  Workers workers(threads);
-  std::vector<float> x(kRows * kWidth, 0.5f), w(kWidth * kWidth, 0.25f), y(kRows * kWidth);
-  double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto begin = std::chrono::steady_clock::now();
-    ops::operators<float>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth,
-                                           kWidth);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    best = std::max(best, 2.0 * kRows * kWidth * kWidth / seconds);
-  }
-  return best;
-}
-
 std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
   const double left = static_cast<double>(trainer.config().run.steps - r.step - 1);
   std::string line = fmt::format(
@@ -131,6 +120,7 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
       r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
       r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, trainer.engine().memory_bytes() >> 20,
       r.exposed * 100, duration(left * r.seconds));
+  if (trainer.engine().job().pipeline_degree > 1) line += fmt::format("  bubble {:.1f} %", r.bubble * 100);
   if (r.validation_loss) line += fmt::format("  validation loss {:.4f}", *r.validation_loss);
   return line;
 }
@@ -144,12 +134,14 @@ std::string json_line(const StepRecord& r, int64_t memory_bytes) {
                        {"tokens_per_second", r.tokens_per_second},
                        {"flops", r.flops},
                        {"exposed", r.exposed},
+                       {"bubble", r.bubble},
                        {"memory_bytes", memory_bytes}};
   if (r.validation_loss) json["validation_loss"] = *r.validation_loss;
   return json.dump();
 }
 
-std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer) {
+std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
+                        const Comparison& comparison) {
   Points loss, validation, speed;
   for (const StepRecord& record : records) {
     const double step = static_cast<double>(record.step + 1);
@@ -161,13 +153,15 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
       "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Loom</title><style>body{font:14px "
       "sans-serif;max-width:900px;margin:2em "
       "auto}svg{width:100%}polyline{fill:none;stroke-width:1.5}.frame{fill:none;"
-      "stroke:#ccc}text{font-size:11px;fill:#555}.y{text-anchor:end}pre{background:#f6f8fa;padding:1em}</"
-      "style></head>"
+      "stroke:#ccc}text{font-size:11px;fill:#555}.y{text-anchor:end}pre{background:#f6f8fa;padding:1em}td{"
+      "padding:0 1em;"
+      "text-align:right}</style></head>"
       "<body><h1>A run of Loom</h1>\n";
   if (!records.empty()) {
     page += chart("Loss (red: validation)", "nats a token", {loss, validation});
     page += chart("Throughput", "tokens/s", {speed});
     page += timeline(trainer.engine());
+    page += to_html(comparison);
   }
   return page + "<h2>Config</h2><pre>" + to_json(trainer.config()).dump(2) + "</pre></body></html>\n";
 }

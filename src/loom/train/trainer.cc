@@ -5,18 +5,40 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/process_memory.h"
+#include "engine/profile.h"
 #include "model/hugging_face.h"
 
 namespace loom::train {
 namespace {
 
-constexpr const char* kState = "state";  // the key of the state's layout in a checkpoint's manifest
+constexpr const char* kState = "state";  // keys of the state's layouts in a checkpoint's manifest begin so
 
 /// CPUs of this machine over the ranks that share it.
-int threads_for(const Config& config, const engine::Groups& groups) {
+int threads_for(const Config& config, int ranks) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
   const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cpus / std::max(1, groups.ranks()));
+  return std::max(1, cpus / std::max(1, ranks));
+}
+
+/// Rank 0 measures for all, so that all divide the model alike. Empty where nothing needs it.
+Result<std::vector<double>> unit_times(const Config& config, const model::ModelSpec& spec, int ranks,
+                                       weftComm_t world) {
+  std::vector<double> times;
+  if (!config.parallel.profile || config.parallel.pipeline_degree == 1) return times;
+  int rank = 0;
+  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  times.resize(static_cast<size_t>(spec.layers) + 2);
+  if (rank == 0) {
+    Result<std::vector<double>> measured = profile(config, spec, ranks, threads_for(config, ranks));
+    // A job that cannot be is refused by all ranks when they make it, with whatever times.
+    if (measured.ok()) times = measured.take();
+  }
+  if (world != nullptr &&
+      weftBroadcast(times.data(), times.data(), times.size(), weftFloat64, 0, world, nullptr) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  return times;
 }
 
 /// The tokenizer that a dataset's folder holds.
@@ -25,6 +47,17 @@ Result<std::shared_ptr<const text::Tokenizer>> tokenizer_of(const std::string& f
 }
 
 }  // namespace
+
+Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
+                                    int threads) {
+  Config even = config;
+  even.parallel.partition = "even";
+  even.parallel.memory_limit_mb = 0;
+  even.parallel.sharded_data_parallel_degree = 1;
+  const Result<program::Job> job = job_of(even, spec, ranks);
+  LOOM_TRY(job.status());
+  return engine::profile_units(*job, threads);
+}
 
 Status Trainer::open_data() {
   Result<std::shared_ptr<const text::TokenDataset>> data =
@@ -56,18 +89,21 @@ Status Trainer::open_data() {
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
+  trainer->memory_before_ = resident_bytes();
   LOOM_TRY(trainer->open_data());
   const Result<model::ModelSpec> spec = spec_of(config, trainer->train_data_->vocabulary_size());
   LOOM_TRY(spec.status());
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  const Result<program::Job> job = job_of(config, *spec, ranks);
+  const Result<std::vector<double>> measured = unit_times(config, *spec, ranks, world);
+  LOOM_TRY(measured.status());
+  const Result<program::Job> job = job_of(config, *spec, ranks, *measured);
   LOOM_TRY(job.status());
-  Result<engine::Groups> groups = engine::Groups::create(world, job->degree, job->strict);
+  Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
-  trainer->threads_ = threads_for(config, *trainer->groups_);
+  trainer->threads_ = threads_for(config, trainer->groups_->ranks());
   Result<std::unique_ptr<engine::Engine>> engine =
       engine::Engine::create(*job, *trainer->groups_, trainer->threads_);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
@@ -88,11 +124,15 @@ Status Trainer::resume() {
       const std::string folder = checkpoints_->step_folder(**latest);
       const Result<format::Json> manifest = format::read_manifest(folder);
       LOOM_TRY(manifest.status());
-      if (!manifest->contains(kState))
-        return fail(Code::invalid_data, "{}: no state in its manifest", folder);
-      Result<format::FlatLayout> layout = format::FlatLayout::from_json(kState, (*manifest)[kState]);
-      LOOM_TRY(layout.status().in(folder));
-      LOOM_TRY(engine_->load_state(format::FlatReader(folder, layout.take())).in(folder));
+      engine::StateReaders readers;
+      for (const auto& [key, value] : manifest->items()) {
+        if (!key.starts_with(kState)) continue;
+        Result<format::FlatLayout> layout = format::FlatLayout::from_json(key, value);
+        LOOM_TRY(layout.status().in(folder));
+        readers.push_back(std::make_unique<format::FlatReader>(folder, layout.take()));
+      }
+      if (readers.empty()) return fail(Code::invalid_data, "{}: no state in its manifest", folder);
+      LOOM_TRY(engine_->load_state(readers).in(folder));
       next_step_ = static_cast<int64_t>(**latest);
       return {};
     }
@@ -113,8 +153,7 @@ Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
   return {};
 }
 
-Result<StepRecord> Trainer::one_step() {
-  LOOM_TRY(read_batch(*train_, next_step_));
+engine::StepSettings Trainer::settings_of_step() const {
   const Config::Optimizer& o = config_.optimizer;
   engine::StepSettings settings;
   settings.step = static_cast<uint32_t>(next_step_);
@@ -125,8 +164,22 @@ Result<StepRecord> Trainer::one_step() {
   settings.optimizer.epsilon = static_cast<float>(o.epsilon);
   settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
   settings.clip_norm = static_cast<float>(o.clip_norm);
+  return settings;
+}
+
+/// Looking takes milliseconds, and nothing is allocated after the first steps.
+void Trainer::look_at_memory() {
+  measured_bytes_ = std::max(measured_bytes_, resident_bytes() - memory_before_);
+}
+
+Result<StepRecord> Trainer::step() {
+  LOOM_TRY(read_batch(*train_, next_step_));
+  const engine::StepSettings settings = settings_of_step();
   const Result<engine::StepResult> result = engine_->step(settings);
   LOOM_TRY(result.status());
+  measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->exposed_seconds * 1e6,
+                             result->seconds * 1e6, false));
+  if (measured_.steps() <= 2) look_at_memory();
   const program::Job& job = engine_->job();
   StepRecord record;
   record.step = next_step_++;
@@ -135,6 +188,7 @@ Result<StepRecord> Trainer::one_step() {
   record.learning_rate = settings.optimizer.learning_rate;
   record.seconds = result->seconds;
   record.exposed = result->exposed_seconds / result->seconds;
+  record.bubble = result->bubble;
   record.tokens_per_second = job.tokens_per_step() / result->seconds;
   record.flops = record.tokens_per_second * job.spec.flops_per_token(job.tokens) / job.world;
   return record;
@@ -162,11 +216,13 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(engine_->save_state(checkpoints_->step_folder(step))));
   Status status;
   if (first) {
-    const Result<format::FlatLayout> layout = engine_->state_layout();
-    LOOM_TRY(layout.status());
-    status = checkpoints_->commit(step, {{"config", to_json(config_)},
-                                         {"model", model::config_of(engine_->job().spec)},
-                                         {kState, layout->to_json()}});
+    format::Json manifest = {{"config", to_json(config_)}, {"model", model::config_of(engine_->job().spec)}};
+    for (int stage = 0; stage < engine_->job().pipeline_degree; ++stage) {
+      const Result<format::FlatLayout> layout = engine_->state_layout(stage);
+      LOOM_TRY(layout.status());
+      manifest[engine_->state_name(stage)] = layout->to_json();
+    }
+    status = checkpoints_->commit(step, manifest);
     if (status.ok()) status = checkpoints_->prune();
   }
   return groups_->agree(status);
@@ -188,7 +244,7 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
     return next_step_ == config_.run.steps || (every > 0 && next_step_ % every == 0);
   };
   while (next_step_ < config_.run.steps) {
-    Result<StepRecord> record = one_step();
+    Result<StepRecord> record = step();
     LOOM_TRY(record.status());
     if (due(config_.run.evaluate_every)) {
       const Result<std::optional<double>> loss = validate();

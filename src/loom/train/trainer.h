@@ -4,6 +4,8 @@
 // All ranks call the same functions in the same order. Thread safety: one thread.
 #pragma once
 
+#include <loom/training.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,22 +14,16 @@
 #include "format/checkpoints.h"
 #include "text/batches.h"
 #include "text/tokenizer.h"
+#include "train/breakdown.h"
 #include "train/config.h"
 
 namespace loom::train {
 
-/// What is told of a step, the same on all ranks but for the times and the memory.
-struct StepRecord {
-  int64_t step = 0;  // counts from 0
-  double loss = 0;
-  double gradient_norm = 0;
-  double learning_rate = 0;
-  double seconds = 0;
-  double exposed = 0;  // part of the time spent waiting for collectives
-  double tokens_per_second = 0;
-  double flops = 0;  // of matrix products, a rank and second
-  std::optional<double> validation_loss;
-};
+using loom::StepRecord;
+
+/// Measured times of the model's units, in µs, for dividing it: what `parallel.profile` asks for.
+Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
+                                    int threads);
 
 class Trainer {
  public:
@@ -43,6 +39,14 @@ class Trainer {
   /// The step that comes next.
   int64_t next_step() const { return next_step_; }
 
+  /// Means over the steps of this object but its first.
+  const MeanBreakdown& measured() const { return measured_; }
+  /// Memory that came into use since before the run was opened, at its most: the process's own, so of all
+  /// ranks where they are threads. 0 before the first step.
+  int64_t measured_bytes() const { return measured_bytes_; }
+
+  /// One step, and nothing else.
+  Result<StepRecord> step();
   /// Trains to the last step, with evaluations and checkpoints on the way; `tell` is called after each step.
   /// Errors: not_finite, communication_error, disk_full ….
   Status run(const std::function<void(const StepRecord&)>& tell);
@@ -57,7 +61,8 @@ class Trainer {
   Status open_data();
   Status resume();
   Status read_batch(const text::Batches& batches, int64_t step);
-  Result<StepRecord> one_step();
+  engine::StepSettings settings_of_step() const;
+  void look_at_memory();
 
   Config config_;
   int threads_ = 1;
@@ -68,6 +73,8 @@ class Trainer {
   std::optional<text::Batches> train_, validation_;
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
+  MeanBreakdown measured_;
+  int64_t memory_before_ = 0, measured_bytes_ = 0;
 };
 
 }  // namespace loom::train

@@ -13,9 +13,12 @@ using engine::Communicator;
 using plan::Collective;
 
 // Elements have powers of two as sizes.
-Status check_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
-  if (bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0)) [[likely]]
-    return {};
+inline bool usable_buffer(const void* buffer, uint64_t bytes, size_t element) {
+  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
+}
+
+// What is wrong with a buffer that is not usable.
+Status refuse_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
   if (!buffer) return fail(Code::invalid_pointer, "{} is NULL, but {} bytes are needed", name, bytes);
   return fail(Code::invalid_pointer, "{} is {}, not aligned to its element of {} bytes", name, buffer,
               element);
@@ -28,7 +31,7 @@ Status check_type(int type) {
 }
 
 // Fills in the operator: one of the five, or a pre-multiplied sum of this communicator.
-Status resolve_operator(weftComm_t handle, int op, Call& call) {
+Status resolve_operator(weftComm_t handle, Communicator& comm, int op, Call& call) {
   if (op >= 0 && op < device::kReduceOps) {
     call.op = static_cast<device::ReduceOp>(op);
     return {};
@@ -48,6 +51,8 @@ Status resolve_operator(weftComm_t handle, int op, Call& call) {
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
   call.premultiply = true;
+  if (premul.late_scalar && comm.device() >= 0)
+    return comm.read_scalar(premul.late_scalar, call.scalar, device::size_of(call.type));
   std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
               device::size_of(call.type));
   return {};
@@ -99,27 +104,33 @@ Status checked_run(const Arguments& a) {
   call.count = a.count;
   call.type = static_cast<device::DataType>(a.type);
   call.root = a.root;
-  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, a.op, call));
+  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call));
   const bool transfer = a.collective == Collective::send || a.collective == Collective::recv;
   WEFT_TRY(check_root(transfer ? "peer" : "root", a.root, comm));
 
   const size_t element = device::size_of(call.type);
-  const uint64_t most = std::numeric_limits<int64_t>::max() / element / static_cast<uint64_t>(comm.size());
-  if (a.count > most)
+  const uint64_t block = element * static_cast<uint64_t>(comm.size());
+  constexpr uint64_t most_bytes = std::numeric_limits<int64_t>::max();
+  uint64_t all = 0;  // a product is quicker than a quotient
+  if (__builtin_mul_overflow(a.count, block, &all) || all > most_bytes)
     return fail(Code::invalid_count,
                 "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count, a.count,
-                element, comm.size(), most);
+                element, comm.size(), most_bytes / block);
   const plan::Request request{a.collective, a.count, static_cast<uint32_t>(element), a.root, false};
-  const uint64_t read = plan::input_bytes(request, comm.size(), comm.rank());
-  const uint64_t written = plan::output_bytes(request, comm.size(), comm.rank());
-  WEFT_TRY(check_buffer("sendbuff", a.send, read, element));
-  WEFT_TRY(check_buffer("recvbuff", a.recv, written, element));
+  const uint64_t in = plan::input_bytes(request, comm.size(), comm.rank());
+  if (!usable_buffer(a.send, in, element)) return refuse_buffer("sendbuff", a.send, in, element);
+  const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
+  if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
   if (a.comm->fallback) [[unlikely]] {
-    const Result<bool> theirs = is_for_nccl(a, read > 0 ? a.send : nullptr, written > 0 ? a.recv : nullptr);
+    const Result<bool> theirs = is_for_nccl(a, in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
     if (!theirs.ok()) return theirs.status();
     if (*theirs) return run_or_note(NcclCall{a.comm->fallback.get(), call, a.stream});
   }
-  if (a.stream) {
+  if (comm.device() >= 0) {
+    call.on_device = true;
+    call.cuda_stream = a.stream;
+    WEFT_TRY(comm.check_device_call(call, in, out));
+  } else if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();
   }

@@ -7,6 +7,7 @@
 #include "api/handles.h"
 #include "base/settings.h"
 #include "bootstrap/launch.h"
+#include "device/cuda/device.h"
 #include "engine/dump.h"
 
 namespace weft::api {
@@ -15,6 +16,17 @@ namespace {
 using engine::CommOptions;
 using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
+
+// The ordinal of what config.device names; -1 for host memory.
+Result<int> device_from(int device) {
+  if (device == WEFT_DEVICE_HOST) return -1;
+  if (device == WEFT_DEVICE_CURRENT) return device::cuda::Device::current();
+  if (device < 0)
+    return fail(Code::invalid_argument,
+                "device is {}, must be the number of a CUDA device, WEFT_DEVICE_CURRENT or WEFT_DEVICE_HOST",
+                device);
+  return device;
+}
 
 // Defaults from the settings (or the parent), with what `config` sets on top.
 Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* parent) {
@@ -46,6 +58,11 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   WEFT_TRY(flag("strict", config->strict, options.strict));
   if (config->commName) options.name = config->commName;
   if (config->hostId) options.host_id = config->hostId;
+  if (config->device != WEFT_CONFIG_UNDEF_INT) {
+    auto device = device_from(config->device);
+    if (!device) return device.status();
+    options.device = *device;
+  }
   if (config->timeoutSeconds > 0) options.timeout_s = config->timeoutSeconds;
   else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
     return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",
@@ -216,6 +233,14 @@ const char* weftGetLastError(weftComm_t comm) {
       if (Status health = health_of(comm); !health) text = health.message();
   }
   return text.c_str();
+}
+
+weftResult_t weftDeviceQuery(int device) {
+  if (!settings_status()) return report(settings_status());
+  auto ordinal = device_from(device);
+  if (!ordinal) return report(ordinal.status().in(__func__));
+  if (*ordinal < 0) return weftSuccess;
+  return report(device::cuda::Device::open(*ordinal).status().in(__func__));
 }
 
 weftResult_t weftGetUniqueId(weftUniqueId* uniqueId) {

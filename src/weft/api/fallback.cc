@@ -52,6 +52,11 @@ Fallback::~Fallback() {
 
 Status Fallback::attach(engine::Communicator* comm) {
   comm_ = comm;
+  if (wanted_ == Backend::nccl && comm->device() >= 0)
+    return fail(
+        Code::invalid_argument,
+        "config.device is {}, but the backend is nccl: NCCL takes its device from the thread, leave it alone",
+        comm->device());
   return wanted_ == Backend::nccl ? create({this}) : Status();
 }
 
@@ -60,11 +65,12 @@ bool Fallback::is_device_memory(const void* pointer) {
 }
 
 bool Fallback::takes_pointer(const void* pointer) const {
-  return wanted_ == Backend::nccl || is_device_memory(pointer);
+  return wanted_ == Backend::nccl || (comm_->device() < 0 && is_device_memory(pointer));
 }
 
 Result<bool> Fallback::takes(const void* send, const void* recv) const {
   if (wanted_ == Backend::nccl) return true;
+  if (comm_->device() >= 0) return false;  // Weft takes the memory of this communicator's device
   const bool of_send = is_device_memory(send);
   if (!of_send && !is_device_memory(recv)) return false;
   const char* which = of_send ? "sendbuff" : "recvbuff";

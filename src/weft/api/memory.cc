@@ -94,7 +94,7 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
                        "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
                        "or weftScalarHostImmediate (1)",
                        static_cast<int>(residence)));
-  if (comm->fallback && comm->fallback->is_device_memory(scalar))
+  if (comm->fallback && (*found)->device() < 0 && Fallback::is_device_memory(scalar))
     return report(
         fail(Code::unsupported, "weftRedOpCreatePreMulSum: scalar is device memory, must be host memory"));
   PreMulSum premul;

@@ -150,7 +150,30 @@ constexpr Row kRows[] = {
      "linker finds "
      "it, then in the folders of LD_LIBRARY_PATH and the usual ones."},
     {"WEFT_CUDA_LIBRARY", &Settings::cuda_library, kAny, kGpu,
-     "The file of the CUDA driver to load. Empty: libcuda.so.1, as the dynamic linker finds it."},
+     "CUDA's driver library, by name or path. Empty: `libcuda.so.1`. It is loaded when somebody asks for GPU "
+     "memory, and only then."},
+    {"WEFT_CUDA_IPC", &Settings::cuda_ipc, kAny, kGpu,
+     "Whether processes of one node reach each other's GPU memory through CUDA IPC. Off: what peers read or "
+     "write is staged in pinned host memory; so is memory that CUDA cannot share."},
+    {"WEFT_CUDA_REDUCE",
+     &Settings::cuda_reduce,
+     {.choices = "gpu, cpu"},
+     kGpu,
+     "Where contributions in GPU memory are added up. `gpu`: by kernels. `cpu`: in pinned host memory, which "
+     "leaves the GPU's processors to others, and costs copies. Without kernels for a device it is the CPU."},
+    {"WEFT_CUDA_BLOCKS",
+     &Settings::cuda_blocks,
+     {.min = 1, .max = 1024},
+     kGpu,
+     "Thread blocks of a reduction kernel, at most: the number of multiprocessors that it can keep busy."},
+    {"WEFT_CUDA_MEMOPS", &Settings::cuda_memops, kAny, kGpu,
+     "Whether CUDA streams and Weft wait for each other by stream memory operations, where the driver has "
+     "them. Off: a call on a CUDA stream returns only when its result is there."},
+    {"WEFT_CUDA_POLL_US",
+     &Settings::cuda_poll_us,
+     {.min = 1, .max = 1e6},
+     kGpu,
+     "How long a progress thread sleeps between looks at operations whose CUDA stream has not reached them."},
 
     {"WEFT_PROGRESS_THREADS",
      &Settings::progress_threads,

@@ -26,6 +26,13 @@ struct Settings {
   bool shm = true;           // WEFT_SHM
   bool cma = true;           // WEFT_CMA
   int rails = 0;             // WEFT_RAILS: network interfaces to use at most, 0 = all
+  // GPU memory.
+  std::string cuda_library;         // WEFT_CUDA_LIBRARY: "" = libcuda.so.1
+  bool cuda_ipc = true;             // WEFT_CUDA_IPC
+  std::string cuda_reduce = "gpu";  // WEFT_CUDA_REDUCE: gpu, cpu
+  int cuda_blocks = 16;             // WEFT_CUDA_BLOCKS
+  bool cuda_memops = true;          // WEFT_CUDA_MEMOPS
+  int cuda_poll_us = 50;            // WEFT_CUDA_POLL_US
   // Algorithms.
   std::string algo;                 // WEFT_ALGO: pins and bans
   bool strict = false;              // WEFT_STRICT
@@ -38,7 +45,6 @@ struct Settings {
   // GPUs and NCCL.
   std::string backend = "auto";  // WEFT_BACKEND: auto, weft, nccl
   std::string nccl_library;      // WEFT_NCCL_LIBRARY
-  std::string cuda_library;      // WEFT_CUDA_LIBRARY
   // Progress.
   int progress_threads = 1;  // WEFT_PROGRESS_THREADS
   bool pin = true;           // WEFT_PIN

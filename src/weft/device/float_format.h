@@ -8,13 +8,18 @@
 // the same way back, where the float unit's own rounding serves the subnormals and an integer addition of
 // half a unit the rest.
 //
-// Everything is inlined always: the same templates are compiled for several instruction sets in one program.
+// Everything is inlined always: the same templates are compiled for several instruction sets in one program,
+// and for GPUs.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
+#if defined(__CUDACC__)
+#define WEFT_ALWAYS_INLINE __host__ __device__ __forceinline__
+#else
 #define WEFT_ALWAYS_INLINE [[gnu::always_inline]] inline
+#endif
 
 namespace weft::device {
 

@@ -51,6 +51,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   if (const auto* local = fabric.local()) intra_before_ = local->counters();
   if (const auto* net = fabric.between_nodes()) inter_before_ = net->counters();
   context_->attach(*this);
+  // A rank that was here earlier may have failed already: nobody tells that twice.
+  if (const Status told = context_->news_of(*this); !told) fail(told, false);
 }
 
 Communicator::~Communicator() {
@@ -65,6 +67,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   WEFT_TRY(settings_status());
   auto pins = model::parse_pins(settings().algo);
   if (!pins) return pins.status();
+  // Before the others wait for this rank: what is wrong with its device they will not have to hear of.
+  if (options.device >= 0)
+    if (auto device = device::cuda::Device::open(options.device); !device) return device.status();
   auto context =
       Context::join(id, rank, ranks, options.host_id, Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
@@ -82,8 +87,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
         new Communicator(*context, mix(comm_id, ~uint64_t{0}), world_of, std::move(apart)));
     WEFT_TRY(measure_machine(**context, *tuning));
   }
-  return std::shared_ptr<Communicator>(
+  std::shared_ptr<Communicator> made(
       new Communicator(context.take(), comm_id, std::move(world_of), std::move(options)));
+  WEFT_TRY(made->open_device());
+  return made;
 }
 
 // ---- children
@@ -112,8 +119,10 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
     if (all[rank].color == color) members.push_back(rank);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
   for (int& member : members) member = world_of_[member];
-  return std::shared_ptr<Communicator>(new Communicator(context_, child_id(static_cast<uint32_t>(color)),
-                                                        std::move(members), std::move(options)));
+  std::shared_ptr<Communicator> made(new Communicator(context_, child_id(static_cast<uint32_t>(color)),
+                                                      std::move(members), std::move(options)));
+  WEFT_TRY(made->open_device());
+  return made;
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& excluded, bool abort_first,
@@ -135,8 +144,10 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     if (!out[rank]) members.push_back(world_of_[rank]);
     salt = mix(salt, out[rank]);
   }
-  return std::shared_ptr<Communicator>(
+  std::shared_ptr<Communicator> made(
       new Communicator(context_, child_id(salt), std::move(members), std::move(options)));
+  WEFT_TRY(made->open_device());
+  return made;
 }
 
 // ---- questions
@@ -196,8 +207,9 @@ CommStats Communicator::stats() {
 Result<void*> Communicator::register_buffer(void* address, size_t bytes) {
   Lock lock = context_->lock();
   auto registration = std::make_unique<Registration>();
+  // GPU memory is never the transports' own affair: what they need of it is prepared by the operations.
   for (transport::Transport* t : {context_->fabric().local(), context_->fabric().between_nodes()}) {
-    if (!t) continue;
+    if (!t || device_executor_) continue;
     auto buffer = t->expose(address, bytes);
     if (!buffer) return buffer.status();
     registration->buffers.emplace_back(t, *buffer);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/context.h"
+#include "engine/device_executor.h"
 #include "engine/operation.h"
 #include "engine/recorder.h"
 #include "model/tuner.h"
@@ -23,6 +24,7 @@ struct CommOptions {
   bool blocking = true;
   bool strict = false;
   double timeout_s = 600;
+  int device = -1;  // the CUDA device whose memory operations are on; -1: host memory
 };
 
 class Communicator;
@@ -56,6 +58,12 @@ class Communicator {
 
   /// Does what is asked and returns when it is done (no stream), or queues it.
   Status run(const Call& call);
+  /// The CUDA device that operations work on; -1 = host memory.
+  int device() const { return options_.device; }
+  /// Whether a call's stream and buffers, of so many bytes, will do for that device.
+  Status check_device_call(const Call& call, uint64_t input_bytes, uint64_t output_bytes) const;
+  /// Reads an operator's scalar, which may be device memory, now.
+  Status read_scalar(const void* scalar, std::byte* into, size_t bytes);
   /// Starts all at once and waits for those without a stream. Calls may be of different communicators.
   static Status run_group(std::vector<GroupCall>& calls);
 
@@ -115,6 +123,9 @@ class Communicator {
   Result<Operation*> make(const Call& call);
   Operation* make_again(const Call& call);
   void keep_or_release(Operation* op);
+  Status open_device();
+  Status arrive_on_device(Operation& op);
+  Status leave_on_device(Operation& op);
   void record(Operation& op);
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
@@ -133,6 +144,7 @@ class Communicator {
   plan::Limits limits_;
   model::Pins pins_;
 
+  DeviceExecutor* device_executor_ = nullptr;  // the context's; null: host memory
   Status failure_;
   uint32_t next_collective_ = 1;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer

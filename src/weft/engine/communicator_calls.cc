@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/communicator.h"
+#include "engine/device_run.h"
 #include "engine/stream.h"
 
 namespace weft::engine {
@@ -98,6 +99,7 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   Operation* op = context_->acquire();
   op->comm = this;
   op->call = call;
+  op->device = call.on_device ? std::make_unique<DeviceRun>(*device_executor_, *op) : nullptr;
   if (op->prepared != prepared) {
     op->prepared = prepared;
     op->laid_out_for = nullptr;
@@ -128,7 +130,7 @@ void Communicator::record(Operation& op) {
   record.type = call.type;
   record.op = call.op;
   record.in_place = call.send == call.recv;
-  record.on_stream = call.stream != nullptr;
+  record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
   record.outcome = Code::in_progress;
   record.root = call.root;
@@ -152,7 +154,9 @@ Result<Operation*> Communicator::make(const Call& call) {
 // The standing operation, numbered and recorded for a call that differs from its last one in the buffers
 // only; null if there is none. It stands no longer, so that no other thread takes it up.
 Operation* Communicator::make_again(const Call& call) {
-  if (!standing_ || call.stream || !same_but_buffers(standing_->call, call) || !failure_.ok()) return nullptr;
+  if (!standing_ || call.stream || call.on_device || !same_but_buffers(standing_->call, call) ||
+      !failure_.ok())
+    return nullptr;
   if (call.collective == plan::Collective::all_to_all &&
       standing_->prepared->plan.request.disjoint == overlap(call, size()))
     return nullptr;
@@ -216,6 +220,14 @@ Status Communicator::run(const Call& call) {
     Result<Operation*> made = make(call);
     if (!made) return made.status();
     op = *made;
+    if (call.on_device) {
+      Status queued = arrive_on_device(*op);
+      if (queued.ok()) queued = leave_on_device(*op);
+      if (queued.ok() && !device_executor_->device().has_memory_operations()) context_->wait(lock, *op);
+      if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
+      context_->release(op);
+      return queued;
+    }
     if (call.stream) {
       call.stream->push(op, Stream::new_batch());
       // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
@@ -237,7 +249,7 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     if (first_failure.ok()) first_failure = status;
   };
   // All are started before any is waited for, whatever their order.
-  std::vector<Operation*> waited;
+  std::vector<Operation*> waited, on_device;
   std::vector<bool> taken(calls.size(), false);
   const uint64_t batch = Stream::new_batch();
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -256,13 +268,24 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
       continue;
     }
     Operation* op = *made;
-    if (op->call.stream) {
+    if (op->device) {
+      // A stream may not wait for one of a group before it has told of all: they may need each other.
+      if (Status arrived = comm->arrive_on_device(*op); !arrived) note(arrived);
+      on_device.push_back(op);
+    } else if (op->call.stream) {
       op->call.stream->push(op, batch);
       comm->context_->release(op);
     } else {
       comm->context_->start(*op);
       waited.push_back(op);
     }
+  }
+  for (Operation* op : on_device) {
+    Lock lock = op->context->lock();
+    if (Status left = op->comm->leave_on_device(*op); !left) note(left);
+    const bool asynchronous = op->comm->device_executor_->device().has_memory_operations();
+    if (asynchronous) op->context->release(op);
+    else waited.push_back(op);
   }
   // While one is waited for, its context's others move too; those of other contexts are the progress
   // threads'.

@@ -12,6 +12,7 @@
 #include "base/settings.h"
 #include "device/window.h"
 #include "engine/communicator.h"
+#include "engine/device_run.h"
 #include "engine/dump.h"
 #include "engine/interpreter.h"
 #include "engine/probe.h"
@@ -27,6 +28,11 @@ namespace {
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
+
+/// Why an operation's communicator fails, with the operation's name.
+Status reason(const Operation& op, const Status& failure) {
+  return (op.device ? op.device->explain(failure) : failure).in(op.comm->describe(op));
+}
 
 }  // namespace
 
@@ -105,6 +111,8 @@ Context::~Context() {
   if (inquiry_.joinable()) inquiry_.join();
   fabric_.reset();
   bootstrap_.reset();
+  pool_.clear();  // before what its operations have used
+  device_executors_.clear();
 }
 
 Lock Context::lock() {
@@ -146,10 +154,11 @@ void Context::release(Operation* op) {
 
 void Context::start(Operation& op) {
   if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
-  op.record->started = op.call.stream ? ticks() : op.record->queued;
+  op.record->started = op.call.stream || op.device ? ticks() : op.record->queued;
   enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
-  if (Status prepared = prepare_buffers(op); !prepared) return op.comm->fail(prepared, true);
+  if (Status prepared = op.device ? op.device->prepare() : prepare_buffers(op); !prepared)
+    return op.comm->fail(reason(op, prepared), true);
   reset_progress(op);
   if (!stash_.empty()) deliver_stashed(op);
   advance_one(op);
@@ -166,6 +175,7 @@ void Context::enter(Operation& op) {
   head = &op;
   hot_ = &op;
   network_operations_ += op.prepared->between_nodes;
+  device_operations_ += op.device != nullptr;
 }
 
 Status Context::prepare_buffers(Operation& op) {
@@ -214,7 +224,7 @@ Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& bloc
 void Context::advance_one(Operation& op) {
   Result<bool> moved = advance(op);
   if (!moved) {
-    op.comm->fail(moved.status().in(op.comm->describe(op)), true);
+    op.comm->fail(reason(op, moved.status()), true);
   } else if (complete(op)) {
     finish(op, Status());
   }
@@ -228,6 +238,7 @@ void Context::finish(Operation& op, Status status) {
         if (t) t->forget(op.completions.data(), op.completions.data() + op.completions.size());
     for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
     op.exposures.clear();
+    if (op.device) op.device->end(status.ok());
     if (op.staged_output.data && status.ok())
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
     for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {
@@ -235,6 +246,7 @@ void Context::finish(Operation& op, Status status) {
       *block = {};
     }
     network_operations_ -= op.prepared->between_nodes;
+    device_operations_ -= op.device != nullptr;
     active_[op.active_index] = active_.back();
     active_[op.active_index]->active_index = op.active_index;
     active_.pop_back();
@@ -248,6 +260,7 @@ void Context::finish(Operation& op, Status status) {
     op.record->done = ticks();
     if (trace_ && op.started) trace_->operation(op);
   }
+  if (op.device) op.device->release_stream();
   op.comm->operation_ended(op);
   op.status = std::move(status);
   // The stream lets go before a waiter can see the end and destroy it.
@@ -287,7 +300,7 @@ void Context::wake_progress() { ProgressEngine::wake(home_); }
 int Context::turn() {
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) {
-    std::vector<Operation*> submitted;
+    std::vector<Operation*> submitted = std::exchange(spare_submissions_, {});
     {
       std::lock_guard guard(submissions_mutex_);
       submitted.swap(submissions_);
@@ -298,7 +311,10 @@ int Context::turn() {
       release(op);
       ++events;
     }
+    submitted.clear();
+    spare_submissions_ = std::move(submitted);
   }
+  if (!awaiting_.empty()) events += start_awaiting();
   const bool network = network_operations_ > 0 || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
   if (!polled) {
@@ -316,7 +332,7 @@ int Context::turn() {
     if (!op.may_move) continue;
     Result<bool> moved = advance(op);
     if (!moved) {
-      op.comm->fail(moved.status().in(op.comm->describe(op)), true);
+      op.comm->fail(reason(op, moved.status()), true);
       ++events;
     } else if (complete(op)) {
       finish(op, Status());
@@ -423,12 +439,19 @@ Operation* Context::find(int peer, const transport::Envelope& envelope) const {
   return nullptr;
 }
 
-// Where an envelope's payload belongs in an operation's memory, or null if it does not fit there.
-std::byte* Context::target(Operation& op, const transport::Envelope& envelope) {
-  if (envelope.space > 2) return nullptr;
+bool Context::fits(const Operation& op, const transport::Envelope& envelope) const {
+  if (envelope.space > 2) return false;
   const uint64_t room = op.base_bytes[envelope.space];
-  if (envelope.offset > room || envelope.bytes > room - envelope.offset) return nullptr;
-  return op.base[envelope.space] + envelope.offset;
+  return envelope.offset <= room && envelope.bytes <= room - envelope.offset;
+}
+
+// Where an envelope's payload belongs in an operation's memory, or null if it does not fit there, or if that
+// is GPU memory.
+std::byte* Context::target(Operation& op, const transport::Envelope& envelope) {
+  if (!fits(op, envelope)) return nullptr;
+  std::byte* const base =
+      op.device ? op.device->landing(static_cast<plan::Space>(envelope.space)) : op.base[envelope.space];
+  return base ? base + envelope.offset : nullptr;
 }
 
 void* Context::place(int peer, const transport::Envelope& envelope) {
@@ -474,15 +497,14 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
         *op.comm,
         fail(Code::internal_error, "{}: rank {} sent notification {}, the plan knows {}",
              op.comm->describe(op), from, envelope.tag(), plan.wait_begin[from + 1] - plan.wait_begin[from]));
-  if (static_cast<MessageKind>(envelope.kind) == MessageKind::expose) {
-    const int32_t handle = op.prepared->handle_of_notification[number];
-    if (handle >= 0 && payload && envelope.bytes == sizeof(transport::RemoteBuffer)) {
-      Learned& learned = op.learned[handle];
-      std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
-      learned.mapped = fabric_->is_local(peer)
-                           ? static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer))
-                           : nullptr;
-    }
+  const auto kind = static_cast<MessageKind>(envelope.kind);
+  if (kind == MessageKind::expose || kind == MessageKind::expose_device) {
+    learn(op, peer, envelope, number, payload);
+  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && fits(op, envelope)) {
+    Result<bool> there = op.device->file(number, envelope, payload);
+    if (!there) return fail_later(*op.comm, there.status().in(op.comm->describe(op)));
+    op.may_move = true;
+    if (!*there) return;
   } else if (payload && envelope.bytes > 0) {
     std::byte* into = target(op, envelope);
     if (!into)
@@ -498,10 +520,12 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
 
 void Context::deliver_stashed(Operation& op) {
   const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
-  for (const Stash::Message& message : stash_.take(op.comm->id(), op.number, peer)) {
-    if (op.finished.load(std::memory_order_relaxed)) return;
+  std::vector<Stash::Message> taken = stash_.take(op.comm->id(), op.number, peer);
+  for (const Stash::Message& message : taken) {
+    if (op.finished.load(std::memory_order_relaxed)) break;
     deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
   }
+  stash_.recycle(std::move(taken));
 }
 
 Communicator* Context::find_communicator(uint32_t id) {

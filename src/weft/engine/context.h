@@ -12,6 +12,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,6 +32,7 @@
 namespace weft::engine {
 
 class Communicator;
+class DeviceExecutor;
 class ProgressThread;
 class ProbeInbox;
 
@@ -81,7 +83,16 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
   int turn();
-  bool busy() const { return !active_.empty() || has_submissions_.load(std::memory_order_relaxed); }
+  bool busy() const {
+    return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed);
+  }
+  /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
+  void await_stream(Operation& op);
+  /// Whether operations of GPU memory are in flight, which no descriptor tells of.
+  bool device_is_busy() const { return device_operations_ > 0; }
+
+  /// What runs plans on the memory of a CUDA device; made at the first call.
+  Result<DeviceExecutor*> device_executor(int ordinal);
 
   // Memory for the interpreter, under the lock.
   std::byte* bounce(size_t bytes);
@@ -109,7 +120,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool begin_sleep();
   void end_sleep();
   int epoll_fd() const { return fabric_->epoll_fd(); }
-  int nap_ms() const { return fabric_->nap_ms(); }
+  int nap_ms() const { return device_operations_ > 0 || !awaiting_.empty() ? 1 : fabric_->nap_ms(); }
+  /// The same in microseconds, where a CUDA stream may be waited for; -1 = any.
+  int nap_us() const;
   /// Looks at deadlines of active operations; cheap, called a few times a second. Under the lock.
   void check_deadlines(int64_t now);
 
@@ -134,6 +147,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::byte* target(Operation& op, const transport::Envelope& envelope);
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
   void deliver_stashed(Operation& op);
+  bool fits(const Operation& op, const transport::Envelope& envelope) const;
+  void learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+             const void* payload);
+  int start_awaiting();
   void enter(Operation& op);
   bool alone() const;
   Status prepare_buffers(Operation& op);
@@ -159,17 +176,22 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int cv_waiters_ = 0;
 
   std::vector<Operation*> active_;
-  Operation* hot_ = nullptr;  // the operation started last: most messages are for it
+  std::vector<Operation*> spare_active_;  // memory for a copy of it
+  Operation* hot_ = nullptr;              // the operation started last: most messages are for it
   Operation* buckets_[kBuckets] = {};
   std::vector<std::unique_ptr<Operation>> pool_;
   std::vector<Operation*> free_;
-  uint32_t network_operations_ = 0;  // active ones that talk between nodes
+  std::vector<Operation*> awaiting_;  // of GPU memory: not reached by their streams
+  uint32_t device_operations_ = 0;    // active ones of GPU memory
+  std::map<int, std::unique_ptr<DeviceExecutor>> device_executors_;  // by device
+  uint32_t network_operations_ = 0;                                  // active ones that talk between nodes
   // A network without traffic of ours is looked at only so often.
   static constexpr uint32_t kQuietNetworkTurns = 64;
   uint32_t turns_ = 0;
 
   std::mutex submissions_mutex_;
   std::vector<Operation*> submissions_;
+  std::vector<Operation*> spare_submissions_;  // memory for the next ones; under the context's lock
   std::atomic<bool> has_submissions_{false};
 
   std::unordered_map<uint32_t, Communicator*> communicators_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -110,7 +111,10 @@ void Context::check_deadlines(int64_t now) {
   last_check_ns_ = now;
   if (!deaths_.empty()) act_on_deaths(now);
   if (!partings_.empty()) act_on_partings(now);
-  for (Operation* op : std::vector<Operation*>(active_)) {
+  if (active_.empty()) return;
+  std::vector<Operation*> looked_at = std::exchange(spare_active_, {});  // a verdict may end some of them
+  looked_at = active_;
+  for (Operation* op : looked_at) {
     if (op->deadline_ns == 0) {
       op->deadline_ns = now + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
       op->next_check_ns =
@@ -118,6 +122,7 @@ void Context::check_deadlines(int64_t now) {
     }
     if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
   }
+  spare_active_ = std::move(looked_at);
 }
 
 }  // namespace weft::engine

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
+#include "engine/device_run.h"
+#include "engine/device_steps.h"
 #include "engine/trace.h"
 
 namespace weft::engine {
@@ -35,6 +37,13 @@ class Interpreter {
 
   Result<bool> run() {
     bool moved = reap_puts();
+    if (op_.device) {
+      Result<bool> polled = op_.device->poll();
+      if (!polled) return polled;
+      moved |= *polled;
+      op_.may_move = true;
+      if (!op_.device->prepared()) return moved;
+    }
     const uint32_t lanes = static_cast<uint32_t>(op_.lanes.size());
     for (uint32_t lane = 0; lane < lanes; ++lane) {
       if (op_.lanes[lane].next == plan_.lane_begin[lane + 1]) continue;
@@ -43,7 +52,9 @@ class Interpreter {
     }
     // Besides messages, puts that complete, room in a queue and steps of other lanes move an operation, and a
     // lane may have stopped at the end of its turn.
-    op_.may_move = moved || op_.puts_open > 0 || refused_;
+    op_.may_move = moved || op_.puts_open > 0 || refused_ || op_.device;
+    if (op_.device && op_.lanes_left == 0 && op_.puts_open == 0)
+      if (Status concluded = op_.device->conclude(); !concluded) return concluded;
     return moved;
   }
 
@@ -95,14 +106,30 @@ class Interpreter {
 
   Outcome try_step(StepId id, const Step& step, LaneState& state) {
     switch (step.kind) {
-      case StepKind::put: return put(id, step);
+      case StepKind::put: return op_.device ? on_device(id, step, state) : put(id, step);
       case StepKind::signal: return signal(step);
       case StepKind::wait:
         return op_.arrived[plan_.wait_begin[step.peer] + step.tag] ? Outcome::done : Outcome::blocked;
-      case StepKind::copy: return copy(step, state);
-      case StepKind::reduce: return reduce(step, state);
+      case StepKind::copy: return op_.device ? on_device(id, step, state) : copy(step, state);
+      case StepKind::reduce: return op_.device ? on_device(id, step, state) : reduce(step, state);
     }
     return failed(fail(Code::internal_error, "plan {} has a step of unknown kind", plan_.algorithm));
+  }
+
+  Outcome on_device(StepId id, const Step& step, LaneState& state) {
+    const auto lane = static_cast<uint32_t>(&state - op_.lanes.data());
+    Result<DeviceStep> result = DeviceStep::waits;
+    if (step.kind == StepKind::put) {
+      Envelope e = envelope(step, MessageKind::data);
+      e.space = static_cast<uint8_t>(step.dst.space);
+      e.offset = step.dst.offset;
+      e.bytes = static_cast<uint32_t>(step.bytes);
+      result = device_put(op_, id, step, lane, e);
+    } else {
+      result = step.kind == StepKind::copy ? device_copy(op_, step, lane) : device_reduce(op_, step, lane);
+    }
+    if (!result) return failed(result.status());
+    return *result == DeviceStep::done ? Outcome::done : Outcome::blocked;
   }
 
   Outcome failed(Status why) {
@@ -153,7 +180,17 @@ class Interpreter {
     transport::Transport* transport = comm_.route(step.peer);
     Envelope e = envelope(step, MessageKind::signal);
     const void* payload = nullptr;
-    if (step.exposes != Space::none) {
+    device::cuda::SharedMemory shared;
+    if (op_.device && step.exposes != Space::none && comm_.layout().same_node(comm_.rank(), step.peer) &&
+        op_.device->on_device(step.exposes)) {
+      Result<device::cuda::SharedMemory> described = op_.device->share(step.exposes);
+      if (!described) return failed(described.status());
+      shared = *described;
+      e.kind = static_cast<uint8_t>(MessageKind::expose_device);
+      e.space = static_cast<uint8_t>(step.exposes);
+      e.bytes = sizeof shared;
+      payload = &shared;
+    } else if (step.exposes != Space::none) {
       Result<const transport::RemoteBuffer*> buffer = expose(*transport, step.exposes);
       if (!buffer) return failed(buffer.status());
       e.kind = static_cast<uint8_t>(MessageKind::expose);
@@ -171,7 +208,13 @@ class Interpreter {
     for (const auto& exposure : op_.exposures)
       if (exposure.transport == &transport && exposure.space == space) return &exposure.buffer;
     const int index = static_cast<int>(space);
-    Result<transport::RemoteBuffer> buffer = transport.expose(op_.base[index], op_.base_bytes[index]);
+    std::byte* memory = op_.base[index];
+    if (op_.device) {
+      Result<std::byte*> landing = op_.device->make_landing(space);
+      if (!landing) return landing.status();
+      memory = *landing;
+    }
+    Result<transport::RemoteBuffer> buffer = transport.expose(memory, op_.base_bytes[index]);
     if (!buffer) return buffer.status();
     op_.exposures.push_back({&transport, space, *buffer});
     return &op_.exposures.back().buffer;
@@ -295,7 +338,9 @@ void reset_progress(Operation& op) {
 
 Result<bool> advance(Operation& op) { return Interpreter(op).run(); }
 
-bool complete(const Operation& op) { return op.lanes_left == 0 && op.puts_open == 0; }
+bool complete(const Operation& op) {
+  return op.lanes_left == 0 && op.puts_open == 0 && (!op.device || op.device->finished());
+}
 
 std::vector<int> awaited_peers(const Operation& op) {
   const plan::Plan& plan = op.prepared->plan;

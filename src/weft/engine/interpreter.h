@@ -11,9 +11,10 @@ namespace weft::engine {
 
 /// Kind of an envelope, as the interpreter writes and the context reads it.
 enum class MessageKind : uint8_t {
-  data,    // payload for `space` + `offset` of the receiver
-  signal,  // a bare notification
-  expose,  // payload is the RemoteBuffer of the sender's `space`
+  data,           // payload for `space` + `offset` of the receiver
+  signal,         // a bare notification
+  expose,         // payload is the RemoteBuffer of the sender's `space`
+  expose_device,  // … the cuda::SharedMemory
 };
 
 /// Starts the operation's bookkeeping: nothing has arrived, every lane is at its first step.

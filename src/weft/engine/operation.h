@@ -21,6 +21,7 @@ namespace weft::engine {
 
 class Communicator;
 class Context;
+class DeviceRun;
 class Stream;
 
 /// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on
@@ -44,12 +45,15 @@ struct Call {
   std::byte scalar[8] = {};  // one element
   int root = 0;              // or peer
   Stream* stream = nullptr;  // null: the caller waits
+  bool on_device = false;    // GPU memory, in order after `cuda_stream`
+  void* cuda_stream = nullptr;
 };
 
 /// A peer's exposed memory as this operation has learned it.
 struct Learned {
   transport::RemoteBuffer buffer;
   std::byte* mapped = nullptr;  // through which it can be read and written from here, or null
+  bool on_device = false;       // `mapped` is GPU memory
 };
 
 struct LaneState {
@@ -59,6 +63,9 @@ struct LaneState {
 };
 
 struct Operation {
+  Operation();
+  ~Operation();
+
   // What was asked.
   Call call;
   Communicator* comm = nullptr;
@@ -77,6 +84,8 @@ struct Operation {
   ScratchPool::Block staged_input,
       staged_output;  // window copies of buffers that peers could not reach otherwise
   alignas(64) std::byte inline_scratch[kInlineScratch];
+
+  std::unique_ptr<DeviceRun> device;  // null: host memory
 
   // How far it is.
   const Prepared* laid_out_for = nullptr;  // whose lengths the vectors have

@@ -45,6 +45,7 @@ std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::
       p.put_of_step[id] = static_cast<int32_t>(p.puts++);
     } else if (step.kind == plan::StepKind::signal && step.exposes != plan::Space::none) {
       p.exposes[static_cast<int>(step.exposes)] = true;
+      if (layout.same_node(p.plan.rank, step.peer)) p.exposes_inside[static_cast<int>(step.exposes)] = true;
     }
     for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r)
       if (p.plan.regions[r].rank != p.plan.rank)

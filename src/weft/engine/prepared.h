@@ -27,8 +27,9 @@ struct Prepared {
   // Puts are numbered so that each has a completion; -1 for other steps.
   uint32_t puts = 0;
   std::vector<int32_t> put_of_step;
-  bool exposes[3] = {};        // by Space: whether any signal exposes it
-  bool between_nodes = false;  // any step talks to another node
+  bool exposes[3] = {};         // by Space: whether any signal exposes it
+  bool exposes_inside[3] = {};  // … to a rank of the same node
+  bool between_nodes = false;   // any step talks to another node
   uint32_t algorithm_hash = 0;
   /// Nothing but short messages inside a node, copies and reductions, one after the other: its caller may do
   /// it alone (Context::run_alone).

@@ -1,6 +1,7 @@
 #include "engine/progress.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -19,8 +20,10 @@ namespace {
 
 // How long a thread looks again before it sleeps: about what a sleep and a wake-up cost.
 constexpr int64_t kLingerNs = 20'000;
+// The same while a device works for an operation, which rings no bell: such work is short.
+constexpr int64_t kDeviceLingerNs = 2'000'000;
 // The longest sleep while operations are in flight, so that deadlines are looked at.
-constexpr int kWatchMs = 100;
+constexpr int kWatchUs = 100'000;
 
 std::atomic<bool> g_dumps_requested{false};
 std::atomic<int> g_signal_doorbell{-1};  // of the thread that serves such requests
@@ -71,27 +74,31 @@ class ProgressThread {
     name_thread("weft-progress");
     if (cpu_ >= 0) pin_thread(cpu_);
     int64_t idle_since = 0;
+    std::vector<Context*> mine;
     while (!stop_.load()) {
       if (index_ == 0 && g_dumps_requested.exchange(false)) ProgressEngine::instance().dump_all();
-      std::vector<Context*> mine;
       {
         std::lock_guard guard(mutex_);
         in_round_ = true;
         mine = contexts_;
       }
       std::erase_if(mine, [](Context* c) { return c->has_waiters(); });
-      bool worked = false, in_flight = false;
+      bool worked = false, in_flight = false, on_device = false;
       for (Context* context : mine) {
         Lock lock = context->lock();
         if (!context->busy()) continue;
         worked |= context->turn() > 0;
         in_flight |= context->busy();
+        on_device |= context->device_is_busy();
       }
       const int64_t now = now_ns();
       if (worked || idle_since == 0) idle_since = now;
-      if (!worked && (!in_flight || now - idle_since > kLingerNs)) {
+      const int64_t linger_ns = on_device ? kDeviceLingerNs : kLingerNs;
+      if (!worked && (!in_flight || now - idle_since > linger_ns)) {
         sleep(mine);
         idle_since = 0;
+      } else if (!worked && on_device) {
+        sched_yield();
       }
       std::lock_guard guard(mutex_);
       in_round_ = false;
@@ -102,9 +109,9 @@ class ProgressThread {
 
   // Sleeps on the doorbell and on every context that this thread is responsible for now.
   void sleep(const std::vector<Context*>& mine) {
-    std::vector<pollfd> fds{{doorbell_.get(), POLLIN, 0}};
-    std::vector<Context*> entered;
-    int timeout_ms = -1;
+    fds_.assign(1, {doorbell_.get(), POLLIN, 0});
+    entered_.clear();
+    int timeout_us = -1;
     bool something = false;
     for (Context* context : mine) {
       Lock lock = context->lock();
@@ -114,13 +121,14 @@ class ProgressThread {
         something = true;
         break;
       }
-      entered.push_back(context);
-      fds.push_back({context->epoll_fd(), POLLIN, 0});
-      const int nap = context->nap_ms() < 0 ? kWatchMs : context->nap_ms();
-      timeout_ms = timeout_ms < 0 ? nap : std::min(timeout_ms, nap);
+      entered_.push_back(context);
+      fds_.push_back({context->epoll_fd(), POLLIN, 0});
+      const int nap = context->nap_us() < 0 ? kWatchUs : context->nap_us();
+      timeout_us = timeout_us < 0 ? nap : std::min(timeout_us, nap);
     }
-    if (!something) ::poll(fds.data(), fds.size(), timeout_ms);
-    for (Context* context : entered) {
+    const timespec timeout{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000L};
+    if (!something) ::ppoll(fds_.data(), fds_.size(), timeout_us < 0 ? nullptr : &timeout, nullptr);
+    for (Context* context : entered_) {
       Lock lock = context->lock();
       context->end_sleep();
     }
@@ -138,6 +146,8 @@ class ProgressThread {
   bool in_round_ = false;
   uint64_t round_ = 0;
   std::vector<Context*> contexts_;
+  std::vector<pollfd> fds_;  // of sleep(), kept for their memory
+  std::vector<Context*> entered_;
   std::thread thread_;
 };
 

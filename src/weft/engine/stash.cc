@@ -4,13 +4,47 @@
 
 namespace weft::engine {
 
+namespace {
+
+constexpr size_t kSpares = 64;              // of each kind
+constexpr size_t kSparePayload = 16 << 10;  // larger ones are not kept
+
+/// The last spare, or a new one.
+template <typename T>
+T take_spare(std::vector<T>& spares) {
+  if (spares.empty()) return {};
+  T spare = std::move(spares.back());
+  spares.pop_back();
+  return spare;
+}
+
+}  // namespace
+
+Stash::Stash(uint64_t budget_bytes) : budget_bytes_(budget_bytes) {
+  spare_nodes_.reserve(kSpares);
+  spare_lists_.reserve(kSpares);
+  spare_payloads_.reserve(kSpares);
+}
+
+std::vector<Stash::Message>& Stash::list_of(uint64_t key) {
+  const auto found = messages_.find(key);
+  if (found != messages_.end()) return found->second;
+  if (spare_nodes_.empty()) return messages_[key];
+  Messages::node_type node = take_spare(spare_nodes_);
+  node.key() = key;
+  return messages_.insert(std::move(node)).position->second;
+}
+
 bool Stash::keep(int peer, const transport::Envelope& envelope, const void* payload) {
   const uint64_t cost = sizeof(Message) + (payload ? envelope.bytes : 0);
   if (cost > budget_bytes_ - bytes_) return false;
-  const auto* bytes = static_cast<const std::byte*>(payload);
-  messages_[key_of(envelope.comm, envelope.op)].push_back(
-      {peer, envelope,
-       payload ? std::vector<std::byte>(bytes, bytes + envelope.bytes) : std::vector<std::byte>()});
+  Message message{peer, envelope, {}};
+  if (payload) {
+    message.payload = take_spare(spare_payloads_);
+    const auto* bytes = static_cast<const std::byte*>(payload);
+    message.payload.assign(bytes, bytes + envelope.bytes);
+  }
+  list_of(key_of(envelope.comm, envelope.op)).push_back(std::move(message));
   bytes_ += cost;
   return true;
 }
@@ -18,15 +52,34 @@ bool Stash::keep(int peer, const transport::Envelope& envelope, const void* payl
 std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer) {
   const auto found = messages_.find(key_of(comm, number));
   if (found == messages_.end()) return {};
-  std::vector<Message> taken, left;
-  for (Message& message : found->second) {
-    const bool wanted = peer < 0 || message.peer == peer;
-    if (wanted) bytes_ -= cost_of(message);
-    (wanted ? taken : left).push_back(std::move(message));
+  std::vector<Message> taken = take_spare(spare_lists_);
+  std::vector<Message>& kept = found->second;
+  size_t left = 0;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (peer < 0 || kept[i].peer == peer) {
+      bytes_ -= cost_of(kept[i]);
+      taken.push_back(std::move(kept[i]));
+    } else {
+      if (left != i) kept[left] = std::move(kept[i]);
+      ++left;
+    }
   }
-  if (left.empty()) messages_.erase(found);
-  else found->second = std::move(left);
+  kept.erase(kept.begin() + static_cast<ptrdiff_t>(left), kept.end());
+  if (left == 0) {
+    Messages::node_type node = messages_.extract(found);
+    if (spare_nodes_.size() < kSpares) spare_nodes_.push_back(std::move(node));
+  }
   return taken;
+}
+
+void Stash::recycle(std::vector<Message> taken) {
+  for (Message& message : taken) {
+    if (spare_payloads_.size() == kSpares) break;
+    if (message.payload.capacity() > 0 && message.payload.capacity() <= kSparePayload)
+      spare_payloads_.push_back(std::move(message.payload));
+  }
+  taken.clear();
+  if (taken.capacity() > 0 && spare_lists_.size() < kSpares) spare_lists_.push_back(std::move(taken));
 }
 
 void Stash::drop(uint32_t comm) {

@@ -16,7 +16,9 @@ uint64_t Stream::new_batch() {
 
 void Stream::push(Operation* op, uint64_t batch) {
   std::lock_guard guard(mutex_);
-  queue_.push_back({op, batch});
+  if (spare_.empty()) spare_.emplace_back();
+  spare_.front() = {op, batch};
+  queue_.splice(queue_.end(), spare_, spare_.begin());
   op->retain();
   if (queue_.front().batch == batch) submit_first_batch();
 }
@@ -33,8 +35,9 @@ void Stream::submit_first_batch() {
 void Stream::on_finished(Operation& op) {
   std::lock_guard guard(mutex_);
   if (!op.status.ok() && first_failure_.ok()) first_failure_ = op.status;
-  queue_.erase(
-      std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; }));
+  const auto ended =
+      std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; });
+  spare_.splice(spare_.begin(), queue_, ended);
   submit_first_batch();
 }
 

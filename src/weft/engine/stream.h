@@ -6,7 +6,7 @@
 // other way round.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <mutex>
 
 #include "base/status.h"
@@ -44,7 +44,8 @@ class Stream {
   void submit_first_batch();
 
   std::mutex mutex_;
-  std::deque<Entry> queue_;
+  std::list<Entry> queue_;
+  std::list<Entry> spare_;  // nodes that were used, as many as were ever queued at once
   Status first_failure_;
 };
 

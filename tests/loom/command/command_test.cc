@@ -1,54 +1,10 @@
 // The command, as real processes: what it prints and leaves, and what it says of bad input.
-#include <gtest/gtest.h>
-
-#include <array>
-#include <cstdio>
 #include <filesystem>
 
-#include "format/json_file.h"
-#include "support.h"
+#include "command/processes.h"
 
 namespace loom::testing {
 namespace {
-
-struct Outcome {
-  int code;
-  std::string text;  // both outputs
-};
-
-Outcome shell(const std::string& command) {
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  Outcome outcome{-1, ""};
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    outcome.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
-  return outcome;
-}
-
-Outcome loom(const std::string& arguments) { return shell(LOOM_PROGRAM " " + arguments); }
-
-class Command : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 800; ++i) text += fmt::format("line {} of {}\n", i, i * 7 % 10);
-    put_file(folder_ / "text.txt", text);
-    const Outcome made = loom("tokenize " + (folder_ / "text.txt") + " --out " + (folder_ / "data"));
-    ASSERT_EQ(made.code, 0) << made.text;
-    const format::Json config = {
-        {"model", {{"width", 32}, {"layers", 2}}},
-        {"data", {{"folder", folder_ / "data"}, {"sequence_length", 16}, {"global_batch", 8}}},
-        {"parallel", {{"threads", 1}}},
-        {"optimizer", {{"schedule", "constant"}, {"warmup_steps", 2}}},
-        {"run", {{"steps", 6}, {"out", folder_ / "run"}, {"checkpoint_every", 2}}}};
-    LOOM_ASSERT_OK(format::write_json(folder_ / "config.json", config));
-  }
-  std::string config() const { return folder_ / "config.json"; }
-
-  TemporaryFolder folder_;
-};
 
 TEST_F(Command, TrainsOnFourRanksAndTheModelCanBeUsed) {
   const Outcome trained = shell(WEFT_RUN " -n 4 --nodes 2 --no-label --timeout 120 " LOOM_PROGRAM " train " +
@@ -59,7 +15,8 @@ TEST_F(Command, TrainsOnFourRanksAndTheModelCanBeUsed) {
   for (const char* name : {"run/report.html", "run/config.json", "run/log.jsonl", "run/model/config.json"})
     EXPECT_TRUE(std::filesystem::exists(folder_ / name)) << name;
   const std::string log = get_file(folder_ / "run/log.jsonl");
-  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 6);
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 7) << "six steps, and what was predicted of them";
+  EXPECT_NE(trained.text.find("time, ms a step"), std::string::npos);
 
   const Outcome evaluated =
       loom("eval " + (folder_ / "run/model") + " " + (folder_ / "data") + " --batches 2 --baseline");
@@ -100,6 +57,20 @@ TEST_F(Command, ARankThatIsKilledEndsTheRunAndTheCheckpointIsKept) {
   EXPECT_NE(resumed.text.find("resumed after step "), std::string::npos) << resumed.text;
 }
 
+// The pretended nodes of one machine would share pages all the same; so the ranks are on one.
+TEST_F(Command, MeasuredMemoryOfTwoRanksIsThePlanned) {
+  const Outcome trained =
+      on_processes(2, train("--parallel.sharded_data_parallel_degree=2 --model.width=512 --model.layers=3 "
+                            "--model.heads=8 --run.steps=3 --run.checkpoint_every=0"));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  const std::string log = get_file(folder_ / "run/log.jsonl");
+  const size_t last = log.rfind('\n', log.size() - 2) + 1;
+  const format::Json line = *format::parse_json(log.substr(last));
+  const double planned = line["predicted"]["memory_bytes"], measured = line["measured"]["memory_bytes"];
+  EXPECT_GT(planned, 60e6);
+  EXPECT_NEAR(measured, planned, 0.05 * planned);
+}
+
 TEST_F(Command, PlansWithoutRunning) {
   const Outcome planned =
       loom("plan " + config() + " -n 4 --gflops 50 --parallel.sharded_data_parallel_degree=4");
@@ -119,7 +90,7 @@ TEST_F(Command, SaysWhatIsWrong) {
   expect(loom("train " + config() + " --data.sequence_length=100000"), 2, "100000");
   expect(loom("train " + (folder_ / "none.json")), 1, "none.json");
   expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,
-         "must divide the 1 ranks");
+         "must divide the 1 data ranks");
   expect(loom("plan " + config() + " -n 3"), 2, "data.global_batch is 8, must be a multiple of the 3 ranks");
   expect(loom("tokenize " + (folder_ / "data/dataset.json") + " --out " + (folder_ / "d") +
               " --tokenizer nowhere"),

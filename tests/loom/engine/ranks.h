@@ -93,7 +93,7 @@ inline std::vector<double> train(const program::Job& job, int first, int last, c
   std::vector<double> losses(last - first, -1.0);
   std::mutex mutex;
   on_ranks(job.world, nodes, [&](weftComm_t world) {
-    Result<engine::Groups> groups = engine::Groups::create(world, job.degree, job.strict);
+    Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
     Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, 1);
     LOOM_ASSERT_OK(engine);

@@ -22,7 +22,7 @@ program::Job wide_job(int world, int degree) {
 double measured(const program::Job& job, int nodes) {
   std::atomic<uint64_t> sum{0};
   on_ranks(job.world, nodes, [&](weftComm_t world) {
-    const Result<engine::Groups> groups = engine::Groups::create(world, job.degree, false);
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
     const auto engine = engine::Engine::create(job, *groups, 1);
     LOOM_ASSERT_OK(engine);

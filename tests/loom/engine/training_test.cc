@@ -112,7 +112,7 @@ TEST(Training, LogitsPredictWhatWasLearned) {
 TEST(Training, ANaNEndsItWithASentenceAndChangesNothing) {
   program::Job job = small_job(2, 2, 1, 4);
   on_ranks(2, 1, [&](weftComm_t world) {
-    const Result<engine::Groups> groups = engine::Groups::create(world, 2, false);
+    const Result<engine::Groups> groups = engine::Groups::create(world, {.data = 2, .shard = 2}, false);
     LOOM_ASSERT_OK(groups);
     auto engine = engine::Engine::create(job, *groups, 1);
     LOOM_ASSERT_OK(engine);
@@ -128,12 +128,13 @@ TEST(Training, ANaNEndsItWithASentenceAndChangesNothing) {
 }
 
 TEST(Engine, RefusesGroupsOfAnotherJob) {
-  const Result<engine::Groups> groups = engine::Groups::create(nullptr, 1, false);
+  const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_ASSERT_OK(groups);
-  EXPECT_TRUE(fails_with(engine::Engine::create(small_job(2, 2, 1, 4), *groups, 1), Code::invalid_argument,
-                         "the job is for 2 ranks with degree 2, the groups have 1 with 1"));
-  EXPECT_TRUE(fails_with(engine::Groups::create(nullptr, 3, false), Code::invalid_argument,
-                         "sharded_data_parallel_degree is 3, must divide the 1 ranks"));
+  EXPECT_TRUE(fails_with(
+      engine::Engine::create(small_job(2, 2, 1, 4), *groups, 1), Code::invalid_argument,
+      "the job is for 2 ranks (D 2, P 1, T 1, p 2, DPT), the groups for 1 ranks (D 1, P 1, T 1, p 1, DPT)"));
+  EXPECT_TRUE(fails_with(engine::Groups::create(nullptr, {.data = 3}, false), Code::invalid_argument,
+                         "the layout is for 3 ranks, the communicator has 1"));
 }
 
 }  // namespace

@@ -15,7 +15,10 @@ class WholeModel {
   using A = acc_t<T>;
 
   explicit WholeModel(const model::ModelSpec& spec)
-      : spec_(spec), units_(model::units_of(spec)), compute_(spec), workers_(std::make_unique<Workers>(1)) {
+      : spec_(spec),
+        units_(model::units_of(spec)),
+        compute_(spec, model::Share::whole(spec)),
+        workers_(std::make_unique<Workers>(1)) {
     for (const model::Unit& unit : units_) {
       parameters_.emplace_back(unit.elements);
       gradients_.emplace_back(unit.elements, A(123));  // whatever is there must not matter
@@ -34,12 +37,13 @@ class WholeModel {
     pass_.spec = &spec_;
     pass_.batch = batch;
     pass_.tokens = rows / batch;
-    const model::BufferSizes sizes = model::buffer_sizes<T>(spec_, batch, pass_.tokens);
+    const model::BufferSizes sizes =
+        model::buffer_sizes<T>(spec_, model::Share::whole(spec_), batch, pass_.tokens);
     workspace_.resize(sizes.workspace);
     const int last = static_cast<int>(units_.size()) - 1;
     std::vector<std::vector<T>> x(units_.size(), std::vector<T>(rows * spec_.width));
     std::vector<std::vector<std::byte>> saved(units_.size(), std::vector<std::byte>(sizes.saved));
-    compute_.embedding_forward(pass_, parameters_[0].data(), token.data(), x[0].data());
+    compute_.embedding_forward(pass_, parameters_[0].data(), token.data(), x[0].data(), workspace_.data());
     for (int u = 1; u < last; ++u)
       compute_.block_forward(pass_, units_[u], parameters_[u].data(), x[u - 1].data(), saved[u].data(),
                              x[u].data(), workspace_.data());
@@ -52,7 +56,8 @@ class WholeModel {
     for (int u = last - 1; u > 0; --u)
       compute_.block_backward(pass_, units_[u], parameters_[u].data(), x[u - 1].data(), saved[u].data(),
                               d.data(), gradients_[u].data(), workspace_.data());
-    compute_.embedding_backward(pass_, token.data(), d.data(), gradients_[0].data(), spec_.tied);
+    compute_.embedding_backward(pass_, parameters_[0].data(), token.data(), d.data(), gradients_[0].data(),
+                                spec_.tied, workspace_.data());
     double sum = 0;
     for (const double value : loss) sum += value;
     return sum / static_cast<double>(rows);

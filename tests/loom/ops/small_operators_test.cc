@@ -57,15 +57,15 @@ TEST(Dropout, AnySplitSeesTheSameMask) {
 }
 
 TEST(Dropout, AddsToTheResidual) {
-  const Doubles residual = random_values(100, 1), x = random_values(100, 2);
+  const Doubles residual = random_values(100, 1), x = random_values(100, 2), bias = random_values(20, 3);
   Doubles masked(100), y(100);
   Workers workers(1);
   const auto& op = ops::operators<double>();
   op.dropout(workers, dropout_of(0.4f), x.data(), masked.data(), 100);
-  op.add_dropout(workers, dropout_of(0.4f), residual.data(), x.data(), y.data(), 100);
+  op.add_dropout(workers, dropout_of(0.4f), residual.data(), x.data(), nullptr, y.data(), 5, 20);
   for (int i = 0; i < 100; ++i) EXPECT_DOUBLE_EQ(y[i], residual[i] + masked[i]);
-  op.add_dropout(workers, dropout_of(0), residual.data(), x.data(), y.data(), 100);
-  for (int i = 0; i < 100; ++i) EXPECT_DOUBLE_EQ(y[i], residual[i] + x[i]);
+  op.add_dropout(workers, dropout_of(0), residual.data(), x.data(), bias.data(), y.data(), 5, 20);
+  for (int i = 0; i < 100; ++i) EXPECT_DOUBLE_EQ(y[i], residual[i] + (x[i] + bias[i % 20]));
 }
 
 TEST(Philox, IsThePublishedFunction) {

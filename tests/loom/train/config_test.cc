@@ -107,6 +107,61 @@ TEST(Config, TheSmallestDegreeThatFitsIsTaken) {
       fails_with(train::job_of(config, spec, 8), Code::out_of_memory, "with sharded_data_parallel_degree 8"));
 }
 
+TEST(Config, PipelinesAreDividedAsAsked) {
+  Config config;
+  config.model.layers = 6;
+  config.data.global_batch = 8;
+  config.data.microbatch = 1;
+  config.parallel.pipeline_degree = 2;
+  const model::ModelSpec spec = *train::spec_of(config, 6000);
+  config.parallel.memory_weight = 0;
+  const program::Job job = *train::job_of(config, spec, 4);
+  EXPECT_EQ(job.data_degree(), 2);
+  EXPECT_EQ(job.microbatches, 4);
+  ASSERT_EQ(job.first_units.size(), 2u);
+  EXPECT_GT(job.first_units[1], 4);  // the head computes as much as some blocks
+  // Measured times win: here the embedding takes longest.
+  EXPECT_EQ(train::job_of(config, spec, 4, {9, 1, 1, 1, 1, 1, 1, 1})->first_units, (std::vector<int>{0, 1}));
+  config.parallel.partition = "0,3";
+  EXPECT_EQ(train::job_of(config, spec, 4)->first_units, (std::vector<int>{0, 3}));
+  config.parallel.partition = "tree";
+  EXPECT_EQ(train::job_of(config, spec, 4)->first_units.size(), 2u);
+  config.parallel.partition = "even";
+  EXPECT_TRUE(train::job_of(config, spec, 4)->first_units.empty());
+  config.parallel.pipeline = "interleaved";
+  EXPECT_EQ(train::job_of(config, spec, 4)->virtual_stages, 2);
+}
+
+TEST(Config, PipelinesThatCannotBeAreRefused) {
+  Config config;
+  config.data.global_batch = 8;
+  config.data.microbatch = 1;
+  const model::ModelSpec spec = *train::spec_of(config, 200);
+  const auto refused = [&](const char* words) {
+    return fails_with(train::job_of(config, spec, 4), Code::invalid_argument, words);
+  };
+  config.parallel.pipeline_degree = 3;
+  EXPECT_TRUE(refused("parallel.pipeline_degree · tensor_degree is 3 · 1, must divide the 4 ranks"));
+  config.parallel.pipeline_degree = 4;
+  config.parallel.partition = "0,3";
+  EXPECT_TRUE(refused("parallel.partition: a partition into 4 parts needs that many first units"));
+  config.parallel.partition = "0,3,3,4";
+  EXPECT_TRUE(refused("part 1 of the partition has no units"));
+  config.parallel.partition = "0,,3,4";
+  EXPECT_TRUE(refused("must be first units such as 0,5,9"));
+  config.parallel.partition = "auto";
+  config.parallel.placement = "DPX";
+  EXPECT_TRUE(refused("placement is \"DPX\""));
+  config.parallel.placement = "cluster";
+  config.parallel.pipeline = "interleaved";
+  EXPECT_TRUE(refused("4 stages times 2 virtual ones of a model of 6 units"));
+  config.parallel.pipeline = "1f1b";
+  config.parallel.memory_limit_mb = 1;
+  EXPECT_TRUE(fails_with(train::job_of(config, spec, 4), Code::out_of_memory, "the least possible is"));
+  EXPECT_TRUE(fails_with(parsed(R"({"parallel": {"partition": "some"}})"), Code::invalid_argument,
+                         "parallel.partition is \"some\", must be auto, tree, even"));
+}
+
 TEST(Config, AVocabularyThatIsTooSmallIsRefused) {
   Config config;
   config.model.vocabulary = 50;

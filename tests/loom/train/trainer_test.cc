@@ -6,6 +6,7 @@
 
 #include "engine/ranks.h"
 #include "text/tokenize_files.h"
+#include "train/machine.h"
 #include "train/report.h"
 
 namespace loom::testing {
@@ -87,6 +88,42 @@ TEST_F(Trained, ResumedRunsHaveTheSameLossesOnAnyLayout) {
   }
 }
 
+TEST_F(Trained, CheckpointsOfPipelinesResumeOnAnyLayoutAndBack) {
+  config_.optimizer.schedule = "constant";
+  config_.run.checkpoint_every = 3;
+  config_.model.layers = 3;
+  const auto wanted = run(config_, 1, 1);
+  struct Layout {
+    int ranks, degree, stages;
+    const char* pipeline;
+  };
+  // One rank, then a pipeline, then another one with sharding, then shards alone; all from one folder.
+  config_.run.out = folder_ / "out-pipelines";
+  int64_t until = 3;
+  for (const Layout& layout :
+       {Layout{1, 1, 1, "1f1b"}, {4, 1, 4, "1f1b"}, {4, 2, 2, "simple"}, {2, 2, 1, "1f1b"}}) {
+    config_.parallel.pipeline_degree = layout.stages;
+    config_.parallel.pipeline = layout.pipeline;
+    const auto losses = run(config_, layout.ranks, layout.degree, until);
+    EXPECT_EQ(losses.size(), until < 10 ? 3u : 1u);
+    for (const auto& [step, loss] : losses)
+      EXPECT_EQ(loss, wanted.at(step))
+          << step << " on " << layout.ranks << " ranks, " << layout.stages << " stages";
+    until = std::min<int64_t>(until + 3, 10);
+  }
+}
+
+TEST_F(Trained, APipelineSavesTheModelOfOneRank) {
+  run(config_, 1, 1);
+  const std::string wanted = get_file(folder_ / "out/model/model.safetensors");
+  config_.run.out = folder_ / "out-pipeline";
+  config_.parallel.pipeline_degree = 2;
+  config_.parallel.profile = true;  // whatever cut comes of it, the bits are the same
+  run(config_, 4, 2);
+  EXPECT_GT(wanted.size(), 1000u);
+  EXPECT_EQ(get_file(folder_ / "out-pipeline/model/model.safetensors"), wanted);
+}
+
 TEST_F(Trained, ADamagedCheckpointIsPassedOver) {
   config_.optimizer.schedule = "constant";
   config_.run.checkpoint_every = 3;
@@ -122,7 +159,9 @@ TEST_F(Trained, ReportsHaveChartsAndLines) {
   LOOM_ASSERT_OK(trainer);
   std::vector<train::StepRecord> records;
   LOOM_ASSERT_OK((*trainer)->run([&](const train::StepRecord& record) { records.push_back(record); }));
-  const std::string page = train::html_report(records, **trainer);
+  program::Machine machine;
+  const train::Comparison comparison = train::compare(**trainer, machine);
+  const std::string page = train::html_report(records, **trainer, comparison);
   EXPECT_NE(page.find("<polyline"), std::string::npos);
   EXPECT_NE(page.find("backward unit 1"), std::string::npos);
   const std::string line = train::log_line(records[1], **trainer, 1e9);
@@ -131,7 +170,65 @@ TEST_F(Trained, ReportsHaveChartsAndLines) {
   EXPECT_EQ(json["step"], 3);
   EXPECT_EQ(json["memory_bytes"], 5);
   EXPECT_TRUE(json.contains("validation_loss"));
+
+  EXPECT_NE(page.find("<td>backward</td>"), std::string::npos);
+  const std::string text = train::to_text(comparison);
+  EXPECT_NE(text.find("backward"), std::string::npos) << text;
+  EXPECT_NE(text.find("activations"), std::string::npos) << text;
+  const format::Json sides = *format::parse_json(train::json_line(comparison));
+  EXPECT_EQ(sides["measured"]["steps"], 3);
+  EXPECT_EQ(sides["predicted"]["memory_bytes"], (*trainer)->engine().memory().bytes);
 }
+
+TEST_F(Trained, APartOfAStepIsNotCountedTwice) {
+  config_.run.steps = 4;
+  Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+  LOOM_ASSERT_OK(trainer);
+  LOOM_ASSERT_OK((*trainer)->run([](const train::StepRecord&) {}));
+  const train::Comparison comparison = train::compare(**trainer, {});
+  for (const train::Breakdown& side : {comparison.predicted, comparison.measured}) {
+    double sum = 0;
+    for (const auto& [name, us] : side.parts()) sum += us;
+    EXPECT_GT(side.step_us, 0);
+    EXPECT_NEAR(sum, side.step_us, 1e-6 * side.step_us);
+  }
+}
+
+TEST_F(Trained, MachinesAreMeasured) {
+  on_ranks(2, 2, [&](weftComm_t world) {
+    program::Job job = small_job(2, 2, 1, 4);
+    const Result<engine::Groups> groups = engine::Groups::create(world, {.data = 2, .shard = 2}, false);
+    LOOM_ASSERT_OK(groups);
+    const Result<program::Machine> machine = train::measure_machine(job, *groups, 1);
+    LOOM_ASSERT_OK(machine);
+    const program::Machine unmeasured;
+    EXPECT_EQ(machine->ranks_per_node, 1);
+    EXPECT_GT(machine->flops, 1e8);
+    EXPECT_GT(machine->memory_bandwidth, 1e8);
+    EXPECT_GT(machine->inter_bandwidth, 1e6);
+    EXPECT_NE(machine->inter_bandwidth, unmeasured.inter_bandwidth);
+    EXPECT_EQ(machine->intra_bandwidth, unmeasured.intra_bandwidth) << "nobody uses it";
+  });
+}
+
+// Sanitizers have memory of their own beside what a program asks for.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(Trained, MeasuredMemoryIsThePlanned) {
+  config_.model.width = 512;
+  config_.model.heads = 8;
+  config_.parallel.strict = false;
+  for (const int64_t checkpointing : {0, 1}) {
+    config_.parallel.activation_checkpointing = checkpointing;
+    config_.run.resume = false;
+    Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+    LOOM_ASSERT_OK(trainer);
+    for (int step = 0; step < 2; ++step) LOOM_ASSERT_OK((*trainer)->step());
+    const double planned = static_cast<double>((*trainer)->engine().memory().bytes);
+    EXPECT_GT(planned, 80e6);
+    EXPECT_NEAR(static_cast<double>((*trainer)->measured_bytes()), planned, 0.05 * planned);
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace loom::testing

@@ -1,0 +1,44 @@
+# The GPU kernels of device/cuda/reduce.cu, compiled by nvcc into one fat binary that the library carries as data. Without
+# nvcc the library is built all the same, and adds up GPU memory's contributions on the CPU. Nothing is linked with CUDA.
+option(WEFT_CUDA "Build the GPU kernels, if nvcc is there" ON)
+find_program(WEFT_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+if(NOT WEFT_CUDA OR NOT WEFT_NVCC)
+  message(STATUS "GPU kernels: none (no nvcc, or WEFT_CUDA is OFF); reductions of GPU memory will be the CPU's")
+  return()
+endif()
+
+execute_process(COMMAND ${WEFT_NVCC} --list-gpu-arch OUTPUT_VARIABLE known RESULT_VARIABLE failed ERROR_QUIET)
+# Code for one generation runs on later devices of its generation (sm_80 on 8.6 and 8.9); the oldest is kept as PTX too, for
+# what is younger than all of these. CUDA 13 no longer compiles for sm_70: an older toolkit adds it.
+set(generations)
+foreach(generation 70 75 80 90 100)
+  if(known MATCHES "compute_${generation}\n")
+    list(APPEND generations ${generation})
+  endif()
+endforeach()
+if(failed OR NOT generations)
+  message(STATUS "GPU kernels: none (${WEFT_NVCC} does not say what it compiles for)")
+  return()
+endif()
+list(GET generations 0 oldest)
+set(targets -gencode arch=compute_${oldest},code=compute_${oldest})
+foreach(generation ${generations})
+  list(APPEND targets -gencode arch=compute_${generation},code=sm_${generation})
+endforeach()
+list(JOIN generations " sm_" names)
+message(STATUS "GPU kernels: sm_${names}, and PTX for younger ones, by ${WEFT_NVCC}")
+
+set(weft_kernel_source ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/reduce.cu)
+set(WEFT_KERNEL_IMAGE ${CMAKE_CURRENT_BINARY_DIR}/reduce.fatbin)
+# No multiplication and addition is fused: the bits are those of the CPU.
+add_custom_command(
+  OUTPUT ${WEFT_KERNEL_IMAGE}
+  COMMAND ${WEFT_NVCC} -std=c++17 -fatbin --fmad=false ${targets} -I${CMAKE_CURRENT_SOURCE_DIR} ${weft_kernel_source} -o
+          ${WEFT_KERNEL_IMAGE}
+  DEPENDS ${weft_kernel_source} ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/reduce_range.h
+          ${CMAKE_CURRENT_SOURCE_DIR}/device/float_format.h
+  COMMENT "GPU kernels" VERBATIM)
+add_custom_target(weft_kernels DEPENDS ${WEFT_KERNEL_IMAGE})
+add_dependencies(weft_objects weft_kernels)
+set_source_files_properties(device/cuda/kernel_image.cc PROPERTIES
+  COMPILE_DEFINITIONS "WEFT_KERNEL_IMAGE=\"${WEFT_KERNEL_IMAGE}\"" OBJECT_DEPENDS ${WEFT_KERNEL_IMAGE})

@@ -1,0 +1,38 @@
+// Config: what a run is told. docs/training.md lists the keys.
+//
+// Thread safety: a value that never changes; copies share it.
+#pragma once
+
+#include <loom/status.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace loom {
+
+namespace train {
+struct Config;
+}
+
+class LOOM_API Config {
+ public:
+  /// `json` is the text of an object of sections: {"data": {"folder": "data"}, "run": {"steps": 100}}.
+  /// `overrides` are "section.key=value". Errors (invalid_argument, invalid_data): bad JSON; an unknown key,
+  /// with the nearest right one; a value of another type or out of range.
+  static Result<Config> parse(std::string_view json, const std::vector<std::string>& overrides = {});
+  /// The same from a file, which errors name. Errors also: not_found.
+  static Result<Config> read(const std::string& path, const std::vector<std::string>& overrides = {});
+
+  /// With every key, those that were left out, too. parse() of it gives the same config.
+  std::string to_json() const;
+
+  /// Inside of Loom.
+  explicit Config(const train::Config& values);
+  const train::Config& values() const { return *values_; }
+
+ private:
+  std::shared_ptr<const train::Config> values_;
+};
+
+}  // namespace loom

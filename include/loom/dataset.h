@@ -1,0 +1,42 @@
+// Datasets: folders of tokens, made once from text files and read by all ranks. docs/loom-data.md describes
+// the files.
+//
+// Thread safety: functions; safe from any thread, for different folders.
+#pragma once
+
+#include <loom/status.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace loom {
+
+struct DatasetOptions {
+  /// "bytes", a tokenizer.json, or a folder of Hugging Face's files.
+  std::string tokenizer = "bytes";
+  /// > 0: train a byte-level BPE of so many tokens on the files, instead.
+  int64_t train_vocabulary = 0;
+  double validation_fraction = 0.1;  // of every file, held out; in [0, 1)
+  int threads = 0;                   // 0: as many as there are CPUs
+};
+
+struct DatasetSummary {
+  uint64_t train_tokens = 0;
+  uint64_t validation_tokens = 0;
+  uint64_t train_bytes = 0;  // of text
+  uint64_t validation_bytes = 0;
+  std::string tokenizer;  // "bytes", or "byte-level BPE of 50257 tokens"
+};
+
+/// Turns text files (UTF-8, not empty) into a dataset in `folder`. The tokens do not depend on the number of
+/// threads. Errors: invalid_argument, not_found, invalid_data (with the offset of what is no text),
+/// unsupported (a tokenizer that does what Loom does not), disk_full, system_error.
+LOOM_API Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
+                                             const DatasetOptions& options = {});
+
+/// What a model of byte pairs, trained on the training text, needs for the validation text: nats a byte.
+/// What any model should beat. Errors: not_found, invalid_data.
+LOOM_API Result<double> bigram_baseline(const std::string& folder);
+
+}  // namespace loom

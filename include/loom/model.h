@@ -1,0 +1,69 @@
+// Model: what a model in Hugging Face's form says, on one rank: losses, texts, logits.
+//
+// Thread safety: one thread an object; objects are independent.
+#pragma once
+
+#include <loom/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace loom {
+
+struct Evaluation {
+  double loss = 0;           // nats a token
+  double loss_per_byte = 0;  // nats a byte of text
+  int64_t batches = 0;
+  int64_t batch = 0;   // sequences of a batch
+  int64_t tokens = 0;  // of a sequence
+};
+
+struct EvaluationOptions {
+  int64_t sequence_length = 0;  // 0: the model's context
+  int64_t batch = 4;            // sequences at a time
+  int64_t batches = 0;          // 0: all of the validation split
+};
+
+struct SamplingOptions {
+  int64_t tokens = 200;      // to add
+  double temperature = 0.8;  // 0 takes the likeliest token
+  int64_t top_k = 0;         // draw among so many; 0: all
+  uint64_t seed = 1;         // the same seed draws the same text
+};
+
+class LOOM_API Model {
+ public:
+  /// `folder` has config.json, safetensors and tokenizer files; run.out/model of a run is one. `threads` 0:
+  /// as many as there are CPUs. Weights are read when they are first needed. Errors: not_found,
+  /// invalid_data, unsupported.
+  static Result<Model> open(const std::string& folder, int threads = 0);
+
+  Model(Model&& other) noexcept;
+  Model& operator=(Model&& other) noexcept;
+  ~Model();
+
+  int64_t context() const;
+  int64_t vocabulary() const;
+
+  /// Loss on the validation split of a dataset. Errors: invalid_argument (another vocabulary), not_found,
+  /// invalid_data, out_of_memory.
+  Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
+  /// The prompt, continued until the end of text or as far as asked. Errors: as logits().
+  Result<std::string> sample(const std::string& prompt, const SamplingOptions& options = {});
+  /// Scores, [vocabulary()], of every token to come after `tokens`, of which the last context() are seen.
+  /// Errors: invalid_argument (no tokens, or one that is not in the vocabulary), invalid_data,
+  /// out_of_memory.
+  Result<std::vector<float>> logits(std::span<const int32_t> tokens);
+  Result<std::vector<int32_t>> encode(const std::string& text) const;
+  Result<std::string> decode(std::span<const int32_t> tokens) const;
+
+ private:
+  struct Inside;
+  explicit Model(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace loom

@@ -1,0 +1,77 @@
+// Plans: what a step of a config would take on a cluster, computed from the program of the step; nothing is
+// allocated and nobody is asked.
+//
+// Thread safety: functions; safe from any thread.
+#pragma once
+
+#include <loom/config.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace loom {
+
+/// A cluster as Loom sees it: ranks on nodes, what a rank computes, what links carry.
+struct Cluster {
+  int ranks = 1;
+  int ranks_per_node = 1;
+  double flops = 0;                // of a rank's matrix products, per second; 0: measured here
+  double memory_bandwidth = 1e10;  // of a rank, bytes/s
+  double intra_bandwidth = 1e10;   // of a rank to others of its node, bytes/s
+  double inter_bandwidth = 1e9;    // of a node to others, bytes/s
+  double intra_latency_us = 2;     // of a hop
+  double inter_latency_us = 20;
+};
+
+/// A part of something, by name.
+struct Share {
+  std::string name;
+  double amount = 0;
+};
+
+/// A stage of the pipeline; every rank of it does the same.
+struct PlannedStage {
+  std::vector<Share> memory;     // bytes of a rank when most is in use, by category
+  int64_t peak_bytes = 0;        // their sum
+  int64_t peak_instruction = 0;  // when that is
+  int64_t arena_bytes = 0;       // what a rank allocates
+  std::vector<Share> times;      // µs of a step, by kind of instruction, and waiting
+};
+
+struct Plan {
+  int64_t parameters = 0;
+  int ranks = 1;
+  int degree = 1;            // data ranks that share one copy of the state
+  int replicas = 1;          // of that state
+  int microbatches = 1;      // of a rank and step
+  int64_t batch = 0;         // sequences of a microbatch
+  int64_t tokens = 0;        // of a sequence
+  int64_t instructions = 0;  // of all stages
+  int64_t buffers = 0;
+  std::vector<PlannedStage> stages;
+  double flops = 0;  // the rate that was reckoned with
+  double step_us = 0;
+  double compute_us = 0;    // mean over the stages
+  double exposed_us = 0;    // waiting for communication and other stages; the mean
+  double bubble = 0;        // part of the time until the norm in which a stage does not compute; the mean
+  double ideal_bubble = 0;  // if all stages were equal and links free
+  double tokens_per_second = 0;
+  std::string schedule;   // of the pipeline
+  std::string layout;     // who is where, and the groups; a job of data ranks only has none
+  std::string partition;  // which units each stage has, and why; a job of one stage has none
+  std::string program;    // the lists of instructions, a line each
+
+  /// Of the rank that allocates most.
+  int64_t arena_bytes() const {
+    int64_t most = 0;
+    for (const PlannedStage& stage : stages) most = most < stage.arena_bytes ? stage.arena_bytes : most;
+    return most;
+  }
+};
+
+/// `vocabulary` is needed where neither the config nor its dataset says; 0 asks them. Errors: as of a run's
+/// beginning (invalid_argument, not_found, out_of_memory when no degree fits memory_limit_mb).
+LOOM_API Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary = 0);
+
+}  // namespace loom

@@ -1,0 +1,77 @@
+// Training: a run on one rank. All ranks of a job call the same functions in the same order; most of them are
+// collectives. After a failure that is not an argument's, a run is of no use but to be destroyed; the newest
+// checkpoint is intact.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <loom/config.h>
+#include <weft/weft.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace loom {
+
+namespace train {
+class Trainer;
+}
+
+/// What is told of a step; the same on all ranks but for the times.
+struct StepRecord {
+  int64_t step = 0;          // counts from 0
+  double loss = 0;           // mean over the tokens of the global batch, nats
+  double gradient_norm = 0;  // before clipping
+  double learning_rate = 0;
+  double seconds = 0;
+  double exposed = 0;  // part of the time spent waiting for communication
+  double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
+  double tokens_per_second = 0;
+  double flops = 0;  // of matrix products, a rank and second
+  std::optional<double> validation_loss;
+};
+
+class LOOM_API Training {
+ public:
+  /// Opens the dataset, plans and allocates memory, and resumes from the newest complete checkpoint of
+  /// run.out if there is one and the config says so. A collective. `world` may be nullptr (one rank), stays
+  /// the caller's and must outlive the run. Errors: invalid_argument, invalid_data, not_found,
+  /// out_of_memory, communication_error.
+  static Result<Training> create(const Config& config, weftComm_t world = nullptr);
+
+  Training(Training&& other) noexcept;
+  Training& operator=(Training&& other) noexcept;
+  ~Training();
+
+  int rank() const;
+  int ranks() const;
+  /// Parameters of the whole model.
+  int64_t parameters() const;
+  /// Bytes that this rank's arena and workers hold.
+  int64_t memory_bytes() const;
+  /// The step that comes next, and how many the config asks for.
+  int64_t next_step() const;
+  int64_t steps() const;
+
+  /// One step: no evaluation, no checkpoint. Errors: not_finite (then nothing has been changed),
+  /// communication_error, invalid_data (of the dataset).
+  Result<StepRecord> step();
+  /// Steps to the last one, with the evaluations and checkpoints that the config asks for. `tell`, if any,
+  /// is called after each step. Errors also: disk_full, system_error.
+  Status run(const std::function<void(const StepRecord&)>& tell = {});
+  /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
+  Result<std::optional<double>> validate();
+  /// A checkpoint in run.out/checkpoints.
+  Status save_checkpoint();
+  /// Model and tokenizer in Hugging Face's form, in run.out/model.
+  Status save_model();
+
+ private:
+  explicit Training(std::unique_ptr<train::Trainer> trainer);
+  std::unique_ptr<train::Trainer> trainer_;
+};
+
+}  // namespace loom

@@ -1,0 +1,45 @@
+// GPU memory for the perf tools: the few functions of CUDA's driver that they need, loaded at run time, as
+// any program without CUDA's toolkit could. What fails ends the process, with a sentence.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace weft::perf {
+
+class Cuda {
+ public:
+  /// Loads the driver: WEFT_CUDA_LIBRARY, or libcuda.so.1. `who` begins what is said when something fails.
+  explicit Cuda(std::string who);
+  int devices() const { return devices_; }
+  /// Makes a device current, for everything below.
+  void use(int device);
+  void* stream() const { return stream_; }
+  void synchronize() const;
+  std::byte* allocate(size_t bytes) const;
+  void free(std::byte* memory) const;
+  /// Between any two of device and host memory; returns when it is done.
+  void copy(void* to, const void* from, size_t bytes) const;
+
+ private:
+  void must(int error, const char* call) const;
+  template <typename Function>
+  void bind(Function& function, const char* symbol);
+
+  const std::string who_;
+  void* library_ = nullptr;
+  int devices_ = 0;
+  void* stream_ = nullptr;
+  int (*count_)(int*) = nullptr;
+  int (*retain_)(void**, int) = nullptr;
+  int (*push_)(void*) = nullptr;
+  int (*alloc_)(unsigned long long*, size_t) = nullptr;
+  int (*free_)(unsigned long long) = nullptr;
+  int (*copy_)(unsigned long long, unsigned long long, size_t, void*) = nullptr;
+  int (*create_)(void**, unsigned) = nullptr;
+  int (*synchronize_)(void*) = nullptr;
+};
+
+}  // namespace weft::perf

@@ -1,0 +1,52 @@
+// Text files to datasets.
+#include "loom/dataset.h"
+
+#include "base/file.h"
+#include "text/bigram.h"
+#include "text/bpe_trainer.h"
+#include "text/tokenize_files.h"
+#include "text/tokenizer.h"
+
+namespace loom {
+namespace {
+
+Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const std::vector<std::string>& files,
+                                                                 int64_t vocabulary) {
+  text::BpeTraining settings;
+  settings.vocabulary_size = vocabulary;
+  Result<text::BpeTrainer> trainer = text::BpeTrainer::create(settings);
+  LOOM_TRY(trainer.status());
+  for (const std::string& path : files) {
+    const Result<std::string> content = read_file(path);
+    LOOM_TRY(content.status());
+    LOOM_TRY(text::check_text(*content).in(path));
+    trainer->add(*content);
+  }
+  Result<std::shared_ptr<const text::BpeTokenizer>> made = trainer->train();
+  LOOM_TRY(made.status());
+  return std::shared_ptr<const text::Tokenizer>(made.take());
+}
+
+}  // namespace
+
+Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
+                                    const DatasetOptions& options) {
+  if (options.train_vocabulary < 0 || options.threads < 0)
+    return fail(Code::invalid_argument, "train_vocabulary is {} and threads {}, neither may be negative",
+                options.train_vocabulary, options.threads);
+  const Result<std::shared_ptr<const text::Tokenizer>> tokenizer =
+      options.train_vocabulary > 0 ? trained_tokenizer(files, options.train_vocabulary)
+                                   : text::open_tokenizer(options.tokenizer);
+  LOOM_TRY(tokenizer.status());
+  text::TokenizeOptions settings;
+  settings.validation_fraction = options.validation_fraction;
+  settings.threads = options.threads;
+  const Result<text::TokenizeSummary> summary = text::tokenize_files(files, folder, **tokenizer, settings);
+  LOOM_TRY(summary.status());
+  return DatasetSummary{summary->train_tokens, summary->validation_tokens, summary->train_bytes,
+                        summary->validation_bytes, (*tokenizer)->description()};
+}
+
+Result<double> bigram_baseline(const std::string& folder) { return text::bigram_baseline(folder); }
+
+}  // namespace loom

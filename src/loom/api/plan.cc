@@ -1,0 +1,145 @@
+// A plan: the program of a step, its memory and its forecast.
+#include "loom/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "program/generate.h"
+#include "program/memory.h"
+#include "program/schedule.h"
+#include "program/simulate.h"
+#include "program/verify.h"
+#include "text/dataset.h"
+#include "train/breakdown.h"
+#include "train/config.h"
+#include "train/machine.h"
+#include "train/trainer.h"
+
+namespace loom {
+namespace {
+
+Result<model::ModelSpec> model_of(const train::Config& config, int64_t vocabulary) {
+  if (vocabulary == 0 && config.model.vocabulary == 0 && config.model.from.empty()) {
+    const auto data = text::TokenDataset::open(config.data.folder, text::Split::train);
+    LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
+    vocabulary = (*data)->vocabulary_size();
+  }
+  return train::spec_of(config, vocabulary);
+}
+
+Status check(const Cluster& cluster) {
+  if (cluster.ranks < 1 || cluster.ranks_per_node < 1)
+    return fail(Code::invalid_argument, "a cluster of {} ranks, {} a node; both must be at least 1",
+                cluster.ranks, cluster.ranks_per_node);
+  if (cluster.flops >= 0 && cluster.memory_bandwidth > 0 && cluster.intra_bandwidth > 0 &&
+      cluster.inter_bandwidth > 0 && cluster.intra_latency_us >= 0 && cluster.inter_latency_us >= 0)
+    return {};
+  return fail(Code::invalid_argument,
+              "a cluster's bandwidths must be above 0, its rate and latencies not negative");
+}
+
+program::Machine machine_of(const Cluster& cluster, const train::Config& config) {
+  program::Machine machine;
+  machine.ranks_per_node = cluster.ranks_per_node;
+  machine.flops = cluster.flops > 0
+                      ? cluster.flops
+                      : train::measured_peak(std::max<int>(1, static_cast<int>(config.parallel.threads)));
+  machine.memory_bandwidth = cluster.memory_bandwidth;
+  machine.intra_bandwidth = cluster.intra_bandwidth;
+  machine.inter_bandwidth = cluster.inter_bandwidth;
+  machine.intra_latency_us = cluster.intra_latency_us;
+  machine.inter_latency_us = cluster.inter_latency_us;
+  return machine;
+}
+
+PlannedStage stage_of(const program::Program& program, const program::MemoryPlan& memory,
+                      const program::Forecast& forecast) {
+  PlannedStage stage;
+  for (int category = 0; category < program::kCategories; ++category)
+    stage.memory.push_back({program::category_name(static_cast<program::Category>(category)),
+                            static_cast<double>(memory.peak[category])});
+  stage.peak_bytes = memory.peak_bytes;
+  stage.peak_instruction = memory.peak_instruction;
+  stage.arena_bytes = memory.bytes;
+  for (const auto& [name, us] : train::breakdown_of(program, forecast).parts())
+    stage.times.push_back({name, us});
+  return stage;
+}
+
+std::string layout_text(const program::Job& job, int ranks_per_node) {
+  constexpr int kDrawn = 64;  // ranks; the pattern goes on
+  const program::Layout layout = job.layout();
+  if (layout.pipeline * layout.tensor == 1) return {};
+  std::string text = fmt::format("{}; d data rank, p stage, t tensor rank\n", program::to_string(layout));
+  if (layout.ranks() <= kDrawn) text += program::picture(layout, ranks_per_node);
+  return text + program::groups_text(layout);
+}
+
+std::string partition_text(const train::Config& config, const program::Job& job,
+                           const std::vector<double>& measured_us) {
+  if (job.pipeline_degree == 1) return {};
+  const program::PartitionRequest request = train::partition_request(config, job, measured_us);
+  std::vector<int> first;
+  for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
+  const Result<program::Partition> partition = program::partition_by_hand(request, first);
+  if (!partition.ok()) return {};  // cannot be: the job is right
+  return fmt::format("partition \"{}\", {} times\n{}", config.parallel.partition,
+                     measured_us.empty() ? "modelled" : "measured",
+                     program::to_string(job, request, *partition));
+}
+
+}  // namespace
+
+Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary) {
+  LOOM_TRY(check(cluster));
+  const train::Config& values = config.values();
+  const Result<model::ModelSpec> spec = model_of(values, vocabulary);
+  LOOM_TRY(spec.status());
+  std::vector<double> measured_us;
+  if (values.parallel.profile && values.parallel.pipeline_degree > 1) {
+    const int threads = std::max<int>(1, static_cast<int>(values.parallel.threads));
+    Result<std::vector<double>> times = train::profile(values, *spec, cluster.ranks, threads);
+    LOOM_TRY(times.status());
+    measured_us = times.take();
+  }
+  const Result<program::Job> job = train::job_of(values, *spec, cluster.ranks, measured_us);
+  LOOM_TRY(job.status());
+  const Result<std::vector<program::Program>> programs = program::make_programs(*job);
+  LOOM_TRY(programs.status());
+  LOOM_TRY(program::verify_pipeline(*programs));
+  const program::Machine machine = machine_of(cluster, values);
+  const program::PipelineForecast forecast = program::simulate(*job, *programs, machine);
+
+  Plan plan;
+  plan.parameters = model::parameter_count(model::units_of(*spec));
+  plan.ranks = job->world;
+  plan.degree = job->degree;
+  plan.replicas = job->replicas();
+  plan.microbatches = job->microbatches;
+  plan.batch = job->batch;
+  plan.tokens = job->tokens;
+  for (size_t stage = 0; stage < programs->size(); ++stage) {
+    const program::Program& program = (*programs)[stage];
+    const program::MemoryPlan memory = program::plan_memory(program);
+    LOOM_TRY(program::verify(*job, program, memory));
+    plan.instructions += static_cast<int64_t>(program.instructions.size());
+    plan.buffers += static_cast<int64_t>(program.buffers.size());
+    plan.stages.push_back(stage_of(program, memory, forecast.stages[stage]));
+    plan.compute_us += forecast.stages[stage].compute_us / static_cast<double>(programs->size());
+    plan.exposed_us += forecast.stages[stage].exposed_us / static_cast<double>(programs->size());
+    if (job->pipeline_degree > 1) plan.program += fmt::format("stage {}\n", program.stage);
+    plan.program += program::to_string(program);
+  }
+  plan.flops = machine.flops;
+  plan.step_us = forecast.step_us;
+  plan.bubble = forecast.bubble;
+  plan.ideal_bubble = program::ideal_bubble(*job);
+  plan.tokens_per_second = job->tokens_per_step() / forecast.step_us * 1e6;
+  plan.schedule = program::schedule_name(job->schedule);
+  plan.layout = layout_text(*job, cluster.ranks_per_node);
+  plan.partition = partition_text(values, *job, measured_us);
+  return plan;
+}
+
+}  // namespace loom

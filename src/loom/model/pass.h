@@ -1,0 +1,45 @@
+// Pass and Share: what a call of a unit or of a sublayer works on, besides its buffers.
+//
+// Thread safety: values.
+#pragma once
+
+#include <cstdint>
+
+#include "base/workers.h"
+#include "model/spec.h"
+
+namespace loom::model {
+
+/// One microbatch's way through the units.
+struct Pass {
+  Workers* workers = nullptr;
+  const ModelSpec* spec = nullptr;
+  int64_t batch = 0;          // sequences
+  int64_t tokens = 0;         // of a sequence
+  uint64_t seed = 0;          // of dropout
+  uint32_t step = 0;          // of training
+  uint64_t first_sample = 0;  // number of the first sequence in the global batch
+  bool training = false;      // whether anything is dropped
+  int64_t rows() const { return batch * tokens; }
+};
+
+/// The part of a block's attention and feed-forward that is computed here: all of it, unless tensor
+/// parallelism splits heads and the hidden layer over ranks. Parameters and buffers have these sizes.
+struct Share {
+  int64_t heads = 0;         // computed here
+  int64_t first_head = 0;    // of them, among the model's
+  int64_t feed_forward = 0;  // width of the hidden layer here
+  static Share whole(const ModelSpec& spec) { return {spec.heads, 0, spec.feed_forward}; }
+};
+
+/// Where in a block something is dropped.
+enum class Site : uint32_t { attention = 0, projection = 1, feed_forward = 2 };
+
+/// The dropout of a site of unit `unit`, of an array with `per_sample` elements for each sequence.
+inline ops::Dropout dropout_of(const Pass& pass, int unit, Site site, float probability, int64_t per_sample) {
+  return {pass.training ? probability : 0.0f,
+          {pass.seed, pass.step, static_cast<uint32_t>(unit) * 4 + static_cast<uint32_t>(site)},
+          pass.first_sample * static_cast<uint64_t>(per_sample)};
+}
+
+}  // namespace loom::model

@@ -1,0 +1,114 @@
+// What a job may be, and how a pipeline divides its model.
+#include "program/job.h"
+
+#include "program/schedule.h"
+
+namespace loom::program {
+namespace {
+
+Status check_pipeline(const Job& job) {
+  const int parts = job.pipeline_degree * job.virtual_stages;
+  if (job.schedule == Schedule::interleaved && job.pipeline_degree > 1) {
+    if (job.virtual_stages < 2)
+      return fail(Code::invalid_argument,
+                  "virtual_stages is {}, must be at least 2 with the interleaved schedule",
+                  job.virtual_stages);
+    if (job.microbatches % job.pipeline_degree != 0)
+      return fail(
+          Code::invalid_argument,
+          "microbatches is {}, must be a multiple of pipeline_degree, {}, with the interleaved schedule",
+          job.microbatches, job.pipeline_degree);
+  } else if (job.virtual_stages > 1) {
+    return fail(Code::invalid_argument,
+                "virtual_stages is {}, must be 1 without the interleaved schedule or with one stage",
+                job.virtual_stages);
+  }
+  if (parts > job.units())
+    return fail(Code::invalid_argument,
+                "{} stages{} of a model of {} units (the embedding, {} blocks, the head) would leave a stage "
+                "without units; at most {} stages can be used",
+                job.pipeline_degree,
+                job.virtual_stages > 1 ? fmt::format(" times {} virtual ones", job.virtual_stages) : "",
+                job.units(), job.spec.layers, job.units() / job.virtual_stages);
+  if (!job.first_units.empty()) {
+    if (static_cast<int>(job.first_units.size()) != parts)
+      return fail(Code::invalid_argument, "the partition has {} parts, must have {}", job.first_units.size(),
+                  parts);
+    if (job.first_units[0] != 0)
+      return fail(Code::invalid_argument, "the partition begins with unit {}, must begin with unit 0",
+                  job.first_units[0]);
+    for (int part = 1; part <= parts; ++part) {
+      const int first = part < parts ? job.first_units[part] : job.units();
+      if (first <= job.first_units[part - 1] || first > job.units())
+        return fail(Code::invalid_argument,
+                    "part {} of the partition has no units: it begins with unit {} and the next one with {}; "
+                    "first units must ascend and be below {}",
+                    part - 1, job.first_units[part - 1], first, job.units());
+    }
+  }
+  const int needed = job.schedule == Schedule::interleaved && job.pipeline_degree > 1 ? most_active(job) : 1;
+  if (job.active_microbatches != 0 && job.active_microbatches < needed)
+    return fail(Code::invalid_argument,
+                "active_microbatches is {}, must be at least {} with this schedule, or 0 for what it wants",
+                job.active_microbatches, needed);
+  return {};
+}
+
+}  // namespace
+
+Status Job::check() const {
+  LOOM_TRY(spec.check());
+  const auto positive = [](const char* name, int64_t value) -> Status {
+    if (value > 0) return {};
+    return fail(Code::invalid_argument, "{} is {}, must be at least 1", name, value);
+  };
+  LOOM_TRY(positive("microbatch size", batch));
+  LOOM_TRY(positive("sequence length", tokens));
+  LOOM_TRY(positive("microbatches", microbatches));
+  LOOM_TRY(positive("ranks", world));
+  LOOM_TRY(positive("sharded_data_parallel_degree", degree));
+  LOOM_TRY(positive("reductions in flight", in_flight));
+  LOOM_TRY(positive("pipeline_degree", pipeline_degree));
+  LOOM_TRY(positive("tensor_degree", tensor_degree));
+  LOOM_TRY(positive("virtual_stages", virtual_stages));
+  if (world % (pipeline_degree * tensor_degree) != 0)
+    return fail(Code::invalid_argument,
+                "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
+                tensor_degree, world);
+  LOOM_TRY(layout().check());
+  if (tensor_degree > 1)
+    return fail(Code::unsupported, "tensor_degree is {}; only 1 can be executed yet", tensor_degree);
+  if (tokens > spec.context)
+    return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
+                tokens, spec.context);
+  if (checkpoint_group < 0 || prefetch < 0 || active_microbatches < 0)
+    return fail(Code::invalid_argument,
+                "activation_checkpointing, prefetch and active_microbatches must not be negative");
+  return check_pipeline(*this);
+}
+
+std::vector<Part> parts_of(const Job& job) {
+  const int count = job.pipeline_degree * job.virtual_stages, units = job.units();
+  const auto first = [&](int part) {
+    if (part == count) return units;
+    return job.first_units.empty() ? part * units / count : job.first_units[part];
+  };
+  std::vector<Part> parts;
+  for (int part = 0; part < count; ++part)
+    parts.push_back({part, part % job.pipeline_degree, first(part), first(part + 1)});
+  return parts;
+}
+
+std::vector<int> owned_units(const Job& job, int stage) {
+  std::vector<int> units;
+  for (const Part& part : parts_of(job))
+    if (part.stage == stage)
+      for (int unit = part.begin; unit < part.end; ++unit) units.push_back(unit);
+  return units;
+}
+
+bool holds_copy(const Job& job, int stage) {
+  return job.spec.tied && job.pipeline_degree > 1 && stage == job.pipeline_degree - 1;
+}
+
+}  // namespace loom::program

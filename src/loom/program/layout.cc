@@ -1,0 +1,146 @@
+// Places and coordinates.
+#include "program/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace loom::program {
+namespace {
+
+int& digit(Coordinates& at, char letter) {
+  return letter == 'D' ? at.data : letter == 'P' ? at.stage : at.tensor;
+}
+
+}  // namespace
+
+const char* group_name(GroupKind kind) {
+  constexpr const char* kNames[kGroupKinds] = {"partition", "replication", "pipeline",
+                                               "ends",      "tensor",      "model"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string Layout::order() const {
+  if (placement == "cluster") return "DPT";
+  if (placement == "spread") return "TPD";
+  return placement;
+}
+
+Status Layout::check() const {
+  const auto positive = [](const char* name, int value) -> Status {
+    if (value > 0) return {};
+    return fail(Code::invalid_argument, "{} is {}, must be at least 1", name, value);
+  };
+  LOOM_TRY(positive("the data parallel degree", data));
+  LOOM_TRY(positive("pipeline_degree", pipeline));
+  LOOM_TRY(positive("tensor_degree", tensor));
+  LOOM_TRY(positive("sharded_data_parallel_degree", shard));
+  if (data % shard != 0)
+    return fail(Code::invalid_argument, "sharded_data_parallel_degree is {}, must divide the {} data ranks",
+                shard, data);
+  std::string letters = order();
+  std::sort(letters.begin(), letters.end());
+  if (letters != "DPT")
+    return fail(Code::invalid_argument,
+                "placement is \"{}\", must be cluster, spread, or the letters D, P and T in any order",
+                placement);
+  return {};
+}
+
+Coordinates Layout::coordinates(int place) const {
+  const std::string letters = order();
+  Coordinates at;
+  for (size_t i = letters.size(); i-- > 0;) {
+    const int degree = degree_of(letters[i]);
+    digit(at, letters[i]) = place % degree;
+    place /= degree;
+  }
+  return at;
+}
+
+int Layout::place(const Coordinates& at) const {
+  Coordinates digits = at;
+  int place = 0;
+  for (const char letter : order()) place = place * degree_of(letter) + digit(digits, letter);
+  return place;
+}
+
+std::vector<int> Layout::peers(GroupKind kind, int place) const {
+  const Coordinates self = coordinates(place);
+  const int first = self.data / shard * shard;  // data rank of the partition group's first member
+  std::vector<int> places;
+  const auto add = [&](int data_rank, int stage, int tensor_rank) {
+    places.push_back(this->place({data_rank, stage, tensor_rank}));
+  };
+  switch (kind) {
+    case GroupKind::partition:
+      for (int m = 0; m < shard; ++m) add(first + m, self.stage, self.tensor);
+      break;
+    case GroupKind::replication:
+      for (int g = 0; g < replicas(); ++g) add(g * shard + self.data % shard, self.stage, self.tensor);
+      break;
+    case GroupKind::pipeline:
+      for (int s = 0; s < pipeline; ++s) add(self.data, s, self.tensor);
+      break;
+    case GroupKind::ends:
+      if (pipeline == 1 || (self.stage != 0 && self.stage != pipeline - 1)) return {place};
+      for (const int s : {0, pipeline - 1}) add(self.data, s, self.tensor);
+      break;
+    case GroupKind::tensor:
+      for (int t = 0; t < tensor; ++t) add(self.data, self.stage, t);
+      break;
+    case GroupKind::model:
+      for (int s = 0; s < pipeline; ++s)
+        for (int t = 0; t < tensor; ++t)
+          for (int m = 0; m < shard; ++m) add(first + m, s, t);
+      break;
+  }
+  return places;
+}
+
+bool Layout::spans_nodes(GroupKind kind, int place, int ranks_per_node) const {
+  for (const int peer : peers(kind, place))
+    if (peer / ranks_per_node != place / ranks_per_node) return true;
+  return false;
+}
+
+std::string to_string(const Layout& layout) {
+  return fmt::format("{} ranks (D {}, P {}, T {}, p {}, {})", layout.ranks(), layout.data, layout.pipeline,
+                     layout.tensor, layout.shard, layout.order());
+}
+
+std::string picture(const Layout& layout, int ranks_per_node) {
+  std::string text;
+  for (int place = 0; place < layout.ranks(); ++place) {
+    if (place % ranks_per_node == 0) text += fmt::format("node {:>3}:", place / ranks_per_node);
+    const Coordinates at = layout.coordinates(place);
+    text += fmt::format("  d{}p{}t{}", at.data, at.stage, at.tensor);
+    if ((place + 1) % ranks_per_node == 0 || place + 1 == layout.ranks()) text += '\n';
+  }
+  return text;
+}
+
+std::string groups_text(const Layout& layout) {
+  constexpr size_t kShown = 4;
+  std::string text;
+  for (int k = 0; k < kGroupKinds; ++k) {
+    const auto kind = static_cast<GroupKind>(k);
+    std::vector<std::vector<int>> groups;
+    for (int place = 0; place < layout.ranks(); ++place) {
+      std::vector<int> peers = layout.peers(kind, place);
+      if (peers.size() > 1 && peers.front() == place) groups.push_back(std::move(peers));
+    }
+    if (groups.empty()) continue;
+    text += fmt::format("{:<12}{:>4} of {:<4}", group_name(kind), groups.size(), groups.front().size());
+    for (size_t g = 0; g < std::min(groups.size(), kShown); ++g) {
+      text += " {";
+      for (size_t i = 0; i < std::min(groups[g].size(), 2 * kShown); ++i)
+        text += fmt::format("{}{}", i > 0 ? " " : "", groups[g][i]);
+      text += groups[g].size() > 2 * kShown ? " …}" : "}";
+    }
+    text += groups.size() > kShown ? " …\n" : "\n";
+  }
+  return text;
+}
+
+}  // namespace loom::program

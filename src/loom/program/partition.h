@@ -1,0 +1,77 @@
+// Partition: which units are computed where. A model's units are cut into contiguous parts, one after the
+// other for the stages of a pipeline, so that no part costs much more than the others.
+//
+// The cost of a part is C = w · memory + (1-w) · time, each as a fraction of the whole model's, w being the
+// memory weight. Units that share parameters may be kept together.
+//
+// Thread safety: values; pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/job.h"
+#include "program/simulate.h"
+
+namespace loom::program {
+
+/// What a unit costs the stage that has it.
+struct UnitCost {
+  double time_us = 0;           // forward and backward of a microbatch
+  double state_bytes = 0;       // whatever number of microbatches is active
+  double activation_bytes = 0;  // for each active microbatch
+  double boundary_bytes = 0;    // what crosses, both ways, for each microbatch, if a part ends with this unit
+};
+
+struct PartitionRequest {
+  std::vector<UnitCost> units;
+  int parts = 1;
+  double memory_weight = 0.8;
+  double memory_limit_bytes = 0;              // of a part; 0: none
+  std::vector<int> active;                    // of each part: active microbatches
+  std::vector<std::pair<int, int>> together;  // first and last of units that must be in one part
+};
+
+struct Partition {
+  std::vector<int> first_units;  // of each part
+  std::vector<double> costs;     // of each part
+  double largest = 0;            // of the costs
+  double crossing_bytes = 0;     // for each microbatch, over all cuts
+};
+
+/// Exact, by dynamic programming in O(parts · units²): the least largest cost; of those partitions that have
+/// it, the least crossing bytes; of those, the least sum of squared costs. Errors: invalid_argument (more
+/// parts than can be cut), out_of_memory (no partition keeps every part below the limit), with what is
+/// possible.
+Result<Partition> partition_exactly(const PartitionRequest& request);
+
+/// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021) on the tree
+/// whose root has the embedding, the list of blocks and the head: the children of a node are cut into
+/// contiguous segments of the least largest cost; the node's stages are given to segments by the d'Hondt
+/// method (one by one, to the largest cost/(seats+1)), and each segment with several stages is cut again
+/// below. A segment without a stage joins the one before it. The limit is not looked at.
+Result<Partition> partition_by_tree(const PartitionRequest& request);
+
+/// A partition that somebody chose, with its costs. Errors: invalid_argument, when it is none or separates
+/// units that must be together.
+Result<Partition> partition_by_hand(const PartitionRequest& request, std::vector<int> first_units);
+
+/// Whether a part may begin with this unit.
+bool may_cut(const PartitionRequest& request, int before);
+double memory_of(const PartitionRequest& request, int part, int begin, int end);
+double time_of(const PartitionRequest& request, int begin, int end);
+/// C of units [begin, end) as the part of that number.
+double cost_of(const PartitionRequest& request, int part, int begin, int end);
+
+/// A partition request for a job: parts, active microbatches, and costs by the model of the simulator, or
+/// with measured times of the units where there are any (µs, forward and backward). A tied head is charged
+/// with its copy of the embedding.
+PartitionRequest partition_request(const Job& job, const Machine& machine,
+                                   const std::vector<double>& measured_us = {});
+
+/// A line a part, with stage, units, cost, time and memory, and a sentence that says how good it is.
+std::string to_string(const Job& job, const PartitionRequest& request, const Partition& partition);
+
+}  // namespace loom::program

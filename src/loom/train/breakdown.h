@@ -1,0 +1,47 @@
+// Breakdowns: where the time of a step goes, by kind of instruction; of a forecast and of what was measured
+// in the same words, so that they can stand side by side.
+//
+// Thread safety: values and pure functions.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/program.h"
+#include "program/simulate.h"
+
+namespace loom::train {
+
+struct Breakdown {
+  std::array<double, program::kOps> us{};  // computing, and issuing collectives
+  double waiting_us = 0;                   // for collectives
+  double step_us = 0;
+
+  /// Names and µs of what takes any time, and "waiting"; "rest" is what is left of the step.
+  std::vector<std::pair<std::string, double>> parts() const;
+};
+
+/// `intervals` are of each instruction; those on other lanes than 0 take no time of the step's when
+/// `collectives_apart`, as in a forecast, where they tell when a collective is in flight. Measured, they tell
+/// how long issuing it took.
+Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
+                       double waiting_us, double step_us, bool collectives_apart);
+Breakdown breakdown_of(const program::Program& program, const program::Forecast& forecast);
+
+/// Means over steps, without the first: it touches memory and fills caches for the others. Of one step alone
+/// it is that step.
+class MeanBreakdown {
+ public:
+  void add(const Breakdown& step);
+  Breakdown mean() const;
+  int64_t steps() const { return steps_; }
+
+ private:
+  Breakdown first_, sum_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace loom::train

@@ -1,0 +1,112 @@
+// The same rows for people, programs and browsers.
+#include "train/comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "program/generate.h"
+
+namespace loom::train {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+/// A line of a table; a negative number is not known.
+struct Row {
+  std::string name;
+  double predicted = -1, measured = -1;
+};
+
+std::vector<Row> time_rows(const Comparison& c) {
+  std::vector<Row> rows;
+  const auto take = [&](const Breakdown& breakdown, double Row::*column) {
+    for (const auto& [name, us] : breakdown.parts()) {
+      auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
+      if (row == rows.end()) row = rows.insert(rows.end(), Row{name, 0, 0});
+      (*row).*column = us / 1e3;
+    }
+  };
+  take(c.predicted, &Row::predicted);
+  take(c.measured, &Row::measured);
+  rows.push_back({"step", c.predicted.step_us / 1e3, c.measured.step_us / 1e3});
+  return rows;
+}
+
+std::vector<Row> memory_rows(const Comparison& c) {
+  std::vector<Row> rows;
+  for (int category = 0; category < program::kCategories; ++category)
+    rows.push_back({program::category_name(static_cast<program::Category>(category)),
+                    static_cast<double>(c.planned.peak[category]) / kMiB, -1});
+  rows.push_back({"arena", static_cast<double>(c.planned.bytes) / kMiB, -1});
+  rows.push_back({"threads' scratch", -1, static_cast<double>(c.workers_bytes) / kMiB});
+  rows.push_back({"process", static_cast<double>(c.planned.bytes) / kMiB,
+                  c.measured_bytes > 0 ? static_cast<double>(c.measured_bytes) / kMiB : -1});
+  return rows;
+}
+
+std::string number(double value) { return value < 0 ? "" : fmt::format("{:.2f}", value); }
+
+std::string text_of(const std::string& title, const std::vector<Row>& rows) {
+  std::string text = fmt::format("{:<18}{:>14}{:>14}\n", title, "predicted", "measured");
+  for (const Row& row : rows)
+    text += fmt::format("{:<18}{:>14}{:>14}\n", row.name, number(row.predicted), number(row.measured));
+  return text;
+}
+
+std::string html_of(const std::string& title, const std::vector<Row>& rows) {
+  std::string text = fmt::format("<table><tr><th>{}</th><th>predicted</th><th>measured</th></tr>\n", title);
+  for (const Row& row : rows)
+    text += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", row.name, number(row.predicted),
+                        number(row.measured));
+  return text + "</table>\n";
+}
+
+format::Json json_of(const Breakdown& breakdown) {
+  format::Json json;
+  for (const auto& [name, us] : breakdown.parts()) json[name + "_us"] = us;
+  json["step_us"] = breakdown.step_us;
+  return json;
+}
+
+}  // namespace
+
+Comparison compare(const Trainer& trainer, const program::Machine& machine) {
+  const engine::Engine& engine = trainer.engine();
+  const Result<std::vector<program::Program>> programs = program::make_programs(engine.job());
+  Comparison comparison;
+  if (programs.ok()) {  // as it was when the engine made them
+    const program::PipelineForecast forecast = program::simulate(engine.job(), *programs, machine);
+    comparison.predicted =
+        breakdown_of(engine.training(), forecast.stages[static_cast<size_t>(engine.training().stage)]);
+  }
+  comparison.measured = trainer.measured().mean();
+  comparison.steps = trainer.measured().steps();
+  comparison.planned = engine.memory();
+  comparison.workers_bytes = engine.memory_bytes() - engine.arena_bytes();
+  comparison.measured_bytes = trainer.measured_bytes();
+  return comparison;
+}
+
+std::string to_text(const Comparison& c) {
+  return text_of("time, ms a step", time_rows(c)) + "\n" + text_of("memory, MiB", memory_rows(c));
+}
+
+std::string json_line(const Comparison& c) {
+  format::Json predicted = json_of(c.predicted), measured = json_of(c.measured);
+  for (int category = 0; category < program::kCategories; ++category)
+    predicted[fmt::format("{}_bytes", program::category_name(static_cast<program::Category>(category)))] =
+        c.planned.peak[category];
+  predicted["memory_bytes"] = c.planned.bytes;
+  measured["steps"] = c.steps;
+  measured["scratch_bytes"] = c.workers_bytes;
+  measured["memory_bytes"] = c.measured_bytes;
+  return format::Json({{"predicted", predicted}, {"measured", measured}}).dump();
+}
+
+std::string to_html(const Comparison& c) {
+  return "<h2>Predicted and measured</h2>\n" + html_of("ms a step", time_rows(c)) +
+         html_of("MiB a rank", memory_rows(c));
+}
+
+}  // namespace loom::train

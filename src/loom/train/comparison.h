@@ -1,0 +1,31 @@
+// Comparisons: what was predicted of a run beside what it was, time by kind of instruction and memory by
+// category. For the end of the log, for JSON Lines and for the report.
+//
+// Thread safety: values and pure functions.
+#pragma once
+
+#include <string>
+
+#include "train/breakdown.h"
+#include "train/trainer.h"
+
+namespace loom::train {
+
+struct Comparison {
+  Breakdown predicted, measured;
+  int64_t steps = 0;            // that were measured
+  program::MemoryPlan planned;  // of a step
+  int64_t workers_bytes = 0;    // scratch of the threads, which is outside the plan
+  int64_t measured_bytes = 0;   // of the process, at most; 0: not known
+};
+
+/// A run that has made a step, and the machine as measured before.
+Comparison compare(const Trainer& trainer, const program::Machine& machine);
+
+/// Two small tables.
+std::string to_text(const Comparison& comparison);
+/// One JSON object, {"predicted": {…}, "measured": {…}}, without the end of the line.
+std::string json_line(const Comparison& comparison);
+std::string to_html(const Comparison& comparison);
+
+}  // namespace loom::train

@@ -1,0 +1,136 @@
+// A few products, sums and collectives, the best of each.
+#include "train/machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include "engine/weft_call.h"
+#include "ops/operators.h"
+
+namespace loom::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of(const std::function<Status()>& action, Status& status) {
+  const auto begin = Clock::now();
+  if (status.ok()) status = action();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double measured_memory_bandwidth(Workers& workers) {
+  constexpr int64_t kElements = 4 << 20;  // past most caches
+  std::vector<float> a(kElements, 1.0f), b(kElements, 2.0f);
+  double best = 0;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const auto begin = Clock::now();
+    ops::operators<float>().add(workers, a.data(), b.data(), a.data(), kElements);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    best = std::max(best, 12.0 * kElements / seconds);
+  }
+  return best;
+}
+
+/// Bytes that the simulator sends over the slowest link in one such collective, which then takes one
+/// microsecond each.
+double simulated_bytes(const program::Job& job, program::Op op, int ranks_per_node) {
+  program::Program one;
+  one.instructions.push_back({op, 0, -1, 1, {}, {}});
+  program::Job fp32 = job;  // what is measured
+  fp32.precision = program::Precision::fp32;
+  program::Machine unit;
+  unit.ranks_per_node = ranks_per_node;
+  unit.intra_bandwidth = unit.inter_bandwidth = 1e6;
+  unit.intra_latency_us = unit.inter_latency_us = 0;
+  return program::simulate(fp32, one, unit).intervals[0].end_us;
+}
+
+struct Link {
+  double bandwidth = 0, latency_us = 0;
+};
+
+/// `run(elements)` does the collective with a shard of so many.
+Result<Link> measure_link(const program::Job& job, program::Op op, int ranks_per_node,
+                          const std::function<Status(size_t)>& run) {
+  constexpr size_t kShard = 256 << 10;  // elements: 1 MiB
+  Status status;
+  double small = 1e9, large = 1e9;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    small = std::min(small, seconds_of([&] { return run(16); }, status));
+    large = std::min(large, seconds_of([&] { return run(kShard); }, status));
+  }
+  LOOM_TRY(status);
+  const double shard = static_cast<double>(job.shard(model::units_of(job.spec)[0]));
+  const double bytes = simulated_bytes(job, op, ranks_per_node) * kShard / shard;
+  const int hops = op == program::Op::all_reduce ? 2 : 1;
+  return Link{bytes / std::max(1e-9, large - small), small * 1e6 / hops};
+}
+
+/// What was measured with must not stay with the process, which is about to be measured itself.
+void give_back(std::vector<float>& shard, std::vector<float>& whole) {
+  std::vector<float>().swap(shard);
+  std::vector<float>().swap(whole);
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
+}  // namespace
+
+double measured_peak(int threads) {
+  constexpr int64_t kRows = 1024, kWidth = 768;
+  Workers workers(threads);
+  std::vector<float> x(kRows * kWidth, 0.5f), w(kWidth * kWidth, 0.25f), y(kRows * kWidth);
+  double best = 0;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    const auto begin = Clock::now();
+    ops::operators<float>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth,
+                                           kWidth);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    best = std::max(best, 2.0 * kRows * kWidth * kWidth / seconds);
+  }
+  return best;
+}
+
+Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads) {
+  program::Machine machine;
+  machine.ranks_per_node = std::max(1, groups.ranks() / groups.nodes());
+  LOOM_TRY(groups.barrier());
+  machine.flops = measured_peak(threads);
+  {
+    Workers workers(threads);
+    machine.memory_bandwidth = measured_memory_bandwidth(workers);
+  }
+  const auto take = [&](bool between_nodes, const Link& link) {
+    (between_nodes ? machine.inter_bandwidth : machine.intra_bandwidth) = link.bandwidth;
+    (between_nodes ? machine.inter_latency_us : machine.intra_latency_us) = link.latency_us;
+  };
+  std::vector<float> shard(256 << 10), whole;
+  if (groups.replication() != nullptr) {
+    const Result<Link> link =
+        measure_link(job, program::Op::all_reduce, machine.ranks_per_node, [&](size_t n) {
+          return engine::from_weft(weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum,
+                                                 groups.replication(), nullptr));
+        });
+    LOOM_TRY(link.status());
+    take(job.world > machine.ranks_per_node, *link);
+  }
+  if (groups.partition() != nullptr) {
+    whole.resize(shard.size() * static_cast<size_t>(job.degree));
+    const Result<Link> link = measure_link(job, program::Op::gather, machine.ranks_per_node, [&](size_t n) {
+      return engine::from_weft(
+          weftAllGather(shard.data(), whole.data(), n, weftFloat32, groups.partition(), nullptr));
+    });
+    LOOM_TRY(link.status());
+    take(job.degree > machine.ranks_per_node, *link);
+  }
+  give_back(shard, whole);
+  return machine;
+}
+
+}  // namespace loom::train

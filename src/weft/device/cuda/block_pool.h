@@ -1,0 +1,52 @@
+// BlockPool: the library's own memory for operations on a device, in blocks of powers of two: pinned host
+// memory, which is window memory too, so that peers of the node can map it, or device memory. Blocks are kept
+// and reused, since both kinds are slow to come by.
+//
+// Thread safety: none; a thread that uses it is inside a Scope of its device.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cuda/device.h"
+
+namespace weft::device::cuda {
+
+struct Block {
+  std::byte* data = nullptr;
+  int size_class = -1;
+};
+
+class BlockPool {
+ public:
+  enum class Kind : uint8_t { host, device };
+
+  BlockPool(Device& device, Kind kind) : device_(device), kind_(kind) {}
+  /// All blocks must have been given back, or nothing may use them any more.
+  ~BlockPool();
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  /// At least `bytes` bytes, 64-byte aligned, uninitialised. Errors: out_of_memory, unhandled_cuda_error.
+  Result<Block> take(size_t bytes);
+  /// An empty block is allowed.
+  void give(Block block);
+
+ private:
+  static constexpr int kSmallest = 12;           // 4 KiB
+  static constexpr int kSlab = 20;               // smaller blocks are pieces of 1 MiB
+  static constexpr size_t kKeptBytes = 1 << 30;  // beyond this, large blocks go back to the system
+
+  Result<std::byte*> acquire(size_t bytes);
+  void release(std::byte* data);
+
+  Device& device_;
+  const Kind kind_;
+  std::array<std::vector<std::byte*>, 48> free_;
+  std::vector<std::byte*> slabs_;
+  size_t kept_bytes_ = 0;  // in free large blocks
+};
+
+}  // namespace weft::device::cuda

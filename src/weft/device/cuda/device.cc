@@ -1,0 +1,219 @@
+#include "device/cuda/device.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/settings.h"
+
+namespace weft::device::cuda {
+namespace {
+
+constexpr size_t kFlagsAtOnce = 64;
+
+DevicePointer to_device(const void* address) { return reinterpret_cast<uintptr_t>(address); }
+
+int attribute(const Driver& d, int which, DeviceNumber device) {
+  int value = 0;
+  return d.device_get_attribute(&value, which, device) == kSuccess ? value : 0;
+}
+
+}  // namespace
+
+Result<int> Device::count() {
+  auto loaded = driver();
+  if (!loaded) return loaded.status();
+  int devices = 0;
+  WEFT_TRY(check((*loaded)->device_get_count(&devices), "cuDeviceGetCount"));
+  return devices;
+}
+
+Result<int> Device::current() {
+  auto loaded = driver();
+  if (!loaded) return loaded.status();
+  ContextHandle* context = nullptr;
+  DeviceNumber device = 0;
+  WEFT_TRY(check((*loaded)->context_get_current(&context), "cuCtxGetCurrent"));
+  if (context) WEFT_TRY(check((*loaded)->context_get_device(&device), "cuCtxGetDevice"));
+  return device;
+}
+
+Result<Device*> Device::open(int ordinal) {
+  static std::mutex mutex;
+  static auto* const opened = new std::map<int, Device*>;
+  const std::lock_guard guard(mutex);
+  if (auto found = opened->find(ordinal); found != opened->end()) return found->second;
+  Device* const device = new Device;
+  if (Status made = device->open_context(ordinal); !made) {
+    delete device;
+    return made;
+  }
+  opened->emplace(ordinal, device);
+  return device;
+}
+
+Status Device::open_context(int ordinal) {
+  auto devices = count();
+  if (!devices) return devices.status();
+  if (ordinal < 0 || ordinal >= *devices)
+    return fail(Code::invalid_argument, "there is no CUDA device {}: this process sees {}, numbered from 0",
+                ordinal, *devices);
+  const Driver& d = **driver();
+  ordinal_ = ordinal;
+  WEFT_TRY(check(d.device_get(&number_, ordinal), "cuDeviceGet"));
+  char name[96] = "";
+  WEFT_TRY(check(d.device_get_name(name, sizeof name - 1, number_), "cuDeviceGetName"));
+  WEFT_TRY(check(d.device_get_uuid(&uuid_, number_), "cuDeviceGetUuid"));
+  description_ = fmt::format("CUDA device {} ({}, compute capability {}.{})", ordinal, name,
+                             attribute(d, kComputeCapabilityMajor, number_),
+                             attribute(d, kComputeCapabilityMinor, number_));
+  if (attribute(d, kUnifiedAddressing, number_) == 0)
+    return fail(Code::unsupported, "{} has no addresses in common with the host (unified addressing)",
+                description_);
+  WEFT_TRY(check(d.primary_context_retain(&context_, number_), "cuDevicePrimaryCtxRetain"));
+  const Scope scope(*this);
+  WEFT_TRY(add_flags());
+  why_no_memory_operations_ = probe_memory_operations();
+  return {};
+}
+
+// Whether they work is found out by doing it once: the attribute that used to tell is of an older interface.
+Status Device::probe_memory_operations() {
+  const Driver& d = **driver();
+  if (!settings().cuda_memops) return fail(Code::unsupported, "WEFT_CUDA_MEMOPS is off");
+  if (!d.stream_wait_value || !d.stream_write_value)
+    return fail(Code::unsupported,
+                "the driver has no cuStreamWaitValue32 (it is for CUDA {}.{}, 11.7 brought it)",
+                d.version / 1000, d.version % 1000 / 10);
+  StreamHandle* stream = nullptr;
+  WEFT_TRY(check(d.stream_create(&stream, kStreamNonBlocking), "cuStreamCreate"));
+  Flags* const flags = free_flags_.back();
+  const uint32_t turn = ++flags->turn;
+  const DevicePointer ready = address_of(&flags->ready);
+  Status tried = check(d.stream_write_value(stream, ready, turn, kWriteValueDefault), "cuStreamWriteValue32");
+  if (tried.ok())
+    tried = check(d.stream_wait_value(stream, ready, turn, kWaitValueGeq), "cuStreamWaitValue32");
+  if (tried.ok()) tried = check(d.stream_synchronize(stream), "cuStreamSynchronize");
+  (void)d.stream_destroy(stream);
+  return tried;
+}
+
+Status Device::add_flags() {
+  const Driver& d = **driver();
+  void* memory = nullptr;
+  WEFT_TRY(
+      check(d.mem_host_alloc(&memory, kFlagsAtOnce * sizeof(Flags), kHostAllocPortable | kHostAllocMapped),
+            "pinned memory for flags (cuMemHostAlloc)"));
+  auto* const flags = static_cast<Flags*>(memory);
+  for (size_t i = 0; i < kFlagsAtOnce; ++i) free_flags_.push_back(new (flags + i) Flags);
+  return {};
+}
+
+Result<Device::Flags*> Device::take_flags() {
+  const std::lock_guard guard(mutex_);
+  if (free_flags_.empty()) WEFT_TRY(add_flags());
+  Flags* const flags = free_flags_.back();
+  free_flags_.pop_back();
+  return flags;
+}
+
+void Device::give_flags(Flags* flags) {
+  const std::lock_guard guard(mutex_);
+  free_flags_.push_back(flags);
+}
+
+DevicePointer Device::address_of(const uint32_t* flag) const {
+  DevicePointer address = to_device(flag);
+  // With unified addressing it is the same address on all devices that CUDA 11 supports; ask all the same.
+  if ((*driver())->mem_host_get_device_pointer(&address, const_cast<uint32_t*>(flag), 0) != kSuccess)
+    address = to_device(flag);
+  return address;
+}
+
+Status Device::reach(int ordinal) {
+  if (ordinal == ordinal_) return {};
+  auto other = open(ordinal);
+  if (!other) return other.status();
+  const std::lock_guard guard(mutex_);
+  if (std::find(reached_.begin(), reached_.end(), ordinal) != reached_.end()) return {};
+  const Driver& d = **driver();
+  int can = 0;
+  WEFT_TRY(check(d.device_can_access_peer(&can, number_, (*other)->number_), "cuDeviceCanAccessPeer"));
+  if (!can)
+    return fail(Code::unsupported, "{} cannot reach the memory of {}", description_, (*other)->description_);
+  const Scope scope(*this);
+  const int enabled = d.context_enable_peer_access((*other)->context_, 0);
+  if (enabled != kPeerAccessAlreadyEnabled) WEFT_TRY(check(enabled, "cuCtxEnablePeerAccess"));
+  reached_.push_back(ordinal);
+  return {};
+}
+
+Scope::Scope(const Device& device) : mode_(kCaptureModeRelaxed) {
+  const Driver& d = **driver();
+  (void)d.context_push(device.context());
+  (void)d.thread_exchange_capture_mode(&mode_);
+}
+
+Scope::~Scope() {
+  const Driver& d = **driver();
+  (void)d.thread_exchange_capture_mode(&mode_);
+  ContextHandle* popped = nullptr;
+  (void)d.context_pop(&popped);
+}
+
+// ---- Addresses
+
+Result<Place> locate(const void* address) {
+  const Driver& d = **driver();
+  unsigned memory_type = 0;
+  unsigned long long buffer_id = 0;
+  int managed = 0, ordinal = -1, shareable = 0;
+  DevicePointer base = 0;
+  size_t bytes = 0;
+  int attributes[] = {kMemoryType,   kBufferId,   kIsManaged, kDeviceOrdinal,
+                      kIsIpcCapable, kRangeStart, kRangeBytes};
+  void* values[] = {&memory_type, &buffer_id, &managed, &ordinal, &shareable, &base, &bytes};
+  const int asked = d.pointer_get_attributes(std::size(attributes), attributes, values, to_device(address));
+  // What CUDA has never seen is no error of this call in newer drivers, and an invalid value in older ones.
+  if (asked == kInvalidValue) memory_type = kNoMemoryType;
+  else WEFT_TRY(check(asked, "cuPointerGetAttributes"));
+  Place place;
+  if (memory_type == kNoMemoryType) return place;
+  place.kind = managed                        ? Place::Kind::managed
+               : memory_type == kDeviceMemory ? Place::Kind::device
+                                              : Place::Kind::pinned;
+  place.ordinal = ordinal;
+  place.buffer_id = buffer_id;
+  place.shareable = place.kind == Place::Kind::device && shareable != 0;
+  if (place.shareable) {
+    place.base = base;
+    place.bytes = bytes;
+  }
+  return place;
+}
+
+Status check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes) {
+  if (bytes == 0) return {};
+  auto place = locate(address);
+  if (!place) return place.status().in(name);
+  switch (place->kind) {
+    case Place::Kind::pageable:
+      return fail(
+          Code::invalid_pointer,
+          "{} is {}, which CUDA does not know (host memory, or freed): this communicator is of {}; pass "
+          "memory of that device, managed memory, or pinned host memory",
+          name, address, device.describe());
+    case Place::Kind::device:
+      if (place->ordinal != device.ordinal())
+        return fail(Code::invalid_pointer, "{} is memory of CUDA device {}, but this communicator is of {}",
+                    name, place->ordinal, device.describe());
+      break;
+    default: break;
+  }
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address);
+  if (place->shareable && begin + bytes > place->base + place->bytes)
+    return fail(Code::invalid_pointer, "{} needs {} bytes, but its allocation of {} bytes ends after {}",
+                name, bytes, place->bytes, place->base + place->bytes - begin);
+  return {};
+}
+
+}  // namespace weft::device::cuda

@@ -1,0 +1,103 @@
+// A CUDA device as Weft uses it: its primary context, what it can do, and what kind of memory an address is.
+// Work for it is in queue.h, arithmetic in kernels.h, sharing memory with other processes in ipc.h.
+//
+// Thread safety: every function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cuda/driver.h"
+
+namespace weft::device::cuda {
+
+class Device {
+ public:
+  /// The process's one Device of this ordinal; opened at the first call, and never closed, since the
+  /// program's streams may still refer to its flags. Errors: driver()'s, and invalid_argument for an ordinal
+  /// that does not exist.
+  static Result<Device*> open(int ordinal);
+  /// The device of the calling thread's current context; 0 where it has none, as CUDA's runtime takes it.
+  static Result<int> current();
+  static Result<int> count();
+
+  int ordinal() const { return ordinal_; }
+  ContextHandle* context() const { return context_; }
+  const Uuid& uuid() const { return uuid_; }
+  /// Whether the flags by which a stream and a CPU thread meet can be written and waited for by the stream;
+  /// if not, `why_no_memory_operations` says why.
+  bool has_memory_operations() const { return why_no_memory_operations_.ok(); }
+  const Status& why_no_memory_operations() const { return why_no_memory_operations_; }
+  /// "CUDA device 0 (NVIDIA H100, compute capability 9.0)".
+  const std::string& describe() const { return description_; }
+
+  /// Lets kernels of this device work on memory of another device of this process. unsupported if the machine
+  /// cannot.
+  Status reach(int ordinal);
+
+  /// Two words in pinned memory by which a stream and a CPU thread meet. They are counters that only grow, so
+  /// that a wait for an older value is satisfied by a younger one.
+  struct alignas(64) Flags {
+    uint32_t ready = 0;             // written by the stream when the operation may start
+    alignas(64) uint32_t done = 0;  // written by the CPU; the stream waits for it
+    alignas(64) uint32_t turn = 0;  // the value that both shall have next; the CPU's alone
+  };
+  Result<Flags*> take_flags();
+  /// For reuse. Only once `ready` has been seen: a stream that is still to write it would disturb the next
+  /// user.
+  void give_flags(Flags* flags);
+  /// The device's address of a member of such flags.
+  DevicePointer address_of(const uint32_t* flag) const;
+
+ private:
+  Device() = default;
+  Status open_context(int ordinal);
+  Status probe_memory_operations();
+  Status add_flags();
+
+  int ordinal_ = 0;
+  DeviceNumber number_ = 0;
+  ContextHandle* context_ = nullptr;
+  Uuid uuid_{};
+  std::string description_;
+  Status why_no_memory_operations_;
+
+  std::mutex mutex_;  // guards all below
+  std::vector<Flags*> free_flags_;
+  std::vector<int> reached_;
+};
+
+/// Makes a device's context the calling thread's while it lives. A graph capture that is under way elsewhere
+/// in the process is not disturbed by what the thread does meanwhile.
+class Scope {
+ public:
+  explicit Scope(const Device& device);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  int mode_;
+};
+
+/// What an address is.
+struct Place {
+  enum class Kind : uint8_t { pageable, pinned, device, managed };
+  Kind kind = Kind::pageable;
+  int ordinal = -1;        // of device memory: which device's
+  uint64_t buffer_id = 0;  // of device memory: never used twice in a process
+  bool shareable = false;  // of device memory: CUDA IPC takes it
+  uintptr_t base = 0;      // of device memory that is shareable: where its allocation starts
+  size_t bytes = 0;        // … and how long it is
+};
+Result<Place> locate(const void* address);
+
+/// Fails where `address` is not memory that operations on `device` can use for `bytes` bytes; the sentence
+/// names the buffer and what would be right.
+Status check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes);
+
+}  // namespace weft::device::cuda

@@ -1,0 +1,81 @@
+// Device memory that other processes of the node reach: the owner describes it, whoever has the description
+// maps it. Inside a process the address itself serves.
+//
+// Thread safety: none; a thread that uses it is inside a Scope of its device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cuda/device.h"
+
+namespace weft::device::cuda {
+
+/// A range of device memory, in terms that a peer can use; plain bytes, to travel as a payload.
+struct SharedMemory {
+  uint64_t process = 0;    // a random number of the owner's
+  uint64_t address = 0;    // of the range, in the owner's address space
+  uint64_t bytes = 0;      // of the range
+  uint64_t buffer_id = 0;  // of the allocation
+  uint64_t offset = 0;     // of the range in it
+  int32_t ordinal = 0;     // of the device in the owner's process
+  uint32_t reserved = 0;
+  IpcHandle handle{};
+};
+
+/// Describes own memory. `process` peers need the handle only if `for_others`.
+class Exporter {
+ public:
+  /// unsupported where CUDA cannot share this memory: what is not from cuMemAlloc.
+  Result<SharedMemory> describe(const void* address, size_t bytes, bool for_others);
+
+ private:
+  static constexpr size_t kKept = 1024;
+  std::unordered_map<uint64_t, IpcHandle> handles_;  // by buffer id
+};
+
+/// This process's number in SharedMemory::process.
+uint64_t process_number();
+
+/// Maps peers' memory, and keeps the mappings that were used last: mapping is slow. Memory that its owner has
+/// freed stays allocated while it is mapped here.
+class Importer {
+ public:
+  explicit Importer(Device& device) : device_(device) {}
+
+  /// A mapping that lasts while this lives.
+  class Mapping {
+   public:
+    Mapping(Device& device, DevicePointer base) : device_(device), base_(base) {}
+    ~Mapping();
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    std::byte* at(uint64_t offset) const {
+      return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(base_)) + offset;
+    }
+
+   private:
+    Device& device_;
+    DevicePointer base_;
+  };
+  struct Reached {
+    std::byte* address = nullptr;
+    std::shared_ptr<Mapping> mapping;  // null inside a process
+  };
+  /// Where the memory of a peer can be reached from here. Errors name the likely cause.
+  Result<Reached> reach(const SharedMemory& memory);
+
+ private:
+  static constexpr size_t kKept = 64;
+  struct Kept {
+    uint64_t process, buffer_id;
+    std::shared_ptr<Mapping> mapping;
+  };
+  Device& device_;
+  std::vector<Kept> kept_;  // the most recently used first
+};
+
+}  // namespace weft::device::cuda

@@ -1,0 +1,281 @@
+// Arithmetic of the reduction kernels: what one thread of many does. Compiled by nvcc for GPUs (reduce.cu)
+// and by any C++ compiler for tests, which compare it with device/reduce.h, whose bits it makes.
+//
+// A thread takes packs of up to 16 bytes, as many packs apart as there are threads; where a buffer is not
+// aligned to that, for what is left at the end, and in tree order, it takes elements.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "device/float_format.h"
+
+#if defined(__CUDACC__)
+#define WEFT_ON_DEVICE __host__ __device__
+#else
+#define WEFT_ON_DEVICE
+#endif
+
+namespace weft::device::cuda {
+
+/// Sources of one launch, at most: they are passed by value.
+inline constexpr uint32_t kMaxSources = 120;
+
+/// out[i] = op over sources of source[s][i], i < count; then divided, if divisor > 1.
+struct ReduceArguments {
+  void* out;
+  uint64_t count;
+  uint32_t sources;
+  uint32_t divisor;
+  uint32_t op;    // sum, prod, max, min: device::Combiner
+  uint32_t tree;  // 1: a balanced binary tree over source numbers, else in turn
+  const void* source[kMaxSources];
+};
+
+/// out[i] = in[i] × scalar.
+struct ScaleArguments {
+  void* out;
+  const void* in;
+  uint64_t count;
+  alignas(8) unsigned char scalar[8];  // one element
+};
+
+// ---- Element types
+
+/// Integers, fp32 and fp64 are accumulated as they are, narrow floats in fp32.
+template <typename T>
+struct Whole {
+  using Storage = T;
+  static constexpr bool kNarrow = false;
+};
+template <typename Format>
+struct Narrow : Format {
+  using Storage = typename Format::Storage;
+  static constexpr bool kNarrow = true;
+};
+
+enum class Operator : uint32_t { sum, prod, max, min };
+
+template <typename T>
+struct FloatLimits;  // of fp32 and fp64: the bits of infinity and of the quiet NaN
+template <>
+struct FloatLimits<float> {
+  using Bits = int32_t;
+  static constexpr Bits kInfinity = kFloatInfinity, kNan = kFloatNan;
+};
+template <>
+struct FloatLimits<double> {
+  using Bits = int64_t;
+  static constexpr Bits kInfinity = Bits{0x7ff} << 52, kNan = Bits{0xfff} << 51;
+};
+
+/// A float type's bits as signed integers: the largest magnitude that is no NaN, and the NaN.
+template <typename Type, bool narrow = Type::kNarrow>
+struct Extremes {
+  using Int = std::make_signed_t<typename Type::Storage>;
+  static constexpr Int kLargest = static_cast<Int>(Type::kOverflow), kNan = static_cast<Int>(Type::kNan);
+};
+template <typename Type>
+struct Extremes<Type, false> {
+  using Int = typename FloatLimits<typename Type::Storage>::Bits;
+  static constexpr Int kLargest = FloatLimits<typename Type::Storage>::kInfinity,
+                       kNan = FloatLimits<typename Type::Storage>::kNan;
+};
+
+// ---- Operators on one element
+
+template <typename T>
+WEFT_ALWAYS_INLINE T without_payload(T value) {
+  return value == value ? value : bits_as<T>(FloatLimits<T>::kNan);
+}
+
+/// Max and min of floats by their bits: a NaN loses to any number, -0 is below +0.
+template <typename Type, Operator op>
+WEFT_ALWAYS_INLINE typename Type::Storage float_extreme(typename Type::Storage a, typename Type::Storage b) {
+  using Int = typename Extremes<Type>::Int;
+  constexpr Int mask =
+      static_cast<Int>(static_cast<std::make_unsigned_t<Int>>(~std::make_unsigned_t<Int>{0}) >> 1);
+  constexpr Int loser = op == Operator::max ? static_cast<Int>(~mask) : mask;
+  const Int x = bits_as<Int>(a), y = bits_as<Int>(b);
+  const Int ordered_x = static_cast<Int>(x & mask) > Extremes<Type>::kLargest ? loser
+                        : x < 0                                               ? static_cast<Int>(x ^ mask)
+                                                                              : x;
+  const Int ordered_y = static_cast<Int>(y & mask) > Extremes<Type>::kLargest ? loser
+                        : y < 0                                               ? static_cast<Int>(y ^ mask)
+                                                                              : y;
+  const bool first = op == Operator::max ? ordered_x > ordered_y : ordered_x < ordered_y;
+  const Int ordered = first ? ordered_x : ordered_y;
+  const Int bits = ordered < 0 ? static_cast<Int>(ordered ^ mask) : ordered;
+  return bits_as<typename Type::Storage>(
+      static_cast<Int>(bits & mask) > Extremes<Type>::kLargest ? Extremes<Type>::kNan : bits);
+}
+
+template <typename T, Operator op>
+WEFT_ALWAYS_INLINE T arithmetic(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return without_payload<T>(op == Operator::sum ? a + b : a * b);
+  } else {  // integers wrap
+    const uint64_t x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+    return static_cast<T>(op == Operator::sum ? x + y : x * y);
+  }
+}
+
+/// How elements of a type pass through an operator: unpacked into accumulators, combined, packed again.
+template <typename Type, Operator op>
+struct Accumulation {
+  using Storage = typename Type::Storage;
+  static constexpr bool kArithmetic = op == Operator::sum || op == Operator::prod;
+  static constexpr bool kWidens = Type::kNarrow && kArithmetic;
+  static constexpr bool kFloat = Type::kNarrow || std::is_floating_point_v<Storage>;
+  using Value = std::conditional_t<kWidens, float, Storage>;
+
+  WEFT_ALWAYS_INLINE static Value unpack(Storage element) {
+    if constexpr (kWidens) return decode_float<Type, float, int32_t>(element);
+    else return element;
+  }
+  WEFT_ALWAYS_INLINE static Value combine(Value a, Value b) {
+    if constexpr (kArithmetic) return arithmetic<Value, op>(a, b);
+    else if constexpr (kFloat) return float_extreme<Type, op>(a, b);
+    else return op == Operator::max ? (a > b ? a : b) : (a < b ? a : b);
+  }
+  WEFT_ALWAYS_INLINE static Storage pack(Value value, uint32_t divisor) {
+    if constexpr (kWidens) {
+      if (divisor > 1) value = value / static_cast<float>(divisor);
+      return static_cast<Storage>(encode_float<Type, float, int32_t>(value));
+    } else if constexpr (!kArithmetic) {
+      return value;
+    } else if constexpr (kFloat) {
+      return divisor > 1 ? without_payload<Value>(value / static_cast<Value>(divisor)) : value;
+    } else if constexpr (std::is_signed_v<Value>) {
+      return divisor > 1 ? static_cast<Value>(static_cast<int64_t>(value) / static_cast<int64_t>(divisor))
+                         : value;
+    } else {
+      return divisor > 1 ? static_cast<Value>(static_cast<uint64_t>(value) / divisor) : value;
+    }
+  }
+};
+
+// ---- Packs
+
+/// `width` elements side by side, loaded and stored at once.
+template <typename T, int width>
+struct alignas(width * sizeof(T)) Elements {
+  T at[width];
+  WEFT_ALWAYS_INLINE static Elements load(const void* array, uint64_t first) {
+    return *reinterpret_cast<const Elements*>(static_cast<const T*>(array) + first);
+  }
+  WEFT_ALWAYS_INLINE void store(void* array, uint64_t first) const {
+    *reinterpret_cast<Elements*>(static_cast<T*>(array) + first) = *this;
+  }
+};
+
+/// 8 elements of the short types: more would make long code, and hardly more speed.
+template <typename T>
+constexpr int kPackWidth = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
+
+template <typename Type, Operator op, int width>
+struct Reducer {
+  using A = Accumulation<Type, op>;
+  struct Values {
+    typename A::Value at[width];
+  };
+
+  WEFT_ALWAYS_INLINE static Values source(const ReduceArguments& a, uint32_t s, uint64_t first) {
+    const auto raw = Elements<typename Type::Storage, width>::load(a.source[s], first);
+    Values values;
+    for (int i = 0; i < width; ++i) values.at[i] = A::unpack(raw.at[i]);
+    return values;
+  }
+  WEFT_ALWAYS_INLINE static void combine(Values& into, const Values& more) {
+    for (int i = 0; i < width; ++i) into.at[i] = A::combine(into.at[i], more.at[i]);
+  }
+  WEFT_ALWAYS_INLINE static void store(const ReduceArguments& a, uint64_t first, const Values& values) {
+    Elements<typename Type::Storage, width> result;
+    for (int i = 0; i < width; ++i) result.at[i] = A::pack(values.at[i], a.divisor);
+    result.store(a.out, first);
+  }
+
+  static WEFT_ON_DEVICE void in_turn(const ReduceArguments& a, uint64_t first) {
+    Values sum = source(a, 0, first);
+    for (uint32_t s = 1; s < a.sources; ++s) combine(sum, source(a, s, first));
+    store(a, first, sum);
+  }
+
+  /// The tree whose lower half is the largest power of two below the number of sources: partial results are
+  /// merged as a binary counter carries, and at the end from the youngest to the oldest.
+  static WEFT_ON_DEVICE void by_tree(const ReduceArguments& a, uint64_t first) {
+    Values partial[8];  // kMaxSources < 2^7
+    int depth = 0;
+    for (uint32_t s = 0; s < a.sources; ++s) {
+      Values sum = source(a, s, first);
+      for (uint32_t carry = s; carry & 1; carry >>= 1) {
+        Values older = partial[--depth];
+        combine(older, sum);
+        sum = older;
+      }
+      partial[depth++] = sum;
+    }
+    Values sum = partial[--depth];
+    while (depth > 0) {
+      Values older = partial[--depth];
+      combine(older, sum);
+      sum = older;
+    }
+    store(a, first, sum);
+  }
+};
+
+// ---- What a thread does
+
+/// Thread number `thread` of `threads` of a reduction.
+template <typename Type, Operator op>
+WEFT_ON_DEVICE void reduce_with(const ReduceArguments& a, uint64_t thread, uint64_t threads) {
+  using Storage = typename Type::Storage;
+  constexpr int width = kPackWidth<Storage>;
+  constexpr bool ordered = Accumulation<Type, op>::kArithmetic && Accumulation<Type, op>::kFloat;
+  if (ordered && a.tree) {
+    if constexpr (ordered)
+      for (uint64_t i = thread; i < a.count; i += threads) Reducer<Type, op, 1>::by_tree(a, i);
+    return;
+  }
+  uintptr_t addresses = reinterpret_cast<uintptr_t>(a.out);
+  for (uint32_t s = 0; s < a.sources; ++s) addresses |= reinterpret_cast<uintptr_t>(a.source[s]);
+  const uint64_t in_packs = addresses % (width * sizeof(Storage)) == 0 ? a.count / width * width : 0;
+  for (uint64_t i = thread * width; i < in_packs; i += threads * width)
+    Reducer<Type, op, width>::in_turn(a, i);
+  for (uint64_t i = in_packs + thread; i < a.count; i += threads) Reducer<Type, op, 1>::in_turn(a, i);
+}
+
+template <typename Type>
+WEFT_ON_DEVICE void reduce_range(const ReduceArguments& a, uint64_t thread, uint64_t threads) {
+  switch (static_cast<Operator>(a.op)) {
+    case Operator::sum: return reduce_with<Type, Operator::sum>(a, thread, threads);
+    case Operator::prod: return reduce_with<Type, Operator::prod>(a, thread, threads);
+    case Operator::max: return reduce_with<Type, Operator::max>(a, thread, threads);
+    case Operator::min: return reduce_with<Type, Operator::min>(a, thread, threads);
+  }
+}
+
+template <typename Type>
+WEFT_ON_DEVICE void scale_range(const ScaleArguments& a, uint64_t thread, uint64_t threads) {
+  using Storage = typename Type::Storage;
+  using A = Accumulation<Type, Operator::prod>;
+  Storage scalar;
+  memcpy(&scalar, a.scalar, sizeof scalar);
+  const Storage* in = static_cast<const Storage*>(a.in);
+  Storage* out = static_cast<Storage*>(a.out);
+  for (uint64_t i = thread; i < a.count; i += threads)
+    out[i] = A::pack(A::combine(A::unpack(in[i]), A::unpack(scalar)), 1);
+}
+
+/// Calls for_type(name, Type) for every element type, in the order of device::DataType.
+#define WEFT_EACH_KERNEL_TYPE(for_type)                                                                   \
+  for_type(int8, Whole<int8_t>) for_type(uint8, Whole<uint8_t>) for_type(int32, Whole<int32_t>)           \
+      for_type(uint32, Whole<uint32_t>) for_type(int64, Whole<int64_t>) for_type(uint64, Whole<uint64_t>) \
+          for_type(float16, Narrow<weft::device::Half>) for_type(float32, Whole<float>)                   \
+              for_type(float64, Whole<double>) for_type(bfloat16, Narrow<weft::device::Bfloat>)           \
+                  for_type(float8e4m3, Narrow<weft::device::E4m3>)                                        \
+                      for_type(float8e5m2, Narrow<weft::device::E5m2>)
+
+}  // namespace weft::device::cuda

@@ -1,0 +1,88 @@
+// A communicator of GPU memory: what its calls check, and how they meet the caller's CUDA stream. The rest of
+// a call is communicator_calls.cc's.
+#include <cstring>
+
+#include "engine/communicator.h"
+#include "engine/device_run.h"
+
+namespace weft::engine {
+
+Status Communicator::open_device() {
+  if (options_.device < 0) return {};
+  const Lock lock = context_->lock();
+  auto executor = context_->device_executor(options_.device);
+  if (!executor) return executor.status();
+  device_executor_ = *executor;
+  return {};
+}
+
+Status Communicator::check_device_call(const Call& call, uint64_t input_bytes, uint64_t output_bytes) const {
+  const cuda::Device& device = device_executor_->device();
+  const cuda::Driver& d = **cuda::driver();
+  auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
+  const cuda::Scope scope(device);
+  cuda::ContextHandle* owner = nullptr;
+  if (const int known = d.stream_get_context(stream, &owner); known != cuda::kSuccess)
+    return weft::fail(
+        Code::invalid_argument,
+        "stream is no CUDA stream, or a destroyed one: on a communicator of {} the stream argument is "
+        "a cudaStream_t",
+        device.describe());
+  if (owner != device.context())
+    return weft::fail(Code::invalid_argument,
+                      "stream belongs to another device or context than this communicator, which is of {}",
+                      device.describe());
+  int capturing = cuda::kCaptureNone;
+  const int asked = d.stream_is_capturing(stream, &capturing);
+  if (asked == cuda::kStreamCaptureImplicit || capturing != cuda::kCaptureNone)
+    return weft::fail(
+        Code::unsupported,
+        "a CUDA graph is being captured on the stream: an operation of Weft is done by the CPU too, "
+        "which a graph cannot repeat; call it outside the capture");
+  WEFT_TRY(cuda::check(asked, "cuStreamIsCapturing"));
+  WEFT_TRY(cuda::check_buffer(device, "sendbuff", call.send, input_bytes));
+  return cuda::check_buffer(device, "recvbuff", call.recv, output_bytes);
+}
+
+Status Communicator::read_scalar(const void* scalar, std::byte* into, size_t bytes) {
+  const Lock lock = context_->lock();
+  const cuda::Scope scope(device_executor_->device());
+  auto place = cuda::locate(scalar);
+  if (!place) return place.status();
+  if (place->kind == cuda::Place::Kind::pageable) {
+    std::memcpy(into, scalar, bytes);
+    return {};
+  }
+  auto block = device_executor_->host_blocks().take(bytes);
+  if (!block) return block.status();
+  cuda::Queue& queue = device_executor_->queue(0);
+  Status read = queue.copy(block->data, scalar, bytes);
+  if (read.ok()) read = queue.drain();
+  std::memcpy(into, block->data, bytes);
+  device_executor_->host_blocks().give(*block);
+  return read.in("an operator's scalar");
+}
+
+// (lock) The stream will say when it has come to the operation.
+Status Communicator::arrive_on_device(Operation& op) {
+  Status arrived = op.device->arrive_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  if (!arrived.ok()) fail(arrived.in(describe(op)), true);
+  return arrived;
+}
+
+// (lock) The stream waits for the operation's end, and the context for the stream.
+Status Communicator::leave_on_device(Operation& op) {
+  if (op.finished.load(std::memory_order_relaxed)) return op.status;
+  Status left = op.device->wait_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  if (!left.ok()) {
+    fail(left.in(describe(op)), true);
+    return left;
+  }
+  context_->await_stream(op);
+  if (context_->has_waiters()) return {};
+  context_->turn();
+  context_->wake_progress();
+  return {};
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,87 @@
+// What a context does for operations on GPU memory, beside what it does for all: they wait for their CUDA
+// stream before they start, and nothing but looking tells how far the device is. The rest is in context.cc.
+#include <algorithm>
+#include <cstring>
+
+#include "base/settings.h"
+#include "engine/communicator.h"
+#include "engine/context.h"
+#include "engine/device_run.h"
+#include "engine/interpreter.h"
+
+namespace weft::engine {
+
+Operation::Operation() = default;
+Operation::~Operation() = default;
+
+Result<DeviceExecutor*> Context::device_executor(int ordinal) {
+  auto& executor = device_executors_[ordinal];
+  if (!executor) {
+    auto opened = DeviceExecutor::open(ordinal);
+    if (!opened) return opened.status();
+    executor = opened.take();
+  }
+  return executor.get();
+}
+
+void Context::await_stream(Operation& op) {
+  op.retain();
+  awaiting_.push_back(&op);
+}
+
+int Context::start_awaiting() {
+  int events = 0;
+  // In the order of the calls, whatever a start or a failure does to the list.
+  for (size_t i = 0; i < awaiting_.size();) {
+    Operation* const op = awaiting_[i];
+    const bool over = op->finished.load(std::memory_order_relaxed);
+    Result<bool> here = over ? Result<bool>(true) : op->device->stream_is_here();
+    if (here && !*here) {
+      ++i;
+      continue;
+    }
+    awaiting_.erase(awaiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!here) op->comm->fail(here.status().in(op->comm->describe(*op)), true);
+    else start(*op);
+    release(op);
+    ++events;
+  }
+  return events;
+}
+
+int Context::nap_us() const {
+  if (device_operations_ > 0 || !awaiting_.empty()) return settings().cuda_poll_us;
+  return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
+}
+
+void Context::learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+                    const void* payload) {
+  const int32_t handle = op.prepared->handle_of_notification[number];
+  if (handle < 0 || !payload) return;
+  Learned& learned = op.learned[handle];
+  if (static_cast<MessageKind>(envelope.kind) == MessageKind::expose) {
+    if (envelope.bytes != sizeof(transport::RemoteBuffer)) return;
+    std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
+    learned.mapped = fabric_->is_local(peer)
+                         ? static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer))
+                         : nullptr;
+    return;
+  }
+  if (!op.device)
+    return fail_later(*op.comm,
+                      fail(Code::mismatch,
+                           "{}: rank {} has called it on GPU memory, rank {} on host memory: create the "
+                           "communicator with a device on all ranks, or on none",
+                           op.comm->describe(op), op.comm->rank_of_world(peer), op.comm->rank()));
+  if (envelope.bytes != sizeof(cuda::SharedMemory)) return;
+  cuda::SharedMemory memory;
+  std::memcpy(&memory, payload, sizeof memory);
+  Result<std::byte*> reached = op.device->reach(memory);
+  if (!reached)
+    return fail_later(*op.comm, reached.status().in(fmt::format("{}: rank {}", op.comm->describe(op),
+                                                                op.comm->rank_of_world(peer))));
+  learned.mapped = *reached;
+  learned.on_device = true;
+}
+
+}  // namespace weft::engine

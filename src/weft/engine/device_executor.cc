@@ -1,0 +1,79 @@
+#include "engine/device_executor.h"
+
+#include <map>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/settings.h"
+
+namespace weft::engine {
+namespace {
+
+/// Whether peers' processes could map a block of ours; why not, if they cannot.
+Status probe_sharing(cuda::Exporter& exporter, cuda::BlockPool& blocks) {
+  if (!settings().cuda_ipc) return fail(Code::unsupported, "WEFT_CUDA_IPC is off");
+  auto block = blocks.take(1);
+  if (!block) return block.status();
+  const Status described = exporter.describe(block->data, 1, true).status();
+  blocks.give(*block);
+  return described;
+}
+
+/// The process's kernels of a device, loaded once and kept.
+Result<const cuda::Kernels*> kernels_of(cuda::Device& device) {
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<int, std::unique_ptr<cuda::Kernels>>;
+  const std::lock_guard guard(mutex);
+  auto& kernels = (*loaded)[device.ordinal()];
+  if (!kernels) {
+    auto fresh = cuda::Kernels::load(device, settings().cuda_blocks);
+    if (!fresh) return fresh.status();
+    kernels = fresh.take();
+  }
+  return kernels.get();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::open(int ordinal) {
+  auto device = cuda::Device::open(ordinal);
+  if (!device) return device.status();
+  std::unique_ptr<DeviceExecutor> executor(new DeviceExecutor(**device));
+  const cuda::Scope scope(**device);
+  for (auto& queue : executor->queues_) {
+    auto made = cuda::Queue::create(**device);
+    if (!made) return made.status();
+    queue = made.take();
+  }
+  static std::once_flag told;
+  const Status shares = probe_sharing(executor->exporter_, executor->device_blocks_);
+  executor->shares_memory_ = shares.ok();
+  Status reduces =
+      settings().cuda_reduce == "gpu" ? Status() : fail(Code::unsupported, "WEFT_CUDA_REDUCE is cpu");
+  if (reduces.ok()) {
+    auto kernels = kernels_of(**device);
+    reduces = kernels.status();
+    if (kernels) executor->kernels_ = *kernels;
+  }
+  std::call_once(told, [&] {
+    const std::string& name = (*device)->describe();
+    log::info("{}: streams meet Weft by {}, peers' memory is {}, reductions are the {}'s", name,
+              (*device)->has_memory_operations() ? "stream memory operations" : "events",
+              shares.ok() ? "mapped" : "staged", executor->kernels_ ? "GPU" : "CPU");
+    if (!(*device)->has_memory_operations())
+      log::warn("{}: calls return only when the result is there: {}", name,
+                (*device)->why_no_memory_operations().message());
+    if (!shares.ok() && settings().cuda_ipc)
+      log::warn("{}: peers' memory is staged in pinned host memory: {}", name, shares.message());
+    if (!reduces.ok() && settings().cuda_reduce == "gpu")
+      log::warn("{}: reductions are the CPU's: {}", name, reduces.message());
+  });
+  return executor;
+}
+
+void DeviceExecutor::drain() {
+  for (auto& queue : queues_)
+    if (Status drained = queue->drain(); !drained) log::trace("draining: {}", drained.message());
+}
+
+}  // namespace weft::engine

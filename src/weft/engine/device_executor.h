@@ -1,0 +1,56 @@
+// DeviceExecutor: what a context needs to run plans on the memory of one CUDA device: queues for copies and
+// kernels, blocks of memory of its own, and the mappings of peers' memory. What one operation does with it is
+// device_run.h's and device_steps.cc's.
+//
+// Thread safety: none; under the context's lock, and inside a cuda::Scope of its device.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "base/status.h"
+#include "device/cuda/block_pool.h"
+#include "device/cuda/ipc.h"
+#include "device/cuda/kernels.h"
+#include "device/cuda/queue.h"
+
+namespace weft::engine {
+
+namespace cuda = device::cuda;
+
+class DeviceExecutor {
+ public:
+  /// Says in the log, once, what the device or the driver lacks and what is done instead.
+  static Result<std::unique_ptr<DeviceExecutor>> open(int ordinal);
+
+  cuda::Device& device() const { return device_; }
+  /// Work of different lanes may run side by side.
+  cuda::Queue& queue(uint32_t lane) { return *queues_[lane % queues_.size()]; }
+  cuda::BlockPool& host_blocks() { return host_blocks_; }
+  cuda::BlockPool& device_blocks() { return device_blocks_; }
+  cuda::Exporter& exporter() { return exporter_; }
+  cuda::Importer& importer() { return importer_; }
+  /// Null: reductions are the CPU's.
+  const cuda::Kernels* kernels() const { return kernels_; }
+  /// Whether other processes can map memory of the device.
+  bool shares_memory() const { return shares_memory_; }
+  /// Returns when everything queued has ended, with or without success.
+  void drain();
+
+ private:
+  explicit DeviceExecutor(cuda::Device& device)
+      : device_(device),
+        host_blocks_(device, cuda::BlockPool::Kind::host),
+        device_blocks_(device, cuda::BlockPool::Kind::device),
+        importer_(device) {}
+
+  cuda::Device& device_;
+  cuda::BlockPool host_blocks_, device_blocks_;
+  cuda::Exporter exporter_;
+  cuda::Importer importer_;
+  const cuda::Kernels* kernels_ = nullptr;
+  bool shares_memory_ = false;
+  std::array<std::unique_ptr<cuda::Queue>, 4> queues_;  // emptied before the blocks go
+};
+
+}  // namespace weft::engine

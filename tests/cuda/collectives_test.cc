@@ -1,0 +1,344 @@
+// Every collective on GPU memory, ranks as threads that share a device or have two: values, in place and not,
+// over layouts and sizes that reach every algorithm. With the fake driver a CPU that touches GPU memory dies,
+// and work that nobody has waited for is seen.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "api/ranks.h"
+#include "cuda/device_memory.h"
+
+namespace weft::testing {
+namespace {
+
+using Values = std::vector<float>;
+
+float value(int rank, size_t i) { return static_cast<float>((rank + 1) * static_cast<int>(i % 31 + 1)); }
+
+Values filled(int rank, size_t count, size_t first = 0) {
+  Values v(count);
+  for (size_t i = 0; i < count; ++i) v[i] = value(rank, first + i);
+  return v;
+}
+Values sums(int size, size_t count, size_t first = 0) {
+  Values v(count);
+  for (int r = 0; r < size; ++r)
+    for (size_t i = 0; i < count; ++i) v[i] += value(r, first + i);
+  return v;
+}
+/// What all ranks give, one after the other.
+Values gathered(int size, size_t count, size_t first = 0) {
+  Values v;
+  for (int r = 0; r < size; ++r) {
+    const Values part = filled(r, count, first);
+    v.insert(v.end(), part.begin(), part.end());
+  }
+  return v;
+}
+
+const std::vector<size_t> kCounts{0, 1, 7, 1000, 5000, 70000, 300001};
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+
+struct DeviceLayouts : ::testing::TestWithParam<Nodes> {
+  void SetUp() override { WEFT_NEED_DEVICE(); }
+};
+
+TEST_P(DeviceLayouts, AllReduce) {
+  run_ranks(
+      GetParam(),
+      [](Rank& me) {
+        const DeviceStream stream;
+        for (size_t count : kCounts)
+          for (bool in_place : {false, true}) {
+            const Values mine = filled(me.rank, count);
+            DeviceArray<float> send(mine), recv(mine);
+            WEFT_OK(weftAllReduce(in_place ? recv.data() : send.data(), recv.data(), count, weftFloat,
+                                  weftSum, me.comm, stream.weft()));
+            stream.synchronize();
+            ASSERT_EQ(recv.get(), sums(me.size, count)) << count << (in_place ? " in place" : "");
+            ASSERT_EQ(send.get(), mine);
+          }
+      },
+      on_device);
+}
+
+TEST_P(DeviceLayouts, AllGatherAndReduceScatterWithoutWaitingBetween) {
+  run_ranks(
+      GetParam(),
+      [](Rank& me) {
+        const DeviceStream stream;
+        for (size_t count : kCounts) {
+          const auto all = static_cast<size_t>(me.size) * count;
+          DeviceArray<float> mine(filled(me.rank, count)), gather(all), back(count), in_place(all);
+          in_place.set(filled(me.rank, count), static_cast<size_t>(me.rank) * count);
+          float* const own = in_place.data() + static_cast<size_t>(me.rank) * count;
+          WEFT_OK(weftAllGather(mine.data(), gather.data(), count, weftFloat, me.comm, stream.weft()));
+          WEFT_OK(weftReduceScatter(gather.data(), back.data(), count, weftFloat, weftSum, me.comm,
+                                    stream.weft()));
+          WEFT_OK(weftAllGather(own, in_place.data(), count, weftFloat, me.comm, stream.weft()));
+          stream.synchronize();
+          const Values expected = gathered(me.size, count);
+          ASSERT_EQ(gather.get(), expected) << count;
+          ASSERT_EQ(in_place.get(), expected) << count << " in place";
+          // Everybody's buffer is the same by now, so each sum is so many times this rank's part.
+          Values sum = filled(me.rank, count);
+          for (float& x : sum) x *= static_cast<float>(me.size);
+          ASSERT_EQ(back.get(), sum) << count;
+        }
+      },
+      on_device);
+}
+
+TEST_P(DeviceLayouts, BroadcastAndReduceFromEveryRoot) {
+  run_ranks(
+      GetParam(),
+      [](Rank& me) {
+        const DeviceStream stream;
+        for (size_t count : kCounts)
+          for (int root = 0; root < me.size; ++root) {
+            DeviceArray<float> buffer(me.rank == root ? filled(root, count) : Values(count, -1));
+            DeviceArray<float> send(filled(me.rank, count)), recv(me.rank == root ? count : 0);
+            WEFT_OK(weftBcast(buffer.data(), count, weftFloat, root, me.comm, stream.weft()));
+            WEFT_OK(weftReduce(send.data(), recv.data(), count, weftFloat, weftSum, root, me.comm,
+                               stream.weft()));
+            stream.synchronize();
+            ASSERT_EQ(buffer.get(), filled(root, count)) << count;
+            if (me.rank == root) {
+              ASSERT_EQ(recv.get(), sums(me.size, count)) << count;
+            }
+          }
+      },
+      on_device);
+}
+
+TEST_P(DeviceLayouts, AllToAllGatherScatter) {
+  run_ranks(
+      GetParam(),
+      [](Rank& me) {
+        const DeviceStream stream;
+        for (size_t count : kCounts) {
+          if (count > 100000) continue;
+          const auto all = static_cast<size_t>(me.size) * count;
+          const int root = me.size - 1;
+          DeviceArray<float> send(filled(me.rank, all)), exchanged(all), gather(all), scattered(count);
+          WEFT_OK(weftAlltoAll(send.data(), exchanged.data(), count, weftFloat, me.comm, stream.weft()));
+          WEFT_OK(weftGather(send.data(), gather.data(), count, weftFloat, root, me.comm, stream.weft()));
+          WEFT_OK(weftScatter(send.data(), scattered.data(), count, weftFloat, root, me.comm, stream.weft()));
+          stream.synchronize();
+          const size_t own = static_cast<size_t>(me.rank) * count;
+          ASSERT_EQ(exchanged.get(), gathered(me.size, count, own)) << count;
+          if (me.rank == root) {
+            ASSERT_EQ(gather.get(), gathered(me.size, count)) << count;
+          }
+          ASSERT_EQ(scattered.get(), filled(root, count, own)) << count;
+        }
+      },
+      on_device);
+}
+
+TEST_P(DeviceLayouts, AGroupsSendsAndRecvsOnOneStreamRunTogether) {
+  run_ranks(
+      GetParam(),
+      [](Rank& me) {
+        const DeviceStream stream;
+        for (size_t count : kCounts) {
+          const Values mine = filled(me.rank, count);
+          DeviceArray<float> send(mine), recv(count), own(count), back(count);
+          const int next = (me.rank + 1) % me.size, previous = (me.rank + me.size - 1) % me.size;
+          WEFT_OK(weftGroupStart());
+          WEFT_OK(weftSend(send.data(), count, weftFloat, next, me.comm, stream.weft()));
+          WEFT_OK(weftSend(send.data(), count, weftFloat, me.rank, me.comm, stream.weft()));
+          WEFT_OK(weftRecv(own.data(), count, weftFloat, me.rank, me.comm, stream.weft()));
+          WEFT_OK(weftRecv(recv.data(), count, weftFloat, previous, me.comm, stream.weft()));
+          WEFT_OK(weftGroupEnd());
+          WEFT_OK(weftGroupStart());
+          WEFT_OK(weftSend(recv.data(), count, weftFloat, previous, me.comm, stream.weft()));
+          WEFT_OK(weftRecv(back.data(), count, weftFloat, next, me.comm, stream.weft()));
+          WEFT_OK(weftGroupEnd());
+          stream.synchronize();
+          ASSERT_EQ(recv.get(), filled(previous, count)) << count;
+          ASSERT_EQ(own.get(), mine);
+          ASSERT_EQ(back.get(), mine);
+        }
+      },
+      on_device);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, DeviceLayouts,
+                         ::testing::Values(blocks(1, 1), blocks(1, 3), blocks(3, 1), blocks(2, 2),
+                                           Nodes{"a", "b", "a", "b", "c"}),
+                         [](const auto& info) {
+                           std::string name;
+                           for (const auto& node : info.param) name += node.back();
+                           return name;
+                         });
+
+// ---- types and operators
+
+template <typename T>
+void check_operators(Rank& me, const DeviceStream& stream, weftDataType_t type) {
+  const size_t count = 4099;
+  std::vector<T> mine(count);
+  for (size_t i = 0; i < count; ++i) mine[i] = static_cast<T>((me.rank + 2) + static_cast<int>(i % 5));
+  const DeviceArray<T> send(mine), recv(count);
+  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg}) {
+    WEFT_OK(weftAllReduce(send.data(), recv.data(), count, type, op, me.comm, stream.weft()));
+    stream.synchronize();
+    std::vector<T> expected(count);
+    for (size_t i = 0; i < count; ++i) {
+      T& e = expected[i] = static_cast<T>(2 + static_cast<int>(i % 5));
+      for (int r = 1; r < me.size; ++r) {
+        const T x = static_cast<T>(r + 2 + static_cast<int>(i % 5));
+        if (op == weftSum || op == weftAvg) e = static_cast<T>(e + x);
+        if (op == weftProd) e = static_cast<T>(e * x);
+        if (op == weftMax) e = std::max(e, x);
+        if (op == weftMin) e = std::min(e, x);
+      }
+      if (op == weftAvg) e = static_cast<T>(e / static_cast<T>(me.size));
+    }
+    ASSERT_EQ(recv.get(), expected) << "type " << type << " op " << op;
+  }
+}
+
+TEST(DeviceTypes, EveryWideTypeWithEveryOperator) {
+  WEFT_NEED_DEVICE();
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        check_operators<int8_t>(me, stream, weftInt8);
+        check_operators<uint8_t>(me, stream, weftUint8);
+        check_operators<int32_t>(me, stream, weftInt32);
+        check_operators<uint32_t>(me, stream, weftUint32);
+        check_operators<int64_t>(me, stream, weftInt64);
+        check_operators<uint64_t>(me, stream, weftUint64);
+        check_operators<float>(me, stream, weftFloat);
+        check_operators<double>(me, stream, weftDouble);
+      },
+      on_device);
+}
+
+TEST(DeviceTypes, PreMultipliedSumsTakeScalarsOfTheHostAndOfTheDevice) {
+  WEFT_NEED_DEVICE();
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const float scalar = static_cast<float>(me.rank + 1);
+        const DeviceArray<float> on_gpu(Values{scalar});
+        for (size_t count : {size_t{3}, size_t{50000}}) {
+          weftRedOp_t from_host, from_device;
+          WEFT_OK(weftRedOpCreatePreMulSum(&from_host, const_cast<float*>(&scalar), weftFloat,
+                                           weftScalarHostImmediate, me.comm));
+          WEFT_OK(
+              weftRedOpCreatePreMulSum(&from_device, on_gpu.data(), weftFloat, weftScalarDevice, me.comm));
+          const DeviceArray<float> send(Values(count, 2.f)), a(count), b(count);
+          WEFT_OK(weftAllReduce(send.data(), a.data(), count, weftFloat, from_host, me.comm, stream.weft()));
+          WEFT_OK(
+              weftAllReduce(send.data(), b.data(), count, weftFloat, from_device, me.comm, stream.weft()));
+          stream.synchronize();
+          ASSERT_EQ(a.get(), Values(count, 2.f * (1 + 2 + 3 + 4)));
+          ASSERT_EQ(b.get(), a.get());
+          ASSERT_EQ(send.get(), Values(count, 2.f));
+          WEFT_OK(weftRedOpDestroy(from_host, me.comm));
+          WEFT_OK(weftRedOpDestroy(from_device, me.comm));
+        }
+      },
+      on_device);
+}
+
+TEST(DeviceTypes, StrictSumsHaveTheBitsOfHostMemory) {
+  WEFT_NEED_DEVICE();
+  const size_t count = 3001;
+  run_ranks(
+      Nodes{"a", "b", "a", "b", "b", "b"},
+      [&](Rank& me) {
+        const DeviceStream stream;
+        Values mine(count), on_host(count);
+        for (size_t i = 0; i < count; ++i)
+          mine[i] = 1.f / static_cast<float>(me.rank * 7919 + static_cast<int>(i) + 1);
+        const DeviceArray<float> send(mine), recv(count);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.device = WEFT_DEVICE_HOST;
+        weftComm_t host;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &host, &config));
+        WEFT_OK(weftAllReduce(mine.data(), on_host.data(), count, weftFloat, weftSum, host, nullptr));
+        stream.synchronize();
+        ASSERT_EQ(recv.get(), on_host);
+        WEFT_OK(weftCommDestroy(host));
+      },
+      [](weftConfig_t& config) {
+        config.strict = 1;
+        config.device = 0;
+      });
+}
+
+// ---- two devices, two streams
+
+TEST(TwoDevices, RanksOfOneNodeReachEachOthersMemory) {
+  WEFT_NEED_DEVICE();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  run_ranks(blocks(2, 2), [](Rank& me) {
+    const int ordinal = me.rank % 2;
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = ordinal;
+    weftComm_t comm;
+    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
+    {
+      const DeviceStream stream(ordinal);
+      for (size_t count : kCounts) {
+        const DeviceArray<float> send(filled(me.rank, count), ordinal), sum(count, ordinal),
+            gather(count * static_cast<size_t>(me.size), ordinal);
+        WEFT_OK(weftAllReduce(send.data(), sum.data(), count, weftFloat, weftSum, comm, stream.weft()));
+        WEFT_OK(weftAllGather(send.data(), gather.data(), count, weftFloat, comm, stream.weft()));
+        stream.synchronize();
+        ASSERT_EQ(sum.get(), sums(me.size, count)) << count;
+        ASSERT_EQ(gather.get(), gathered(me.size, count)) << count;
+      }
+    }
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+TEST(TwoStreams, AreInFlightTogether) {
+  WEFT_NEED_DEVICE();
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream a, b;
+        const size_t count = 100000;
+        const DeviceArray<float> x(filled(me.rank, count)), y(filled(me.rank, count)),
+            gather(count * static_cast<size_t>(me.size));
+        for (int round = 0; round < 5; ++round) {
+          WEFT_OK(weftAllReduce(x.data(), x.data(), count, weftFloat, weftMax, me.comm, a.weft()));
+          WEFT_OK(weftAllGather(y.data(), gather.data(), count, weftFloat, me.comm, b.weft()));
+        }
+        b.synchronize();
+        a.synchronize();
+        ASSERT_EQ(x.get(), filled(me.size - 1, count));
+        ASSERT_EQ(gather.get(), gathered(me.size, count));
+      },
+      on_device);
+}
+
+// Ranks of one process must not share a default stream: whatever the second calls comes after the first's
+// wait.
+TEST(NullStream, IsCudasDefaultStream) {
+  WEFT_NEED_DEVICE();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank;
+    weftComm_t comm;
+    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
+    const DeviceArray<float> send(filled(me.rank, 1000), me.rank), recv(1000, me.rank);
+    WEFT_OK(weftAllReduce(send.data(), recv.data(), 1000, weftFloat, weftSum, comm, nullptr));
+    ASSERT_EQ(recv.get(), sums(me.size, 1000));  // read in the order of the default stream
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+}  // namespace
+}  // namespace weft::testing

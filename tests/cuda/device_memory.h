@@ -1,0 +1,129 @@
+// Device memory and streams for tests, over the very driver that the library loads: the fake one where
+// WEFT_CUDA_LIBRARY names it, a real one elsewhere.
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/settings.h"
+#include "cuda/fake_driver/control.h"
+#include "device/cuda/device.h"
+#include "weft/weft.h"
+
+namespace weft::testing {
+
+namespace cuda = device::cuda;
+
+#define CUDA_OK(call)                                                           \
+  do {                                                                          \
+    const ::weft::Status cuda_ok_ = ::weft::device::cuda::check((call), #call); \
+    ASSERT_TRUE(cuda_ok_.ok()) << cuda_ok_.message();                           \
+  } while (0)
+
+inline const cuda::Driver& driver() { return **cuda::driver(); }
+
+/// Skips the calling test where there is no device, with the reason.
+#define WEFT_NEED_DEVICE()                                                    \
+  if (auto weft_driver_ = ::weft::device::cuda::driver(); !weft_driver_.ok()) \
+  GTEST_SKIP() << weft_driver_.status().message()
+
+class DeviceStream {
+ public:
+  explicit DeviceStream(int ordinal = 0) : device_(**cuda::Device::open(ordinal)) {
+    const cuda::Scope scope(device_);
+    EXPECT_EQ(driver().stream_create(&stream_, cuda::kStreamNonBlocking), cuda::kSuccess);
+  }
+  ~DeviceStream() {
+    const cuda::Scope scope(device_);
+    (void)driver().stream_destroy(stream_);
+  }
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  weftStream_t weft() const { return reinterpret_cast<weftStream_t>(stream_); }
+  cuda::StreamHandle* get() const { return stream_; }
+  void synchronize() const {
+    const cuda::Scope scope(device_);
+    EXPECT_EQ(driver().stream_synchronize(stream_), cuda::kSuccess);
+  }
+
+ private:
+  cuda::Device& device_;
+  cuda::StreamHandle* stream_ = nullptr;
+};
+
+template <typename T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(size_t count, int ordinal = 0)
+      : device_(**cuda::Device::open(ordinal)), count_(count) {
+    const cuda::Scope scope(device_);
+    cuda::DevicePointer pointer = 0;
+    if (count > 0) {
+      EXPECT_EQ(driver().mem_alloc(&pointer, count * sizeof(T)), cuda::kSuccess);
+    }
+    data_ = reinterpret_cast<T*>(static_cast<uintptr_t>(pointer));
+  }
+  explicit DeviceArray(const std::vector<T>& values, int ordinal = 0) : DeviceArray(values.size(), ordinal) {
+    set(values);
+  }
+  ~DeviceArray() { free(); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() const { return data_; }
+  void free() {
+    const cuda::Scope scope(device_);
+    if (data_) (void)driver().mem_free(address());
+    data_ = nullptr;
+  }
+  void set(const std::vector<T>& values, size_t first = 0) {
+    copy(address() + first * sizeof(T), reinterpret_cast<uintptr_t>(values.data()),
+         values.size() * sizeof(T));
+  }
+  std::vector<T> get() const {
+    std::vector<T> values(count_);
+    copy(reinterpret_cast<uintptr_t>(values.data()), address(), count_ * sizeof(T));
+    return values;
+  }
+
+ private:
+  cuda::DevicePointer address() const { return reinterpret_cast<uintptr_t>(data_); }
+  void copy(cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes) const {
+    if (bytes == 0) return;
+    const cuda::Scope scope(device_);
+    EXPECT_EQ(driver().memcpy_async(to, from, bytes, nullptr), cuda::kSuccess);
+    EXPECT_EQ(driver().stream_synchronize(nullptr), cuda::kSuccess);
+  }
+
+  cuda::Device& device_;
+  size_t count_;
+  T* data_ = nullptr;
+};
+
+/// The fake driver's controls; `valid` is false with a real driver.
+struct FakeControls {
+  decltype(&fake_cuda_fail_after) fail_after = nullptr;
+  decltype(&fake_cuda_calls) calls = nullptr;
+  decltype(&fake_cuda_set_capturing) set_capturing = nullptr;
+  bool valid() const { return calls != nullptr; }
+
+  FakeControls() {
+    const std::string& path = settings().cuda_library;
+    void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (!library) return;
+    fail_after = reinterpret_cast<decltype(fail_after)>(dlsym(library, "fake_cuda_fail_after"));
+    calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cuda_calls"));
+    set_capturing = reinterpret_cast<decltype(set_capturing)>(dlsym(library, "fake_cuda_set_capturing"));
+  }
+};
+#define WEFT_NEED_FAKE(controls) \
+  WEFT_NEED_DEVICE();            \
+  const FakeControls controls;   \
+  if (!controls.valid()) GTEST_SKIP() << "only the fake driver can be told to do this"
+
+}  // namespace weft::testing

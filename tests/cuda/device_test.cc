@@ -1,0 +1,233 @@
+// The device layer: what is said when CUDA is missing or wrong, kinds of memory, and kernels whose bits are
+// the CPU's.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "cuda/device_memory.h"
+#include "device/cuda/block_pool.h"
+#include "device/cuda/ipc.h"
+#include "device/cuda/kernels.h"
+#include "device/reference.h"
+#include "device/window.h"
+
+namespace weft::testing {
+namespace {
+
+using device::DataType;
+using device::Order;
+using device::ReduceOp;
+using device::Reduction;
+
+// ---- Drivers that will not do. Each in a process of its own, which says what weftDeviceQuery says.
+
+using Environment = std::vector<std::pair<const char*, const char*>>;
+
+[[noreturn]] void say_what_is_missing(const Environment& environment, int device = 0) {
+  for (const auto& [name, value] : environment) setenv(name, value, 1);
+  const weftResult_t result = weftDeviceQuery(device);
+  std::fprintf(stderr, "%s", result == weftSuccess ? "nothing" : weftGetLastError(nullptr));
+  std::_Exit(result);
+}
+
+class MissingDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(MissingDeathTest, ALibraryThatIsNotThereIsNamed) {
+  EXPECT_EXIT(say_what_is_missing({{"WEFT_CUDA_LIBRARY", "/nowhere/libcuda.so.1"}}),
+              ::testing::ExitedWithCode(weftUnsupported),
+              "CUDA's driver cannot be loaded .*/nowhere/libcuda.so.1.*WEFT_CUDA_LIBRARY");
+}
+TEST_F(MissingDeathTest, ALibraryThatIsNoDriverIsTold) {
+  EXPECT_EXIT(say_what_is_missing({{"WEFT_CUDA_LIBRARY", "libm.so.6"}}),
+              ::testing::ExitedWithCode(weftUnsupported), "libm.so.6 has no function cuInit");
+}
+TEST_F(MissingDeathTest, AnOldDriverIsToldWhatIsNeeded) {
+  EXPECT_EXIT(say_what_is_missing({{"FAKE_CUDA_VERSION", "10020"}}),
+              ::testing::ExitedWithCode(weftUnsupported), "is for CUDA 10.2, at least 11.2 is needed");
+}
+TEST_F(MissingDeathTest, AMachineWithoutADevice) {
+  EXPECT_EXIT(say_what_is_missing({{"FAKE_CUDA_DEVICES", "0"}}), ::testing::ExitedWithCode(weftUnsupported),
+              "finds no CUDA device");
+}
+TEST_F(MissingDeathTest, ADeviceThatDoesNotExist) {
+  EXPECT_EXIT(say_what_is_missing({}, 7), ::testing::ExitedWithCode(weftInvalidArgument),
+              "there is no CUDA device 7: this process sees 2");
+}
+[[noreturn]] void create_on_a_device_that_is_missing() {
+  setenv("FAKE_CUDA_DEVICES", "1", 1);
+  weftUniqueId id;
+  weftComm_t comm;
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 1;
+  const weftResult_t made =
+      weftGetUniqueId(&id) ? weftSystemError : weftCommInitRankConfig(&comm, 1, id, 0, &config);
+  std::fprintf(stderr, "%s", weftGetLastError(nullptr));
+  std::_Exit(made);
+}
+TEST_F(MissingDeathTest, ACommunicatorIsNotCreatedEither) {
+  EXPECT_EXIT(create_on_a_device_that_is_missing(), ::testing::ExitedWithCode(weftInvalidArgument),
+              "there is no CUDA device 1");
+}
+
+TEST(DeviceQuery, HostMemoryIsAlwaysThereAndNumbersAreChecked) {
+  EXPECT_EQ(weftDeviceQuery(WEFT_DEVICE_HOST), weftSuccess);
+  EXPECT_EQ(weftDeviceQuery(-7), weftInvalidArgument);
+  EXPECT_NE(std::string(weftGetLastError(nullptr)).find("WEFT_DEVICE_CURRENT"), std::string::npos);
+  WEFT_NEED_DEVICE();
+  EXPECT_EQ(weftDeviceQuery(0), weftSuccess);
+  EXPECT_EQ(weftDeviceQuery(WEFT_DEVICE_CURRENT), weftSuccess);
+}
+
+// ---- Memory
+
+TEST(DeviceMemory, KindsAreToldApart) {
+  WEFT_NEED_DEVICE();
+  cuda::Device& device = **cuda::Device::open(0);
+  const cuda::Scope scope(device);
+  const DeviceArray<char> array(1000);
+  auto place = cuda::locate(array.data() + 10);
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(place->kind, cuda::Place::Kind::device);
+  EXPECT_EQ(place->ordinal, 0);
+  cuda::BlockPool pool(device, cuda::BlockPool::Kind::host);
+  auto block = pool.take(100);
+  ASSERT_TRUE(block.ok());
+  EXPECT_EQ(cuda::locate(block->data)->kind, cuda::Place::Kind::pinned);
+  EXPECT_TRUE(device::find_window(block->data, 100).has_value());  // peers can map it
+  pool.give(*block);
+  char local = 0;
+  EXPECT_EQ(cuda::locate(&local)->kind, cuda::Place::Kind::pageable);
+  EXPECT_EQ(cuda::check_buffer(device, "sendbuff", &local, 1).code(), Code::invalid_pointer);
+  EXPECT_TRUE(cuda::check_buffer(device, "sendbuff", nullptr, 0).ok());
+  const Status too_short = cuda::check_buffer(device, "recvbuff", array.data() + 10, 991);
+  EXPECT_EQ(too_short.code(), Code::invalid_pointer);
+  EXPECT_NE(too_short.message().find("ends after 990"), std::string::npos) << too_short.message();
+}
+
+TEST(DeviceMemory, BlocksAreReusedAndDoNotOverlap) {
+  WEFT_NEED_DEVICE();
+  cuda::Device& device = **cuda::Device::open(0);
+  const cuda::Scope scope(device);
+  for (const auto kind : {cuda::BlockPool::Kind::host, cuda::BlockPool::Kind::device}) {
+    cuda::BlockPool pool(device, kind);
+    std::vector<std::pair<std::byte*, size_t>> ranges;
+    std::vector<cuda::Block> blocks;
+    for (size_t bytes : {1u, 4096u, 4097u, 100000u, 1u << 20, 3u << 20, 1u}) {
+      auto block = pool.take(bytes);
+      ASSERT_TRUE(block.ok()) << block.status().message();
+      for (const auto& [begin, length] : ranges)
+        EXPECT_TRUE(block->data + bytes <= begin || begin + length <= block->data);
+      ranges.emplace_back(block->data, bytes);
+      blocks.push_back(*block);
+    }
+    for (const cuda::Block& block : blocks) pool.give(block);
+    auto again = pool.take(3 << 20);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(again->data, blocks[5].data);
+    pool.give(*again);
+  }
+}
+
+TEST(DeviceQueue, AnErrorOfTheDriverIsASentence) {
+  WEFT_NEED_FAKE(fake);
+  cuda::Device& device = **cuda::Device::open(0);
+  const cuda::Scope scope(device);
+  auto queue = cuda::Queue::create(device);
+  ASSERT_TRUE(queue.ok());
+  const DeviceArray<char> array(10);
+  fake.fail_after("cuMemcpyAsync", 0, cuda::kIllegalAddress);
+  const Status failed = (*queue)->copy(array.data(), array.data() + 5, 5);
+  EXPECT_EQ(failed.code(), Code::unhandled_cuda_error);
+  EXPECT_NE(failed.message().find("an illegal memory access was encountered (CUDA error 700"),
+            std::string::npos)
+      << failed.message();
+}
+
+// ---- Kernels
+
+std::unique_ptr<cuda::Kernels> load_kernels(cuda::Device& device, int blocks) {
+  auto kernels = cuda::Kernels::load(device, blocks);
+  return kernels ? kernels.take() : nullptr;
+}
+#define WEFT_NEED_KERNELS(device, blocks)            \
+  const auto kernels = load_kernels(device, blocks); \
+  if (!kernels) GTEST_SKIP() << "this build, or this device, has no kernels"
+
+TEST(DeviceKernels, MakeTheBitsOfTheCpu) {
+  WEFT_NEED_DEVICE();
+  cuda::Device& device = **cuda::Device::open(0);
+  WEFT_NEED_KERNELS(device, 3);
+  auto queue = cuda::Queue::create(device);
+  ASSERT_TRUE(queue.ok());
+  constexpr size_t kCount = 3000;
+  for (int t = 0; t < device::kDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    const size_t element = device::size_of(type);
+    std::vector<std::vector<char>> sources;
+    std::vector<std::unique_ptr<DeviceArray<char>>> on_device;
+    std::vector<const void*> host, gpu;
+    for (uint32_t s = 0; s < 7; ++s) {
+      sources.push_back(device::reference::hard_elements(type, kCount, 17 * s + 1));
+      on_device.push_back(std::make_unique<DeviceArray<char>>(sources.back()));
+      host.push_back(sources.back().data());
+      gpu.push_back(on_device.back()->data());
+    }
+    for (int o = 0; o < device::kReduceOps; ++o)
+      for (const auto& [n, order, shift] : {std::tuple{2, Order::sequential, 0},
+                                            {3, Order::sequential, 1},
+                                            {5, Order::tree, 0},
+                                            {7, Order::tree, 3}}) {
+        const auto op = static_cast<ReduceOp>(o);
+        const Reduction reduction{type, op, order, op == ReduceOp::avg ? static_cast<uint32_t>(n) : 1};
+        const size_t count = kCount - 8;
+        const auto at = static_cast<size_t>(shift) * element;
+        std::vector<const void*> from(gpu.begin(), gpu.begin() + n), expect(host.begin(), host.begin() + n);
+        for (auto& pointer : from) pointer = static_cast<const char*>(pointer) + at;
+        for (auto& pointer : expect) pointer = static_cast<const char*>(pointer) + at;
+        std::vector<char> right(count * element);
+        device::reduce(reduction, right.data(), expect.data(), n, count);
+        const DeviceArray<char> out(count * element);
+        {
+          const cuda::Scope scope(device);
+          const Status queued = kernels->reduce(**queue, reduction, out.data(), from.data(), n, count);
+          ASSERT_TRUE(queued.ok()) << queued.message();
+          ASSERT_TRUE((*queue)->drain().ok());
+        }
+        ASSERT_EQ(out.get(), right) << name_of(type) << " " << name_of(op) << " of " << n;
+      }
+  }
+}
+
+TEST(DeviceKernels, ScaleAsTheCpuDoes) {
+  WEFT_NEED_DEVICE();
+  cuda::Device& device = **cuda::Device::open(0);
+  WEFT_NEED_KERNELS(device, 2);
+  auto queue = cuda::Queue::create(device);
+  ASSERT_TRUE(queue.ok());
+  for (int t = 0; t < device::kDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    const std::vector<char> in = device::reference::hard_elements(type, 2000, 5);
+    std::vector<char> right(in.size());
+    const char* const scalar = in.data() + 16;
+    device::scale(type, right.data(), in.data(), 2000, scalar);
+    const DeviceArray<char> source(in), out(in.size());
+    const cuda::Scope scope(device);
+    ASSERT_TRUE(kernels->scale(**queue, type, out.data(), source.data(), 2000, scalar).ok());
+    ASSERT_TRUE((*queue)->drain().ok());
+    ASSERT_EQ(out.get(), right) << name_of(type);
+  }
+}
+
+TEST(DeviceKernels, ALaunchIsBoundedByTheSetting) {
+  WEFT_NEED_DEVICE();
+  EXPECT_TRUE(cuda::Kernels::takes(120));
+  EXPECT_FALSE(cuda::Kernels::takes(121));
+}
+
+}  // namespace
+}  // namespace weft::testing

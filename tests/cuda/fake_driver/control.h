@@ -1,0 +1,15 @@
+// What a test tells the fake driver beyond CUDA's interface. Looked up with dlsym, since the library that is
+// tested loads the driver by itself.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+/// `function` (without version suffix, "cuMemcpyAsync") fails once with `error`, after `calls` more good
+/// calls.
+void fake_cuda_fail_after(const char* function, int calls, int error);
+/// How often a function was called; "pageable copy" counts copies from or to memory that was not pinned.
+uint64_t fake_cuda_calls(const char* function);
+/// A stream looks as if a graph were being captured on it.
+void fake_cuda_set_capturing(void* stream, int capturing);
+}

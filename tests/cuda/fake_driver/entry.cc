@@ -1,0 +1,446 @@
+// The fake driver's exported functions: arguments are checked as CUDA checks them, the rest is world.h's.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda/fake_driver/control.h"
+#include "cuda/fake_driver/world.h"
+
+#define FAKE_API extern "C" __attribute__((visibility("default")))
+// Each function first counts itself, and fails if it was told to, or before cuInit.
+#define ENTER(function)                                                   \
+  do {                                                                    \
+    if (!World::instance().initialized.load()) return kNotInitialized;    \
+    if (const int told = World::instance().enter(#function)) return told; \
+  } while (0)
+#define NEED_CONTEXT()                      \
+  ContextHandle* const context = current(); \
+  if (!context) return kInvalidContext;     \
+  if (const int error = context->asynchronous_error.load()) return error
+
+using namespace fake;
+
+namespace {
+
+thread_local std::vector<ContextHandle*> t_contexts;
+thread_local int t_capture_mode = 0;
+constexpr uint64_t kIpcMagic = 0x66616b6569706331;
+
+ContextHandle* current() { return t_contexts.empty() ? nullptr : t_contexts.back(); }
+
+/// The stream that a handle names for the calling thread; null for a handle of no stream, or of another
+/// device.
+StreamHandle* resolve(StreamHandle* stream) {
+  if (reinterpret_cast<uintptr_t>(stream) <= 2) return World::instance().default_stream(current()->ordinal);
+  if (!World::instance().knows(stream) || stream->ordinal != current()->ordinal) return nullptr;
+  return stream;
+}
+
+struct IpcContent {
+  uint64_t magic;
+  int32_t pid, fd;
+  uint64_t bytes;
+  int32_t ordinal;
+};
+static_assert(sizeof(IpcContent) <= sizeof(IpcHandle));
+
+}  // namespace
+
+// ---- Devices and contexts
+
+FAKE_API int cuInit(unsigned flags) {
+  if (flags != 0) return kInvalidValue;
+  if (World::instance().devices == 0) return kNoDevice;
+  World::instance().initialized.store(true);
+  return World::instance().enter("cuInit");
+}
+FAKE_API int cuDriverGetVersion(int* version) {
+  *version = World::instance().version;
+  return kSuccess;
+}
+FAKE_API int cuGetErrorName(int error, const char** name) {
+  *name = error == kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+          : error == kOutOfMemory  ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                   : "CUDA_ERROR_OF_THE_FAKE";
+  return kSuccess;
+}
+FAKE_API int cuGetErrorString(int error, const char** text) {
+  *text = error == kIllegalAddress ? "an illegal memory access was encountered"
+          : error == kOutOfMemory  ? "out of memory"
+                                   : "what the fake driver says";
+  return kSuccess;
+}
+FAKE_API int cuDeviceGetCount(int* count) {
+  ENTER(cuDeviceGetCount);
+  *count = World::instance().devices;
+  return kSuccess;
+}
+FAKE_API int cuDeviceGet(DeviceNumber* device, int ordinal) {
+  ENTER(cuDeviceGet);
+  if (ordinal < 0 || ordinal >= World::instance().devices) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+FAKE_API int cuDeviceGetName(char* name, int bytes, DeviceNumber) {
+  ENTER(cuDeviceGetName);
+  std::strncpy(name, "fake device", static_cast<size_t>(bytes));
+  return kSuccess;
+}
+FAKE_API int cuDeviceGetUuid(Uuid* uuid, DeviceNumber device) {
+  ENTER(cuDeviceGetUuid);
+  std::memset(uuid, 0, sizeof *uuid);
+  uuid->bytes[0] = static_cast<char>(device + 1);
+  return kSuccess;
+}
+FAKE_API int cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
+  ENTER(cuDeviceGetAttribute);
+  switch (attribute) {
+    case kMultiprocessorCount: *value = 4; break;
+    case kUnifiedAddressing: *value = 1; break;
+    case kComputeCapabilityMajor: *value = 9; break;
+    default: *value = 0;
+  }
+  return kSuccess;
+}
+FAKE_API int cuDeviceGetPCIBusId(char* text, int bytes, DeviceNumber device) {
+  ENTER(cuDeviceGetPCIBusId);
+  snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", device + 1);
+  return kSuccess;
+}
+FAKE_API int cuDeviceCanAccessPeer(int* can, DeviceNumber device, DeviceNumber peer) {
+  ENTER(cuDeviceCanAccessPeer);
+  *can = device != peer;
+  return kSuccess;
+}
+FAKE_API int cuDevicePrimaryCtxRetain(ContextHandle** context, DeviceNumber device) {
+  ENTER(cuDevicePrimaryCtxRetain);
+  *context = World::instance().context(device);
+  return kSuccess;
+}
+FAKE_API int cuCtxPushCurrent_v2(ContextHandle* context) {
+  ENTER(cuCtxPushCurrent);
+  t_contexts.push_back(context);
+  return kSuccess;
+}
+FAKE_API int cuCtxPopCurrent_v2(ContextHandle** context) {
+  ENTER(cuCtxPopCurrent);
+  if (t_contexts.empty()) return kInvalidContext;
+  *context = t_contexts.back();
+  t_contexts.pop_back();
+  return kSuccess;
+}
+FAKE_API int cuCtxGetCurrent(ContextHandle** context) {
+  ENTER(cuCtxGetCurrent);
+  *context = current();
+  return kSuccess;
+}
+FAKE_API int cuCtxGetDevice(DeviceNumber* device) {
+  ENTER(cuCtxGetDevice);
+  NEED_CONTEXT();
+  *device = context->ordinal;
+  return kSuccess;
+}
+FAKE_API int cuCtxEnablePeerAccess(ContextHandle* peer, unsigned) {
+  ENTER(cuCtxEnablePeerAccess);
+  NEED_CONTEXT();
+  const std::lock_guard guard(World::instance().mutex);
+  return context->reaches.insert(peer->ordinal).second ? kSuccess : kPeerAccessAlreadyEnabled;
+}
+
+// ---- Memory
+
+FAKE_API int cuMemAlloc_v2(DevicePointer* pointer, size_t bytes) {
+  ENTER(cuMemAlloc);
+  NEED_CONTEXT();
+  uintptr_t address = 0;
+  const int failed = World::instance().allocate(bytes, context->ordinal, &address);
+  *pointer = address;
+  return failed;
+}
+FAKE_API int cuMemFree_v2(DevicePointer pointer) {
+  ENTER(cuMemFree);
+  if (!current()) return kInvalidContext;
+  return World::instance().free(pointer, false);
+}
+FAKE_API int cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
+  ENTER(cuMemHostAlloc);
+  NEED_CONTEXT();
+  *pointer = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  World::instance().pin(*pointer, bytes, true);
+  return kSuccess;
+}
+FAKE_API int cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned) {
+  ENTER(cuMemHostRegister);
+  NEED_CONTEXT();
+  uintptr_t base;
+  Pinned pinned;
+  if (World::instance().find_pinned(reinterpret_cast<uintptr_t>(pointer), &base, &pinned))
+    return kHostMemoryAlreadyRegistered;
+  World::instance().pin(pointer, bytes, false);
+  return kSuccess;
+}
+FAKE_API int cuMemHostUnregister(void* pointer) {
+  ENTER(cuMemHostUnregister);
+  return World::instance().unpin(pointer, false);
+}
+FAKE_API int cuMemHostGetDevicePointer_v2(DevicePointer* pointer, void* host, unsigned) {
+  ENTER(cuMemHostGetDevicePointer);
+  *pointer = reinterpret_cast<uintptr_t>(host);
+  return kSuccess;
+}
+FAKE_API int cuPointerGetAttributes(unsigned count, int* attributes, void** data, DevicePointer pointer) {
+  ENTER(cuPointerGetAttributes);
+  if (!current()) return kInvalidContext;
+  World& world = World::instance();
+  const auto allocation = world.find(pointer);
+  uintptr_t base = 0;
+  Pinned pinned{};
+  const bool is_pinned = !allocation && world.find_pinned(pointer, &base, &pinned);
+  for (unsigned i = 0; i < count; ++i) {
+    const auto set = [&](auto value) { std::memcpy(data[i], &value, sizeof value); };
+    switch (attributes[i]) {
+      case kMemoryType:
+        set(allocation ? unsigned{kDeviceMemory} : is_pinned ? unsigned{kHostMemory} : 0u);
+        break;
+      case kBufferId:
+        set(allocation ? (unsigned long long){allocation->id} : (unsigned long long){pinned.id});
+        break;
+      case kIsManaged: set(0); break;
+      case kDeviceOrdinal: set(allocation ? allocation->ordinal : is_pinned ? 0 : -2); break;
+      case kIsIpcCapable: set(allocation && world.ipc && !allocation->foreign ? 1 : 0); break;
+      case kRangeStart: set(DevicePointer{allocation ? allocation->address : base}); break;
+      case kRangeBytes: set(allocation ? allocation->bytes : pinned.bytes); break;
+      default: return kInvalidValue;
+    }
+  }
+  return kSuccess;
+}
+FAKE_API int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, StreamHandle* handle) {
+  ENTER(cuMemcpyAsync);
+  NEED_CONTEXT();
+  World& world = World::instance();
+  StreamHandle* const stream = resolve(handle);
+  if (!stream) return kInvalidHandle;
+  bool pageable = false;
+  struct End {
+    std::shared_ptr<Allocation> keep;
+    std::byte* bytes;
+  };
+  const auto end_at = [&](DevicePointer address) -> End {
+    if (auto allocation = world.find(address)) {
+      const uint64_t offset = address - allocation->address;
+      return {allocation, bytes > allocation->bytes - offset ? nullptr : allocation->backing + offset};
+    }
+    uintptr_t base;
+    Pinned pinned;
+    const bool is_pinned = world.find_pinned(address, &base, &pinned);
+    if (!is_pinned && world.was_freed(address)) return {nullptr, nullptr};
+    pageable |= !is_pinned;
+    return {nullptr, reinterpret_cast<std::byte*>(address)};
+  };
+  const End target = end_at(to), source = end_at(from);
+  if (!target.bytes || !source.bytes) return kInvalidValue;
+  stream->push([target, source, bytes] { std::memmove(target.bytes, source.bytes, bytes); });
+  if (pageable) {
+    (void)world.enter("pageable copy");
+    stream->synchronize();
+  }
+  return kSuccess;
+}
+FAKE_API int cuIpcGetMemHandle(IpcHandle* handle, DevicePointer pointer) {
+  ENTER(cuIpcGetMemHandle);
+  NEED_CONTEXT();
+  const auto allocation = World::instance().find(pointer);
+  if (!allocation || allocation->foreign || !World::instance().ipc) return kInvalidValue;
+  const IpcContent content{kIpcMagic, getpid(), allocation->fd, allocation->bytes, allocation->ordinal};
+  std::memset(handle, 0, sizeof *handle);
+  std::memcpy(handle, &content, sizeof content);
+  return kSuccess;
+}
+FAKE_API int cuIpcOpenMemHandle_v2(DevicePointer* pointer, IpcHandle handle, unsigned) {
+  ENTER(cuIpcOpenMemHandle);
+  NEED_CONTEXT();
+  IpcContent content;
+  std::memcpy(&content, &handle, sizeof content);
+  if (content.magic != kIpcMagic) return kInvalidValue;
+  if (content.pid == getpid()) return kInvalidContext;  // as CUDA: not in the process that made it
+  uintptr_t address = 0;
+  const int failed =
+      World::instance().import(content.pid, content.fd, content.bytes, content.ordinal, &address);
+  *pointer = address;
+  return failed;
+}
+FAKE_API int cuIpcCloseMemHandle(DevicePointer pointer) {
+  ENTER(cuIpcCloseMemHandle);
+  return World::instance().free(pointer, true);
+}
+
+// ---- Streams and events
+
+FAKE_API int cuStreamCreate(StreamHandle** stream, unsigned) {
+  ENTER(cuStreamCreate);
+  NEED_CONTEXT();
+  *stream = new StreamHandle;
+  (*stream)->ordinal = context->ordinal;
+  const std::lock_guard guard(World::instance().mutex);
+  World::instance().streams.insert(*stream);
+  return kSuccess;
+}
+FAKE_API int cuStreamCreateWithPriority(StreamHandle** stream, unsigned flags, int priority) {
+  return priority >= -5 && priority <= 0 ? cuStreamCreate(stream, flags) : kInvalidValue;
+}
+FAKE_API int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  ENTER(cuCtxGetStreamPriorityRange);
+  NEED_CONTEXT();
+  *least = 0;
+  *greatest = -5;
+  return context ? kSuccess : kInvalidContext;
+}
+FAKE_API int cuStreamDestroy_v2(StreamHandle* stream) {
+  ENTER(cuStreamDestroy);
+  {
+    const std::lock_guard guard(World::instance().mutex);
+    if (World::instance().streams.erase(stream) == 0) return kInvalidHandle;
+  }
+  {
+    const std::lock_guard guard(stream->mutex);
+    stream->closing = true;
+    stream->changed.notify_all();
+  }
+  if (stream->thread.joinable()) stream->thread.join();
+  delete stream;
+  return kSuccess;
+}
+FAKE_API int cuStreamSynchronize(StreamHandle* handle) {
+  ENTER(cuStreamSynchronize);
+  NEED_CONTEXT();
+  StreamHandle* const stream = resolve(handle);
+  if (!stream) return kInvalidHandle;
+  stream->synchronize();
+  return context->asynchronous_error.load();
+}
+FAKE_API int cuStreamGetCtx(StreamHandle* stream, ContextHandle** context) {
+  ENTER(cuStreamGetCtx);
+  if (reinterpret_cast<uintptr_t>(stream) <= 2) {
+    *context = current();
+    return *context ? kSuccess : kInvalidContext;
+  }
+  if (!World::instance().knows(stream)) return kInvalidHandle;
+  *context = World::instance().context(stream->ordinal);
+  return kSuccess;
+}
+FAKE_API int cuStreamIsCapturing(StreamHandle* handle, int* status) {
+  ENTER(cuStreamIsCapturing);
+  NEED_CONTEXT();
+  StreamHandle* const stream = resolve(handle);
+  if (!stream) return kInvalidHandle;
+  *status = stream->capturing.load() ? kCaptureActive : kCaptureNone;
+  return kSuccess;
+}
+FAKE_API int cuThreadExchangeStreamCaptureMode(int* mode) {
+  ENTER(cuThreadExchangeStreamCaptureMode);
+  std::swap(t_capture_mode, *mode);
+  return kSuccess;
+}
+FAKE_API int cuStreamWriteValue32_v2(StreamHandle* handle, DevicePointer address, uint32_t value, unsigned) {
+  ENTER(cuStreamWriteValue32);
+  NEED_CONTEXT();
+  if (!World::instance().memops) return kNotSupported;
+  StreamHandle* const stream = resolve(handle);
+  auto* const word = reinterpret_cast<uint32_t*>(bytes_for_kernel(
+      reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), context->ordinal));
+  if (!stream || !word) return stream ? kInvalidValue : kInvalidHandle;
+  stream->push([word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); });
+  return kSuccess;
+}
+FAKE_API int cuStreamWaitValue32_v2(StreamHandle* handle, DevicePointer address, uint32_t value,
+                                    unsigned flags) {
+  ENTER(cuStreamWaitValue32);
+  NEED_CONTEXT();
+  if (!World::instance().memops) return kNotSupported;
+  StreamHandle* const stream = resolve(handle);
+  auto* const word = reinterpret_cast<uint32_t*>(bytes_for_kernel(
+      reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), context->ordinal));
+  if (!stream || !word) return stream ? kInvalidValue : kInvalidHandle;
+  if (flags != kWaitValueGeq) return kNotSupported;
+  stream->push([word, value] {
+    while (static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) < 0)
+      usleep(20);
+  });
+  return kSuccess;
+}
+FAKE_API int cuEventCreate(EventHandle** event, unsigned) {
+  ENTER(cuEventCreate);
+  NEED_CONTEXT();
+  *event = new EventHandle;
+  (*event)->ordinal = context->ordinal;
+  return kSuccess;
+}
+FAKE_API int cuEventRecord(EventHandle* event, StreamHandle* handle) {
+  ENTER(cuEventRecord);
+  NEED_CONTEXT();
+  StreamHandle* const stream = resolve(handle);
+  if (!stream || event->ordinal != stream->ordinal) return kInvalidHandle;
+  const uint64_t serial = event->recorded.fetch_add(1) + 1;
+  stream->push([event, serial] { event->reached.store(serial); });
+  return kSuccess;
+}
+FAKE_API int cuEventQuery(EventHandle* event) {
+  ENTER(cuEventQuery);
+  if (const int error = World::instance().context(event->ordinal)->asynchronous_error.load()) return error;
+  return event->reached.load() == event->recorded.load() ? kSuccess : kNotReady;
+}
+FAKE_API int cuEventDestroy_v2(EventHandle* event) {
+  ENTER(cuEventDestroy);
+  if (event->reached.load() == event->recorded.load()) delete event;
+  return kSuccess;
+}
+
+// ---- Kernels
+
+FAKE_API int cuModuleLoadData(ModuleHandle** module, const void* image) {
+  ENTER(cuModuleLoadData);
+  NEED_CONTEXT();
+  constexpr uint32_t kFatBinary = 0xba55ed50;
+  uint32_t magic;
+  std::memcpy(&magic, image, sizeof magic);
+  if (magic != kFatBinary) return kInvalidImage;
+  if (!World::instance().kernels) return kNoBinaryForGpu;
+  static ModuleHandle loaded;
+  *module = &loaded;
+  return kSuccess;
+}
+FAKE_API int cuModuleGetFunction(FunctionHandle** function, ModuleHandle*, const char* name) {
+  ENTER(cuModuleGetFunction);
+  *function = kernel_named(name);
+  return *function ? kSuccess : kNotFound;
+}
+FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
+                            StreamHandle* handle, void** parameters, void** extra) {
+  ENTER(cuLaunchKernel);
+  NEED_CONTEXT();
+  StreamHandle* const stream = resolve(handle);
+  if (!stream) return kInvalidHandle;
+  if (grid_x == 0 || block_x == 0 || block_x > 1024 || grid_y * grid_z * block_y * block_z != 1 || extra)
+    return kInvalidValue;
+  const auto* first = static_cast<const char*>(parameters[0]);
+  const size_t bytes = std::min<size_t>(function->argument_bytes, 4096);  // CUDA takes no more
+  std::vector<uint64_t> arguments((bytes + 7) / 8);
+  std::memcpy(arguments.data(), first, bytes);
+  const uint64_t threads = uint64_t{grid_x} * block_x;
+  const int ordinal = context->ordinal;
+  stream->push([=] { function->run(arguments.data(), ordinal, threads); });
+  return kSuccess;
+}
+
+// ---- Control
+
+FAKE_API void fake_cuda_fail_after(const char* function, int calls, int error) {
+  World::instance().fail_after(function, calls, error);
+}
+FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
+FAKE_API void fake_cuda_set_capturing(void* stream, int capturing) {
+  static_cast<StreamHandle*>(stream)->capturing.store(capturing != 0);
+}

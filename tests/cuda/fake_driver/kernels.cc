@@ -1,0 +1,48 @@
+// The fake driver's kernels: the arithmetic of reduce.cu, every thread of a launch one after the other.
+#include "cuda/fake_driver/world.h"
+#include "device/cuda/reduce_range.h"
+
+namespace fake {
+namespace {
+
+void illegal_address(int ordinal) {
+  World::instance().context(ordinal)->asynchronous_error.store(kIllegalAddress);
+}
+
+template <typename Type>
+void reduce(const void* passed, int ordinal, uint64_t threads) {
+  ReduceArguments arguments = *static_cast<const ReduceArguments*>(passed);
+  const size_t bytes = arguments.count * sizeof(typename Type::Storage);
+  std::byte* const out = bytes_for_kernel(arguments.out, bytes, ordinal);
+  if (!out || arguments.sources > kMaxSources) return illegal_address(ordinal);
+  arguments.out = out;
+  for (uint32_t s = 0; s < arguments.sources; ++s) {
+    arguments.source[s] = bytes_for_kernel(arguments.source[s], bytes, ordinal);
+    if (!arguments.source[s]) return illegal_address(ordinal);
+  }
+  for (uint64_t thread = 0; thread < threads; ++thread) reduce_range<Type>(arguments, thread, threads);
+}
+
+template <typename Type>
+void scale(const void* passed, int ordinal, uint64_t threads) {
+  ScaleArguments arguments = *static_cast<const ScaleArguments*>(passed);
+  const size_t bytes = arguments.count * sizeof(typename Type::Storage);
+  arguments.out = bytes_for_kernel(arguments.out, bytes, ordinal);
+  arguments.in = bytes_for_kernel(arguments.in, bytes, ordinal);
+  if (!arguments.out || !arguments.in) return illegal_address(ordinal);
+  for (uint64_t thread = 0; thread < threads; ++thread) scale_range<Type>(arguments, thread, threads);
+}
+
+}  // namespace
+
+FunctionHandle* kernel_named(const std::string& name) {
+#define WEFT_ENTRY(type, Type)                                     \
+  {"weft_reduce_" #type, {reduce<Type>, sizeof(ReduceArguments)}}, \
+      {"weft_scale_" #type, {scale<Type>, sizeof(ScaleArguments)}},
+  static std::map<std::string, FunctionHandle> kernels{WEFT_EACH_KERNEL_TYPE(WEFT_ENTRY)};
+#undef WEFT_ENTRY
+  auto found = kernels.find(name);
+  return found == kernels.end() ? nullptr : &found->second;
+}
+
+}  // namespace fake

@@ -1,0 +1,238 @@
+#include "cuda/fake_driver/world.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+namespace fake {
+namespace {
+
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::atoi(text) : otherwise;
+}
+
+size_t to_pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+}  // namespace
+
+Allocation::~Allocation() {
+  munmap(backing, to_pages(bytes));
+  munmap(reinterpret_cast<void*>(address), to_pages(bytes));
+  close(fd);
+}
+
+World& World::instance() {
+  static World* const world = new World;
+  return *world;
+}
+
+World::World()
+    : devices(from_environment("FAKE_CUDA_DEVICES", 2)),
+      version(from_environment("FAKE_CUDA_VERSION", 13000)),
+      memops(from_environment("FAKE_CUDA_MEMOPS", 1) != 0),
+      kernels(from_environment("FAKE_CUDA_KERNELS", 1) != 0),
+      ipc(from_environment("FAKE_CUDA_IPC", 1) != 0),
+      delay_us(static_cast<unsigned>(from_environment("FAKE_CUDA_DELAY_US", 20))) {
+  for (int ordinal = 0; ordinal < devices; ++ordinal) {
+    contexts_.push_back(std::make_unique<ContextHandle>());
+    contexts_.back()->ordinal = ordinal;
+  }
+  defaults_.resize(static_cast<size_t>(devices));
+}
+
+StreamHandle* World::default_stream(int ordinal) {
+  const std::lock_guard guard(mutex);
+  StreamHandle*& stream = defaults_[static_cast<size_t>(ordinal)];
+  if (!stream) {
+    stream = new StreamHandle;
+    stream->ordinal = ordinal;
+    streams.insert(stream);
+  }
+  return stream;
+}
+
+bool World::knows(StreamHandle* stream) {
+  const std::lock_guard guard(mutex);
+  return streams.contains(stream);
+}
+
+void World::pause() {
+  if (delay_us == 0) return;
+  thread_local std::minstd_rand random(std::random_device{}());
+  // Mostly none, so that tests stay fast; sometimes long enough for a mistake to show.
+  if (random() % 4 == 0) usleep(random() % delay_us);
+}
+
+// ---- Memory
+
+int World::allocate(size_t bytes, int ordinal, uintptr_t* address) {
+  if (bytes == 0) return kInvalidValue;
+  const int fd = memfd_create("fake-device-memory", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(to_pages(bytes))) != 0) return kOutOfMemory;
+  const int failed = import(0, fd, bytes, ordinal, address);
+  if (failed) return failed;
+  const auto made = find(*address);
+  std::memset(made->backing, 0xa5, std::min<size_t>(bytes, 1 << 20));
+  return kSuccess;
+}
+
+int World::import(pid_t pid, int fd, size_t bytes, int ordinal, uintptr_t* address) {
+  auto made = std::make_shared<Allocation>();
+  made->bytes = bytes;
+  made->ordinal = ordinal;
+  made->foreign = pid != 0;
+  made->fd = fd;
+  if (made->foreign) {
+    const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+    made->fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (made->fd < 0) return kMapFailed;
+  }
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* backing = mmap(nullptr, to_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
+  void* front = mmap(nullptr, to_pages(bytes), PROT_NONE, flags, -1, 0);
+  if (backing == MAP_FAILED || front == MAP_FAILED) return kOutOfMemory;
+  made->backing = static_cast<std::byte*>(backing);
+  made->address = *address = reinterpret_cast<uintptr_t>(front);
+  const std::lock_guard guard(mutex);
+  made->id = ++last_id_;
+  freed_.erase(made->address);
+  allocations_[made->address] = std::move(made);
+  return kSuccess;
+}
+
+int World::free(uintptr_t address, bool foreign) {
+  std::shared_ptr<Allocation> gone;  // unmapped when the last piece of work is done with it
+  const std::lock_guard guard(mutex);
+  auto found = allocations_.find(address);
+  if (found == allocations_.end() || found->second->foreign != foreign) return kInvalidValue;
+  gone = found->second;
+  freed_[address] = gone->bytes;
+  allocations_.erase(found);
+  return kSuccess;
+}
+
+std::shared_ptr<Allocation> World::find(uintptr_t address) {
+  const std::lock_guard guard(mutex);
+  auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return nullptr;
+  const auto& candidate = std::prev(after)->second;
+  return address < candidate->address + candidate->bytes ? candidate : nullptr;
+}
+
+bool World::was_freed(uintptr_t address) {
+  const std::lock_guard guard(mutex);
+  auto after = freed_.upper_bound(address);
+  if (after == freed_.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  if (address >= begin + bytes) return false;
+  unsigned char resident;  // something else may be there by now
+  return mincore(reinterpret_cast<void*>(address / 4096 * 4096), 1, &resident) != 0;
+}
+
+void World::pin(void* memory, size_t bytes, bool allocated) {
+  const std::lock_guard guard(mutex);
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  freed_.erase(freed_.lower_bound(begin), freed_.lower_bound(begin + bytes));
+  pinned_[begin] = {bytes, allocated, ++last_id_};
+}
+
+int World::unpin(void* memory, bool allocated) {
+  const std::lock_guard guard(mutex);
+  auto found = pinned_.find(reinterpret_cast<uintptr_t>(memory));
+  if (found == pinned_.end() || found->second.allocated != allocated) return kHostMemoryNotRegistered;
+  pinned_.erase(found);
+  return kSuccess;
+}
+
+bool World::find_pinned(uintptr_t address, uintptr_t* base, Pinned* pinned) {
+  const std::lock_guard guard(mutex);
+  auto after = pinned_.upper_bound(address);
+  if (after == pinned_.begin()) return false;
+  const auto& [begin, what] = *std::prev(after);
+  if (address >= begin + what.bytes) return false;
+  *base = begin;
+  *pinned = what;
+  return true;
+}
+
+std::byte* bytes_for_kernel(const void* pointer, size_t bytes, int ordinal) {
+  World& world = World::instance();
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  if (const auto allocation = world.find(address)) {
+    const uint64_t offset = address - allocation->address;
+    if (bytes > allocation->bytes - offset) return nullptr;
+    const bool own = allocation->ordinal == ordinal;
+    if (!own && !allocation->foreign && !world.context(ordinal)->reaches.contains(allocation->ordinal))
+      return nullptr;
+    return allocation->backing + offset;
+  }
+  uintptr_t base;
+  Pinned pinned;
+  if (!world.find_pinned(address, &base, &pinned) || bytes > base + pinned.bytes - address) return nullptr;
+  return reinterpret_cast<std::byte*>(address);
+}
+
+// ---- Calls
+
+int World::enter(const char* function) {
+  const std::lock_guard guard(mutex);
+  ++calls_[function];
+  auto failure = failures_.find(function);
+  if (failure == failures_.end() || failure->second.calls-- > 0) return kSuccess;
+  const int error = failure->second.error;
+  failures_.erase(failure);
+  return error;
+}
+
+void World::fail_after(const char* function, int calls, int error) {
+  const std::lock_guard guard(mutex);
+  failures_[function] = {calls, error};
+}
+
+uint64_t World::calls(const char* function) {
+  const std::lock_guard guard(mutex);
+  auto found = calls_.find(function);
+  return found == calls_.end() ? 0 : found->second;
+}
+
+}  // namespace fake
+
+// ---- Streams
+
+namespace weft::device::cuda {
+
+void StreamHandle::push(std::function<void()> piece) {
+  const std::lock_guard guard(mutex);
+  work.push_back(std::move(piece));
+  ++queued;
+  changed.notify_all();
+  if (thread.joinable()) return;
+  thread = std::thread([this] {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return closing || !work.empty(); });
+      if (work.empty()) return;
+      const std::function<void()> next = std::move(work.front());
+      work.pop_front();
+      lock.unlock();
+      fake::World::instance().pause();
+      next();
+      lock.lock();
+      ++done;
+      changed.notify_all();
+    }
+  });
+}
+
+void StreamHandle::synchronize() {
+  std::unique_lock lock(mutex);
+  const uint64_t until = queued;
+  changed.wait(lock, [&] { return done >= until; });
+}
+
+}  // namespace weft::device::cuda

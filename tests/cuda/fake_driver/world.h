@@ -1,0 +1,150 @@
+// A CUDA driver of our own on host memory, for tests on machines without a GPU: a library with the functions
+// of libcuda.so.1 that Weft uses. Where CUDA is strict it is stricter:
+//   * Device memory lies behind addresses that fault when a CPU touches them: whoever forgets a copy dies.
+//   * Streams are threads. Each piece of work is done a little late, so that whoever does not wait is found
+//   out.
+//   * A kernel may touch device memory that it can reach, and pinned memory; anything else is an illegal
+//   address.
+//   * Fresh memory holds no zeros.
+// What it says nothing of: speed, and what a real device does with caches, ordering between devices, or
+// faults.
+//
+// Environment (control.h has calls besides):
+//   FAKE_CUDA_DEVICES   how many devices; 2
+//   FAKE_CUDA_VERSION   cuDriverGetVersion's; 13000
+//   FAKE_CUDA_MEMOPS    0: no stream memory operations
+//   FAKE_CUDA_KERNELS   0: no module loads
+//   FAKE_CUDA_IPC       0: memory cannot be shared
+//   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/cuda/driver.h"
+
+namespace fake {
+
+using namespace weft::device::cuda;
+
+/// A piece of device memory: where CUDA says it is, and where its bytes are.
+struct Allocation {
+  uintptr_t address = 0;
+  size_t bytes = 0;
+  std::byte* backing = nullptr;
+  int fd = -1;
+  int ordinal = 0;
+  uint64_t id = 0;
+  bool foreign = false;  // another process's
+  ~Allocation();
+};
+
+struct Pinned {
+  size_t bytes;
+  bool allocated;  // by cuMemHostAlloc
+  uint64_t id;
+};
+
+}  // namespace fake
+
+// The driver's opaque types.
+namespace weft::device::cuda {
+struct ContextHandle {
+  int ordinal;
+  std::atomic<int> asynchronous_error{0};
+  std::set<int> reaches;  // devices
+};
+struct StreamHandle {
+  int ordinal = 0;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> work;
+  uint64_t queued = 0, done = 0;
+  std::atomic<bool> capturing{false};
+  bool closing = false;
+  std::thread thread;
+
+  void push(std::function<void()> piece);
+  void synchronize();
+};
+struct EventHandle {
+  std::atomic<uint64_t> recorded{0}, reached{0};
+  int ordinal = 0;
+};
+struct FunctionHandle {
+  void (*run)(const void* arguments, int ordinal, uint64_t threads);
+  size_t argument_bytes;
+};
+struct ModuleHandle {};
+}  // namespace weft::device::cuda
+
+namespace fake {
+
+class World {
+ public:
+  static World& instance();
+
+  int devices, version;
+  bool memops, kernels, ipc;
+  unsigned delay_us;
+  std::atomic<bool> initialized{false};
+
+  ContextHandle* context(int ordinal) { return contexts_[static_cast<size_t>(ordinal)].get(); }
+  StreamHandle* default_stream(int ordinal);
+  bool knows(StreamHandle* stream);
+
+  // Memory.
+  int allocate(size_t bytes, int ordinal, uintptr_t* address);
+  /// Maps what another process has allocated.
+  int import(pid_t pid, int fd, size_t bytes, int ordinal, uintptr_t* address);
+  int free(uintptr_t address, bool foreign);
+  std::shared_ptr<Allocation> find(uintptr_t address);
+  bool find_pinned(uintptr_t address, uintptr_t* base, Pinned* pinned);
+  bool was_freed(uintptr_t address);
+  void pin(void* memory, size_t bytes, bool allocated);
+  int unpin(void* memory, bool allocated);
+
+  /// Counts a call, and says what it shall fail with: 0 if with nothing.
+  int enter(const char* function);
+  void fail_after(const char* function, int calls, int error);
+  uint64_t calls(const char* function);
+  void pause();  // a little while
+
+  std::mutex mutex;
+  std::set<StreamHandle*> streams;
+
+ private:
+  World();
+  std::vector<std::unique_ptr<ContextHandle>> contexts_;
+  std::vector<StreamHandle*> defaults_;
+  std::map<uintptr_t, std::shared_ptr<Allocation>> allocations_;
+  std::map<uintptr_t, size_t> freed_;
+  std::map<uintptr_t, Pinned> pinned_;
+  uint64_t last_id_ = 0;
+  struct Failure {
+    int calls, error;
+  };
+  std::map<std::string, Failure> failures_;
+  std::map<std::string, uint64_t> calls_;
+};
+
+/// Where the bytes of [address, address + bytes) are for work of a device: device memory that it reaches, or
+/// pinned memory; null for anything else.
+std::byte* bytes_for_kernel(const void* address, size_t bytes, int ordinal);
+/// The kernel of that name, or null.
+FunctionHandle* kernel_named(const std::string& name);
+
+}  // namespace fake

@@ -1,0 +1,291 @@
+// What GPU memory does when it is used wrongly or breaks, what takes no kernel, and ranks as processes, which
+// reach each other's memory through CUDA IPC.
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "api/processes.h"
+#include "api/ranks.h"
+#include "cuda/device_memory.h"
+
+namespace weft::testing {
+namespace {
+
+using Values = std::vector<float>;
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+
+bool mentions(const char* text, const char* words) {
+  return std::string(text).find(words) != std::string::npos;
+}
+
+// ---- Ranks as processes. First in the program, since a child must not inherit a driver that is in use.
+
+int gather_and_add(Rank& me) {
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 0;
+  weftComm_t comm = nullptr;
+  if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) {
+    std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(nullptr));
+    return 2;
+  }
+  {
+    const DeviceStream stream;
+    for (size_t count : {size_t{3}, size_t{3000}, size_t{200000}}) {
+      Values mine(count), sum(count), gathered;
+      for (int r = 0; r < me.size; ++r)
+        for (size_t i = 0; i < count; ++i) {
+          const float value = static_cast<float>(r + 1) * static_cast<float>(i % 13);
+          if (r == me.rank) mine[i] = value;
+          sum[i] += value;
+          gathered.push_back(value);
+        }
+      const DeviceArray<float> send(mine), reduced(count), all(gathered.size());
+      for (int round = 0; round < 3; ++round) {
+        if (weftAllReduce(send.data(), reduced.data(), count, weftFloat, weftSum, comm, stream.weft()) ||
+            weftAllGather(send.data(), all.data(), count, weftFloat, comm, stream.weft())) {
+          std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(comm));
+          return 3;
+        }
+      }
+      stream.synchronize();
+      if (weftResult_t health; weftCommGetAsyncError(comm, &health) || health) {
+        std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(comm));
+        return 4;
+      }
+      if (reduced.get() != sum || all.get() != gathered) return 5;
+    }
+  }
+  return weftCommDestroy(comm) || weftCommDestroy(me.comm);
+}
+
+class ProcessesDeathTest : public ::testing::TestWithParam<Nodes> {};
+
+TEST_P(ProcessesDeathTest, ShareADevice) {
+  const std::vector<int> statuses = run_processes(
+      GetParam(),
+      [](Rank& me) {
+        if (!cuda::driver()) return 77;
+        return gather_and_add(me);
+      },
+      120);
+  if (exited_with(statuses[0], 77)) GTEST_SKIP() << "no CUDA device";
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, ProcessesDeathTest, ::testing::Values(blocks(1, 3), blocks(2, 2)),
+                         [](const auto& info) { return info.param.size() == 3 ? "aaa" : "aabb"; });
+
+// ---- What the other tests rely on
+
+void touch_device_memory() {
+  const DeviceArray<char> array(1);
+  *static_cast<volatile char*>(array.data()) = 1;
+}
+
+TEST(FakeDeathTest, DeviceMemoryFaultsWhereACpuTouchesIt) {
+  WEFT_NEED_FAKE(fake);
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(touch_device_memory(), "");
+}
+
+// ---- Calls that are refused
+
+TEST(DeviceCalls, BuffersAndStreamsThatAreNotTheDevicesAreRefused) {
+  WEFT_NEED_DEVICE();
+  run_ranks(
+      blocks(1, 1),
+      [](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> good(100);
+        Values on_host(100);
+        const auto reduce = [&](const void* send, void* recv, size_t count, weftStream_t where) {
+          return weftAllReduce(send, recv, count, weftFloat, weftSum, me.comm, where);
+        };
+        EXPECT_EQ(reduce(on_host.data(), good.data(), 100, stream.weft()), weftInvalidPointer);
+        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "sendbuff is")) << weftGetLastError(nullptr);
+        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "pass memory of that device"));
+        EXPECT_EQ(reduce(good.data(), on_host.data(), 100, stream.weft()), weftInvalidPointer);
+        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "recvbuff is")) << weftGetLastError(nullptr);
+        EXPECT_EQ(reduce(good.data(), good.data(), 101, stream.weft()), weftInvalidPointer);
+        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "ends after 400")) << weftGetLastError(nullptr);
+        if (*cuda::Device::count() > 1) {
+          const DeviceStream elsewhere(1);
+          const DeviceArray<float> of_other(100, 1);
+          EXPECT_EQ(reduce(good.data(), good.data(), 100, elsewhere.weft()), weftInvalidArgument);
+          EXPECT_TRUE(mentions(weftGetLastError(nullptr), "another device or context"));
+          EXPECT_EQ(reduce(of_other.data(), good.data(), 100, stream.weft()), weftInvalidPointer);
+          EXPECT_TRUE(mentions(weftGetLastError(nullptr), "memory of CUDA device 1"));
+        }
+        good.free();
+        EXPECT_EQ(reduce(good.data(), good.data(), 0, stream.weft()), weftSuccess);
+        stream.synchronize();
+      },
+      on_device);
+}
+
+TEST(DeviceCalls, AGraphCaptureIsRefusedAndTheCommunicatorGoesOn) {
+  WEFT_NEED_FAKE(fake);
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(Values(100, 2.f)), recv(100);
+        fake.set_capturing(stream.get(), 1);
+        EXPECT_EQ(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()),
+                  weftUnsupported);
+        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "CUDA graph")) << weftGetLastError(nullptr);
+        fake.set_capturing(stream.get(), 0);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+        EXPECT_EQ(recv.get(), Values(100, 2.f));
+      },
+      on_device);
+}
+
+// ---- What goes wrong under way
+
+TEST(DeviceFailures, ADriversErrorFailsTheCommunicatorAndLetsTheStreamGoOn) {
+  WEFT_NEED_FAKE(fake);
+  for (const char* call : {"cuMemcpyAsync", "cuEventRecord", "cuEventQuery"}) {
+    run_ranks(
+        blocks(1, 1),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          const DeviceArray<float> send(100), recv(100);
+          fake.fail_after(call, 0, cuda::kIllegalAddress);
+          (void)weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft());
+          stream.synchronize();
+          weftResult_t health = weftSuccess;
+          WEFT_OK(weftCommGetAsyncError(me.comm, &health));
+          EXPECT_EQ(health, weftUnhandledCudaError) << call;
+          EXPECT_TRUE(mentions(weftGetLastError(me.comm), "illegal memory access"))
+              << weftGetLastError(me.comm);
+          EXPECT_TRUE(mentions(weftGetLastError(me.comm), "AllReduce of 100 float"))
+              << weftGetLastError(me.comm);
+        },
+        on_device);
+  }
+}
+
+TEST(DeviceFailures, ABufferThatIsFreedWhileInUseIsAnErrorThatNamesIt) {
+  WEFT_NEED_FAKE(fake);
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> send(100), recv(100);
+        // The stream stands still until the buffer is gone.
+        auto flags = (*cuda::Device::open(0))->take_flags();
+        ASSERT_TRUE(flags.ok());
+        {
+          const cuda::Scope scope(**cuda::Device::open(0));
+          if (driver().stream_wait_value(stream.get(), (*cuda::Device::open(0))->address_of(&(*flags)->done),
+                                         ++(*flags)->turn, cuda::kWaitValueGeq) != cuda::kSuccess)
+            GTEST_SKIP() << "without stream memory operations a call waits for its stream";
+        }
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        send.free();
+        std::atomic_ref((*flags)->done).store((*flags)->turn);
+        stream.synchronize();
+        weftResult_t health = weftSuccess;
+        WEFT_OK(weftCommGetAsyncError(me.comm, &health));
+        EXPECT_EQ(health, weftInvalidPointer);
+        EXPECT_TRUE(mentions(weftGetLastError(me.comm), "sendbuff")) << weftGetLastError(me.comm);
+        EXPECT_TRUE(mentions(weftGetLastError(me.comm), "freed")) << weftGetLastError(me.comm);
+      },
+      on_device);
+}
+
+TEST(DeviceFailures, AnAbortLetsAStreamGoOnThatWaitsForAPeer) {
+  WEFT_NEED_FAKE(fake);
+  run_ranks(
+      blocks(2, 1),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(1000), recv(1000);
+        if (me.rank == 0) {  // the other never comes
+          const weftResult_t called =
+              weftAllReduce(send.data(), recv.data(), 1000, weftFloat, weftSum, me.comm, stream.weft());
+          EXPECT_TRUE(called == weftSuccess || called == weftRemoteError);
+          WEFT_OK(weftCommAbort(me.comm));
+          me.comm = nullptr;
+          stream.synchronize();
+        } else {
+          weftResult_t health = weftSuccess;
+          while (health == weftSuccess) {
+            WEFT_OK(weftCommGetAsyncError(me.comm, &health));
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          EXPECT_EQ(health, weftRemoteError);
+        }
+      },
+      on_device);
+}
+
+TEST(DeviceFailures, HostMemoryOnOneRankAndGpuMemoryOnAnotherIsToldByName) {
+  WEFT_NEED_DEVICE();
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank == 0 ? 0 : WEFT_DEVICE_HOST;
+    weftComm_t comm;
+    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
+    const size_t count = 1 << 20;
+    weftResult_t health = weftSuccess;
+    if (me.rank == 0) {
+      const DeviceStream stream;
+      const DeviceArray<float> buffer(2 * count);
+      (void)weftAllGather(buffer.data(), buffer.data(), count, weftFloat, comm, stream.weft());
+      stream.synchronize();
+      WEFT_OK(weftCommGetAsyncError(comm, &health));
+    } else {
+      Values buffer(2 * count);
+      health = weftAllGather(buffer.data() + count, buffer.data(), count, weftFloat, comm, nullptr);
+    }
+    EXPECT_TRUE(health == weftMismatch || health == weftRemoteError) << health;
+    EXPECT_TRUE(mentions(weftGetLastError(comm), "GPU memory")) << weftGetLastError(comm);
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+// ---- What takes no kernel, and no copy that the driver would have to make wait
+
+TEST(DeviceCounts, MovingDataTakesNoKernelAndEveryCopyIsPinned) {
+  WEFT_NEED_FAKE(fake);
+  uint64_t launches = 0, pageable = 0;
+  run_ranks(
+      blocks(2, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const size_t count = 100000;
+        const DeviceArray<float> send(4 * count), recv(4 * count);
+        float round = 0, all = 0;
+        const auto meet = [&] {  // all are here, and nobody goes on before
+          weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+          config.device = WEFT_DEVICE_HOST;
+          weftComm_t host;
+          WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &host, &config));
+          WEFT_OK(weftAllReduce(&round, &all, 1, weftFloat, weftSum, host, nullptr));
+          WEFT_OK(weftCommDestroy(host));
+        };
+        meet();
+        if (me.rank == 0) {
+          launches = fake.calls("cuLaunchKernel");
+          pageable = fake.calls("pageable copy");
+        }
+        meet();
+        WEFT_OK(weftAllGather(send.data(), recv.data(), count, weftFloat, me.comm, stream.weft()));
+        WEFT_OK(weftBcast(recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
+        WEFT_OK(weftAlltoAll(send.data(), recv.data(), count, weftFloat, me.comm, stream.weft()));
+        stream.synchronize();
+        meet();
+        if (me.rank == 0) {
+          EXPECT_EQ(fake.calls("cuLaunchKernel"), launches);
+          EXPECT_EQ(fake.calls("pageable copy"), pageable);
+        }
+      },
+      on_device);
+}
+
+}  // namespace
+}  // namespace weft::testing

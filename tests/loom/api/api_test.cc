@@ -1,0 +1,168 @@
+// The library as a program sees it: through include/loom alone.
+#include <loom/loom.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "engine/ranks.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+class Api : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += fmt::format("{} and {}\n", i % 9, i % 9 + 1);
+    put_file(folder_ / "text.txt", text);
+    const Result<DatasetSummary> made = make_dataset({folder_ / "text.txt"}, folder_ / "data");
+    LOOM_ASSERT_OK(made);
+    EXPECT_EQ(made->train_bytes + made->validation_bytes, text.size());
+    EXPECT_EQ(made->tokenizer, "bytes");
+  }
+
+  Result<Config> config(std::vector<std::string> keys = {}) const {
+    keys.insert(keys.begin(), {"data.folder=" + (folder_ / "data"), "run.out=" + (folder_ / "out")});
+    return Config::parse(R"({"model": {"width": 32, "layers": 2},
+                             "data": {"sequence_length": 16, "global_batch": 8},
+                             "parallel": {"threads": 1},
+                             "optimizer": {"learning_rate": 1e-2, "warmup_steps": 3},
+                             "run": {"steps": 40, "evaluation_steps": 2}})",
+                         keys);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Api, TrainsAndTheModelEvaluatesAndSamples) {
+  double first = 0, last = 0, held_out = 0;
+  {
+    const Result<Config> told = config();
+    LOOM_ASSERT_OK(told);
+    Result<Training> run = Training::create(*told);
+    LOOM_ASSERT_OK(run);
+    EXPECT_EQ(run->ranks(), 1);
+    EXPECT_EQ(run->steps(), 40);
+    EXPECT_GT(run->parameters(), 20000);
+    EXPECT_GT(run->memory_bytes(), 16 * run->parameters());
+    const Result<StepRecord> step = run->step();
+    LOOM_ASSERT_OK(step);
+    first = step->loss;
+    EXPECT_EQ(run->next_step(), 1);
+    LOOM_ASSERT_OK(run->run([&](const StepRecord& record) {
+      last = record.loss;
+      if (record.validation_loss) held_out = *record.validation_loss;
+    }));
+    LOOM_ASSERT_OK(run->save_model());
+  }
+  EXPECT_LT(last, 0.7 * first);
+  Result<Model> model = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(model);
+  EXPECT_EQ(model->context(), 16);
+  EXPECT_EQ(model->vocabulary(), 257);
+  const Result<Evaluation> evaluation = model->evaluate(folder_ / "data", {0, 8, 2});
+  LOOM_ASSERT_OK(evaluation);
+  EXPECT_NEAR(evaluation->loss, held_out, 1e-5 * held_out);
+
+  const Result<std::string> text = model->sample("3 and", {4, 0, 0, 1});
+  LOOM_ASSERT_OK(text);
+  EXPECT_EQ(text->find("3 and"), 0u);
+  EXPECT_EQ(text->size(), 9u);
+  const Result<std::vector<int32_t>> tokens = model->encode("3 and");
+  LOOM_ASSERT_OK(tokens);
+  const Result<std::vector<float>> logits = model->logits(*tokens);
+  LOOM_ASSERT_OK(logits);
+  const auto likeliest = std::max_element(logits->begin(), logits->end()) - logits->begin();
+  EXPECT_EQ(static_cast<char>(likeliest), (*text)[5]);
+}
+
+TEST_F(Api, TwoRanksTrainAsOne) {
+  const auto losses = [&](int ranks) {
+    std::vector<double> losses;
+    on_ranks(ranks, 1, [&](weftComm_t world) {
+      const Result<Config> told =
+          config({fmt::format("parallel.sharded_data_parallel_degree={}", ranks), "run.resume=false"});
+      LOOM_ASSERT_OK(told);
+      Result<Training> run = Training::create(*told, world);
+      LOOM_ASSERT_OK(run);
+      for (int step = 0; step < 5; ++step) {
+        const Result<StepRecord> record = run->step();
+        LOOM_ASSERT_OK(record);
+        if (run->rank() == 0) losses.push_back(record->loss);
+      }
+    });
+    return losses;
+  };
+  const std::vector<double> one = losses(1), two = losses(2);
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t step = 0; step < one.size(); ++step) EXPECT_NEAR(one[step], two[step], 1e-5 * one[step]);
+}
+
+TEST_F(Api, PlansWithoutRunning) {
+  const Result<Config> told = config({"parallel.sharded_data_parallel_degree=4"});
+  LOOM_ASSERT_OK(told);
+  Cluster cluster;
+  cluster.ranks = 8;
+  cluster.ranks_per_node = 4;
+  cluster.flops = 1e10;
+  const Result<Plan> made = plan(*told, cluster);
+  LOOM_ASSERT_OK(made);
+  EXPECT_EQ(made->degree, 4);
+  double bytes = 0, us = 0;
+  ASSERT_EQ(made->stages.size(), 1u);
+  const PlannedStage& stage = made->stages[0];
+  for (const Share& share : stage.memory) bytes += share.amount;
+  for (const Share& share : stage.times) us += share.amount;
+  EXPECT_EQ(bytes, static_cast<double>(stage.peak_bytes));
+  EXPECT_GE(stage.arena_bytes, stage.peak_bytes);
+  EXPECT_EQ(made->arena_bytes(), stage.arena_bytes);
+  EXPECT_NEAR(us, made->step_us, 1e-6 * made->step_us);
+  EXPECT_NE(made->program.find("reduce_scatter unit 1"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+TEST_F(Api, ConfigsAreValues) {
+  const Result<Config> told = config();
+  LOOM_ASSERT_OK(told);
+  const Result<Config> again = Config::parse(told->to_json());
+  LOOM_ASSERT_OK(again);
+  EXPECT_EQ(again->to_json(), told->to_json());
+  put_file(folder_ / "config.json", told->to_json());
+  const Result<Config> read = Config::read(folder_ / "config.json", {"run.steps=7"});
+  LOOM_ASSERT_OK(read);
+  EXPECT_NE(read->to_json().find("\"steps\": 7"), std::string::npos);
+}
+
+TEST_F(Api, SaysWhatIsWrong) {
+  EXPECT_TRUE(fails_with(config({"run.step=1"}), Code::invalid_argument, "did you mean run.steps?"));
+  EXPECT_TRUE(fails_with(Config::read(folder_ / "none.json"), Code::not_found, "none.json"));
+  EXPECT_TRUE(fails_with(Config::parse("{"), Code::invalid_data, ""));
+  EXPECT_TRUE(fails_with(Model::open(folder_.path()), Code::not_found, "config.json"));
+  EXPECT_TRUE(fails_with(Training::create(*config({"data.folder=nowhere"})), Code::not_found, "nowhere"));
+  EXPECT_TRUE(fails_with(make_dataset({folder_ / "none.txt"}, folder_ / "d"), Code::not_found, "none.txt"));
+  EXPECT_TRUE(fails_with(make_dataset({folder_ / "text.txt"}, folder_ / "d", {"bytes", -1, 0.1, 0}),
+                         Code::invalid_argument, "train_vocabulary is -1"));
+  Cluster cluster;
+  cluster.inter_bandwidth = 0;
+  EXPECT_TRUE(fails_with(plan(*config(), cluster), Code::invalid_argument, "bandwidths must be above 0"));
+  cluster = {};
+  cluster.ranks = 3;
+  EXPECT_TRUE(fails_with(plan(*config(), cluster), Code::invalid_argument, "a multiple of the 3 ranks"));
+
+  Result<Training> run = Training::create(*config({"run.steps=1"}));
+  LOOM_ASSERT_OK(run);
+  LOOM_ASSERT_OK(run->save_model());
+  Result<Model> model = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(model);
+  EXPECT_TRUE(fails_with(model->logits({}), Code::invalid_argument, "no tokens"));
+  const int32_t wrong[] = {1, 300};
+  EXPECT_TRUE(
+      fails_with(model->logits(wrong), Code::invalid_argument, "token 1 is 300, must be from 0 to 256"));
+  EXPECT_TRUE(fails_with(model->sample("a", {1, std::nan(""), 0, 1}), Code::invalid_argument, "temperature"));
+  EXPECT_TRUE(fails_with(model->evaluate(folder_ / "data", {0, 0, 0}), Code::invalid_argument,
+                         "the batch is 0, must be at least 1"));
+}
+
+}  // namespace
+}  // namespace loom::testing

@@ -1,0 +1,176 @@
+// Partitions: exact ones are those of brute force, SMP's tree gives what its algorithm gives by hand, and
+// what cannot be is refused.
+#include "program/partition.h"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <tuple>
+
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+using namespace loom::program;  // everything here is about it
+
+/// Calls `visit` with every partition into contiguous parts.
+void for_each_partition(int units, int parts, const std::function<void(const std::vector<int>&)>& visit) {
+  std::vector<int> first = {0};
+  const std::function<void()> extend = [&] {
+    if (static_cast<int>(first.size()) == parts) return visit(first);
+    for (int unit = first.back() + 1; unit < units; ++unit) {
+      first.push_back(unit);
+      extend();
+      first.pop_back();
+    }
+  };
+  extend();
+}
+
+bool fits(const PartitionRequest& request, const std::vector<int>& first) {
+  for (int part = 0; part < request.parts; ++part) {
+    const int end = part + 1 < request.parts ? first[part + 1] : static_cast<int>(request.units.size());
+    if (request.memory_limit_bytes > 0 &&
+        memory_of(request, part, first[part], end) > request.memory_limit_bytes)
+      return false;
+  }
+  return true;
+}
+
+PartitionRequest random_request(std::mt19937& random) {
+  const auto pick = [&](int least, int most) {
+    return least + static_cast<int>(random() % (most - least + 1));
+  };
+  PartitionRequest request;
+  const int units = pick(2, 10);
+  for (int unit = 0; unit < units; ++unit)
+    request.units.push_back({static_cast<double>(pick(0, 9)), static_cast<double>(pick(1, 9)),
+                             static_cast<double>(pick(0, 5)), static_cast<double>(pick(1, 3))});
+  request.parts = pick(1, std::min(units, 5));
+  request.memory_weight = pick(0, 4) / 4.0;
+  for (int part = 0; part < request.parts; ++part) request.active.push_back(request.parts - part);
+  if (pick(0, 2) == 0) request.together.push_back({units / 3, units / 3 + 1});
+  if (pick(0, 2) == 0) request.memory_limit_bytes = pick(10, 60);
+  return request;
+}
+
+TEST(Partition, IsThatOfBruteForce) {
+  std::mt19937 random(3);
+  int possible = 0, impossible = 0;
+  for (int trial = 0; trial < 400; ++trial) {
+    const PartitionRequest request = random_request(random);
+    double largest = 1e300, crossing = 1e300;
+    for_each_partition(static_cast<int>(request.units.size()), request.parts,
+                       [&](const std::vector<int>& first) {
+                         const Result<Partition> partition = partition_by_hand(request, first);
+                         if (!partition.ok() || !fits(request, first)) return;
+                         if (partition->largest < largest - 1e-9)
+                           largest = partition->largest, crossing = 1e300;
+                         if (partition->largest < largest + 1e-9)
+                           crossing = std::min(crossing, partition->crossing_bytes);
+                       });
+    const Result<Partition> exact = partition_exactly(request);
+    ASSERT_EQ(exact.ok(), largest < 1e300) << "trial " << trial;
+    ++(exact.ok() ? possible : impossible);
+    if (!exact.ok()) continue;
+    EXPECT_NEAR(exact->largest, largest, 1e-9) << "trial " << trial;
+    EXPECT_EQ(exact->crossing_bytes, crossing) << "trial " << trial;
+    EXPECT_TRUE(fits(request, exact->first_units));
+  }
+  EXPECT_GT(possible, 200);
+  EXPECT_GT(impossible, 20);
+}
+
+PartitionRequest timed(std::vector<double> times, int parts) {
+  PartitionRequest request;
+  for (const double time : times) request.units.push_back({time, 1, 0, 1});
+  request.parts = parts;
+  request.memory_weight = 0;
+  return request;
+}
+
+TEST(Partition, MemoryAndTimeAreWeighed) {
+  PartitionRequest request = timed({0, 1, 1, 1, 1, 4}, 2);
+  EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 5}));
+  request.memory_weight = 1;
+  EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 3}));
+}
+
+TEST(Partition, OfEqualOnesTheLeastCrosses) {
+  PartitionRequest request = timed({1, 0, 0, 1}, 2);
+  request.units[1].boundary_bytes = 0.5;
+  EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 2}));
+}
+
+TEST(Partition, ALimitThatNothingKeepsIsRefusedWithTheLeast) {
+  PartitionRequest request = timed({1, 1, 1, 1}, 2);
+  for (UnitCost& unit : request.units) unit.state_bytes = 1 << 20;
+  request.memory_limit_bytes = 1.5 * (1 << 20);
+  EXPECT_TRUE(
+      fails_with(partition_exactly(request), Code::out_of_memory,
+                 "no partition into 2 parts keeps each below 1.5 MiB; the least possible is 2.0 MiB"));
+}
+
+TEST(Partition, WhatSharesParametersStaysTogether) {
+  PartitionRequest request = timed({1, 1, 1, 1}, 2);
+  request.together = {{1, 2}};
+  EXPECT_NE(partition_exactly(request)->first_units, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(fails_with(partition_by_hand(request, {0, 2}), Code::invalid_argument,
+                         "the partition separates units 1 and 2 before unit 2, but they share parameters"));
+  EXPECT_NE(partition_by_tree(request)->first_units, (std::vector<int>{0, 2}));
+  request.together = {{0, 3}};
+  EXPECT_TRUE(fails_with(partition_exactly(request), Code::invalid_argument, "cannot be cut into 2 parts"));
+}
+
+TEST(Partition, TheTreeIsCutFromTheRoot) {
+  // Root: embedding 1, blocks 8, head 3. Segments of 4 stages: {1}, {8}, {3}; d'Hondt gives 8, 8/2, 3, 8/3:
+  // the embedding gets none and joins, the blocks get 3 of 4 stages.
+  const Partition four = *partition_by_tree(timed({1, 2, 2, 1, 1, 1, 1, 3}, 4));
+  EXPECT_EQ(four.first_units, (std::vector<int>{0, 2, 4, 7}));
+  // Two stages: {1, 8} and {3}; of the quotients 9, 4.5 and 3 both stages go to the first, then of 8, 4 and 1
+  // both to the blocks: embedding and head join their ends.
+  const Partition two = *partition_by_tree(timed({1, 2, 2, 1, 1, 1, 1, 3}, 2));
+  EXPECT_EQ(two.first_units, (std::vector<int>{0, 3}));
+  EXPECT_LE(partition_exactly(timed({1, 2, 2, 1, 1, 1, 1, 3}, 2))->largest, two.largest);
+}
+
+TEST(Partition, TheTreeIsNeverBetterThanTheExactOne) {
+  std::mt19937 random(5);
+  for (int trial = 0; trial < 200; ++trial) {
+    PartitionRequest request = random_request(random);
+    request.active.clear();
+    request.together.clear();
+    request.memory_limit_bytes = 0;
+    const Result<Partition> tree = partition_by_tree(request), exact = partition_exactly(request);
+    LOOM_ASSERT_OK(tree);
+    LOOM_ASSERT_OK(exact);
+    EXPECT_GE(tree->largest, exact->largest - 1e-9);
+    EXPECT_EQ(tree->first_units.size(), static_cast<size_t>(request.parts));
+  }
+}
+
+TEST(Partition, OfAModelBalancesTheHead) {
+  Job job;
+  job.spec = {
+      .vocabulary = 50257, .context = 512, .width = 768, .layers = 12, .heads = 12, .feed_forward = 3072};
+  job.tokens = 512;
+  job.world = job.pipeline_degree = 2;
+  job.microbatches = 8;
+  PartitionRequest request = partition_request(job, Machine());
+  request.memory_weight = 0;
+  const Partition partition = *partition_exactly(request);
+  // The head computes as much as about 5 blocks.
+  EXPECT_EQ(partition.first_units, (std::vector<int>{0, 10}));
+  const std::string text = to_string(job, request, partition);
+  EXPECT_NE(text.find("block 9 to head"), std::string::npos) << text;
+  EXPECT_NE(text.find("KiB cross for each microbatch"), std::string::npos);
+  // Measured times win over the model's.
+  std::vector<double> measured(14, 1.0);
+  request = partition_request(job, Machine(), measured);
+  request.memory_weight = 0;
+  EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 7}));
+}
+
+}  // namespace
+}  // namespace loom::testing
