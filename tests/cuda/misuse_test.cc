@@ -223,31 +223,6 @@ TEST(DeviceFailures, AnAbortLetsAStreamGoOnThatWaitsForAPeer) {
       on_device);
 }
 
-TEST(DeviceFailures, HostMemoryOnOneRankAndGpuMemoryOnAnotherIsToldByName) {
-  WEFT_NEED_DEVICE();
-  run_ranks(blocks(1, 2), [](Rank& me) {
-    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-    config.device = me.rank == 0 ? 0 : WEFT_DEVICE_HOST;
-    weftComm_t comm;
-    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
-    const size_t count = 1 << 20;
-    weftResult_t health = weftSuccess;
-    if (me.rank == 0) {
-      const DeviceStream stream;
-      const DeviceArray<float> buffer(2 * count);
-      (void)weftAllGather(buffer.data(), buffer.data(), count, weftFloat, comm, stream.weft());
-      stream.synchronize();
-      WEFT_OK(weftCommGetAsyncError(comm, &health));
-    } else {
-      Values buffer(2 * count);
-      health = weftAllGather(buffer.data() + count, buffer.data(), count, weftFloat, comm, nullptr);
-    }
-    EXPECT_TRUE(health == weftMismatch || health == weftRemoteError) << health;
-    EXPECT_TRUE(mentions(weftGetLastError(comm), "GPU memory")) << weftGetLastError(comm);
-    WEFT_OK(weftCommDestroy(comm));
-  });
-}
-
 // ---- What takes no kernel, and no copy that the driver would have to make wait
 
 TEST(DeviceCounts, MovingDataTakesNoKernelAndEveryCopyIsPinned) {

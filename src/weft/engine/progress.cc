@@ -20,7 +20,8 @@ namespace {
 
 // How long a thread looks again before it sleeps: about what a sleep and a wake-up cost.
 constexpr int64_t kLingerNs = 20'000;
-// The same while a device works for an operation, which rings no bell: such work is short.
+// The same while a device works for an operation, which rings no bell: such work is short. Where ranks share
+// CPUs it sleeps between looks instead, since whoever yields there waits for everybody else.
 constexpr int64_t kDeviceLingerNs = 2'000'000;
 // The longest sleep while operations are in flight, so that deadlines are looked at.
 constexpr int kWatchUs = 100'000;
@@ -89,7 +90,7 @@ class ProgressThread {
         if (!context->busy()) continue;
         worked |= context->turn() > 0;
         in_flight |= context->busy();
-        on_device |= context->device_is_busy();
+        on_device |= context->device_is_busy() && !context->fabric().oversubscribed();
       }
       const int64_t now = now_ns();
       if (worked || idle_since == 0) idle_since = now;
