@@ -104,6 +104,12 @@ void describe(CLI::App& app, Options& o, Texts& text) {
        "Report the time that calls take, not the time until results are there");
   flag("-M,--memory_report", o.memory, "Report memory");
   flag("--rotate", o.rotate, "Use another part of the buffers in each iteration, so that caches are cold");
+  app.add_option("--backend", o.backend,
+                 "Who does the collectives: weft, nccl, or mpi: the MPI whose launcher started the ranks. "
+                 "Default: what "
+                 "WEFT_BACKEND says")
+      ->group("Measurement")
+      ->check(CLI::IsMember({"weft", "nccl", "mpi"}));
   app.add_option("-T,--timeout", o.timeout_s, "Seconds that an operation may take")->group("Measurement");
   app.add_option("-J,--output_file,--json", o.json, "Write options and results to this file, as JSON")
       ->group("Measurement");
@@ -136,6 +142,11 @@ void interpret(const Texts& text, Options& o) {
                                "is " + text.min + ", must not be more than --maxbytes, " + text.max);
   if (o.step_factor == 1 && o.step_bytes == 0 && o.min_bytes < o.max_bytes)
     throw CLI::ValidationError("--stepbytes", "is 0, must be positive");
+  if (o.backend == "mpi" && !o.blocking)
+    throw CLI::ValidationError("--backend", "is mpi, which has blocking calls only: leave --blocking at 1");
+  if (o.backend == "mpi" && o.cuda)
+    throw CLI::ValidationError("--backend",
+                               "is mpi, which is measured on host memory: leave --device at host");
   if (o.timeout_s < 0) throw CLI::ValidationError("--timeout", "must be positive");
   if (text.root == "all") {
     o.root.reset();

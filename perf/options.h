@@ -29,6 +29,7 @@ struct Options {
   bool rotate = false;      // move through the buffers from one iteration to the next
   int unaligned = 0;        // elements by which buffers are shifted
   double timeout_s = 0;     // 0 = the library's default
+  std::string backend;      // weft, nccl or mpi; "" = what WEFT_BACKEND says
   bool cuda = false;        // buffers of GPU memory, on a stream of CUDA
   std::string json;         // "" = none
 

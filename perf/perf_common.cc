@@ -206,7 +206,8 @@ Measurement Trial::time(int iterations) {
   const double issued = now_us();
   finish();
   const double done = now_us(), cpu_done = cpu_now_us();
-  algorithm_ = session_.stats().lastAlgorithm;  // before the library is used for anything else
+  // Before the library is used for anything else.
+  algorithm_ = session_.mpi() ? "mpi" : session_.stats().lastAlgorithm;
   const int operations = measured.iterations * options_.aggregated;
   measured.time_us = across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
   measured.cpu_us = mean((cpu_done - cpu_begin) / operations);
@@ -230,6 +231,7 @@ double Trial::across_ranks(double mine) {
 }
 
 double Trial::predicted_us() {
+  if (session_.mpi()) return WEFT_UNDEF_FLOAT;
   weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
   session_.must(weftGroupStart(), "weftGroupStart");
   run(0);
@@ -359,6 +361,12 @@ std::string transports_of(const weftCommStats_t& stats) {
   return text;
 }
 
+/// What carried the data: Weft's transports, or the library that stood in for Weft.
+std::string carriers_of(const Session& session, const Options& options) {
+  if (session.mpi()) return session.mpi()->version();
+  return options.backend == "nccl" ? "NCCL" : transports_of(session.stats());
+}
+
 std::string memory_note(Session& session, const char* when) {
   const std::vector<long> all = session.gather(session.grown_kib());
   return fmt::format("Memory of Weft {}: {} KiB a rank at most", when,
@@ -367,12 +375,14 @@ std::string memory_note(Session& session, const char* when) {
 
 }  // namespace
 
-int perf_main(int argc, char** argv, const Collective& collective) {
+int perf_main(int argc, char** argv, const Collective& asked) {
+  Collective collective = asked;
   const Parsed parsed = parse_options(argc, argv, collective.title);
   if (!parsed.options) return parsed.exit_code;
   const Options& options = *parsed.options;
 
   Session session(options);
+  if (session.mpi()) collective.run = session.mpi()->find(collective.title.c_str());
   if (collective.rooted && options.root.value_or(0) >= session.ranks()) {
     std::fprintf(stderr, "--root is %d, must be below the number of ranks, %d\n", *options.root,
                  session.ranks());
@@ -393,7 +403,7 @@ int perf_main(int argc, char** argv, const Collective& collective) {
   for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) scan.run();
   note_memory("at the end");
   bool written = true;
-  if (report) written = report->footing(transports_of(session.stats()));
+  if (report) written = report->footing(carriers_of(session, options));
   session.barrier();  // a launcher may end rank 0 as soon as another rank ends with wrong results: let it
                       // report first
   return scan.wrong() > 0 || !written ? kWrongResults : 0;

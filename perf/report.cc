@@ -151,6 +151,7 @@ nlohmann::json Report::config() const {
           {"aggregated_iterations", o.aggregated},
           {"validation", o.checks},
           {"blocking_collectives", o.blocking},
+          {"backend", o.backend.empty() ? nlohmann::json(nullptr) : nlohmann::json(o.backend)},
           {"registered", o.registered},
           {"average", o.average}};
 }

@@ -1,5 +1,9 @@
 #include "session.h"
 
+#include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,39 +22,87 @@ long resident_kib() {
   return resident * static_cast<long>(kPage / 1024);
 }
 
+/// The module of the MPI whose launcher started this process. Ends the process if there is none.
+const MpiModule* load_mpi() {
+  const char* const kind = std::getenv("OMPI_COMM_WORLD_SIZE") ? "openmpi"
+                           : std::getenv("PMI_SIZE")           ? "mpich"
+                                                               : nullptr;
+  if (!kind) {
+    std::fprintf(stderr,
+                 "--backend mpi wants ranks that mpirun or mpiexec has started: Open MPI's or MPICH's\n");
+    std::_Exit(kCallFailed);
+  }
+  char program[PATH_MAX] = {};
+  if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) std::_Exit(kCallFailed);
+  const std::string folder(program, std::strrchr(program, '/'));
+  void* module =
+      dlopen((folder + "/../lib/weft-perf/weft_perf_" + kind + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (module) return static_cast<const MpiModule*>(dlsym(module, kMpiModule));
+  std::fprintf(stderr, "--backend mpi: this build has no module for %s: %s\n", kind, dlerror());
+  std::_Exit(kCallFailed);
+}
+
 }  // namespace
 
 Session::Session(const Options& options) : before_kib_(resident_kib()) {
   if (options.timeout_s > 0) setenv("WEFT_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
-  must(weftCommInitEnv(&comm_), "weftCommInitEnv");
+  if (!options.backend.empty()) setenv("WEFT_BACKEND", "weft", 1);
+  if (options.backend == "mpi") join_by_mpi();
+  else must(weftCommInitEnv(&control_), "weftCommInitEnv");
+  comm_ = control_;
   must(weftCommUserRank(comm_, &rank_), "weftCommUserRank");
   must(weftCommCount(comm_, &ranks_), "weftCommCount");
   if (options.cuda) {
     cuda_ = std::make_unique<Cuda>("rank " + std::to_string(rank_) + ": ");
-    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-    config.device = rank_ % std::max(cuda_->devices(), 1);
-    must(weftDeviceQuery(config.device), "weftDeviceQuery");
-    must(weftCommSplit(comm_, 0, rank_, &device_comm_, &config), "weftCommSplit");
-    cuda_->use(config.device);
-    stream_ = static_cast<weftStream_t>(cuda_->stream());
-  } else if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
+    device_ = rank_ % std::max(cuda_->devices(), 1);
+    cuda_->use(device_);
+  }
+  if (options.cuda || options.backend == "nccl") make_comm(options);
+  if (cuda_) stream_ = static_cast<weftStream_t>(cuda_->stream());
+  else if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
 }
 
 Session::~Session() {
-  if (cuda_) must(weftCommDestroy(device_comm_), "weftCommDestroy");
-  else if (stream_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
-  must(weftCommDestroy(comm_), "weftCommDestroy");
+  if (stream_ && !cuda_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
+  if (comm_ != control_) must(weftCommDestroy(comm_), "weftCommDestroy");
+  must(weftCommDestroy(control_), "weftCommDestroy");
+  if (mpi_) mpi_->finish();
+}
+
+// MPI comes first: it uses the launcher's connection, which Weft would take. Weft's ranks then meet over MPI.
+void Session::join_by_mpi() {
+  mpi_ = load_mpi();
+  mpi_->start(&rank_, &ranks_);
+  weftUniqueId id;
+  if (rank_ == 0) must(weftGetUniqueId(&id), "weftGetUniqueId");
+  mpi_->broadcast(&id, sizeof id);
+  must(weftCommInitRank(&control_, ranks_, id, rank_), "weftCommInitRank");
+}
+
+// NCCL takes its device from the thread.
+void Session::make_comm(const Options& options) {
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  if (options.backend == "nccl") {
+    config.backend = WEFT_BACKEND_NCCL;
+  } else {
+    config.device = device_;
+    must(weftDeviceQuery(device_), "weftDeviceQuery");
+  }
+  weftComm_t made = nullptr;
+  must(weftCommSplit(control_, 0, rank_, &made, &config), "weftCommSplit");
+  comm_ = made;
 }
 
 void Session::must(weftResult_t result, const char* what) const {
   if (result == weftSuccess) return;
   weftResult_t health = weftSuccess;
-  const bool of_device =
-      device_comm_ && weftCommGetAsyncError(device_comm_, &health) == weftSuccess && health;
+  const bool of_device = comm_ != control_ && weftCommGetAsyncError(comm_, &health) == weftSuccess && health;
   const std::string who = comm_ ? "rank " + std::to_string(rank_) + ": " : "";
   std::fflush(stdout);
+  const bool of_mpi = mpi_ && *mpi_->last_error();
   std::fprintf(stderr, "%s%s: %s (%s)\n", who.c_str(), what,
-               weftGetLastError(of_device ? device_comm_ : comm_), weftGetErrorString(result));
+               of_mpi ? mpi_->last_error() : weftGetLastError(of_device ? comm_ : control_),
+               weftGetErrorString(result));
   std::_Exit(kCallFailed);  // no destructors: what has failed cannot be ended in good order
 }
 
@@ -58,7 +110,7 @@ void Session::finish() const {
   if (cuda_) {
     cuda_->synchronize();
     weftResult_t health = weftSuccess;  // a CUDA stream says nothing of failures
-    must(weftCommGetAsyncError(device_comm_, &health), "weftCommGetAsyncError");
+    must(weftCommGetAsyncError(comm_, &health), "weftCommGetAsyncError");
     if (health != weftInProgress) must(health, "an operation");
   } else if (stream_) {
     must(weftStreamSynchronize(stream_), "weftStreamSynchronize");
@@ -67,7 +119,7 @@ void Session::finish() const {
 
 void Session::barrier() {
   float in = 0, out = 0;
-  must(weftAllReduce(&in, &out, 1, weftFloat32, weftSum, comm_, nullptr), "weftAllReduce as barrier");
+  must(weftAllReduce(&in, &out, 1, weftFloat32, weftSum, control_, nullptr), "weftAllReduce as barrier");
 }
 
 weftCommStats_t Session::stats() const {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/mpi_module.h"
 #include "cuda.h"
 #include "options.h"
 #include "weft/weft.h"
@@ -26,8 +27,10 @@ class Session {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  /// The communicator under test.
-  weftComm_t comm() const { return device_comm_ ? device_comm_ : comm_; }
+  /// The communicator under test; with backend mpi it is there, but MPI does the work.
+  weftComm_t comm() const { return comm_; }
+  /// Null but with backend mpi.
+  const MpiModule* mpi() const { return mpi_; }
   weftStream_t stream() const { return stream_; }  // null for blocking calls
   /// Returns when what was called on the stream is done.
   void finish() const;
@@ -42,7 +45,7 @@ class Session {
   template <typename Value>
   std::vector<Value> gather(const Value& mine) {
     std::vector<Value> all(static_cast<size_t>(ranks_));
-    must(weftAllGather(&mine, all.data(), sizeof(Value), weftUint8, comm_, nullptr),
+    must(weftAllGather(&mine, all.data(), sizeof(Value), weftUint8, control_, nullptr),
          "weftAllGather of results");
     return all;
   }
@@ -53,9 +56,14 @@ class Session {
   long grown_kib() const;
 
  private:
-  weftComm_t comm_ = nullptr;  // of host memory
-  weftComm_t device_comm_ = nullptr;
+  void join_by_mpi();
+  void make_comm(const Options& options);
+
+  const MpiModule* mpi_ = nullptr;
   std::unique_ptr<Cuda> cuda_;
+  int device_ = 0;
+  weftComm_t control_ = nullptr;  // of host memory, for times and results of ranks
+  weftComm_t comm_ = nullptr;     // control_, or one of GPU memory or of NCCL
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
   bool just_started_ = true;

@@ -67,9 +67,9 @@
  * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
  * any memory; nothing needs to be registered.
  *
- * NCCL. Where WEFT_BACKEND or `backend` in weftConfig_t is nccl, and for device memory that Weft does not
- * take (today any), operations are NCCL's, if there is one: it is loaded at run time. Their stream argument
- * is a CUDA stream; with NULL they return when the result is there, as ever. docs/nccl-shim.md has the rest.
+ * NCCL. Where WEFT_BACKEND or `backend` in weftConfig_t is nccl, and for device memory on a communicator of
+ * host memory, operations are NCCL's, if there is one: it is loaded at run time. Their stream argument is a
+ * CUDA stream; with NULL they return when the result is there. docs/nccl-shim.md has the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
@@ -189,8 +189,8 @@ typedef enum {
 #define WEFT_SPLIT_NOCOLOR (-1)
 #define WEFT_DEVICE_HOST (-1)
 #define WEFT_DEVICE_CURRENT (-2)
-/* Weft only. Who does the operations of a communicator. AUTO: Weft all that it takes, NCCL, if there is one,
- * what is in device memory that Weft does not take. WEFT: Weft alone. NCCL: NCCL everything. */
+/* Weft only. Who does the operations of a communicator. AUTO: Weft, but NCCL, if there is one, on device
+ * memory where the communicator is of host memory. WEFT: Weft alone. NCCL: NCCL everything. */
 #define WEFT_BACKEND_AUTO 0
 #define WEFT_BACKEND_WEFT 1
 #define WEFT_BACKEND_NCCL 2

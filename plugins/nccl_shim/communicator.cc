@@ -116,10 +116,10 @@ Result_t pncclCommCuDevice(Comm_t comm, int* device) {
   if ((*handle)->backend == Backend::nccl)
     return call_real("ncclCommCuDevice", &Functions::CommCuDevice, *(*handle)->real, device);
   if ((*handle)->device < 0)
-    return report(
-        fail(Code::unsupported,
-             "ncclCommCuDevice: this communicator is Weft's and works on host memory; no CUDA device was "
-             "current when it was created"));
+    return report(fail(
+        Code::unsupported,
+        "ncclCommCuDevice: this communicator is Weft's and works on host memory, since this process may use "
+        "no GPU"));
   *device = (*handle)->device;
   return kSuccess;
 }

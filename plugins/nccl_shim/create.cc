@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "bootstrap/bootstrap.h"
+#include "device/cuda/device.h"
 #include "export.h"
 #include "route.h"
 
@@ -84,9 +85,9 @@ Result_t init_rank(const char* name, Comm_t* out, int ranks, const UniqueId& id,
   if (!own.ok()) return report(own.status().in(name));
   if (Status joined = join_group(decision->backend); !joined.ok()) return report(joined.in(name));
   Handle* handle = new_handle(decision->backend);
-  if (nccl::gpu()) {
+  if (has_gpu()) {
     const Result<int> device = nccl::gpu()->current_device();
-    if (device.ok()) handle->device = *device;
+    handle->device = device.ok() ? *device : 0;  // as CUDA's runtime takes a thread that has chosen none
   }
   if (decision->backend == Backend::nccl) {
     const Result_t result =
@@ -96,11 +97,23 @@ Result_t init_rank(const char* name, Comm_t* out, int ranks, const UniqueId& id,
   }
   weftUniqueId bytes;
   std::memcpy(bytes.internal, id.internal, sizeof bytes.internal);
-  const weftResult_t result = weftCommInitRankConfig(&handle->weft, ranks, bytes, rank, &*own);
+  weftConfig_t with_device = *own;
+  with_device.device = handle->device;  // -1 is WEFT_DEVICE_HOST
+  handle->of_device = handle->device >= 0;
+  const weftResult_t result = weftCommInitRankConfig(&handle->weft, ranks, bytes, rank, &with_device);
   return finish(from_weft(result, nullptr), handle, out, decision->reason);
 }
 
+/// Asked before any rank begins: the others would wait for one that has no device.
+Status check_devices(int count, const int* devices) {
+  for (int rank = 0; rank < count && has_gpu(); ++rank)
+    if (const auto device = device::cuda::Device::open(devices ? devices[rank] : rank); !device.ok())
+      return device.status();
+  return {};
+}
+
 Result_t init_all_weft(Comm_t* comms, int count, const int* devices) {
+  if (Status there = check_devices(count, devices); !there.ok()) return report(there.in("ncclCommInitAll"));
   weftUniqueId id;
   if (weftResult_t made = weftGetUniqueId(&id); made != weftSuccess) return from_weft(made, nullptr);
   if (Status joined = join_group(Backend::weft); !joined.ok()) return report(joined);
@@ -111,7 +124,10 @@ Result_t init_all_weft(Comm_t* comms, int count, const int* devices) {
     handle->device = devices ? devices[rank] : rank;
     comms[rank] = handle->as_comm();
     note_creation(&comms[rank], handle);
-    const weftResult_t noted = weftCommInitRank(&handle->weft, count, id, rank);
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    handle->of_device = has_gpu();
+    if (handle->of_device) config.device = handle->device;
+    const weftResult_t noted = weftCommInitRankConfig(&handle->weft, count, id, rank, &config);
     if (first == weftSuccess) first = noted;
     nccl::tally::count_communicator(process_decision());
   }
@@ -151,6 +167,7 @@ Result_t derive(const char* name, Comm_t comm, Comm_t* out, const Config* config
   if (Status joined = join_group((*parent)->backend); !joined.ok()) return report(joined.in(name));
   Handle* handle = new_handle((*parent)->backend);
   handle->device = (*parent)->device;
+  handle->of_device = (*parent)->of_device;
   const bool of_weft = handle->backend == Backend::weft;
   const Result_t result =
       of_weft ? from_weft(ours((*parent)->weft, &handle->weft, config ? &*own : nullptr), nullptr)

@@ -24,7 +24,8 @@ struct Handle {
   const uint64_t mark = kMark;
   const Backend backend;  // weft or nccl
   std::atomic<bool> live{true};
-  int device = -1;  // number of its GPU, where that was stated at creation
+  int device = -1;         // number of its GPU
+  bool of_device = false;  // Weft's communicator is of GPU memory: its streams are CUDA's
   weftComm_t weft = nullptr;
   Comm_t own = nullptr;
   Comm_t* real = &own;  // where NCCL writes its communicator, which may be when a group ends

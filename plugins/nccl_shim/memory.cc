@@ -1,7 +1,8 @@
 // Memory, registration, windows and operators.
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 
+#include "device/cuda/device.h"
 #include "export.h"
 #include "route.h"
 
@@ -11,10 +12,13 @@ using namespace weft::nccl_shim;
 namespace weft::nccl {
 namespace {
 
-/// What weftMemAlloc gave to the program.
+namespace cuda = device::cuda;
+constexpr int kOfHost = -1;
+
+/// What was given to the program and is not NCCL's.
 struct OwnMemory {
   std::mutex mutex;
-  std::unordered_set<void*> blocks;
+  std::unordered_map<void*, int> blocks;  // and the number of the device that it is of, or kOfHost
 
   static OwnMemory& get() {
     static OwnMemory& memory = *new OwnMemory;
@@ -22,28 +26,64 @@ struct OwnMemory {
   }
 };
 
+/// As NCCL's: memory of the calling thread's device. It is a plain allocation, which CUDA IPC can share.
+Result<void*> allocate_on(int ordinal, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const Result<cuda::Device*> device = cuda::Device::open(ordinal);
+  if (!device.ok()) return device.status();
+  const cuda::Scope scope(**device);
+  cuda::DevicePointer memory = 0;
+  WEFT_TRY(cuda::check((*cuda::driver())->mem_alloc(&memory, bytes), "cuMemAlloc"));
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(memory));
+}
+
+Status free_on(int ordinal, void* memory) {
+  const Result<cuda::Device*> device = cuda::Device::open(ordinal);
+  if (!device.ok()) return device.status();
+  const cuda::Scope scope(**device);
+  return cuda::check((*cuda::driver())->mem_free(reinterpret_cast<uintptr_t>(memory)), "cuMemFree");
+}
+
 }  // namespace
 
 Result_t pncclMemAlloc(void** pointer, size_t bytes) {
   if (!pointer) return report(fail(Code::invalid_pointer, "ncclMemAlloc: ptr is NULL"));
   if (process_decision().backend == Backend::nccl)
     return call_real("ncclMemAlloc", &Functions::MemAlloc, pointer, bytes);
-  const weftResult_t result = weftMemAlloc(pointer, bytes);
-  if (result == weftSuccess && *pointer) {
-    const std::lock_guard guard(OwnMemory::get().mutex);
-    OwnMemory::get().blocks.insert(*pointer);
+  *pointer = nullptr;
+  int ordinal = kOfHost;
+  if (has_gpu()) {
+    const Result<int> current = cuda::Device::current();
+    if (!current.ok()) return report(current.status().in("ncclMemAlloc"));
+    ordinal = *current;
+    const Result<void*> memory = allocate_on(ordinal, bytes);
+    if (!memory.ok()) return report(memory.status().in("ncclMemAlloc"));
+    *pointer = *memory;
+  } else if (weftResult_t result = weftMemAlloc(pointer, bytes); result != weftSuccess) {
+    return from_weft(result, nullptr);
   }
-  return from_weft(result, nullptr);
+  if (!*pointer) return kSuccess;
+  const std::lock_guard guard(OwnMemory::get().mutex);
+  OwnMemory::get().blocks.emplace(*pointer, ordinal);
+  return kSuccess;
 }
 WEFT_NCCL_ALIAS(MemAlloc)
 
 Result_t pncclMemFree(void* pointer) {
   if (!pointer) return kSuccess;
-  bool own;
+  int ordinal = kOfHost;
+  bool own = false;
   {
-    const std::lock_guard guard(OwnMemory::get().mutex);
-    own = OwnMemory::get().blocks.erase(pointer) > 0;
+    OwnMemory& memory = OwnMemory::get();
+    const std::lock_guard guard(memory.mutex);
+    if (const auto found = memory.blocks.find(pointer); found != memory.blocks.end()) {
+      own = true;
+      ordinal = found->second;
+      memory.blocks.erase(found);
+    }
   }
+  if (ordinal != kOfHost) return report(free_on(ordinal, pointer).in("ncclMemFree"));
+  // What nobody has allocated, Weft refuses with a sentence.
   if (own || process_decision().backend == Backend::weft) return from_weft(weftMemFree(pointer), nullptr);
   return call_real("ncclMemFree", &Functions::MemFree, pointer);
 }

@@ -40,8 +40,12 @@ weftResult_t call_weft(weftResult_t (*function)(Parameters...), Arguments... arg
   return function(static_cast<Parameters>(arguments)...);
 }
 
-/// A collective or transfer. Weft's part works on host memory and returns when the result is there; it first
-/// lets the CUDA stream come as far as the call, where there is one.
+/// Whether this process may use a GPU. If so, Weft's communicators are of GPU memory, which is what programs
+/// of NCCL have.
+inline bool has_gpu() { return nccl::gpu() && nccl::gpu()->devices() > 0; }
+
+/// A collective or transfer. Weft's follows the CUDA stream on GPU memory; on host memory, on machines that
+/// have no CUDA streams, it returns when the result is there.
 template <typename Real, typename Ours, typename... Arguments>
 Result_t operate(const char* name, Real real, Ours ours, Comm_t comm, Stream_t stream,
                  Arguments... arguments) {
@@ -51,10 +55,9 @@ Result_t operate(const char* name, Real real, Ours ours, Comm_t comm, Stream_t s
   nccl::tally::count_call(backend);
   if (Status joined = join_group(backend); !joined.ok()) return report(joined.in(name));
   if (backend == Backend::nccl) return call_real(name, real, arguments..., *(*handle)->real, stream);
-  if (nccl::gpu())
-    if (Status waited = nccl::gpu()->synchronize(stream); !waited.ok()) return report(waited.in(name));
   const weftComm_t own = (*handle)->weft;
-  return from_weft(call_weft(ours, arguments..., own, static_cast<weftStream_t>(nullptr)), own);
+  const auto own_stream = (*handle)->of_device ? reinterpret_cast<weftStream_t>(stream) : nullptr;
+  return from_weft(call_weft(ours, arguments..., own, own_stream), own);
 }
 
 /// A question or another call of one communicator; the communicator comes first in both.

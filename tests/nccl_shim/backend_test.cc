@@ -1,11 +1,14 @@
 // WEFT_BACKEND: programs of Weft whose operations NCCL does, all of them or those on device memory. NCCL and
 // the CUDA driver are fakes; the communicators are real.
+#include "cuda/device_memory.h"
 #include "shim_host.h"
 #include "weft/weft.h"
 
 namespace weft::nccl_shim_test {
 namespace {
 
+using testing::DeviceArray;
+using testing::DeviceStream;
 using Floats = std::vector<float>;
 
 const Environment kNccl = {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
@@ -42,13 +45,6 @@ void on_ranks(int ranks, const std::function<void(int, weftComm_t&)>& body,
       }
     });
   for (std::thread& thread : threads) thread.join();
-}
-
-float* on_device(size_t elements) {
-  void* driver = dlopen(kFakeCuda.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  EXPECT_NE(driver, nullptr);
-  return static_cast<float*>(
-      reinterpret_cast<void* (*)(size_t)>(dlsym(driver, "fakeCudaAlloc"))(4 * elements));
 }
 
 std::string last_algorithm(weftComm_t comm, uint64_t* operations = nullptr) {
@@ -145,29 +141,28 @@ TEST(Backend, AutoGivesDeviceMemoryToNcclAndKeepsTheRest) {
       WEFT_GOOD(weftAllReduce(host.data(), sum.data(), 4, weftFloat, weftSum, comm, nullptr));
       EXPECT_EQ(sum, Floats(4, 2.f));
       EXPECT_NE(last_algorithm(comm), "nccl");
-      float* device = on_device(8);
-      for (int i = 0; i < 4; ++i) device[i] = static_cast<float>(rank + 1);
+      const DeviceArray<float> in(Floats(4, static_cast<float>(rank + 1))), out(4);
       // Only a collective can make NCCL's communicator.
-      EXPECT_REFUSED(weftSend(device, 4, weftFloat, 1 - rank, comm, nullptr), weftInvalidUsage,
+      EXPECT_REFUSED(weftSend(in.data(), 4, weftFloat, 1 - rank, comm, nullptr), weftInvalidUsage,
                      "call one first");
-      WEFT_GOOD(weftAllReduce(device, device + 4, 4, weftFloat, weftSum, comm, nullptr));
-      EXPECT_EQ(device[4], 3.f);
+      WEFT_GOOD(weftAllReduce(in.data(), out.data(), 4, weftFloat, weftSum, comm, nullptr));
+      EXPECT_EQ(out.get(), Floats(4, 3.f));
       EXPECT_EQ(last_algorithm(comm), "nccl");
       WEFT_GOOD(weftGroupStart());
-      WEFT_GOOD(weftSend(device, 4, weftFloat, 1 - rank, comm, nullptr));
-      WEFT_GOOD(weftRecv(device + 4, 4, weftFloat, 1 - rank, comm, nullptr));
+      WEFT_GOOD(weftSend(in.data(), 4, weftFloat, 1 - rank, comm, nullptr));
+      WEFT_GOOD(weftRecv(out.data(), 4, weftFloat, 1 - rank, comm, nullptr));
       WEFT_GOOD(
           weftAllReduce(host.data(), sum.data(), 4, weftFloat, weftSum, comm, nullptr));  // both in one group
       WEFT_GOOD(weftGroupEnd());
-      EXPECT_EQ(device[4], static_cast<float>(2 - rank));
+      EXPECT_EQ(out.get(), Floats(4, static_cast<float>(2 - rank)));
       EXPECT_EQ(sum, Floats(4, 2.f));
       void* registration = nullptr;
-      WEFT_GOOD(weftCommRegister(comm, device, 32, &registration));
+      WEFT_GOOD(weftCommRegister(comm, in.data(), 16, &registration));
       WEFT_GOOD(weftCommDeregister(comm, registration));
       float scalar = 1;
       weftRedOp_t op;
-      EXPECT_REFUSED(weftRedOpCreatePreMulSum(&op, device, weftFloat, weftScalarDevice, comm),
-                     weftUnsupported, "scalar is device memory");
+      EXPECT_REFUSED(weftRedOpCreatePreMulSum(&op, in.data(), weftFloat, weftScalarDevice, comm),
+                     weftUnsupported, "scalar is device memory, but this communicator is of host memory");
       WEFT_GOOD(weftRedOpCreatePreMulSum(&op, &scalar, weftFloat, weftScalarDevice, comm));
     });
     EXPECT_EQ(calls_of_fake("CommInitRank"), 2);
@@ -175,53 +170,104 @@ TEST(Backend, AutoGivesDeviceMemoryToNcclAndKeepsTheRest) {
   });
 }
 
-TEST(Backend, DeviceMemoryThatNobodyTakesIsRefused) {
-  in_process(kGpuAlone, [] {
-    on_ranks(1, [](int, weftComm_t& comm) {
-      float* device = on_device(4);
-      void* registration = nullptr;
-      EXPECT_REFUSED(weftAllReduce(device, device, 4, weftFloat, weftSum, comm, nullptr), weftUnsupported,
-                     "sendbuff is device memory, which Weft does not take, and WEFT_NCCL_LIBRARY: /nowhere");
-      EXPECT_REFUSED(weftCommRegister(comm, device, 16, &registration), weftInvalidUsage,
-                     "buff is device memory");
-      float value = 1;
-      EXPECT_REFUSED(weftAllReduce(&value, device, 1, weftFloat, weftSum, comm, nullptr), weftUnsupported,
-                     "recvbuff is device memory");
-      WEFT_GOOD(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr));
-    });
-  });
-  Environment alone = kGpuAndNccl;
-  alone.push_back({"WEFT_BACKEND", "weft"});
-  in_process(alone, [] {
-    on_ranks(1, [](int, weftComm_t& comm) {
-      float* device = on_device(4);
-      EXPECT_REFUSED(weftAllReduce(device, device, 4, weftFloat, weftSum, comm, nullptr), weftUnsupported,
-                     "set to weft: with auto, NCCL takes it");
-    });
-    EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
-  });
+TEST(Backend, ACommunicatorOfGpuMemoryNeedsNoNccl) {
   in_process(kGpuAndNccl, [] {
     weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-    config.strict = 1;
+    config.device = 0;
     on_ranks(
-        1,
-        [](int, weftComm_t& comm) {
-          float* device = on_device(4);
-          EXPECT_REFUSED(weftAllReduce(device, device, 4, weftFloat, weftSum, comm, nullptr), weftUnsupported,
-                         "NCCL does not add in strict order");
+        2,
+        [](int rank, weftComm_t& comm) {
+          const DeviceStream stream;
+          const DeviceArray<float> in(Floats(4, static_cast<float>(rank + 1))), out(4), scalar(Floats{2});
+          WEFT_GOOD(weftAllReduce(in.data(), out.data(), 4, weftFloat, weftSum, comm, stream.weft()));
+          stream.synchronize();
+          EXPECT_EQ(out.get(), Floats(4, 3.f));
+          EXPECT_NE(last_algorithm(comm), "nccl");
+          weftRedOp_t op;
+          WEFT_GOOD(weftRedOpCreatePreMulSum(&op, scalar.data(), weftFloat, weftScalarDevice, comm));
+          WEFT_GOOD(weftAllReduce(in.data(), out.data(), 4, weftFloat, op, comm, stream.weft()));
+          stream.synchronize();
+          EXPECT_EQ(out.get(), Floats(4, 6.f));
+          void* registration = nullptr;
+          WEFT_GOOD(weftCommRegister(comm, in.data(), 16, &registration));
+          WEFT_GOOD(weftCommDeregister(comm, registration));
         },
         &config);
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
   });
 }
 
-TEST(Backend, TheShimRefusesDeviceMemoryThatNobodyTakes) {
-  in_process(kGpuAlone, [] {
-    const Shim shim;
-    on_threads(shim, 1, [&](int, Comm_t comm) {
-      float* device = on_device(4);
-      EXPECT_EQ(shim->AllReduce(device, device, 4, kFloat, kSum, comm, nullptr), nccl::kInvalidUsage);
-      EXPECT_TRUE(mentions(shim.last_error(), "sendbuff is device memory")) << shim.last_error();
+TEST(Backend, NcclTakesItsDeviceFromTheThread) {
+  Environment set = kGpuAndNccl;
+  set.push_back({"WEFT_BACKEND", "nccl"});
+  in_process(set, [] {
+    on_ranks(2, [](int rank, weftComm_t& comm) {
+      const DeviceStream stream;
+      const DeviceArray<float> in(Floats(4, static_cast<float>(rank + 1))), out(4);
+      WEFT_GOOD(weftAllReduce(in.data(), out.data(), 4, weftFloat, weftSum, comm, stream.weft()));
+      stream.synchronize();
+      EXPECT_EQ(out.get(), Floats(4, 3.f));
+      EXPECT_EQ(last_algorithm(comm), "nccl");
+      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+      config.device = 1;
+      weftComm_t child = nullptr;
+      EXPECT_REFUSED(weftCommSplit(comm, 0, rank, &child, &config), weftInvalidArgument,
+                     "config.device is 1, but the backend is nccl");
     });
+  });
+}
+
+/// What an AllReduce in place on device memory answers, on a communicator of host memory.
+void expect_refused(const Environment& environment, const std::string& sentence, bool strict = false) {
+  in_process(environment, [&] {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.strict = strict;
+    on_ranks(
+        1,
+        [&](int, weftComm_t& comm) {
+          const DeviceArray<float> device(4);
+          EXPECT_REFUSED(weftAllReduce(device.data(), device.data(), 4, weftFloat, weftSum, comm, nullptr),
+                         weftUnsupported, sentence);
+        },
+        &config);
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
+  });
+}
+
+TEST(Backend, DeviceMemoryThatNobodyTakesIsRefused) {
+  const std::string begin = "sendbuff is device memory, but this communicator is of host memory";
+  expect_refused(kGpuAlone, begin +
+                                ": create it with config.device; NCCL cannot take it either, since "
+                                "WEFT_NCCL_LIBRARY: /nowhere");
+  expect_refused(kGpuAndNccl, begin + ", and NCCL does not add in strict order: create it with config.device",
+                 true);
+  Environment alone = kGpuAndNccl;
+  alone.push_back({"WEFT_BACKEND", "weft"});
+  expect_refused(alone, begin + " and set to weft: create it with config.device, or with auto");
+  in_process(kGpuAlone, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      const DeviceArray<float> device(4);
+      void* registration = nullptr;
+      EXPECT_REFUSED(weftCommRegister(comm, device.data(), 16, &registration), weftInvalidUsage,
+                     "buff is device memory");
+      float value = 1;
+      EXPECT_REFUSED(weftAllReduce(&value, device.data(), 1, weftFloat, weftSum, comm, nullptr),
+                     weftUnsupported, "recvbuff is device memory");
+      WEFT_GOOD(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr));
+    });
+  });
+}
+
+TEST(Backend, HostMemoryInitializesNoCuda) {
+  in_process(kGpuAndNccl, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      float value = 1;
+      WEFT_GOOD(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr));
+      EXPECT_NE(last_algorithm(comm), "nccl");
+    });
+    const testing::FakeControls fake;
+    ASSERT_TRUE(fake.valid());
+    EXPECT_EQ(fake.calls("cuInit"), 0u);
   });
 }
 
@@ -229,7 +275,8 @@ TEST(Backend, RanksOfDifferentMemoryAreToldSo) {
   in_process(kGpuAndNccl, [] {
     on_ranks(2, [](int rank, weftComm_t& comm) {
       float host = 1;
-      float* buffer = rank == 0 ? &host : on_device(1);
+      const DeviceArray<float> device(1);
+      float* buffer = rank == 0 ? &host : device.data();
       const weftResult_t result = weftAllReduce(buffer, buffer, 1, weftFloat, weftSum, comm, nullptr);
       EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
       EXPECT_TRUE(mentions(weftGetLastError(comm), "AllGather")) << weftGetLastError(comm);

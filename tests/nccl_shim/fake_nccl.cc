@@ -1,9 +1,12 @@
-// A libnccl.so.2 for tests: NCCL's functions for ranks that are threads of one process, on any memory that
-// the CPU can read. It keeps a record of its calls, and can be told to fail. Built as several versions of
-// NCCL: FAKE_VERSION, and FAKE_OLD for one that lacks what came after 2.18.
+// A libnccl.so.2 for tests: NCCL's functions for ranks that are threads of one process, on host memory, and
+// on device memory of the driver that the test has loaded. It does not follow streams. It keeps a record of
+// its calls, and can be told to fail. Built as several versions of NCCL: FAKE_VERSION, and FAKE_OLD for one
+// that lacks what came after 2.18.
 //
 // Its own calls of its own functions go by their exported names, as NCCL's may: ncclBcast calls
 // ncclBroadcast.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
@@ -67,6 +70,39 @@ size_t size_of(int type) {
   return sizes[type];
 }
 
+template <typename Function>
+Function* bind(void* library, const char* symbol) {
+  return reinterpret_cast<Function*>(dlsym(library, symbol));
+}
+
+/// Copies between any two of host and device memory. The CPU cannot touch device memory, so the driver does.
+void copy(void* to, const void* from, size_t bytes) {
+  using Address = unsigned long long;
+  const auto address = [](const void* pointer) -> Address { return reinterpret_cast<uintptr_t>(pointer); };
+  const char* file = std::getenv("WEFT_CUDA_LIBRARY");
+  void* library = file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  const auto is_device = [&](const void* pointer) {
+    constexpr int kMemoryType = 2;
+    constexpr unsigned kDevice = 2;
+    unsigned type = 0;
+    return library &&
+           bind<int(void*, int, Address)>(library, "cuPointerGetAttribute")(&type, kMemoryType,
+                                                                            address(pointer)) == 0 &&
+           type == kDevice;
+  };
+  if (!is_device(to) && !is_device(from)) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  void* context = nullptr;
+  bind<int(void**, int)>(library, "cuDevicePrimaryCtxRetain")(&context, 0);
+  bind<int(void*)>(library, "cuCtxPushCurrent_v2")(context);
+  bind<int(Address, Address, size_t, void*)>(library, "cuMemcpyAsync")(address(to), address(from), bytes,
+                                                                       nullptr);
+  bind<int(void*)>(library, "cuStreamSynchronize")(nullptr);
+  bind<int(void**)>(library, "cuCtxPopCurrent_v2")(&context);
+}
+
 /// Records the call; a failure if the test has asked for one.
 Result_t called(const char* name) {
   const std::lock_guard guard(mutex);
@@ -122,8 +158,11 @@ const char* at(const void* base, size_t elements, int type) {
 /// Sums floats; every other type and operator is the business of the real one.
 std::vector<float> sum(const std::vector<Part>& parts, size_t first, size_t count) {
   std::vector<float> total(count, 0.f);
-  for (const Part& part : parts)
-    for (size_t i = 0; i < count; ++i) total[i] += static_cast<const float*>(part.send)[first + i];
+  std::vector<float> values(count);
+  for (const Part& part : parts) {
+    copy(values.data(), static_cast<const float*>(part.send) + first, count * sizeof(float));
+    for (size_t i = 0; i < count; ++i) total[i] += values[i];
+  }
   if (parts[0].op == 4)
     for (float& value : total) value /= static_cast<float>(parts.size());
   return total;
@@ -242,15 +281,16 @@ EXPORT Result_t ncclAllReduce(const void* send, void* recv, size_t count, int ty
   auto scaled = std::make_shared<std::vector<float>>();
   if (op >= 100) {
     const auto scalar = static_cast<float>(comm->scalars[static_cast<size_t>(op) - 100].second);
-    for (size_t i = 0; i < count; ++i) scaled->push_back(scalar * static_cast<const float*>(send)[i]);
+    scaled->resize(count);
+    copy(scaled->data(), send, count * sizeof(float));
+    for (float& value : *scaled) value *= scalar;
     send = scaled->data();
   }
   const Result_t result =
       collective("AllReduce", comm, {.send = send, .recv = recv, .count = count, .type = type, .op = op},
                  [](std::vector<Part>& parts) {
                    const std::vector<float> total = sum(parts, 0, parts[0].count);
-                   for (Part& part : parts)
-                     std::memcpy(part.recv, total.data(), total.size() * sizeof(float));
+                   for (Part& part : parts) copy(part.recv, total.data(), total.size() * sizeof(float));
                  });
   static std::vector<std::shared_ptr<std::vector<float>>> kept;  // the group may still read it
   const std::lock_guard guard(mutex);
@@ -259,13 +299,12 @@ EXPORT Result_t ncclAllReduce(const void* send, void* recv, size_t count, int ty
 }
 EXPORT Result_t ncclReduce(const void* send, void* recv, size_t count, int type, int op, int root,
                            Comm_t comm, Stream_t) {
-  return collective("Reduce", comm,
-                    {.send = send, .recv = recv, .count = count, .type = type, .op = op, .root = root},
-                    [](std::vector<Part>& parts) {
-                      const std::vector<float> total = sum(parts, 0, parts[0].count);
-                      std::memcpy(parts[static_cast<size_t>(parts[0].root)].recv, total.data(),
-                                  total.size() * sizeof(float));
-                    });
+  return collective(
+      "Reduce", comm, {.send = send, .recv = recv, .count = count, .type = type, .op = op, .root = root},
+      [](std::vector<Part>& parts) {
+        const std::vector<float> total = sum(parts, 0, parts[0].count);
+        copy(parts[static_cast<size_t>(parts[0].root)].recv, total.data(), total.size() * sizeof(float));
+      });
 }
 EXPORT Result_t ncclReduceScatter(const void* send, void* recv, size_t count, int type, int op, Comm_t comm,
                                   Stream_t) {
@@ -274,7 +313,7 @@ EXPORT Result_t ncclReduceScatter(const void* send, void* recv, size_t count, in
                     [](std::vector<Part>& parts) {
                       for (size_t rank = 0; rank < parts.size(); ++rank) {
                         const std::vector<float> total = sum(parts, rank * parts[0].count, parts[0].count);
-                        std::memcpy(parts[rank].recv, total.data(), total.size() * sizeof(float));
+                        copy(parts[rank].recv, total.data(), total.size() * sizeof(float));
                       }
                     });
 }
@@ -284,8 +323,7 @@ EXPORT Result_t ncclBroadcast(const void* send, void* recv, size_t count, int ty
                     {.send = send, .recv = recv, .count = count, .type = type, .root = root},
                     [](std::vector<Part>& parts) {
                       const Part& from = parts[static_cast<size_t>(parts[0].root)];
-                      for (Part& part : parts)
-                        std::memmove(part.recv, from.send, from.count * size_of(from.type));
+                      for (Part& part : parts) copy(part.recv, from.send, from.count * size_of(from.type));
                     });
 }
 EXPORT Result_t ncclBcast(void* buffer, size_t count, int type, int root, Comm_t comm, Stream_t stream) {
@@ -297,22 +335,22 @@ EXPORT Result_t ncclAllGather(const void* send, void* recv, size_t count, int ty
                     [](std::vector<Part>& parts) {
                       for (Part& part : parts)
                         for (size_t rank = 0; rank < parts.size(); ++rank)
-                          std::memmove(const_cast<char*>(at(part.recv, rank * part.count, part.type)),
-                                       parts[rank].send, part.count * size_of(part.type));
+                          copy(const_cast<char*>(at(part.recv, rank * part.count, part.type)),
+                               parts[rank].send, part.count * size_of(part.type));
                     });
 }
 EXPORT Result_t ncclSend(const void* send, size_t count, int type, int peer, Comm_t comm, Stream_t) {
   if (const Result_t failed = called("Send"); failed != kSuccess) return failed;
   return meet(comm, transfer_name(comm->rank, peer, comm->sent[peer]++), 2, 0,
               {.send = send, .count = count, .type = type}, [](std::vector<Part>& parts) {
-                std::memcpy(parts[1].recv, parts[0].send, parts[0].count * size_of(parts[0].type));
+                copy(parts[1].recv, parts[0].send, parts[0].count * size_of(parts[0].type));
               });
 }
 EXPORT Result_t ncclRecv(void* recv, size_t count, int type, int peer, Comm_t comm, Stream_t) {
   if (const Result_t failed = called("Recv"); failed != kSuccess) return failed;
   return meet(comm, transfer_name(peer, comm->rank, comm->received[peer]++), 2, 1,
               {.recv = recv, .count = count, .type = type}, [](std::vector<Part>& parts) {
-                std::memcpy(parts[1].recv, parts[0].send, parts[0].count * size_of(parts[0].type));
+                copy(parts[1].recv, parts[0].send, parts[0].count * size_of(parts[0].type));
               });
 }
 EXPORT Result_t ncclGroupStart() {

@@ -5,12 +5,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "cuda/device_memory.h"
 #include "shim_host.h"
 #include "weft/weft.h"
 
 namespace weft::nccl_shim_test {
 namespace {
 
+using testing::DeviceArray;
 using Floats = std::vector<float>;
 
 const Environment kNccl = {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
@@ -256,9 +258,16 @@ void expect_decision(Environment environment, int created_by_nccl, const std::st
     const Shim shim;
     for (int again = 0; again < 2; ++again)
       on_threads(shim, 1, [&](int, Comm_t comm) {
-        float value = 2, sum = 0;
-        NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
-        EXPECT_EQ(sum, 2.f);
+        if (testing::cuda::driver().ok()) {
+          const DeviceArray<float> value(Floats{2}), sum(1);
+          const testing::cuda::Scope scope(**testing::cuda::Device::open(0));
+          NCCL_OK(shim->AllReduce(value.data(), sum.data(), 1, kFloat, kSum, comm, nullptr));
+          EXPECT_EQ(sum.get(), Floats{2});
+        } else {
+          float value = 2, sum = 0;
+          NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
+          EXPECT_EQ(sum, 2.f);
+        }
       });
     EXPECT_EQ(calls_of_fake("CommInitRank"), created_by_nccl);
   });
@@ -274,13 +283,14 @@ TEST(Decisions, AreMadeOnceAndLoggedOnceWithTheReason) {
   Environment no_device = kGpuAndNccl;
   no_device.push_back({"FAKE_CUDA_DEVICES", "0"});
   expect_decision(no_device, 0, "go to Weft, because this process may use no GPU");
-  expect_decision(kGpuAndNccl, 2, "go to NCCL, because there is a GPU, and Weft does not take device memory");
+  expect_decision(kGpuAndNccl, 2,
+                  "go to NCCL, because there is a GPU; WEFT_BACKEND=weft takes its memory to Weft");
   Environment forced = kGpuAndNccl;
   forced.push_back({"WEFT_BACKEND", "weft"});
   expect_decision(forced, 0, "go to Weft, because WEFT_BACKEND is weft");
   expect_decision(kNccl, 2, "go to NCCL, because WEFT_BACKEND is nccl");
   expect_decision({{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, 0,
-                  "go to Weft, because there is a GPU, whose memory Weft does not take, but");
+                  "go to Weft, because there is a GPU, but WEFT_NCCL_LIBRARY: /nowhere");
 }
 
 TEST(Decisions, TravelInTheUniqueId) {
@@ -298,13 +308,15 @@ TEST(Decisions, TravelInTheUniqueId) {
     NCCL_OK(shim->GetUniqueId(&id));
     NCCL_OK(shim->CommInitRank(&real, 1, id, 0));
     EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
-    float in = 3, out[2] = {};
+    const DeviceArray<float> in(Floats{3}), out_of_weft(1), out_of_nccl(1);
+    const testing::DeviceStream stream;
     NCCL_OK(shim->GroupStart());
-    NCCL_OK(shim->AllReduce(&in, &out[0], 1, kFloat, kSum, own, nullptr));
-    NCCL_OK(shim->AllReduce(&in, &out[1], 1, kFloat, kSum, real, nullptr));
+    NCCL_OK(shim->AllReduce(in.data(), out_of_weft.data(), 1, kFloat, kSum, own, stream.get()));
+    NCCL_OK(shim->AllReduce(in.data(), out_of_nccl.data(), 1, kFloat, kSum, real, stream.get()));
     NCCL_OK(shim->GroupEnd());
-    EXPECT_EQ(out[0], 3.f);
-    EXPECT_EQ(out[1], 3.f);
+    stream.synchronize();
+    EXPECT_EQ(out_of_weft.get(), Floats{3});
+    EXPECT_EQ(out_of_nccl.get(), Floats{3});
     EXPECT_EQ(calls_of_fake("AllReduce"), 1);
     NCCL_OK(shim->CommDestroy(own));
     NCCL_OK(shim->CommDestroy(real));
@@ -329,26 +341,6 @@ TEST(Decisions, ThatDisagreeAreNamed) {
     Comm_t comm = nullptr;
     EXPECT_EQ(shim->CommInitRank(&comm, 1, of_nccl, 0), nccl::kInvalidUsage);
     EXPECT_TRUE(mentions(shim.last_error(), "not made by Weft, so it is NCCL's, but")) << shim.last_error();
-  });
-}
-
-TEST(Decisions, WaitForTheCudaStreamBeforeWeftReadsABuffer) {
-  Environment on_weft = kGpuAndNccl;
-  on_weft.push_back({"WEFT_BACKEND", "weft"});
-  in_process(on_weft, [] {
-    const Shim shim;
-    on_threads(shim, 1, [&](int, Comm_t comm) {
-      void* driver = dlopen(kFakeCuda.c_str(), RTLD_NOW | RTLD_NOLOAD);
-      ASSERT_NE(driver, nullptr);
-      const auto synchronized = reinterpret_cast<int (*)()>(dlsym(driver, "fakeCudaSynchronized"));
-      const int before = synchronized();
-      float value = 1;
-      NCCL_OK(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, &value));
-      EXPECT_EQ(synchronized(), before + 1);
-      EXPECT_EQ(shim->AllReduce(&value, &value, 1, kFloat, kSum, comm, reinterpret_cast<void*>(13)),
-                nccl::kUnhandledCudaError);
-      EXPECT_TRUE(mentions(shim.last_error(), "capturing")) << shim.last_error();
-    });
   });
 }
 

@@ -87,7 +87,8 @@ TEST_P(BothSpellings, EveryCollectiveOnThreads) {
     });
   });
 }
-INSTANTIATE_TEST_SUITE_P(OverWeft, BothSpellings, ::testing::Values("nccl", "pnccl"));
+INSTANTIATE_TEST_SUITE_P(OverWeft, BothSpellings, ::testing::Values("nccl", "pnccl"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(OverWeft, EveryCollectiveOnProcesses) {
   SharedId* shared = SharedId::make();

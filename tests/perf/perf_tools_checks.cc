@@ -77,6 +77,70 @@ TEST(PerfTools, SayNotApplicableWhereNothingIsCheckedOrInPlace) {
   EXPECT_EQ(sendrecv[0].at(9), "N/A");
 }
 
+TEST(PerfTools, MeasureNccl) {
+  const Outcome run = shell("WEFT_NCCL_LIBRARY=" WEFT_FAKE_NCCL " " WEFT_BIN
+                            "/all_reduce_perf --backend nccl -b 8 -e 64 -f 8 -n 2 -w 1");
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(mentions(run.output, "# Algorithms           : nccl (8 B to 64 B)")) << run.output;
+  EXPECT_TRUE(mentions(run.output, "# Transports           : NCCL")) << run.output;
+}
+
+TEST(PerfTools, MeasureWhoeverTakesGpuMemory) {
+  const std::string fakes = "WEFT_CUDA_LIBRARY=" WEFT_FAKE_CUDA " WEFT_NCCL_LIBRARY=" WEFT_FAKE_NCCL " ";
+  const std::string tool = WEFT_BIN "/all_reduce_perf --device cuda -b 8 -e 64 -f 8 -n 2 -w 1 --backend ";
+  const Outcome nccl = shell(fakes + tool + "nccl");
+  EXPECT_EQ(nccl.code, 0) << nccl.output;
+  EXPECT_TRUE(mentions(nccl.output, "# Algorithms           : nccl (8 B to 64 B)")) << nccl.output;
+  EXPECT_TRUE(mentions(nccl.output, "# Out of bounds values : 0 OK")) << nccl.output;
+  const Outcome weft = shell(fakes + tool + "weft");
+  EXPECT_EQ(weft.code, 0) << weft.output;
+  EXPECT_FALSE(mentions(weft.output, "nccl (")) << weft.output;
+  EXPECT_TRUE(mentions(weft.output, "# Out of bounds values : 0 OK")) << weft.output;
+  const Outcome mpi = shell(fakes + tool + "mpi");
+  EXPECT_EQ(mpi.code, 2);
+  EXPECT_TRUE(mentions(mpi.output, "leave --device at host")) << mpi.output;
+}
+
+TEST(PerfTools, SayWhatIsMissingForAnotherBackend) {
+  const Outcome no_nccl =
+      shell("WEFT_NCCL_LIBRARY=/nowhere/nccl.so " WEFT_BIN "/all_reduce_perf --backend nccl -b 8");
+  EXPECT_EQ(no_nccl.code, 3);
+  EXPECT_TRUE(mentions(no_nccl.output,
+                       "rank 0 cannot use NCCL: WEFT_NCCL_LIBRARY: /nowhere/nccl.so cannot be opened"))
+      << no_nccl.output;
+  const Outcome no_launcher =
+      shell("env -u OMPI_COMM_WORLD_SIZE -u PMI_SIZE " WEFT_BIN "/all_reduce_perf --backend mpi -b 8");
+  EXPECT_EQ(no_launcher.code, 3);
+  EXPECT_TRUE(mentions(no_launcher.output, "wants ranks that mpirun or mpiexec has started"))
+      << no_launcher.output;
+  const Outcome streams = shell(WEFT_BIN "/all_reduce_perf --backend mpi -z 0 -b 8");
+  EXPECT_EQ(streams.code, 2);
+  EXPECT_TRUE(mentions(streams.output, "blocking calls only")) << streams.output;
+}
+
+/// Every collective, in and out of place, with its results checked.
+[[maybe_unused]] void measure_mpi(const std::string& launcher, int root) {
+  for (const std::string tool : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+                                 "alltoall", "gather", "scatter", "sendrecv"}) {
+    const Outcome run = shell(launcher + " " WEFT_BIN "/" + tool +
+                              "_perf --backend mpi -b 8 -e 64K -f 90 -n 2 -w 1 -r " + std::to_string(root));
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_TRUE(mentions(run.output, "# Algorithms           : mpi")) << run.output;
+    EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 0 OK")) << run.output;
+  }
+  const Outcome average = shell(launcher + " " WEFT_BIN "/all_reduce_perf --backend mpi -b 8 -e 8 -o avg");
+  EXPECT_NE(average.code, 0);
+  EXPECT_TRUE(mentions(average.output, "MPI has no average")) << average.output;
+}
+
+#ifdef WEFT_HAS_openmpi
+TEST(PerfTools, MeasureOpenMpi) { measure_mpi("mpirun.openmpi --allow-run-as-root --oversubscribe -n 3", 1); }
+#endif
+#ifdef WEFT_HAS_mpich
+// MPICH 4.0.2 does not survive MPI_Reduce of 64 KiB in place at a root other than 0, called by any program.
+TEST(PerfTools, MeasureMpich) { measure_mpi("mpiexec.hydra -n 2", 0); }
+#endif
+
 TEST(PerfTools, FailWhenResultsAreWrong) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer wants to be the first library of a program";

@@ -84,11 +84,13 @@ Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent
 }
 
 // Fills a new handle by `make`, now, at the group's end, or (non-blocking) on a thread of its own.
-Status create(weftComm_t* out, bool blocking, nccl::Backend backend, std::function<Made()> make) {
+Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend,
+              std::function<Made()> make) {
   weftComm* handle = new_comm_handle();
   *out = handle;
   handle->backend = backend;
-  auto fill = [handle, out, make = std::move(make), fallback = Fallback::make(backend)]() -> Status {
+  auto fill = [handle, out, make = std::move(make),
+               fallback = Fallback::make(backend, options.device)]() -> Status {
     Made made = make();
     if (made && *made && fallback)
       if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
@@ -107,7 +109,7 @@ Status create(weftComm_t* out, bool blocking, nccl::Backend backend, std::functi
     handle->state.store(weftComm::live, std::memory_order_release);
     return {};
   };
-  if (blocking) {
+  if (options.blocking) {
     // A failed creation leaves nothing behind that the caller would have to free.
     return create_or_note([fill, out, handle]() -> Status {
       Status filled = fill();
@@ -138,7 +140,7 @@ Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank,
   if (!options) return options.status();
   auto backend = backend_from(config, nullptr);
   if (!backend) return backend.status();
-  return create(comm, options->blocking, *backend,
+  return create(comm, *options, *backend,
                 [=, options = *options] { return Communicator::create(unique, rank, nranks, options); });
 }
 
@@ -153,7 +155,7 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
   if (!options) return options.status();
   auto backend = backend_from(config, parent);
   if (!backend) return backend.status();
-  return create(newcomm, options->blocking, *backend,
+  return create(newcomm, *options, *backend,
                 [make, keep = parent->comm, options = *options] { return make(*keep, options); });
 }
 
@@ -287,7 +289,8 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) {
         "from weftCommSplit, or from weftGetUniqueId and weftCommInitRank"));
   auto options = options_from(nullptr, nullptr);
   return report_as(
-      __func__, create(comm, true, nccl::wanted_backend(), [launch = *launch, options = *options]() -> Made {
+      __func__,
+      create(comm, *options, nccl::wanted_backend(), [launch = *launch, options = *options]() -> Made {
         auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
         if (!id) return id.status();
         auto made = Communicator::create(*id, launch.rank, launch.size, options);

@@ -38,8 +38,8 @@ struct Fallback::Card {
   nccl::UniqueId id;  // rank 0's
 };
 
-std::shared_ptr<Fallback> Fallback::make(Backend wanted) {
-  if (wanted != Backend::nccl && !nccl::gpu()) return nullptr;
+std::shared_ptr<Fallback> Fallback::make(Backend wanted, int device) {
+  if (wanted != Backend::nccl && (device >= 0 || !nccl::gpu())) return nullptr;
   return std::shared_ptr<Fallback>(new Fallback(wanted));
 }
 
@@ -52,6 +52,11 @@ Fallback::~Fallback() {
 
 Status Fallback::attach(engine::Communicator* comm) {
   comm_ = comm;
+  if (wanted_ == Backend::nccl && comm->device() >= 0)
+    return fail(
+        Code::invalid_argument,
+        "config.device is {}, but the backend is nccl: NCCL takes its device from the thread, leave it alone",
+        comm->device());
   return wanted_ == Backend::nccl ? create({this}) : Status();
 }
 
@@ -71,16 +76,20 @@ Result<bool> Fallback::takes(const void* send, const void* recv) const {
   if (wanted_ == Backend::weft)
     return fail(
         Code::unsupported,
-        "{} is device memory, which Weft does not take; this communicator is set to weft: with auto, NCCL "
-        "takes it",
+        "{} is device memory, but this communicator is of host memory and set to weft: create it with "
+        "config.device, or with auto, which hands it to NCCL",
         which);
   if (comm_->options().strict)
-    return fail(Code::unsupported,
-                "{} is device memory, which Weft does not take, and NCCL does not add in strict order",
-                which);
+    return fail(
+        Code::unsupported,
+        "{} is device memory, but this communicator is of host memory, and NCCL does not add in strict "
+        "order: create it with config.device",
+        which);
   if (!Library::get().ok())
-    return fail(Code::unsupported, "{} is device memory, which Weft does not take, and {}", which,
-                Library::get().status().message());
+    return fail(Code::unsupported,
+                "{} is device memory, but this communicator is of host memory: create it with config.device; "
+                "NCCL cannot take it either, since {}",
+                which, Library::get().status().message());
   return true;
 }
 
@@ -143,7 +152,7 @@ Status Fallback::create(const std::vector<Fallback*>& missing) {
       nccl::tally::count_communicator(
           {Backend::nccl, own->wanted_ == Backend::nccl
                               ? "its backend is set to nccl"
-                              : "a buffer is device memory, which Weft does not take"});
+                              : "a buffer is device memory, but the communicator is of host memory"});
   }
   return made;
 }
@@ -157,8 +166,10 @@ Status Fallback::missing_of(const std::vector<NcclCall>& calls, std::vector<Fall
     if (is_transfer(call.call))
       return fail(
           Code::invalid_usage,
-          "the buffer is device memory, which only NCCL takes, and NCCL's communicator can only be made by a "
-          "collective, which all ranks call: call one first, or set WEFT_BACKEND=nccl");
+          "the buffer is device memory, but this communicator is of host memory, so it is for NCCL, whose "
+          "communicator can only be made by a collective, which all ranks call: call one first, or create "
+          "the "
+          "communicator with config.device");
     missing->push_back(whose);
   }
   return {};
@@ -234,8 +245,10 @@ Status Fallback::launch(const NcclCall& call, int op) const {
 Result<void*> Fallback::register_buffer(void* address, size_t bytes) {
   if (!nccl_)
     return fail(Code::invalid_usage,
-                "buff is device memory, which only NCCL takes, and NCCL's communicator is made by the first "
-                "collective on device memory: register after it, or set WEFT_BACKEND=nccl");
+                "buff is device memory, but this communicator is of host memory, so it is for NCCL, whose "
+                "communicator "
+                "is made by the first collective on device memory: register after it, or create the "
+                "communicator with config.device");
   WEFT_TRY(has(functions().CommRegister, "ncclCommRegister"));
   void* handle = nullptr;
   WEFT_TRY(check(functions().CommRegister(nccl_, address, bytes, &handle), "ncclCommRegister", nccl_));

@@ -1,8 +1,9 @@
-// Fallback: the NCCL communicator beside one of Weft, for what Weft does not take (device memory), or for
-// everything where WEFT_BACKEND or the configuration says nccl. It has the same ranks, and is made by a
+// Fallback: the NCCL communicator beside one of Weft, for device memory on a communicator of host memory, or
+// for everything where WEFT_BACKEND or the configuration says nccl. It has the same ranks, and is made by a
 // collective of Weft: at the first collective that needs it, or at once.
 //
-// A communicator has one only where it can be needed: on machines with a CUDA driver, or with backend nccl.
+// A communicator has one only where it can be needed: with backend nccl, or where it is of host memory and
+// the machine has a CUDA driver. One of GPU memory takes all that there is itself.
 //
 // Thread safety: as communicators; abort() and health() from any thread.
 #pragma once
@@ -31,8 +32,8 @@ struct NcclCall {
 
 class Fallback {
  public:
-  /// Null where it cannot be needed.
-  static std::shared_ptr<Fallback> make(nccl::Backend wanted);
+  /// Null where it cannot be needed. `device`: that of the communicator, -1 for host memory.
+  static std::shared_ptr<Fallback> make(nccl::Backend wanted, int device);
   ~Fallback();
   Fallback(const Fallback&) = delete;
   Fallback& operator=(const Fallback&) = delete;

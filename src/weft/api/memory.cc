@@ -94,9 +94,10 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
                        "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
                        "or weftScalarHostImmediate (1)",
                        static_cast<int>(residence)));
-  if (comm->fallback && comm->fallback->is_device_memory(scalar))
-    return report(
-        fail(Code::unsupported, "weftRedOpCreatePreMulSum: scalar is device memory, must be host memory"));
+  if ((*found)->device() < 0 && Fallback::is_device_memory(scalar))
+    return report(fail(Code::unsupported,
+                       "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator is of host "
+                       "memory: pass host memory, or create the communicator with config.device"));
   PreMulSum premul;
   premul.live = true;
   premul.type = static_cast<device::DataType>(datatype);

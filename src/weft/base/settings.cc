@@ -140,18 +140,18 @@ constexpr Row kRows[] = {
      &Settings::backend,
      {.choices = "auto, weft, nccl"},
      kGpu,
-     "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: Weft "
-     "for all that "
-     "it takes, NCCL for device memory that it does not take. It counts for programs of Weft and for "
-     "programs of NCCL "
-     "over Weft's libnccl.so.2, and has to be alike on all ranks."},
+     "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: for "
+     "programs of Weft, Weft, but NCCL on device memory where the communicator is of host memory; for "
+     "programs of NCCL over Weft's libnccl.so.2, NCCL where there is a GPU and an NCCL, else Weft. It has to "
+     "be alike on all ranks."},
     {"WEFT_NCCL_LIBRARY", &Settings::nccl_library, kAny, kGpu,
      "The file of the NCCL to load, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2. Empty: as the dynamic "
      "linker finds "
      "it, then in the folders of LD_LIBRARY_PATH and the usual ones."},
     {"WEFT_CUDA_LIBRARY", &Settings::cuda_library, kAny, kGpu,
-     "CUDA's driver library, by name or path. Empty: `libcuda.so.1`. It is loaded when somebody asks for GPU "
-     "memory, and only then."},
+     "CUDA's driver library, by name or path. Empty: `libcuda.so.1`. It is initialized when somebody asks "
+     "for "
+     "GPU memory, and only then."},
     {"WEFT_CUDA_IPC", &Settings::cuda_ipc, kAny, kGpu,
      "Whether processes of one node reach each other's GPU memory through CUDA IPC. Off: what peers read or "
      "write is staged in pinned host memory; so is memory that CUDA cannot share."},

@@ -19,18 +19,15 @@ Backend wanted_backend() {
   return set == "weft" ? Backend::weft : set == "nccl" ? Backend::nccl : Backend::automatic;
 }
 
-bool weft_takes_device_memory() { return false; }
-
 Decision decide(Backend wanted) {
   if (wanted != Backend::automatic) return {wanted, fmt::format("WEFT_BACKEND is {}", name_of(wanted))};
   if (!gpu()) return {Backend::weft, "this machine has no CUDA driver, so all buffers are host memory"};
   if (gpu()->devices() == 0)
     return {Backend::weft, "this process may use no GPU, so all buffers are host memory"};
-  if (weft_takes_device_memory()) return {Backend::weft, "Weft takes the memory of this machine's GPUs"};
+  // Weft's communicators of GPU memory have not run on a GPU yet: whoever wants them says so.
   const Result<const Library*>& library = Library::get();
-  if (library.ok()) return {Backend::nccl, "there is a GPU, and Weft does not take device memory"};
-  return {Backend::weft,
-          fmt::format("there is a GPU, whose memory Weft does not take, but {}", library.status().message())};
+  if (library.ok()) return {Backend::nccl, "there is a GPU; WEFT_BACKEND=weft takes its memory to Weft"};
+  return {Backend::weft, fmt::format("there is a GPU, but {}", library.status().message())};
 }
 
 }  // namespace weft::nccl

@@ -14,9 +14,6 @@ const char* name_of(Backend backend);
 /// WEFT_BACKEND.
 Backend wanted_backend();
 
-/// Whether Weft's communicators take device memory. Today they do not, on any machine.
-bool weft_takes_device_memory();
-
 struct Decision {
   Backend backend;     // never automatic
   std::string reason;  // a clause that can follow "because"

@@ -6,15 +6,12 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "device/cuda/driver.h"
 
 namespace weft::nccl {
 namespace {
 
-// Of CUresult.
-constexpr int kCudaSuccess = 0, kNotInitialized = 3, kDeinitialized = 4, kInvalidContext = 201;
-// Of CUpointer_attribute and CUmemorytype.
-constexpr int kMemoryType = 2;
-constexpr unsigned kHostMemory = 1;
+namespace cuda = device::cuda;
 
 template <typename Function>
 bool load(void* library, const char* name, Function*& into) {
@@ -54,15 +51,16 @@ const Gpu* gpu() {
 
 int Gpu::devices() const {
   int count = 0;
-  if (init_(0) != kCudaSuccess || device_count_(&count) != kCudaSuccess) return 0;
+  if (init_(0) != cuda::kSuccess || device_count_(&count) != cuda::kSuccess) return 0;
   return count;
 }
 
 bool Gpu::is_device_memory(const void* pointer) const {
   if (!pointer) return false;
-  unsigned type = kHostMemory;
-  const int result = pointer_attribute_(&type, kMemoryType, reinterpret_cast<unsigned long long>(pointer));
-  return result == kCudaSuccess && type != kHostMemory;
+  unsigned type = cuda::kHostMemory;
+  const int result =
+      pointer_attribute_(&type, cuda::kMemoryType, reinterpret_cast<unsigned long long>(pointer));
+  return result == cuda::kSuccess && type != cuda::kHostMemory;
 }
 
 Result<int> Gpu::current_device() const {
@@ -74,14 +72,15 @@ Result<int> Gpu::current_device() const {
 Status Gpu::synchronize(void* stream) const {
   const int result = synchronize_(stream);
   // A thread that has never used CUDA has nothing on its default stream.
-  if (!stream && (result == kInvalidContext || result == kNotInitialized || result == kDeinitialized))
+  if (!stream &&
+      (result == cuda::kInvalidContext || result == cuda::kNotInitialized || result == cuda::kDeinitialized))
     return {};
   return check(result, "cuStreamSynchronize");
 }
 
 void* Gpu::context() const {
   void* context = nullptr;
-  return get_context_(&context) == kCudaSuccess ? context : nullptr;
+  return get_context_(&context) == cuda::kSuccess ? context : nullptr;
 }
 
 void Gpu::enter(void* context) const {
@@ -89,7 +88,7 @@ void Gpu::enter(void* context) const {
 }
 
 Status Gpu::check(int result, const char* what) const {
-  if (result == kCudaSuccess) return {};
+  if (result == cuda::kSuccess) return {};
   const char* text = nullptr;
   error_string_(result, &text);
   return fail(Code::unhandled_cuda_error, "{} failed with {}: {}", what, result,

@@ -3,6 +3,10 @@
 //
 // The driver's library is opened at run time. A process on a machine without one pays nothing: gpu() is null.
 //
+// It is opened beside device/cuda/driver.h, which initializes CUDA and wants all of its functions, on
+// purpose: communicators of host memory ask about pointers in programs that may not use CUDA at all, and such
+// a program shall not be given a CUDA context, nor fail for what only communicators of GPU memory need.
+//
 // Thread safety: all functions.
 #pragma once
 

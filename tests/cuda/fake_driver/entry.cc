@@ -135,6 +135,12 @@ FAKE_API int cuCtxGetCurrent(ContextHandle** context) {
   *context = current();
   return kSuccess;
 }
+FAKE_API int cuCtxSetCurrent(ContextHandle* context) {
+  ENTER(cuCtxSetCurrent);
+  if (!t_contexts.empty()) t_contexts.pop_back();
+  if (context) t_contexts.push_back(context);
+  return kSuccess;
+}
 FAKE_API int cuCtxGetDevice(DeviceNumber* device) {
   ENTER(cuCtxGetDevice);
   NEED_CONTEXT();
@@ -214,6 +220,18 @@ FAKE_API int cuPointerGetAttributes(unsigned count, int* attributes, void** data
       default: return kInvalidValue;
     }
   }
+  return kSuccess;
+}
+// Unlike its sibling, this one fails for what CUDA does not know, and needs no context.
+FAKE_API int cuPointerGetAttribute(void* value, int attribute, DevicePointer pointer) {
+  ENTER(cuPointerGetAttribute);
+  if (attribute != kMemoryType) return kInvalidValue;
+  uintptr_t base;
+  Pinned pinned;
+  const bool is_device = World::instance().find(pointer) != nullptr;
+  if (!is_device && !World::instance().find_pinned(pointer, &base, &pinned)) return kInvalidValue;
+  const unsigned type = is_device ? kDeviceMemory : kHostMemory;
+  std::memcpy(value, &type, sizeof type);
   return kSuccess;
 }
 FAKE_API int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, StreamHandle* handle) {
