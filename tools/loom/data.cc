@@ -7,6 +7,7 @@
 #include "format/safetensors_reader.h"
 #include "loom/commands.h"
 #include "text/bpe_trainer.h"
+#include "text/examples.h"
 #include "text/tokenize_files.h"
 
 namespace loom::command {
@@ -20,6 +21,12 @@ Status tokenize(const TokenizeOptions& options) {
     Result<text::BpeTrainer> trainer = text::BpeTrainer::create(settings);
     LOOM_TRY(trainer.status());
     for (const std::string& path : options.files) {
+      if (options.labels) {
+        const Result<std::vector<text::Example>> examples = text::read_examples(path);
+        LOOM_TRY(examples.status());
+        for (const text::Example& example : *examples) trainer->add(example.text + "\n");
+        continue;
+      }
       const Result<std::string> content = read_file(path);
       LOOM_TRY(content.status());
       LOOM_TRY(text::check_text(*content).in(path));
@@ -30,6 +37,15 @@ Status tokenize(const TokenizeOptions& options) {
     return std::shared_ptr<const text::Tokenizer>(made.take());
   }();
   LOOM_TRY(tokenizer.status());
+  if (options.labels) {
+    const Result<text::ExampleSummary> made =
+        text::tokenize_examples(options.files, options.out, **tokenizer, options.validation);
+    LOOM_TRY(made.status());
+    fmt::print("{}: {} texts to train on, {} to validate with; {} labels: {}; {}\n", options.out, made->train,
+               made->validation, made->labels.size(), fmt::join(made->labels, ", "),
+               (*tokenizer)->description());
+    return {};
+  }
   text::TokenizeOptions settings;
   settings.validation_fraction = options.validation;
   const Result<text::TokenizeSummary> summary =

@@ -1,5 +1,6 @@
 // loom eval, loom sample: what a model in Hugging Face's form says, on one rank.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,12 +10,18 @@
 #include "engine/engine.h"
 #include "loom/commands.h"
 #include "model/hugging_face.h"
+#include "model/inference.h"
 #include "text/batches.h"
 #include "text/bigram.h"
+#include "text/examples.h"
+#include "text/masked_batches.h"
 #include "text/tokenizer.h"
+#include "train/data.h"
 
 namespace loom::command {
 namespace {
+
+int thread_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 /// A model ready to compute.
 struct Loaded {
@@ -31,12 +38,13 @@ Result<Loaded> load(const std::string& folder, int64_t batch, int64_t tokens) {
   job.spec = *spec;
   job.batch = batch;
   job.tokens = tokens > 0 ? tokens : spec->context;
+  if (spec->task == model::Task::masked) job.targets = text::masked_targets(job.tokens);
   Loaded loaded;
   Result<engine::Groups> groups = engine::Groups::create(nullptr, 1, false);
   LOOM_TRY(groups.status());
   loaded.groups = std::make_unique<engine::Groups>(groups.take());
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *loaded.groups, threads);
+  Result<std::unique_ptr<engine::Engine>> engine =
+      engine::Engine::create(job, *loaded.groups, thread_count());
   LOOM_TRY(engine.status());
   loaded.engine = engine.take();
   const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(folder);
@@ -64,18 +72,91 @@ int32_t draw(const std::vector<float>& logits, double temperature, int64_t top_k
   return order[std::min<size_t>(static_cast<size_t>(found - sums.begin()), order.size() - 1)];
 }
 
+/// Accuracy over all texts of the validation split, each once.
+Status evaluate_classes(const EvaluateOptions& options) {
+  Result<std::unique_ptr<model::Inference>> opened = model::Inference::open(options.model, thread_count());
+  LOOM_TRY(opened.status());
+  model::Inference& model = **opened;
+  const auto data = text::ExampleDataset::open(options.data, text::Split::validation);
+  LOOM_TRY(data.status());
+  const model::ModelSpec& spec = model.spec();
+  if ((*data)->vocabulary_size() > spec.vocabulary ||
+      static_cast<int64_t>((*data)->label_names().size()) != spec.labels)
+    return fail(Code::invalid_argument,
+                "the dataset has {} tokens and {} labels, the model {} and {}: not what it was trained on",
+                (*data)->vocabulary_size(), (*data)->label_names().size(), spec.vocabulary, spec.labels);
+  const int64_t length = options.sequence_length > 0 ? options.sequence_length : spec.context;
+  text::BatchOptions settings{length, options.batch, 0, false};
+  const auto batches = text::ExampleBatches::create(*data, settings);
+  LOOM_TRY(batches.status());
+  std::vector<text::Token> inputs(static_cast<size_t>(options.batch * length)), targets(inputs.size());
+  uint64_t right = 0, seen = 0;
+  const uint64_t all =
+      options.batches > 0
+          ? std::min<uint64_t>((*data)->size(), static_cast<uint64_t>(options.batches * options.batch))
+          : (*data)->size();
+  double loss = 0;
+  for (uint64_t step = 0; seen < all; ++step) {
+    LOOM_TRY(batches->read(step, {0, options.batch}, inputs, targets));
+    const Result<std::vector<float>> logits = model.classify(inputs, options.batch);
+    LOOM_TRY(logits.status());
+    for (int64_t row = 0; row < options.batch && seen < all; ++row, ++seen) {
+      const auto first = logits->begin() + row * spec.labels, last = first + spec.labels;
+      const auto best = std::max_element(first, last);
+      const int32_t wanted = targets[static_cast<size_t>(row * length)];
+      right += static_cast<uint64_t>(best - first == wanted);
+      double sum = 0;
+      for (auto logit = first; logit != last; ++logit) sum += std::exp(static_cast<double>(*logit - *best));
+      loss += std::log(sum) + static_cast<double>(*best - first[wanted]);
+    }
+  }
+  fmt::print("validation accuracy {:.4f} ({} of {} texts), loss {:.4f} nats; {} labels: {}\n",
+             static_cast<double>(right) / static_cast<double>(seen), right, seen,
+             loss / static_cast<double>(seen), spec.labels, fmt::join((*data)->label_names(), ", "));
+  return {};
+}
+
+/// Mean loss over hidden tokens.
+Status evaluate_masked(const EvaluateOptions& options, engine::Engine& engine) {
+  const auto tokenizer = text::open_tokenizer(options.data);
+  LOOM_TRY(tokenizer.status());
+  const auto batches = train::open_batches(options.data, text::Split::validation, model::Task::masked,
+                                           **tokenizer, {engine.job().tokens, options.batch, 0, false});
+  LOOM_TRY(batches.status());
+  const int64_t all = std::max<int64_t>(1, static_cast<int64_t>((*batches)->windows()) / options.batch);
+  const int64_t count = options.batches > 0 ? std::min(options.batches, all) : all;
+  double sum = 0;
+  for (int64_t step = 0; step < count; ++step) {
+    LOOM_TRY((*batches)->read(static_cast<uint64_t>(step), {0, options.batch}, engine.tokens(0),
+                              engine.targets(0)));
+    const Result<double> loss = engine.evaluate();
+    LOOM_TRY(loss.status());
+    sum += *loss;
+  }
+  const double loss = sum / static_cast<double>(count);
+  fmt::print("validation loss {:.4f} nats a hidden token, perplexity {:.2f}; {} batches of {} x {} tokens\n",
+             loss, std::exp(loss), count, options.batch, engine.job().tokens);
+  return {};
+}
+
 }  // namespace
 
 Status evaluate(const EvaluateOptions& options) {
+  if (text::holds_examples(options.data)) return evaluate_classes(options);
   Result<Loaded> loaded = load(options.model, options.batch, options.sequence_length);
   LOOM_TRY(loaded.status());
   engine::Engine& engine = *loaded->engine;
+  if (engine.job().spec.task == model::Task::classification)
+    return fail(Code::invalid_argument,
+                "the model classifies, but {} has no labels; `loom tokenize --labels` makes data that has",
+                options.data);
   const auto data = text::TokenDataset::open(options.data, text::Split::validation);
   LOOM_TRY(data.status());
   if ((*data)->vocabulary_size() > engine.job().spec.vocabulary)
     return fail(Code::invalid_argument,
                 "the dataset's vocabulary has {} tokens, the model's {}: not its tokenizer",
                 (*data)->vocabulary_size(), engine.job().spec.vocabulary);
+  if (engine.job().spec.task == model::Task::masked) return evaluate_masked(options, engine);
   const auto batches = text::Batches::create(*data, {engine.job().tokens, options.batch, 0, false});
   LOOM_TRY(batches.status());
   const int64_t all = std::max<int64_t>(1, static_cast<int64_t>(batches->windows()) / options.batch);
@@ -103,23 +184,29 @@ Status evaluate(const EvaluateOptions& options) {
 }
 
 Status sample(const SampleOptions& options) {
-  Result<Loaded> loaded = load(options.model, 1, 0);
-  LOOM_TRY(loaded.status());
-  engine::Engine& engine = *loaded->engine;
+  Result<std::unique_ptr<model::Inference>> opened = model::Inference::open(options.model, thread_count());
+  LOOM_TRY(opened.status());
+  model::Inference& model = **opened;
   const auto tokenizer = text::open_tokenizer(options.model);
   LOOM_TRY(tokenizer.status());
   std::vector<text::Token> tokens = (*tokenizer)->encode(options.prompt);
   if (tokens.empty()) tokens = (*tokenizer)->encode("\n");
-  const int64_t context = engine.job().tokens;
   const ops::RandomKey key{options.seed, 0, 0};
+  size_t fed = 0;
   for (int64_t made = 0; made < options.tokens; ++made) {
-    const auto length = std::min<int64_t>(context, static_cast<int64_t>(tokens.size()));
-    const std::span<int32_t> input = engine.tokens(0);
-    std::fill(input.begin(), input.end(), 0);  // behind the last token nothing is seen
-    std::copy(tokens.end() - length, tokens.end(), input.begin());
-    const Result<std::vector<float>> logits = engine.logits(length - 1);
-    LOOM_TRY(logits.status());
-    tokens.push_back(draw(*logits, options.temperature, options.top_k, key, static_cast<uint64_t>(made)));
+    // A full context goes on with its later half, which is read again from the beginning.
+    if (model.position() + static_cast<int64_t>(tokens.size() - fed) > model.spec().context) {
+      const size_t kept = static_cast<size_t>(std::max<int64_t>(1, model.spec().context / 2));
+      fed = tokens.size() - std::min(tokens.size(), kept);
+      model.restart();
+    }
+    std::vector<float> logits;
+    for (; fed < tokens.size(); ++fed) {
+      Result<std::vector<float>> next = model.feed(tokens[fed]);
+      LOOM_TRY(next.status());
+      logits = next.take();
+    }
+    tokens.push_back(draw(logits, options.temperature, options.top_k, key, static_cast<uint64_t>(made)));
     if (tokens.back() == (*tokenizer)->end_of_text()) break;
   }
   const Result<std::string> text = (*tokenizer)->decode(tokens);

@@ -1,12 +1,12 @@
 // loom plan.
 #include <fmt/format.h>
 
-#include <chrono>
+#include <algorithm>
 
 #include "loom/commands.h"
 #include "program/generate.h"
 #include "program/verify.h"
-#include "text/dataset.h"
+#include "train/data.h"
 #include "train/report.h"
 
 namespace loom::command {
@@ -17,12 +17,14 @@ Status plan(const PlanOptions& options) {
   const Result<train::Config> config = train::parse_config(*json, options.overrides);
   LOOM_TRY(config.status().in(options.config));
   int64_t vocabulary = options.vocabulary;
+  int64_t labels = 2;  // where no dataset says
   if (vocabulary == 0 && config->model.vocabulary == 0 && config->model.from.empty()) {
-    const auto data = text::TokenDataset::open(config->data.folder, text::Split::train);
+    const Result<train::Data> data = train::open_data(*config);
     LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
-    vocabulary = (*data)->vocabulary_size();
+    vocabulary = data->vocabulary;
+    labels = std::max<int64_t>(labels, static_cast<int64_t>(data->labels.size()));
   }
-  const Result<model::ModelSpec> spec = train::spec_of(*config, vocabulary);
+  const Result<model::ModelSpec> spec = train::spec_of(*config, vocabulary, labels);
   LOOM_TRY(spec.status());
   const Result<program::Job> job = train::job_of(*config, *spec, options.ranks);
   LOOM_TRY(job.status());

@@ -19,45 +19,16 @@ int threads_for(const Config& config, const engine::Groups& groups) {
   return std::max(1, cpus / std::max(1, groups.ranks()));
 }
 
-/// The tokenizer that a dataset's folder holds.
-Result<std::shared_ptr<const text::Tokenizer>> tokenizer_of(const std::string& folder) {
-  return text::open_tokenizer(folder);
-}
-
 }  // namespace
-
-Status Trainer::open_data() {
-  Result<std::shared_ptr<const text::TokenDataset>> data =
-      text::TokenDataset::open(config_.data.folder, text::Split::train);
-  LOOM_TRY(data.status());
-  train_data_ = data.take();
-  Result<std::shared_ptr<const text::Tokenizer>> tokenizer = tokenizer_of(config_.data.folder);
-  LOOM_TRY(tokenizer.status());
-  tokenizer_ = tokenizer.take();
-
-  text::BatchOptions options;
-  options.sequence_length = config_.data.sequence_length;
-  options.global_batch = config_.data.global_batch;
-  options.seed = static_cast<uint64_t>(config_.run.seed);
-  Result<text::Batches> batches = text::Batches::create(train_data_, options);
-  LOOM_TRY(batches.status());
-  train_.emplace(batches.take());
-
-  Result<std::shared_ptr<const text::TokenDataset>> held_out =
-      text::TokenDataset::open(config_.data.folder, text::Split::validation);
-  if (held_out.status().code() == Code::not_found) return {};  // a dataset without a validation split
-  LOOM_TRY(held_out.status());
-  options.shuffle = false;
-  Result<text::Batches> validation = text::Batches::create(*held_out, options);
-  LOOM_TRY(validation.status().in("the validation split"));
-  validation_.emplace(validation.take());
-  return {};
-}
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
-  LOOM_TRY(trainer->open_data());
-  const Result<model::ModelSpec> spec = spec_of(config, trainer->train_data_->vocabulary_size());
+  Result<Data> data = open_data(config);
+  LOOM_TRY(data.status());
+  trainer->data_ = data.take();
+  const Data& opened = trainer->data_;
+  const Result<model::ModelSpec> spec =
+      spec_of(config, opened.vocabulary, static_cast<int64_t>(opened.labels.size()), opened.padding);
   LOOM_TRY(spec.status());
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
@@ -103,7 +74,7 @@ Status Trainer::resume() {
   return engine_->load_model(*file);
 }
 
-Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
+Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
   const program::Job& job = engine_->job();
   for (int m = 0; m < job.microbatches; ++m) {
     const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
@@ -114,7 +85,7 @@ Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
 }
 
 Result<StepRecord> Trainer::one_step() {
-  LOOM_TRY(read_batch(*train_, next_step_));
+  LOOM_TRY(read_batch(*data_.train, next_step_));
   const Config::Optimizer& o = config_.optimizer;
   engine::StepSettings settings;
   settings.step = static_cast<uint32_t>(next_step_);
@@ -141,13 +112,13 @@ Result<StepRecord> Trainer::one_step() {
 }
 
 Result<std::optional<double>> Trainer::validate() {
-  if (!validation_) return std::optional<double>();
+  if (!data_.validation) return std::optional<double>();
   const int64_t batches =
-      std::clamp<int64_t>(static_cast<int64_t>(validation_->windows()) / config_.data.global_batch, 1,
+      std::clamp<int64_t>(static_cast<int64_t>(data_.validation->windows()) / config_.data.global_batch, 1,
                           config_.run.evaluation_steps);
   double sum = 0;
   for (int64_t step = 0; step < batches; ++step) {
-    LOOM_TRY(read_batch(*validation_, step));
+    LOOM_TRY(read_batch(*data_.validation, step));
     const Result<double> loss = engine_->evaluate();
     LOOM_TRY(loss.status());
     sum += *loss;
@@ -177,7 +148,7 @@ Status Trainer::save_model() {
   Status made;
   if (groups_->rank() == 0) {
     made = make_folders(folder);
-    if (made.ok()) made = tokenizer_->save(folder);
+    if (made.ok()) made = data_.tokenizer->save(folder);
   }
   LOOM_TRY(groups_->agree(made));
   return engine_->save_model(folder);

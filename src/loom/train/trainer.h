@@ -10,9 +10,8 @@
 
 #include "engine/engine.h"
 #include "format/checkpoints.h"
-#include "text/batches.h"
-#include "text/tokenizer.h"
 #include "train/config.h"
+#include "train/data.h"
 
 namespace loom::train {
 
@@ -38,7 +37,7 @@ class Trainer {
   const Config& config() const { return config_; }
   const engine::Engine& engine() const { return *engine_; }
   const engine::Groups& groups() const { return *groups_; }
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  const text::Tokenizer& tokenizer() const { return *data_.tokenizer; }
   int threads() const { return threads_; }
   /// The step that comes next.
   int64_t next_step() const { return next_step_; }
@@ -54,18 +53,15 @@ class Trainer {
 
  private:
   explicit Trainer(const Config& config) : config_(config) {}
-  Status open_data();
   Status resume();
-  Status read_batch(const text::Batches& batches, int64_t step);
+  Status read_batch(const text::BatchSource& batches, int64_t step);
   Result<StepRecord> one_step();
 
   Config config_;
   int threads_ = 1;
   std::optional<engine::Groups> groups_;
   std::unique_ptr<engine::Engine> engine_;
-  std::shared_ptr<const text::TokenDataset> train_data_;
-  std::shared_ptr<const text::Tokenizer> tokenizer_;
-  std::optional<text::Batches> train_, validation_;
+  Data data_;
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
 };
