@@ -62,7 +62,8 @@ void declare(CLI::App& app, Everything& e) {
   train->allow_extras();
   train->add_option("config", e.train.config, "Config, JSON")->required();
   declare_plan(app, e.plan);
-  CLI::App* evaluate = app.add_subcommand("eval", "Loss of a model on the validation split of a dataset");
+  CLI::App* evaluate =
+      app.add_subcommand("eval", "Loss or accuracy of a model on the validation split of a dataset");
   evaluate->add_option("model", e.evaluate.model, "Folder of the model")->required();
   evaluate->add_option("data", e.evaluate.data, "Folder of the dataset")->required();
   evaluate->add_option("--sequence-length", e.evaluate.sequence_length,
@@ -87,6 +88,8 @@ void declare(CLI::App& app, Everything& e) {
       ->capture_default_str();
   tokenize->add_option("--train-vocabulary", e.tokenize.train_vocabulary,
                        "Train a byte-level BPE of so many tokens instead");
+  tokenize->add_flag("--labels", e.tokenize.labels,
+                     "The files are lines of label, tab and text, or .jsonl with \"text\" and \"label\"");
   tokenize->add_option("--validation", e.tokenize.validation, "Part of every file that is held out")
       ->capture_default_str();
   app.add_subcommand("inspect", "Say what a checkpoint, a model or a safetensors file holds")

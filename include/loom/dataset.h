@@ -19,6 +19,8 @@ struct DatasetOptions {
   int64_t train_vocabulary = 0;
   double validation_fraction = 0.1;  // of every file, held out; in [0, 1)
   int threads = 0;                   // 0: as many as there are CPUs
+  /// The files are JSONL or TSV, a text and its label a line: data for a model that classifies.
+  bool labels = false;
 };
 
 struct DatasetSummary {
@@ -27,6 +29,10 @@ struct DatasetSummary {
   uint64_t train_bytes = 0;  // of text
   uint64_t validation_bytes = 0;
   std::string tokenizer;  // "bytes", or "byte-level BPE of 50257 tokens"
+  // Of texts with labels, instead of the four above:
+  uint64_t train_texts = 0;
+  uint64_t validation_texts = 0;
+  std::vector<std::string> labels;
 };
 
 /// Turns text files (UTF-8, not empty) into a dataset in `folder`. The tokens do not depend on the number of

@@ -19,6 +19,12 @@ struct Evaluation {
   int64_t batches = 0;
   int64_t batch = 0;   // sequences of a batch
   int64_t tokens = 0;  // of a sequence
+  // Of a model that classifies; then the loss is a text's, and there is none a byte:
+  int64_t texts = 0;
+  int64_t right = 0;  // of them
+  std::vector<std::string> labels;
+  /// Of a model of masked language: the loss is a hidden token's, and there is none a byte.
+  bool masked = false;
 };
 
 struct EvaluationOptions {
@@ -48,7 +54,8 @@ class LOOM_API Model {
   int64_t context() const;
   int64_t vocabulary() const;
 
-  /// Loss on the validation split of a dataset. Errors: invalid_argument (another vocabulary), not_found,
+  /// Loss on the validation split of a dataset, by what model and data are for. Errors: invalid_argument
+  /// (another vocabulary, other labels, data for another task), not_found,
   /// invalid_data, out_of_memory.
   Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
   /// The prompt, continued until the end of text or as far as asked. Errors: as logits().

@@ -14,9 +14,16 @@ Status tokenize(const TokenizeOptions& options) {
   DatasetOptions settings;
   settings.tokenizer = options.tokenizer;
   settings.train_vocabulary = options.train_vocabulary;
+  settings.labels = options.labels;
   settings.validation_fraction = options.validation;
   const Result<DatasetSummary> summary = make_dataset(options.files, options.out, settings);
   LOOM_TRY(summary.status());
+  if (options.labels) {
+    fmt::print("{}: {} texts to train on, {} to validate with; {} labels: {}; {}\n", options.out,
+               summary->train_texts, summary->validation_texts, summary->labels.size(),
+               fmt::join(summary->labels, ", "), summary->tokenizer);
+    return {};
+  }
   fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
              summary->train_tokens, summary->train_bytes, summary->validation_tokens,
              summary->validation_bytes, summary->tokenizer);

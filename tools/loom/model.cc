@@ -1,5 +1,6 @@
 // loom eval, loom sample: what a model in Hugging Face's form says, on one rank.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <loom/dataset.h>
 #include <loom/model.h>
 
@@ -15,6 +16,18 @@ Status evaluate(const EvaluateOptions& options) {
   const Result<Evaluation> result =
       model->evaluate(options.data, {options.sequence_length, options.batch, options.batches});
   LOOM_TRY(result.status());
+  if (result->texts > 0) {
+    fmt::print("validation accuracy {:.4f} ({} of {} texts), loss {:.4f} nats; {} labels: {}\n",
+               static_cast<double>(result->right) / static_cast<double>(result->texts), result->right,
+               result->texts, result->loss, result->labels.size(), fmt::join(result->labels, ", "));
+    return {};
+  }
+  if (result->masked) {
+    fmt::print(
+        "validation loss {:.4f} nats a hidden token, perplexity {:.2f}; {} batches of {} x {} tokens\n",
+        result->loss, std::exp(result->loss), result->batches, result->batch, result->tokens);
+    return {};
+  }
   fmt::print(
       "validation loss {:.4f} nats a token, perplexity {:.2f}, {:.4f} nats a byte; {} batches of {} x {} "
       "tokens\n",

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "text/bigram.h"
 #include "text/bpe_trainer.h"
+#include "text/examples.h"
 #include "text/tokenize_files.h"
 #include "text/tokenizer.h"
 
@@ -11,12 +12,18 @@ namespace loom {
 namespace {
 
 Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const std::vector<std::string>& files,
-                                                                 int64_t vocabulary) {
+                                                                 int64_t vocabulary, bool labels) {
   text::BpeTraining settings;
   settings.vocabulary_size = vocabulary;
   Result<text::BpeTrainer> trainer = text::BpeTrainer::create(settings);
   LOOM_TRY(trainer.status());
   for (const std::string& path : files) {
+    if (labels) {
+      const Result<std::vector<text::Example>> examples = text::read_examples(path);
+      LOOM_TRY(examples.status());
+      for (const text::Example& example : *examples) trainer->add(example.text + "\n");
+      continue;
+    }
     const Result<std::string> content = read_file(path);
     LOOM_TRY(content.status());
     LOOM_TRY(text::check_text(*content).in(path));
@@ -35,16 +42,33 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
     return fail(Code::invalid_argument, "train_vocabulary is {} and threads {}, neither may be negative",
                 options.train_vocabulary, options.threads);
   const Result<std::shared_ptr<const text::Tokenizer>> tokenizer =
-      options.train_vocabulary > 0 ? trained_tokenizer(files, options.train_vocabulary)
+      options.train_vocabulary > 0 ? trained_tokenizer(files, options.train_vocabulary, options.labels)
                                    : text::open_tokenizer(options.tokenizer);
   LOOM_TRY(tokenizer.status());
+  if (options.labels) {
+    const Result<text::ExampleSummary> made =
+        text::tokenize_examples(files, folder, **tokenizer, options.validation_fraction);
+    LOOM_TRY(made.status());
+    DatasetSummary summary;
+    summary.tokenizer = (*tokenizer)->description();
+    summary.train_texts = made->train;
+    summary.validation_texts = made->validation;
+    summary.labels = made->labels;
+    return summary;
+  }
   text::TokenizeOptions settings;
   settings.validation_fraction = options.validation_fraction;
   settings.threads = options.threads;
   const Result<text::TokenizeSummary> summary = text::tokenize_files(files, folder, **tokenizer, settings);
   LOOM_TRY(summary.status());
-  return DatasetSummary{summary->train_tokens, summary->validation_tokens, summary->train_bytes,
-                        summary->validation_bytes, (*tokenizer)->description()};
+  return DatasetSummary{summary->train_tokens,
+                        summary->validation_tokens,
+                        summary->train_bytes,
+                        summary->validation_bytes,
+                        (*tokenizer)->description(),
+                        0,
+                        0,
+                        {}};
 }
 
 Result<double> bigram_baseline(const std::string& folder) { return text::bigram_baseline(folder); }

@@ -8,8 +8,12 @@
 
 #include "engine/engine.h"
 #include "model/hugging_face.h"
+#include "model/inference.h"
 #include "text/batches.h"
+#include "text/examples.h"
+#include "text/masked_batches.h"
 #include "text/tokenizer.h"
+#include "train/data.h"
 
 namespace loom {
 namespace {
@@ -42,6 +46,30 @@ struct Model::Inside {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::unique_ptr<engine::Groups> groups;
   std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<model::Inference> inference;
+
+  /// Reads token by token, or classifies.
+  Result<model::Inference*> reader() {
+    if (inference == nullptr) {
+      Result<std::unique_ptr<model::Inference>> opened = model::Inference::open(folder, threads);
+      LOOM_TRY(opened.status());
+      inference = opened.take();
+    }
+    return inference.get();
+  }
+  /// Mean of the engine's losses over `batches`.
+  Result<double> mean_loss(const text::BatchSource& source, int64_t batches) {
+    double sum = 0;
+    for (int64_t step = 0; step < batches; ++step) {
+      LOOM_TRY(source.read(static_cast<uint64_t>(step), {0, engine->job().batch}, engine->tokens(0),
+                           engine->targets(0)));
+      const Result<double> loss = engine->evaluate();
+      LOOM_TRY(loss.status());
+      sum += *loss;
+    }
+    return sum / static_cast<double>(batches);
+  }
+  Status evaluate_classes(const std::string& dataset, int64_t batches, Evaluation& result);
 
   /// The engine for this shape, with the weights in it.
   Result<engine::Engine*> engine_for(int64_t batch, int64_t tokens) {
@@ -52,6 +80,7 @@ struct Model::Inside {
     job.spec = spec;
     job.batch = batch;
     job.tokens = tokens;
+    if (spec.task == model::Task::masked) job.targets = text::masked_targets(tokens);
     Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, threads);
     LOOM_TRY(made.status());
     const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(folder);
@@ -97,34 +126,75 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
                 "the batch is {}, must be at least 1; sequence_length is {} and batches {}, must not be "
                 "negative",
                 options.batch, options.sequence_length, options.batches);
+  Evaluation result;
+  result.batch = options.batch;
+  result.tokens = options.sequence_length > 0 ? options.sequence_length : context();
+  result.masked = inside_->spec.task == model::Task::masked;
+  if (text::holds_examples(dataset)) {
+    LOOM_TRY(inside_->evaluate_classes(dataset, options.batches, result));
+    return result;
+  }
+  if (inside_->spec.task == model::Task::classification)
+    return fail(Code::invalid_argument,
+                "the model classifies, but {} has no labels; `loom tokenize --labels` makes data that has",
+                dataset);
   const auto data = text::TokenDataset::open(dataset, text::Split::validation);
   LOOM_TRY(data.status());
   if ((*data)->vocabulary_size() > vocabulary())
     return fail(Code::invalid_argument,
                 "the dataset's vocabulary has {} tokens, the model's {}: not its tokenizer",
                 (*data)->vocabulary_size(), vocabulary());
-  Evaluation result;
-  result.batch = options.batch;
-  result.tokens = options.sequence_length > 0 ? options.sequence_length : context();
-  const Result<engine::Engine*> made = inside_->engine_for(result.batch, result.tokens);
-  LOOM_TRY(made.status());
-  engine::Engine& engine = **made;
-  const auto batches = text::Batches::create(*data, {result.tokens, result.batch, 0, false});
-  LOOM_TRY(batches.status());
-  const int64_t all = std::max<int64_t>(1, static_cast<int64_t>(batches->windows()) / result.batch);
+  const auto tokenizer = text::open_tokenizer(dataset);
+  LOOM_TRY(tokenizer.status());
+  LOOM_TRY(inside_->engine_for(result.batch, result.tokens).status());
+  const auto source = train::open_batches(dataset, text::Split::validation, inside_->spec.task, **tokenizer,
+                                          {result.tokens, result.batch, 0, false});
+  LOOM_TRY(source.status());
+  const int64_t all = std::max<int64_t>(1, static_cast<int64_t>((*source)->windows()) / result.batch);
   result.batches = options.batches > 0 ? std::min(options.batches, all) : all;
-  double sum = 0;
-  for (int64_t step = 0; step < result.batches; ++step) {
-    LOOM_TRY(
-        batches->read(static_cast<uint64_t>(step), {0, result.batch}, engine.tokens(0), engine.targets(0)));
-    const Result<double> loss = engine.evaluate();
-    LOOM_TRY(loss.status());
-    sum += *loss;
-  }
-  result.loss = sum / static_cast<double>(result.batches);
-  result.loss_per_byte =
-      result.loss * static_cast<double>((*data)->tokens()) / static_cast<double>((*data)->text_bytes());
+  const Result<double> loss = inside_->mean_loss(**source, result.batches);
+  LOOM_TRY(loss.status());
+  result.loss = *loss;
+  if (!result.masked)
+    result.loss_per_byte =
+        result.loss * static_cast<double>((*data)->tokens()) / static_cast<double>((*data)->text_bytes());
   return result;
+}
+
+/// Every text of the validation split once.
+Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most, Evaluation& result) {
+  const Result<model::Inference*> opened = reader();
+  LOOM_TRY(opened.status());
+  const auto data = text::ExampleDataset::open(dataset, text::Split::validation);
+  LOOM_TRY(data.status());
+  result.labels = (*data)->label_names();
+  if ((*data)->vocabulary_size() > spec.vocabulary ||
+      static_cast<int64_t>(result.labels.size()) != spec.labels)
+    return fail(Code::invalid_argument,
+                "the dataset has {} tokens and {} labels, the model {} and {}: not what it was trained on",
+                (*data)->vocabulary_size(), result.labels.size(), spec.vocabulary, spec.labels);
+  const auto batches = text::ExampleBatches::create(*data, {result.tokens, result.batch, 0, false});
+  LOOM_TRY(batches.status());
+  std::vector<text::Token> inputs(static_cast<size_t>(result.batch * result.tokens)), targets(inputs.size());
+  const auto size = static_cast<int64_t>((*data)->size());
+  const int64_t all = most > 0 ? std::min(size, most * result.batch) : size;
+  for (uint64_t step = 0; result.texts < all; ++step) {
+    LOOM_TRY(batches->read(step, {0, result.batch}, inputs, targets));
+    const Result<std::vector<float>> logits = (*opened)->classify(inputs, result.batch);
+    LOOM_TRY(logits.status());
+    ++result.batches;
+    for (int64_t row = 0; row < result.batch && result.texts < all; ++row, ++result.texts) {
+      const auto first = logits->begin() + row * spec.labels, last = first + spec.labels;
+      const auto best = std::max_element(first, last);
+      const int32_t wanted = targets[static_cast<size_t>(row * result.tokens)];
+      result.right += best - first == wanted ? 1 : 0;
+      double sum = 0;
+      for (auto logit = first; logit != last; ++logit) sum += std::exp(static_cast<double>(*logit - *best));
+      result.loss += std::log(sum) + static_cast<double>(*best - first[wanted]);
+    }
+  }
+  result.loss /= static_cast<double>(result.texts);
+  return {};
 }
 
 Result<std::vector<float>> Model::logits(std::span<const int32_t> tokens) {
@@ -147,15 +217,36 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
     return fail(Code::invalid_argument,
                 "temperature is {}, must be a number; top_k is {} and tokens {}, must not be negative",
                 options.temperature, options.top_k, options.tokens);
-  Result<std::vector<int32_t>> tokens = encode(prompt.empty() ? "\n" : prompt);
-  LOOM_TRY(tokens.status());
-  for (int64_t made = 0; made < options.tokens; ++made) {
-    const Result<std::vector<float>> scores = logits(*tokens);
-    LOOM_TRY(scores.status());
-    tokens->push_back(draw(*scores, options, static_cast<uint64_t>(made)));
-    if (tokens->back() == inside_->tokenizer->end_of_text()) break;
+  const Result<model::Inference*> opened = inside_->reader();
+  LOOM_TRY(opened.status());
+  model::Inference& model = **opened;
+  Result<std::vector<int32_t>> encoded = encode(prompt);
+  LOOM_TRY(encoded.status());
+  std::vector<int32_t> tokens = encoded.take();
+  if (tokens.empty()) {
+    encoded = encode("\n");
+    LOOM_TRY(encoded.status());
+    tokens = encoded.take();
   }
-  return decode(*tokens);
+  model.restart();
+  size_t fed = 0;
+  for (int64_t made = 0; made < options.tokens; ++made) {
+    // A full context goes on with its later half, which is read again from the beginning.
+    if (model.position() + static_cast<int64_t>(tokens.size() - fed) > context()) {
+      const size_t kept = static_cast<size_t>(std::max<int64_t>(1, context() / 2));
+      fed = tokens.size() - std::min(tokens.size(), kept);
+      model.restart();
+    }
+    std::vector<float> scores;
+    for (; fed < tokens.size(); ++fed) {
+      Result<std::vector<float>> next = model.feed(tokens[fed]);
+      LOOM_TRY(next.status());
+      scores = next.take();
+    }
+    tokens.push_back(draw(scores, options, static_cast<uint64_t>(made)));
+    if (tokens.back() == inside_->tokenizer->end_of_text()) break;
+  }
+  return decode(tokens);
 }
 
 Result<std::vector<int32_t>> Model::encode(const std::string& text) const {

@@ -10,9 +10,9 @@
 #include "program/schedule.h"
 #include "program/simulate.h"
 #include "program/verify.h"
-#include "text/dataset.h"
 #include "train/breakdown.h"
 #include "train/config.h"
+#include "train/data.h"
 #include "train/machine.h"
 #include "train/trainer.h"
 
@@ -20,12 +20,14 @@ namespace loom {
 namespace {
 
 Result<model::ModelSpec> model_of(const train::Config& config, int64_t vocabulary) {
+  int64_t labels = 2;  // where no dataset says
   if (vocabulary == 0 && config.model.vocabulary == 0 && config.model.from.empty()) {
-    const auto data = text::TokenDataset::open(config.data.folder, text::Split::train);
+    const Result<train::Data> data = train::open_data(config);
     LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
-    vocabulary = (*data)->vocabulary_size();
+    vocabulary = data->vocabulary;
+    labels = std::max<int64_t>(labels, static_cast<int64_t>(data->labels.size()));
   }
-  return train::spec_of(config, vocabulary);
+  return train::spec_of(config, vocabulary, labels);
 }
 
 Status check(const Cluster& cluster) {

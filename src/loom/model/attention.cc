@@ -1,6 +1,8 @@
 // Attention: three products, and the heads between them.
 #include "model/attention.h"
 
+#include <algorithm>
+
 namespace loom::model {
 
 template <typename T>
@@ -32,6 +34,7 @@ ops::RotaryShape Attention<T>::rotary(const Pass& pass) const {
   shape.dims = spec_.rotary_dims;
   shape.interleaved = spec_.position == Position::rotary_interleaved;
   shape.base = spec_.rotary_base;
+  shape.first_position = pass.first_token;
   return shape;
 }
 
@@ -43,7 +46,14 @@ void Attention<T>::forward(const Pass& pass, const Unit& unit, const T* paramete
   op_.linear_forward(workers, x, unit.at(Part::qkv_weight, parameters), unit.at(Part::qkv_bias, parameters),
                      saved.qkv, rows, spec_.width, 3 * across);
   if (spec_.rotary()) op_.rotary(workers, rotary(pass), saved.qkv, false);
-  op_.attention_forward(workers, shape(pass, unit), saved.qkv, saved.heads, saved.lse);
+  if (pass.past != nullptr) {
+    T *keys = reinterpret_cast<T*>(pass.past), *values = keys + spec_.context * across;
+    std::copy_n(saved.qkv + across, across, keys + pass.first_token * across);
+    std::copy_n(saved.qkv + 2 * across, across, values + pass.first_token * across);
+    op_.attention_step(workers, shape(pass, unit), saved.qkv, keys, values, pass.first_token, saved.heads);
+  } else {
+    op_.attention_forward(workers, shape(pass, unit), saved.qkv, saved.heads, saved.lse);
+  }
   op_.linear_forward(workers, saved.heads, unit.at(Part::projection_weight, parameters), nullptr, product,
                      rows, across, spec_.width);
 }

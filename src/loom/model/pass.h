@@ -3,6 +3,7 @@
 // Thread safety: values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/workers.h"
@@ -23,6 +24,9 @@ struct Pass {
   /// [batch]: tokens of each sequence before its padding. Only where the spec has a padding token, else null.
   const int32_t* lengths = nullptr;
   int64_t first_token = 0;  // place of the first token in its sequence, where tokens come one by one
+  /// Where they do: keys and values of the block's tokens so far, [context, H·D] each; batch and tokens
+  /// are 1.
+  std::byte* past = nullptr;
   int64_t rows() const { return batch * tokens; }
 };
 

@@ -35,25 +35,34 @@ Result<Rows> Batches::rows_of(int rank, int ranks) const {
   return Rows{rank * count, count};
 }
 
-uint64_t Batches::window(uint64_t step, int64_t row) const {
+uint64_t example_at(uint64_t step, int64_t row, const BatchOptions& options, uint64_t size) {
   // After 2^64 rows the list would begin again.
-  const uint64_t index = step * static_cast<uint64_t>(options_.global_batch) + static_cast<uint64_t>(row);
-  const uint64_t place = index % windows_;
-  return options_.shuffle ? Permutation(windows_, options_.seed, index / windows_)(place) : place;
+  const uint64_t index = step * static_cast<uint64_t>(options.global_batch) + static_cast<uint64_t>(row);
+  const uint64_t place = index % size;
+  return options.shuffle ? Permutation(size, options.seed, index / size)(place) : place;
+}
+
+uint64_t Batches::window(uint64_t step, int64_t row) const {
+  return example_at(step, row, options_, windows_);
+}
+
+Status check_rows(Rows rows, int64_t global_batch, int64_t length, size_t inputs, size_t targets) {
+  if (rows.begin < 0 || rows.count < 0 || rows.begin > global_batch - rows.count) {
+    return fail(Code::invalid_argument, "rows [{}, {}), must be in [0, {})", rows.begin,
+                rows.begin + rows.count, global_batch);
+  }
+  const size_t expected = static_cast<size_t>(rows.count * length);
+  if (inputs != expected || targets != expected) {
+    return fail(Code::invalid_argument,
+                "room for {} inputs and {} targets, must be {} each: {} sequences of {}", inputs, targets,
+                expected, rows.count, length);
+  }
+  return {};
 }
 
 Status Batches::read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const {
   const int64_t length = options_.sequence_length;
-  if (rows.begin < 0 || rows.count < 0 || rows.begin > options_.global_batch - rows.count) {
-    return fail(Code::invalid_argument, "rows [{}, {}), must be in [0, {})", rows.begin,
-                rows.begin + rows.count, options_.global_batch);
-  }
-  const size_t expected = static_cast<size_t>(rows.count * length);
-  if (inputs.size() != expected || targets.size() != expected) {
-    return fail(Code::invalid_argument,
-                "room for {} inputs and {} targets, must be {} each: {} sequences of {}", inputs.size(),
-                targets.size(), expected, rows.count, length);
-  }
+  LOOM_TRY(check_rows(rows, options_.global_batch, length, inputs.size(), targets.size()));
   for (int64_t row = 0; row < rows.count; ++row) {
     const uint64_t begin = window(step, rows.begin + row) * static_cast<uint64_t>(length);
     const size_t at = static_cast<size_t>(row * length), some = static_cast<size_t>(length);

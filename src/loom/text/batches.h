@@ -13,6 +13,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "text/batch_source.h"
 #include "text/dataset.h"
 
 namespace loom::text {
@@ -24,27 +25,23 @@ struct BatchOptions {
   bool shuffle = true;  // false: in order, for validation
 };
 
-/// Rows [begin, begin + count) of a step.
-struct Rows {
-  int64_t begin = 0;
-  int64_t count = 0;
-};
+/// The sequence of an endless list, epoch after epoch of `size`, that a row of a step is.
+uint64_t example_at(uint64_t step, int64_t row, const BatchOptions& options, uint64_t size);
 
-class Batches {
+class Batches final : public BatchSource {
  public:
   /// Errors: invalid_argument for lengths or batches below 1, or a dataset that does not hold one window of T
   /// + 1 tokens.
   static Result<Batches> create(std::shared_ptr<const TokenDataset> dataset, const BatchOptions& options);
 
   /// Windows of an epoch.
-  uint64_t windows() const { return windows_; }
+  uint64_t windows() const override { return windows_; }
+  int64_t targets() const override { return options_.sequence_length; }
   /// The share of one rank. Errors: invalid_argument when the ranks do not divide the batch.
   Result<Rows> rows_of(int rank, int ranks) const;
   /// The window of a row of a step.
   uint64_t window(uint64_t step, int64_t row) const;
-  /// Copies rows: inputs and targets are [rows.count, T] each, row-major. Errors: invalid_argument (rows
-  /// outside the batch, spans of another size), invalid_data.
-  Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const;
+  Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   const BatchOptions& options() const { return options_; }
   const TokenDataset& dataset() const { return *dataset_; }
 

@@ -197,6 +197,12 @@ Status BpeTokenizer::index_added() {
       if (token.content == name) end_of_text_ = token.id;
     }
   }
+  for (const AddedToken& token : model_.added) {
+    if (token.content == "<s>") specials_.begin = token.id;
+    if (token.content == "</s>") specials_.end = token.id;
+    if (token.content == "<mask>") specials_.mask = token.id;
+    if (token.content == "<pad>") specials_.padding = token.id;
+  }
   hash_ = hash.value();
   return {};
 }

@@ -47,6 +47,8 @@ class BpeTokenizer final : public Tokenizer {
   bool may_be_cut() const override;
   /// The added token "<|endoftext|>", else "</s>".
   std::optional<Token> end_of_text() const override { return end_of_text_; }
+  /// The added tokens "<s>", "</s>", "<mask>" and "<pad>", as RoBERTa has them.
+  SpecialTokens specials() const override { return specials_; }
   uint64_t hash() const override { return hash_; }
   std::string description() const override;
   /// Writes vocab.json, merges.txt and tokenizer.json.
@@ -79,6 +81,7 @@ class BpeTokenizer final : public Tokenizer {
   std::unordered_map<uint64_t, Merge, PairHash> merges_;
   AddedTokens before_, after_;  // normalization
   std::optional<Token> end_of_text_;
+  SpecialTokens specials_;
   uint64_t hash_ = 0;
 };
 

@@ -4,15 +4,27 @@
 #include "format/json_file.h"
 #include "text/bpe.h"
 #include "text/byte_tokenizer.h"
+#include "text/wordpiece.h"
 
 namespace loom::text {
 namespace {
 
 using Opened = Result<std::shared_ptr<const Tokenizer>>;
 
-Opened widen(Result<std::shared_ptr<const BpeTokenizer>> opened) {
+template <typename T>
+Opened widen(Result<std::shared_ptr<const T>> opened) {
   if (!opened.ok()) return opened.status();
   return std::shared_ptr<const Tokenizer>(opened.take());
+}
+
+/// A tokenizer.json, by the kind of its model; what is neither is refused by the more common one.
+Opened open_json(const std::string& path) {
+  const Result<format::SortedJson> json = format::read_sorted_json(path);
+  if (!json.ok()) return json.status();
+  const bool pieces = json->is_object() && json->contains("model") && (*json)["model"].is_object() &&
+                      (*json)["model"].contains("type") && (*json)["model"]["type"] == "WordPiece";
+  return pieces ? widen(WordPieceTokenizer::from_tokenizer_json(path))
+                : widen(BpeTokenizer::from_tokenizer_json(path));
 }
 
 Opened open_own(const std::string& path) {
@@ -28,15 +40,20 @@ Opened open_own(const std::string& path) {
 
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   if (path == "bytes") return std::shared_ptr<const Tokenizer>(std::make_shared<ByteTokenizer>());
-  if (!is_folder(path)) return widen(BpeTokenizer::from_tokenizer_json(path));
+  if (!is_folder(path))
+    return path.ends_with(".txt") ? widen(WordPieceTokenizer::from_vocabulary(path)) : open_json(path);
   const std::string own = join_path(path, "loom-tokenizer.json");
   if (is_file(own)) return open_own(own);
   const std::string json = join_path(path, "tokenizer.json");
-  if (is_file(json)) return widen(BpeTokenizer::from_tokenizer_json(json));
+  if (is_file(json)) return open_json(json);
   const std::string vocabulary = join_path(path, "vocab.json"), merges = join_path(path, "merges.txt");
   if (is_file(vocabulary) && is_file(merges)) return widen(BpeTokenizer::from_vocabulary(vocabulary, merges));
-  return fail(Code::not_found,
-              "{} has neither tokenizer.json, nor vocab.json and merges.txt, nor loom-tokenizer.json", path);
+  const std::string pieces = join_path(path, "vocab.txt");
+  if (is_file(pieces)) return widen(WordPieceTokenizer::from_vocabulary(pieces));
+  return fail(
+      Code::not_found,
+      "{} has neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt, nor loom-tokenizer.json",
+      path);
 }
 
 }  // namespace loom::text

@@ -19,6 +19,12 @@ namespace loom::text {
 /// A token is its number in the vocabulary, in [0, vocabulary size).
 using Token = int32_t;
 
+/// Tokens that stand for no text, where a tokenizer has them: what begins and ends a sequence that a
+/// bidirectional model reads, what hides a token, and what fills sequences up.
+struct SpecialTokens {
+  std::optional<Token> begin, end, mask, padding;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -36,6 +42,7 @@ class Tokenizer {
   virtual bool may_be_cut() const = 0;
   /// What stands between documents, if there is such a token.
   virtual std::optional<Token> end_of_text() const = 0;
+  virtual SpecialTokens specials() const { return {}; }
   /// The same for tokenizers that encode in the same way; token files carry it.
   virtual uint64_t hash() const = 0;
   /// "bytes", or "byte-level BPE of 50257 tokens".
@@ -50,9 +57,9 @@ class Tokenizer {
   }
 };
 
-/// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json, or with
-/// vocab.json and merges.txt, or with loom-tokenizer.json (which the built-in one saves). Errors: not_found,
-/// invalid_data, unsupported.
+/// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json (byte-level BPE
+/// or WordPiece), or with vocab.json and merges.txt, or vocab.txt, or loom-tokenizer.json (which the built-in
+/// one saves). Errors: not_found, invalid_data, unsupported.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path);
 
 }  // namespace loom::text

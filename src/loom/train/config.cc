@@ -8,9 +8,12 @@
 #include <map>
 #include <numbers>
 
+#include "model/families.h"
 #include "model/hugging_face.h"
 #include "program/generate.h"
 #include "program/memory.h"
+#include "text/examples.h"
+#include "text/masked_batches.h"
 
 namespace loom::train {
 namespace {
@@ -20,6 +23,8 @@ using format::Json;
 /// Calls visit(key, member) for every key.
 template <typename C, typename F>
 void for_each_key(C& c, F&& visit) {
+  visit("model.family", c.model.family);
+  visit("model.task", c.model.task);
   visit("model.from", c.model.from);
   visit("model.vocabulary", c.model.vocabulary);
   visit("model.context", c.model.context);
@@ -165,7 +170,7 @@ Status check(const Config& c) {
   if (partition.empty() || partition.find_first_not_of("0123456789,") != std::string::npos)
     LOOM_TRY(one_of("parallel.partition", partition, {"auto", "tree", "even", "first units such as 0,5,9"}));
   LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
-  return one_of("model.activation", c.model.activation, {"gelu_new", "gelu", "relu"});
+  return one_of("model.activation", c.model.activation, {"", "gelu_new", "gelu", "relu"});
 }
 
 }  // namespace
@@ -211,17 +216,47 @@ Json to_json(const Config& config) {
   return json;
 }
 
-Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary) {
+Result<model::Task> task_of(const Config& config) {
+  if (!config.model.task.empty()) {
+    const Result<model::Task> task = model::task_from(config.model.task);
+    if (!task.ok()) return task.status().in("model.task");
+    return task;
+  }
+  if (text::holds_examples(config.data.folder)) return model::Task::classification;
   if (!config.model.from.empty()) {
     const Result<Json> json = format::read_config(config.model.from);
     LOOM_TRY(json.status());
-    Result<model::ModelSpec> spec = model::spec_from_config(*json);
+    const Result<model::ModelSpec> spec = model::spec_from_config(*json);
+    LOOM_TRY(spec.status());
+    return spec->task;
+  }
+  const Result<model::Family> family = model::family_from(config.model.family);
+  LOOM_TRY(family.status().in("model.family"));
+  return model::usual_task(*family);
+}
+
+Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary, int64_t labels,
+                                 int32_t padding) {
+  const Result<model::Task> task = task_of(config);
+  LOOM_TRY(task.status());
+  if (!config.model.from.empty()) {
+    const Result<Json> json = format::read_config(config.model.from);
+    LOOM_TRY(json.status());
+    Result<model::ModelSpec> spec = model::spec_from_config(*json, *task, labels);
+    if (spec.ok() && *task == model::Task::classification && padding >= 0) spec->padding = padding;
     if (spec.ok() && spec->vocabulary < dataset_vocabulary)
       return fail(Code::invalid_argument, "the model {} has {} tokens, but the dataset's vocabulary has {}",
                   config.model.from, spec->vocabulary, dataset_vocabulary);
     return spec;
   }
-  model::ModelSpec spec;
+  const Result<model::Family> family = model::family_from(config.model.family);
+  LOOM_TRY(family.status().in("model.family"));
+  Result<model::ModelSpec> choices = model::choices_of(*family, *task);
+  LOOM_TRY(choices.status());
+  model::ModelSpec spec = choices.take();
+  spec.labels = labels;
+  if (*task != model::Task::causal || model::usual_task(*family) == model::Task::masked)
+    spec.padding = padding;
   spec.vocabulary = config.model.vocabulary > 0 ? config.model.vocabulary : dataset_vocabulary;
   if (spec.vocabulary < dataset_vocabulary)
     return fail(Code::invalid_argument, "model.vocabulary is {}, must be at least the dataset's, {}",
@@ -230,13 +265,17 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   spec.width = config.model.width;
   spec.layers = config.model.layers;
   spec.heads = config.model.heads;
-  spec.feed_forward = config.model.feed_forward > 0 ? config.model.feed_forward : 4 * spec.width;
-  spec.activation = config.model.activation == "gelu"   ? ops::Activation::gelu_erf
-                    : config.model.activation == "relu" ? ops::Activation::relu
-                                                        : ops::Activation::gelu_tanh;
+  spec.feed_forward = config.model.feed_forward;
+  if (config.model.activation == "gelu") spec.activation = ops::Activation::gelu_erf;
+  if (config.model.activation == "relu") spec.activation = ops::Activation::relu;
+  if (config.model.activation == "gelu_new") spec.activation = ops::Activation::gelu_tanh;
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout =
       static_cast<float>(config.model.dropout);
-  spec.tied = config.model.tied;
+  if (spec.task == model::Task::classification && spec.pooler) spec.head_dropout = spec.residual_dropout;
+  if (spec.task == model::Task::masked && !config.model.tied)
+    return fail(Code::invalid_argument, "model.tied is false, but the head of a masked task is always tied");
+  spec.tied = spec.tied && config.model.tied;
+  model::complete(spec);
   LOOM_TRY(spec.check());
   return spec;
 }
@@ -251,6 +290,8 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.spec = spec;
   job.precision = parallel.precision == "bf16" ? program::Precision::bf16 : program::Precision::fp32;
   job.tokens = config.data.sequence_length;
+  if (spec.task == model::Task::masked) job.targets = text::masked_targets(job.tokens);
+  if (spec.task == model::Task::classification) job.targets = 1;
   job.world = world;
   job.strict = parallel.strict;
   job.checkpoint_group = static_cast<int>(parallel.activation_checkpointing);

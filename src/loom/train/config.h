@@ -17,6 +17,8 @@ namespace loom::train {
 
 struct Config {
   struct Model {
+    std::string family = "gpt2";
+    std::string task;        // causal, masked or classification; "": the family's, or that of the data
     std::string from;        // folder of a Hugging Face model to begin with; "" begins with random weights
     int64_t vocabulary = 0;  // 0: the dataset's
     int64_t context = 0;     // 0: data.sequence_length
@@ -24,9 +26,9 @@ struct Config {
     int64_t layers = 4;
     int64_t heads = 4;
     int64_t feed_forward = 0;  // 0: 4 · width
-    std::string activation = "gelu_new";
-    double dropout = 0;  // of the embedding, what blocks add, and attention
-    bool tied = true;
+    std::string activation;    // "": the family's
+    double dropout = 0;        // of the embedding, what blocks add, attention, and classification heads
+    bool tied = true;          // of families that tie the head to the embedding, whether they do
   } model;
   struct Data {
     std::string folder;  // made by `loom tokenize`
@@ -89,9 +91,13 @@ Result<Config> parse_config(const format::Json& json, std::span<const std::strin
 /// With every key. parse_config() of it gives the same config.
 format::Json to_json(const Config& config);
 
+/// What the model is trained for. Reads model.from's config.json, and looks at what data.folder holds.
+Result<model::Task> task_of(const Config& config);
+
 /// The model, without its vocabulary if the config leaves that to the dataset. Reads model.from's
-/// config.json.
-Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary);
+/// config.json. `labels` and `padding` are the dataset's; -1: no padding.
+Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary, int64_t labels = 0,
+                                 int32_t padding = -1);
 /// For so many ranks. Chooses the degree when the config leaves it open. Errors: invalid_argument, naming
 /// what does not divide; out_of_memory when no degree fits.
 ///

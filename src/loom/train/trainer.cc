@@ -39,11 +39,6 @@ Result<std::vector<double>> unit_times(const Config& config, const model::ModelS
   return times;
 }
 
-/// The tokenizer that a dataset's folder holds.
-Result<std::shared_ptr<const text::Tokenizer>> tokenizer_of(const std::string& folder) {
-  return text::open_tokenizer(folder);
-}
-
 }  // namespace
 
 Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
@@ -57,39 +52,15 @@ Result<std::vector<double>> profile(const Config& config, const model::ModelSpec
   return engine::profile_units(*job, threads);
 }
 
-Status Trainer::open_data() {
-  Result<std::shared_ptr<const text::TokenDataset>> data =
-      text::TokenDataset::open(config_.data.folder, text::Split::train);
-  LOOM_TRY(data.status());
-  train_data_ = data.take();
-  Result<std::shared_ptr<const text::Tokenizer>> tokenizer = tokenizer_of(config_.data.folder);
-  LOOM_TRY(tokenizer.status());
-  tokenizer_ = tokenizer.take();
-
-  text::BatchOptions options;
-  options.sequence_length = config_.data.sequence_length;
-  options.global_batch = config_.data.global_batch;
-  options.seed = static_cast<uint64_t>(config_.run.seed);
-  Result<text::Batches> batches = text::Batches::create(train_data_, options);
-  LOOM_TRY(batches.status());
-  train_.emplace(batches.take());
-
-  Result<std::shared_ptr<const text::TokenDataset>> held_out =
-      text::TokenDataset::open(config_.data.folder, text::Split::validation);
-  if (held_out.status().code() == Code::not_found) return {};  // a dataset without a validation split
-  LOOM_TRY(held_out.status());
-  options.shuffle = false;
-  Result<text::Batches> validation = text::Batches::create(*held_out, options);
-  LOOM_TRY(validation.status().in("the validation split"));
-  validation_.emplace(validation.take());
-  return {};
-}
-
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   trainer->memory_before_ = resident_bytes();
-  LOOM_TRY(trainer->open_data());
-  const Result<model::ModelSpec> spec = spec_of(config, trainer->train_data_->vocabulary_size());
+  Result<Data> data = open_data(config);
+  LOOM_TRY(data.status());
+  trainer->data_ = data.take();
+  const Data& opened = trainer->data_;
+  const Result<model::ModelSpec> spec =
+      spec_of(config, opened.vocabulary, static_cast<int64_t>(opened.labels.size()), opened.padding);
   LOOM_TRY(spec.status());
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
@@ -144,7 +115,7 @@ Status Trainer::resume() {
   return engine_->load_model(*file);
 }
 
-Status Trainer::read_batch(const text::Batches& batches, int64_t step) {
+Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
   const program::Job& job = engine_->job();
   // Of a batch that is not prescaled each tensor rank reads its part; the ranks exchange them in the step.
   const int readers = job.prescaled_batch ? 1 : job.tensor_degree;
@@ -181,7 +152,7 @@ void Trainer::look_at_memory() {
 }
 
 Result<StepRecord> Trainer::step() {
-  LOOM_TRY(read_batch(*train_, next_step_));
+  LOOM_TRY(read_batch(*data_.train, next_step_));
   const engine::StepSettings settings = settings_of_step();
   const Result<engine::StepResult> result = engine_->step(settings);
   LOOM_TRY(result.status());
@@ -203,13 +174,13 @@ Result<StepRecord> Trainer::step() {
 }
 
 Result<std::optional<double>> Trainer::validate() {
-  if (!validation_) return std::optional<double>();
+  if (!data_.validation) return std::optional<double>();
   const int64_t batches =
-      std::clamp<int64_t>(static_cast<int64_t>(validation_->windows()) / config_.data.global_batch, 1,
+      std::clamp<int64_t>(static_cast<int64_t>(data_.validation->windows()) / config_.data.global_batch, 1,
                           config_.run.evaluation_steps);
   double sum = 0;
   for (int64_t step = 0; step < batches; ++step) {
-    LOOM_TRY(read_batch(*validation_, step));
+    LOOM_TRY(read_batch(*data_.validation, step));
     const Result<double> loss = engine_->evaluate();
     LOOM_TRY(loss.status());
     sum += *loss;
@@ -243,7 +214,7 @@ Status Trainer::save_model() {
   Status made;
   if (groups_->rank() == 0) {
     made = make_folders(folder);
-    if (made.ok()) made = tokenizer_->save(folder);
+    if (made.ok()) made = data_.tokenizer->save(folder);
   }
   LOOM_TRY(groups_->agree(made));
   return engine_->save_model(folder);

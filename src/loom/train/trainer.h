@@ -12,10 +12,9 @@
 
 #include "engine/engine.h"
 #include "format/checkpoints.h"
-#include "text/batches.h"
-#include "text/tokenizer.h"
 #include "train/breakdown.h"
 #include "train/config.h"
+#include "train/data.h"
 
 namespace loom::train {
 
@@ -34,7 +33,7 @@ class Trainer {
   const Config& config() const { return config_; }
   const engine::Engine& engine() const { return *engine_; }
   const engine::Groups& groups() const { return *groups_; }
-  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
+  const text::Tokenizer& tokenizer() const { return *data_.tokenizer; }
   int threads() const { return threads_; }
   /// The step that comes next.
   int64_t next_step() const { return next_step_; }
@@ -58,9 +57,8 @@ class Trainer {
 
  private:
   explicit Trainer(const Config& config) : config_(config) {}
-  Status open_data();
   Status resume();
-  Status read_batch(const text::Batches& batches, int64_t step);
+  Status read_batch(const text::BatchSource& batches, int64_t step);
   engine::StepSettings settings_of_step() const;
   void look_at_memory();
 
@@ -68,9 +66,7 @@ class Trainer {
   int threads_ = 1;
   std::optional<engine::Groups> groups_;
   std::unique_ptr<engine::Engine> engine_;
-  std::shared_ptr<const text::TokenDataset> train_data_;
-  std::shared_ptr<const text::Tokenizer> tokenizer_;
-  std::optional<text::Batches> train_, validation_;
+  Data data_;
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
   MeanBreakdown measured_;

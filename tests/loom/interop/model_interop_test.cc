@@ -7,11 +7,48 @@
 
 #include "engine/ranks.h"
 #include "format/json_file.h"
+#include "model/hugging_face.h"
 
 namespace loom::testing {
 namespace {
 
 constexpr int kSkipped = 77;
+
+/// A checkpoint, read and written by Loom.
+void copy_model(const std::string& from, const std::string& to) {
+  const auto spec = model::spec_from_config(*format::read_config(from));
+  LOOM_ASSERT_OK(spec);
+  LOOM_ASSERT_OK(format::write_config(to, model::config_of(*spec)));
+  const auto units = model::units_of(*spec);
+  const auto reader = format::SafetensorsReader::open(from);
+  LOOM_ASSERT_OK(reader);
+  auto writer = format::ModelWriter::create(to, model::tensor_specs(units));
+  LOOM_ASSERT_OK(writer);
+  for (const model::Unit& unit : units) {
+    std::vector<float> buffer(static_cast<size_t>(unit.elements));
+    LOOM_ASSERT_OK(model::read_parameters(*reader, unit, 0, buffer));
+    LOOM_ASSERT_OK(model::write_parameters(*writer, unit, buffer));
+  }
+  LOOM_ASSERT_OK(writer->finish());
+}
+
+TEST(Interop, TransformersComputesTheSameLogitsOfEveryFamily) {
+  const TemporaryFolder folder;
+  for (const auto& entry : std::filesystem::directory_iterator(fixture("families"))) {
+    const std::string to = folder / entry.path().filename().string();
+    std::filesystem::create_directory(to);
+    copy_model(entry.path().string(), to);
+  }
+  EXPECT_EQ(folder.entries(), 10u);
+  const char* const chosen = std::getenv("LOOM_PYTHON");
+  const int status =
+      std::system(fmt::format("{} '{}' '{}' '{}'", chosen ? chosen : "python3",
+                              fixture("../interop/load_families.py"), folder.path(), fixture("families"))
+                      .c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no Python with transformers";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
 
 TEST(Interop, TransformersComputesTheSameLogits) {
   const TemporaryFolder folder;

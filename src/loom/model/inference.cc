@@ -1,0 +1,108 @@
+#include "model/inference.h"
+
+#include <algorithm>
+
+#include "format/json_file.h"
+#include "model/families.h"
+#include "model/hugging_face.h"
+
+namespace loom::model {
+
+Inference::Inference(const ModelSpec& spec, int threads)
+    : spec_(spec),
+      units_(units_of(spec)),
+      workers_(std::make_unique<Workers>(threads)),
+      compute_(spec, Share::whole(spec)) {
+  pass_.workers = workers_.get();
+  pass_.spec = &spec_;
+}
+
+Result<std::unique_ptr<Inference>> Inference::open(const std::string& folder, int threads) {
+  const Result<format::Json> config = format::read_config(folder);
+  LOOM_TRY(config.status());
+  const Result<ModelSpec> spec = spec_from_config(*config);
+  LOOM_TRY(spec.status().in(folder));
+  const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(folder);
+  LOOM_TRY(file.status());
+  std::unique_ptr<Inference> model(new Inference(*spec, threads));
+  for (const Unit& unit : model->units_) {
+    model->parameters_.emplace_back(static_cast<size_t>(unit.elements));
+    LOOM_TRY(read_parameters(*file, unit, 0, model->parameters_.back()));
+  }
+  return model;
+}
+
+Status Inference::check_tokens(std::span<const int32_t> token) const {
+  for (const int32_t one : token)
+    if (one < 0 || one >= spec_.vocabulary)
+      return fail(Code::invalid_argument, "token {} is not in the model's vocabulary, [0, {})", one,
+                  spec_.vocabulary);
+  return {};
+}
+
+void Inference::run(const int32_t* token, int64_t batch, int64_t tokens) {
+  pass_.batch = batch;
+  pass_.tokens = tokens;
+  pass_.lengths = nullptr;
+  if (spec_.padding >= 0) {
+    lengths_.resize(static_cast<size_t>(batch));
+    find_lengths(spec_, token, batch, tokens, lengths_.data());
+    pass_.lengths = lengths_.data();
+  }
+  const BufferSizes sizes = buffer_sizes<float>(spec_, Share::whole(spec_), batch, tokens);
+  x_.resize(static_cast<size_t>(batch * tokens * spec_.width));
+  y_.resize(x_.size());
+  saved_.resize(static_cast<size_t>(sizes.saved));
+  workspace_.resize(static_cast<size_t>(sizes.workspace));
+  compute_.embedding_forward(pass_, parameters_[0].data(), token, x_.data(), workspace_.data());
+  const size_t past_of_layer = past_.size() / static_cast<size_t>(spec_.layers);
+  for (size_t u = 1; u + 1 < units_.size(); ++u) {
+    if (pass_.past != nullptr) pass_.past = past_.data() + (u - 1) * past_of_layer;
+    compute_.block_forward(pass_, units_[u], parameters_[u].data(), x_.data(), saved_.data(), y_.data(),
+                           workspace_.data());
+    std::swap(x_, y_);
+  }
+}
+
+std::vector<float> Inference::head_logits(int64_t row) {
+  std::vector<float> logits(static_cast<size_t>(spec_.outputs()));
+  compute_.head_logits(pass_, units_.back(), parameters_.back().data(), parameters_.front().data(), x_.data(),
+                       row, logits.data(), workspace_.data());
+  return logits;
+}
+
+Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, int64_t batch) {
+  if (spec_.task != Task::classification)
+    return fail(Code::unsupported, "the model is {}, must be a classification", task_name(spec_.task));
+  const int64_t tokens = static_cast<int64_t>(token.size()) / batch;
+  if (tokens < 1 || tokens > spec_.context)
+    return fail(Code::invalid_argument, "sequences of {} tokens, must be 1 to the model's context, {}",
+                tokens, spec_.context);
+  LOOM_TRY(check_tokens(token));
+  pass_.past = nullptr;
+  pass_.first_token = 0;
+  run(token.data(), batch, tokens);
+  std::vector<float> all;
+  for (int64_t sequence = 0; sequence < batch; ++sequence) {
+    const std::vector<float> logits = head_logits(sequence * tokens);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+Result<std::vector<float>> Inference::feed(int32_t token) {
+  if (spec_.task != Task::causal)
+    return fail(Code::unsupported, "a {} model of task {} does not continue texts; a causal one would",
+                family_name(spec_.family), task_name(spec_.task));
+  if (position_ == spec_.context)
+    return fail(Code::invalid_argument, "the context of {} tokens is full", spec_.context);
+  LOOM_TRY(check_tokens({&token, 1}));
+  past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.width) * sizeof(float));
+  pass_.past = past_.data();
+  pass_.first_token = position_;
+  run(&token, 1, 1);
+  ++position_;
+  return head_logits(0);
+}
+
+}  // namespace loom::model

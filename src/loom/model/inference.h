@@ -1,0 +1,55 @@
+// Inference: a whole model on one process, for reading only. It classifies texts, and it continues one token
+// by token with a cache of keys and values, so that a token costs one token's work whatever stands before it.
+//
+// Thread safety: one thread; the work is shared out among `threads`.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "format/safetensors_reader.h"
+#include "model/compute.h"
+
+namespace loom::model {
+
+class Inference {
+ public:
+  /// A folder in Hugging Face's form. Errors: as spec_from_config() and read_parameters().
+  static Result<std::unique_ptr<Inference>> open(const std::string& folder, int threads);
+
+  const ModelSpec& spec() const { return spec_; }
+
+  /// [batch, labels] from token[batch, tokens], with the spec's padding behind short sequences. Errors:
+  /// unsupported for a model that does not classify; invalid_argument for sequences that are longer than the
+  /// context.
+  Result<std::vector<float>> classify(std::span<const int32_t> token, int64_t batch);
+
+  /// Tokens fed so far.
+  int64_t position() const { return position_; }
+  /// Begins a new text.
+  void restart() { position_ = 0; }
+  /// Logits of what follows the next token. Errors: unsupported for a model that is not causal;
+  /// invalid_argument for a token outside the vocabulary, or when the context is full.
+  Result<std::vector<float>> feed(int32_t token);
+
+ private:
+  Inference(const ModelSpec& spec, int threads);
+  Status check_tokens(std::span<const int32_t> token) const;
+  /// Runs all blocks; the last one's output is in x_.
+  void run(const int32_t* token, int64_t batch, int64_t tokens);
+  std::vector<float> head_logits(int64_t row);
+
+  ModelSpec spec_;
+  std::vector<Unit> units_;
+  std::vector<std::vector<float>> parameters_;
+  std::unique_ptr<Workers> workers_;
+  Compute<float> compute_;
+  Pass pass_;
+  std::vector<float> x_, y_;
+  std::vector<std::byte> saved_, workspace_, past_;
+  std::vector<int32_t> lengths_;
+  int64_t position_ = 0;
+};
+
+}  // namespace loom::model

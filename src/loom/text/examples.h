@@ -1,0 +1,83 @@
+// Examples: texts with a label, to classify. A folder of examples holds dataset.json (with the labels'
+// names), the tokenizer's files, and for each split SPLIT.tokens, all texts one after the other, and
+// SPLIT.examples, which has the form of a token file and holds two numbers for each text: how many tokens it
+// has, and its label.
+//
+// Thread safety: may be used from any thread at once.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "text/batches.h"
+#include "text/dataset.h"
+
+namespace loom::text {
+
+struct Example {
+  std::string text, label;
+};
+
+/// Texts and labels of a file: lines of "label<TAB>text" (.tsv, .txt), or of {"text": …, "label": …}
+/// (.jsonl). Errors: not_found; invalid_data with the line.
+Result<std::vector<Example>> read_examples(const std::string& path);
+
+struct ExampleSummary {
+  uint64_t train = 0, validation = 0;  // texts
+  std::vector<std::string> labels;     // their numbers are their places; sorted
+};
+
+/// Makes a folder of examples, and replaces what is there. The part `validation` of the texts is held
+/// out, chosen by a permutation. A text gets the tokenizer's beginning and end, where it has them. Errors:
+/// invalid_argument (less than two labels, nothing left for a split), as read_examples().
+Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, const std::string& folder,
+                                         const Tokenizer& tokenizer, double validation);
+
+class ExampleDataset {
+ public:
+  /// Errors: not_found; invalid_data (damaged files, or a folder of tokens that have no labels).
+  static Result<std::shared_ptr<const ExampleDataset>> open(const std::string& folder, Split split);
+
+  uint64_t size() const { return labels_.size(); }
+  std::span<const Token> tokens(uint64_t example) const {
+    return std::span(tokens_).subspan(starts_[example], starts_[example + 1] - starts_[example]);
+  }
+  int32_t label(uint64_t example) const { return labels_[example]; }
+  const std::vector<std::string>& label_names() const { return names_; }
+  int64_t vocabulary_size() const { return vocabulary_size_; }
+  /// What sequences are filled up with: the tokenizer's padding, or else its end of text.
+  Token padding() const { return padding_; }
+
+ private:
+  std::vector<Token> tokens_;
+  std::vector<size_t> starts_ = {0};
+  std::vector<int32_t> labels_;
+  std::vector<std::string> names_;
+  int64_t vocabulary_size_ = 0;
+  Token padding_ = 0;
+};
+
+/// Whether a folder made by `loom tokenize` holds examples.
+bool holds_examples(const std::string& folder);
+
+/// One example a sequence: its tokens, cut to T with its last one kept, and padding; the only target is the
+/// label, at the first token.
+class ExampleBatches final : public BatchSource {
+ public:
+  static Result<ExampleBatches> create(std::shared_ptr<const ExampleDataset> dataset,
+                                       const BatchOptions& options);
+
+  uint64_t windows() const override { return dataset_->size(); }
+  int64_t targets() const override { return 1; }
+  Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
+
+ private:
+  ExampleBatches(std::shared_ptr<const ExampleDataset> dataset, const BatchOptions& options)
+      : dataset_(std::move(dataset)), options_(options) {}
+  std::shared_ptr<const ExampleDataset> dataset_;
+  BatchOptions options_;
+};
+
+}  // namespace loom::text

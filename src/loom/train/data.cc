@@ -1,0 +1,70 @@
+#include "train/data.h"
+
+#include "text/examples.h"
+#include "text/masked_batches.h"
+
+namespace loom::train {
+namespace {
+
+using Source = std::unique_ptr<text::BatchSource>;
+
+template <typename T>
+Result<Source> hold(Result<T> made) {
+  LOOM_TRY(made.status());
+  return Source(std::make_unique<T>(made.take()));
+}
+
+}  // namespace
+
+Result<Source> open_batches(const std::string& folder, text::Split split, model::Task task,
+                            const text::Tokenizer& tokenizer, const text::BatchOptions& options) {
+  const bool examples = text::holds_examples(folder);
+  if (task == model::Task::classification) {
+    auto data = text::ExampleDataset::open(folder, split);
+    LOOM_TRY(data.status());
+    return hold(text::ExampleBatches::create(data.take(), options));
+  }
+  if (examples)
+    return fail(Code::invalid_argument,
+                "{} holds texts with labels, which only a classification trains on; model.task would be "
+                "classification, or `loom tokenize` without --labels makes data for others",
+                folder);
+  auto data = text::TokenDataset::open(folder, split);
+  LOOM_TRY(data.status());
+  if (task == model::Task::masked)
+    return hold(text::MaskedBatches::create(data.take(), tokenizer.specials(), options));
+  return hold(text::Batches::create(data.take(), options));
+}
+
+Result<Data> open_data(const Config& config) {
+  const std::string& folder = config.data.folder;
+  const Result<model::Task> task = task_of(config);
+  LOOM_TRY(task.status());
+  Data data;
+  auto tokenizer = text::open_tokenizer(folder);
+  LOOM_TRY(tokenizer.status());
+  data.tokenizer = tokenizer.take();
+  data.vocabulary = data.tokenizer->vocabulary_size();
+  data.padding = data.tokenizer->specials().padding.value_or(-1);
+
+  text::BatchOptions options;
+  options.sequence_length = config.data.sequence_length;
+  options.global_batch = config.data.global_batch;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  Result<Source> train = open_batches(folder, text::Split::train, *task, *data.tokenizer, options);
+  LOOM_TRY(train.status());
+  data.train = train.take();
+  options.shuffle = false;
+  Result<Source> validation = open_batches(folder, text::Split::validation, *task, *data.tokenizer, options);
+  if (validation.ok()) data.validation = validation.take();
+  else if (validation.status().code() != Code::not_found)  // a dataset without a validation split
+    return validation.status().in("the validation split");
+  if (*task != model::Task::classification) return data;
+  const auto examples = text::ExampleDataset::open(folder, text::Split::train);
+  LOOM_TRY(examples.status());
+  data.labels = (*examples)->label_names();
+  data.padding = (*examples)->padding();
+  return data;
+}
+
+}  // namespace loom::train

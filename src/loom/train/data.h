@@ -1,0 +1,36 @@
+// What a run trains on and what it validates with, by its task: windows of tokens, windows with some tokens
+// hidden, or texts with labels.
+//
+// Thread safety: values; functions read files.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/spec.h"
+#include "text/batches.h"
+#include "text/tokenizer.h"
+#include "train/config.h"
+
+namespace loom::train {
+
+struct Data {
+  std::unique_ptr<text::BatchSource> train;
+  std::unique_ptr<text::BatchSource> validation;  // nullptr where nothing was held out
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  int64_t vocabulary = 0;
+  std::vector<std::string> labels;  // names of classes
+  text::Token padding = -1;
+};
+
+/// Opens config.data.folder for task_of(config). Errors: not_found, invalid_data, invalid_argument when the
+/// folder is not for the task, saying what would be.
+Result<Data> open_data(const Config& config);
+
+/// What `split` of a folder holds, for any task. Used by `loom eval`, too.
+Result<std::unique_ptr<text::BatchSource>> open_batches(const std::string& folder, text::Split split,
+                                                        model::Task task, const text::Tokenizer& tokenizer,
+                                                        const text::BatchOptions& options);
+
+}  // namespace loom::train

@@ -1,0 +1,80 @@
+// Token by token with a cache, and all at once: the same logits.
+#include "model/inference.h"
+
+#include "format/json_file.h"
+#include "model/hugging_face.h"
+#include "model/whole_model.h"
+#include "ops/arrays.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+WholeModel<float> whole_of(const std::string& folder) {
+  WholeModel<float> whole(*model::spec_from_config(*format::read_config(folder)));
+  const auto file = format::SafetensorsReader::open(folder).take();
+  for (size_t u = 0; u < whole.units().size(); ++u)
+    EXPECT_TRUE(model::read_parameters(file, whole.units()[u], 0, whole.parameters(u)).ok());
+  return whole;
+}
+
+class Cached : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Cached, EveryTokenHasTheLogitsOfARecomputation) {
+  const std::string folder = fixture(GetParam());
+  WholeModel<float> whole = whole_of(folder);
+  auto opened = model::Inference::open(folder, 2);
+  LOOM_ASSERT_OK(opened);
+  model::Inference& model = **opened;
+  const std::vector<int32_t> tokens = {5, 9, 4, 4, 17, 20, 8, 6, 11, 28};
+  whole.step(tokens, std::vector<int32_t>(tokens.size(), 1), 1);
+  for (int text = 0; text < 2; ++text, model.restart())
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const auto logits = model.feed(tokens[i]);
+      LOOM_ASSERT_OK(logits);
+      EXPECT_LT(error_of(doubles(*logits), doubles(whole.logits(static_cast<int64_t>(i)))), 1e-5) << i;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Cached,
+                         ::testing::Values("gpt2-tied", "families/gptj", "families/gpt_neox",
+                                           "families/gpt_neox-serial", "families/gpt_neo", "families/bloom"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '/');
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(Inference, ClassifiesAsTheWholeModel) {
+  for (const char* name : {"families/bert-classification", "families/gptj-classification"}) {
+    WholeModel<float> whole = whole_of(fixture(name));
+    auto opened = model::Inference::open(fixture(name), 1);
+    LOOM_ASSERT_OK(opened);
+    const std::vector<int32_t> tokens = {5, 9, 4, 17, 20, 6, 8, 3, 3, 3}, targets(10, 1);
+    whole.step(tokens, targets, 2);
+    const auto logits = (*opened)->classify(tokens, 2);
+    LOOM_ASSERT_OK(logits);
+    Doubles wanted;
+    for (const int64_t row : {0, 5})
+      for (const float value : whole.logits(row)) wanted.push_back(value);
+    EXPECT_LT(error_of(doubles(*logits), wanted), 1e-6);
+  }
+}
+
+TEST(Inference, RefusesWhatDoesNotApply) {
+  auto bert = model::Inference::open(fixture("families/bert"), 1);
+  LOOM_ASSERT_OK(bert);
+  EXPECT_TRUE(
+      fails_with((*bert)->feed(5), Code::unsupported, "a bert model of task masked does not continue texts"));
+  EXPECT_TRUE(fails_with((*bert)->classify(std::vector<int32_t>{5}, 1), Code::unsupported,
+                         "the model is masked, must be a classification"));
+  auto gpt = model::Inference::open(fixture("families/gptj"), 1);
+  LOOM_ASSERT_OK(gpt);
+  EXPECT_TRUE(fails_with((*gpt)->feed(29), Code::invalid_argument, "token 29 is not in"));
+  for (int i = 0; i < 12; ++i) LOOM_ASSERT_OK((*gpt)->feed(5));
+  EXPECT_TRUE(fails_with((*gpt)->feed(5), Code::invalid_argument, "the context of 12 tokens is full"));
+}
+
+}  // namespace
+}  // namespace loom::testing

@@ -1,0 +1,171 @@
+// Batches of hidden tokens, and of texts with labels.
+#include "text/examples.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "support.h"
+#include "text/masked_batches.h"
+#include "text/tokenize_files.h"
+#include "text/wordpiece.h"
+
+namespace loom::text {
+namespace {
+
+using testing::fails_with;
+using testing::fixture;
+using testing::get_file;
+using testing::put_file;
+using testing::TemporaryFolder;
+
+std::shared_ptr<const Tokenizer> pieces() {
+  return WordPieceTokenizer::from_tokenizer_json(fixture("wordpiece.json")).take();
+}
+
+/// A dataset of the corpus in word pieces.
+std::shared_ptr<const TokenDataset> corpus_in(const TemporaryFolder& folder) {
+  EXPECT_TRUE(tokenize_files({fixture("corpus.txt")}, folder / "tokens", *pieces(), {}).ok());
+  return TokenDataset::open(folder / "tokens", Split::train).take();
+}
+
+constexpr int64_t kLength = 42, kBatch = 8;
+
+MaskedBatches masked(std::shared_ptr<const TokenDataset> data) {
+  return MaskedBatches::create(std::move(data), pieces()->specials(), {kLength, kBatch, 3, true}).take();
+}
+
+TEST(MaskedBatches, HideFifteenPercentInThreeWays) {
+  const TemporaryFolder folder;
+  const auto data = corpus_in(folder);
+  const MaskedBatches batches = masked(data);
+  const SpecialTokens specials = pieces()->specials();
+  EXPECT_EQ(batches.targets(), 6);  // of 40
+  std::vector<Token> inputs(kBatch * kLength), targets(inputs.size());
+  int64_t chosen = 0, hidden = 0, stayed = 0;
+  std::set<size_t> places;
+  for (uint64_t step = 0; step < 200; ++step) {
+    LOOM_ASSERT_OK(batches.read(step, {0, kBatch}, inputs, targets));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (i % kLength == 0) {
+        EXPECT_EQ(inputs[i], specials.begin);
+      }
+      if (i % kLength == kLength - 1) {
+        EXPECT_EQ(inputs[i], specials.end);
+      }
+      if (targets[i] < 0) continue;
+      ++chosen;
+      places.insert(i % kLength);
+      hidden += inputs[i] == specials.mask;
+      stayed += inputs[i] == targets[i];
+    }
+    EXPECT_EQ(chosen, static_cast<int64_t>(step + 1) * kBatch * 6);
+  }
+  EXPECT_EQ(places.size(), 40u);
+  const double all = static_cast<double>(chosen);
+  EXPECT_NEAR(static_cast<double>(hidden) / all, 0.8, 0.02);
+  EXPECT_NEAR(static_cast<double>(stayed) / all, 0.1, 0.02);
+  EXPECT_NEAR(static_cast<double>(chosen - hidden - stayed) / all, 0.1, 0.02);
+}
+
+TEST(MaskedBatches, AnySplitAndAnyTimeSeeTheSame) {
+  const TemporaryFolder folder;
+  const MaskedBatches batches = masked(corpus_in(folder));
+  std::vector<Token> inputs(kBatch * kLength), targets(inputs.size()), some(2 * kLength), wanted(some.size());
+  LOOM_ASSERT_OK(batches.read(17, {0, kBatch}, inputs, targets));
+  for (int64_t row = 0; row < kBatch; row += 2) {
+    LOOM_ASSERT_OK(batches.read(17, {row, 2}, some, wanted));
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), inputs.begin() + row * kLength));
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), targets.begin() + row * kLength));
+  }
+  std::vector<Token> other(inputs.size());
+  LOOM_ASSERT_OK(batches.read(18, {0, kBatch}, other, targets));
+  EXPECT_NE(other, inputs);
+}
+
+TEST(MaskedBatches, NeedSpecialTokens) {
+  const TemporaryFolder folder;
+  const auto data = corpus_in(folder);
+  EXPECT_TRUE(fails_with(MaskedBatches::create(data, {}, {kLength, kBatch}), Code::invalid_argument,
+                         "has no tokens for beginning, end and mask"));
+  EXPECT_TRUE(fails_with(MaskedBatches::create(data, pieces()->specials(), {2, kBatch}),
+                         Code::invalid_argument, "must be at least 3"));
+}
+
+/// 40 texts of two kinds.
+std::string labelled_lines() {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += fmt::format("weave\tthe weft number {}\nnumber\t{}\n", i, 1000 + i);
+  return lines;
+}
+
+TEST(Examples, AreReadPaddedAndCut) {
+  const TemporaryFolder folder;
+  put_file(folder / "texts.tsv", labelled_lines());
+  const auto tokenizer = pieces();
+  const auto made = tokenize_examples({folder / "texts.tsv"}, folder / "data", *tokenizer, 0.25);
+  LOOM_ASSERT_OK(made);
+  EXPECT_EQ(made->train, 30u);
+  EXPECT_EQ(made->validation, 10u);
+  EXPECT_EQ(made->labels, (std::vector<std::string>{"number", "weave"}));
+  EXPECT_TRUE(holds_examples(folder / "data"));
+  EXPECT_FALSE(holds_examples(folder.path()));
+
+  const auto data = ExampleDataset::open(folder / "data", Split::train);
+  LOOM_ASSERT_OK(data);
+  const SpecialTokens specials = tokenizer->specials();
+  EXPECT_EQ((*data)->padding(), specials.padding);
+  EXPECT_EQ((*data)->tokens(0).front(), specials.begin);
+  EXPECT_EQ((*data)->tokens(0).back(), specials.end);
+  const auto batches = ExampleBatches::create(*data, {6, 5, 1, true});
+  LOOM_ASSERT_OK(batches);
+  std::map<int32_t, int> seen;
+  std::vector<Token> inputs(30), targets(30);
+  for (uint64_t step = 0; step < 6; ++step) {
+    LOOM_ASSERT_OK(batches->read(step, {0, 5}, inputs, targets));
+    for (size_t row = 0; row < 5; ++row) {
+      ++seen[targets[row * 6]];
+      for (size_t i = 1; i < 6; ++i) EXPECT_EQ(targets[row * 6 + i], -1);
+      size_t length = 6;
+      while (inputs[row * 6 + length - 1] == *specials.padding) --length;
+      EXPECT_EQ(inputs[row * 6 + length - 1], *specials.end);
+    }
+  }
+  EXPECT_EQ(seen[0] + seen[1], 30);           // an epoch: each once
+  EXPECT_GT(std::min(seen[0], seen[1]), 10);  // and both kinds
+}
+
+TEST(Examples, JsonLinesAreTheSame) {
+  const TemporaryFolder folder;
+  put_file(folder / "a.jsonl",
+           "{\"text\": \"the weft\", \"label\": \"weave\"}\n\n{\"text\": \"7\", \"label\": 1}\n");
+  const auto examples = read_examples(folder / "a.jsonl");
+  LOOM_ASSERT_OK(examples);
+  ASSERT_EQ(examples->size(), 2u);
+  EXPECT_EQ((*examples)[0].text, "the weft");
+  EXPECT_EQ((*examples)[1].label, "1");
+}
+
+TEST(Examples, BadInputIsNamed) {
+  const TemporaryFolder folder;
+  const auto tokenizer = pieces();
+  const auto made = [&](const char* name, const std::string& text, double validation = 0.5) {
+    put_file(folder / name, text);
+    return tokenize_examples({folder / name}, folder / "data", *tokenizer, validation);
+  };
+  EXPECT_TRUE(fails_with(made("a.tsv", "a\tb\nno tab\n"), Code::invalid_data, "line 2: it must be a label"));
+  EXPECT_TRUE(fails_with(made("a.jsonl", "{\"text\": \"b\"}\n"), Code::invalid_data, "line 1"));
+  EXPECT_TRUE(fails_with(made("a.tsv", "a\tb\na\tc\n"), Code::invalid_argument, "at least two"));
+  EXPECT_TRUE(fails_with(made("a.tsv", labelled_lines(), 0), Code::invalid_argument, "must be at least"));
+  LOOM_ASSERT_OK(made("a.tsv", labelled_lines()));
+  const std::string path = folder / "data/train.examples";
+  std::string bytes = get_file(path);
+  put_file(path, bytes.substr(0, bytes.size() - 8));
+  EXPECT_FALSE(ExampleDataset::open(folder / "data", Split::train).ok());
+  EXPECT_TRUE(fails_with(ExampleDataset::open(folder.path(), Split::train), Code::not_found, "dataset.json"));
+}
+
+}  // namespace
+}  // namespace loom::text

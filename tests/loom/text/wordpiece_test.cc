@@ -1,0 +1,95 @@
+// WordPiece: tokens are those of Hugging Face's library, for texts of every kind.
+#include "text/wordpiece.h"
+
+#include <gtest/gtest.h>
+
+#include "format/json_file.h"
+#include "support.h"
+
+namespace loom::text {
+namespace {
+
+using format::Json;
+using testing::fails_with;
+using testing::fixture;
+using testing::put_file;
+using testing::TemporaryFolder;
+
+std::shared_ptr<const WordPieceTokenizer> open_fixture() {
+  auto opened = WordPieceTokenizer::from_tokenizer_json(fixture("wordpiece.json"));
+  if (!opened.ok()) throw std::runtime_error(opened.status().message());
+  return opened.take();
+}
+
+TEST(WordPiece, TheSameTokensAsTheReference) {
+  const Json cases = format::read_json(fixture("wordpiece_cases.json")).take(),
+             texts = format::read_json(fixture("cases.json")).take();
+  const auto uncased = open_fixture();
+  WordPieceModel model = uncased->model();
+  model.lower_case = model.strip_accents = false;
+  const auto cased = WordPieceTokenizer::make(model).take();
+  const Json& tokens = cases.at("tokens");
+  ASSERT_GT(tokens.size(), 50u);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::string text = i + 1 == tokens.size() ? cases.at("last").get<std::string>()
+                                                    : texts.at("cases")[i][0].get<std::string>();
+    EXPECT_EQ(uncased->encode(text), tokens[i][0].get<std::vector<Token>>()) << Json(text).dump();
+    EXPECT_EQ(cased->encode(text), tokens[i][1].get<std::vector<Token>>()) << Json(text).dump();
+  }
+}
+
+TEST(WordPiece, IsSavedAndOpenedAgainFromEitherFile) {
+  const auto tokenizer = open_fixture();
+  EXPECT_TRUE(tokenizer->specials().mask.has_value());
+  EXPECT_EQ(tokenizer->end_of_text(), tokenizer->specials().end);
+  const TemporaryFolder folder;
+  LOOM_ASSERT_OK(tokenizer->save(folder.path()));
+  const auto again = open_tokenizer(folder.path());
+  LOOM_ASSERT_OK(again);
+  EXPECT_EQ((*again)->hash(), tokenizer->hash());
+  std::filesystem::remove(folder / "tokenizer.json");
+  const auto plain = open_tokenizer(folder.path());
+  LOOM_ASSERT_OK(plain);
+  EXPECT_EQ((*plain)->hash(), tokenizer->hash());
+  EXPECT_EQ((*plain)->description(), tokenizer->description());
+}
+
+TEST(WordPiece, DecodesPiecesToWords) {
+  const auto made =
+      WordPieceTokenizer::make({{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "we", "##av", "##er", "a"}});
+  LOOM_ASSERT_OK(made);
+  std::vector<Token> tokens = {2};
+  (*made)->encode("A Weaver zzz", tokens);
+  tokens.push_back(3);
+  EXPECT_EQ(tokens, (std::vector<Token>{2, 7, 4, 5, 6, 1, 3}));
+  EXPECT_EQ(*(*made)->decode(tokens), "a weaver [UNK]");
+  EXPECT_TRUE(fails_with((*made)->decode(std::vector<Token>{8}), Code::invalid_argument, "token 0 is 8"));
+}
+
+TEST(WordPiece, BadFilesAreRefusedWithTheReason) {
+  const TemporaryFolder folder;
+  const auto written = [&](const char* text) {
+    put_file(folder / "tokenizer.json", text);
+    return WordPieceTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+  };
+  EXPECT_TRUE(
+      fails_with(written(R"({"model": {"type": "WordPiece"}})"), Code::unsupported, "BertNormalizer"));
+  constexpr const char* kHead =
+      R"({"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": "BertPreTokenizer"}, )";
+  EXPECT_TRUE(fails_with(
+      written((std::string(kHead) + R"("model": {"type": "WordPiece", "vocab": {"a": 5}}})").c_str()),
+      Code::invalid_data, "must have a number in [0, 1)"));
+  EXPECT_TRUE(fails_with(
+      written((std::string(kHead) + R"("model": {"type": "WordPiece", "vocab": {"a": 0}}})").c_str()),
+      Code::invalid_data, "lacks its token for unknown words, [UNK]"));
+  EXPECT_TRUE(fails_with(
+      written((std::string(kHead) + R"("model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": 3}})")
+                  .c_str()),
+      Code::invalid_data, "wrong type"));
+  put_file(folder / "vocab.txt", "[UNK]\na\na\n");
+  EXPECT_TRUE(fails_with(WordPieceTokenizer::from_vocabulary(folder / "vocab.txt"), Code::invalid_data,
+                         "\"a\" is in the vocabulary twice"));
+}
+
+}  // namespace
+}  // namespace loom::text
