@@ -31,7 +31,7 @@ struct StepSettings {
 };
 
 struct StepResult {
-  double loss = 0;           // mean over the tokens of the global batch
+  double loss = 0;           // mean over the targets of the global batch
   double gradient_norm = 0;  // before clipping
   double seconds = 0;
   double exposed_seconds = 0;  // in which this rank waited for collectives
@@ -76,8 +76,10 @@ class Engine {
   virtual Status load_state(std::span<const std::unique_ptr<format::FlatReader>> state) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
-  /// A negative target does not count, but the mean is over all. Without a prescaled batch, tensor rank t of
-  /// T fills in its part: sequences [t · batch / T, (t + 1) · batch / T).
+  /// A negative target does not count, but the mean is over Job::targets_per_step(). A classification's are
+  /// the classes, each at its sequence's first token.
+  /// Without a prescaled batch, tensor rank t of T fills in its part: sequences [t · batch / T,
+  /// (t + 1) · batch / T).
   virtual std::span<int32_t> tokens(int index) = 0;
   virtual std::span<int32_t> targets(int index) = 0;
 

@@ -87,6 +87,11 @@ model::Pass Executor<T>::pass_of(const Run& run, int microbatch) {
     pass.seed = run.settings->seed;
     pass.step = run.settings->step;
   }
+  if (job_.spec.padding >= 0) {
+    lengths_.resize(static_cast<size_t>(job_.batch));
+    model::find_lengths(job_.spec, tokens(microbatch).data(), job_.batch, job_.tokens, lengths_.data());
+    pass.lengths = lengths_.data();
+  }
   pass.first_sample = static_cast<uint64_t>(
       program::microbatch_number(job_, groups_.group(), groups_.member(), microbatch) * job_.batch);
   return pass;
@@ -202,7 +207,7 @@ void Executor<T>::head(Run& run, const Instruction& i, const model::Pass& pass) 
   double* losses = token_losses_ + i.microbatch * rows();
   const int32_t* target = targets(i.microbatch).data();
   if (i.op == Op::loss) {
-    const A scale = static_cast<A>(1.0 / job_.tokens_per_step());
+    const A scale = static_cast<A>(1.0 / job_.targets_per_step());
     compute_.head_loss(pass, unit, parameters, embedding, x, target, scale, losses,
                        at<T>(run, i, Role::derivative), at<A>(run, i, Role::gradient),
                        at<A>(run, i, Role::tied_gradient), workspace);
@@ -304,7 +309,7 @@ Result<double> Executor<T>::mean_loss() {
   }
   double sum = 0;
   for (const double loss : ordered_losses_) sum += loss;
-  return sum / job_.tokens_per_step();
+  return sum / job_.targets_per_step();
 }
 
 template <typename T>
@@ -343,7 +348,7 @@ template <typename T>
 Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   if (row < 0 || row >= rows())
     return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows());
-  std::vector<float> values(job_.spec.vocabulary);
+  std::vector<float> values(job_.spec.outputs());
   Run run{evaluation_, evaluation_memory_, nullptr, row, &values, {}};
   LOOM_TRY(this->run(run));
   LOOM_TRY(gather_logits(values));

@@ -121,6 +121,7 @@ class Executor final : public Engine {
   std::vector<bool> pending_;           // lanes with something in flight
   std::vector<double> losses_;          // sums: of this rank's microbatches, then of all ranks'
   std::vector<double> ordered_losses_;  // by number of the microbatch
+  std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;
 };

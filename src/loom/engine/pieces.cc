@@ -49,7 +49,7 @@ void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& 
                              const model::PieceArrays<T>& a) {
   const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
   if (i.op == Op::loss) {
-    split_.head(pass, unit, i.piece, static_cast<A>(1.0 / job_.tokens_per_step()), a);
+    split_.head(pass, unit, i.piece, static_cast<A>(1.0 / job_.targets_per_step()), a);
   } else {
     split_.head_evaluate(pass, unit, i.piece, a);
     // The norm of all rows is there from the second piece on.

@@ -45,9 +45,12 @@ class Attention {
   void backward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
                 const AttentionSaved<T>& saved, const T* dy, T* dx, A* gradient, T* wide) const;
 
- private:
+  /// Heads and masks of a block's attention.
   ops::AttentionShape shape(const Pass& pass, const Unit& unit) const;
+  /// Turns of queries and keys; only of specs that have them.
+  ops::RotaryShape rotary(const Pass& pass) const;
 
+ private:
   ModelSpec spec_;
   Share share_;
   const ops::Operators<T>& op_;

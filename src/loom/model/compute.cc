@@ -13,8 +13,9 @@ BufferSizes buffer_sizes(const ModelSpec& spec, const Share& share, int64_t batc
   BufferSizes sizes;
   sizes.activation = (rows * spec.width * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
   sizes.saved = BlockSaved<T>(spec, share, rows, nullptr).bytes;
-  sizes.workspace = std::max(BlockWorkspace<T>(spec, share, rows, nullptr).bytes,
-                             HeadWorkspace<T>(spec, rows, nullptr).bytes);
+  sizes.workspace = std::max({BlockWorkspace<T>(spec, share, rows, nullptr).bytes,
+                              EmbeddingWorkspace<T>(spec, rows, nullptr).bytes,
+                              HeadWorkspace<T>(spec, batch, tokens, nullptr).bytes});
   return sizes;
 }
 
@@ -29,6 +30,7 @@ Compute<T>::Compute(const ModelSpec& spec, const Share& share)
       units_(units_of(spec)),
       attention_(spec, share),
       feed_forward_(spec, share),
+      layers_(spec),
       op_(ops::operators<T>()) {}
 
 template Compute<float>::Compute(const ModelSpec&, const Share&);

@@ -15,6 +15,7 @@
 
 #include "model/attention.h"
 #include "model/feed_forward.h"
+#include "model/head_layers.h"
 #include "model/pass.h"
 #include "model/units.h"
 
@@ -31,6 +32,11 @@ struct BufferSizes {
 };
 template <typename T>
 BufferSizes buffer_sizes(const ModelSpec& spec, const Share& share, int64_t batch, int64_t tokens);
+
+template <typename T>
+struct BlockSaved;
+template <typename T>
+struct BlockWorkspace;
 
 template <typename T>
 class Compute {
@@ -52,7 +58,8 @@ class Compute {
                       const std::byte* saved, T* d, A* gradient, std::byte* workspace) const;
 
   /// Forward, loss and backward at once, a few rows at a time, so that all logits never exist together:
-  /// loss[m] of target[m] (negative: none), d[M, C] with respect to x of Σ loss · scale. `embedding` and
+  /// loss[m] of target[m] (negative: none; of classification: the sequence's class, at its first token, and
+  /// every sequence has one), d[M, C] with respect to x of Σ loss · scale. `embedding` and
   /// `embedding_gradient` are the borrowed unit's if the head is tied; that gradient is overwritten.
   void head_loss(const Pass& pass, const Unit& unit, const T* parameters, const T* embedding, const T* x,
                  const int32_t* target, A scale, double* loss, T* d, A* gradient, A* embedding_gradient,
@@ -60,27 +67,36 @@ class Compute {
   /// loss[m] only.
   void head_evaluate(const Pass& pass, const Unit& unit, const T* parameters, const T* embedding, const T* x,
                      const int32_t* target, double* loss, std::byte* workspace) const;
-  /// logits[V] of row `row`.
+  /// logits[outputs] of row `row`, or of the sequence that it belongs to where sequences are classified.
   void head_logits(const Pass& pass, const Unit& unit, const T* parameters, const T* embedding, const T* x,
                    int64_t row, A* logits, std::byte* workspace) const;
 
  private:
   void norm_forward(const Pass& pass, const Unit& unit, Part weight, const T* parameters, const T* x, T* y,
                     A* mean, A* rstd) const;
-  /// Adds to dx.
+  /// Adds to dx, or overwrites it; then dx may be dy.
   void norm_backward(const Pass& pass, const Unit& unit, Part weight, const T* parameters, const T* x,
-                     const A* mean, const A* rstd, const T* dy, T* dx, A* gradient) const;
+                     const A* mean, const A* rstd, const T* dy, T* dx, bool add, A* gradient) const;
   /// y = residual + dropout(product + bias): the last step of a sublayer.
   void add_to_residual(const Pass& pass, const Unit& unit, Site site, Part bias, const T* parameters,
                        const T* residual, const T* product, T* y) const;
   /// d after a site's dropout, in `masked`, or d itself where nothing is dropped.
   const T* through_dropout(const Pass& pass, const Unit& unit, Site site, const T* d, T* masked) const;
 
+  void post_backward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
+                     const BlockSaved<T>& s, const BlockWorkspace<T>& w, T* d, A* gradient) const;
+  void parallel_backward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
+                         const BlockSaved<T>& s, const BlockWorkspace<T>& w, T* d, A* gradient) const;
+  struct HeadRows;  // what of x the head reads
+  /// sum[M, C] = a + b; it may be either.
+  void add(const Pass& pass, const T* a, const T* b, T* sum) const;
+
   ModelSpec spec_;
   Share share_;
   std::vector<Unit> units_;
   Attention<T> attention_;
   FeedForward<T> feed_forward_;
+  HeadLayers<T> layers_;
   const ops::Operators<T>& op_;
 };
 

@@ -1,4 +1,4 @@
-// The embedding.
+// The embedding: tokens, positions and types added up, and normalized by some families.
 #include <algorithm>
 
 #include "model/regions.h"
@@ -12,28 +12,52 @@ ops::Dropout embedding_dropout(const Pass& pass) {
           pass.first_sample * static_cast<uint64_t>(pass.tokens * pass.spec->width)};
 }
 
+/// What is added up, before any norm. The table of positions may begin with rows that no token takes.
+template <typename T>
+void add_up(const ops::Operators<T>& op, const Pass& pass, const Unit& unit, const T* parameters,
+            const int32_t* token, T* y) {
+  const ModelSpec& spec = *pass.spec;
+  const T* positions = unit.at(Part::position_embedding, parameters);
+  if (positions != nullptr) positions += (spec.first_position + pass.first_token) * spec.width;
+  op.embedding_forward(*pass.workers, token, unit.at(Part::token_embedding, parameters), positions,
+                       unit.at(Part::type_embedding, parameters), y, pass.rows(), pass.tokens, spec.width);
+}
+
 }  // namespace
 
 template <typename T>
 void Compute<T>::embedding_forward(const Pass& pass, const T* parameters, const int32_t* token, T* y,
-                                   std::byte*) const {
+                                   std::byte* workspace) const {
   const Unit& unit = units_.front();
-  op_.embedding_forward(*pass.workers, token, unit.at(Part::token_embedding, parameters),
-                        unit.at(Part::position_embedding, parameters), y, pass.rows(), pass.tokens,
-                        spec_.width);
+  if (spec_.embedding_norm) {
+    const EmbeddingWorkspace<T> w(spec_, pass.rows(), workspace);
+    add_up(op_, pass, unit, parameters, token, w.sum);
+    norm_forward(pass, unit, Part::embedding_norm_weight, parameters, w.sum, y, w.mean, w.rstd);
+  } else {
+    add_up(op_, pass, unit, parameters, token, y);
+  }
   const ops::Dropout dropout = embedding_dropout(pass);
   if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, y, y, pass.rows() * spec_.width);
 }
 
 template <typename T>
-void Compute<T>::embedding_backward(const Pass& pass, const T*, const int32_t* token, T* d, A* gradient,
-                                    bool add, std::byte*) const {
+void Compute<T>::embedding_backward(const Pass& pass, const T* parameters, const int32_t* token, T* d,
+                                    A* gradient, bool add, std::byte* workspace) const {
   const Unit& unit = units_.front();
   const ops::Dropout dropout = embedding_dropout(pass);
   if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, d, d, pass.rows() * spec_.width);
   if (!add) std::fill_n(gradient, unit.elements, A(0));
-  op_.embedding_backward(*pass.workers, token, d, unit.at(Part::token_embedding, gradient),
-                         unit.at(Part::position_embedding, gradient), pass.rows(), pass.tokens, spec_.width);
+  if (spec_.embedding_norm) {  // what was normalized is made again: nothing of it is kept
+    const EmbeddingWorkspace<T> w(spec_, pass.rows(), workspace);
+    add_up(op_, pass, unit, parameters, token, w.sum);
+    norm_forward(pass, unit, Part::embedding_norm_weight, parameters, w.sum, w.normed, w.mean, w.rstd);
+    norm_backward(pass, unit, Part::embedding_norm_weight, parameters, w.sum, w.mean, w.rstd, d, d, false,
+                  gradient);
+  }
+  A* positions = unit.at(Part::position_embedding, gradient);
+  if (positions != nullptr) positions += spec_.first_position * spec_.width;
+  op_.embedding_backward(*pass.workers, token, d, unit.at(Part::token_embedding, gradient), positions,
+                         unit.at(Part::type_embedding, gradient), pass.rows(), pass.tokens, spec_.width);
 }
 
 #define LOOM_INSTANTIATE(T)                                                                                 \

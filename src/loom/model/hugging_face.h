@@ -3,6 +3,7 @@
 // Thread safety: pure functions but for the files.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "format/json_file.h"
@@ -12,15 +13,19 @@
 
 namespace loom::model {
 
-/// Errors: invalid_data (a key is missing or of another type), unsupported (another family, or a choice of
-/// GPT-2's that is not computed here, by its key), invalid_argument as ModelSpec::check().
-Result<ModelSpec> spec_from_config(const format::Json& config);
-/// What `transformers` reads as a GPT2LMHeadModel.
+/// The task is that of the model class in `architectures`, or the family's usual one, or `task` if it is
+/// given; then a classification has `labels` classes, if that is not 0. Errors: invalid_data (a key is
+/// missing or of another type), unsupported (another family, a task that it has no head for, or a choice that
+/// is not computed here, by its key), invalid_argument as ModelSpec::check().
+Result<ModelSpec> spec_from_config(const format::Json& config, std::optional<Task> task = {},
+                                   int64_t labels = 0);
+/// What `transformers` reads as the family's model for the task.
 format::Json config_of(const ModelSpec& spec);
 
 /// Elements [begin, begin + into.size()) of a unit's buffer, with zeros between and behind its parameters.
-/// Names with and without the leading "transformer." are found. Errors: not_found, unsupported, invalid_data,
-/// each with the tensor's name.
+/// Names with and without the leading name of the body ("transformer.", "bert." …) are found. What begins
+/// anew and is not in the file gets initial values. Errors: not_found, unsupported, invalid_data, each with
+/// the tensor's name.
 Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, int64_t begin,
                        std::span<float> into);
 

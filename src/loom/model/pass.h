@@ -20,8 +20,21 @@ struct Pass {
   uint32_t step = 0;          // of training
   uint64_t first_sample = 0;  // number of the first sequence in the global batch
   bool training = false;      // whether anything is dropped
+  /// [batch]: tokens of each sequence before its padding. Only where the spec has a padding token, else null.
+  const int32_t* lengths = nullptr;
+  int64_t first_token = 0;  // place of the first token in its sequence, where tokens come one by one
   int64_t rows() const { return batch * tokens; }
 };
+
+/// What Pass::lengths points to: for each of `batch` sequences the tokens before its padding, at least 1.
+inline void find_lengths(const ModelSpec& spec, const int32_t* token, int64_t batch, int64_t tokens,
+                         int32_t* lengths) {
+  for (int64_t sequence = 0; sequence < batch; ++sequence) {
+    int64_t length = tokens;
+    while (length > 1 && token[sequence * tokens + length - 1] == spec.padding) --length;
+    lengths[sequence] = static_cast<int32_t>(length);
+  }
+}
 
 /// The part of a block's attention and feed-forward that is computed here: all of it, unless tensor
 /// parallelism splits heads and the hidden layer over ranks. Parameters and buffers have these sizes.
@@ -47,6 +60,7 @@ inline Pass rows_of(const Pass& pass, const Share& share) {
   Pass own = pass;
   own.batch = pass.rows() / share.degree;
   own.tokens = 1;
+  own.lengths = nullptr;
   own.first_sample =
       pass.first_sample * static_cast<uint64_t>(pass.tokens) + static_cast<uint64_t>(own.batch * share.rank);
   return own;

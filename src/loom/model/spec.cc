@@ -5,7 +5,13 @@
 
 namespace loom::model {
 
-float ModelSpec::attention_scale() const { return 1.0f / std::sqrt(static_cast<float>(head_size())); }
+float ModelSpec::attention_scale() const {
+  return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(head_size())) : 1.0f;
+}
+
+int64_t ModelSpec::window_of(int64_t layer) const {
+  return layer < static_cast<int64_t>(local.size()) && local[static_cast<size_t>(layer)] ? window : 0;
+}
 
 Status ModelSpec::check() const {
   const auto positive = [](const char* name, int64_t value) -> Status {
@@ -18,11 +24,23 @@ Status ModelSpec::check() const {
   LOOM_TRY(positive("layers", layers));
   LOOM_TRY(positive("heads", heads));
   LOOM_TRY(positive("feed_forward", feed_forward));
+  if (task == Task::classification) LOOM_TRY(positive("labels", labels));
   if (width % heads != 0)
     return fail(Code::invalid_argument, "model.width is {}, must be a multiple of model.heads, {}", width,
                 heads);
   if (vocabulary > INT32_MAX)
     return fail(Code::invalid_argument, "model.vocabulary is {}, must be below 2^31", vocabulary);
+  if (rotary() && (rotary_dims < 2 || rotary_dims > head_size() || rotary_dims % 2 != 0))
+    return fail(Code::invalid_argument,
+                "model.rotary_dims is {}, must be even, at least 2 and at most the size of a head, {}",
+                rotary_dims, head_size());
+  if (!local.empty() && (static_cast<int64_t>(local.size()) != layers || window < 1))
+    return fail(Code::invalid_argument,
+                "{} layers are local or global, with a window of {}: must be all {} layers and at least 1",
+                local.size(), window, layers);
+  if (padding >= vocabulary)
+    return fail(Code::invalid_argument, "the padding token is {}, must be below the vocabulary, {}", padding,
+                vocabulary);
   const auto probability = [](const char* name, float value) -> Status {
     if (value >= 0 && value < 1) return {};
     return fail(Code::invalid_argument, "model.{} is {}, must be at least 0 and below 1", name, value);
@@ -30,14 +48,16 @@ Status ModelSpec::check() const {
   LOOM_TRY(probability("embedding_dropout", embedding_dropout));
   LOOM_TRY(probability("residual_dropout", residual_dropout));
   LOOM_TRY(probability("attention_dropout", attention_dropout));
+  LOOM_TRY(probability("head_dropout", head_dropout));
   if (!(epsilon > 0)) return fail(Code::invalid_argument, "model.epsilon is {}, must be positive", epsilon);
   return {};
 }
 
 double ModelSpec::flops_per_token(int64_t tokens) const {
   const double block = 4.0 * width * width + 2.0 * width * feed_forward;
-  const double weights = layers * block + static_cast<double>(width) * vocabulary;
-  return 6.0 * weights + 6.0 * layers * static_cast<double>(width) * tokens;
+  const double head = task == Task::causal ? static_cast<double>(width) * vocabulary : 0.0;
+  const double square = (causal ? 6.0 : 12.0) * layers * static_cast<double>(width) * tokens;
+  return 6.0 * (layers * block + head) + square;
 }
 
 const char* activation_name(ops::Activation activation) {
@@ -45,6 +65,7 @@ const char* activation_name(ops::Activation activation) {
     case ops::Activation::gelu_tanh: return "gelu_new";
     case ops::Activation::gelu_erf: return "gelu";
     case ops::Activation::relu: return "relu";
+    case ops::Activation::tanh: return "tanh";
   }
   return "";
 }

@@ -1,41 +1,93 @@
-// ModelSpec: the numbers and choices that make one model of a family. GPT-2's family is here: learned
-// positions, layer norms before attention and feed-forward, biases everywhere but in the head.
+// ModelSpec: the sizes of a model, and the choices that make its family. One kind of block, configured by
+// these choices, is GPT-2, GPT-J, GPT-NeoX, GPT-Neo, BLOOM, BERT and RoBERTa; families.h makes the choices.
 //
 // Thread safety: a value; pure functions.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "ops/operators.h"
 
 namespace loom::model {
 
+enum class Family { gpt2, gptj, gpt_neox, gpt_neo, bloom, bert, roberta };
+
+/// What the head predicts: the next token, tokens that were masked, or a class for each sequence.
+enum class Task { causal, masked, classification };
+
+/// Where a block normalizes: what enters attention and feed-forward (pre), or the sums after them (post).
+enum class NormPlacement { pre, post };
+
+/// Whether feed-forward follows attention, or both read the block's input: through one norm, or one each.
+enum class Residual { serial, parallel_one_norm, parallel_two_norms };
+
+/// How a token knows its place: a learned vector, the rotation of queries and keys, or a penalty on distance.
+enum class Position { learned, rotary_interleaved, rotary_half, alibi };
+
+/// Which token of a sequence a classification head reads.
+enum class Pooling { first, last };
+
 struct ModelSpec {
+  Family family = Family::gpt2;
+  Task task = Task::causal;
+
   int64_t vocabulary = 0;
   int64_t context = 0;  // longest sequence that has positions
   int64_t width = 0;
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t feed_forward = 0;  // width of the hidden layer
+  int64_t labels = 0;        // of a classification
   ops::Activation activation = ops::Activation::gelu_tanh;
   float epsilon = 1e-5f;            // of layer norms
   float embedding_dropout = 0;      // after the embedding
   float residual_dropout = 0;       // of what attention and feed-forward add
   float attention_dropout = 0;      // of attention's probabilities
+  float head_dropout = 0;           // of what a classification head reads
   bool tied = true;                 // the head's weights are the token embedding's
-  float initial_deviation = 0.02f;  // of weights; those that add to the residual: / √(2 · layers)
+  float initial_deviation = 0.02f;  // of weights; pre-norm, those that add to the residual: / √(2 · layers)
+
+  NormPlacement norms = NormPlacement::pre;
+  Residual residual = Residual::serial;
+  Position position = Position::learned;
+  int64_t first_position = 0;  // the row of the table of positions that the first token takes
+  int64_t rotary_dims = 0;     // elements of a head that are turned
+  float rotary_base = 10000;
+  bool causal = true;         // attention: a token sees what stands before it only
+  bool scaled_scores = true;  // by 1 / √head_size
+  int64_t window = 0;         // tokens that one sees in local layers, itself included
+  std::vector<bool> local;    // whether a layer is; empty: none
+  bool embedding_norm = false;
+  int64_t token_types = 0;  // rows of their table, of which the first is added to every token; 0: none
+  bool qkv_bias = true;
+  bool projection_bias = true;
+  bool head_bias = false;
+  bool head_transform = false;  // masked: dense, activation and norm stand before the logits
+  bool pooler = false;          // classification: dense and tanh stand before the logits
+  bool dropout_before_pooler = false;
+  Pooling pooling = Pooling::last;
+  int32_t padding = -1;  // token that fills sequences up at their end; -1: none does
 
   int64_t head_size() const { return width / heads; }
   float attention_scale() const;
+  bool rotary() const {
+    return position == Position::rotary_interleaved || position == Position::rotary_half;
+  }
+  /// Tokens that one sees in this layer; 0: all.
+  int64_t window_of(int64_t layer) const;
+  /// Logits of a row of the head.
+  int64_t outputs() const { return task == Task::classification ? labels : vocabulary; }
 
   /// invalid_argument with the name of what is out of range and what would be right.
   Status check() const;
 
   /// Multiplications and additions of matrix products for one token at sequences of `tokens`, forward and
   /// backward, in floating-point operations: 6 for every weight of a matrix, and attention's half square (2
-  /// products forward, 4 backward).
+  /// products forward, 4 backward), or whole square where it is not causal. Heads that read few tokens are
+  /// left out.
   double flops_per_token(int64_t tokens) const;
 };
 

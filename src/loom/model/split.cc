@@ -16,6 +16,7 @@ Split split_of(Part part) {
   switch (part) {
     case Part::token_embedding:
     case Part::head_weight:
+    case Part::head_bias:
     case Part::projection_weight:
     case Part::up_bias:
     case Part::down_weight: return {0, 1};
@@ -53,6 +54,12 @@ struct Cut {
 
 Status check_split(const ModelSpec& spec, int degree) {
   if (degree < 1) return fail(Code::invalid_argument, "tensor_degree is {}, must be at least 1", degree);
+  if (degree > 1 && spec.task == Task::classification)
+    return fail(
+        Code::invalid_argument,
+        "tensor_degree is {}, must be 1 for the classification of sequences: its head has no vocabulary "
+        "to divide",
+        degree);
   const auto divides = [&](const char* name, int64_t value) -> Status {
     if (value % degree == 0) return {};
     std::string choices;

@@ -1,10 +1,11 @@
-// GPT-2's units, under the names that Hugging Face gives their parameters.
+// The parameters of every unit, as the spec asks for them.
 #include "model/units.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "model/names.h"
 #include "ops/philox.h"
 
 namespace loom::model {
@@ -15,44 +16,86 @@ constexpr uint32_t kInitialStep = 0xffffffffu;
 
 class Builder {
  public:
-  Builder(UnitKind kind, int index) { unit_.kind = kind, unit_.index = index; }
+  Builder(const ModelSpec& spec, UnitKind kind, int64_t index) : spec_(spec), layer_(index - 1) {
+    unit_.kind = kind, unit_.index = static_cast<int>(index);
+  }
 
-  Builder& add(Part part, std::string name, std::vector<uint64_t> shape, Init init, float deviation = 0) {
-    Parameter parameter{part, std::move(name), std::move(shape), init, deviation, false, unit_.elements};
+  Builder& add(Part part, std::vector<uint64_t> shape, Init init, float deviation = 0) {
+    std::vector<Source> sources = sources_of(spec_, part, layer_, shape);
+    Parameter parameter;
+    parameter.part = part;
+    parameter.name = sources.front().name;
+    parameter.shape = std::move(shape);
+    parameter.init = init;
+    parameter.deviation = deviation;
     parameter.decays = parameter.shape.size() > 1;
+    parameter.begins_anew = part >= Part::dense_weight && spec_.task == Task::classification;
+    parameter.offset = unit_.elements;
+    parameter.sources = std::move(sources);
     unit_.elements += (parameter.elements() + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;
     unit_.parameters.push_back(std::move(parameter));
     return *this;
   }
-  Builder& add_norm(Part weight, const std::string& name, uint64_t width) {
-    add(weight, name + ".weight", {width}, Init::ones);
-    return add(bias_of(weight), name + ".bias", {width}, Init::zeros);
+  Builder& add_norm(Part weight) {
+    add(weight, {width()}, Init::ones);
+    return add(bias_of(weight), {width()}, Init::zeros);
   }
-  Builder& add_linear(Part weight, const std::string& name, uint64_t in, uint64_t out, float deviation) {
-    add(weight, name + ".weight", {in, out}, Init::normal, deviation);
-    return add(bias_of(weight), name + ".bias", {out}, Init::zeros);
+  Builder& add_linear(Part weight, uint64_t in, uint64_t out, float deviation, bool bias) {
+    add(weight, {in, out}, Init::normal, deviation);
+    return bias ? add(bias_of(weight), {out}, Init::zeros) : *this;
   }
   Unit take() { return std::move(unit_); }
 
  private:
+  uint64_t width() const { return static_cast<uint64_t>(spec_.width); }
+
+  const ModelSpec& spec_;
+  int64_t layer_;
   Unit unit_;
 };
 
-Unit block(const ModelSpec& spec, int layer) {
+Unit embedding(const ModelSpec& spec) {
+  const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
+  const float deviation = spec.initial_deviation;
+  Builder unit(spec, UnitKind::embedding, 0);
+  unit.add(Part::token_embedding, {size(spec.vocabulary), size(spec.width)}, Init::normal, deviation);
+  if (spec.position == Position::learned)
+    unit.add(Part::position_embedding, {size(spec.first_position + spec.context), size(spec.width)},
+             Init::normal, deviation);
+  if (spec.token_types > 0)
+    unit.add(Part::type_embedding, {size(spec.token_types), size(spec.width)}, Init::normal, deviation);
+  if (spec.embedding_norm) unit.add_norm(Part::embedding_norm_weight);
+  return unit.take();
+}
+
+Unit block(const ModelSpec& spec, int64_t layer) {
   const auto width = static_cast<uint64_t>(spec.width), hidden = static_cast<uint64_t>(spec.feed_forward);
   const float deviation = spec.initial_deviation;
-  // What adds to the residual is smaller, so that the sum over all layers keeps its size (Radford et al.,
-  // 2019).
-  const float residual = deviation / std::sqrt(2.0f * static_cast<float>(spec.layers));
-  const std::string prefix = "transformer.h." + std::to_string(layer) + ".";
-  return Builder(UnitKind::block, layer + 1)
-      .add_norm(Part::norm1_weight, prefix + "ln_1", width)
-      .add_linear(Part::qkv_weight, prefix + "attn.c_attn", width, 3 * width, deviation)
-      .add_linear(Part::projection_weight, prefix + "attn.c_proj", width, width, residual)
-      .add_norm(Part::norm2_weight, prefix + "ln_2", width)
-      .add_linear(Part::up_weight, prefix + "mlp.c_fc", width, hidden, deviation)
-      .add_linear(Part::down_weight, prefix + "mlp.c_proj", hidden, width, residual)
+  // What adds to a residual that nothing normalizes is smaller, so that the sum over all layers keeps its
+  // size (Radford et al., 2019).
+  const float residual = spec.norms == NormPlacement::pre
+                             ? deviation / std::sqrt(2.0f * static_cast<float>(spec.layers))
+                             : deviation;
+  Builder unit(spec, UnitKind::block, layer + 1);
+  unit.add_norm(Part::norm1_weight)
+      .add_linear(Part::qkv_weight, width, 3 * width, deviation, spec.qkv_bias)
+      .add_linear(Part::projection_weight, width, width, residual, spec.projection_bias);
+  if (spec.residual != Residual::parallel_one_norm) unit.add_norm(Part::norm2_weight);
+  return unit.add_linear(Part::up_weight, width, hidden, deviation, true)
+      .add_linear(Part::down_weight, hidden, width, residual, true)
       .take();
+}
+
+Unit head(const ModelSpec& spec) {
+  const auto width = static_cast<uint64_t>(spec.width), outputs = static_cast<uint64_t>(spec.outputs());
+  const float deviation = spec.initial_deviation;
+  Builder unit(spec, UnitKind::head, spec.layers + 1);
+  if (spec.norms == NormPlacement::pre) unit.add_norm(Part::final_norm_weight);
+  if (spec.head_transform || spec.pooler) unit.add_linear(Part::dense_weight, width, width, deviation, true);
+  if (spec.head_transform) unit.add_norm(Part::transform_norm_weight);
+  if (!spec.tied) unit.add(Part::head_weight, {outputs, width}, Init::normal, deviation);
+  if (spec.head_bias) unit.add(Part::head_bias, {outputs}, Init::zeros);
+  return unit.take();
 }
 
 float normal(ops::RandomKey key, uint64_t element) {
@@ -86,20 +129,9 @@ const Parameter* Unit::find(Part part) const {
 }
 
 std::vector<Unit> units_of(const ModelSpec& spec) {
-  const auto width = static_cast<uint64_t>(spec.width), vocabulary = static_cast<uint64_t>(spec.vocabulary);
-  const float deviation = spec.initial_deviation;
-  std::vector<Unit> units;
-  units.push_back(
-      Builder(UnitKind::embedding, 0)
-          .add(Part::token_embedding, "transformer.wte.weight", {vocabulary, width}, Init::normal, deviation)
-          .add(Part::position_embedding, "transformer.wpe.weight",
-               {static_cast<uint64_t>(spec.context), width}, Init::normal, deviation)
-          .take());
-  for (int layer = 0; layer < spec.layers; ++layer) units.push_back(block(spec, layer));
-  Builder head(UnitKind::head, static_cast<int>(spec.layers) + 1);
-  head.add_norm(Part::final_norm_weight, "transformer.ln_f", width);
-  if (!spec.tied) head.add(Part::head_weight, "lm_head.weight", {vocabulary, width}, Init::normal, deviation);
-  units.push_back(head.take());
+  std::vector<Unit> units = {embedding(spec)};
+  for (int64_t layer = 0; layer < spec.layers; ++layer) units.push_back(block(spec, layer));
+  units.push_back(head(spec));
   if (spec.tied) units.back().borrows = 0;
   return units;
 }

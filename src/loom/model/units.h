@@ -21,8 +21,11 @@ enum class Init { zeros, ones, normal };
 /// weight.
 enum class Part {
   token_embedding,     // [V, C]
-  position_embedding,  // [positions, C]
-  norm1_weight,        // of attention
+  position_embedding,  // [first_position + context, C]
+  type_embedding,      // [token_types, C]
+  embedding_norm_weight,
+  embedding_norm_bias,
+  norm1_weight,  // of attention
   norm1_bias,
   qkv_weight,  // [C, 3·H·D]: q, k and v side by side, heads next to each other in each
   qkv_bias,
@@ -36,19 +39,40 @@ enum class Part {
   down_bias,
   final_norm_weight,
   final_norm_bias,
-  head_weight,  // [V, C], where it is not the token embedding
+  dense_weight,  // [C, C]: of the masked task's transform, or of the pooler
+  dense_bias,
+  transform_norm_weight,
+  transform_norm_bias,
+  head_weight,  // [outputs, C], where it is not the token embedding
+  head_bias,
 };
 constexpr Part bias_of(Part weight) { return static_cast<Part>(static_cast<int>(weight) + 1); }
 
-struct Parameter {
-  Part part = Part::token_embedding;
+/// Where a parameter, or some of its columns, stands in a checkpoint. Seen as a matrix of [rows, columns], a
+/// vector being one row, element (r, c) of a tensor's part is at [r, c] of the tensor, or at [c, r] if it is
+/// transposed.
+struct Source {
   std::string name;  // as Hugging Face's checkpoints have it: "transformer.h.0.ln_1.weight"
   std::vector<uint64_t> shape;
+  int64_t first_column = 0;  // of the parameter
+  int64_t columns = 0;
+  bool transposed = false;
+  /// Not 0: q, k and v of each head stand together in the tensor, heads of this size one after the other.
+  int64_t fused_head_size = 0;
+};
+
+struct Parameter {
+  Part part = Part::token_embedding;
+  std::string name;  // of its first source
+  std::vector<uint64_t> shape;
   Init init = Init::zeros;
-  float deviation = 0;  // of Init::normal
-  bool decays = false;  // whether weight decay applies: to matrices, not to vectors
-  int64_t offset = 0;   // of its first element in the unit's buffer; a multiple of kAlign
+  float deviation = 0;          // of Init::normal
+  bool decays = false;          // whether weight decay applies: to matrices, not to vectors
+  bool begins_anew = false;     // a checkpoint may lack it: a new task's head
+  int64_t offset = 0;           // of its first element in the unit's buffer; a multiple of kAlign
+  std::vector<Source> sources;  // together all columns
   int64_t elements() const;
+  int64_t columns() const { return static_cast<int64_t>(shape.back()); }
 };
 
 struct Unit {

@@ -1,4 +1,4 @@
-// Activations of the feed-forward layer: GELU by tanh, GELU exactly, ReLU.
+// Activations of the feed-forward layer: GELU by tanh, GELU exactly, ReLU; and the tanh of poolers.
 #include "ops/cpu.h"
 #include "ops/math.h"
 
@@ -30,6 +30,12 @@ struct Relu {
   static A slope(A x) { return x > A(0) ? A(1) : A(0); }
 };
 
+template <typename A>
+struct Tanh {
+  static A value(A x) { return A(2) * sigmoid_of(A(2) * x) - A(1); }
+  static A slope(A x) { return A(1) - value(x) * value(x); }
+};
+
 template <typename F, typename T>
 void forward_of(Workers& workers, const T* x, T* y, int64_t n) {
   for_ranges(workers, n, kPiece, [&](int64_t begin, int64_t end, int) {
@@ -53,6 +59,7 @@ void forward(Workers& workers, Activation activation, const T* x, T* y, int64_t 
     case Activation::gelu_tanh: return forward_of<GeluTanh<A>>(workers, x, y, n);
     case Activation::gelu_erf: return forward_of<GeluErf<A>>(workers, x, y, n);
     case Activation::relu: return forward_of<Relu<A>>(workers, x, y, n);
+    case Activation::tanh: return forward_of<Tanh<A>>(workers, x, y, n);
   }
 }
 
@@ -63,6 +70,7 @@ void backward(Workers& workers, Activation activation, const T* x, const T* dy, 
     case Activation::gelu_tanh: return backward_of<GeluTanh<A>>(workers, x, dy, dx, n);
     case Activation::gelu_erf: return backward_of<GeluErf<A>>(workers, x, dy, dx, n);
     case Activation::relu: return backward_of<Relu<A>>(workers, x, dy, dx, n);
+    case Activation::tanh: return backward_of<Tanh<A>>(workers, x, dy, dx, n);
   }
 }
 

@@ -1,7 +1,10 @@
-// Causal attention in tiles with an online softmax: no array of S × S elements exists, so memory grows
+// Attention in tiles with an online softmax: no array of S × S elements exists, so memory grows
 // linearly with the sequence. The method is FlashAttention's (Dao et al., 2022, and 2023 for the backward
 // pass): rows keep a running maximum and sum while tiles of keys go by, and the backward pass makes the
 // probabilities again from the rows' log Σ exp.
+//
+// What a query sees is a range of keys: up to itself, or up to the end of its sequence, and perhaps no
+// farther back than a window. Tiles that no query sees are left out.
 //
 // A part is one head of one sequence; its q, k and v are first copied side by side, as type A.
 #include <cmath>
@@ -15,16 +18,48 @@ namespace {
 
 constexpr int64_t kTile = 128;  // queries and keys of a tile
 
+inline int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/// ALiBi's slopes (Press et al., 2022): for 2ⁿ heads 2^(-8/2ⁿ) and its powers; else those of the next smaller
+/// 2ⁿ, and then every second one of 2ⁿ⁺¹.
+inline float alibi_slope(int64_t head, int64_t heads) {
+  int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  const double exponent = head < power
+                              ? static_cast<double>(head + 1) / static_cast<double>(power)
+                              : (static_cast<double>(head - power) + 0.5) / static_cast<double>(power);
+  return static_cast<float>(std::exp2(-8.0 * exponent));
+}
+
 /// Which head of which sequence (its number among all heads of all sequences), and where its slices are.
 struct Place {
   int64_t head, first_row, stride, column;
+  int64_t last_key;  // behind the last key of the sequence
+  float slope;       // of ALiBi, or 0
 
   Place(const AttentionShape& s, int64_t part, int64_t columns)
       : head(part / s.heads * (s.all_heads > 0 ? s.all_heads : s.heads) + s.first_head + part % s.heads),
         first_row(part / s.heads * s.tokens),
         stride(columns),
-        column(part % s.heads * s.head_size) {}
+        column(part % s.heads * s.head_size),
+        last_key(s.lengths != nullptr ? s.lengths[part / s.heads] : s.tokens),
+        slope(s.alibi ? alibi_slope(s.first_head + part % s.heads, s.all_heads > 0 ? s.all_heads : s.heads)
+                      : 0.0f) {}
 };
+
+/// The keys [first, last) that a query sees.
+struct Keys {
+  int64_t first, last;
+
+  Keys(const AttentionShape& s, const Place& at, int64_t query)
+      : first(s.window > 0 ? max_of(0, query + 1 - s.window) : 0), last(s.causal ? query + 1 : at.last_key) {}
+};
+
+/// Whether any of queries [i, i + rows) sees any of keys [j, j + keys). Ranges grow with the query.
+inline bool any_visible(const AttentionShape& s, const Place& at, int64_t i, int64_t rows, int64_t j,
+                        int64_t keys) {
+  return Keys(s, at, i + rows - 1).last > j && Keys(s, at, i).first < j + keys;
+}
 
 /// to[S, D] = a head's slice of from[M, stride] times `factor`.
 template <typename T, typename A>
@@ -55,24 +90,47 @@ void drop(const AttentionShape& s, const Place& at, int64_t query, int64_t first
     row[k] = random_word(s.dropout.key, first + k) < threshold ? A(0) : row[k] * A(keep);
 }
 
-/// A tile of scores becomes probabilities up to the rows' new maximum; the rows' sums and what they have of
-/// the output are scaled to it. `visible` keys count for the first row, one more for each further row.
+/// What a query sees of a tile of keys: columns [begin, end) of its row, with ALiBi's distances added.
 template <typename A>
-void online_softmax(A* scores, int64_t rows, int64_t keys, int64_t visible, A* largest, A* sum, A* out,
-                    int64_t width) {
+struct VisibleRow {
+  int64_t begin, end;
+
+  VisibleRow(const AttentionShape& s, const Place& at, int64_t query, int64_t j, int64_t keys, A* row) {
+    const Keys seen(s, at, query);
+    begin = min_of(keys, max_of(0, seen.first - j));
+    end = max_of(begin, min_of(keys, seen.last - j));
+    if (at.slope == 0) return;
+    for (int64_t k = begin; k < end; ++k) row[k] += A(at.slope) * A(j + k - query);
+  }
+};
+
+/// Zeros in the columns that are not seen.
+template <typename A>
+void clear_hidden(const VisibleRow<A>& visible, int64_t keys, A* row) {
+  for (int64_t k = 0; k < visible.begin; ++k) row[k] = 0;
+  for (int64_t k = visible.end; k < keys; ++k) row[k] = 0;
+}
+
+/// A tile of scores, of queries from i and keys from j on, becomes probabilities up to the rows' new maximum;
+/// the rows' sums and what they have of the output are scaled to it.
+template <typename A>
+void online_softmax(const AttentionShape& s, const Place& at, A* scores, int64_t i, int64_t rows, int64_t j,
+                    int64_t keys, A* largest, A* sum, A* out) {
+  const int64_t width = s.head_size;
   for (int64_t r = 0; r < rows; ++r) {
     A* row = scores + r * keys;
-    const int64_t n = min_of(keys, visible + r);
+    const VisibleRow<A> visible(s, at, i + r, j, keys, row);
+    const int64_t begin = visible.begin, end = visible.end;
     A high = largest[r];
 #pragma omp simd reduction(max : high)
-    for (int64_t k = 0; k < n; ++k) high = row[k] > high ? row[k] : high;
+    for (int64_t k = begin; k < end; ++k) high = row[k] > high ? row[k] : high;
     A total = 0;
 #pragma omp simd reduction(+ : total)
-    for (int64_t k = 0; k < n; ++k) {
+    for (int64_t k = begin; k < end; ++k) {
       row[k] = exp_of(row[k] - high);
       total += row[k];
     }
-    for (int64_t k = n; k < keys; ++k) row[k] = 0;
+    clear_hidden(visible, keys, row);
     const A shrink = exp_of(largest[r] - high);
     largest[r] = high;
     sum[r] = sum[r] * shrink + total;
@@ -98,11 +156,12 @@ void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, ac
     for (int64_t i = 0; i < s.tokens; ++i) largest[i] = A(-1e30), sum[i] = 0;
     for (int64_t i = 0; i < s.tokens; i += tile) {
       const int64_t rows = min_of(tile, s.tokens - i);
-      for (int64_t j = 0; j <= i; j += tile) {
+      for (int64_t j = 0; j < s.tokens; j += tile) {
         const int64_t keys = min_of(tile, s.tokens - j);
+        if (!any_visible(s, in, i, rows, j, keys)) continue;
         gemm(false, true, rows, keys, s.head_size, q + i * s.head_size, s.head_size, k + j * s.head_size,
              s.head_size, A(0), scores, keys);
-        online_softmax(scores, rows, keys, i - j + 1, largest + i, sum + i, o + i * s.head_size, s.head_size);
+        online_softmax(s, in, scores, i, rows, j, keys, largest + i, sum + i, o + i * s.head_size);
         if (s.dropout.probability > 0)
           for (int64_t r = 0; r < rows; ++r) drop(s, in, i + r, j, keys, scores + r * keys);
         gemm(false, false, rows, s.head_size, keys, scores, keys, v + j * s.head_size, s.head_size, A(1),
@@ -146,15 +205,17 @@ void softmax_backward(const AttentionShape& s, const Place& at, const Head<A>& h
                       int64_t rows, int64_t j, int64_t keys) {
   for (int64_t r = 0; r < rows; ++r) {
     A *p = h.p + r * keys, *dp = h.dp + r * keys;
-    const int64_t n = min_of(keys, i - j + 1 + r);
+    const VisibleRow<A> visible(s, at, i + r, j, keys, p);
+    const int64_t begin = visible.begin, end = visible.end;
     const A row_lse = lse[i + r], delta = h.delta[i + r];
 #pragma omp simd
-    for (int64_t c = 0; c < n; ++c) p[c] = exp_of(p[c] - row_lse);
-    if (s.dropout.probability > 0) drop(s, at, i + r, j, n, dp);
+    for (int64_t c = begin; c < end; ++c) p[c] = exp_of(p[c] - row_lse);
+    if (s.dropout.probability > 0) drop(s, at, i + r, j, end, dp);
 #pragma omp simd
-    for (int64_t c = 0; c < n; ++c) dp[c] = p[c] * (dp[c] - delta);
-    for (int64_t c = n; c < keys; ++c) p[c] = 0, dp[c] = 0;
-    if (s.dropout.probability > 0) drop(s, at, i + r, j, n, p);
+    for (int64_t c = begin; c < end; ++c) dp[c] = p[c] * (dp[c] - delta);
+    clear_hidden(visible, keys, p);
+    clear_hidden(visible, keys, dp);
+    if (s.dropout.probability > 0) drop(s, at, i + r, j, end, p);
   }
 }
 
@@ -195,12 +256,43 @@ void backward(Workers& workers, const AttentionShape& s, const T* qkv, const T* 
     }
     for (int64_t i = 0; i < 3 * slice; ++i) h.dq[i] = 0;  // and dk, dv behind it
     for (int64_t j = 0; j < s.tokens; j += tile)
-      for (int64_t i = j; i < s.tokens; i += tile)
-        tile_backward(s, in, h, lse + part * s.tokens, i, min_of(tile, s.tokens - i), j,
-                      min_of(tile, s.tokens - j));
+      for (int64_t i = 0; i < s.tokens; i += tile) {
+        const int64_t rows = min_of(tile, s.tokens - i), keys = min_of(tile, s.tokens - j);
+        if (any_visible(s, in, i, rows, j, keys))
+          tile_backward(s, in, h, lse + part * s.tokens, i, rows, j, keys);
+      }
     unpack(s, in, 0, h.dq, A(s.scale), dqkv);
     unpack(s, in, s.width(), h.dk, A(1), dqkv);
     unpack(s, in, 2 * s.width(), h.dv, A(1), dqkv);
+  });
+}
+
+/// One query is a row of scores: no tiles, and nothing to pack.
+template <typename T>
+void step(Workers& workers, const AttentionShape& s, const T* q, const T* keys, const T* values,
+          int64_t position, T* out) {
+  using A = acc_t<T>;
+  const int64_t width = s.width(), count = position + 1;
+  for_parts(workers, s.heads, [&](int64_t part, int worker) {
+    const Place at(s, part, width);
+    A* scores = reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * (count + s.head_size)));
+    A* sums = scores + count;
+    const int64_t first = Keys(s, at, position).first;
+    A high = A(-1e30), total = 0;
+    for (int64_t k = first; k < count; ++k) {
+      A score = 0;
+      for (int64_t d = 0; d < s.head_size; ++d)
+        score += load(q[at.column + d]) * A(s.scale) * load(keys[k * width + at.column + d]);
+      scores[k] = score + A(at.slope) * A(k - position);
+      high = scores[k] > high ? scores[k] : high;
+    }
+    for (int64_t d = 0; d < s.head_size; ++d) sums[d] = 0;
+    for (int64_t k = first; k < count; ++k) {
+      const A weight = exp_of(scores[k] - high);
+      total += weight;
+      for (int64_t d = 0; d < s.head_size; ++d) sums[d] += weight * load(values[k * width + at.column + d]);
+    }
+    for (int64_t d = 0; d < s.head_size; ++d) store(out[at.column + d], sums[d] / total);
   });
 }
 
@@ -210,6 +302,7 @@ template <typename T>
 void add_attention(Operators<T>& table) {
   table.attention_forward = forward<T>;
   table.attention_backward = backward<T>;
+  table.attention_step = step<T>;
 }
 LOOM_FOR_EVERY_TYPE(add_attention)
 

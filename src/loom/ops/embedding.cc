@@ -1,22 +1,23 @@
-// Token and position embedding.
+// Embeddings of tokens, of positions, and of the type that all tokens share.
 #include "ops/cpu.h"
 
 namespace loom::ops::LOOM_ISA {
 namespace {
 
 template <typename T>
-void forward(Workers& workers, const int32_t* token, const T* wte, const T* wpe, T* y, int64_t rows,
-             int64_t tokens, int64_t width) {
+void forward(Workers& workers, const int32_t* token, const T* wte, const T* wpe, const T* type, T* y,
+             int64_t rows, int64_t tokens, int64_t width) {
   for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const T* from = wte + token[row] * width;
+      const T* position = wpe == nullptr ? nullptr : wpe + (row % tokens) * width;
       T* to = y + row * width;
-      if (wpe == nullptr) {
-        for (int64_t c = 0; c < width; ++c) to[c] = from[c];
-        continue;
+      for (int64_t c = 0; c < width; ++c) {
+        acc_t<T> sum = load(from[c]);
+        if (position != nullptr) sum += load(position[c]);
+        if (type != nullptr) sum += load(type[c]);
+        store(to[c], sum);
       }
-      const T* position = wpe + (row % tokens) * width;
-      for (int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
     }
   });
 }
@@ -24,16 +25,17 @@ void forward(Workers& workers, const int32_t* token, const T* wte, const T* wpe,
 /// Tokens repeat, so each worker takes columns: every element is added up by one of them, in order of rows.
 template <typename T>
 void backward(Workers& workers, const int32_t* token, const T* dy, acc_t<T>* dwte, acc_t<T>* dwpe,
-              int64_t rows, int64_t tokens, int64_t width) {
+              acc_t<T>* dtype, int64_t rows, int64_t tokens, int64_t width) {
   constexpr int64_t kColumns = 128;
   for_ranges(workers, width, kColumns, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = 0; row < rows; ++row) {
       const T* from = dy + row * width;
-      acc_t<T>* to = dwte + token[row] * width;
-      for (int64_t c = begin; c < end; ++c) to[c] += load(from[c]);
-      if (dwpe == nullptr) continue;
-      acc_t<T>* position = dwpe + (row % tokens) * width;
-      for (int64_t c = begin; c < end; ++c) position[c] += load(from[c]);
+      const auto add_to = [&](acc_t<T>* to) {
+        for (int64_t c = begin; c < end; ++c) to[c] += load(from[c]);
+      };
+      add_to(dwte + token[row] * width);
+      if (dwpe != nullptr) add_to(dwpe + (row % tokens) * width);
+      if (dtype != nullptr) add_to(dtype);
     }
   });
 }

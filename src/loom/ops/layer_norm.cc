@@ -31,10 +31,10 @@ void forward(Workers& workers, const T* x, const T* weight, const T* bias, T* y,
   });
 }
 
-/// One row: dx += rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight, and the row's share of the
+/// One row: dx (+)= rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight, and the row's share of the
 /// parameters' gradients.
 template <typename T>
-void backward_row(const T* x, const T* weight, acc_t<T> average, acc_t<T> scale, const T* dy, T* dx,
+void backward_row(const T* x, const T* weight, acc_t<T> average, acc_t<T> scale, const T* dy, T* dx, bool add,
                   acc_t<T>* dweight, acc_t<T>* dbias, int64_t width) {
   using A = acc_t<T>;
   A sum = 0, product = 0;
@@ -49,10 +49,12 @@ void backward_row(const T* x, const T* weight, acc_t<T> average, acc_t<T> scale,
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
     const A hat = (load(x[c]) - average) * scale;
-    const A g = load(dy[c]) * load(weight[c]);
-    store(dx[c], load(dx[c]) + scale * (g - sum - hat * product));
-    dweight[c] += load(dy[c]) * hat;
-    dbias[c] += load(dy[c]);
+    const A from = load(dy[c]);  // which dx may be
+    const A g = from * load(weight[c]);
+    const A before = add ? load(dx[c]) : A(0);
+    store(dx[c], before + scale * (g - sum - hat * product));
+    dweight[c] += from * hat;
+    dbias[c] += from;
   }
 }
 
@@ -60,7 +62,7 @@ void backward_row(const T* x, const T* weight, acc_t<T> average, acc_t<T> scale,
 /// not depend on who took which rows.
 template <typename T>
 void backward(Workers& workers, const T* x, const T* weight, const acc_t<T>* mean, const acc_t<T>* rstd,
-              const T* dy, T* dx, acc_t<T>* dweight, acc_t<T>* dbias, int64_t rows, int64_t width) {
+              const T* dy, T* dx, bool add, acc_t<T>* dweight, acc_t<T>* dbias, int64_t rows, int64_t width) {
   using A = acc_t<T>;
   constexpr int64_t kParts = 16;
   const int64_t rows_per_part = ceil_div(rows, kParts);
@@ -70,8 +72,8 @@ void backward(Workers& workers, const T* x, const T* weight, const acc_t<T>* mea
     A* biases = weights + width;
     for (int64_t c = 0; c < 2 * width; ++c) weights[c] = 0;
     for (int64_t row = part * rows_per_part; row < min_of(rows, (part + 1) * rows_per_part); ++row)
-      backward_row(x + row * width, weight, mean[row], rstd[row], dy + row * width, dx + row * width, weights,
-                   biases, width);
+      backward_row(x + row * width, weight, mean[row], rstd[row], dy + row * width, dx + row * width, add,
+                   weights, biases, width);
   });
   for (int64_t c = 0; c < width; ++c) {
     A weights = 0, biases = 0;

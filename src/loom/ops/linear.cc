@@ -1,5 +1,5 @@
-// Linear layers with weights stored [in, out], and the head: a linear layer without bias whose weights are
-// stored [out, in], because they are the embedding's.
+// Linear layers with weights stored [in, out], and the head: a linear layer whose weights are stored [out,
+// in], because they are the embedding's.
 #include "ops/product.h"
 
 namespace loom::ops::LOOM_ISA {
@@ -16,9 +16,9 @@ void backward_input(Workers& workers, const T* dy, const T* w, T* dx, int64_t ro
   product<T, T, T, T>(workers, {false, true, rows, in, out, out, out, in}, dy, w, dx, false, nullptr);
 }
 
-/// Σ over rows, each column by one worker.
+/// Σ over rows, or that added to `sum`; each column by one worker.
 template <typename T>
-void sum_rows(Workers& workers, const T* x, acc_t<T>* sum, int64_t rows, int64_t width) {
+void sum_rows(Workers& workers, const T* x, acc_t<T>* sum, bool add, int64_t rows, int64_t width) {
   constexpr int64_t kColumns = 256;
   for_ranges(workers, width, kColumns, [&](int64_t begin, int64_t end, int) {
     acc_t<T> sums[kColumns] = {};
@@ -27,7 +27,7 @@ void sum_rows(Workers& workers, const T* x, acc_t<T>* sum, int64_t rows, int64_t
 #pragma omp simd
       for (int64_t c = begin; c < end; ++c) sums[c - begin] += load(from[c]);
     }
-    for (int64_t c = begin; c < end; ++c) sum[c] = sums[c - begin];
+    for (int64_t c = begin; c < end; ++c) sum[c] = (add ? sum[c] : acc_t<T>(0)) + sums[c - begin];
   });
 }
 
@@ -35,23 +35,24 @@ template <typename T>
 void backward_weight(Workers& workers, const T* x, const T* dy, acc_t<T>* dw, acc_t<T>* dbias, int64_t rows,
                      int64_t in, int64_t out) {
   product<T, T, acc_t<T>, T>(workers, {true, false, in, out, rows, in, out, out}, x, dy, dw, false, nullptr);
-  if (dbias != nullptr) sum_rows(workers, dy, dbias, rows, out);
+  if (dbias != nullptr) sum_rows(workers, dy, dbias, false, rows, out);
 }
 
 template <typename T>
-void head_forward(Workers& workers, const T* x, const T* w, acc_t<T>* logits, int64_t rows, int64_t width,
-                  int64_t vocabulary) {
+void head_forward(Workers& workers, const T* x, const T* w, const T* bias, acc_t<T>* logits, int64_t rows,
+                  int64_t width, int64_t vocabulary) {
   product<T, T, acc_t<T>, T>(workers, {false, true, rows, vocabulary, width, width, width, vocabulary}, x, w,
-                             logits, false, nullptr);
+                             logits, false, bias);
 }
 
 template <typename T>
 void head_backward(Workers& workers, const acc_t<T>* dlogits, const T* x, const T* w, T* dx, acc_t<T>* dw,
-                   bool add_to_dw, int64_t rows, int64_t width, int64_t vocabulary) {
+                   acc_t<T>* dbias, bool add, int64_t rows, int64_t width, int64_t vocabulary) {
   product<acc_t<T>, T, T, T>(workers, {false, false, rows, width, vocabulary, vocabulary, width, width},
                              dlogits, w, dx, false, nullptr);
   product<acc_t<T>, T, acc_t<T>, T>(workers, {true, false, vocabulary, width, rows, vocabulary, width, width},
-                                    dlogits, x, dw, add_to_dw, nullptr);
+                                    dlogits, x, dw, add, nullptr);
+  if (dbias != nullptr) sum_rows(workers, dlogits, dbias, add, rows, vocabulary);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 namespace loom::ops {
 
-enum class Activation { gelu_tanh, gelu_erf, relu };
+enum class Activation { gelu_tanh, gelu_erf, relu, tanh };
 
 /// Which elements a dropout drops. Element i of an array is element `first + i` of the same array of the
 /// global batch, so that masks do not depend on who holds which samples.
@@ -37,18 +37,36 @@ struct VocabularyRange {
   bool has(int32_t token) const { return token >= first && token < first + count; }
 };
 
-/// Causal self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
+/// Self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
 struct AttentionShape {
   int64_t batch = 0;
   int64_t tokens = 0;
   int64_t heads = 0;
   int64_t head_size = 0;
-  float scale = 0;  // of the scores, 1 / √head_size as a rule
-  Dropout dropout;  // of the probabilities, an array [global batch, all heads, tokens, tokens]
+  float scale = 0;     // of the scores, 1 / √head_size as a rule
+  Dropout dropout;     // of the probabilities, an array [global batch, all heads, tokens, tokens]
+  bool causal = true;  // a query sees the keys up to its own; else all of its sequence
+  int64_t window = 0;  // it sees only so many of them, itself included; 0: all. Causal only
+  bool alibi = false;  // scores get slope · (key - query), with a slope for each head
+  // [batch]: keys from there on are padding, which nobody sees where attention is not causal; null: none is.
+  const int32_t* lengths = nullptr;
   // The heads here among those of the model, where they are not all of them.
   int64_t first_head = 0;
   int64_t all_heads = 0;  // 0: `heads`
   int64_t width() const { return heads * head_size; }
+};
+
+/// Rotary position embedding (Su et al., 2021) of the first `dims` elements of each head of q and k: pair p
+/// of them turns by position · base^(-2p / dims).
+struct RotaryShape {
+  int64_t batch = 0;
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t head_size = 0;
+  int64_t dims = 0;          // even, at most head_size
+  bool interleaved = false;  // pairs are elements 2p and 2p + 1; else p and p + dims/2
+  float base = 10000;
+  int64_t first_position = 0;  // of the first token of each sequence
 };
 
 struct AdamW {
@@ -66,19 +84,21 @@ struct Operators {
   using A = acc_t<T>;
   const char* name;  // "avx512", "avx2", "baseline"
 
-  // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C]; position = row % tokens. wpe may be null.
-  void (*embedding_forward)(Workers&, const int32_t* token, const T* wte, const T* wpe, T* y, int64_t rows,
-                            int64_t tokens, int64_t width);
-  /// Adds to dwte[vocabulary, C] and dwpe[tokens, C].
-  void (*embedding_backward)(Workers&, const int32_t* token, const T* dy, A* dwte, A* dwpe, int64_t rows,
-                             int64_t tokens, int64_t width);
+  // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C] + type[C]; position = row % tokens. wpe and
+  // type may be null.
+  void (*embedding_forward)(Workers&, const int32_t* token, const T* wte, const T* wpe, const T* type, T* y,
+                            int64_t rows, int64_t tokens, int64_t width);
+  /// Adds to dwte[vocabulary, C], dwpe[tokens, C] and dtype[C].
+  void (*embedding_backward)(Workers&, const int32_t* token, const T* dy, A* dwte, A* dwpe, A* dtype,
+                             int64_t rows, int64_t tokens, int64_t width);
 
   // --- layer_norm.cc: y[M, C] = (x - mean) · rstd · weight + bias
   void (*layer_norm_forward)(Workers&, const T* x, const T* weight, const T* bias, T* y, A* mean, A* rstd,
                              int64_t rows, int64_t width, float epsilon);
-  /// Adds to dx; overwrites dweight[C], dbias[C].
+  /// Adds to dx, or overwrites it, and then dx may be dy; overwrites dweight[C], dbias[C].
   void (*layer_norm_backward)(Workers&, const T* x, const T* weight, const A* mean, const A* rstd,
-                              const T* dy, T* dx, A* dweight, A* dbias, int64_t rows, int64_t width);
+                              const T* dy, T* dx, bool add_to_dx, A* dweight, A* dbias, int64_t rows,
+                              int64_t width);
 
   // --- linear.cc: y[M, N] = x[M, K] · w[K, N] + bias[N]. bias may be null.
   void (*linear_forward)(Workers&, const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in,
@@ -90,11 +110,11 @@ struct Operators {
   void (*linear_backward_weight)(Workers&, const T* x, const T* dy, A* dw, A* dbias, int64_t rows, int64_t in,
                                  int64_t out);
 
-  // --- head.cc: logits[M, V] = x[M, C] · w[V, C]ᵀ, and backward from A-typed dlogits.
-  void (*head_forward)(Workers&, const T* x, const T* w, A* logits, int64_t rows, int64_t width,
-                       int64_t vocabulary);
-  /// dx = dlogits · w; dw[V, C] = dlogitsᵀ · x, or adds to it.
-  void (*head_backward)(Workers&, const A* dlogits, const T* x, const T* w, T* dx, A* dw, bool add_to_dw,
+  /// logits[M, V] = x[M, C] · w[V, C]ᵀ + bias[V], and backward from A-typed dlogits. bias may be null.
+  void (*head_forward)(Workers&, const T* x, const T* w, const T* bias, A* logits, int64_t rows,
+                       int64_t width, int64_t vocabulary);
+  /// dx = dlogits · w; dw[V, C] = dlogitsᵀ · x and dbias[V] = Σ dlogits (unless null), or `add` to both.
+  void (*head_backward)(Workers&, const A* dlogits, const T* x, const T* w, T* dx, A* dw, A* dbias, bool add,
                         int64_t rows, int64_t width, int64_t vocabulary);
 
   // --- cross_entropy.cc: loss[m] = log Σ exp(logits[m]) - logits[m, target[m]], 0 where target is negative.
@@ -136,6 +156,13 @@ struct Operators {
   void (*attention_forward)(Workers&, const AttentionShape&, const T* qkv, T* out, A* lse);
   void (*attention_backward)(Workers&, const AttentionShape&, const T* qkv, const T* out, const A* lse,
                              const T* dout, T* dqkv);
+  /// One query, of the token at `position` of one sequence, with the keys and values up to it: out[H·D] from
+  /// q[H·D] and keys, values [position + 1, H·D]. shape.batch and shape.tokens are 1.
+  void (*attention_step)(Workers&, const AttentionShape&, const T* q, const T* keys, const T* values,
+                         int64_t position, T* out);
+
+  // --- rotary.cc: turns q and k of qkv[B, S, 3C] in place; back again, which is its gradient, with `back`.
+  void (*rotary)(Workers&, const RotaryShape&, T* qkv, bool back);
 
   // --- dropout.cc: y[n] = x[n] · mask / (1 - p); its own gradient, too. y may be x.
   void (*dropout)(Workers&, const Dropout&, const T* x, T* y, int64_t n);

@@ -95,15 +95,21 @@ class Generator {
                                                Category::unreduced, job_.padded(units_[unit]) * 4);
   }
 
+  /// Of the embedding: backward makes again what was normalized, and needs its parameters for that only.
+  std::vector<Use> embedding_uses(Use data, bool parameters) const {
+    std::vector<Use> uses = {{Role::batch, batch_, true, false}, data};
+    if (parameters) uses.insert(uses.begin(), {Role::parameters, whole_[0], true, false});
+    if (job_.spec.embedding_norm) uses.push_back({Role::workspace, workspace_, false, true});
+    return uses;
+  }
+
   /// Outputs of all units but the head; saved_ gets what blocks save.
   std::vector<BufferId> forward(int m) {
     const int last = program_.units - 1;
     std::vector<BufferId> x(program_.units);
     saved_.assign(program_.units, -1);
     x[0] = activation("x", 0, m);
-    emit(Op::forward, 0, m).uses = {{Role::parameters, whole_[0], true, false},
-                                    {Role::batch, batch_, true, false},
-                                    {Role::output, x[0], false, true}};
+    emit(Op::forward, 0, m).uses = embedding_uses({Role::output, x[0], false, true}, true);
     for (int u = 1; u < last; ++u) {
       x[u] = activation("x", u, m);
       saved_[u] = program_.add(fmt::format("saved {}.{}", u, m), Category::activations, sizes_.saved);
@@ -131,9 +137,9 @@ class Generator {
     }
     const bool tied = units_[last].borrows == 0;
     const BufferId gradient = tied ? states_[0].whole_gradient : gradient_target(0, m);
-    emit(Op::backward, 0, m).uses = {{Role::batch, batch_, true, false},
-                                     {Role::derivative, d, true, true},
-                                     {Role::gradient, gradient, tied, true}};
+    emit(Op::backward, 0, m).uses =
+        embedding_uses({Role::derivative, d, true, true}, job_.spec.embedding_norm);
+    program_.instructions.back().uses.push_back({Role::gradient, gradient, tied, true});
     reduce(0, m);
   }
 

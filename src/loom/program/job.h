@@ -20,6 +20,7 @@ struct Job {
   Precision precision = Precision::fp32;
   int64_t batch = 1;        // sequences of a microbatch
   int64_t tokens = 1;       // of a sequence
+  int64_t targets = 0;      // of a sequence, that the loss is the mean over; 0: all its tokens
   int microbatches = 1;     // of a rank and step
   int world = 1;            // ranks
   int degree = 1;           // p: ranks of a partition group, which share one copy of a stage's state
@@ -60,6 +61,12 @@ struct Job {
   int64_t shard(const model::Unit& unit) const { return padded(unit) / degree; }
   double tokens_per_step() const {
     return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();
+  }
+
+  double targets_per_step() const {
+    return targets > 0
+               ? static_cast<double>(batch) * static_cast<double>(targets) * microbatches * data_degree()
+               : tokens_per_step();
   }
 
   /// invalid_argument, naming what is wrong and what would be right.

@@ -1,4 +1,5 @@
 // Gradients of the whole model by finite differences in fp64, and what else must hold for any weights.
+#include "model/families.h"
 #include "model/whole_model.h"
 #include "ops/arrays.h"
 
@@ -18,15 +19,18 @@ WholeModel<T> random_model(const model::ModelSpec& spec) {
 }
 
 void expect_finite_differences(const model::ModelSpec& spec, bool training) {
+  // The targets of a classification are those of each sequence's first token.
+  const std::vector<int32_t> classes = {2, -1, -1, -1, -1, 0, -1, -1, -1, -1};
+  const auto& targets = spec.task == model::Task::classification ? classes : kTargets;
   WholeModel<double> whole = random_model<double>(spec);
   whole.pass().training = training;
   whole.pass().seed = 9;
-  whole.step(kTokens, kTargets, 2);
+  whole.step(kTokens, targets, 2);
   for (size_t u = 0; u < whole.units().size(); ++u) {
     const Doubles gradient = whole.gradients(u);
     const auto loss = [&](const Doubles& parameters) {
       whole.parameters(u) = parameters;
-      return whole.step(kTokens, kTargets, 2);
+      return whole.step(kTokens, targets, 2);
     };
     const Doubles wanted = finite_differences(loss, whole.parameters(u));
     for (const model::Parameter& parameter : whole.units()[u].parameters) {
@@ -53,6 +57,68 @@ TEST(Model, GradientsThroughDropoutAreFiniteDifferences) {
   spec.layers = 1;
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.3f;
   expect_finite_differences(spec, true);
+}
+
+model::ModelSpec small_family(model::Family family, model::Task task) {
+  model::ModelSpec spec = *model::choices_of(family, task);
+  const model::ModelSpec sizes = small_spec();
+  spec.vocabulary = sizes.vocabulary, spec.context = sizes.context, spec.width = sizes.width;
+  spec.layers = sizes.layers, spec.heads = sizes.heads, spec.feed_forward = sizes.feed_forward;
+  spec.labels = 3;
+  if (family == model::Family::gpt_neo) spec.window = 2;
+  spec.padding = task == model::Task::classification ? 11 : -1;
+  model::complete(spec);
+  return spec;
+}
+
+struct FamilyCase {
+  model::Family family;
+  model::Task task;
+};
+
+class Families : public ::testing::TestWithParam<FamilyCase> {};
+
+TEST_P(Families, GradientsAreFiniteDifferences) {
+  const auto [family, task] = GetParam();
+  model::ModelSpec spec = small_family(family, task);
+  EXPECT_TRUE(spec.check().ok()) << spec.check().message();
+  expect_finite_differences(spec, false);
+  spec.layers = 1;
+  spec.local = {};
+  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = spec.head_dropout = 0.3f;
+  expect_finite_differences(spec, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Families,
+                         ::testing::Values(FamilyCase{model::Family::gptj, model::Task::causal},
+                                           FamilyCase{model::Family::gptj, model::Task::classification},
+                                           FamilyCase{model::Family::gpt_neox, model::Task::causal},
+                                           FamilyCase{model::Family::gpt_neo, model::Task::causal},
+                                           FamilyCase{model::Family::bloom, model::Task::causal},
+                                           FamilyCase{model::Family::bert, model::Task::masked},
+                                           FamilyCase{model::Family::bert, model::Task::classification},
+                                           FamilyCase{model::Family::roberta, model::Task::masked},
+                                           FamilyCase{model::Family::roberta, model::Task::classification}),
+                         [](const auto& info) {
+                           return std::string(model::family_name(info.param.family)) + "_" +
+                                  model::task_name(info.param.task);
+                         });
+
+TEST(Families, SayWhichTasksTheyHaveNoHeadFor) {
+  EXPECT_EQ(model::choices_of(model::Family::bert, model::Task::causal).status().message(),
+            "bert reads both ways and cannot be causal; masked or classification can");
+  EXPECT_EQ(model::choices_of(model::Family::gpt2, model::Task::masked).status().message(),
+            "gpt2 reads one way and has no masked task; bert and roberta have");
+  EXPECT_EQ(model::choices_of(model::Family::bloom, model::Task::classification).status().message(),
+            "bloom has no classification head here; bert, roberta and gptj have");
+}
+
+TEST(Model, AMaskedMicrobatchWithoutTargetsHasNoGradient) {
+  const model::ModelSpec spec = small_family(model::Family::bert, model::Task::masked);
+  WholeModel<double> whole = random_model<double>(spec);
+  EXPECT_EQ(whole.step(kTokens, std::vector<int32_t>(kTokens.size(), -1), 2), 0);
+  for (size_t u = 0; u < whole.units().size(); ++u)
+    for (const double value : whole.gradients(u)) EXPECT_TRUE(value == 0 || value == 123) << u;
 }
 
 TEST(Model, DropoutIsForTrainingOnly) {

@@ -1,6 +1,7 @@
-// Checkpoints that `transformers` made, and what PyTorch computes with them: fixtures/gpt2.py.
+// Checkpoints that `transformers` made, and what PyTorch computes with them: fixtures/gpt2.py, families.py.
 #include "model/hugging_face.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "model/whole_model.h"
@@ -111,6 +112,109 @@ TEST_P(Gpt2Fixtures, WhatIsWrittenIsReadBack) {
 INSTANTIATE_TEST_SUITE_P(Made, Gpt2Fixtures, ::testing::Values("gpt2-tied", "gpt2-untied"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
+class FamilyFixtures : public ::testing::TestWithParam<const char*> {
+ protected:
+  Fixture given_{std::string("families/") + GetParam()};
+  std::vector<int32_t> tokens_ = given_.integers("tokens"), targets_ = given_.integers("targets");
+  WholeModel<float> whole_ = load(given_.folder);
+  model::ModelSpec spec_ = *model::spec_from_config(*format::read_config(given_.folder));
+  int64_t counted_ = std::count_if(targets_.begin(), targets_.end(), [](int32_t t) { return t >= 0; });
+};
+
+/// The loss of step() is the mean over all tokens, PyTorch's over those with a target.
+TEST_P(FamilyFixtures, LossLogitsAndGradientsArePyTorchs) {
+  const double part = static_cast<double>(counted_) / static_cast<double>(tokens_.size());
+  const double loss = whole_.step(tokens_, targets_, 2) / part;
+  EXPECT_NEAR(loss, given_.floats("loss")[0], 1e-5 * loss);
+
+  // Of a padded sequence only the tokens before the padding are compared: nobody reads the others.
+  Doubles got, wanted;
+  const std::vector<float> logits = given_.floats("logits");
+  const bool classifies = spec_.task == model::Task::classification;
+  const int64_t rows = classifies ? 2 : static_cast<int64_t>(tokens_.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    if (!classifies && tokens_[row] == spec_.padding) continue;
+    for (const float value : whole_.logits(classifies ? row * 10 : row)) got.push_back(value);
+    for (int64_t i = 0; i < spec_.outputs(); ++i) wanted.push_back(logits[row * spec_.outputs() + i]);
+  }
+  EXPECT_LT(error_of(got, wanted), 1e-5);
+
+  const SafetensorsReader gradients =
+      SafetensorsReader::open(given_.folder + "/gradients.safetensors").take();
+  for (size_t u = 0; u < whole_.units().size(); ++u) {
+    const model::Unit& unit = whole_.units()[u];
+    std::vector<float> all(unit.elements);
+    LOOM_ASSERT_OK(model::read_parameters(gradients, unit, 0, all));
+    for (const model::Parameter& p : unit.parameters) {
+      Doubles mine, theirs;
+      for (int64_t i = p.offset; i < p.offset + p.elements(); ++i) {
+        mine.push_back(static_cast<double>(whole_.gradients(u)[i]) / part);
+        theirs.push_back(all[i]);
+      }
+      EXPECT_LT(error_of(mine, theirs), 1e-4) << p.name;
+    }
+  }
+}
+
+TEST_P(FamilyFixtures, WhatIsWrittenIsReadBack) {
+  const TemporaryFolder folder;
+  LOOM_ASSERT_OK(format::write_config(folder.path(), model::config_of(spec_)));
+  auto writer = format::ModelWriter::create(folder.path(), model::tensor_specs(whole_.units()));
+  LOOM_ASSERT_OK(writer);
+  for (size_t u = 0; u < whole_.units().size(); ++u)
+    LOOM_ASSERT_OK(model::write_parameters(*writer, whole_.units()[u], whole_.parameters(u)));
+  LOOM_ASSERT_OK(writer->finish());
+
+  // The same tensors as there were, and the same model.
+  const SafetensorsReader before = SafetensorsReader::open(given_.folder).take(),
+                          after = SafetensorsReader::open(folder.path()).take();
+  for (const std::string& name : after.names()) {
+    ASSERT_TRUE(before.contains(name)) << name;
+    const auto old_bytes = before.tensor(name)->bytes, new_bytes = after.tensor(name)->bytes;
+    EXPECT_TRUE(std::equal(old_bytes.begin(), old_bytes.end(), new_bytes.begin(), new_bytes.end())) << name;
+  }
+  WholeModel<float> again = load(folder.path());
+  EXPECT_EQ(again.step(tokens_, targets_, 2), whole_.step(tokens_, targets_, 2));
+}
+
+TEST_P(FamilyFixtures, RangesAreReadAlone) {
+  const SafetensorsReader file = SafetensorsReader::open(given_.folder).take();
+  for (size_t u : {0, 1, static_cast<int>(whole_.units().size()) - 1}) {
+    const auto& all = whole_.parameters(u);
+    for (size_t begin = 0; begin < all.size(); begin += 211) {
+      std::vector<float> part(std::min<size_t>(211, all.size() - begin), -1.0f);
+      LOOM_ASSERT_OK(model::read_parameters(file, whole_.units()[u], static_cast<int64_t>(begin), part));
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + static_cast<int64_t>(begin)))
+          << u << " " << begin;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Made, FamilyFixtures,
+                         ::testing::Values("gptj", "gptj-classification", "gpt_neox", "gpt_neox-serial",
+                                           "gpt_neo", "bloom", "bert", "bert-classification", "roberta",
+                                           "roberta-classification"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(HuggingFace, ANewTasksHeadBeginsAtRandom) {
+  const std::string folder = fixture("families/gptj");
+  const format::Json config = *format::read_config(folder);
+  const auto spec = model::spec_from_config(config, model::Task::classification, 5);
+  LOOM_ASSERT_OK(spec);
+  const model::Unit head = model::units_of(*spec).back();
+  std::vector<float> values(head.elements), initial(head.elements);
+  LOOM_ASSERT_OK(model::read_parameters(*SafetensorsReader::open(folder), head, 0, values));
+  model::initialize(head, 1, 0, initial);
+  const model::Parameter& score = *head.find(model::Part::head_weight);
+  EXPECT_EQ(score.shape, (std::vector<uint64_t>{5, 16}));
+  EXPECT_TRUE(std::equal(initial.begin() + score.offset, initial.end(), values.begin() + score.offset));
+  EXPECT_NE(values[0], initial[0]);  // the last norm is the checkpoint's
+}
+
 TEST(HuggingFace, ARangeIsReadAlone) {
   WholeModel<float> whole = load(fixture("gpt2-tied"));
   const SafetensorsReader file = SafetensorsReader::open(fixture("gpt2-tied")).take();
@@ -145,7 +249,8 @@ TEST(HuggingFace, RefusesWhatItCannotCompute) {
     return model::spec_from_config(other);
   };
   EXPECT_TRUE(changed("n_layer", 3).ok());
-  EXPECT_TRUE(fails_with(changed("model_type", "llama"), Code::unsupported, "only \"gpt2\" is supported"));
+  EXPECT_TRUE(fails_with(changed("model_type", "llama"), Code::unsupported,
+                         "\"llama\" is unknown, must be gpt2, gptj"));
   EXPECT_TRUE(fails_with(changed("activation_function", "silu"), Code::unsupported, "is \"silu\", must be"));
   EXPECT_TRUE(
       fails_with(changed("scale_attn_weights", false), Code::unsupported, "scale_attn_weights is false"));

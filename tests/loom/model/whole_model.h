@@ -37,6 +37,11 @@ class WholeModel {
     pass_.spec = &spec_;
     pass_.batch = batch;
     pass_.tokens = rows / batch;
+    if (spec_.padding >= 0) {
+      lengths_.resize(batch);
+      model::find_lengths(spec_, token.data(), batch, pass_.tokens, lengths_.data());
+      pass_.lengths = lengths_.data();
+    }
     const model::BufferSizes sizes =
         model::buffer_sizes<T>(spec_, model::Share::whole(spec_), batch, pass_.tokens);
     workspace_.resize(sizes.workspace);
@@ -76,7 +81,7 @@ class WholeModel {
 
   /// Logits of a row of the last step.
   std::vector<A> logits(int64_t row) {
-    std::vector<A> values(spec_.vocabulary);
+    std::vector<A> values(spec_.outputs());
     const int last = static_cast<int>(units_.size()) - 1;
     compute_.head_logits(pass_, units_[last], parameters_[last].data(), parameters_[0].data(), hidden_.data(),
                          row, values.data(), workspace_.data());
@@ -92,6 +97,7 @@ class WholeModel {
   std::vector<std::vector<T>> parameters_;
   std::vector<std::vector<A>> gradients_;
   std::vector<T> hidden_;
+  std::vector<int32_t> lengths_;
   std::vector<std::byte> workspace_;
 };
 

@@ -5,7 +5,8 @@ namespace {
 
 using ops::Activation;
 
-constexpr Activation kAll[] = {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu};
+constexpr Activation kAll[] = {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu,
+                               Activation::tanh};
 
 double reference(Activation activation, double x) {
   switch (activation) {
@@ -13,6 +14,7 @@ double reference(Activation activation, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case Activation::relu: return std::max(x, 0.0);
+    case Activation::tanh: return std::tanh(x);
   }
   return NAN;
 }
@@ -74,8 +76,9 @@ TEST(Activation, SlopesAreFiniteDifferences) {
 TEST(Activation, ANaNStaysOneAndInfinityStaysFinite) {
   for (const Activation activation : kAll) {
     EXPECT_TRUE(std::isnan(forward<float>(activation, {NAN})[0]));
-    EXPECT_EQ(forward<float>(activation, {1e30})[0], static_cast<double>(1e30f));
-    EXPECT_NEAR(forward<float>(activation, {-1e4})[0], 0, 1e-6);
+    const bool bounded = activation == Activation::tanh;
+    EXPECT_EQ(forward<float>(activation, {1e30})[0], bounded ? 1 : static_cast<double>(1e30f));
+    EXPECT_NEAR(forward<float>(activation, {-1e4})[0], bounded ? -1 : 0, 1e-6);
   }
 }
 

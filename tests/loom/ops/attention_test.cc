@@ -6,12 +6,22 @@ namespace {
 using ops::AttentionShape;
 
 AttentionShape shape_of(int64_t batch, int64_t tokens, int64_t heads, int64_t size, float dropout = 0) {
-  AttentionShape shape{batch, tokens, heads, size, 1 / std::sqrt(static_cast<float>(size)), {}};
+  AttentionShape shape;
+  shape.batch = batch, shape.tokens = tokens, shape.heads = heads, shape.head_size = size;
+  shape.scale = 1 / std::sqrt(static_cast<float>(size));
   shape.dropout = {dropout, {42, 3, 5}, 1000};
   return shape;
 }
 
-/// softmax(q·kᵀ · scale + causal mask) · v by the definition, with the whole matrix of probabilities.
+/// ALiBi's slope of one of `heads` heads, as the paper lists them: 1/4, 1/16 … for 4, and for 6 then 1/2,
+/// 1/8.
+double slope_of(int64_t head, int64_t heads) {
+  static const double kFour[] = {1 / 4.0, 1 / 16.0, 1 / 64.0, 1 / 256.0, 1 / 2.0, 1 / 8.0};
+  static const double kTwo[] = {1 / 16.0, 1 / 256.0, 1 / 4.0};
+  return heads >= 4 ? kFour[head] : kTwo[head];
+}
+
+/// softmax(q·kᵀ · scale + masks) · v by the definition, with the whole matrix of probabilities.
 Doubles reference(const AttentionShape& s, const Doubles& qkv) {
   const int64_t width = s.width();
   Doubles out(s.batch * s.tokens * width);
@@ -21,14 +31,18 @@ Doubles reference(const AttentionShape& s, const Doubles& qkv) {
       return qkv[(row + t) * 3 * width + which * width + column + d];
     };
     for (int64_t i = 0; i < s.tokens; ++i) {
-      Doubles p(i + 1);
+      const int64_t length = s.lengths != nullptr ? s.lengths[part / s.heads] : s.tokens;
+      Doubles p(s.tokens);
       double sum = 0;
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = 0; j < s.tokens; ++j) {
+        if (s.causal ? j > i || (s.window > 0 && i - j >= s.window) : j >= length) continue;
         double score = 0;
         for (int64_t d = 0; d < s.head_size; ++d) score += at(i, 0, d) * at(j, 1, d);
-        sum += p[j] = std::exp(score * static_cast<double>(s.scale));
+        score *= static_cast<double>(s.scale);
+        if (s.alibi) score += slope_of(part % s.heads, s.heads) * static_cast<double>(j - i);
+        sum += p[j] = std::exp(score);
       }
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = 0; j < s.tokens; ++j) {
         const uint64_t element = s.dropout.first + (part * s.tokens + i) * s.tokens + j;
         const bool dropped =
             ops::random_word(s.dropout.key, element) < ops::drop_threshold(s.dropout.probability);
@@ -73,6 +87,106 @@ TEST(Attention, IsTheReference) {
     EXPECT_LT(error_of(run<float>(s, in.qkv, in.dout).out, wanted), 1e-5);
     EXPECT_LT(error_of(run<bf16>(s, rounded<bf16>(in.qkv), in.dout).out, reference(s, rounded<bf16>(in.qkv))),
               kTolerance<bf16>);
+  }
+}
+
+/// The masks of all families: windows that end in a tile and at its edge, padding, ALiBi.
+std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int32_t>& lengths) {
+  AttentionShape window = shape_of(2, tokens, 2, 3), both_ways = window, alibi = shape_of(2, tokens, 3, 2);
+  window.window = tokens / 2;
+  both_ways.causal = false;
+  both_ways.lengths = lengths.data();
+  alibi.alibi = true;
+  AttentionShape narrow = window, dropped = both_ways;
+  narrow.window = 1;
+  dropped.dropout.probability = 0.25f;
+  return {window, narrow, both_ways, dropped, alibi};
+}
+
+TEST(Attention, MasksAreTheReference) {
+  for (const int64_t tokens : {5, 300}) {
+    const std::vector<int32_t> lengths = {static_cast<int32_t>(tokens), static_cast<int32_t>(tokens / 3)};
+    for (const AttentionShape& s : masked_shapes(tokens, lengths)) {
+      const Inputs in(s);
+      const Doubles wanted = reference(s, in.qkv);
+      EXPECT_LT(error_of(run<double>(s, in.qkv, in.dout).out, wanted), 1e-12);
+      EXPECT_LT(error_of(run<float>(s, in.qkv, in.dout).out, wanted), 1e-5);
+    }
+  }
+}
+
+TEST(Attention, GradientsOfMasksAreFiniteDifferences) {
+  const std::vector<int32_t> lengths = {5, 2};
+  for (const AttentionShape& s : masked_shapes(5, lengths)) {
+    const Inputs in(s);
+    const auto loss = [&](const Doubles& qkv) { return weighted(reference(s, qkv), in.dout); };
+    EXPECT_LT(error_of(run<double>(s, in.qkv, in.dout).dqkv, finite_differences(loss, in.qkv)),
+              kDifferenceTolerance);
+  }
+}
+
+TEST(Attention, PartOfTheHeadsIsTheSameAsAll) {
+  AttentionShape all = shape_of(2, 9, 4, 2, 0.3f), half = all;
+  all.alibi = half.alibi = true;
+  half.heads = 2, half.first_head = 2, half.all_heads = 4;
+  const Inputs in(all);
+  Doubles some(2 * 9 * 3 * half.width());
+  for (int64_t row = 0; row < 18; ++row)
+    for (int64_t c = 0; c < 12; ++c) some[row * 12 + c] = in.qkv[row * 24 + c / 4 * 8 + 4 + c % 4];
+  const Doubles whole = run<double>(all, in.qkv, in.dout).out,
+                part = run<double>(half, some, Doubles(72)).out;
+  for (int64_t row = 0; row < 18; ++row)
+    for (int64_t c = 0; c < 4; ++c) EXPECT_DOUBLE_EQ(part[row * 4 + c], whole[row * 8 + 4 + c]);
+}
+
+TEST(Attention, AStepIsTheLastRow) {
+  const std::vector<int32_t> lengths = {11};
+  for (AttentionShape s : masked_shapes(11, lengths)) {
+    if (!s.causal) continue;
+    s.batch = 1;
+    const Inputs in(s);
+    const int64_t width = s.width();
+    const Doubles whole = reference(s, in.qkv);
+    Doubles keys(11 * width), values(11 * width), out(width);
+    for (int64_t t = 0; t < 11; ++t)
+      for (int64_t c = 0; c < width; ++c)
+        keys[t * width + c] = in.qkv[t * 3 * width + width + c],
+                         values[t * width + c] = in.qkv[t * 3 * width + 2 * width + c];
+    Workers workers(1);
+    AttentionShape one = s;
+    one.tokens = 1;
+    for (const int64_t position : {0, 6, 10}) {
+      ops::operators<double>().attention_step(workers, one, in.qkv.data() + position * 3 * width, keys.data(),
+                                              values.data(), position, out.data());
+      for (int64_t c = 0; c < width; ++c) EXPECT_NEAR(out[c], whole[position * width + c], 1e-12);
+    }
+  }
+}
+
+TEST(Rotary, TurnsPairsByTheirAngles) {
+  for (const bool interleaved : {false, true}) {
+    ops::RotaryShape s;
+    s.batch = 2, s.tokens = 3, s.heads = 2, s.head_size = 6, s.dims = 4, s.first_position = 5;
+    s.interleaved = interleaved;
+    Workers workers(2);
+    const Doubles in = random_values(6 * 36, 1);
+    Doubles turned = in;
+    ops::operators<double>().rotary(workers, s, turned.data(), false);
+    for (int64_t row = 0; row < 6; ++row)
+      for (int64_t head = 0; head < 6; ++head)
+        for (int64_t d = 0; d < 6; ++d) {
+          const int64_t first = row * 36 + head * 6, pair = interleaved ? d / 2 : d % 2;
+          const double angle = static_cast<double>(5 + row % 3) * (pair == 0 ? 1.0 : 0.01);
+          const int64_t x = first + (interleaved ? 2 * pair : pair), y = x + (interleaved ? 1 : 2);
+          double wanted = in[first + d];
+          if (head < 4 && d < 4)
+            wanted = first + d == x ? in[x] * std::cos(angle) - in[y] * std::sin(angle)
+                                    : in[y] * std::cos(angle) + in[x] * std::sin(angle);
+          EXPECT_NEAR(turned[first + d], wanted, 1e-12);
+        }
+    // The gradient of a rotation is the rotation back.
+    ops::operators<double>().rotary(workers, s, turned.data(), true);
+    EXPECT_LT(error_of(turned, in), 1e-14);
   }
 }
 

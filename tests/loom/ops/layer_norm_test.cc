@@ -42,7 +42,7 @@ Outputs run(const Inputs& in, double added = 0, int threads = 1) {
   op.layer_norm_forward(workers, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(),
                         kRows, kWidth, kEpsilon);
   op.layer_norm_backward(workers, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx.data(),
-                         dweight.data(), dbias.data(), kRows, kWidth);
+                         true, dweight.data(), dbias.data(), kRows, kWidth);
   return {doubles(y), doubles(dx), doubles(dweight), doubles(dbias)};
 }
 

@@ -68,21 +68,31 @@ void expect_head(const Shape& s) {
   const Doubles x = rounded<T>(random_values(s.rows * s.in, 1)),
                 w = rounded<T>(random_values(s.out * s.in, 2)),
                 dlogits = rounded<A>(random_values(s.rows * s.out, 4));
-  const auto xt = as<T>(x), wt = as<T>(w);
+  const Doubles b = rounded<T>(random_values(s.out, 5));
+  const auto xt = as<T>(x), wt = as<T>(w), bias = as<T>(b);
   const auto dt = as<A>(dlogits);
-  std::vector<A> logits(s.rows * s.out), dw(s.out * s.in, A(1));
+  std::vector<A> logits(s.rows * s.out), dw(s.out * s.in, A(1)), dbias(s.out, A(1));
   std::vector<T> dx(s.rows * s.in);
-  op.head_forward(workers, xt.data(), wt.data(), logits.data(), s.rows, s.in, s.out);
-  EXPECT_LT(error_of(doubles(logits), multiply(x, false, w, true, s.rows, s.out, s.in)), kTolerance<A>);
+  op.head_forward(workers, xt.data(), wt.data(), bias.data(), logits.data(), s.rows, s.in, s.out);
+  Doubles wanted_logits = multiply(x, false, w, true, s.rows, s.out, s.in), wanted_bias(s.out);
+  for (int64_t i = 0; i < s.rows * s.out; ++i) {
+    wanted_logits[i] += b[i % s.out];
+    wanted_bias[i % s.out] += dlogits[i];
+  }
+  EXPECT_LT(error_of(doubles(logits), wanted_logits), kTolerance<A>);
 
   Doubles wanted = multiply(dlogits, true, x, false, s.out, s.in, s.rows);
-  op.head_backward(workers, dt.data(), xt.data(), wt.data(), dx.data(), dw.data(), false, s.rows, s.in,
-                   s.out);
+  op.head_backward(workers, dt.data(), xt.data(), wt.data(), dx.data(), dw.data(), dbias.data(), false,
+                   s.rows, s.in, s.out);
   EXPECT_LT(error_of(doubles(dw), wanted), kTolerance<A>);
+  EXPECT_LT(error_of(doubles(dbias), wanted_bias), kTolerance<A>);
   EXPECT_LT(error_of(doubles(dx), multiply(dlogits, false, w, false, s.rows, s.in, s.out)), kTolerance<T>);
-  op.head_backward(workers, dt.data(), xt.data(), wt.data(), dx.data(), dw.data(), true, s.rows, s.in, s.out);
+  op.head_backward(workers, dt.data(), xt.data(), wt.data(), dx.data(), dw.data(), dbias.data(), true, s.rows,
+                   s.in, s.out);
   for (double& value : wanted) value *= 2;
+  for (double& value : wanted_bias) value *= 2;
   EXPECT_LT(error_of(doubles(dw), wanted), kTolerance<A>);
+  EXPECT_LT(error_of(doubles(dbias), wanted_bias), kTolerance<A>);
 }
 
 TEST(Head, IsTheProductAndAddsWhenAsked) {

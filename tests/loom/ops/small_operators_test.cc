@@ -8,23 +8,28 @@ TEST(Embedding, ForwardAndBackwardAreTheDefinition) {
   constexpr int64_t kRows = 10, kTokens = 5, kWidth = 3, kVocabulary = 7;
   const std::vector<int32_t> token = {1, 1, 6, 0, 1, 3, 3, 3, 6, 2};
   const Doubles wte = random_values(kVocabulary * kWidth, 1), wpe = random_values(kTokens * kWidth, 2),
-                dy = random_values(kRows * kWidth, 3);
+                dy = random_values(kRows * kWidth, 3), type = random_values(kWidth, 4);
   Workers workers(2);
-  Doubles y(kRows * kWidth), dwte(wte.size(), 1), dwpe(wpe.size(), 2);
+  Doubles y(kRows * kWidth), dwte(wte.size(), 1), dwpe(wpe.size(), 2), dtype(kWidth, 3);
   const auto& op = ops::operators<double>();
-  op.embedding_forward(workers, token.data(), wte.data(), wpe.data(), y.data(), kRows, kTokens, kWidth);
-  op.embedding_backward(workers, token.data(), dy.data(), dwte.data(), dwpe.data(), kRows, kTokens, kWidth);
-  Doubles wanted_wte(wte.size(), 1), wanted_wpe(wpe.size(), 2);
+  op.embedding_forward(workers, token.data(), wte.data(), wpe.data(), nullptr, y.data(), kRows, kTokens,
+                       kWidth);
+  op.embedding_backward(workers, token.data(), dy.data(), dwte.data(), dwpe.data(), dtype.data(), kRows,
+                        kTokens, kWidth);
+  Doubles wanted_wte(wte.size(), 1), wanted_wpe(wpe.size(), 2), wanted_type(kWidth, 3);
   for (int64_t r = 0; r < kRows; ++r)
     for (int64_t c = 0; c < kWidth; ++c) {
       EXPECT_DOUBLE_EQ(y[r * kWidth + c], wte[token[r] * kWidth + c] + wpe[r % kTokens * kWidth + c]);
       wanted_wte[token[r] * kWidth + c] += dy[r * kWidth + c];
       wanted_wpe[r % kTokens * kWidth + c] += dy[r * kWidth + c];
+      wanted_type[c] += dy[r * kWidth + c];
     }
   EXPECT_LT(error_of(dwte, wanted_wte), 1e-14);
   EXPECT_LT(error_of(dwpe, wanted_wpe), 1e-14);
-  op.embedding_forward(workers, token.data(), wte.data(), nullptr, y.data(), kRows, kTokens, kWidth);
-  EXPECT_EQ(y[0], wte[kWidth]);
+  EXPECT_LT(error_of(dtype, wanted_type), 1e-14);
+  op.embedding_forward(workers, token.data(), wte.data(), nullptr, type.data(), y.data(), kRows, kTokens,
+                       kWidth);
+  EXPECT_EQ(y[0], wte[kWidth] + type[0]);
 }
 
 ops::Dropout dropout_of(float p, uint64_t first = 0) { return {p, {7, 1, 2}, first}; }

@@ -99,8 +99,9 @@ TEST_P(SplitVocabulary, EmbeddingsAddUpToTheWhole) {
   const ops::Operators<double>& op = ops::operators<double>();
   const Doubles wte = random_values(kVocabulary * kWidth, 2), dy = random_values(kRows * kWidth, 3);
   Doubles y(kRows * kWidth), dwte(kVocabulary * kWidth);
-  op.embedding_forward(workers, kTokens.data(), wte.data(), nullptr, y.data(), kRows, kRows, kWidth);
-  op.embedding_backward(workers, kTokens.data(), dy.data(), dwte.data(), nullptr, kRows, kRows, kWidth);
+  op.embedding_forward(workers, kTokens.data(), wte.data(), nullptr, nullptr, y.data(), kRows, kRows, kWidth);
+  op.embedding_backward(workers, kTokens.data(), dy.data(), dwte.data(), nullptr, nullptr, kRows, kRows,
+                        kWidth);
   Doubles sum(kRows * kWidth), gradient(kVocabulary * kWidth);
   for (int rank = 0; rank < ranks; ++rank) {
     const ops::VocabularyRange own = part_of(ranks, rank);

@@ -1,0 +1,366 @@
+// config.json of every family: one table of keys for what all have, and a function for what is special.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "model/families.h"
+#include "model/hugging_face.h"
+
+namespace loom::model {
+namespace {
+
+using format::Json;
+
+/// A family's keys for what every model has; nullptr: it has no such key.
+struct FamilyKeys {
+  const char *context, *width, *layers, *heads, *feed_forward, *activation, *epsilon;
+  const char *embedding_dropout, *residual_dropout, *attention_dropout;
+  const char* classes;  // prefix of the names of model classes
+};
+
+FamilyKeys keys_of(Family family) {
+  const FamilyKeys gpt = {"n_positions",
+                          "n_embd",
+                          "n_layer",
+                          "n_head",
+                          "n_inner",
+                          "activation_function",
+                          "layer_norm_epsilon",
+                          "embd_pdrop",
+                          "resid_pdrop",
+                          "attn_pdrop",
+                          family == Family::gptj ? "GPTJ" : "GPT2"};
+  const FamilyKeys bert = {"max_position_embeddings",
+                           "hidden_size",
+                           "num_hidden_layers",
+                           "num_attention_heads",
+                           "intermediate_size",
+                           "hidden_act",
+                           "layer_norm_eps",
+                           "hidden_dropout_prob",
+                           "hidden_dropout_prob",
+                           "attention_probs_dropout_prob",
+                           family == Family::roberta ? "Roberta" : "Bert"};
+  switch (family) {
+    case Family::gpt2:
+    case Family::gptj: return gpt;
+    case Family::bert:
+    case Family::roberta: return bert;
+    case Family::gpt_neox:
+      return {"max_position_embeddings",
+              "hidden_size",
+              "num_hidden_layers",
+              "num_attention_heads",
+              "intermediate_size",
+              "hidden_act",
+              "layer_norm_eps",
+              "hidden_dropout",
+              "hidden_dropout",
+              "attention_dropout",
+              "GPTNeoX"};
+    case Family::gpt_neo:
+      return {"max_position_embeddings",
+              "hidden_size",
+              "num_layers",
+              "num_heads",
+              "intermediate_size",
+              "activation_function",
+              "layer_norm_epsilon",
+              "embed_dropout",
+              "resid_dropout",
+              "attention_dropout",
+              "GPTNeo"};
+    case Family::bloom:
+      return {"seq_length", "hidden_size",        "n_layer", "n_head",         nullptr,
+              nullptr,      "layer_norm_epsilon", nullptr,   "hidden_dropout", "attention_dropout",
+              "Bloom"};
+  }
+  return {};
+}
+
+/// BLOOM has no table of positions; this is what it was trained with where the config does not say.
+constexpr int64_t kBloomContext = 2048;
+
+Result<ops::Activation> activation_from(const std::string& key, const std::string& name) {
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
+    return ops::Activation::gelu_tanh;
+  if (name == "gelu") return ops::Activation::gelu_erf;
+  if (name == "relu") return ops::Activation::relu;
+  return fail(Code::unsupported, "{} is \"{}\", must be gelu_new, gelu_pytorch_tanh, gelu or relu", key,
+              name);
+}
+
+/// Reads keys into places; the first failure stays.
+class Keys {
+ public:
+  explicit Keys(const Json& json) : json_(json) {}
+  template <typename F, typename T>
+  Keys& required(const char* key, T& into) {
+    return take(format::required<F>(json_, key), into);
+  }
+  template <typename F, typename T>
+  Keys& optional(const char* key, T& into) {
+    if (key == nullptr) return *this;
+    return take(format::value_or<F>(json_, key, static_cast<F>(into)), into);
+  }
+  /// Only `value` is computed here.
+  Keys& only(const char* key, bool value) {
+    bool found = value;
+    optional<bool>(key, found);
+    if (status_.ok() && found != value)
+      status_ = fail(Code::unsupported, "{} is {}; only {} is supported", key, found, value);
+    return *this;
+  }
+  Keys& only(const char* key, const std::string& value) {
+    std::string found = value;
+    optional<std::string>(key, found);
+    if (status_.ok() && found != value)
+      status_ = fail(Code::unsupported, "{} is \"{}\"; only \"{}\" is supported", key, found, value);
+    return *this;
+  }
+  Status status() const { return status_; }
+
+ private:
+  template <typename R, typename T>
+  Keys& take(R result, T& into) {
+    if (!status_.ok()) return *this;
+    if (result.ok()) into = static_cast<T>(*result);
+    else status_ = result.status();
+    return *this;
+  }
+  const Json& json_;
+  Status status_;
+};
+
+/// What the first model class in `architectures` is for.
+Task task_in(const Json& config, Family family) {
+  if (config.contains("architectures") && config["architectures"].is_array())
+    for (const Json& name : config["architectures"])
+      if (name.is_string() && name.get<std::string>().ends_with("ForSequenceClassification"))
+        return Task::classification;
+  return usual_task(family);
+}
+
+int64_t labels_in(const Json& config) {
+  if (config.contains("id2label") && config["id2label"].is_object())
+    return static_cast<int64_t>(config["id2label"].size());
+  return 2;
+}
+
+Status read_rope(const Json& config, ModelSpec& spec) {
+  float part = 0.25f;
+  const bool nested = config.contains("rope_parameters") && config["rope_parameters"].is_object();
+  if (nested) {
+    Keys keys(config["rope_parameters"]);
+    keys.optional<float>("partial_rotary_factor", part)
+        .optional<float>("rope_theta", spec.rotary_base)
+        .only("rope_type", std::string("default"));
+    LOOM_TRY(keys.status());
+  } else {
+    Keys keys(config);
+    keys.optional<float>("rotary_pct", part).optional<float>("rotary_emb_base", spec.rotary_base);
+    LOOM_TRY(keys.status());
+    if (config.contains("rope_scaling") && !config["rope_scaling"].is_null())
+      return fail(Code::unsupported, "rope_scaling is set; only plain rotary positions are supported");
+  }
+  if (spec.heads > 0 && spec.width % spec.heads == 0)
+    spec.rotary_dims = static_cast<int64_t>(static_cast<float>(spec.head_size()) * part);
+  return {};
+}
+
+/// GPT-Neo's kinds of layers, by layer or as [[kinds], times] to be repeated.
+Status read_local_layers(const Json& config, ModelSpec& spec) {
+  const auto wrong = [] {
+    return fail(
+        Code::invalid_data,
+        "attention_types must be as in [[[\"global\", \"local\"], 12]], with \"global\" and \"local\"");
+  };
+  spec.window = 256;
+  Keys keys(config);
+  keys.optional<int64_t>("window_size", spec.window);
+  LOOM_TRY(keys.status());
+  if (!config.contains("attention_types")) return {};
+  const Json& types = config["attention_types"];
+  if (!types.is_array()) return wrong();
+  for (const Json& group : types) {
+    if (!group.is_array() || group.size() != 2 || !group[0].is_array() || !group[1].is_number_integer())
+      return wrong();
+    for (int64_t time = 0; time < group[1].get<int64_t>(); ++time)
+      for (const Json& kind : group[0]) {
+        if (kind != "global" && kind != "local") return wrong();
+        if (static_cast<int64_t>(spec.local.size()) > spec.layers) return wrong();
+        spec.local.push_back(kind == "local");
+      }
+  }
+  return {};
+}
+
+Json local_layers(const ModelSpec& spec) {
+  Json kinds = Json::array();
+  for (int64_t layer = 0; layer < spec.layers; ++layer)
+    kinds.push_back(spec.window_of(layer) > 0 ? "local" : "global");
+  return kinds;
+}
+
+/// What only one family has.
+Status read_special(const Json& config, ModelSpec& spec) {
+  Keys keys(config);
+  switch (spec.family) {
+    case Family::gpt2:
+      keys.only("scale_attn_weights", true)
+          .only("scale_attn_by_inverse_layer_idx", false)
+          .only("add_cross_attention", false);
+      break;
+    case Family::gptj:
+      // The family's own default where the key is missing; null turns whole heads.
+      spec.rotary_dims = config.contains("rotary_dim") && spec.heads > 0 ? spec.head_size() : 64;
+      keys.optional<int64_t>("rotary_dim", spec.rotary_dims);
+      break;
+    case Family::gpt_neox: {
+      bool parallel = true;
+      keys.optional<bool>("use_parallel_residual", parallel).optional<bool>("attention_bias", spec.qkv_bias);
+      spec.residual = parallel ? Residual::parallel_two_norms : Residual::serial;
+      spec.projection_bias = spec.qkv_bias;
+      LOOM_TRY(read_rope(config, spec));
+      break;
+    }
+    case Family::gpt_neo: LOOM_TRY(read_local_layers(config, spec)); break;
+    case Family::bloom: keys.only("apply_residual_connection_post_layernorm", false); break;
+    case Family::roberta:
+    case Family::bert:
+      spec.head_dropout = spec.residual_dropout;
+      keys.optional<float>("classifier_dropout", spec.head_dropout)
+          .optional<int64_t>("type_vocab_size", spec.token_types)
+          .only("position_embedding_type", std::string("absolute"))
+          .only("is_decoder", false)
+          .only("add_cross_attention", false);
+      if (spec.task == Task::masked) keys.only("tie_word_embeddings", true);
+      break;
+  }
+  return keys.status();
+}
+
+void write_special(const ModelSpec& spec, Json& config) {
+  switch (spec.family) {
+    case Family::gpt2: config["n_ctx"] = spec.context; break;
+    case Family::gptj: config["rotary_dim"] = spec.rotary_dims; break;
+    case Family::gpt_neox: {
+      const double part = static_cast<double>(spec.rotary_dims) / static_cast<double>(spec.head_size());
+      config["use_parallel_residual"] = spec.residual != Residual::serial;
+      config["attention_bias"] = spec.qkv_bias;
+      config["rotary_pct"] = part;
+      config["rotary_emb_base"] = spec.rotary_base;
+      config["rope_parameters"] = {
+          {"rope_type", "default"}, {"rope_theta", spec.rotary_base}, {"partial_rotary_factor", part}};
+      break;
+    }
+    case Family::gpt_neo:
+      config["window_size"] = spec.window;
+      config["attention_layers"] = local_layers(spec);
+      config["attention_types"] = Json::array({Json::array({local_layers(spec), 1})});
+      break;
+    case Family::bloom: config["apply_residual_connection_post_layernorm"] = false; break;
+    case Family::roberta:
+    case Family::bert:
+      config["classifier_dropout"] = spec.head_dropout;
+      config["type_vocab_size"] = spec.token_types;
+      break;
+  }
+}
+
+/// The name of `transformers`' class for a spec.
+std::string class_of(const ModelSpec& spec) {
+  const std::string prefix = keys_of(spec.family).classes;
+  if (spec.task == Task::classification) return prefix + "ForSequenceClassification";
+  if (spec.task == Task::masked) return prefix + "ForMaskedLM";
+  return prefix + (spec.family == Family::gpt2 ? "LMHeadModel" : "ForCausalLM");
+}
+
+Status read_common(const Json& config, ModelSpec& spec) {
+  const FamilyKeys names = keys_of(spec.family);
+  std::string activation = activation_name(spec.activation);
+  Keys keys(config);
+  keys.required<int64_t>("vocab_size", spec.vocabulary)
+      .required<int64_t>(names.width, spec.width)
+      .required<int64_t>(names.layers, spec.layers)
+      .required<int64_t>(names.heads, spec.heads);
+  if (spec.family == Family::bloom) {
+    spec.context = kBloomContext;
+    keys.optional<int64_t>(names.context, spec.context);
+  } else {
+    keys.required<int64_t>(names.context, spec.context);
+  }
+  keys.optional<int64_t>(names.feed_forward, spec.feed_forward)
+      .optional<std::string>(names.activation, activation)
+      .optional<float>(names.epsilon, spec.epsilon)
+      .optional<float>(names.embedding_dropout, spec.embedding_dropout)
+      .optional<float>(names.residual_dropout, spec.residual_dropout)
+      .optional<float>(names.attention_dropout, spec.attention_dropout)
+      .optional<float>("initializer_range", spec.initial_deviation);
+  if (spec.task == Task::causal) keys.optional<bool>("tie_word_embeddings", spec.tied);
+  if (spec.task != Task::causal || usual_task(spec.family) == Task::masked)
+    keys.optional<int32_t>("pad_token_id", spec.padding);
+  LOOM_TRY(keys.status());
+  const Result<ops::Activation> chosen =
+      activation_from(names.activation != nullptr ? names.activation : "", activation);
+  LOOM_TRY(chosen.status());
+  spec.activation = *chosen;
+  return {};
+}
+
+}  // namespace
+
+Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task, int64_t labels) {
+  std::string name;
+  Keys keys(config);
+  keys.required<std::string>("model_type", name);
+  LOOM_TRY(keys.status());
+  const Result<Family> family = family_from(name);
+  LOOM_TRY(family.status().in("model_type"));
+  Result<ModelSpec> choices = choices_of(*family, task.value_or(task_in(config, *family)));
+  LOOM_TRY(choices.status());
+  ModelSpec spec = choices.take();
+  if (spec.task == Task::classification) spec.labels = labels > 0 ? labels : labels_in(config);
+  LOOM_TRY(read_common(config, spec));
+  LOOM_TRY(read_special(config, spec));
+  complete(spec);
+  spec.context -= spec.first_position;  // RoBERTa's table has rows that no token takes
+  LOOM_TRY(spec.check());
+  return spec;
+}
+
+Json config_of(const ModelSpec& spec) {
+  const FamilyKeys names = keys_of(spec.family);
+  Json config = {{"architectures", Json::array({class_of(spec)})},
+                 {"model_type", family_name(spec.family)},
+                 {"vocab_size", spec.vocabulary},
+                 {names.context, spec.first_position + spec.context},
+                 {names.width, spec.width},
+                 {names.layers, spec.layers},
+                 {names.heads, spec.heads},
+                 {names.epsilon, spec.epsilon},
+                 {names.residual_dropout, spec.residual_dropout},
+                 {names.attention_dropout, spec.attention_dropout},
+                 {"initializer_range", spec.initial_deviation},
+                 {"tie_word_embeddings", spec.tied},
+                 {"bos_token_id", nullptr},  // the tokenizer knows; the family's may not be in the vocabulary
+                 {"eos_token_id", nullptr},
+                 {"pad_token_id", nullptr},
+                 {"dtype", "float32"},
+                 {"torch_dtype", "float32"}};
+  if (names.feed_forward != nullptr) config[names.feed_forward] = spec.feed_forward;
+  if (names.activation != nullptr) config[names.activation] = activation_name(spec.activation);
+  if (names.embedding_dropout != nullptr) config[names.embedding_dropout] = spec.embedding_dropout;
+  if (spec.padding >= 0) config["pad_token_id"] = spec.padding;
+  if (spec.task == Task::classification) {
+    config["problem_type"] = "single_label_classification";
+    for (int64_t label = 0; label < spec.labels; ++label) {
+      config["id2label"][fmt::format("{}", label)] = fmt::format("LABEL_{}", label);
+      config["label2id"][fmt::format("LABEL_{}", label)] = label;
+    }
+  }
+  write_special(spec, config);
+  return config;
+}
+
+}  // namespace loom::model

@@ -1,0 +1,33 @@
+// The families: what makes a GPT-J out of a spec.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string_view>
+
+#include "model/spec.h"
+
+namespace loom::model {
+
+/// As `model_type` of config.json has it: "gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta".
+const char* family_name(Family family);
+/// "causal", "masked", "classification".
+const char* task_name(Task task);
+
+/// invalid_argument with the names that there are.
+Result<Family> family_from(std::string_view name);
+Result<Task> task_from(std::string_view name);
+
+/// What a family is made for: masked language modelling (BERT, RoBERTa) or causal.
+Task usual_task(Family family);
+
+/// A spec with the family's choices and no sizes. Rotary dimensions and local layers, which sizes decide, are
+/// set by complete(). Errors: unsupported, when the family has no head for the task, with those that have.
+Result<ModelSpec> choices_of(Family family, Task task);
+
+/// After sizes are known: fills in what is still 0 and depends on them. feed_forward is 4 · width; rotary
+/// dimensions are a quarter of a head (at least 2); GPT-Neo's odd layers are local with a window of 256;
+/// RoBERTa's padding and BERT's are tokens 1 and 0.
+void complete(ModelSpec& spec);
+
+}  // namespace loom::model

@@ -1,0 +1,21 @@
+// What a family calls its parameters, and how it lays them out.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+
+#include "model/units.h"
+
+namespace loom::model {
+
+/// The tensor, or the three tensors q, k and v, that a parameter is stored in. `layer` is a block's. Errors:
+/// none: every part that units_of() makes for a spec has a name.
+std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
+                               const std::vector<uint64_t>& shape);
+
+/// A tensor's name without the leading name of the model's body ("transformer.", "bert." …), which some
+/// checkpoints leave out; the name itself where it has none.
+std::string_view bare_name(std::string_view name);
+
+}  // namespace loom::model
