@@ -64,6 +64,7 @@ inline Pass rows_of(const Pass& pass, const Share& share) {
   Pass own = pass;
   own.batch = pass.rows() / share.degree;
   own.tokens = 1;
+  own.lengths = nullptr;
   own.first_sample =
       pass.first_sample * static_cast<uint64_t>(pass.tokens) + static_cast<uint64_t>(own.batch * share.rank);
   return own;

@@ -16,6 +16,7 @@ Split split_of(Part part) {
   switch (part) {
     case Part::token_embedding:
     case Part::head_weight:
+    case Part::head_bias:
     case Part::projection_weight:
     case Part::up_bias:
     case Part::down_weight: return {0, 1};
@@ -49,26 +50,16 @@ struct Cut {
   }
 };
 
-/// Why tensor ranks cannot share the work on a model; nullptr: they can.
-const char* undivided(const ModelSpec& spec) {
-  if (spec.task != Task::causal) return "only heads that predict the next token are divided";
-  if (spec.norms != NormPlacement::pre) return "its norms come after the sums, not before sublayers";
-  if (spec.residual != Residual::serial) return "attention and feed-forward read the same input";
-  if (spec.embedding_norm) return "its embedding is normalized";
-  if (spec.head_bias) return "its head has a bias";
-  return nullptr;
-}
-
 }  // namespace
 
 Status check_split(const ModelSpec& spec, int degree) {
   if (degree < 1) return fail(Code::invalid_argument, "tensor_degree is {}, must be at least 1", degree);
-  if (degree == 1) return {};
-  if (const char* reason = undivided(spec); reason != nullptr)
-    return fail(Code::unsupported,
-                "tensor_degree is {}, must be 1 for this model, since {}; sharded_data_parallel_degree and "
-                "pipeline_degree divide its state as well",
-                degree, reason);
+  if (degree > 1 && spec.task == Task::classification)
+    return fail(
+        Code::invalid_argument,
+        "tensor_degree is {}, must be 1 for the classification of sequences: its head has no vocabulary "
+        "to divide",
+        degree);
   const auto divides = [&](const char* name, int64_t value) -> Status {
     if (value % degree == 0) return {};
     std::string choices;

@@ -1,4 +1,6 @@
-// A block in pieces: x + attention(norm(x)), then that plus feed_forward(norm(that)).
+// A block in pieces, in the three ways that block.cc has.
+#include <algorithm>
+
 #include "model/split_regions.h"
 
 namespace loom::model {
@@ -12,10 +14,15 @@ void SplitCompute<T>::norm_forward(const Pass& pass, const Unit& unit, Part weig
 
 template <typename T>
 void SplitCompute<T>::norm_backward(const Pass& pass, const Unit& unit, Part weight, const PieceArrays<T>& a,
-                                    const T* x, const A* mean, const A* rstd) const {
-  op_.layer_norm_backward(*pass.workers, x, unit.at(weight, a.parameters), mean, rstd, a.sum, a.d, true,
+                                    const T* x, const A* mean, const A* rstd, const T* dy, bool add) const {
+  op_.layer_norm_backward(*pass.workers, x, unit.at(weight, a.parameters), mean, rstd, dy, a.d, add,
                           unit.at(weight, a.gradient), unit.at(bias_of(weight), a.gradient), pass.rows(),
                           spec_.width);
+}
+
+template <typename T>
+void SplitCompute<T>::add(const Pass& pass, const T* a, T* sum) const {
+  op_.add_dropout(*pass.workers, {}, sum, a, nullptr, sum, pass.rows(), spec_.width);
 }
 
 template <typename T>
@@ -39,14 +46,35 @@ void SplitCompute<T>::block_forward(const Pass& pass, const Unit& unit, int piec
                                     const PieceArrays<T>& a) const {
   const Pass own = rows_of(pass, share_);
   const SplitBlockSaved<T> s(spec_, share_, pass.rows(), own.rows(), a.saved);
-  switch (piece) {
-    case 0: return norm_forward(own, unit, Part::norm1_weight, a.parameters, a.x, a.normed, s.mean1, s.rstd1);
-    case 1: return attention_.forward(pass, unit, a.parameters, a.normed, s.attention, a.sum);
-    case 2:
-      add_to_residual(own, unit, Site::projection, Part::projection_bias, a, a.x, s.middle);
-      return norm_forward(own, unit, Part::norm2_weight, a.parameters, s.middle, a.normed, s.mean2, s.rstd2);
-    case 3: return feed_forward_.forward(pass, unit, a.parameters, a.normed, s.feed_forward, a.sum);
-    default: return add_to_residual(own, unit, Site::feed_forward, Part::down_bias, a, s.middle, a.y);
+  if (piece == 1) return attention_.forward(pass, unit, a.parameters, a.normed, s.attention, a.sum);
+  if (piece == 3) return feed_forward_.forward(pass, unit, a.parameters, a.normed, s.feed_forward, a.sum);
+  rows_forward(own, unit, piece, a, s);
+}
+
+/// Attention and feed-forward read `normed`: norms, or with norms after them the residual itself. In parallel
+/// blocks both read norms of x.
+template <typename T>
+void SplitCompute<T>::rows_forward(const Pass& own, const Unit& unit, int piece, const PieceArrays<T>& a,
+                                   const SplitBlockSaved<T>& s) const {
+  const bool post = spec_.norms == NormPlacement::post, one = spec_.residual == Residual::parallel_one_norm;
+  const int64_t elements = own.rows() * spec_.width;
+  if (piece == 0) {
+    if (post) std::copy_n(a.x, elements, a.normed);
+    else norm_forward(own, unit, Part::norm1_weight, a.parameters, a.x, a.normed, s.mean1, s.rstd1);
+  } else if (piece == 2) {
+    add_to_residual(own, unit, Site::projection, Part::projection_bias, a, a.x, post ? s.sum1 : s.middle);
+    if (post) {
+      norm_forward(own, unit, Part::norm1_weight, a.parameters, s.sum1, s.middle, s.mean1, s.rstd1);
+      std::copy_n(s.middle, elements, a.normed);
+    } else if (one) {
+      norm_forward(own, unit, Part::norm1_weight, a.parameters, a.x, a.normed, s.mean1, s.rstd1);
+    } else {
+      norm_forward(own, unit, Part::norm2_weight, a.parameters,
+                   spec_.residual == Residual::serial ? s.middle : a.x, a.normed, s.mean2, s.rstd2);
+    }
+  } else {
+    add_to_residual(own, unit, Site::feed_forward, Part::down_bias, a, s.middle, post ? s.sum2 : a.y);
+    if (post) norm_forward(own, unit, Part::norm2_weight, a.parameters, s.sum2, a.y, s.mean2, s.rstd2);
   }
 }
 
@@ -56,29 +84,58 @@ void SplitCompute<T>::block_backward(const Pass& pass, const Unit& unit, int pie
   const Pass own = rows_of(pass, share_);
   const SplitBlockSaved<T> s(spec_, share_, pass.rows(), own.rows(), a.saved);
   T* wide = reinterpret_cast<T*>(a.workspace);
-  switch (piece) {
-    case 0: return through_dropout(own, unit, Site::feed_forward, a.d, a.incoming);
-    case 1:
-      return feed_forward_.backward(pass, unit, a.parameters, a.normed, s.feed_forward, a.incoming, a.sum,
-                                    a.gradient, wide);
-    case 2:
-      norm_backward(own, unit, Part::norm2_weight, a, s.middle, s.mean2, s.rstd2);
-      return through_dropout(own, unit, Site::projection, a.d, a.incoming);
-    case 3:
-      return attention_.backward(pass, unit, a.parameters, a.normed, s.attention, a.incoming, a.sum,
-                                 a.gradient, wide);
-    default: return norm_backward(own, unit, Part::norm1_weight, a, a.x, s.mean1, s.rstd1);
+  if (piece == 1)
+    return feed_forward_.backward(pass, unit, a.parameters, a.normed, s.feed_forward, a.incoming, a.sum,
+                                  a.gradient, wide);
+  if (piece == 3)
+    return attention_.backward(pass, unit, a.parameters, a.normed, s.attention, a.incoming, a.sum, a.gradient,
+                               wide);
+  rows_backward(own, unit, piece, a, s);
+}
+
+/// Both halves of a parallel block read d before either adds to it. With one norm their sums go through it
+/// together: the first waits in `middle`, which nobody needs any more.
+template <typename T>
+void SplitCompute<T>::rows_backward(const Pass& own, const Unit& unit, int piece, const PieceArrays<T>& a,
+                                    const SplitBlockSaved<T>& s) const {
+  const bool post = spec_.norms == NormPlacement::post, serial = spec_.residual == Residual::serial;
+  const bool one = spec_.residual == Residual::parallel_one_norm;
+  if (piece == 0) {
+    if (post) norm_backward(own, unit, Part::norm2_weight, a, s.sum2, s.mean2, s.rstd2, a.d, false);
+    return through_dropout(own, unit, Site::feed_forward, a.d, a.incoming);
   }
+  if (piece == 2) {
+    if (!serial) through_dropout(own, unit, Site::projection, a.d, a.incoming);
+    if (post) {
+      add(own, a.sum, a.d);
+      norm_backward(own, unit, Part::norm1_weight, a, s.sum1, s.mean1, s.rstd1, a.d, false);
+    } else if (one) {
+      std::copy_n(a.sum, own.rows() * spec_.width, s.middle);
+    } else {
+      norm_backward(own, unit, Part::norm2_weight, a, serial ? s.middle : a.x, s.mean2, s.rstd2, a.sum, true);
+    }
+    if (serial) through_dropout(own, unit, Site::projection, a.d, a.incoming);
+    return;
+  }
+  if (post) return add(own, a.sum, a.d);
+  if (one) add(own, s.middle, a.sum);
+  norm_backward(own, unit, Part::norm1_weight, a, a.x, s.mean1, s.rstd1, a.sum, true);
 }
 
 #define LOOM_INSTANTIATE(T)                                                                                 \
   template void SplitCompute<T>::norm_forward(const Pass&, const Unit&, Part, const T*, const T*, T*,       \
                                               acc_t<T>*, acc_t<T>*) const;                                  \
   template void SplitCompute<T>::norm_backward(const Pass&, const Unit&, Part, const PieceArrays<T>&,       \
-                                               const T*, const acc_t<T>*, const acc_t<T>*) const;           \
+                                               const T*, const acc_t<T>*, const acc_t<T>*, const T*, bool)  \
+      const;                                                                                                \
+  template void SplitCompute<T>::add(const Pass&, const T*, T*) const;                                      \
   template void SplitCompute<T>::add_to_residual(const Pass&, const Unit&, Site, Part,                      \
                                                  const PieceArrays<T>&, const T*, T*) const;                \
   template void SplitCompute<T>::through_dropout(const Pass&, const Unit&, Site, const T*, T*) const;       \
+  template void SplitCompute<T>::rows_forward(const Pass&, const Unit&, int, const PieceArrays<T>&,         \
+                                              const SplitBlockSaved<T>&) const;                             \
+  template void SplitCompute<T>::rows_backward(const Pass&, const Unit&, int, const PieceArrays<T>&,        \
+                                               const SplitBlockSaved<T>&) const;                            \
   template void SplitCompute<T>::block_forward(const Pass&, const Unit&, int, const PieceArrays<T>&) const; \
   template void SplitCompute<T>::block_backward(const Pass&, const Unit&, int, const PieceArrays<T>&) const;
 LOOM_INSTANTIATE(float)

@@ -10,6 +10,8 @@
 //             2: residual, norm                              2: norm, through dropout
 //             3, 4: again                                    3, 4: again
 //
+// That is so for pre-norm blocks; what others do on rows, in the same pieces, is in split_block.cc.
+//
 // `normed` and `incoming` reach a sublayer with all rows: gathered, or computed on every rank. `sum` leaves
 // it as a summand and comes back as the sum over the ranks (Korthikanti et al., "Reducing Activation
 // Recomputation in Large Transformer Models", 2022, for divided rows).
@@ -19,6 +21,7 @@
 
 #include "model/attention.h"
 #include "model/feed_forward.h"
+#include "model/head_layers.h"
 #include "model/pass.h"
 #include "model/units.h"
 
@@ -46,6 +49,9 @@ struct PieceArrays {
   double* loss = nullptr;  // [M]
   std::byte* workspace = nullptr;
 };
+
+template <typename T>
+struct SplitBlockSaved;
 
 /// Bytes of a unit's buffers when its work is divided, for elements of T. Those of `rows` are [M, C], those
 /// of `own` the same for this rank's rows.
@@ -77,9 +83,10 @@ class SplitCompute {
 
   SplitCompute(const ModelSpec& spec, const Share& share);
 
-  /// 0: this rank's tokens -> sum; 1: sum, positions and dropout -> y.
+  /// 0: this rank's tokens -> sum; 1: sum, positions, norm and dropout -> y. What a norm read stays in sum.
   void embedding_forward(const Pass& pass, int piece, const PieceArrays<T>& a) const;
-  /// 0: d through dropout, in place, and the positions' gradient; 1: incoming -> the tokens' gradient.
+  /// 0: d through dropout and norm (which reads sum), in place, and the positions' gradient; 1: incoming ->
+  /// the tokens' gradient.
   void embedding_backward(const Pass& pass, int piece, const PieceArrays<T>& a) const;
 
   void block_forward(const Pass& pass, const Unit& unit, int piece, const PieceArrays<T>& a) const;
@@ -96,12 +103,18 @@ class SplitCompute {
  private:
   void norm_forward(const Pass& pass, const Unit& unit, Part weight, const T* parameters, const T* x, T* y,
                     A* mean, A* rstd) const;
-  /// Adds to dx.
+  /// d += that of the norm's input, from dy; or d becomes it, and then dy may be d.
   void norm_backward(const Pass& pass, const Unit& unit, Part weight, const PieceArrays<T>& a, const T* x,
-                     const A* mean, const A* rstd) const;
+                     const A* mean, const A* rstd, const T* dy, bool add) const;
+  void add(const Pass& pass, const T* a, T* sum) const;
   void add_to_residual(const Pass& pass, const Unit& unit, Site site, Part bias, const PieceArrays<T>& a,
                        const T* residual, T* y) const;
   void through_dropout(const Pass& pass, const Unit& unit, Site site, const T* d, T* incoming) const;
+  void rows_forward(const Pass& own, const Unit& unit, int piece, const PieceArrays<T>& a,
+                    const SplitBlockSaved<T>& s) const;
+  void rows_backward(const Pass& own, const Unit& unit, int piece, const PieceArrays<T>& a,
+                     const SplitBlockSaved<T>& s) const;
+  void add_places(const Pass& pass, const Pass& own, const T* parameters, const T* sum, T* y) const;
   void finish_rows(const Pass& pass, int64_t first, A scale, const PieceArrays<T>& a) const;
 
   ModelSpec spec_;
@@ -109,6 +122,7 @@ class SplitCompute {
   std::vector<Unit> units_;
   Attention<T> attention_;
   FeedForward<T> feed_forward_;
+  HeadLayers<T> head_layers_;
   const ops::Operators<T>& op_;
 };
 

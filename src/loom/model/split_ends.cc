@@ -2,7 +2,7 @@
 // buffers.
 #include <algorithm>
 
-#include "model/compute.h"
+#include "model/regions.h"
 #include "model/split.h"
 #include "model/split_regions.h"
 
@@ -42,11 +42,13 @@ SplitSizes split_sizes(const ModelSpec& spec, const Share& share, int64_t batch,
   sizes.rows = bytes_of(rows * spec.width, sizeof(T));
   sizes.own = bytes_of(own * spec.width, sizeof(T));
   sizes.block_saved = SplitBlockSaved<T>(spec, share, rows, own, nullptr).bytes;
-  sizes.head_saved = SplitHeadSaved<T>(own, nullptr).bytes;
+  sizes.head_saved = SplitHeadSaved<T>(spec, own, nullptr).bytes;
   sizes.logits = bytes_of(head_rows(share, rows) * columns, sizeof(A));
   sizes.numbers = bytes_of(3, sizeof(A));
   sizes.workspace =
-      bytes_of(rows * std::max(share.feed_forward, 4 * share.heads * spec.head_size()), sizeof(T));
+
+      std::max(bytes_of(rows * std::max(share.feed_forward, 4 * share.heads * spec.head_size()), sizeof(T)),
+               EmbeddingWorkspace<T>(spec, own, nullptr).bytes);
   return sizes;
 }
 
@@ -61,7 +63,23 @@ SplitCompute<T>::SplitCompute(const ModelSpec& spec, const Share& share)
       units_(units_of(spec, {share.degree, share.rank})),
       attention_(spec, share),
       feed_forward_(spec, share),
+      head_layers_(spec),
       op_(ops::operators<T>()) {}
+
+/// y = sum + positions + the first type. The table of positions may begin with rows that no token takes.
+template <typename T>
+void SplitCompute<T>::add_places(const Pass& pass, const Pass& own, const T* parameters, const T* sum,
+                                 T* y) const {
+  const Unit& unit = units_.front();
+  const int64_t first = share_.divides_rows ? own.rows() * share_.rank : 0;
+  const T* positions = unit.at(Part::position_embedding, parameters);
+  const T* type = unit.at(Part::type_embedding, parameters);
+  if (positions != nullptr)
+    op_.position_forward(*pass.workers, sum, positions + spec_.first_position * spec_.width, y, first,
+                         own.rows(), pass.tokens, spec_.width);
+  else if (sum != y) std::copy_n(sum, own.rows() * spec_.width, y);
+  if (type != nullptr) op_.position_forward(*pass.workers, y, type, y, 0, own.rows(), 1, spec_.width);
+}
 
 template <typename T>
 void SplitCompute<T>::embedding_forward(const Pass& pass, int piece, const PieceArrays<T>& a) const {
@@ -70,9 +88,13 @@ void SplitCompute<T>::embedding_forward(const Pass& pass, int piece, const Piece
     return op_.split_embedding_forward(*pass.workers, a.token, unit.at(Part::token_embedding, a.parameters),
                                        share_.vocabulary, a.sum, pass.rows(), spec_.width);
   const Pass own = rows_of(pass, share_);
-  const int64_t first = share_.divides_rows ? own.rows() * share_.rank : 0;
-  op_.position_forward(*pass.workers, a.sum, unit.at(Part::position_embedding, a.parameters), a.y, first,
-                       own.rows(), pass.tokens, spec_.width);
+  if (spec_.embedding_norm) {
+    const EmbeddingWorkspace<T> w(spec_, own.rows(), a.workspace);
+    add_places(pass, own, a.parameters, a.sum, a.sum);
+    norm_forward(own, unit, Part::embedding_norm_weight, a.parameters, a.sum, a.y, w.mean, w.rstd);
+  } else {
+    add_places(pass, own, a.parameters, a.sum, a.y);
+  }
   const ops::Dropout dropout = embedding_dropout(own);
   if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, a.y, a.y, own.rows() * spec_.width);
 }
@@ -88,8 +110,17 @@ void SplitCompute<T>::embedding_backward(const Pass& pass, int piece, const Piec
   const ops::Dropout dropout = embedding_dropout(own);
   if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, a.d, a.d, own.rows() * spec_.width);
   if (!a.add_gradient) std::fill_n(a.gradient, unit.elements, A(0));
-  if (A* positions = unit.at(Part::position_embedding, a.gradient); positions != nullptr)
-    op_.position_backward(*pass.workers, a.d, positions, first, own.rows(), pass.tokens, spec_.width);
+  if (spec_.embedding_norm) {  // mean and deviation are made again: nothing but the sum is kept
+    const EmbeddingWorkspace<T> w(spec_, own.rows(), a.workspace);
+    norm_forward(own, unit, Part::embedding_norm_weight, a.parameters, a.sum, w.normed, w.mean, w.rstd);
+    norm_backward(own, unit, Part::embedding_norm_weight, a, a.sum, w.mean, w.rstd, a.d, false);
+  }
+  A* positions = unit.at(Part::position_embedding, a.gradient);
+  A* type = unit.at(Part::type_embedding, a.gradient);
+  if (positions != nullptr)
+    op_.position_backward(*pass.workers, a.d, positions + spec_.first_position * spec_.width, first,
+                          own.rows(), pass.tokens, spec_.width);
+  if (type != nullptr) op_.position_backward(*pass.workers, a.d, type, 0, own.rows(), 1, spec_.width);
 }
 
 /// Rows [first, first + n) from all ranks' numbers on.
@@ -104,11 +135,11 @@ template <typename T>
 void SplitCompute<T>::head(const Pass& pass, const Unit& unit, int piece, A scale,
                            const PieceArrays<T>& a) const {
   const Pass own = rows_of(pass, share_);
-  const SplitHeadSaved<T> s(own.rows(), a.saved);
+  const SplitHeadSaved<T> s(spec_, own.rows(), a.saved);
   const int last = head_pieces(head_pairs(share_, pass.rows())) - 1;
   if (piece == last) {
-    std::fill_n(a.d, own.rows() * spec_.width, T{});  // the norm's gradient is added
-    return norm_backward(own, unit, Part::final_norm_weight, a, a.x, s.mean, s.rstd);
+    std::copy_n(a.sum, own.rows() * spec_.width, s.arrays.dfeatures);  // which is destroyed
+    return head_layers_.backward(own, unit, a.parameters, a.x, own.rows(), s.arrays, a.d, a.gradient);
   }
   if (piece == 0 || piece % 2 == 1) return head_evaluate(pass, unit, piece, a);
   const int64_t most = head_rows(share_, pass.rows()), first = (piece / 2 - 1) * most;
@@ -120,22 +151,25 @@ void SplitCompute<T>::head(const Pass& pass, const Unit& unit, int piece, A scal
               a.tied_gradient + units_[0].elements, A(0));
   finish_rows(pass, first, scale, a);
   op_.head_backward(*pass.workers, a.logits, a.normed + first * width, weight, a.sum + first * width, dweight,
-                    nullptr, first > 0, n, width, share_.vocabulary.count);
+                    unit.at(Part::head_bias, a.gradient), first > 0, n, width, share_.vocabulary.count);
 }
 
 template <typename T>
 void SplitCompute<T>::head_evaluate(const Pass& pass, const Unit& unit, int piece,
                                     const PieceArrays<T>& a) const {
   const Pass own = rows_of(pass, share_);
-  const SplitHeadSaved<T> s(own.rows(), a.saved);
-  if (piece == 0)
-    return norm_forward(own, unit, Part::final_norm_weight, a.parameters, a.x, a.normed, s.mean, s.rstd);
+  const SplitHeadSaved<T> s(spec_, own.rows(), a.saved);
+  if (piece == 0) {
+    const T* features = head_layers_.forward(own, unit, a.parameters, a.x, own.rows(), s.arrays);
+    std::copy_n(features, own.rows() * spec_.width, a.normed);
+    return;
+  }
   const int64_t most = head_rows(share_, pass.rows()), first = (piece - 1) / 2 * most;
   if (piece % 2 == 0) return finish_rows(pass, first, A(0), a);
   const int64_t width = spec_.width, n = std::min(most, pass.rows() - first);
   const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
-  op_.head_forward(*pass.workers, a.normed + first * width, weight, nullptr, a.logits, n, width,
-                   share_.vocabulary.count);
+  op_.head_forward(*pass.workers, a.normed + first * width, weight, unit.at(Part::head_bias, a.parameters),
+                   a.logits, n, width, share_.vocabulary.count);
   op_.split_cross_entropy_begin(*pass.workers, a.logits, a.target + first, share_.vocabulary, a.numbers, n);
 }
 
@@ -143,12 +177,13 @@ template <typename T>
 void SplitCompute<T>::head_logits(const Pass& pass, const Unit& unit, const PieceArrays<T>& a, int64_t row,
                                   A* logits) const {
   const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
-  op_.head_forward(*pass.workers, a.normed + row * spec_.width, weight, nullptr, logits, 1, spec_.width,
-                   share_.vocabulary.count);
+  op_.head_forward(*pass.workers, a.normed + row * spec_.width, weight,
+                   unit.at(Part::head_bias, a.parameters), logits, 1, spec_.width, share_.vocabulary.count);
 }
 
 #define LOOM_INSTANTIATE(T)                                                                                  \
   template SplitCompute<T>::SplitCompute(const ModelSpec&, const Share&);                                    \
+  template void SplitCompute<T>::add_places(const Pass&, const Pass&, const T*, const T*, T*) const;         \
   template void SplitCompute<T>::embedding_forward(const Pass&, int, const PieceArrays<T>&) const;           \
   template void SplitCompute<T>::embedding_backward(const Pass&, int, const PieceArrays<T>&) const;          \
   template void SplitCompute<T>::finish_rows(const Pass&, int64_t, acc_t<T>, const PieceArrays<T>&) const;   \

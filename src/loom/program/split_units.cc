@@ -109,7 +109,13 @@ class Splitter {
     const BufferId made = summand();
     work(0, {read(Role::batch, of(Role::batch)), write(Role::sum, made)});
     const BufferId sum = leaving(made);
-    work(1, {read(Role::sum, sum), write(Role::output, of(Role::output))});
+    std::vector<Use> uses = {read(Role::sum, sum), write(Role::output, of(Role::output))};
+    if (job_.spec.embedding_norm) {  // reads it again in backward
+      embedded_[whole_->microbatch] = sum;
+      uses[0].writes = true;
+      uses.push_back(write(Role::workspace, of(Role::workspace)));
+    }
+    work(1, std::move(uses));
   }
 
   void embedding_backward() {
@@ -117,7 +123,12 @@ class Splitter {
     Use gradient{};
     for (const Use& use : whole_->uses)
       if (use.role == Role::gradient) gradient = use;
-    work(0, {change(Role::derivative, d), gradient});
+    std::vector<Use> uses = {change(Role::derivative, d), gradient};
+    if (job_.spec.embedding_norm) {
+      uses.push_back(read(Role::sum, embedded_.at(whole_->microbatch)));
+      uses.push_back(write(Role::workspace, of(Role::workspace)));
+    }
+    work(0, std::move(uses));
     const BufferId incoming = entering(d);
     work(1, {read(Role::batch, of(Role::batch)), read(Role::incoming, incoming),
              change(Role::gradient, gradient.buffer)});
@@ -143,11 +154,8 @@ class Splitter {
   /// The backward of one sublayer, after `incoming` was made.
   BufferId sublayer_backward(int piece, BufferId normed, BufferId incoming) {
     const BufferId made = summand(), gradient = of(Role::gradient);
-    work(piece, {read(Role::normed, normed),
-                 read(Role::incoming, incoming),
-                 read(Role::saved, of(Role::saved)),
-                 write(Role::sum, made),
-                 {Role::gradient, gradient, piece > 1, true},
+    work(piece, {read(Role::normed, normed), read(Role::incoming, incoming),
+                 read(Role::saved, of(Role::saved)), write(Role::sum, made), change(Role::gradient, gradient),
                  write(Role::workspace, of(Role::workspace))});
     return leaving(made);
   }
@@ -157,16 +165,17 @@ class Splitter {
     const BufferId d = of(Role::derivative), saved = of(Role::saved), gradient = of(Role::gradient);
     // Divided rows were not kept gathered; they travel while the piece before computes.
     BufferId normed = entering(second), incoming = own_rows("incoming");
-    work(0, {read(Role::derivative, d), write(Role::incoming, incoming)});
+    work(0, {read(Role::saved, saved), change(Role::derivative, d), write(Role::gradient, gradient),
+             write(Role::incoming, incoming)});
     incoming = entering(incoming);
     BufferId sum = sublayer_backward(1, normed, incoming);
     normed = entering(first);
     incoming = own_rows("incoming");
-    work(2, {read(Role::saved, saved), read(Role::sum, sum), change(Role::derivative, d),
-             change(Role::gradient, gradient), write(Role::incoming, incoming)});
+    work(2, {read(Role::input, of(Role::input)), change(Role::saved, saved), read(Role::sum, sum),
+             change(Role::derivative, d), change(Role::gradient, gradient), write(Role::incoming, incoming)});
     incoming = entering(incoming);
     sum = sublayer_backward(3, normed, incoming);
-    work(4, {read(Role::input, of(Role::input)), read(Role::saved, saved), read(Role::sum, sum),
+    work(4, {read(Role::input, of(Role::input)), read(Role::saved, saved), change(Role::sum, sum),
              change(Role::derivative, d), change(Role::gradient, gradient)});
   }
 
@@ -215,7 +224,8 @@ class Splitter {
   Program& program_;
   std::vector<model::Unit> units_;
   const model::SplitSizes sizes_;
-  const Instruction* whole_ = nullptr;                        // that is being divided
+  std::map<int, BufferId> embedded_;    // of each microbatch: what an embedding's norm reads
+  const Instruction* whole_ = nullptr;  // that is being divided
   std::map<BufferId, std::pair<BufferId, BufferId>> normed_;  // of a block's forward, by what it saves
   int buffers_ = 0;
 };

@@ -147,12 +147,11 @@ TEST(Families, PipelinesGiveTheBitsOfOneRank) {
   }
 }
 
-TEST(Families, WhatTensorRanksShareHasTheLossesOfOneRank) {
-  for (const bool rotary : {false, true})
+TEST(Families, StagesOfTensorRanksHaveTheLossesOfOneRank) {
+  for (const model::Family family : kFamilies)
     for (const bool divides_rows : {false, true}) {
       const auto job_for = [&](const Layout& layout) {
-        program::Job job = job_of_family(rotary ? model::Family::gpt_neox : model::Family::gpt_neo, layout);
-        job.spec.residual = model::Residual::serial;
+        program::Job job = job_of_family(family, layout);
         job.microbatches = 2;
         job.batch = kSequences / 2;
         return job;
@@ -162,20 +161,16 @@ TEST(Families, WhatTensorRanksShareHasTheLossesOfOneRank) {
       job.divides_rows = divides_rows;
       const std::vector<double> got = train(job, 0, 3);
       for (size_t step = 0; step < got.size(); ++step)
-        EXPECT_NEAR(got[step], wanted[step], 1e-5 * wanted[step]) << rotary << divides_rows << step;
+        EXPECT_NEAR(got[step], wanted[step], 1e-5 * wanted[step])
+            << model::family_name(family) << divides_rows << step;
     }
 }
 
-TEST(Families, WhatTensorRanksCannotShareIsRefusedWithAReason) {
-  const std::pair<model::Family, const char*> reasons[] = {
-      {model::Family::gptj, "attention and feed-forward read the same input"},
-      {model::Family::gpt_neox, "attention and feed-forward read the same input"},
-      {model::Family::bloom, "its embedding is normalized"},
-      {model::Family::bert, "only heads that predict the next token are divided"},
-      {model::Family::roberta, "only heads that predict the next token are divided"}};
-  for (const auto& [family, reason] : reasons)
-    EXPECT_TRUE(fails_with(job_of_family(family, {1, 1, 2, 1, "DPT"}).check(), Code::unsupported, reason))
-        << model::family_name(family);
+TEST(Families, AClassifierIsNotDividedOverTensorRanks) {
+  program::Job job = job_of_family(model::Family::bert, {1, 1, 2, 1, "DPT"});
+  job.spec.task = model::Task::classification;
+  job.spec.labels = 2;
+  EXPECT_TRUE(fails_with(job.check(), Code::invalid_argument, "its head has no vocabulary to divide"));
 }
 
 }  // namespace

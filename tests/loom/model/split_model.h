@@ -122,6 +122,11 @@ class SplitModel {
     return a;
   }
 
+  std::byte* workspace() {
+    workspace_.resize(model::split_sizes<T>(spec_, shares_[0], pass_.batch, pass_.tokens).workspace);
+    return workspace_.data();
+  }
+
   Rows embedding() {
     Rows sum = all(), y = own();
     for (int r = 0; r < degree_; ++r) {
@@ -134,8 +139,10 @@ class SplitModel {
       model::PieceArrays<T> a = arrays(0, r);
       a.sum = sum[r].data();
       a.y = y[r].data();
+      a.workspace = workspace();
       compute_[r]->embedding_forward(pass_, 1, a);
     }
+    embedded_ = sum;
     return y;
   }
 
@@ -143,6 +150,8 @@ class SplitModel {
     for (int r = 0; r < degree_; ++r) {
       model::PieceArrays<T> a = arrays(0, r);
       a.d = d[r].data();
+      a.sum = embedded_[r].data();
+      a.workspace = workspace();
       compute_[r]->embedding_backward(pass_, 0, a);
     }
     Rows incoming = gathered(d);
@@ -177,8 +186,6 @@ class SplitModel {
   }
 
   void block_backward(int u, const Rows& x, Block& block, Rows& d) {
-    const model::SplitSizes sizes = model::split_sizes<T>(spec_, shares_[0], pass_.batch, pass_.tokens);
-    std::vector<std::byte> workspace(sizes.workspace);
     Rows sum, incoming = own(), normed;
     for (int piece = 0; piece < model::kBlockPieces; ++piece) {
       if (piece % 2 == 1) {
@@ -194,7 +201,7 @@ class SplitModel {
         if (piece % 2 == 1) a.normed = normed[r].data();
         a.incoming = incoming[r].data();
         if (piece > 0) a.sum = sum[r].data();
-        a.workspace = workspace.data();
+        a.workspace = workspace();
         compute_[r]->block_backward(pass_, units_[r][u], piece, a);
       }
       if (piece % 2 == 1) sum = summed(sum), incoming = own();
@@ -253,6 +260,8 @@ class SplitModel {
   std::unique_ptr<Workers> workers_;
   model::Pass pass_;
   int64_t rows_ = 0, own_ = 0;
+  Rows embedded_;  // what an embedding's norm reads
+  std::vector<std::byte> workspace_;
   const std::vector<int32_t>*token_ = nullptr, *target_ = nullptr;
   std::vector<model::Unit> whole_;
   std::vector<model::Share> shares_;

@@ -61,6 +61,37 @@ TEST(Split, PiecesDropWhatTheWholeModelDrops) {
   for (const bool divides_rows : {false, true}) expect_equal_steps(spec, 2, divides_rows, true);
 }
 
+TEST(Split, PiecesMakeTheStepOfEveryKindOfBlockAndEnd) {
+  model::ModelSpec bloom = spec_of(4);
+  bloom.position = model::Position::alibi;
+  bloom.embedding_norm = true;
+  model::ModelSpec gptj = spec_of(4), neox = spec_of(4), bert = spec_of(4);
+  gptj.tied = false;
+  gptj.residual = model::Residual::parallel_one_norm;
+  gptj.position = model::Position::rotary_interleaved;
+  gptj.rotary_dims = 2;
+  gptj.qkv_bias = gptj.projection_bias = false;
+  gptj.head_bias = true;
+  neox.residual = model::Residual::parallel_two_norms;
+  neox.position = model::Position::rotary_half;
+  neox.rotary_dims = 2;
+  bert.task = model::Task::masked;
+  bert.norms = model::NormPlacement::post;
+  bert.causal = false;
+  bert.first_position = 2;
+  bert.context = 8;
+  bert.embedding_norm = bert.head_transform = bert.head_bias = true;
+  bert.token_types = 2;
+  for (model::ModelSpec spec : {bloom, gptj, neox, bert}) {
+    spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.2f;
+    for (const bool divides_rows : {false, true}) {
+      SCOPED_TRACE(fmt::format("position {}, task {}{}", static_cast<int>(spec.position),
+                               static_cast<int>(spec.task), divides_rows ? ", rows divided" : ""));
+      expect_equal_steps(spec, 2, divides_rows, true);
+    }
+  }
+}
+
 /// A whole unit's buffer with every element its own number, and zeros in the gaps.
 std::vector<float> numbered(const model::Unit& unit) {
   std::vector<float> values(unit.elements, 0.0f);
