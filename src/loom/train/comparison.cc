@@ -48,9 +48,9 @@ std::vector<Row> memory_rows(const Comparison& c) {
 std::string number(double value) { return value < 0 ? "" : fmt::format("{:.2f}", value); }
 
 std::string text_of(const std::string& title, const std::vector<Row>& rows) {
-  std::string text = fmt::format("{:<18}{:>14}{:>14}\n", title, "predicted", "measured");
+  std::string text = fmt::format("{:<22}{:>14}{:>14}\n", title, "predicted", "measured");
   for (const Row& row : rows)
-    text += fmt::format("{:<18}{:>14}{:>14}\n", row.name, number(row.predicted), number(row.measured));
+    text += fmt::format("{:<22}{:>14}{:>14}\n", row.name, number(row.predicted), number(row.measured));
   return text;
 }
 
