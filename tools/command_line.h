@@ -20,14 +20,15 @@ inline int complain(const CLI::App& app, std::string_view problem, int code = kW
 }
 
 /// Reads the command line into what `app` declares. An exit code where nothing is left to do: help was asked
-/// for and given, or an option is wrong and that has been said.
-inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
+/// for and given, or an option is wrong and that has been said, and what tells more: `advice`, or --help.
+inline std::optional<int> parse(CLI::App& app, int argc, char** argv, std::string_view advice = "") {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
+    if (!advice.empty()) return complain(app, fmt::format("{}; {}", error.what(), advice));
     return complain(app, fmt::format("{}; {} --help lists the options", error.what(), app.get_name()));
   }
   return std::nullopt;

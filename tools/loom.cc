@@ -8,13 +8,12 @@
 #include <cstdio>
 #include <functional>
 
+#include "command_line.h"
 #include "loom/commands.h"
 
 namespace {
 
 using namespace loom::command;  // this file is their table
-
-constexpr int kWrongUsage = 2;
 
 /// What CLI11 does not know: "--section.key=value", without the dashes. Anything else is a mistake.
 std::string take_overrides(const std::vector<std::string>& extras, std::vector<std::string>& overrides) {
@@ -115,11 +114,6 @@ loom::Status run(const CLI::App& app, Everything& e) {
   return inspect(e.inspect);
 }
 
-int complain(const std::string& problem, int code) {
-  fmt::print(stderr, "loom: {}\n", problem);
-  return code;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -129,21 +123,16 @@ int main(int argc, char** argv) {
   app.name("loom");
   app.require_subcommand(1);
   declare(app, everything);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return complain(fmt::format("{}; loom --help lists commands, loom COMMAND --help options", error.what()),
-                    kWrongUsage);
-  }
+  if (const auto ended =
+          weft::tools::parse(app, argc, argv, "loom --help lists commands, loom COMMAND --help options"))
+    return *ended;
   for (auto [name, overrides] :
        {std::pair{"train", &everything.train.overrides}, {"plan", &everything.plan.overrides}})
     if (const std::string problem = take_overrides(app.get_subcommand(name)->remaining(), *overrides);
         !problem.empty())
-      return complain(problem, kWrongUsage);
+      return weft::tools::complain(app, problem);
   const loom::Status status = run(app, everything);
   if (status.ok()) return 0;
-  return complain(status.message(), status.code() == loom::Code::invalid_argument ? kWrongUsage : 1);
+  return weft::tools::complain(app, status.message(),
+                               status.code() == loom::Code::invalid_argument ? weft::tools::kWrongUsage : 1);
 }

@@ -60,8 +60,8 @@ PipelineForecast simulate(const Job& job, const std::vector<Program>& programs, 
 /// A job of one stage.
 Forecast simulate(const Job& job, const Program& program, const Machine& machine);
 
-/// Time of one forward or backward pass through a unit, of a microbatch. Of measured times a backward pass has
-/// two parts for each forward pass's one.
+/// Time of one forward or backward pass through a unit, of a microbatch. Of measured times a backward pass
+/// has two parts for each forward pass's one.
 double compute_us(const Job& job, const Machine& machine, int unit, Op op);
 
 }  // namespace loom::program

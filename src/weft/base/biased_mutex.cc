@@ -47,7 +47,10 @@ void BiasedMutex::unlock_slowly() {
   const void* const me = self();
   row_ = last_ == me ? row_ + 1 : 1;
   last_ = me;
-  if (kMayBias && row_ >= needed_ && has_membarrier()) bias_.store(me, std::memory_order_relaxed);
+  if (row_ >= needed_) {
+    if (kMayBias && has_membarrier()) bias_.store(me, std::memory_order_relaxed);
+    else needed_ = kNever;  // asking is a system call
+  }
   mutex_.unlock();
 }
 

@@ -40,7 +40,7 @@ class BiasedMutex {
   bool biased() const { return bias_.load(std::memory_order_relaxed) == self(); }
 
  private:
-  static constexpr uint32_t kFirstRow = 64, kLongestRow = 1 << 20;
+  static constexpr uint32_t kFirstRow = 64, kLongestRow = 1 << 20, kNever = UINT32_MAX;
 
   /// Tells threads apart; never null.
   static const void* self() {
