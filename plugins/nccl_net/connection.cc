@@ -36,7 +36,7 @@ void Connection::close(bool let_out) {
   if (let_out && quiet && endpoint_->status().ok()) endpoint_->let_out(transport().ticket());
   endpoint_->leave(number_);
   for (Memory* memory : memories_) {
-    if (endpoint_->status().ok()) transport().unexpose(memory->exposed);
+    unexpose(*memory);
     delete memory;
   }
 }
@@ -51,20 +51,65 @@ void Connection::begin(uint32_t remote_number, const Terms& terms, UniqueFd hand
 
 // ---- Memory
 
-Result<Memory*> Connection::register_memory(void* data, size_t bytes, int type) {
-  if (type != abi::kHostMemory)
-    return weft::fail(Code::unsupported,
-                      "{} memory cannot be registered: this device takes host memory only, as its properties "
-                      "say",
-                      type == abi::kCudaMemory ? "CUDA" : fmt::format("type {}", type));
+Result<Memory*> Connection::register_memory(void* data, size_t bytes, int type, const DmaBuf* file) {
+  const bool of_gpu = type == abi::kCudaMemory;
+  if (!of_gpu && (file || type != abi::kHostMemory))
+    return weft::fail(Code::unsupported, "memory of type {} cannot be registered{}, only {}", type,
+                      file ? " by a dma-buf" : "", file ? "CUDA's (2)" : "host memory (1) and CUDA's (2)");
   if (!data && bytes > 0)
     return weft::fail(Code::invalid_pointer, "{} bytes at null cannot be registered", bytes);
   const auto held = lock();
   WEFT_TRY(failure_);
   WEFT_TRY(endpoint_->status());
-  Result<transport::RemoteBuffer> exposed = transport().expose(data, bytes);
+  const Result<Memory> exposed = of_gpu ? expose_gpu(data, bytes, file) : expose_host(data, bytes);
   if (!exposed.ok()) return exposed.status();
-  return *memories_.insert(new Memory{static_cast<std::byte*>(data), bytes, *exposed}).first;
+  Memory* const memory = *memories_.insert(new Memory(*exposed)).first;
+  if (of_gpu) gpu_memory_came();
+  return memory;
+}
+
+Result<Memory> Connection::expose_host(void* data, size_t bytes) {
+  if (bytes > 0 && endpoint_->gpu_direct().ok()) {
+    const device::cuda::Scope scope = endpoint_->gpu_scope();
+    const auto place = device::cuda::locate(data);
+    if (place.ok() && place->kind == device::cuda::Place::Kind::device)
+      return weft::fail(Code::invalid_pointer,
+                        "{} is memory of CUDA device {}, but is being registered as host memory", data,
+                        place->ordinal);
+  }
+  const Result<transport::RemoteBuffer> exposed = transport().expose(data, bytes);
+  if (!exposed.ok()) return exposed.status();
+  return Memory{.address = static_cast<std::byte*>(data), .bytes = bytes, .exposed = *exposed};
+}
+
+Result<Memory> Connection::expose_gpu(void* data, size_t bytes, const DmaBuf* file) {
+  const Result<transport::GpuDirect*> direct = endpoint_->gpu_direct();
+  if (!direct.ok())
+    return weft::fail(
+        Code::unsupported,
+        "CUDA memory cannot be registered: this device takes host memory only, as its properties "
+        "say ({})",
+        direct.status().message());
+  if (const Status takes = file ? (*direct)->takes_dma_bufs() : Status(); !takes.ok())
+    return weft::fail(Code::unsupported,
+                      "a dma-buf cannot be registered: this device takes none, as its properties say ({})",
+                      takes.message());
+  const device::cuda::Scope scope = endpoint_->gpu_scope();
+  const Result<transport::RemoteBuffer> exposed =
+      file ? (*direct)->expose_dma_buf(data, bytes, file->fd, file->offset)
+           : (*direct)->expose_gpu(data, bytes);
+  if (!exposed.ok()) return exposed.status();
+  Memory memory{.address = static_cast<std::byte*>(data), .bytes = bytes, .gpu = 0, .exposed = *exposed};
+  if (const auto place = device::cuda::locate(data); bytes > 0 && place.ok()) memory.gpu = place->ordinal;
+  return memory;
+}
+
+/// Nothing is to be written any more. Registrations of GPU memory, which the transport keeps for whoever
+/// comes next, end here: NCCL has its own cache, and what it takes away is often freed.
+void Connection::unexpose(const Memory& memory) {
+  if (!endpoint_->status().ok()) return;
+  transport().unexpose(memory.exposed);
+  if (memory.gpu >= 0) transport().gpu_direct()->drop_unexposed_gpu();
 }
 
 Status Connection::deregister(Memory* memory) {
@@ -84,7 +129,7 @@ Status Connection::deregister(Memory* memory) {
     }
     for (Request::Part& part : request.parts) part.memory = nullptr;
   }
-  if (endpoint_->status().ok()) transport().unexpose(memory->exposed);
+  unexpose(*memory);
   return {};
 }
 

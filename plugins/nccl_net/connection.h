@@ -20,10 +20,17 @@ namespace weft::nccl_net {
 
 class Connection;
 
+/// A dma-buf, in which some GPU memory begins at `offset`.
+struct DmaBuf {
+  int fd = -1;
+  uint64_t offset = 0;
+};
+
 /// A registration.
 struct Memory {
   std::byte* address = nullptr;
   size_t bytes = 0;
+  int gpu = -1;  // the CUDA device whose memory it is, which no CPU touches; -1: host memory
   transport::RemoteBuffer exposed;
 
   bool holds(const void* data, size_t length) const {
@@ -42,6 +49,8 @@ struct Request {
     uint32_t turn = 0;
     const Memory* memory = nullptr;
     bool done = false;
+
+    bool of_gpu() const { return memory && memory->gpu >= 0; }
   };
   Connection* owner = nullptr;
   Status failure;
@@ -73,8 +82,10 @@ class Connection : public Member {
   /// `handshake`: the socket of the handshake, open for as long as the peer lives.
   void begin(uint32_t remote_number, const Terms& terms, UniqueFd handshake);
 
-  /// Errors: unsupported for memory that the device cannot reach, system_error.
-  Result<Memory*> register_memory(void* data, size_t bytes, int type);
+  /// Memory of `type`, kHostMemory or kCudaMemory; of the latter, `file` may be the dma-buf that it is
+  /// registered by. Errors: unsupported for memory that the device cannot reach, invalid_pointer for what is
+  /// not of that type, system_error.
+  Result<Memory*> register_memory(void* data, size_t bytes, int type, const DmaBuf* file = nullptr);
   /// Ends every request that uses the memory: after this it is neither read nor written. Errors:
   /// invalid_argument for what was not registered here.
   Status deregister(Memory* memory);
@@ -93,6 +104,8 @@ class Connection : public Member {
   Endpoint& endpoint() { return *endpoint_; }
   const Terms& terms() const { return terms_; }
   const Status& failure() const { return failure_; }
+  /// Memory of a GPU has been registered.
+  virtual void gpu_memory_came() {}
   Status check_memory(const void* data, size_t bytes, const void* memory) const;
   int peer() const { return peer_; }
   Request* take_request();
@@ -118,6 +131,10 @@ class Connection : public Member {
   void remember_me();
 
  private:
+  Result<Memory> expose_host(void* data, size_t bytes);
+  Result<Memory> expose_gpu(void* data, size_t bytes, const DmaBuf* file);
+  void unexpose(const Memory& memory);
+
   struct Control {
     transport::Envelope envelope;
     std::vector<std::byte> payload;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "gpu.h"
 #include "handle.h"
 #include "seam.h"
 #include "transport/ofi.h"
@@ -60,10 +61,14 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
   options.rails = static_cast<int>(device.rails.size());
   options.expected_peers = kExpectedPeers;
   if (wanted_eager() > 0) options.eager_bytes = std::max(wanted_eager(), kLongestControl);
+  const Result<device::cuda::Device*> gpu = gpu::wanted();
+  if (gpu.ok()) options.cuda_device = (*gpu)->ordinal();
   auto ofi = transport::OfiTransport::create(kSelf, kMostPeers, options);
   if (!ofi.ok()) return ofi.status();
   auto endpoint = std::make_shared<Endpoint>();
   endpoint->ofi_ = ofi->get();
+  endpoint->gpu_wanted_ = gpu.status();
+  endpoint->gpu_ = gpu.ok() ? *gpu : nullptr;
   endpoint->id_ = random_number();
   endpoint->blind_limit_ =
       wanted_eager() > 0 ? std::min(wanted_eager(), (*ofi)->eager_bytes()) : (*ofi)->eager_bytes();
@@ -72,6 +77,16 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
 }
 
 Endpoint::~Endpoint() = default;
+
+Result<transport::GpuDirect*> Endpoint::gpu_direct() {
+  WEFT_TRY(Status(gpu_wanted_));
+  transport::GpuDirect* const direct = transport_->gpu_direct();
+  if (!direct)
+    return weft::fail(Code::unsupported, "{} moves host memory only (WEFT_NET=ofi may do more)",
+                      transport_->describe());
+  WEFT_TRY(direct->gpu_direct_with(kSelf));
+  return direct;
+}
 
 // ---- Who is there
 

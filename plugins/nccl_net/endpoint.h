@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "device/cuda/device.h"
 #include "devices.h"
 #include "transport/transport.h"
 
@@ -85,6 +86,11 @@ class Endpoint final : private transport::Sink {
   /// Not ok: broken, and no connection of this endpoint works any more.
   const Status& status() const { return status_; }
   transport::Transport& transport() { return *transport_; }  // only while status() is ok
+  /// The transport's way to GPU memory. Only while status() is ok. Errors: unsupported, with the reason,
+  /// where it moves host memory only.
+  Result<transport::GpuDirect*> gpu_direct();
+  /// What a thread that calls it has to be in. Only where there is such a way.
+  device::cuda::Scope gpu_scope() const { return device::cuda::Scope(*gpu_); }
 
   /// One turn: takes in what has come, and lets connections go on.
   Status poll();
@@ -112,6 +118,8 @@ class Endpoint final : private transport::Sink {
   std::mutex mutex_;
   uint64_t id_ = 0;
   size_t blind_limit_ = 0;
+  Status gpu_wanted_;                    // ok if the transport was opened for GPU memory
+  device::cuda::Device* gpu_ = nullptr;  // for which
   Status status_;
   std::unique_ptr<transport::Transport> transport_;
   transport::OfiTransport* ofi_ = nullptr;  // inside transport_, whichever it is

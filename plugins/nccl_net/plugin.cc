@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "gpu.h"
 #include "report.h"
 
 namespace weft::nccl_net::plugin {
@@ -46,8 +47,12 @@ abi::Result init(abi::Logger logger) {
     if (!found.ok()) return found.status();
     for (int i = 0; i < (*found)->count(); ++i) {
       const Device& device = **(*found)->at(i);
-      inform(fmt::format("device {}: {} over {}", i, device.name,
-                         device.way == Way::tcp ? "tcp" : "libfabric " + device.provider));
+      const Result<gpu::Reach> reach = gpu::reach_of(device);
+      if (!reach.ok()) return reach.status();
+      inform(fmt::format("device {}: {} over {}, {}", i, device.name,
+                         device.way == Way::tcp ? "tcp" : "libfabric " + device.provider,
+                         reach->direct.ok() ? "GPU memory as well as host memory (GPUDirect)"
+                                            : fmt::format("host memory only ({})", reach->direct.message())));
     }
     return {};
   });
@@ -87,7 +92,11 @@ abi::Result properties(int device, Properties* properties) {
     if (!found.ok()) return found.status();
     const Result<const Device*> description = (*found)->at(device);
     if (!description.ok()) return description.status();
-    *properties = {*description, abi::kHostMemory, 1, kMostConnections};
+    const Result<gpu::Reach> reach = gpu::reach_of(**description);
+    if (!reach.ok()) return reach.status();
+    const int memory = abi::kHostMemory | (reach->direct.ok() ? abi::kCudaMemory : 0) |
+                       (reach->files.ok() ? abi::kDmaBuf : 0);
+    *properties = {*description, memory, reach->needs_flush, 1, kMostConnections};
     return {};
   });
 }
@@ -157,11 +166,16 @@ abi::Result register_memory(void* connection, void* data, size_t bytes, int type
   });
 }
 
-abi::Result register_dma_buf(void*, void*, size_t, int, uint64_t, int, void** memory) {
+abi::Result register_dma_buf(void* connection, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                             void** memory) {
   return guarded([&]() -> Status {
     *memory = nullptr;
-    return fail(Code::unsupported,
-                "a dma-buf cannot be registered: this device takes host memory only, as its properties say");
+    if (!connection) return null_pointer("the connection to register memory with");
+    const DmaBuf file{fd, offset};
+    Result<Memory*> made = static_cast<Connection*>(connection)->register_memory(data, bytes, type, &file);
+    if (!made.ok()) return made.status();
+    *memory = *made;
+    return {};
   });
 }
 
@@ -199,12 +213,12 @@ abi::Result receive(void* receiver, int count, void* const* data, const size_t* 
   });
 }
 
-// What came is in host memory when its receive is complete: nothing is left to be flushed, which a null
-// request says.
-abi::Result flush(void* receiver, int, void** request) {
+abi::Result flush(void* receiver, int count, void* const* data, const int* bytes, void* const* memory,
+                  void** request) {
   return guarded([&]() -> Status {
     *request = nullptr;
-    return receiver ? Status() : null_pointer("the connection to flush");
+    if (!receiver) return null_pointer("the connection to flush");
+    return static_cast<Receiver*>(static_cast<Connection*>(receiver))->flush(count, data, bytes, memory);
   });
 }
 

@@ -28,7 +28,8 @@ abi::Result devices(int* count);
 /// What can be said of a device; any version's properties are filled from it.
 struct Properties {
   const Device* device;
-  int memory;
+  int memory;  // bits, as in abi.h
+  bool needs_flush;
   int port;
   int most_connections;
 };
@@ -50,7 +51,9 @@ abi::Result deregister_memory(void* connection, void* memory);
 abi::Result send(void* sender, const void* data, size_t bytes, int tag, void* memory, void** request);
 abi::Result receive(void* receiver, int count, void* const* data, const size_t* bytes, const int* tags,
                     void* const* memory, void** request);
-abi::Result flush(void* receiver, int count, void** request);
+/// Over when it returns, which a null request says.
+abi::Result flush(void* receiver, int count, void* const* data, const int* bytes, void* const* memory,
+                  void** request);
 abi::Result test(void* request, int* done, int* bytes);
 
 }  // namespace weft::nccl_net::plugin

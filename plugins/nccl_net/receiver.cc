@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+
+#include "gpu.h"
 
 namespace weft::nccl_net {
 
@@ -23,9 +26,19 @@ Clear clear_for(const Request::Part& part) {
   clear.tag = part.tag;
   clear.turn = part.turn;
   if (part.memory) clear.target = part.memory->exposed;
+  clear.host = part.of_gpu() ? 0 : 1;
   clear.target.address = reinterpret_cast<uint64_t>(part.data);
   clear.target.bytes = part.capacity;
   return clear;
+}
+
+/// Whether a CPU may write `bytes` there.
+bool placeable(const Request::Part& part, size_t bytes) { return bytes <= part.capacity && !part.of_gpu(); }
+
+Status copy_in(const Request::Part& part, const void* payload, size_t bytes) {
+  if (part.of_gpu()) return gpu::copy_in(part.memory->gpu, part.data, payload, bytes);
+  std::memcpy(part.data, payload, bytes);
+  return {};
 }
 
 }  // namespace
@@ -62,6 +75,14 @@ Result<Request*> Receiver::receive(int count, void* const* data, const size_t* b
   return request;
 }
 
+/// From here on no message is to come before its receive is known: a CPU could not put it where it belongs.
+void Receiver::gpu_memory_came() {
+  if (std::exchange(clears_all_, true)) return;
+  clear_all();
+  tell({});  // whether there was something to clear or not
+  pump();
+}
+
 /// Takes the part's message if it is here, or else posts the part, and clears it if its message may wait for
 /// that.
 void Receiver::match(Request& request, Request::Part& part, std::vector<Clear>& clears) {
@@ -73,8 +94,8 @@ void Receiver::match(Request& request, Request::Part& part, std::vector<Clear>& 
     const Landing landed = take_off(name);
     return fill({&request, &part, true}, landed.data.get(), landed.bytes);
   }
-  const bool to_be_cleared =
-      !coming && ((long_ones_ && part.capacity > terms().blind_bytes) || asked_.erase(name) > 0 || crowded());
+  const bool to_be_cleared = !coming && ((long_ones_ && part.capacity > terms().blind_bytes) ||
+                                         asked_.erase(name) > 0 || clears_all_ || crowded());
   posted_.emplace(name, Posted{&request, &part, coming || to_be_cleared});
   if (to_be_cleared) clears.push_back(clear_for(part));
 }
@@ -107,6 +128,7 @@ void Receiver::tell(const std::vector<Clear>& clears) {
   ClearHeader header;
   header.consumed = told_ = consumed_;
   header.count = static_cast<uint32_t>(clears.size());
+  header.all_are_cleared = clears_all_;
   std::memcpy(message, &header, sizeof header);
   std::memcpy(message + sizeof header, clears.data(), clears.size() * sizeof(Clear));
   post(envelope(Kind::clear), message, sizeof header + clears.size() * sizeof(Clear));
@@ -122,7 +144,7 @@ void* Receiver::place(const transport::Envelope& envelope) {
   if (const auto landing = landings_.find(name); landing != landings_.end())
     return envelope.bytes <= landing->second.bytes ? landing->second.data.get() : nullptr;
   if (const auto posted = posted_.find(name); posted != posted_.end())
-    return envelope.bytes <= posted->second.part->capacity ? posted->second.part->data : nullptr;
+    return placeable(*posted->second.part, envelope.bytes) ? posted->second.part->data : nullptr;
   if (kind != Kind::eager || !awaited(envelope)) return nullptr;
   Landing* landing = land(envelope);
   return landing ? landing->data.get() : nullptr;
@@ -221,7 +243,10 @@ void Receiver::consumed(size_t bytes) {
 void Receiver::fill(const Posted& posted, const void* payload, size_t bytes) {
   Request::Part& part = *posted.part;
   if (bytes > part.capacity) return end(*posted.request, too_long(bytes, part));
-  if (payload && bytes > 0) std::memcpy(part.data, payload, bytes);
+  if (payload && bytes > 0) {
+    if (const Status copied = copy_in(part, payload, bytes); !copied.ok())
+      return end(*posted.request, copied);
+  }
   part.bytes = bytes;
   part.done = true;
   --posted.request->open;
@@ -235,6 +260,21 @@ void Receiver::refused(const transport::Envelope& envelope, const void* payload)
   const Posted posted = found->second;
   withdraw(*posted.request);
   end(*posted.request, too_long(bytes, *posted.part));
+}
+
+Status Receiver::flush(int count, void* const* data, const int* bytes, void* const* memory) {
+  std::set<int> gpus;
+  {
+    const auto held = lock();
+    for (int i = 0; i < count; ++i) {
+      if (bytes[i] <= 0) continue;
+      WEFT_TRY(check_memory(data[i], static_cast<size_t>(bytes[i]), memory[i]));
+      const int gpu = static_cast<const Memory*>(memory[i])->gpu;
+      if (gpu >= 0) gpus.insert(gpu);
+    }
+  }
+  for (const int each : gpus) WEFT_TRY(gpu::flush(each));
+  return {};
 }
 
 bool Receiver::complete(Request& request) { return request.open == 0; }

@@ -25,6 +25,10 @@ class Receiver final : public Connection {
   Result<Request*> receive(int count, void* const* data, const size_t* bytes, const int* tags,
                            void* const* memory);
 
+  /// Returns when the GPUs see what `count` receives have brought into their memory, `bytes` each. Errors:
+  /// invalid_argument for memory that is not registered here, or what the driver says.
+  Status flush(int count, void* const* data, const int* bytes, void* const* memory);
+
   /// What the sender is to be told that it may have in landings.
   size_t landing_bytes() const { return grant_.bytes(); }
 
@@ -45,6 +49,7 @@ class Receiver final : public Connection {
   bool expects(const transport::Envelope& envelope) const override;
   void withdraw(Request& request) override;
   bool complete(Request& request) override;
+  void gpu_memory_came() override;
 
   void match(Request& request, Request::Part& part, std::vector<Clear>& clears);
   void tell(const std::vector<Clear>& clears);
@@ -66,6 +71,7 @@ class Receiver final : public Connection {
   size_t landed_bytes_ = 0;                         // of all landings
   std::unordered_set<uint64_t> asked_;              // names of long messages whose receive is not posted yet
   bool long_ones_ = true;                           // are expected
+  bool clears_all_ = false;                         // there is GPU memory to receive into
   EagerCount consumed_, told_;
 };
 

@@ -14,8 +14,10 @@ Sender::Sender(Introduction introduction)
 // What has been accepted is to arrive, although nobody polls any more.
 Sender::~Sender() { close(true); }
 
-bool Sender::may_send_blind(size_t bytes) const {
-  return bytes <= terms().blind_bytes && eager_sent_.messages - eager_consumed_.messages < kEagerWindow &&
+bool Sender::may_send_blind(const Request::Part& part) const {
+  const size_t bytes = part.capacity;
+  return !part.of_gpu() && !all_are_cleared_ && bytes <= terms().blind_bytes &&
+         eager_sent_.messages - eager_consumed_.messages < kEagerWindow &&
          eager_sent_.bytes - eager_consumed_.bytes + bytes <= terms().landing_bytes;
 }
 
@@ -35,8 +37,8 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
 
   const auto clear = clears_.find(name_of(tag, turn));
   const bool cleared = clear != clears_.end();
-  if (!cleared && !may_send_blind(bytes)) {
-    if (bytes > terms().blind_bytes) post(envelope(Kind::ask, tag, turn), nullptr, 0);
+  if (!cleared && !may_send_blind(part)) {
+    if (bytes > terms().blind_bytes || part.of_gpu()) post(envelope(Kind::ask, tag, turn), nullptr, 0);
     ++turn;
     waiting_.push_back(request);
     Connection::pump();
@@ -64,7 +66,8 @@ bool Sender::start(Request& request, const Clear* clear) {
   const size_t copied = endpoint().receiver_places() ? kCopiedBytes : transport().eager_bytes();
   transport::RemoteBuffer anywhere;
   anywhere.bytes = bytes;
-  const bool started = (!clear || clear->host) && bytes <= std::min(copied, transport().eager_bytes())
+  const bool by_cpu = !request.only().of_gpu() && (!clear || clear->host);
+  const bool started = by_cpu && bytes <= std::min(copied, transport().eager_bytes())
                            ? send_copied(request, kind)
                            : put(request, kind, clear ? clear->target : anywhere);
   if (started && !clear) eager_sent_.add(bytes);
@@ -84,11 +87,19 @@ bool Sender::send_copied(Request& request, Kind kind) {
   return true;
 }
 
+Result<transport::Progress> Sender::put_out(const Request::Part& part, const transport::Envelope& message,
+                                            const transport::RemoteBuffer& target,
+                                            transport::Completion* done) {
+  if (!part.of_gpu()) return transport().put(peer(), message, part.data, part.capacity, target, 0, done);
+  const device::cuda::Scope scope = endpoint().gpu_scope();
+  return transport().gpu_direct()->put_gpu(peer(), message, part.data, part.capacity, target, 0, done);
+}
+
 bool Sender::put(Request& request, Kind kind, const transport::RemoteBuffer& target) {
   const Request::Part& part = request.only();
   transport::Envelope message = envelope(kind, part.tag, part.turn);
   message.bytes = static_cast<uint32_t>(part.capacity);
-  const auto accepted = transport().put(peer(), message, part.data, part.capacity, target, 0, &request.put);
+  const auto accepted = put_out(part, message, target, &request.put);
   if (!accepted.ok()) return fail(accepted.status()), end(request, failure()), true;
   if (*accepted == transport::Progress::busy) return false;
   request.open = 0;
@@ -153,6 +164,7 @@ void Sender::cleared(const transport::Envelope& envelope, const void* payload) {
       envelope.bytes != sizeof header + header.count * sizeof(Clear))
     return fail(weft::fail(Code::protocol_error, "the receiver sent a clear of {} bytes", envelope.bytes));
   consumed(header.consumed);
+  all_are_cleared_ = all_are_cleared_ || header.all_are_cleared != 0;
   const auto* entries = static_cast<const std::byte*>(payload) + sizeof header;
   for (uint32_t i = 0; i < header.count; ++i) {
     Clear clear;
@@ -179,7 +191,7 @@ void Sender::pump() {
   for (Request* request : waiting_) {
     const auto clear = clears_.find(name_of(request->only().tag, request->only().turn));
     const bool cleared = clear != clears_.end();
-    const bool may = room && (cleared || may_send_blind(request->only().capacity));
+    const bool may = room && (cleared || may_send_blind(request->only()));
     if (!may || !(room = start(*request, cleared ? &clear->second : nullptr)))
       still_waiting.push_back(request);
     else if (cleared) clears_.erase(clear);

@@ -27,7 +27,7 @@ class Sender final : public Connection {
   void withdraw(Request& request) override;
   bool complete(Request& request) override;
 
-  bool may_send_blind(size_t bytes) const;
+  bool may_send_blind(const Request::Part& part) const;
   void consumed(const EagerCount& count);
   void cleared(const transport::Envelope& envelope, const void* payload);
   bool has_left(const Clear& clear) const;
@@ -35,6 +35,8 @@ class Sender final : public Connection {
   bool start(Request& request, const Clear* clear);
   bool send_copied(Request& request, Kind kind);
   bool put(Request& request, Kind kind, const transport::RemoteBuffer& target);
+  Result<transport::Progress> put_out(const Request::Part& part, const transport::Envelope& message,
+                                      const transport::RemoteBuffer& target, transport::Completion* done);
   void refuse(Request& request, const Clear& clear);
 
   std::unordered_map<int, uint32_t> turns_;     // next one, by tag
@@ -43,6 +45,7 @@ class Sender final : public Connection {
   const Request* last_put_ = nullptr;  // that was started
   uint64_t owed_ = 0;                  // ticket that the next to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
+  bool all_are_cleared_ = false;  // the receiver has said so
 };
 
 }  // namespace weft::nccl_net

@@ -31,6 +31,7 @@ void fill_parts(const plugin::Properties& from, T* to) {
   to->parts.count = static_cast<int>(from.device->parts.size());
   std::copy(from.device->parts.begin(), from.device->parts.end(), to->parts.devices);
   to->longest_message = to->longest_collective = kLongestMessage;
+  to->force_flush = from.needs_flush;
 }
 
 template <typename T>
@@ -86,8 +87,8 @@ Result connect_11(void* context, int device, void* handle, void** sender, abi::D
 Result accept(void* listener, void** receiver, abi::DeviceHandle**) {
   return plugin::accept(listener, receiver);
 }
-Result flush(void* receiver, int count, void**, int*, void**, void** request) {
-  return plugin::flush(receiver, count, request);
+Result flush(void* receiver, int count, void** data, int* bytes, void** memory, void** request) {
+  return plugin::flush(receiver, count, data, bytes, memory, request);
 }
 
 Result send_8(void* sender, void* data, int bytes, int tag, void* memory, void** request) {

@@ -17,6 +17,11 @@
 // waits, more than half of the grant is in landings (or there in a moment), and from half on the receiver
 // clears every receive that is posted, long or short.
 //
+// GPU memory is reached by puts alone, so a message from there waits for its clear, however short it is, and
+// asks for it. A receiver that has registered GPU memory says so in a clear, and from then on clears every
+// receive as it is posted; a sender that has heard of it sends nothing blind any more. Only what was on its
+// way by then may come eagerly for a receive into GPU memory, and is copied there.
+//
 // In an Envelope, `comm` is the connection, by the number at its other side; the tag and `op`, the turn, name
 // the message.
 #pragma once
@@ -48,8 +53,8 @@ struct EagerCount {
 
 struct ClearHeader {
   EagerCount consumed;
-  uint32_t count = 0;  // of Clears that follow
-  uint32_t reserved = 0;
+  uint32_t count = 0;            // of Clears that follow
+  uint32_t all_are_cleared = 0;  // 1: from now on every receive is; nothing is to come before its clear
 };
 struct Clear {
   int32_t tag = 0;

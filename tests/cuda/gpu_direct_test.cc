@@ -221,6 +221,36 @@ TEST_F(GpuDirect, AKeyEndsWithItsMemory) {
   EXPECT_EQ(GpuNetwork::open_registrations(), open - 1);
 }
 
+// By the file that the caller has, exactly and for itself alone; where libfabric takes none, with a reason.
+TEST_F(GpuDirect, MemoryIsExposedByItsDmaBuf) {
+  WEFT_NEED_FAKE(fake);
+  GpuNetwork::offer(2);
+  const auto both = two_transports();
+  ASSERT_EQ(both.size(), 2u);
+  OfiTransport& transport = *both[0];
+  const cuda::Scope scope(**cuda::Device::open(0));
+  const DeviceArray<char> buffer(1 << 20);
+  const uint64_t before = GpuNetwork::registrations();
+  const auto exposed = transport.expose_dma_buf(buffer.data() + 4096, 8192, 1, 4096);
+  if (!transport.takes_dma_bufs()) {
+    EXPECT_EQ(exposed.status().code(), Code::unsupported);
+    EXPECT_NE(exposed.status().message().find("older than 1.20, which takes dma-bufs"), std::string::npos)
+        << exposed.status().message();
+    EXPECT_EQ(GpuNetwork::registrations(), before);
+    return;
+  }
+  ASSERT_TRUE(exposed.ok()) << exposed.status().message();
+  EXPECT_EQ(GpuNetwork::registrations(), before + 1);
+  EXPECT_EQ(exposed->bytes, 8192u);
+  const auto inside = transport.expose_gpu(buffer.data() + 5000, 100);
+  ASSERT_TRUE(inside.ok());
+  EXPECT_EQ(inside->keys[0], exposed->keys[0]) << "the registration covers it";
+  transport.unexpose(*inside);
+  transport.unexpose(*exposed);
+  char on_host[8];
+  EXPECT_FALSE(transport.expose_dma_buf(on_host, sizeof on_host, 1, 0).ok());
+}
+
 // ---- WEFT_GPU_DIRECT=on, each in a process of its own
 
 [[noreturn]] void create_with(const std::vector<std::pair<const char*, const char*>>& environment) {

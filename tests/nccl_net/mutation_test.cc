@@ -41,6 +41,18 @@ TEST_P(Mutation, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(Conformance, Mutation, ::testing::Values("corrupt", "reorder", "missize"),
                          [](const auto& info) { return std::string(info.param); });
 
+// The same of GPU memory, which goes another way.
+class GpuMutation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GpuMutation, IsCaught) {
+  const Outcome outcome = run_suite(GetParam(), "*GpuTransfer.MessagesOfOneTagStayInOrder/gpu_v12");
+  EXPECT_FALSE(outcome.passed) << "nobody noticed that the transport does wrong";
+  EXPECT_NE(outcome.output.find("1 FAILED TEST"), std::string::npos) << outcome.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, GpuMutation, ::testing::Values("reorder", "missize"),
+                         [](const auto& info) { return std::string(info.param); });
+
 // The same run, but for the harm: so it is the harm that fails.
 TEST(Mutation, NoneIsPassed) {
   const Outcome outcome =

@@ -54,6 +54,7 @@ class Host final : public PluginHost {
     all.most_receives = own.most_receives;
     all.offload_type = own.offload_type;
     if constexpr (Number >= 9) {
+      all.force_flush = own.force_flush;
       all.parts.count = own.parts.count;
       for (int i = 0; i < own.parts.count; ++i) all.parts.devices[i] = own.parts.devices[i];
       all.longest_message = own.longest_message;
@@ -77,6 +78,10 @@ class Host final : public PluginHost {
   }
   abi::Result register_memory(void* connection, void* data, size_t bytes, int type, void** memory) override {
     return table_.register_memory(connection, data, bytes, type, memory);
+  }
+  abi::Result register_dma_buf(void* connection, void* data, size_t bytes, int type, uint64_t offset, int fd,
+                               void** memory) override {
+    return table_.register_dma_buf(connection, data, bytes, type, offset, fd, memory);
   }
   abi::Result deregister(void* connection, void* memory) override {
     return table_.deregister_memory(connection, memory);

@@ -37,6 +37,8 @@ class PluginHost {
   virtual abi::Result accept(void* listener, void** receiver) = 0;
   virtual abi::Result register_memory(void* connection, void* data, size_t bytes, int type,
                                       void** memory) = 0;
+  virtual abi::Result register_dma_buf(void* connection, void* data, size_t bytes, int type, uint64_t offset,
+                                       int fd, void** memory) = 0;
   virtual abi::Result deregister(void* connection, void* memory) = 0;
   virtual abi::Result send(void* sender, void* data, size_t bytes, int tag, void* memory, void** request) = 0;
   virtual abi::Result receive(void* receiver, int count, void** data, size_t* bytes, int* tags, void** memory,

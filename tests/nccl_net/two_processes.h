@@ -121,9 +121,9 @@ inline void remove_leftovers() {
 using Body = std::function<void(Process&)>;
 
 /// Runs both bodies, each in a process of its own; a process that has failures, or does not end, is a failure
-/// of the test.
-inline void run_two(int version, const Net& net, const Body& sender, const Body& receiver,
-                    int seconds = 100) {
+/// of the test. The receiver has the sender's net unless it is given one of its own.
+inline void run_two(int version, const Net& net, const Body& sender, const Body& receiver, int seconds = 100,
+                    const Net* receivers_net = nullptr) {
   int channel[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, channel), 0);
   std::fflush(nullptr);
@@ -136,7 +136,7 @@ inline void run_two(int version, const Net& net, const Body& sender, const Body&
     alarm(static_cast<unsigned>(seconds));
     ::close(channel[1 - side]);
     try {
-      Process process(version, net, channel[side]);
+      Process process(version, side == 1 && receivers_net ? *receivers_net : net, channel[side]);
       if (process.ready()) (side == 0 ? sender : receiver)(process);
     } catch (const std::exception& error) {  // must not go on as the test's own process
       ADD_FAILURE() << error.what();

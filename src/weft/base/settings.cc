@@ -180,7 +180,8 @@ constexpr Row kRows[] = {
      kGpu,
      "Whether the network reads and writes GPU memory itself (GPUDirect, FI_HMEM). `auto`: where libfabric "
      "and the device offer it on every rank, else data between nodes is staged in pinned host memory, and "
-     "the log says why. `on`: a communicator that would have to stage is not created. `off`: it is staged."},
+     "the log says why. `on`: a communicator that would have to stage is not created, nor does the plugin "
+     "for NCCL start. `off`: it is staged."},
 
     {"WEFT_PROGRESS_THREADS",
      &Settings::progress_threads,

@@ -25,6 +25,14 @@ Result<Progress> FaultyTransport::put(int peer, const Envelope& envelope, const 
   return inner_->put(peer, envelope, source, bytes, target, offset, done);
 }
 
+Result<Progress> FaultyTransport::put_gpu(int peer, const Envelope& envelope, const void* source,
+                                          size_t bytes, const RemoteBuffer& target, uint64_t offset,
+                                          Completion* done) {
+  if (gone(peer)) return refuse(peer);
+  if (happens(options_.busy)) return Progress::busy;
+  return inner_->gpu_direct()->put_gpu(peer, envelope, source, bytes, target, offset, done);
+}
+
 void* FaultyTransport::place(int peer, const Envelope& envelope) {
   return gone(peer) ? nullptr : sink_->place(peer, envelope);
 }

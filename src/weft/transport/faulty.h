@@ -15,7 +15,7 @@
 
 namespace weft::transport {
 
-class FaultyTransport final : public Transport, private Sink {
+class FaultyTransport final : public Transport, private GpuDirect, private Sink {
  public:
   struct Options {
     uint64_t seed = 1;
@@ -44,6 +44,7 @@ class FaultyTransport final : public Transport, private Sink {
     return inner_->read(peer, target, offset, into, bytes);
   }
   bool reads_peers() const override { return inner_->reads_peers(); }
+  GpuDirect* gpu_direct() override { return inner_->gpu_direct() ? this : nullptr; }
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
   void finish_sleep() override { inner_->finish_sleep(); }
@@ -58,6 +59,19 @@ class FaultyTransport final : public Transport, private Sink {
     bool has_payload;
     std::vector<std::byte> payload;
   };
+
+  // The inner transport's GPUDirect, if it has one.
+  Status gpu_direct_with(int peer) const override { return inner_->gpu_direct()->gpu_direct_with(peer); }
+  Result<RemoteBuffer> expose_gpu(void* address, size_t bytes) override {
+    return inner_->gpu_direct()->expose_gpu(address, bytes);
+  }
+  Status takes_dma_bufs() const override { return inner_->gpu_direct()->takes_dma_bufs(); }
+  Result<RemoteBuffer> expose_dma_buf(void* address, size_t bytes, int fd, uint64_t offset) override {
+    return inner_->gpu_direct()->expose_dma_buf(address, bytes, fd, offset);
+  }
+  Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                           const RemoteBuffer& target, uint64_t offset, Completion* done) override;
+  void drop_unexposed_gpu() override { inner_->gpu_direct()->drop_unexposed_gpu(); }
 
   // What the inner transport calls.
   void* place(int peer, const Envelope& envelope) override;

@@ -149,6 +149,8 @@ class OfiTransport final : public Transport, public GpuDirect {
   GpuDirect* gpu_direct() override { return this; }
   Status gpu_direct_with(int peer) const override;
   Result<RemoteBuffer> expose_gpu(void* address, size_t bytes) override;
+  Status takes_dma_bufs() const override;
+  Result<RemoteBuffer> expose_dma_buf(void* address, size_t bytes, int fd, uint64_t offset) override;
   Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                            const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void drop_unexposed_gpu() override;

@@ -58,6 +58,19 @@ Result<RemoteBuffer> OfiTransport::expose_gpu(void* address, size_t bytes) {
   return hold_exposure(*gpu_registrations_, *registration, address, bytes);
 }
 
+Status OfiTransport::takes_dma_bufs() const {
+  WEFT_TRY(Status(why_no_gpu_));
+  return takes_files_of_gpu_memory();
+}
+
+Result<RemoteBuffer> OfiTransport::expose_dma_buf(void* address, size_t bytes, int fd, uint64_t offset) {
+  WEFT_TRY(takes_dma_bufs());
+  if (bytes == 0) return RemoteBuffer{.address = reinterpret_cast<uint64_t>(address)};
+  Result<Registration*> registration = gpu_registrations_->acquire_file(address, bytes, {fd, offset});
+  if (!registration) return registration.status();
+  return hold_exposure(*gpu_registrations_, *registration, address, bytes);
+}
+
 Result<Progress> OfiTransport::put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                                        const RemoteBuffer& target, uint64_t offset, Completion* done) {
   WEFT_TRY(Status(why_no_gpu_));

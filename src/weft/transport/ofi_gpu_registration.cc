@@ -39,12 +39,30 @@ fi_mr_attr attributes_for(const RegistrationDomain& domain, uint64_t key, int or
   return attributes;
 }
 
-/// By a dma-buf of the driver's, for providers that cannot ask the driver themselves.
-Status register_dma_buf(const RegistrationDomain& domain, void* base, size_t bytes, uint64_t key, int ordinal,
-                        Fid<fid_mr>& region) {
+Result<Fid<fid_mr>> register_file(const RegistrationDomain& domain, void* base, size_t bytes, uint64_t key,
+                                  int ordinal, const GpuFile& file) {
+  WEFT_TRY(takes_files_of_gpu_memory());
+  fi_mr_attr attributes = attributes_for(domain, key, ordinal);
+  Fid<fid_mr> region;
 #ifdef FI_MR_DMABUF
-  if (FI_VERSION_LT(library().version(), FI_VERSION(1, 20)))
-    return fail(Code::unsupported, "this libfabric is older than 1.20, which takes dma-bufs");
+  fi_mr_dmabuf buffer{};
+  buffer.fd = file.fd;
+  buffer.offset = file.offset;
+  buffer.len = bytes;
+  buffer.base_addr = static_cast<std::byte*>(base) - file.offset;  // where the whole dma-buf would begin
+  attributes.dmabuf = &buffer;
+  const int error = register_with(domain, attributes, FI_MR_DMABUF, region);
+  if (error != 0) return fail(Code::unsupported, "as a dma-buf: {}", library().strerror(-error));
+#else
+  (void)base, (void)bytes, (void)file, (void)attributes;  // does not come here
+#endif
+  return region;
+}
+
+/// By a dma-buf of the driver's, for providers that cannot ask the driver themselves.
+Result<Fid<fid_mr>> register_by_driver(const RegistrationDomain& domain, void* base, size_t bytes,
+                                       uint64_t key, int ordinal) {
+  WEFT_TRY(takes_files_of_gpu_memory());
   const cuda::Driver& d = **cuda::driver();
   if (!d.mem_get_handle_for_range)
     return fail(Code::unsupported, "the driver is older than CUDA 11.7, which makes dma-bufs");
@@ -53,21 +71,26 @@ Status register_dma_buf(const RegistrationDomain& domain, void* base, size_t byt
       d.mem_get_handle_for_range(&fd, reinterpret_cast<uintptr_t>(base), bytes, cuda::kDmaBufHandle, 0),
       "a dma-buf of GPU memory (cuMemGetHandleForAddressRange)"));
   const UniqueFd file(fd);  // the registration holds the memory by itself
-  fi_mr_dmabuf buffer{};
-  buffer.fd = fd;
-  buffer.len = bytes;
-  buffer.base_addr = base;
-  fi_mr_attr attributes = attributes_for(domain, key, ordinal);
-  attributes.dmabuf = &buffer;
-  const int error = register_with(domain, attributes, FI_MR_DMABUF, region);
-  return error == 0 ? Status() : fail(Code::unsupported, "as a dma-buf: {}", library().strerror(-error));
-#else
-  (void)domain, (void)base, (void)bytes, (void)key, (void)ordinal, (void)region;
-  return fail(Code::unsupported, "Weft was built with a libfabric older than 1.20, which takes dma-bufs");
-#endif
+  return register_file(domain, base, bytes, key, ordinal, {.fd = fd});
+}
+
+Result<cuda::Place> locate_on_device(const void* address) {
+  auto place = cuda::locate(address);
+  if (!place || place->kind == cuda::Place::Kind::device) return place;
+  return fail(Code::invalid_pointer, "{} is no memory of a CUDA device, or was freed", address);
 }
 
 }  // namespace
+
+Status takes_files_of_gpu_memory() {
+#ifdef FI_MR_DMABUF
+  if (FI_VERSION_LT(library().version(), FI_VERSION(1, 20)))
+    return fail(Code::unsupported, "this libfabric is older than 1.20, which takes dma-bufs");
+  return {};
+#else
+  return fail(Code::unsupported, "Weft was built with a libfabric older than 1.20, which takes dma-bufs");
+#endif
+}
 
 Result<Fid<fid_mr>> register_gpu_memory(const RegistrationDomain& domain, void* base, size_t bytes,
                                         uint64_t key, int ordinal) {
@@ -77,12 +100,12 @@ Result<Fid<fid_mr>> register_gpu_memory(const RegistrationDomain& domain, void* 
   Fid<fid_mr> region;
   const int error = register_with(domain, attributes, 0, region);
   if (error == 0) return region;
-  const Status as_file = register_dma_buf(domain, base, bytes, key, ordinal, region);
-  if (as_file.ok()) return region;
+  Result<Fid<fid_mr>> as_file = register_by_driver(domain, base, bytes, key, ordinal);
+  if (as_file) return as_file;
   return fail(Code::unsupported,
               "the network cannot register {} bytes of GPU memory at {}: {} (is the nvidia-peermem module "
               "loaded?); {}",
-              bytes, base, library().strerror(-error), as_file.message());
+              bytes, base, library().strerror(-error), as_file.status().message());
 }
 
 GpuRegistrations::GpuRegistrations(std::vector<RegistrationDomain> domains, size_t kept)
@@ -100,10 +123,8 @@ GpuRegistrations::Entry* GpuRegistrations::covering(uintptr_t first, uintptr_t l
 }
 
 Result<Registration*> GpuRegistrations::acquire(const void* address, size_t bytes) {
-  auto place = cuda::locate(address);
+  auto place = locate_on_device(address);
   if (!place) return place.status();
-  if (place->kind != cuda::Place::Kind::device)
-    return fail(Code::invalid_pointer, "{} is no memory of a CUDA device, or was freed", address);
   uintptr_t first = reinterpret_cast<uintptr_t>(address), last = first + bytes;
   if (Entry* known = covering(first, last, place->buffer_id)) {
     ++statistics_.hits;
@@ -117,20 +138,37 @@ Result<Registration*> GpuRegistrations::acquire(const void* address, size_t byte
     first = std::max(first / kGpuPage * kGpuPage, place->base);
     last = std::min((last + kGpuPage - 1) / kGpuPage * kGpuPage, place->base + place->bytes);
   }
+  return add(first, last, *place, nullptr);
+}
+
+Result<Registration*> GpuRegistrations::acquire_file(const void* address, size_t bytes, const GpuFile& file) {
+  auto place = locate_on_device(address);
+  if (!place) return place.status();
+  ++statistics_.misses;
+  close_stale();
+  const auto first = reinterpret_cast<uintptr_t>(address);
+  return add(first, first + bytes, *place, &file);
+}
+
+/// Registers [first, last) for one user: by the dma-buf that the user has, or by address.
+Result<Registration*> GpuRegistrations::add(uintptr_t first, uintptr_t last, const cuda::Place& place,
+                                            const GpuFile* file) {
   auto fresh = std::make_unique<Registration>();
   fresh->base_ = first;
   fresh->bytes_ = last - first;
   fresh->users_ = 1;
+  void* const base = reinterpret_cast<void*>(first);
   for (const RegistrationDomain& domain : domains_) {
-    Result<Fid<fid_mr>> region = register_gpu_memory(domain, reinterpret_cast<void*>(first), last - first,
-                                                     next_key_++, place->ordinal);
+    Result<Fid<fid_mr>> region =
+        file ? register_file(domain, base, last - first, next_key_++, place.ordinal, *file)
+             : register_gpu_memory(domain, base, last - first, next_key_++, place.ordinal);
     if (!region) {
       ++statistics_.failures;
       return region.status();
     }
     fresh->regions_.push_back(region.take());
   }
-  entries_.push_back({std::move(fresh), place->buffer_id, ++clock_});
+  entries_.push_back({std::move(fresh), place.buffer_id, ++clock_});
   return entries_.back().registration.get();
 }
 

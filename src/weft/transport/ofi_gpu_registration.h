@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/cuda/device.h"
 #include "transport/ofi_registration.h"
 
 namespace weft::transport::ofi {
@@ -19,6 +20,15 @@ namespace weft::transport::ofi {
 /// Registers memory of CUDA device `ordinal`. Errors: unsupported, with what libfabric and the driver say.
 Result<Fid<fid_mr>> register_gpu_memory(const RegistrationDomain& domain, void* base, size_t bytes,
                                         uint64_t key, int ordinal);
+
+/// A dma-buf, in which some GPU memory begins at `offset`.
+struct GpuFile {
+  int fd = -1;
+  uint64_t offset = 0;
+};
+/// ok if this libfabric takes them: from 1.20 on, at build and run time. Whether its provider does shows when
+/// one is registered.
+Status takes_files_of_gpu_memory();
 
 class GpuRegistrations final : public RegistrationOwner {
  public:
@@ -33,6 +43,8 @@ class GpuRegistrations final : public RegistrationOwner {
   /// A registration that covers [address, address + bytes), bytes > 0, of one allocation; release() it once.
   /// Errors: invalid_pointer where that is no GPU memory (any more), unsupported if it cannot be registered.
   Result<Registration*> acquire(const void* address, size_t bytes);
+  /// A new registration of exactly this memory, by its dma-buf. Errors as acquire()'s.
+  Result<Registration*> acquire_file(const void* address, size_t bytes, const GpuFile& file);
   void release(Registration* registration) override;
   /// Closes what has no user.
   void drop_idle();
@@ -48,6 +60,8 @@ class GpuRegistrations final : public RegistrationOwner {
     bool gone = false;  // to be closed by its last user
   };
 
+  Result<Registration*> add(uintptr_t first, uintptr_t last, const device::cuda::Place& place,
+                            const GpuFile* file);
   Entry* covering(uintptr_t first, uintptr_t last, uint64_t buffer_id);
   void close_stale();
   void close_oldest();

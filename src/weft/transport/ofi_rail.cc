@@ -35,6 +35,20 @@ Result<Progress> progress_of(ssize_t outcome, std::string_view what, const fi_in
   return failed(what, info, outcome);
 }
 
+/// GPU memory is for the card alone: a provider that copied it by calls of CUDA would wait, inside poll(),
+/// for kernels that may wait for the caller. A provider that does not know these options makes no such
+/// copies.
+int forbid_copies_by_cuda(fid_ep* endpoint) {
+  int direct = FI_HMEM_P2P_REQUIRED;
+  int error = fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &direct, sizeof direct);
+  if (error != 0 && error != -FI_ENOPROTOOPT) return error;
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 18))
+  bool permitted = false;
+  error = fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_CUDA_API_PERMITTED, &permitted, sizeof permitted);
+#endif
+  return error == -FI_ENOPROTOOPT ? 0 : error;
+}
+
 /// Whether a completion is of a peer's write, whose context means nothing here. Only writes carry data in
 /// this transport, but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
 bool is_from_peer(uint64_t flags) {
@@ -121,7 +135,9 @@ Status Rail::open_endpoint() {
   if (int error = fi_endpoint(domain_.get(), info_.get(), &endpoint, nullptr))
     return failed("fi_endpoint", *info_, error);
   endpoint_.reset(endpoint);
-  int error = fi_ep_bind(endpoint, &addresses_->fid, 0);
+  int error = info_->caps & FI_HMEM ? forbid_copies_by_cuda(endpoint) : 0;
+  if (error) return failed("reaching GPU memory without copies (FI_OPT_FI_HMEM_P2P)", *info_, error);
+  error = fi_ep_bind(endpoint, &addresses_->fid, 0);
   if (error == 0) error = fi_ep_bind(endpoint, &queue_->fid, FI_TRANSMIT | FI_RECV);
   if (error == 0) error = fi_enable(endpoint);
   if (error) return failed("enabling the endpoint", *info_, error);

@@ -118,6 +118,11 @@ class GpuDirect {
   /// As Transport::expose, for GPU memory; Transport::unexpose ends it. `unsupported` if this memory, of all,
   /// cannot be registered: then it has to be staged.
   virtual Result<RemoteBuffer> expose_gpu(void* address, size_t bytes) = 0;
+  /// ok if expose_dma_buf() works here, else why not.
+  virtual Status takes_dma_bufs() const = 0;
+  /// As expose_gpu, by a dma-buf that the caller has of the memory, which begins at `offset` of it. `fd` may
+  /// be closed afterwards.
+  virtual Result<RemoteBuffer> expose_dma_buf(void* address, size_t bytes, int fd, uint64_t offset) = 0;
   /// As Transport::put, from GPU memory.
   virtual Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                                    const RemoteBuffer& target, uint64_t offset, Completion* done) = 0;

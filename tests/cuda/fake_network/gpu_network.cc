@@ -81,14 +81,33 @@ int close_region(fid* region) {
   return real.region->close(region);
 }
 
+#ifdef FI_MR_DMABUF
+constexpr uint64_t kByFile = FI_MR_DMABUF;
+#else
+constexpr uint64_t kByFile = 0;
+#endif
+
+/// What is to be registered; nothing where the file is none.
+iovec range_of(const fi_mr_attr& attributes, [[maybe_unused]] uint64_t flags) {
+#ifdef FI_MR_DMABUF
+  if (flags & FI_MR_DMABUF) {
+    const fi_mr_dmabuf& file = *attributes.dmabuf;
+    if (file.fd < 0) return {};
+    return {static_cast<char*>(file.base_addr) + file.offset, file.len};
+  }
+#endif
+  return attributes.mr_iov[0];
+}
+
 int register_memory(fid* domain, const fi_mr_attr* attributes, uint64_t flags, fid_mr** region) {
   if (attributes->iface != FI_HMEM_CUDA) return real.memory->regattr(domain, attributes, flags, region);
-  const iovec& range = attributes->mr_iov[0];
+  const iovec range = range_of(*attributes, flags);
   void* const bytes = bytes_behind(range.iov_base, range.iov_len);
   if (!bytes) return -FI_EFAULT;
   if (takeable.fetch_sub(1) <= 0) return -FI_ENOSYS;
-  const int failed = real.memory->reg(domain, bytes, range.iov_len, attributes->access, attributes->offset,
-                                      attributes->requested_key, flags, region, attributes->context);
+  const int failed =
+      real.memory->reg(domain, bytes, range.iov_len, attributes->access, attributes->offset,
+                       attributes->requested_key, flags & ~kByFile, region, attributes->context);
   if (failed) return failed;
   ++registered;
   replace((*region)->fid.ops, real.region, our_region, [](fi_ops& ops) { ops.close = close_region; });
@@ -172,8 +191,9 @@ void stand_between() {
 }
 
 [[maybe_unused]] const bool from_the_start = [] {
-  if (!std::getenv("FAKE_GPU_NETWORK")) return false;
-  GpuNetwork::offer(kAll);
+  const char* wish = std::getenv("FAKE_GPU_NETWORK");
+  if (!wish || !*wish) return false;
+  GpuNetwork::offer(kAll, std::atoi(wish) > 0 ? kAll : 0);
   return true;
 }();
 

@@ -16,7 +16,8 @@ namespace weft::testing {
 class GpuNetwork {
  public:
   /// How many of the next transports are offered FI_HMEM, and how many registrations of device memory
-  /// succeed; none by default, all with FAKE_GPU_NETWORK=1 in the environment. Both are this process's.
+  /// succeed; none by default, all with FAKE_GPU_NETWORK=1 in the environment, with 0 transports but no
+  /// registrations. Both are this process's.
   static void offer(int transports, int registrations = 1 << 30);
   static void offer_nothing();
 

@@ -43,6 +43,8 @@ class Device {
   /// to work that is queued later; unsupported if neither the device orders such writes nor the driver
   /// flushes them.
   Status orders_network_writes() const;
+  /// Whether work on this device sees them only after a flush.
+  bool needs_network_flush() const { return network_order_ < kFlushToOwner; }
   /// Makes them visible, to every device of the process. Under a Scope of this device.
   Status flush_network_writes() const;
 
