@@ -4,6 +4,10 @@
 // drives both sides and the processor time that it takes is told, which says more than a clock where others
 // use the machine, too. Not a test: it asserts nothing.
 #include <dlfcn.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,6 +36,9 @@ constexpr size_t kSizes[] = {size_t{4} << 10,   size_t{32} << 10, size_t{128} <<
 int messages_of(size_t bytes, size_t in_all) {
   return static_cast<int>(std::max<size_t>(kInFlight, in_all / std::max<size_t>(bytes, 32 << 10)));
 }
+
+/// Of every TCP socket in this program; empty: the system's.
+std::string congestion_control;
 
 // ---- Between two processes
 
@@ -223,6 +230,18 @@ int measure_times(const std::vector<std::string>& libraries, const std::function
 
 }  // namespace
 
+// In libc's place, for this program and the plugins that it loads.
+extern "C" __attribute__((visibility("default"))) int socket(int domain, int type, int protocol) noexcept {
+  const int fd = static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
+  const bool tcp = domain == AF_INET && (type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK)) == SOCK_STREAM;
+  if (fd >= 0 && tcp && !congestion_control.empty() &&
+      ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, congestion_control.data(),
+                   static_cast<socklen_t>(congestion_control.size())) != 0)
+    die("the kernel has no congestion control '" + congestion_control +
+        "': /proc/sys/net/ipv4/tcp_available_congestion_control lists what it has");
+  return fd;
+}
+
 int main(int argc, char** argv) {
   CLI::App app(
       "The plugin for NCCL beside a plain TCP stream and Weft's TCP transport, over loopback. WEFT_NET "
@@ -234,6 +253,9 @@ int main(int argc, char** argv) {
   app.add_option("--plugin", libraries,
                  "the library; several stand side by side in the same run, to compare builds of it");
   app.add_option("--only", only, "only lines in whose name this is, such as 'GB/s' or '8 B'");
+  app.add_option("--congestion", congestion_control,
+                 "TCP's congestion control, such as cubic; bbr, where that is the system's, paces what goes "
+                 "over loopback");
   app.add_flag("--cost", cost, "one thread drives both sides, and its processor time is told");
   app.add_option("-r,--rounds", rounds, "measurements of each, of which the median is taken")
       ->capture_default_str()

@@ -154,8 +154,7 @@ Request* Connection::take_request() {
   if (free_.empty()) return nullptr;
   Request* request = free_.back();
   free_.pop_back();
-  *request = Request{};
-  request->owner = this;
+  request->renew(*this);
   return request;
 }
 

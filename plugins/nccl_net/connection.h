@@ -5,6 +5,7 @@
 // endpoint's lock.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <memory>
@@ -60,8 +61,20 @@ struct Request {
   std::array<Part, kMostReceives> parts;
   transport::Completion put;  // of a send
   uint64_t ticket = 0;        // of a send: when it has departed, too, the send is complete
+  int64_t ask_at_ns = 0;      // of a send: to be asked for then, 0 = not, or not any more
 
   const Part& only() const { return parts.front(); }
+  /// For its next use. Of its parts only those that it had are made new, for that is felt in short messages.
+  void renew(Connection& by) {
+    std::fill_n(parts.begin(), count, Part{});
+    owner = &by;
+    failure = {};
+    other_side_first = false;
+    count = open = 1;
+    put = {};
+    ticket = 0;
+    ask_at_ns = 0;
+  }
 };
 
 /// How both sides of a connection came to know each other.

@@ -6,6 +6,7 @@
 namespace weft::nccl_net {
 namespace {
 constexpr size_t kCopiedBytes = 4 << 10;  // beyond, a put by reference costs less
+constexpr int64_t kAskNs = 50'000;        // a clear that comes unasked has come by then, as a rule
 }  // namespace
 
 Sender::Sender(Introduction introduction)
@@ -38,7 +39,7 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
   const auto clear = clears_.find(name_of(tag, turn));
   const bool cleared = clear != clears_.end();
   if (!cleared && !may_send_blind(part)) {
-    if (bytes > terms().blind_bytes || part.of_gpu()) post(envelope(Kind::ask, tag, turn), nullptr, 0);
+    if (bytes > terms().blind_bytes || part.of_gpu()) ask(*request);
     ++turn;
     waiting_.push_back(request);
     Connection::pump();
@@ -56,6 +57,18 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
   return request;
 }
 
+/// Asks for the clear: at once, or, where a receiver has long expected long messages, only if it does not
+/// come unasked. Every ask is a write here, and a read there in the middle of what it reads.
+void Sender::ask(Request& request) {
+  const Request::Part& part = request.only();
+  if (!part.of_gpu() && request.ask_at_ns == 0 && puts_in_row_ >= abi::kMostRequests) {
+    request.ask_at_ns = now_ns() + kAskNs;
+    return remember_me();
+  }
+  request.ask_at_ns = 0;
+  post(envelope(Kind::ask, part.tag, part.turn), nullptr, 0);
+}
+
 // Over TCP nothing is copied that is worth a put, for there a receiver places what comes, cleared or not.
 // (What is withdrawn in the middle keeps its share of the grant until the connection closes: nothing tells
 // the receiver how much of it has come.)
@@ -70,7 +83,8 @@ bool Sender::start(Request& request, const Clear* clear) {
   const bool started = by_cpu && bytes <= std::min(copied, transport().eager_bytes())
                            ? send_copied(request, kind)
                            : put(request, kind, clear ? clear->target : anywhere);
-  if (started && !clear) eager_sent_.add(bytes);
+  if (started && !clear) eager_sent_.add(bytes), puts_in_row_ = 0;
+  if (started && clear) puts_in_row_ = std::min(puts_in_row_ + 1, abi::kMostRequests);
   return started;
 }
 
@@ -84,6 +98,7 @@ bool Sender::send_copied(Request& request, Kind kind) {
   request.open = 0;
   request.put.done = true;  // the bytes are copied
   request.ticket = transport().ticket();
+  last_ = &request;
   return true;
 }
 
@@ -104,7 +119,7 @@ bool Sender::put(Request& request, Kind kind, const transport::RemoteBuffer& tar
   if (*accepted == transport::Progress::busy) return false;
   request.open = 0;
   request.ticket = transport().ticket();
-  last_put_ = &request;
+  last_ = &request;
   return true;
 }
 
@@ -118,16 +133,15 @@ void Sender::refuse(Request& request, const Clear& clear) {
                  bytes, part.tag, clear.target.bytes));
 }
 
-// A send whose bytes are on their way may be over while others are not: those are polled for. The last one
-// then waits for all.
+// A send whose bytes have been taken over may be over before they are out, if a later one is not: that is
+// polled for, and is not over before everything is out. So sends that follow one another share writes.
 bool Sender::complete(Request& request) {
   if (request.open > 0 || !request.put.done || !endpoint().status().ok()) return false;
   const uint64_t ticket = std::max(request.ticket, owed_);
   if (transport().departed(ticket)) return true;
-  const bool others = !waiting_.empty() || (last_put_ && last_put_ != &request && last_put_->owner &&
-                                            last_put_->failure.ok() && !last_put_->put.done);
-  if (others) owed_ = ticket;
-  return others;
+  const bool later = !waiting_.empty() || (last_ && last_ != &request && last_->owner && last_->failure.ok());
+  if (later) owed_ = ticket;
+  return later;
 }
 
 void Sender::withdraw(Request& request) {
@@ -187,7 +201,8 @@ void Sender::pump() {
   Connection::pump();
   if (!failure().ok() || !endpoint().status().ok()) return;
   std::deque<Request*> still_waiting;
-  bool room = true;
+  bool room = true, asks_later = false;
+  const int64_t now = waiting_.empty() ? 0 : now_ns();
   for (Request* request : waiting_) {
     const auto clear = clears_.find(name_of(request->only().tag, request->only().turn));
     const bool cleared = clear != clears_.end();
@@ -195,10 +210,13 @@ void Sender::pump() {
     if (!may || !(room = start(*request, cleared ? &clear->second : nullptr)))
       still_waiting.push_back(request);
     else if (cleared) clears_.erase(clear);
+    if (may || request->ask_at_ns == 0) continue;
+    if (request->ask_at_ns <= now) ask(*request);
+    else asks_later = true;
   }
   waiting_.swap(still_waiting);
-  Connection::pump();  // refusals
-  if (!room) remember_me();
+  Connection::pump();  // refusals and asks
+  if (!room || asks_later) remember_me();
 }
 
 }  // namespace weft::nccl_net

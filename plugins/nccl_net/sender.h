@@ -28,6 +28,7 @@ class Sender final : public Connection {
   bool complete(Request& request) override;
 
   bool may_send_blind(const Request::Part& part) const;
+  void ask(Request& request);
   void consumed(const EagerCount& count);
   void cleared(const transport::Envelope& envelope, const void* payload);
   bool has_left(const Clear& clear) const;
@@ -41,11 +42,12 @@ class Sender final : public Connection {
 
   std::unordered_map<int, uint32_t> turns_;     // next one, by tag
   std::unordered_map<uint64_t, Clear> clears_;  // whose send has not started, by name
-  std::deque<Request*> waiting_;       // to be cleared or for the window, in the order of their start
-  const Request* last_put_ = nullptr;  // that was started
-  uint64_t owed_ = 0;                  // ticket that the next to be over has to wait for
+  std::deque<Request*> waiting_;   // to be cleared or for the window, in the order of their start
+  const Request* last_ = nullptr;  // that was started
+  uint64_t owed_ = 0;              // ticket that the last one to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
   bool all_are_cleared_ = false;  // the receiver has said so
+  int puts_in_row_ = abi::kMostRequests;  // since the last eager message
 };
 
 }  // namespace weft::nccl_net

@@ -73,8 +73,8 @@ TEST(TcpGather, AFullQueueDoesNotWait) {
   const auto payload = pattern(4096, 2);
   for (uint32_t op = 1; op < 5; ++op)
     ASSERT_EQ(Progress::accepted, *sender.send(envelope(kMessage, op, payload.size()), payload.data()));
-  EXPECT_EQ(1, *sender.pump(1 << 20));
   EXPECT_EQ(kFrame + 4 * (sizeof(FrameHeader) + payload.size()), wire.waiting());
+  EXPECT_FALSE(sender.pending());
 }
 
 TEST(TcpGather, AWaitWithoutCompanySparesTheNextOnes) {
@@ -94,7 +94,7 @@ TEST(TcpGather, AWaitWithoutCompanySparesTheNextOnes) {
   }
 }
 
-/// A Sink that expects some puts only later.
+/// A Sink that expects some of what comes only later.
 struct PickySink : RecordingSink {
   uint32_t expected_below = 0;
   bool expects(int, const Envelope& e) const override { return e.op < expected_below; }
@@ -125,6 +125,59 @@ TEST(TcpPatience, WhatHasNoPlaceYetStaysInTheKernelForOneRead) {
   EXPECT_EQ(0u, wire.waiting());
   for (size_t op = 0; op < 3; ++op)
     EXPECT_EQ(0, std::memcmp(source.data(), sink.window.data() + op * kBytes, kBytes)) << op;
+}
+
+TEST(TcpPatience, ShortOnesThatAreNotExpectedArePutOffForOneRead) {
+  Wire wire;
+  Sender sender(1, {1 << 20, 1 << 20});
+  sender.add(*wire.out);
+  for (uint32_t op = 0; op < 10; ++op) send_four_bytes(sender, op);
+  PutAssembly puts;
+  Receiver receiver(0, *wire.in, puts, true);
+  PickySink sink;
+  std::vector<std::byte> scratch(16 << 10);
+  const auto read = [&](uint32_t expected_below) {
+    sink.expected_below = expected_below;
+    EXPECT_TRUE(receiver.read(sink, scratch, 1 << 20).ended.ok());
+    std::fill(scratch.begin(), scratch.end(), std::byte{0xee});  // others use it, too
+    return sink.arrivals.size();
+  };
+  EXPECT_EQ(0u, read(0)) << "the first one, too, may be expected in a moment";
+  EXPECT_EQ(0u, wire.waiting());
+  EXPECT_EQ(4u, read(4));
+  EXPECT_TRUE(receiver.puts_off());
+  EXPECT_EQ(7u, read(7));
+  EXPECT_EQ(10u, read(7)) << "no longer: what others expect may be behind them";
+  EXPECT_FALSE(receiver.puts_off());
+  for (uint32_t op = 0; op < 10; ++op) {
+    EXPECT_EQ(op, sink.arrivals[op].envelope.op);
+    EXPECT_EQ(0, std::memcmp("abc", sink.arrivals[op].payload.data(), 4));
+  }
+}
+
+TEST(TcpPatience, WhatIsPutOffIsPolledForAndNotSleptOver) {
+  auto [near, far] = loopback_connection();
+  const auto no_connector = [](int, int, Deadline) -> Result<UniqueFd> {
+    return fail(Code::internal_error, "the connection is there already");
+  };
+  TcpTransport::Options options;
+  options.patient = true;
+  auto from = TcpTransport::create(0, 2, no_connector, options).take();
+  auto to = TcpTransport::create(1, 2, no_connector, options).take();
+  ASSERT_TRUE(from->accept(1, 0, std::move(near)).ok());
+  ASSERT_TRUE(to->accept(0, 0, std::move(far)).ok());
+  PickySink sink;
+  ASSERT_TRUE(from->poll(sink).ok());
+  ASSERT_TRUE(to->poll(sink).ok());
+  ASSERT_EQ(Progress::accepted, *from->send(1, envelope(kMessage, 0, 4), "abc"));
+  const Deadline deadline = Deadline::in_seconds(30);
+  while (to->prepare_sleep() && !deadline.passed()) to->finish_sleep();
+  ASSERT_EQ(1, *to->poll(sink)) << "it is read";
+  EXPECT_EQ(0u, sink.arrivals.size());
+  EXPECT_FALSE(to->prepare_sleep());
+  EXPECT_GT(*to->poll(sink), 0);
+  EXPECT_EQ(1u, sink.arrivals.size());
+  EXPECT_TRUE(to->prepare_sleep());
 }
 
 TEST(TcpPatience, ShortOnesBeyondWhatWasReadWait) {

@@ -38,6 +38,11 @@ Result<bool> PutAssembly::add(const FrameHeader& frame) {
 
 Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_t budget) {
   events_ = 0;
+  if (puts_off()) {
+    if (const Status status = go_on(sink); !status.ok())
+      return {events_, status.in(fmt::format("rank {} sent garbage", peer_))};
+    if (puts_off()) return {events_, {}};
+  }
   for (size_t total = 0; total < budget;) {
     if (may_wait(sink)) break;
     std::byte* const into = left_ > 0 ? target(sink) : nullptr;
@@ -50,11 +55,32 @@ Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_
     total += io.bytes;
     const size_t placed = std::min(io.bytes, direct);
     Status status = placed > 0 ? advance(sink, placed) : Status();
-    if (status.ok()) status = consume(sink, scratch.data(), io.bytes - placed);
-    if (!status.ok()) return {events_, status.in(fmt::format("rank {} sent garbage", peer_))};
-    if (io.bytes < direct + parts[1].iov_len) break;  // the kernel has no more
+    const Result<size_t> used =
+        status.ok() ? consume(sink, scratch.data(), io.bytes - placed, patient_) : status;
+    if (!used.ok()) return {events_, used.status().in(fmt::format("rank {} sent garbage", peer_))};
+    put_off_.assign(scratch.data() + *used, scratch.data() + (io.bytes - placed));
+    put_off_at_ = 0;
+    if (puts_off() || io.bytes < direct + parts[1].iov_len) break;  // the kernel has no more
   }
   return {events_, {}};
+}
+
+/// Takes what was put off: up to what is not expected yet, or all of it if that is its beginning, for one
+/// time is enough.
+Status Receiver::go_on(Sink& sink) {
+  const std::byte* const data = put_off_.data() + put_off_at_;
+  const size_t bytes = put_off_.size() - put_off_at_;
+  const Result<size_t> used = consume(sink, data, bytes, !unexpected(sink, data, bytes));
+  if (used.ok()) put_off_at_ += *used;
+  return used.status();
+}
+
+/// Whether a message begins here that the Sink does not expect.
+bool Receiver::unexpected(Sink& sink, const std::byte* data, size_t bytes) const {
+  FrameHeader next;
+  if (left_ > 0 || header_filled_ > 0 || bytes < sizeof(next)) return false;
+  std::memcpy(&next, data, sizeof(next));
+  return next.kind == FrameKind::message && !sink.expects(peer_, next.envelope);
 }
 
 /// Whether what comes next had better be left to a later read(): short frames once some were delivered, for
@@ -80,8 +106,11 @@ std::byte* Receiver::target(Sink& sink) {
   return base != nullptr ? base + header_.put_offset + position : nullptr;
 }
 
-Status Receiver::consume(Sink& sink, const std::byte* data, size_t bytes) {
-  while (bytes > 0) {
+/// Takes in frames and pieces of them, if `patient` up to a message that is not expected. Returns how many
+/// bytes that were.
+Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes, bool patient) {
+  const std::byte* const begin = data;
+  while (bytes > 0 && !(patient && unexpected(sink, data, bytes))) {
     size_t used = 0;
     if (left_ > 0) {
       used = std::min(bytes, left_);
@@ -100,7 +129,7 @@ Status Receiver::consume(Sink& sink, const std::byte* data, size_t bytes) {
     data += used;
     bytes -= used;
   }
-  return {};
+  return static_cast<size_t>(data - begin);
 }
 
 /// The header is there, and `bytes` of what follows it; returns how many of those it used.

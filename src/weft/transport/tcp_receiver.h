@@ -3,8 +3,8 @@
 //
 // Many small frames cost one read: it goes into a scratch buffer that all receivers of a transport share. The
 // payload of a longer frame goes straight to where Sink::place() says. Between reads nothing is kept but what
-// a frame still lacks: the Sink is asked again before every single write, so it may take memory away at any
-// time between two of its calls.
+// a frame still lacks, and what a patient receiver puts off: the Sink is asked again before every single
+// write, so it may take memory away at any time between two of its calls.
 //
 // Thread safety: none.
 #pragma once
@@ -45,7 +45,8 @@ class Receiver {
  public:
   /// `puts` is shared by the receivers of one peer; it and `socket` outlive this. `patient`: once something
   /// has been delivered, the rest is left to the next read() if that may spare a copy, because there may be a
-  /// place for it by then.
+  /// place for it by then. That is in the kernel, or among what was read with it, from the first message on
+  /// that the Sink does not expect.
   Receiver(int peer, Socket& socket, PutAssembly& puts, bool patient = false)
       : peer_(peer), socket_(socket), puts_(puts), patient_(patient) {}
 
@@ -56,12 +57,16 @@ class Receiver {
   /// Reads until there is nothing more or about `budget` bytes have come. `scratch` is free for use in
   /// between.
   Outcome read(Sink& sink, std::span<std::byte> scratch, size_t budget);
+  /// Messages have been read and put off: there is something for read() without any news from the kernel.
+  bool puts_off() const { return put_off_at_ < put_off_.size(); }
 
  private:
   bool may_wait(Sink& sink) const;
   size_t read_ahead(bool direct, size_t scratch_bytes) const;
   std::byte* target(Sink& sink);
-  Status consume(Sink& sink, const std::byte* data, size_t bytes);
+  bool unexpected(Sink& sink, const std::byte* data, size_t bytes) const;
+  Status go_on(Sink& sink);
+  Result<size_t> consume(Sink& sink, const std::byte* data, size_t bytes, bool patient);
   Result<size_t> begin_frame(Sink& sink, const std::byte* data, size_t bytes);
   Status advance(Sink& sink, size_t bytes);
   Status finish_frame(Sink& sink, const std::byte* payload);
@@ -75,6 +80,8 @@ class Receiver {
   size_t header_filled_ = 0;
   size_t left_ = 0;                    // of the payload; 0: a header is next
   std::unique_ptr<std::byte[]> held_;  // payload of a message that the Sink had no place for when it began
+  std::vector<std::byte> put_off_;     // whole frames first; from put_off_at_ on
+  size_t put_off_at_ = 0;
   int events_ = 0;
 };
 

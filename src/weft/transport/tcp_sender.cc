@@ -100,7 +100,8 @@ Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
   header.envelope = envelope;
   Connection& connection = *least_loaded();
   size_t taken = 0;
-  if (may_gather(connection, envelope.bytes)) {
+  const bool waits = may_gather(connection, envelope.bytes);
+  if (waits) {
     ++connection.gathered;
   } else if (connection.free()) {
     const iovec parts[] = {part(&header, sizeof(header)), part(payload, envelope.bytes)};
@@ -119,7 +120,14 @@ Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
   if (envelope.bytes > payload_taken)
     connection.queue.append(static_cast<const std::byte*>(payload) + payload_taken,
                             envelope.bytes - payload_taken);
+  if (!waits || connection.queue.size() >= kGatherQueueBytes) WEFT_TRY(end_gathering(connection));
   return Progress::accepted;
+}
+
+/// Writes what waits for others: who sends on and on need not pump in between.
+Status Sender::end_gathering(Connection& connection) {
+  if (connection.gathered == 0 || connection.put != nullptr || connection.socket.blocked()) return {};
+  return write_queue(connection).status();
 }
 
 void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done) {

@@ -100,6 +100,7 @@ class Sender {
   bool may_gather(const Connection& connection, size_t bytes) const;
   bool gathers(const Connection& connection) const;
   void gather_after_write(Connection& connection);
+  Status end_gathering(Connection& connection);
   bool has_segments() const;
   bool begin_segment(Connection& connection);
   Result<size_t> write_segment(Connection& connection);

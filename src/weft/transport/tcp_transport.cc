@@ -325,7 +325,7 @@ Status TcpTransport::flush(Deadline deadline) {
 
 Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
-  const int expected_events = read_expected(sink);
+  const int expected_events = put_off_.empty() ? read_expected(sink) : read_put_off(sink);
   events += expected_events;
   // Whoever finds nothing on a crowded host gives its core away, and should be sure of it.
   const bool sure = options_.crowded && expected_events == 0;
@@ -344,6 +344,12 @@ int TcpTransport::read_expected(Sink& sink) {
   const int events = read_link(sink, expected_);
   if (events > 0) idle_reads_ = 0;
   else if (++idle_reads_ > kIdleReads) expected_ = {};
+  return events;
+}
+
+int TcpTransport::read_put_off(Sink& sink) {
+  int events = 0;
+  for (const LinkId id : std::exchange(put_off_, {})) events += read_link(sink, id);
   return events;
 }
 
@@ -376,7 +382,9 @@ int TcpTransport::read_link(Sink& sink, LinkId id) {
   Peer& peer = peers_[static_cast<size_t>(id.peer)];
   if (id.index >= peer.links.size() || peer.links[id.index] == nullptr) return 0;
   Link& link = *peer.links[id.index];
+  if (std::find(put_off_.begin(), put_off_.end(), id) != put_off_.end()) return 0;  // in this poll
   const tcp::Receiver::Outcome outcome = link.receiver.read(sink, scratch_, kReadBudget);
+  if (link.receiver.puts_off()) put_off_.push_back(id);
   if (outcome.events > 0) {
     peer.heard = true;
     if (Link* before = find(last_)) before->followed_by = id;
@@ -432,7 +440,7 @@ int TcpTransport::report_lost(Sink& sink) {
 // ---- Sleeping
 
 bool TcpTransport::prepare_sleep() {
-  if (!active_.empty() || !failing_.empty()) return false;
+  if (!active_.empty() || !failing_.empty() || !put_off_.empty()) return false;
   pollfd own{epoll_.get(), POLLIN, 0};
   return ::poll(&own, 1, 0) == 0;
 }

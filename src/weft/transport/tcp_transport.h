@@ -51,7 +51,7 @@ class TcpTransport final : public Transport {
     size_t segment_bytes = 256 << 10;  // of a put in one frame
     size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     int64_t gather_ns = 0;  // for which a short message may wait for others to share a write (tcp_sender.h)
-    bool patient = false;   // a poll() leaves in the kernel what the next one may have a place for
+    bool patient = false;   // a poll() leaves to the next one what there may be a place for by then
     double connect_timeout_s = 10;
     bool crowded = false;  // more ranks than cores on this host: a poll that finds nothing is thorough
   };
@@ -137,6 +137,7 @@ class TcpTransport final : public Transport {
   int write_all();
   Result<int> read_all(Sink& sink);
   int read_expected(Sink& sink);
+  int read_put_off(Sink& sink);
   int read_link(Sink& sink, LinkId id);
   Link* find(LinkId id);  // null if it has ended
   int serve(Sink& sink, int peer, size_t link, uint32_t epoll_events);
@@ -159,8 +160,9 @@ class TcpTransport final : public Transport {
   // The link that followed, the time before, on the one that had something last is read first and without
   // epoll: algorithms go round their peers in the same order again and again.
   LinkId last_, expected_;
-  int idle_reads_ = 0;      // of the expected one, in a row
-  int skipped_epolls_ = 0;  // polls in a row that read nothing else
+  int idle_reads_ = 0;           // of the expected one, in a row
+  int skipped_epolls_ = 0;       // polls in a row that read nothing else
+  std::vector<LinkId> put_off_;  // links with messages that were left to the next poll
 
   std::mutex inbox_mutex_;
   std::vector<Arrival> inbox_;
