@@ -1,6 +1,8 @@
 // CUDA graphs for tests: capture, launch, destroy, over the driver that the library loads, fake or real.
 #pragma once
 
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -86,5 +88,39 @@ inline void follow(const DeviceStream& later, const DeviceStream& earlier) {
   WEFT_NEED_DEVICE();                                                                                  \
   if (const Status weft_captures_ = (*cuda::Device::open(0))->can_be_captured(); !weft_captures_.ok()) \
   GTEST_SKIP() << weft_captures_.message()
+
+// ---- What the tests capture
+
+using Values = std::vector<float>;
+
+/// What rank `rank` gives in round `round`.
+inline Values given(int rank, int round, size_t count) {
+  Values v(count);
+  for (size_t i = 0; i < count; ++i)
+    v[i] = static_cast<float>((rank + 1) * (round + 2) + static_cast<int>(i % 7));
+  return v;
+}
+inline Values sum_of(int size, int round, size_t count) {
+  Values v(count);
+  for (int r = 0; r < size; ++r) {
+    const Values part = given(r, round, count);
+    for (size_t i = 0; i < count; ++i) v[i] += part[i];
+  }
+  return v;
+}
+inline weftResult_t all_reduce(const DeviceArray<float>& send, const DeviceArray<float>& recv, size_t count,
+                               weftComm_t comm, const DeviceStream& stream) {
+  return weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, comm, stream.weft());
+}
+
+/// Waits for the failure of a communicator.
+inline weftResult_t failure_of(weftComm_t comm) {
+  weftResult_t health = weftSuccess;
+  for (int look = 0; health == weftSuccess && look < 20000; ++look) {
+    EXPECT_EQ(weftCommGetAsyncError(comm, &health), weftSuccess);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return health;
+}
 
 }  // namespace weft::testing

@@ -46,8 +46,8 @@ void CapturedCalls::arrive() {
   if (!lane_) {
     if (!std::exchange(told_, true))
       log::warn(
-          "a CUDA graph is launched whose operations were captured on a communicator that is gone: they are "
-          "left out");
+          "a CUDA graph is launched whose operations were captured on a communicator that is finalized or "
+          "gone: they are left out");
     return let_stream_go();
   }
   std::atomic_ref(flags_.done).store(turn_ - 1, std::memory_order_release);

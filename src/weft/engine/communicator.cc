@@ -242,8 +242,11 @@ void Communicator::deregister_buffer(void* handle) {
 
 Status Communicator::finalize() {
   Lock lock = context_->lock();
-  if (captures_) context_->turn();  // takes in what graphs have come to
-  while (Operation* op = unfinished()) {
+  const auto next = [&] {
+    if (captures_) context_->turn();  // takes in what graphs have come to
+    return unfinished();
+  };
+  while (Operation* op = next()) {
     op->retain();
     context_->wait(lock, *op);
     context_->release(op);

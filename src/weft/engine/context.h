@@ -5,8 +5,8 @@
 // active operation of the context until its own is finished. Progress threads (progress.h) drive a context
 // only while it has active operations and nobody waits in it.
 //
-// Thread safety: methods say what they need. The lock order is: context, then stream, then a context's
-// submissions.
+// Thread safety: methods say what they need. The lock order is: context, then stream or captured calls, then
+// a context's submissions.
 #pragma once
 
 #include <atomic>
