@@ -145,6 +145,8 @@ class Communicator {
   };
   Result<Planned> planned(const Call& call);
   Result<Planned> planned_self_copy(const Call& send, const Call& recv);
+  static Result<Planned> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken,
+                                          size_t i);
   Result<cuda::Capture> capture_of(const Call& call) const;
   Status run_on_device(const Call& call);
   Operation* unfinished() const;

@@ -244,6 +244,19 @@ Status Communicator::run(const Call& call) {
   return status;
 }
 
+// The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
+Result<Communicator::Planned> Communicator::planned_in_group(const std::vector<GroupCall>& calls,
+                                                             std::vector<bool>& taken, size_t i) {
+  const auto& [comm, call] = calls[i];
+  const bool to_itself = is_transfer(call) && call.root == comm->rank_;
+  const size_t other = to_itself ? counterpart(calls, taken, i) : i;
+  taken[other] = true;
+  if (other == i) return comm->planned(call);
+  const Call& theirs = calls[other].second;
+  return call.collective == plan::Collective::send ? comm->planned_self_copy(call, theirs)
+                                                   : comm->planned_self_copy(theirs, call);
+}
+
 Status Communicator::run_group(std::vector<GroupCall>& calls) {
   Status first_failure;
   auto note = [&](const Status& status) {
@@ -259,14 +272,8 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     auto& [comm, call] = calls[i];
     const Result<cuda::Capture> capture = comm->capture_of(call);
     Lock lock = comm->context_->lock();
-    const bool to_itself = is_transfer(call) && call.root == comm->rank_;
-    const size_t other = to_itself ? counterpart(calls, taken, i) : i;
-    taken[other] = true;
-    const bool sends = call.collective == plan::Collective::send;
-    Result<Planned> plan = !capture     ? capture.status()
-                           : other == i ? comm->planned(call)
-                           : sends      ? comm->planned_self_copy(call, calls[other].second)
-                                        : comm->planned_self_copy(calls[other].second, call);
+    Result<Planned> plan = planned_in_group(calls, taken, i);
+    if (!capture) plan = capture.status();
     if (!plan) {
       note(plan.status());
       continue;

@@ -79,8 +79,7 @@ Status Communicator::check_device_call(const Call& call, uint64_t input_bytes, u
   return cuda::check_buffer(device, "recvbuff", call.recv, output_bytes);
 }
 
-// A stream that is being captured will be asked for at every call, since what it was when a group's call was
-// noted down need not be what it is at the group's end.
+// Asked again at the end of a group: a capture may have begun or ended since the call was noted down.
 Result<cuda::Capture> Communicator::capture_of(const Call& call) const {
   if (!call.on_device) return cuda::Capture();
   cuda::Device& device = device_executor_->device();
@@ -88,13 +87,12 @@ Result<cuda::Capture> Communicator::capture_of(const Call& call) const {
   auto capture = cuda::capture_of(static_cast<cuda::StreamHandle*>(call.cuda_stream));
   if (!capture || !*capture) return capture;
   if (const Status possible = device.can_be_captured(); !possible)
-    return weft::fail(Code::unsupported,
-                      "a CUDA graph is being captured on the stream, but it could not hold an operation of "
-                      "Weft, half of which "
-                      "is done by the CPU: {}; end the capture before the call (cudaStreamEndCapture) and "
-                      "begin the next one "
-                      "after it, so that the operation runs between two graphs",
-                      possible.message());
+    return weft::fail(
+        Code::unsupported,
+        "a CUDA graph is being captured on the stream, but it could not hold an operation of Weft, half "
+        "of which is done by the CPU: {}; end the capture before the call (cudaStreamEndCapture) and "
+        "begin the next one after it, so that the operation runs between two graphs",
+        possible.message());
   return capture;
 }
 
@@ -105,9 +103,8 @@ Status Communicator::read_scalar(const void* scalar, Call& call) {
     return weft::fail(
         Code::unsupported,
         "a CUDA graph is being captured on the stream, and the operator's scalar is read at the call "
-        "(weftScalarDevice): every launch would have the value of now; if that is meant, create the operator "
-        "with "
-        "weftScalarHostImmediate");
+        "(weftScalarDevice): every launch would have the value of now; if that is meant, create the "
+        "operator with weftScalarHostImmediate");
   const size_t bytes = device::size_of(call.type);
   const Lock lock = context_->lock();
   const cuda::Scope scope(device_executor_->device());
