@@ -35,10 +35,18 @@
  * CUDA streams. On a communicator with a device the stream argument is a cudaStream_t (CUstream), cast; NULL
  * is CUDA's default stream. The call returns at once: the operation starts when the stream comes to it, and
  * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where the
- * driver has no stream memory operations the call (or weftGroupEnd) returns when the result is there. A
- * stream that is being captured into a CUDA graph is weftUnsupported. An operation that fails lets its stream
- * go on; weftCommGetAsyncError() tells. A scalar of weftScalarDevice may be device memory: it is read at the
- * call, not in the stream's order.
+ * driver has no stream memory operations the call (or weftGroupEnd) returns when the result is there. An
+ * operation that fails lets its stream go on; weftCommGetAsyncError() tells. A scalar of weftScalarDevice may
+ * be device memory: it is read at the call, not in the stream's order.
+ *
+ * CUDA graphs. A call on a stream that is being captured becomes part of the graph: each launch does the
+ * operation anew, with the buffers, count and operator of the call, and an error of a launch is one that
+ * comes later (below). All ranks make the same captures on a communicator in the same order, the same calls
+ * in each, and launch each graph equally often; captured operations keep their order among themselves, and
+ * none with other calls. Buffers stay until the graph is no longer launched. A graph may outlive its
+ * communicator: launches after weftCommFinalize(), weftCommDestroy() or weftCommAbort() leave its operations
+ * out. In a capture an operator with a scalar of weftScalarDevice is weftUnsupported, and so is every
+ * operation where the driver cannot hold stream memory operations in a graph.
  *
  * Groups. Between weftGroupStart() and weftGroupEnd() calls are only noted down; weftGroupEnd() starts them
  * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
@@ -179,7 +187,7 @@ typedef enum {
 /* When the scalar of a pre-multiplied sum is read. */
 typedef enum {
   weftScalarDevice = 0, /* at each call that is given the operator, before that call returns: the scalar must
-                           stay valid, and may be changed between calls */
+                           stay valid, and may be changed between calls; not in a capture of a CUDA graph */
   weftScalarHostImmediate = 1 /* before weftRedOpCreatePreMulSum() returns */
 } weftScalarResidence_t;
 

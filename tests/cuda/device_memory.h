@@ -109,7 +109,6 @@ class DeviceArray {
 struct FakeControls {
   decltype(&fake_cuda_fail_after) fail_after = nullptr;
   decltype(&fake_cuda_calls) calls = nullptr;
-  decltype(&fake_cuda_set_capturing) set_capturing = nullptr;
   bool valid() const { return calls != nullptr; }
 
   FakeControls() {
@@ -118,7 +117,6 @@ struct FakeControls {
     if (!library) return;
     fail_after = reinterpret_cast<decltype(fail_after)>(dlsym(library, "fake_cuda_fail_after"));
     calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cuda_calls"));
-    set_capturing = reinterpret_cast<decltype(set_capturing)>(dlsym(library, "fake_cuda_set_capturing"));
   }
 };
 #define WEFT_NEED_FAKE(controls) \

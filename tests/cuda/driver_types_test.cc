@@ -16,6 +16,9 @@ static_assert(int{kInvalidValue} == CUDA_ERROR_INVALID_VALUE &&
               int{kOutOfMemory} == CUDA_ERROR_OUT_OF_MEMORY && int{kStubLibrary} == CUDA_ERROR_STUB_LIBRARY &&
               int{kNoDevice} == CUDA_ERROR_NO_DEVICE && int{kNotReady} == CUDA_ERROR_NOT_READY &&
               int{kNotSupported} == CUDA_ERROR_NOT_SUPPORTED &&
+              int{kNotPermitted} == CUDA_ERROR_NOT_PERMITTED &&
+              int{kStreamCaptureUnsupported} == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+              int{kStreamCaptureInvalidated} == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED &&
               int{kIllegalAddress} == CUDA_ERROR_ILLEGAL_ADDRESS &&
               int{kPeerAccessAlreadyEnabled} == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED &&
               int{kHostMemoryAlreadyRegistered} == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
@@ -58,7 +61,10 @@ static_assert(kHostAllocPortable == CU_MEMHOSTALLOC_PORTABLE &&
 static_assert(kCaptureNone == CU_STREAM_CAPTURE_STATUS_NONE &&
               kCaptureActive == CU_STREAM_CAPTURE_STATUS_ACTIVE &&
               kCaptureInvalidated == CU_STREAM_CAPTURE_STATUS_INVALIDATED &&
-              kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+              kCaptureModeGlobal == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+              kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED &&
+              kUserObjectNoDestructorSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC &&
+              kUserObjectMove == CU_GRAPH_USER_OBJECT_MOVE && sizeof(uint64_t) == sizeof(cuuint64_t));
 
 }  // namespace weft::device::cuda
 #endif

@@ -124,56 +124,6 @@ TEST(DeviceCalls, BuffersAndStreamsThatAreNotTheDevicesAreRefused) {
       on_device);
 }
 
-TEST(DeviceCalls, AGraphCaptureIsRefusedAndTheCommunicatorGoesOn) {
-  WEFT_NEED_FAKE(fake);
-  run_ranks(
-      blocks(1, 1),
-      [&](Rank& me) {
-        const DeviceStream stream;
-        const DeviceArray<float> send(Values(100, 2.f)), recv(100);
-        const auto reduce = [&] {
-          return weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft());
-        };
-        fake.set_capturing(stream.get(), cuda::kCaptureActive);
-        EXPECT_EQ(reduce(), weftUnsupported);
-        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "CUDA graph")) << weftGetLastError(nullptr);
-        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "between two graphs")) << weftGetLastError(nullptr);
-        WEFT_OK(weftGroupStart());
-        const weftResult_t in_group = reduce();
-        const weftResult_t ended = weftGroupEnd();
-        EXPECT_TRUE(in_group == weftUnsupported || ended == weftUnsupported) << in_group << " " << ended;
-        fake.set_capturing(stream.get(), cuda::kCaptureInvalidated);
-        EXPECT_EQ(reduce(), weftInvalidUsage);
-        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "cudaStreamEndCapture")) << weftGetLastError(nullptr);
-        fake.set_capturing(stream.get(), cuda::kCaptureNone);
-        fake.fail_after("cuStreamIsCapturing", 0, cuda::kStreamCaptureImplicit);
-        EXPECT_EQ(reduce(), weftUnsupported);
-        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "default stream")) << weftGetLastError(nullptr);
-        WEFT_OK(reduce());
-        stream.synchronize();
-        EXPECT_EQ(recv.get(), Values(100, 2.f));
-      },
-      on_device);
-}
-
-TEST(DeviceCalls, ACaptureOnAnotherStreamIsNotDisturbed) {
-  WEFT_NEED_FAKE(fake);
-  run_ranks(
-      blocks(2, 1),
-      [&](Rank& me) {
-        const DeviceStream captured, stream;
-        fake.set_capturing(captured.get(), cuda::kCaptureActive);
-        for (size_t count : {size_t{10}, size_t{3'000'000}}) {  // the longer one needs memory of its own
-          const DeviceArray<float> send(Values(count, 2.f)), recv(count);
-          WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
-          stream.synchronize();
-          EXPECT_EQ(recv.get(), Values(count, 4.f));
-        }
-        fake.set_capturing(captured.get(), cuda::kCaptureNone);
-      },
-      on_device);
-}
-
 // ---- What goes wrong under way
 
 TEST(DeviceFailures, ADriversErrorFailsTheCommunicatorAndLetsTheStreamGoOn) {

@@ -30,8 +30,10 @@ Status check_type(int type) {
               device::kDataTypes);
 }
 
-// Fills in the operator: one of the five, or a pre-multiplied sum of this communicator.
-Status resolve_operator(weftComm_t handle, Communicator& comm, int op, Call& call) {
+// Fills in the operator: one of the five, or a pre-multiplied sum of this communicator. `late_scalar` is a
+// scalar that is still to be read, and may be device memory; else it stays as it is.
+Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Call& call,
+                        const void*& late_scalar) {
   if (op >= 0 && op < device::kReduceOps) {
     call.op = static_cast<device::ReduceOp>(op);
     return {};
@@ -51,8 +53,10 @@ Status resolve_operator(weftComm_t handle, Communicator& comm, int op, Call& cal
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
   call.premultiply = true;
-  if (premul.late_scalar && comm.device() >= 0)
-    return comm.read_scalar(premul.late_scalar, call.scalar, device::size_of(call.type));
+  if (premul.late_scalar && comm.device() >= 0) {
+    late_scalar = premul.late_scalar;
+    return {};
+  }
   std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
               device::size_of(call.type));
   return {};
@@ -104,7 +108,8 @@ Status checked_run(const Arguments& a) {
   call.count = a.count;
   call.type = static_cast<device::DataType>(a.type);
   call.root = a.root;
-  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call));
+  const void* late_scalar = nullptr;
+  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call, late_scalar));
   const bool transfer = a.collective == Collective::send || a.collective == Collective::recv;
   WEFT_TRY(check_root(transfer ? "peer" : "root", a.root, comm));
 
@@ -130,6 +135,7 @@ Status checked_run(const Arguments& a) {
     call.on_device = true;
     call.cuda_stream = a.stream;
     WEFT_TRY(comm.check_device_call(call, in, out));
+    if (late_scalar) WEFT_TRY(comm.read_scalar(late_scalar, call));
   } else if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();

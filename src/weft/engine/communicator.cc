@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "engine/captures.h"
 #include "engine/dump.h"
 #include "engine/tuning.h"
 
@@ -56,6 +57,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
 }
 
 Communicator::~Communicator() {
+  captures_.reset();
   while (!registrations_.empty()) deregister_buffer(registrations_.back().get());
   Lock lock = context_->lock();
   if (standing_) context_->release(standing_);
@@ -150,6 +152,17 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   return made;
 }
 
+std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
+  CommOptions options = options_;
+  options.name = fmt::format("{} graph {}", name(), number);
+  std::unique_ptr<Communicator> lane(
+      new Communicator(context_, mix(mix(id_, number), 0x67726170), world_of_, std::move(options)));
+  lane->parent_ = this;
+  lane->device_executor_ = device_executor_;
+  lane->gpu_direct_ = gpu_direct_;
+  return lane;
+}
+
 // ---- questions
 // -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +206,7 @@ CommStats Communicator::stats() {
   const transport::Transport* local = context_->fabric().local();
   const transport::Transport* net = context_->fabric().between_nodes();
   CommStats s;
-  s.operations = recorder_.total() - operations_.size();
+  s.operations = recorder_.total() - operations_.size() + (captures_ ? captures_->operations() : 0);
   s.intra = since(local, intra_before_);
   s.inter = since(net, inter_before_);
   s.node = layout_.node_of(rank_);
@@ -229,19 +242,29 @@ void Communicator::deregister_buffer(void* handle) {
 
 Status Communicator::finalize() {
   Lock lock = context_->lock();
-  while (!operations_.empty()) {
-    Operation* op = operations_.back();
+  const auto next = [&] {
+    if (captures_) context_->turn();  // takes in what graphs have come to
+    return unfinished();
+  };
+  while (Operation* op = next()) {
     op->retain();
     context_->wait(lock, *op);
     context_->release(op);
   }
+  if (captures_) captures_->close();
   return failure_;
+}
+
+Operation* Communicator::unfinished() const {
+  if (!operations_.empty()) return operations_.back();
+  return captures_ ? captures_->unfinished() : nullptr;
 }
 
 // ---- health
 // --------------------------------------------------------------------------------------------------------
 
 void Communicator::fail(const Status& why, bool tell_others) {
+  if (parent_) return parent_->fail(why, tell_others);
   if (failure_.ok()) {
     // A rank that fails or aborts leaves; that it has left is the consequence.
     const Status told = why.code() == Code::remote_error ? context_->news_of(*this) : Status();
@@ -251,6 +274,12 @@ void Communicator::fail(const Status& why, bool tell_others) {
                recorder.empty() ? "" : "; flight recorder: ", recorder);
     if (tell_others && told.ok()) context_->bootstrap().tell_failed(id_, why.message());
   }
+  context_->fail_operations(*this, failure_);
+  if (captures_) captures_->fail(failure_);
+}
+
+void Communicator::fail_as_lane(const Status& why) {
+  if (failure_.ok()) failure_ = why;
   context_->fail_operations(*this, failure_);
 }
 

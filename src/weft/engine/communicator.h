@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "device/cuda/capture.h"
 #include "engine/context.h"
 #include "engine/device_executor.h"
 #include "engine/operation.h"
@@ -27,6 +28,8 @@ struct CommOptions {
   int device = -1;  // the CUDA device whose memory operations are on; -1: host memory
 };
 
+class CapturedCalls;
+class Captures;
 class Communicator;
 using GroupCall = std::pair<std::shared_ptr<Communicator>, Call>;
 
@@ -62,8 +65,8 @@ class Communicator {
   int device() const { return options_.device; }
   /// Whether a call's stream and buffers, of so many bytes, will do for that device.
   Status check_device_call(const Call& call, uint64_t input_bytes, uint64_t output_bytes) const;
-  /// Reads an operator's scalar, which may be device memory, now.
-  Status read_scalar(const void* scalar, std::byte* into, size_t bytes);
+  /// Reads the scalar of a call's operator, which may be device memory, now.
+  Status read_scalar(const void* scalar, Call& call);
   /// Starts all at once and waits for those without a stream. Calls may be of different communicators.
   static Status run_group(std::vector<GroupCall>& calls);
 
@@ -90,6 +93,13 @@ class Communicator {
   const std::string& name() const { return options_.name; }
   const CommOptions& options() const { return options_; }
   uint32_t id() const { return id_; }
+  /// For captures.h: a communicator of the same ranks for the operations of the `number`th capture here.
+  std::unique_ptr<Communicator> make_lane(uint32_t number);
+  bool is_lane() const { return parent_ != nullptr; }
+  Captures* captures() { return captures_.get(); }
+  const Captures* captures() const { return captures_.get(); }
+  /// The context's, for its device; null: host memory.
+  DeviceExecutor* device_executor() const { return device_executor_; }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_of_.size()); }
   const topology::Layout& layout() const { return layout_; }
@@ -108,6 +118,11 @@ class Communicator {
   const model::Machine& machine() const { return gpu_machine_ ? *gpu_machine_ : context_->machine(); }
   /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
   void fail(const Status& why, bool tell_others);
+  /// The part of that which a lane's communicator has done to it.
+  void fail_as_lane(const Status& why);
+  /// Starts an operation that a graph has come to.
+  void run_captured(const Call& call, const std::shared_ptr<const Prepared>& prepared,
+                    std::shared_ptr<CapturedCalls> calls);
   /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
   std::string describe(const Operation& op) const;
   /// Number of the last collective that was called here; 0 = none.
@@ -124,6 +139,17 @@ class Communicator {
  private:
   Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of, CommOptions options);
   plan::Request request_for(const Call& call) const;
+  struct Planned {
+    Call call;
+    std::shared_ptr<const Prepared> prepared;
+  };
+  Result<Planned> planned(const Call& call);
+  Result<Planned> planned_self_copy(const Call& send, const Call& recv);
+  static Result<Planned> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken,
+                                          size_t i);
+  Result<cuda::Capture> capture_of(const Call& call) const;
+  Status run_on_device(const Call& call);
+  Operation* unfinished() const;
   Result<Operation*> make(const Call& call);
   Operation* make_again(const Call& call);
   void keep_or_release(Operation* op);
@@ -135,7 +161,6 @@ class Communicator {
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
   Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request);
-  Result<Operation*> make_self_copy(const Call& send, const Call& recv);
   uint32_t child_id(uint32_t salt) const;
 
   std::shared_ptr<Context> context_;
@@ -152,6 +177,8 @@ class Communicator {
   DeviceExecutor* device_executor_ = nullptr;  // the context's; null: host memory
   transport::GpuDirect* gpu_direct_ = nullptr;
   std::unique_ptr<const model::Machine> gpu_machine_;
+  std::unique_ptr<Captures> captures_;  // null: host memory, or a lane
+  Communicator* parent_ = nullptr;      // of a lane
   Status failure_;
   uint32_t next_collective_ = 1;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer

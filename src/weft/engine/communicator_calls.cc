@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
 #include "engine/stream.h"
@@ -141,14 +142,20 @@ void Communicator::record(Operation& op) {
   op.record = &record;
 }
 
-Result<Operation*> Communicator::make(const Call& call) {
+Result<Communicator::Planned> Communicator::planned(const Call& call) {
   if (!failure_.ok()) return failure_;
   if (is_transfer(call) && call.root == rank_)
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group", rank_);
   auto prepared = plan_for(request_for(call));
   if (!prepared) return prepared.status();
-  return enroll(call, **prepared);
+  return Planned{call, **prepared};
+}
+
+Result<Operation*> Communicator::make(const Call& call) {
+  auto plan = planned(call);
+  if (!plan) return plan.status();
+  return enroll(plan->call, plan->prepared);
 }
 
 // The standing operation, numbered and recorded for a call that differs from its last one in the buffers
@@ -181,7 +188,7 @@ void Communicator::keep_or_release(Operation* op) {
 }
 
 // A rank's transfer to itself: Send and Recv of one group become one copy.
-Result<Operation*> Communicator::make_self_copy(const Call& send, const Call& recv) {
+Result<Communicator::Planned> Communicator::planned_self_copy(const Call& send, const Call& recv) {
   if (!failure_.ok()) return failure_;
   if (send.count != recv.count || send.type != recv.type)
     return weft::fail(Code::mismatch, "rank {} sends {} {} to itself but receives {} {}", rank_, send.count,
@@ -193,7 +200,7 @@ Result<Operation*> Communicator::make_self_copy(const Call& send, const Call& re
   builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
   auto prepared = Prepared::make(builder.finish(), topology::Layout({0}));
   call.collective = plan::Collective::recv;
-  return enroll(call, prepared);
+  return Planned{call, std::move(prepared)};
 }
 
 void Communicator::operation_begun(Operation& op) {
@@ -208,6 +215,8 @@ void Communicator::operation_ended(Operation& op) {
 }
 
 Status Communicator::run(const Call& call) {
+  if (call.on_device) [[unlikely]]
+    return run_on_device(call);
   Lock lock = context_->lock();
   Operation* op = make_again(call);
   if (op) {
@@ -220,14 +229,6 @@ Status Communicator::run(const Call& call) {
     Result<Operation*> made = make(call);
     if (!made) return made.status();
     op = *made;
-    if (call.on_device) {
-      Status queued = arrive_on_device(*op);
-      if (queued.ok()) queued = leave_on_device(*op);
-      if (queued.ok() && !device_executor_->device().has_memory_operations()) context_->wait(lock, *op);
-      if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
-      context_->release(op);
-      return queued;
-    }
     if (call.stream) {
       call.stream->push(op, Stream::new_batch());
       // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
@@ -243,6 +244,19 @@ Status Communicator::run(const Call& call) {
   return status;
 }
 
+// The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
+Result<Communicator::Planned> Communicator::planned_in_group(const std::vector<GroupCall>& calls,
+                                                             std::vector<bool>& taken, size_t i) {
+  const auto& [comm, call] = calls[i];
+  const bool to_itself = is_transfer(call) && call.root == comm->rank_;
+  const size_t other = to_itself ? counterpart(calls, taken, i) : i;
+  taken[other] = true;
+  if (other == i) return comm->planned(call);
+  const Call& theirs = calls[other].second;
+  return call.collective == plan::Collective::send ? comm->planned_self_copy(call, theirs)
+                                                   : comm->planned_self_copy(theirs, call);
+}
+
 Status Communicator::run_group(std::vector<GroupCall>& calls) {
   Status first_failure;
   auto note = [&](const Status& status) {
@@ -250,24 +264,26 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
   };
   // All are started before any is waited for, whatever their order.
   std::vector<Operation*> waited, on_device;
+  CapturedGroup captured;
   std::vector<bool> taken(calls.size(), false);
   const uint64_t batch = Stream::new_batch();
   for (size_t i = 0; i < calls.size(); ++i) {
     if (taken[i]) continue;
     auto& [comm, call] = calls[i];
+    const Result<cuda::Capture> capture = comm->capture_of(call);
     Lock lock = comm->context_->lock();
-    const bool to_itself = is_transfer(call) && call.root == comm->rank_;
-    const size_t other = to_itself ? counterpart(calls, taken, i) : i;
-    taken[other] = true;
-    const bool sends = call.collective == plan::Collective::send;
-    Result<Operation*> made = other == i ? comm->make(call)
-                              : sends    ? comm->make_self_copy(call, calls[other].second)
-                                         : comm->make_self_copy(calls[other].second, call);
-    if (!made) {
-      note(made.status());
+    Result<Planned> plan = planned_in_group(calls, taken, i);
+    if (!capture) plan = capture.status();
+    if (!plan) {
+      note(plan.status());
       continue;
     }
-    Operation* op = *made;
+    if (*capture) {
+      lock.unlock();
+      note(captured.add(*comm, *capture, plan->call, plan->prepared));
+      continue;
+    }
+    Operation* op = comm->enroll(plan->call, plan->prepared);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
       if (Status arrived = comm->arrive_on_device(*op); !arrived) note(arrived);
@@ -280,6 +296,8 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
       waited.push_back(op);
     }
   }
+  note(captured.arrive());
+  note(captured.wait());
   for (Operation* op : on_device) {
     Lock lock = op->context->lock();
     if (Status left = op->comm->leave_on_device(*op); !left) note(left);

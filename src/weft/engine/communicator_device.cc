@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
 #include "engine/gpu_tuning.h"
@@ -18,6 +19,7 @@ Status Communicator::open_device() {
     if (!executor) return executor.status();
     device_executor_ = *executor;
     WEFT_TRY(settle_gpu_direct());
+    captures_ = std::make_unique<Captures>(*this);
   }
   if (!context_->tunes() || size() == 1) return {};
   auto machine = machine_for_gpu(*this, *device_executor_);
@@ -72,36 +74,44 @@ Status Communicator::check_device_call(const Call& call, uint64_t input_bytes, u
     return weft::fail(Code::invalid_argument,
                       "stream belongs to another device or context than this communicator, which is of {}",
                       device.describe());
-  int capturing = cuda::kCaptureNone;
-  const int asked = d.stream_is_capturing(stream, &capturing);
-  if (asked == cuda::kStreamCaptureImplicit)
-    return weft::fail(Code::unsupported,
-                      "stream is the default stream while a CUDA graph is being captured on another one, "
-                      "which forbids its use "
-                      "and ends the capture; give Weft a stream of its own (cudaStreamCreateWithFlags, "
-                      "cudaStreamNonBlocking)");
-  if (asked == cuda::kSuccess && capturing == cuda::kCaptureInvalidated)
-    return weft::fail(Code::invalid_usage,
-                      "the capture of a CUDA graph on the stream has failed before this call; end it "
-                      "(cudaStreamEndCapture) and use the stream again");
-  if (asked == cuda::kSuccess && capturing != cuda::kCaptureNone)
-    return weft::fail(
-        Code::unsupported,
-        "a CUDA graph is being captured on the stream: an operation of Weft is done by the CPU too, which a "
-        "graph cannot repeat; end the capture before the call (cudaStreamEndCapture) and begin the next one "
-        "after it, so that the operation runs between two graphs");
-  WEFT_TRY(cuda::check(asked, "cuStreamIsCapturing"));
+  if (auto capture = capture_of(call); !capture) return capture.status();
   WEFT_TRY(cuda::check_buffer(device, "sendbuff", call.send, input_bytes));
   return cuda::check_buffer(device, "recvbuff", call.recv, output_bytes);
 }
 
-Status Communicator::read_scalar(const void* scalar, std::byte* into, size_t bytes) {
+// Asked again at the end of a group: a capture may have begun or ended since the call was noted down.
+Result<cuda::Capture> Communicator::capture_of(const Call& call) const {
+  if (!call.on_device) return cuda::Capture();
+  cuda::Device& device = device_executor_->device();
+  const cuda::Scope scope(device);
+  auto capture = cuda::capture_of(static_cast<cuda::StreamHandle*>(call.cuda_stream));
+  if (!capture || !*capture) return capture;
+  if (const Status possible = device.can_be_captured(); !possible)
+    return weft::fail(
+        Code::unsupported,
+        "a CUDA graph is being captured on the stream, but it could not hold an operation of Weft, half "
+        "of which is done by the CPU: {}; end the capture before the call (cudaStreamEndCapture) and "
+        "begin the next one after it, so that the operation runs between two graphs",
+        possible.message());
+  return capture;
+}
+
+Status Communicator::read_scalar(const void* scalar, Call& call) {
+  auto capture = capture_of(call);
+  if (!capture) return capture.status();
+  if (*capture)
+    return weft::fail(
+        Code::unsupported,
+        "a CUDA graph is being captured on the stream, and the operator's scalar is read at the call "
+        "(weftScalarDevice): every launch would have the value of now; if that is meant, create the "
+        "operator with weftScalarHostImmediate");
+  const size_t bytes = device::size_of(call.type);
   const Lock lock = context_->lock();
   const cuda::Scope scope(device_executor_->device());
   auto place = cuda::locate(scalar);
   if (!place) return place.status();
   if (place->kind == cuda::Place::Kind::pageable) {
-    std::memcpy(into, scalar, bytes);
+    std::memcpy(call.scalar, scalar, bytes);
     return {};
   }
   auto block = device_executor_->host_blocks().take(bytes);
@@ -109,9 +119,40 @@ Status Communicator::read_scalar(const void* scalar, std::byte* into, size_t byt
   cuda::Queue& queue = device_executor_->queue(0);
   Status read = queue.copy(block->data, scalar, bytes);
   if (read.ok()) read = queue.drain();
-  std::memcpy(into, block->data, bytes);
+  std::memcpy(call.scalar, block->data, bytes);
   device_executor_->host_blocks().give(*block);
   return read.in("an operator's scalar");
+}
+
+Status Communicator::run_on_device(const Call& call) {
+  auto capture = capture_of(call);
+  if (!capture) return capture.status();
+  Lock lock = context_->lock();
+  auto plan = planned(call);
+  if (!plan) return plan.status();
+  if (*capture) {
+    lock.unlock();
+    CapturedGroup alone;
+    WEFT_TRY(alone.add(*this, *capture, plan->call, plan->prepared));
+    WEFT_TRY(alone.arrive());
+    return alone.wait();
+  }
+  Operation* const op = enroll(plan->call, plan->prepared);
+  Status queued = arrive_on_device(*op);
+  if (queued.ok()) queued = leave_on_device(*op);
+  if (queued.ok() && !device_executor_->device().has_memory_operations()) context_->wait(lock, *op);
+  if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
+  context_->release(op);
+  return queued;
+}
+
+// (lock)
+void Communicator::run_captured(const Call& call, const std::shared_ptr<const Prepared>& prepared,
+                                std::shared_ptr<CapturedCalls> calls) {
+  Operation* const op = enroll(call, prepared);
+  op->device->follow(std::move(calls));
+  context_->start(*op);
+  context_->release(op);
 }
 
 // (lock) The stream will say when it has come to the operation.

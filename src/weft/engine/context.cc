@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "device/window.h"
+#include "engine/captured_calls.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
 #include "engine/dump.h"
@@ -275,24 +276,12 @@ void Context::finish(Operation& op, Status status) {
   if (op.started) release(&op);
 }
 
-void Context::submit(Operation* op) {
-  op->retain();
-  {
-    std::lock_guard guard(submissions_mutex_);
-    submissions_.push_back(op);
-    has_submissions_.store(true);
-  }
-  if (asleep_.load()) {
-    const uint64_t one = 1;
-    if (write(doorbell_.get(), &one, sizeof one) < 0) return;  // it rings already
-  }
-  if (!has_waiters()) ProgressEngine::wake(home_);
-}
-
 void Context::dump_all() {
   Lock lock = this->lock();
-  for (auto& [id, comm] : communicators_)
+  for (auto& [id, comm] : communicators_) {
+    if (comm->is_lane()) continue;
     if (std::string path = dump_to_directory(*comm); !path.empty()) log::warn("flight recorder: {}", path);
+  }
 }
 
 void Context::wake_progress() { ProgressEngine::wake(home_); }
@@ -302,21 +291,7 @@ void Context::wake_progress() { ProgressEngine::wake(home_); }
 
 int Context::turn() {
   int events = 0;
-  if (has_submissions_.load(std::memory_order_relaxed)) {
-    std::vector<Operation*> submitted = std::exchange(spare_submissions_, {});
-    {
-      std::lock_guard guard(submissions_mutex_);
-      submitted.swap(submissions_);
-      has_submissions_.store(false);
-    }
-    for (Operation* op : submitted) {
-      start(*op);
-      release(op);
-      ++events;
-    }
-    submitted.clear();
-    spare_submissions_ = std::move(submitted);
-  }
+  if (has_submissions_.load(std::memory_order_relaxed)) events += take_submissions();
   if (!awaiting_.empty()) events += start_awaiting();
   const bool network = network_operations_ > 0 || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);

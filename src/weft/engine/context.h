@@ -5,8 +5,8 @@
 // active operation of the context until its own is finished. Progress threads (progress.h) drive a context
 // only while it has active operations and nobody waits in it.
 //
-// Thread safety: methods say what they need. The lock order is: context, then stream, then a context's
-// submissions.
+// Thread safety: methods say what they need. The lock order is: context, then stream or captured calls, then
+// a context's submissions.
 #pragma once
 
 #include <atomic>
@@ -32,6 +32,7 @@
 
 namespace weft::engine {
 
+class CapturedCalls;
 class Communicator;
 class DeviceExecutor;
 class ProgressThread;
@@ -116,6 +117,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   // From any thread, without the lock.
   /// Hands over an operation to be started at the next turn, with a reference of its own.
   void submit(Operation* op);
+  /// The same for calls that a CUDA graph has come to; calls nothing of CUDA, and waits for nothing.
+  void submit(std::shared_ptr<CapturedCalls> calls);
   void wake_progress();
   /// Writes the flight recorder of every communicator.
   void dump_all();
@@ -155,6 +158,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
              const void* payload);
   int start_awaiting();
+  int take_submissions();
+  void ring();
   void enter(Operation& op);
   bool alone() const;
   Status prepare_buffers(Operation& op);
@@ -196,6 +201,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::mutex submissions_mutex_;
   std::vector<Operation*> submissions_;
   std::vector<Operation*> spare_submissions_;  // memory for the next ones; under the context's lock
+  std::vector<std::shared_ptr<CapturedCalls>> captured_submissions_;
   std::atomic<bool> has_submissions_{false};
 
   std::unordered_map<uint32_t, Communicator*> communicators_;

@@ -69,7 +69,7 @@ void Context::act_on_deaths(int64_t now) {
       const int rank = comm->rank_of_world(death.rank);
       // Not told to others: the bootstrap tells them, and what they wait for may still end in their own time
       // of grace.
-      if (rank >= 0)
+      if (rank >= 0 && !comm->is_lane())
         comm->fail(fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm->name(),
                         death.why.message()),
                    false);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
+#include "engine/captured_calls.h"
 #include "engine/communicator.h"
 #include "engine/operation.h"
 
@@ -67,6 +69,7 @@ Result<bool> DeviceRun::stream_is_here() {
 }
 
 void DeviceRun::release_stream() {
+  if (const auto calls = std::exchange(calls_, nullptr)) calls->ended();
   if (!flags_) return;
   // A stream that has not written `ready` yet still will: those flags are not used again.
   const bool reusable = seen_ || static_cast<int32_t>(std::atomic_ref(flags_->ready).load() - turn_) >= 0;

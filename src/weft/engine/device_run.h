@@ -27,6 +27,7 @@
 
 namespace weft::engine {
 
+class CapturedCalls;
 struct Operation;
 
 class DeviceRun {
@@ -45,6 +46,8 @@ class DeviceRun {
   Status wait_in(cuda::StreamHandle* stream);
   /// Whether the stream has come to it.
   Result<bool> stream_is_here();
+  /// For an operation of calls that a graph has come to: they have to do with the stream instead.
+  void follow(std::shared_ptr<CapturedCalls> calls) { calls_ = std::move(calls); }
   /// Lets the stream go on.
   void release_stream();
 
@@ -116,6 +119,7 @@ class DeviceRun {
   uint32_t turn_ = 0;
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
   bool seen_ = false;                     // the stream has come
+  std::shared_ptr<CapturedCalls> calls_;  // whose graph has come; null: not captured
 
   enum class Direct : uint8_t { undecided, yes, no };
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/progress.h"
 
@@ -32,19 +33,7 @@ int signal_number(const std::string& name) {
   return 0;
 }
 
-}  // namespace
-
-std::string dump_json(const Communicator& comm) {
-  nlohmann::ordered_json root;
-  root["communicator"] = comm.name();
-  root["id"] = comm.id();
-  root["rank"] = comm.rank();
-  root["size"] = comm.size();
-  root["layout"] = comm.layout().to_string();
-  root["pid"] = getpid();
-  root["failure"] = comm.failure().ok() ? nlohmann::ordered_json(nullptr)
-                                        : nlohmann::ordered_json{{"result", code_name(comm.failure().code())},
-                                                                 {"message", comm.failure().message()}};
+void add_operations(const Communicator& comm, nlohmann::ordered_json& root) {
   root["unfinished"] = comm.operations().size();
   auto& operations = root["operations"] = nlohmann::ordered_json::array();
   for (const Record& r : comm.recorder().snapshot()) {
@@ -61,6 +50,28 @@ std::string dump_json(const Communicator& comm) {
     row["done_us"] = microseconds(r.done);
     operations.push_back(std::move(row));
   }
+}
+
+}  // namespace
+
+std::string dump_json(const Communicator& comm) {
+  nlohmann::ordered_json root;
+  root["communicator"] = comm.name();
+  root["id"] = comm.id();
+  root["rank"] = comm.rank();
+  root["size"] = comm.size();
+  root["layout"] = comm.layout().to_string();
+  root["pid"] = getpid();
+  root["failure"] = comm.failure().ok() ? nlohmann::ordered_json(nullptr)
+                                        : nlohmann::ordered_json{{"result", code_name(comm.failure().code())},
+                                                                 {"message", comm.failure().message()}};
+  add_operations(comm, root);
+  if (comm.captures())
+    for (const Communicator* lane : comm.captures()->lanes()) {
+      nlohmann::ordered_json graph{{"communicator", lane->name()}, {"id", lane->id()}};
+      add_operations(*lane, graph);
+      root["graphs"].push_back(std::move(graph));
+    }
   return root.dump(1);
 }
 

@@ -12,7 +12,4 @@ void fake_cuda_fail_after(const char* function, int calls, int error);
 uint64_t fake_cuda_calls(const char* function);
 /// Where the bytes of device memory are, for a network that reaches it; null for what is none.
 void* fake_cuda_bytes_behind(const void* device, uint64_t bytes);
-/// A stream looks as if a graph were being captured on it (1), in the strictest mode, or as if that had
-/// failed (2). Meanwhile calls that such a capture forbids fail on threads that have not relaxed it.
-void fake_cuda_set_capturing(void* stream, int capturing);
 }

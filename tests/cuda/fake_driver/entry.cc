@@ -1,46 +1,18 @@
 // The fake driver's exported functions: arguments are checked as CUDA checks them, the rest is world.h's.
+#include "cuda/fake_driver/entry.h"
+
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "cuda/fake_driver/control.h"
-#include "cuda/fake_driver/world.h"
-
-#define FAKE_API extern "C" __attribute__((visibility("default")))
-// Each function first counts itself, and fails if it was told to, or before cuInit.
-#define ENTER(function)                                                   \
-  do {                                                                    \
-    if (!World::instance().initialized.load()) return kNotInitialized;    \
-    if (const int told = World::instance().enter(#function)) return told; \
-  } while (0)
-// What would disturb a capture on another thread, which is forbidden unless this one has relaxed that.
-#define NEED_NO_CAPTURE()                                                                               \
-  do {                                                                                                  \
-    if (World::instance().captures.load() > 0 && t_capture_mode == 0) return kStreamCaptureUnsupported; \
-  } while (0)
-#define NEED_CONTEXT()                      \
-  ContextHandle* const context = current(); \
-  if (!context) return kInvalidContext;     \
-  if (const int error = context->asynchronous_error.load()) return error
 
 using namespace fake;
 
 namespace {
 
-thread_local std::vector<ContextHandle*> t_contexts;
-thread_local int t_capture_mode = 0;
 constexpr uint64_t kIpcMagic = 0x66616b6569706331;
-
-ContextHandle* current() { return t_contexts.empty() ? nullptr : t_contexts.back(); }
-
-/// The stream that a handle names for the calling thread; null for a handle of no stream, or of another
-/// device.
-StreamHandle* resolve(StreamHandle* stream) {
-  if (reinterpret_cast<uintptr_t>(stream) <= 2) return World::instance().default_stream(current()->ordinal);
-  if (!World::instance().knows(stream) || stream->ordinal != current()->ordinal) return nullptr;
-  return stream;
-}
 
 struct IpcContent {
   uint64_t magic;
@@ -269,12 +241,14 @@ FAKE_API int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, S
   };
   const End target = end_at(to), source = end_at(from);
   if (!target.bytes || !source.bytes) return kInvalidValue;
-  stream->push([target, source, bytes] { std::memmove(target.bytes, source.bytes, bytes); });
-  if (pageable) {
+  if (pageable)
+    if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
+  const int failed = submit(stream, [=] { std::memmove(target.bytes, source.bytes, bytes); });
+  if (pageable && !failed) {
     (void)world.enter("pageable copy");
     stream->synchronize();
   }
-  return kSuccess;
+  return failed;
 }
 FAKE_API int cuIpcGetMemHandle(IpcHandle* handle, DevicePointer pointer) {
   ENTER(cuIpcGetMemHandle);
@@ -334,6 +308,8 @@ FAKE_API int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 FAKE_API int cuStreamDestroy_v2(StreamHandle* stream) {
   ENTER(cuStreamDestroy);
+  if (World::instance().knows(stream))
+    if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
   {
     const std::lock_guard guard(World::instance().mutex);
     if (World::instance().streams.erase(stream) == 0) return kInvalidHandle;
@@ -352,6 +328,7 @@ FAKE_API int cuStreamSynchronize(StreamHandle* handle) {
   NEED_CONTEXT();
   StreamHandle* const stream = resolve(handle);
   if (!stream) return kInvalidHandle;
+  if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
   stream->synchronize();
   return context->asynchronous_error.load();
 }
@@ -365,19 +342,6 @@ FAKE_API int cuStreamGetCtx(StreamHandle* stream, ContextHandle** context) {
   *context = World::instance().context(stream->ordinal);
   return kSuccess;
 }
-FAKE_API int cuStreamIsCapturing(StreamHandle* handle, int* status) {
-  ENTER(cuStreamIsCapturing);
-  NEED_CONTEXT();
-  StreamHandle* const stream = resolve(handle);
-  if (!stream) return kInvalidHandle;
-  *status = stream->capturing.load();
-  return kSuccess;
-}
-FAKE_API int cuThreadExchangeStreamCaptureMode(int* mode) {
-  ENTER(cuThreadExchangeStreamCaptureMode);
-  std::swap(t_capture_mode, *mode);
-  return kSuccess;
-}
 FAKE_API int cuStreamWriteValue32_v2(StreamHandle* handle, DevicePointer address, uint32_t value, unsigned) {
   ENTER(cuStreamWriteValue32);
   NEED_CONTEXT();
@@ -386,8 +350,9 @@ FAKE_API int cuStreamWriteValue32_v2(StreamHandle* handle, DevicePointer address
   auto* const word = reinterpret_cast<uint32_t*>(bytes_for_kernel(
       reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), context->ordinal));
   if (!stream || !word) return stream ? kInvalidValue : kInvalidHandle;
-  stream->push([word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); });
-  return kSuccess;
+  if (!World::instance().graph_memops)
+    if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
+  return submit(stream, [word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); });
 }
 FAKE_API int cuStreamWaitValue32_v2(StreamHandle* handle, DevicePointer address, uint32_t value,
                                     unsigned flags) {
@@ -399,11 +364,12 @@ FAKE_API int cuStreamWaitValue32_v2(StreamHandle* handle, DevicePointer address,
       reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), context->ordinal));
   if (!stream || !word) return stream ? kInvalidValue : kInvalidHandle;
   if (flags != kWaitValueGeq) return kNotSupported;
-  stream->push([word, value] {
-    while (static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) < 0)
-      usleep(20);
-  });
-  return kSuccess;
+  if (!World::instance().graph_memops)
+    if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
+  return submit(
+      stream, Piece([word, value] {
+        return static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) >= 0;
+      }));
 }
 FAKE_API int cuEventCreate(EventHandle** event, unsigned) {
   ENTER(cuEventCreate);
@@ -417,18 +383,18 @@ FAKE_API int cuEventRecord(EventHandle* event, StreamHandle* handle) {
   NEED_CONTEXT();
   StreamHandle* const stream = resolve(handle);
   if (!stream || event->ordinal != stream->ordinal) return kInvalidHandle;
-  const uint64_t serial = event->recorded.fetch_add(1) + 1;
-  stream->push([event, serial] { event->reached.store(serial); });
-  return kSuccess;
+  return record(event, stream);
 }
 FAKE_API int cuEventQuery(EventHandle* event) {
   ENTER(cuEventQuery);
   NEED_NO_CAPTURE();
+  if (is_captured(event)) return kCapturedEvent;
   if (const int error = World::instance().context(event->ordinal)->asynchronous_error.load()) return error;
   return event->reached.load() == event->recorded.load() ? kSuccess : kNotReady;
 }
 FAKE_API int cuEventDestroy_v2(EventHandle* event) {
   ENTER(cuEventDestroy);
+  forget(event);
   if (event->reached.load() == event->recorded.load()) delete event;
   return kSuccess;
 }
@@ -468,8 +434,7 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
   std::memcpy(arguments.data(), first, bytes);
   const uint64_t threads = uint64_t{grid_x} * block_x;
   const int ordinal = context->ordinal;
-  stream->push([=] { function->run(arguments.data(), ordinal, threads); });
-  return kSuccess;
+  return submit(stream, [=] { function->run(arguments.data(), ordinal, threads); });
 }
 
 // ---- Control
@@ -478,10 +443,6 @@ FAKE_API void fake_cuda_fail_after(const char* function, int calls, int error) {
   World::instance().fail_after(function, calls, error);
 }
 FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
-FAKE_API void fake_cuda_set_capturing(void* stream, int capturing) {
-  const bool was = static_cast<StreamHandle*>(stream)->capturing.exchange(capturing) != 0;
-  World::instance().captures += (capturing != 0) - was;
-}
 FAKE_API void* fake_cuda_bytes_behind(const void* device, uint64_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(device);
   const auto allocation = World::instance().find(address);

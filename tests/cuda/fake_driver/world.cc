@@ -35,6 +35,7 @@ World::World()
     : devices(from_environment("FAKE_CUDA_DEVICES", 2)),
       version(from_environment("FAKE_CUDA_VERSION", 13000)),
       memops(from_environment("FAKE_CUDA_MEMOPS", 1) != 0),
+      graph_memops(from_environment("FAKE_CUDA_GRAPH_MEMOPS", 1) != 0),
       kernels(from_environment("FAKE_CUDA_KERNELS", 1) != 0),
       ipc(from_environment("FAKE_CUDA_IPC", 1) != 0),
       flushes(from_environment("FAKE_CUDA_FLUSH", 1) != 0),
@@ -207,7 +208,7 @@ uint64_t World::calls(const char* function) {
 
 namespace weft::device::cuda {
 
-void StreamHandle::push(std::function<void()> piece) {
+void StreamHandle::push(fake::Piece piece) {
   const std::lock_guard guard(mutex);
   work.push_back(std::move(piece));
   ++queued;
@@ -218,11 +219,11 @@ void StreamHandle::push(std::function<void()> piece) {
     while (true) {
       changed.wait(lock, [this] { return closing || !work.empty(); });
       if (work.empty()) return;
-      const std::function<void()> next = std::move(work.front());
+      const fake::Piece next = std::move(work.front());
       work.pop_front();
       lock.unlock();
       fake::World::instance().pause();
-      next();
+      while (!next()) usleep(20);
       lock.lock();
       ++done;
       changed.notify_all();

@@ -14,6 +14,7 @@
 //   FAKE_CUDA_VERSION   cuDriverGetVersion's; 13000
 //   FAKE_CUDA_MEMOPS    0: no stream memory operations
 //   FAKE_CUDA_KERNELS   0: no module loads
+//   FAKE_CUDA_GRAPH_MEMOPS 0: graphs cannot hold stream memory operations
 //   FAKE_CUDA_IPC       0: memory cannot be shared
 //   FAKE_CUDA_FLUSH     0: a network's writes cannot be flushed (GPUDirect)
 //   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
@@ -35,13 +36,12 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/fake_driver/graphs.h"
 #include "device/cuda/driver.h"
 
 namespace fake {
 
 using namespace weft::device::cuda;
-
-constexpr int kStreamCaptureUnsupported = 900;
 
 /// A piece of device memory: where CUDA says it is, and where its bytes are.
 struct Allocation {
@@ -74,17 +74,20 @@ struct StreamHandle {
   int ordinal = 0;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<std::function<void()>> work;
+  std::deque<fake::Piece> work;
   uint64_t queued = 0, done = 0;
-  std::atomic<int> capturing{0};
+  std::shared_ptr<fake::Capture> capture;  // that is under way on it, and after which nodes it is
+  std::vector<size_t> frontier;
   bool closing = false;
   std::thread thread;
 
-  void push(std::function<void()> piece);
+  void push(fake::Piece piece);
   void synchronize();
 };
 struct EventHandle {
   std::atomic<uint64_t> recorded{0}, reached{0};
+  std::shared_ptr<fake::Capture> capture;  // that it was last recorded in
+  std::vector<size_t> nodes;
   int ordinal = 0;
 };
 struct FunctionHandle {
@@ -101,10 +104,9 @@ class World {
   static World& instance();
 
   int devices, version;
-  bool memops, kernels, ipc, flushes;
+  bool memops, graph_memops, kernels, ipc, flushes;
   unsigned delay_us;
   std::atomic<bool> initialized{false};
-  std::atomic<int> captures{0};  // streams on which a graph is being captured
 
   ContextHandle* context(int ordinal) { return contexts_[static_cast<size_t>(ordinal)].get(); }
   StreamHandle* default_stream(int ordinal);

@@ -100,6 +100,43 @@ Status Device::probe_memory_operations() {
   return tried;
 }
 
+Status Device::can_be_captured() {
+  std::call_once(captures_probed_, [this] {
+    const Scope scope(*this);
+    why_no_captures_ = probe_captures();
+  });
+  return why_no_captures_;
+}
+
+// On a stream of our own: an operation that cannot be captured would spoil the caller's capture.
+Status Device::probe_captures() {
+  WEFT_TRY(why_no_memory_operations_);
+  const Driver& d = **driver();
+  if (!d.stream_get_capture_info || !d.graph_retain_user_object || !d.user_object_create ||
+      !d.user_object_release)
+    return fail(Code::unsupported,
+                "the driver has no user objects for graphs (it is for CUDA {}.{}, 11.3 brought them)",
+                d.version / 1000, d.version % 1000 / 10);
+  auto flags = take_flags();
+  if (!flags) return flags.status();
+  StreamHandle* stream = nullptr;
+  Status tried = check(d.stream_create(&stream, kStreamNonBlocking), "cuStreamCreate");
+  if (tried.ok()) {
+    GraphHandle* graph = nullptr;
+    tried = check(d.stream_begin_capture(stream, kCaptureModeRelaxed), "cuStreamBeginCapture");
+    if (tried.ok()) {
+      tried = check(d.stream_wait_value(stream, address_of(&(*flags)->done), 0, kWaitValueGeq),
+                    "cuStreamWaitValue32 in a capture");
+      const Status ended = check(d.stream_end_capture(stream, &graph), "cuStreamEndCapture");
+      if (tried.ok()) tried = ended;
+    }
+    if (graph) (void)d.graph_destroy(graph);
+    (void)d.stream_destroy(stream);
+  }
+  give_flags(*flags);
+  return tried;
+}
+
 Status Device::orders_network_writes() const {
   if (network_order_ >= kFlushToOwner || flushes_network_writes_) return {};
   return fail(Code::unsupported,
@@ -121,20 +158,25 @@ Status Device::add_flags() {
       check(d.mem_host_alloc(&memory, kFlagsAtOnce * sizeof(Flags), kHostAllocPortable | kHostAllocMapped),
             "pinned memory for flags (cuMemHostAlloc)"));
   auto* const flags = static_cast<Flags*>(memory);
+  const std::lock_guard guard(flags_mutex_);
   for (size_t i = 0; i < kFlagsAtOnce; ++i) free_flags_.push_back(new (flags + i) Flags);
   return {};
 }
 
 Result<Device::Flags*> Device::take_flags() {
-  const std::lock_guard guard(mutex_);
-  if (free_flags_.empty()) WEFT_TRY(add_flags());
+  std::unique_lock lock(flags_mutex_);
+  while (free_flags_.empty()) {
+    lock.unlock();
+    WEFT_TRY(add_flags());
+    lock.lock();
+  }
   Flags* const flags = free_flags_.back();
   free_flags_.pop_back();
   return flags;
 }
 
 void Device::give_flags(Flags* flags) {
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard guard(flags_mutex_);
   free_flags_.push_back(flags);
 }
 
@@ -150,7 +192,7 @@ Status Device::reach(int ordinal) {
   if (ordinal == ordinal_) return {};
   auto other = open(ordinal);
   if (!other) return other.status();
-  const std::lock_guard guard(mutex_);
+  const std::lock_guard guard(reached_mutex_);
   if (std::find(reached_.begin(), reached_.end(), ordinal) != reached_.end()) return {};
   const Driver& d = **driver();
   int can = 0;

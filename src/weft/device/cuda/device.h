@@ -32,6 +32,8 @@ class Device {
   /// if not, `why_no_memory_operations` says why.
   bool has_memory_operations() const { return why_no_memory_operations_.ok(); }
   const Status& why_no_memory_operations() const { return why_no_memory_operations_; }
+  /// Whether a CUDA graph can hold such a meeting; why not, if it cannot. Tried at the first question.
+  Status can_be_captured();
   /// "CUDA device 0 (NVIDIA H100, compute capability 9.0)".
   const std::string& describe() const { return description_; }
 
@@ -56,8 +58,8 @@ class Device {
     alignas(64) uint32_t turn = 0;  // the value that both shall have next; the CPU's alone
   };
   Result<Flags*> take_flags();
-  /// For reuse. Only once `ready` has been seen: a stream that is still to write it would disturb the next
-  /// user.
+  /// For reuse; calls nothing of CUDA. Only once `ready` has been seen: a stream that is still to write it
+  /// would disturb the next user.
   void give_flags(Flags* flags);
   /// The device's address of a member of such flags.
   DevicePointer address_of(const uint32_t* flag) const;
@@ -66,6 +68,7 @@ class Device {
   Device() = default;
   Status open_context(int ordinal);
   Status probe_memory_operations();
+  Status probe_captures();
   Status add_flags();
 
   int ordinal_ = 0;
@@ -77,8 +80,11 @@ class Device {
   int network_order_ = 0;  // whose reads a NIC's writes come before: a flush's scope, or 0
   bool flushes_network_writes_ = false;
 
-  std::mutex mutex_;  // guards all below
+  std::once_flag captures_probed_;
+  Status why_no_captures_;
+  std::mutex flags_mutex_;  // held over no call of the driver: what a graph destroys gives flags back
   std::vector<Flags*> free_flags_;
+  std::mutex reached_mutex_;
   std::vector<int> reached_;
 };
 

@@ -82,9 +82,22 @@ void bind_streams(Binder& bind, Driver& d) {
   bind(d.event_record, "cuEventRecord");
   bind(d.event_query, "cuEventQuery");
   bind(d.event_destroy, "cuEventDestroy_v2");
+  bind(d.stream_wait_event, "cuStreamWaitEvent");
+  bind(d.launch_host_function, "cuLaunchHostFunc");
   bind(d.module_load_data, "cuModuleLoadData");
   bind(d.module_get_function, "cuModuleGetFunction");
   bind(d.launch_kernel, "cuLaunchKernel");
+}
+
+void bind_graphs(Binder& bind, Driver& d) {
+  bind(d.stream_begin_capture, "cuStreamBeginCapture_v2");
+  bind(d.stream_end_capture, "cuStreamEndCapture");
+  bind(d.graph_destroy, "cuGraphDestroy");
+  bind(d.stream_get_capture_info, "cuStreamGetCaptureInfo_v2",
+       Need::optional);  // this and the rest from 11.3 on
+  bind(d.graph_retain_user_object, "cuGraphRetainUserObject", Need::optional);
+  bind(d.user_object_create, "cuUserObjectCreate", Need::optional);
+  bind(d.user_object_release, "cuUserObjectRelease", Need::optional);
 }
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -111,6 +124,7 @@ Status load(Driver& d) {
   if (d.driver_get_version) (void)d.driver_get_version(&d.version);
   bind_memory(bind, d);
   bind_streams(bind, d);
+  bind_graphs(bind, d);
   if (d.version > 0 && d.version < kOldestDriver)
     return fail(Code::unsupported, "{} is for CUDA {}, at least {} is needed: install a newer driver", name,
                 version_text(d.version), version_text(kOldestDriver));

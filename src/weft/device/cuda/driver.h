@@ -21,6 +21,9 @@ using DevicePointer = unsigned long long;
 struct ContextHandle;
 struct StreamHandle;
 struct EventHandle;
+struct GraphHandle;
+struct GraphNodeHandle;
+struct UserObjectHandle;
 struct ModuleHandle;
 struct FunctionHandle;
 struct IpcHandle {
@@ -53,7 +56,10 @@ enum Error : int {
   kHostMemoryAlreadyRegistered = 712,
   kHostMemoryNotRegistered = 713,
   kLaunchFailed = 719,
+  kNotPermitted = 800,
   kNotSupported = 801,
+  kStreamCaptureUnsupported = 900,
+  kStreamCaptureInvalidated = 901,
   kStreamCaptureImplicit = 906,
 };
 
@@ -83,7 +89,9 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
-inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2, kCaptureModeRelaxed = 2;
+inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2;
+inline constexpr int kCaptureModeGlobal = 0, kCaptureModeRelaxed = 2;
+inline constexpr unsigned kUserObjectNoDestructorSync = 1, kUserObjectMove = 1;
 // GPUDirect: kGpuDirectFlushOptions has kFlushByHost where flush_gpu_direct_writes works; the scopes are also
 // the values of kGpuDirectWritesOrdering: whose later reads a NIC's writes come before by themselves.
 inline constexpr int kFlushByHost = 1, kFlushCurrentContext = 0, kFlushToOwner = 100, kFlushToAll = 200;
@@ -139,12 +147,25 @@ struct Driver {
   int (*stream_get_context)(StreamHandle* stream, ContextHandle** context);
   int (*stream_is_capturing)(StreamHandle* stream, int* status);
   int (*thread_exchange_capture_mode)(int* mode);
+  int (*stream_begin_capture)(StreamHandle* stream, int mode);
+  int (*stream_end_capture)(StreamHandle* stream, GraphHandle** graph);
+  int (*stream_get_capture_info)(StreamHandle* stream, int* status, uint64_t* id, GraphHandle** graph,
+                                 GraphNodeHandle* const** dependencies, size_t* dependency_count);
   int (*stream_wait_value)(StreamHandle* stream, DevicePointer address, uint32_t value, unsigned flags);
   int (*stream_write_value)(StreamHandle* stream, DevicePointer address, uint32_t value, unsigned flags);
+  int (*stream_wait_event)(StreamHandle* stream, EventHandle* event, unsigned flags);
+  int (*launch_host_function)(StreamHandle* stream, void (*function)(void* data), void* data);
   int (*event_create)(EventHandle** event, unsigned flags);
   int (*event_record)(EventHandle* event, StreamHandle* stream);
   int (*event_query)(EventHandle* event);
   int (*event_destroy)(EventHandle* event);
+
+  int (*graph_destroy)(GraphHandle* graph);
+  int (*graph_retain_user_object)(GraphHandle* graph, UserObjectHandle* object, unsigned count,
+                                  unsigned flags);
+  int (*user_object_create)(UserObjectHandle** object, void* data, void (*destroy)(void* data),
+                            unsigned references, unsigned flags);
+  int (*user_object_release)(UserObjectHandle* object, unsigned count);
 
   int (*module_load_data)(ModuleHandle** module, const void* image);
   int (*module_get_function)(FunctionHandle** function, ModuleHandle* module, const char* name);

@@ -1,0 +1,49 @@
+// What every exported function of the fake driver begins with, and the state of the calling thread.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "cuda/fake_driver/graphs.h"
+#include "cuda/fake_driver/world.h"
+
+#define FAKE_API extern "C" __attribute__((visibility("default")))
+// Each function first counts itself, and fails if it was told to, or before cuInit.
+#define ENTER(function)                                                   \
+  do {                                                                    \
+    if (!World::instance().initialized.load()) return kNotInitialized;    \
+    refuse_in_host_function(#function);                                   \
+    if (const int told = World::instance().enter(#function)) return told; \
+  } while (0)
+// What would disturb a capture, which is forbidden unless the thread has relaxed that.
+#define NEED_NO_CAPTURE()                                                 \
+  do {                                                                    \
+    if (const int forbidden = unsafe_during_captures()) return forbidden; \
+  } while (0)
+#define NEED_CONTEXT()                      \
+  ContextHandle* const context = current(); \
+  if (!context) return kInvalidContext;     \
+  if (const int error = context->asynchronous_error.load()) return error
+
+namespace fake {
+
+inline thread_local std::vector<ContextHandle*> t_contexts;
+
+inline ContextHandle* current() { return t_contexts.empty() ? nullptr : t_contexts.back(); }
+
+/// The stream that a handle names for the calling thread; null for a handle of no stream, or of another
+/// device.
+inline StreamHandle* resolve(StreamHandle* stream) {
+  if (reinterpret_cast<uintptr_t>(stream) <= 2) return World::instance().default_stream(current()->ordinal);
+  if (!World::instance().knows(stream) || stream->ordinal != current()->ordinal) return nullptr;
+  return stream;
+}
+
+/// CUDA leaves what becomes of such a call open; here it ends the process.
+inline void refuse_in_host_function(const char* function) {
+  if (!t_in_callback) return;
+  std::fprintf(stderr, "the fake driver: %s was called from a function that may not call CUDA\n", function);
+  std::abort();
+}
+
+}  // namespace fake
