@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/dump.h"
+#include "engine/progress.h"
 #include "engine/tuning.h"
 
 namespace weft::engine {
@@ -56,6 +57,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
 }
 
 Communicator::~Communicator() {
+  ProgressEngine::instance().serve_dumps();  // of this communicator, too
   while (!registrations_.empty()) deregister_buffer(registrations_.back().get());
   Lock lock = context_->lock();
   if (standing_) context_->release(standing_);
