@@ -155,9 +155,11 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   const auto data = text::TokenDataset::open(dataset, text::Split::validation);
   LOOM_TRY(data.status());
   if ((*data)->vocabulary_size() > vocabulary())
-    return fail(Code::invalid_argument,
-                "the dataset's vocabulary has {} tokens, the model's {}: not its tokenizer",
-                (*data)->vocabulary_size(), vocabulary());
+    return fail(
+        Code::invalid_argument,
+        "the dataset's vocabulary has {} tokens, the model's {}: `loom tokenize --tokenizer {}` makes a "
+        "dataset that fits",
+        (*data)->vocabulary_size(), vocabulary(), inside_->folder);
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(inside_->engine_for(result.batch, result.tokens).status());

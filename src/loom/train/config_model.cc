@@ -77,8 +77,11 @@ Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, in
   LOOM_TRY(spec.status().in(config.model.from));
   if (task == model::Task::classification && padding >= 0) spec->padding = padding;
   if (spec->vocabulary < dataset_vocabulary)
-    return fail(Code::invalid_argument, "the model {} has {} tokens, but the dataset's vocabulary has {}",
-                config.model.from, spec->vocabulary, dataset_vocabulary);
+    return fail(
+        Code::invalid_argument,
+        "the model {0} has {1} tokens, but the dataset's vocabulary has {2}: `loom tokenize --tokenizer {0}` "
+        "makes a dataset that fits",
+        config.model.from, spec->vocabulary, dataset_vocabulary);
   LOOM_TRY(check_given(config.model, *spec));
   if (config.model.dropout) set_dropout(*config.model.dropout, *spec);
   LOOM_TRY(spec->check());
