@@ -30,7 +30,9 @@ Kind kind_of(const std::string& path) {
   if (has_key(path, "model_type")) return Kind::model;
   if (is_file(join_path(path, "manifest.json"))) return Kind::checkpoint;
   if (is_file(join_path(path, "dataset.json"))) return Kind::dataset;
-  if (has_key(path, "run") || has_checkpoints(join_path(path, "checkpoints"))) return Kind::run;
+  // A config alone makes no run: users have their own where they work.
+  const bool ran = is_file(join_path(path, "log.jsonl")) && has_key(path, "run");
+  if (ran || has_checkpoints(join_path(path, "checkpoints"))) return Kind::run;
   if (has_checkpoints(path)) return Kind::checkpoints;
   return Kind::unknown;
 }
@@ -115,8 +117,8 @@ std::string meant_beside(const std::string& path, Wanted wanted) {
                      (kind == Kind::checkpoint && wanted == Wanted::checkpoint) ||
                      (kind == Kind::dataset && wanted == Wanted::dataset);
   if (right) return fmt::format("{}, its folder, would be right", folder);
-  const std::string other =
-      kind == Kind::run || kind == Kind::checkpoints ? misuse(folder, kind, wanted) : "";
+  const bool holds = wanted != Wanted::dataset && (kind == Kind::run || kind == Kind::checkpoints);
+  const std::string other = holds ? misuse(folder, kind, wanted) : "";
   return other.empty() ? description(wanted) : other;
 }
 

@@ -66,7 +66,9 @@ TEST_F(Folders, FilesAndMissingOnesNameWhatLiesBesideThem) {
   EXPECT_TRUE(refused(run_ + "/modle", Wanted::model, "its model is " + model_));
   EXPECT_TRUE(refused(checkpoints_ + "/step-00000099", Wanted::checkpoint,
                       "its newest checkpoint is " + checkpoint_));
-  EXPECT_TRUE(refused(folder_ / "nowhere", Wanted::model, "there is no \"" + (folder_ / "nowhere")));
+  put_file(folder_ / "config.json", R"({"run": {"steps": 2}})");  // a user's own, which makes no run
+  EXPECT_TRUE(refused(folder_ / "nowhere", Wanted::model, "nowhere\": a model is a folder with"));
+  EXPECT_TRUE(refused(folder_ / "nowhere", Wanted::dataset, "nowhere\": `loom tokenize FILES"));
 }
 
 }  // namespace
