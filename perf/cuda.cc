@@ -20,7 +20,11 @@ Cuda::Cuda(std::string who) : who_(std::move(who)) {
   const char* named = std::getenv("WEFT_CUDA_LIBRARY");
   library_ = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW);
   if (!library_) {
-    std::fprintf(stderr, "%s--device cuda: %s\n", who_.c_str(), dlerror());
+    std::fprintf(
+        stderr,
+        "%s--device cuda: there is no CUDA driver here (%s): install NVIDIA's, name the library with "
+        "WEFT_CUDA_LIBRARY, or leave --device out and measure host memory\n",
+        who_.c_str(), dlerror());
     std::_Exit(kCallFailed);
   }
   int (*init)(unsigned) = nullptr;
@@ -33,8 +37,18 @@ Cuda::Cuda(std::string who) : who_(std::move(who)) {
   bind(copy_, "cuMemcpyAsync");
   bind(create_, "cuStreamCreate");
   bind(synchronize_, "cuStreamSynchronize");
-  must(init(0), "cuInit");
-  must(count_(&devices_), "cuDeviceGetCount");
+  constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
+  const int begun = init(0);
+  if (begun != kNoDevice) {
+    must(begun, "cuInit");
+    must(count_(&devices_), "cuDeviceGetCount");
+  }
+  if (devices_ > 0) return;
+  std::fprintf(stderr,
+               "%s--device cuda: the CUDA driver finds no GPU here: look at CUDA_VISIBLE_DEVICES, or leave "
+               "--device out and measure host memory\n",
+               who_.c_str());
+  std::_Exit(kCallFailed);
 }
 
 template <typename Function>

@@ -44,6 +44,10 @@ const MpiModule* load_mpi() {
 
 }  // namespace
 
+std::string told_by(const std::string& call, const std::string& why) {
+  return why.starts_with(call + ":") ? why : call + ": " + why;
+}
+
 Session::Session(const Options& options) : before_kib_(resident_kib()) {
   if (options.timeout_s > 0) setenv("WEFT_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
   if (!options.backend.empty()) setenv("WEFT_BACKEND", "weft", 1);
@@ -100,9 +104,9 @@ void Session::must(weftResult_t result, const char* what) const {
   const std::string who = comm_ ? "rank " + std::to_string(rank_) + ": " : "";
   std::fflush(stdout);
   const bool of_mpi = mpi_ && *mpi_->last_error();
-  std::fprintf(stderr, "%s%s: %s (%s)\n", who.c_str(), what,
-               of_mpi ? mpi_->last_error() : weftGetLastError(of_device ? comm_ : control_),
-               weftGetErrorString(result));
+  const std::string why =
+      of_mpi ? mpi_->last_error() : told_by(what, weftGetLastError(of_device ? comm_ : control_));
+  std::fprintf(stderr, "%s%s (%s)\n", who.c_str(), why.c_str(), weftGetErrorString(result));
   std::_Exit(kCallFailed);  // no destructors: what has failed cannot be ended in good order
 }
 

@@ -17,6 +17,9 @@
 
 namespace weft::perf {
 
+/// `why` with the call in front, which Weft's sentences mostly have already.
+std::string told_by(const std::string& call, const std::string& why);
+
 class Session {
  public:
   /// Joins the ranks that the launcher started.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "options.h"
+#include "session.h"
 #include "weft/weft.h"
 
 namespace {
@@ -25,7 +26,7 @@ double now_us() {
 
 void must(weftResult_t result, const char* what) {
   if (result == weftSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, weftGetLastError(nullptr));
+  std::fprintf(stderr, "%s\n", weft::perf::told_by(what, weftGetLastError(nullptr)).c_str());
   std::_Exit(kCallFailed);
 }
 

@@ -28,7 +28,8 @@ struct DatasetSummary {
   uint64_t validation_tokens = 0;
   uint64_t train_bytes = 0;  // of text
   uint64_t validation_bytes = 0;
-  std::string tokenizer;  // "bytes", or "byte-level BPE of 50257 tokens"
+  std::string tokenizer;   // "bytes", or "byte-level BPE of 50257 tokens"
+  int64_t vocabulary = 0;  // its tokens; fewer than train_vocabulary where no pair is left that occurs twice
   // Of texts with labels, instead of the four above:
   uint64_t train_texts = 0;
   uint64_t validation_texts = 0;

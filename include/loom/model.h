@@ -6,6 +6,7 @@
 #include <loom/status.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,8 @@ struct EvaluationOptions {
   int64_t sequence_length = 0;  // 0: the model's context
   int64_t batch = 4;            // sequences at a time
   int64_t batches = 0;          // 0: all of the validation split
+  /// Called after each batch, with how many are done of how many.
+  std::function<void(int64_t done, int64_t all)> tell = {};
 };
 
 struct SamplingOptions {

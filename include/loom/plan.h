@@ -82,8 +82,9 @@ struct Plan {
   }
 };
 
-/// `vocabulary` is needed where neither the config nor its dataset says; 0 asks them. Errors: as of a run's
-/// beginning (invalid_argument, not_found, out_of_memory when no degree fits memory_limit_mb).
+/// `vocabulary` is needed where neither the config nor its dataset says; 0 asks them. A dataset that is there
+/// must fit, as in training. Errors: as of a run's beginning (invalid_argument, not_found, out_of_memory when
+/// no degree fits memory_limit_mb).
 LOOM_API Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary = 0);
 
 }  // namespace loom

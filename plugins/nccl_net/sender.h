@@ -46,7 +46,7 @@ class Sender final : public Connection {
   const Request* last_ = nullptr;  // that was started
   uint64_t owed_ = 0;              // ticket that the last one to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
-  bool all_are_cleared_ = false;  // the receiver has said so
+  bool all_are_cleared_ = false;          // the receiver has said so
   int puts_in_row_ = abi::kMostRequests;  // since the last eager message
 };
 

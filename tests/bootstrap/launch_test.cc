@@ -164,6 +164,25 @@ TEST(Launch, ByHandWithoutASecret) {
   });
 }
 
+TEST(Launch, AnAddressThatIsNoneOfRank0sHostIsNamedAtOnce) {
+  EXPECT_TRUE(is_of_this_host(*SocketAddress::parse("127.0.0.1:4711")));
+  EXPECT_FALSE(is_of_this_host(*SocketAddress::parse("192.0.2.1:4711"))) << "an address for documents only";
+  const ReservedPort port;
+  const std::string root = fmt::format("192.0.2.1:{}", port.number());
+  const auto said = [&](int rank) {
+    testing::internal::CaptureStderr();
+    const Result<UniqueId> id =
+        launch_unique_id(detected({fmt::format("WEFT_RANK={}", rank), "WEFT_WORLD_SIZE=2",
+                                   "WEFT_ROOT=" + root, "WEFT_JOB_SECRET=of this test"}),
+                         soon());
+    EXPECT_TRUE(id.ok()) << id.status().message();
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string words = "192.0.2.1 (" + root + ") is no address of this host, where rank 0 runs";
+  EXPECT_EQ(said(1), "");
+  EXPECT_NE(said(0).find(words), std::string::npos);
+}
+
 // ---- Real processes
 
 /// What a program of a user does. Run by hand or by ctest it is a job of one rank.

@@ -118,6 +118,27 @@ TEST(PerfTools, SayWhatIsMissingForAnotherBackend) {
   EXPECT_TRUE(mentions(streams.output, "blocking calls only")) << streams.output;
 }
 
+TEST(PerfTools, SayOnceWhichCallFailed) {
+  for (const std::string tool : {"all_reduce_perf -b 8", "startup_perf"}) {
+    const Outcome misspelt = shell("WEFT_TRANSPORTS=tcp " WEFT_BIN "/" + tool);
+    EXPECT_EQ(misspelt.code, 3);
+    const Outcome half = shell("WEFT_RANK=0 " WEFT_BIN "/" + tool);
+    EXPECT_EQ(half.code, 3);
+    const size_t first = half.output.find("weftCommInitEnv: ");
+    EXPECT_EQ(first, 0u) << half.output;
+    EXPECT_EQ(half.output.find("weftCommInitEnv: ", first + 1), std::string::npos) << half.output;
+  }
+}
+
+TEST(PerfTools, SayThatThereIsNoDriver) {
+  const Outcome none =
+      shell("WEFT_CUDA_LIBRARY=/nowhere/libcuda.so " WEFT_BIN "/all_reduce_perf --device cuda -b 8");
+  EXPECT_EQ(none.code, 3);
+  EXPECT_TRUE(mentions(none.output, "--device cuda: there is no CUDA driver here (/nowhere/libcuda.so"))
+      << none.output;
+  EXPECT_TRUE(mentions(none.output, "leave --device out")) << none.output;
+}
+
 /// Every collective, in and out of place, with its results checked.
 [[maybe_unused]] void measure_mpi(const std::string& launcher, int root) {
   for (const std::string tool : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",

@@ -7,9 +7,29 @@
 #include "format/checkpoints.h"
 #include "format/safetensors_reader.h"
 #include "loom/commands.h"
+#include "train/folders.h"
 #include "train/stored_state.h"
 
 namespace loom::command {
+namespace {
+
+void print(const DatasetSummary& summary, const TokenizeOptions& options) {
+  if (options.labels)
+    fmt::print("{}: {} texts to train on, {} to validate with; {} labels: {}; {}\n", options.out,
+               summary.train_texts, summary.validation_texts, summary.labels.size(),
+               fmt::join(summary.labels, ", "), summary.tokenizer);
+  else
+    fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
+               summary.train_tokens, summary.train_bytes, summary.validation_tokens, summary.validation_bytes,
+               summary.tokenizer);
+  if (summary.vocabulary < options.train_vocabulary)
+    fmt::print(
+        "the vocabulary has {} tokens, not {}: no two tokens stand together twice any more in this "
+        "text; more text gives more\n",
+        summary.vocabulary, options.train_vocabulary);
+}
+
+}  // namespace
 
 Status tokenize(const TokenizeOptions& options) {
   DatasetOptions settings;
@@ -19,15 +39,7 @@ Status tokenize(const TokenizeOptions& options) {
   settings.validation_fraction = options.validation;
   const Result<DatasetSummary> summary = make_dataset(options.files, options.out, settings);
   LOOM_TRY(summary.status());
-  if (options.labels) {
-    fmt::print("{}: {} texts to train on, {} to validate with; {} labels: {}; {}\n", options.out,
-               summary->train_texts, summary->validation_texts, summary->labels.size(),
-               fmt::join(summary->labels, ", "), summary->tokenizer);
-    return {};
-  }
-  fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
-             summary->train_tokens, summary->train_bytes, summary->validation_tokens,
-             summary->validation_bytes, summary->tokenizer);
+  print(*summary, options);
   return {};
 }
 
@@ -40,6 +52,7 @@ Status export_model(const ExportOptions& options) {
 }
 
 Status inspect(const std::string& path) {
+  LOOM_TRY(train::expect(path, train::Wanted::stored));
   if (is_folder(path) && is_file(join_path(path, "manifest.json"))) {
     const Result<format::Json> manifest = format::read_manifest(path);
     LOOM_TRY(manifest.status());

@@ -7,14 +7,16 @@
 #include <cmath>
 
 #include "loom/commands.h"
+#include "loom/progress.h"
 
 namespace loom::command {
 
 Status evaluate(const EvaluateOptions& options) {
   Result<Model> model = Model::open(options.model);
   LOOM_TRY(model.status());
-  const Result<Evaluation> result =
-      model->evaluate(options.data, {options.sequence_length, options.batch, options.batches});
+  EvaluationOptions settings{options.sequence_length, options.batch, options.batches};
+  settings.tell = Progress("batches");
+  const Result<Evaluation> result = model->evaluate(options.data, settings);
   LOOM_TRY(result.status());
   if (result->texts > 0) {
     fmt::print("validation accuracy {:.4f} ({} of {} texts), loss {:.4f} nats; {} labels: {}\n",

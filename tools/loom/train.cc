@@ -1,12 +1,12 @@
 // loom train.
 #include <fmt/format.h>
-#include <unistd.h>
 #include <weft/weft.h>
 
 #include <cstdio>
 
 #include "base/file.h"
 #include "loom/commands.h"
+#include "loom/progress.h"
 #include "program/schedule.h"
 #include "train/report.h"
 
@@ -33,15 +33,6 @@ class World {
   weftComm_t comm_ = nullptr;
 };
 
-/// A bar on standard error, where that is a terminal.
-void show_progress(int64_t done, int64_t all) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  constexpr int64_t kCells = 40;
-  const int64_t full = done * kCells / all;
-  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {:3} %{}", "", full, "", kCells - full, done * 100 / all,
-             done == all ? "\n" : "");
-}
-
 class Log {
  public:
   explicit Log(const std::string& path, bool append) : file_(std::fopen(path.c_str(), append ? "a" : "w")) {}
@@ -63,9 +54,12 @@ class Log {
 void introduce(const train::Trainer& trainer, double peak) {
   const program::Job& job = trainer.engine().job();
   fmt::print("{}\n", train::to_json(trainer.config()).dump(2));
-  std::string pipeline;
+  std::string divided;
   if (job.pipeline_degree > 1)
-    pipeline = fmt::format(", {} stages ({})", job.pipeline_degree, program::schedule_name(job.schedule));
+    divided = fmt::format(", {} stages ({})", job.pipeline_degree, program::schedule_name(job.schedule));
+  if (job.tensor_degree > 1)
+    divided += fmt::format(", {} tensor ranks{}", job.tensor_degree,
+                           job.divides_rows ? ", rows divided" : ", rows whole");
   fmt::print(
       "{} parameters in {} units, {}; {} ranks on {} nodes, sharded over {}{}; {} microbatches of {} x {} "
       "tokens "
@@ -73,7 +67,7 @@ void introduce(const train::Trainer& trainer, double peak) {
       "rank; "
       "{} threads a rank, {:.1f} GFLOP/s of matrix products measured; arena {} MiB\n",
       model::parameter_count(trainer.engine().units()), trainer.engine().units().size(),
-      trainer.config().parallel.precision, job.world, trainer.groups().nodes(), job.degree, pipeline,
+      trainer.config().parallel.precision, job.world, trainer.groups().nodes(), job.degree, divided,
       job.microbatches, job.batch, job.tokens, trainer.threads(), peak / 1e9,
       trainer.engine().memory().bytes >> 20);
   if (job.offload)
@@ -100,7 +94,8 @@ Status train(const TrainOptions& options) {
   Status ready;
   if (speaks) {
     ready = make_folders(out);
-    if (ready.ok()) ready = format::write_json(join_path(out, "config.json"), train::to_json(*config));
+    if (ready.ok())
+      ready = format::write_json(join_path(out, "config.json"), train::to_json(trainer.config()));
   }
   LOOM_TRY(trainer.groups().agree(ready));
   LOOM_TRY(trainer.measure_machine());
@@ -115,7 +110,7 @@ Status train(const TrainOptions& options) {
     fmt::print("{}\n", train::log_line(record, trainer, peak));
     std::fflush(stdout);
     log.line(train::json_line(record, trainer.engine().memory_bytes()));
-    show_progress(record.step + 1, config->run.steps);
+    show_bar(record.step + 1, config->run.steps);
   }));
   LOOM_TRY(trainer.save_model());
   Status reported;

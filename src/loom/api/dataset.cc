@@ -1,6 +1,7 @@
 // Text files to datasets.
 #include "loom/dataset.h"
 
+#include "base/check.h"
 #include "base/file.h"
 #include "text/bigram.h"
 #include "text/bpe_trainer.h"
@@ -38,9 +39,8 @@ Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const std::vect
 
 Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
                                     const DatasetOptions& options) {
-  if (options.train_vocabulary < 0 || options.threads < 0)
-    return fail(Code::invalid_argument, "train_vocabulary is {} and threads {}, neither may be negative",
-                options.train_vocabulary, options.threads);
+  LOOM_TRY(not_negative("train_vocabulary", options.train_vocabulary));
+  LOOM_TRY(not_negative("threads", options.threads));
   const Result<std::shared_ptr<const text::Tokenizer>> tokenizer =
       options.train_vocabulary > 0 ? trained_tokenizer(files, options.train_vocabulary, options.labels)
                                    : text::open_tokenizer(options.tokenizer);
@@ -54,6 +54,7 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
     summary.train_texts = made->train;
     summary.validation_texts = made->validation;
     summary.labels = made->labels;
+    summary.vocabulary = (*tokenizer)->vocabulary_size();
     return summary;
   }
   text::TokenizeOptions settings;
@@ -61,14 +62,14 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
   settings.threads = options.threads;
   const Result<text::TokenizeSummary> summary = text::tokenize_files(files, folder, **tokenizer, settings);
   LOOM_TRY(summary.status());
-  return DatasetSummary{summary->train_tokens,
-                        summary->validation_tokens,
-                        summary->train_bytes,
-                        summary->validation_bytes,
-                        (*tokenizer)->description(),
-                        0,
-                        0,
-                        {}};
+  DatasetSummary made;
+  made.train_tokens = summary->train_tokens;
+  made.validation_tokens = summary->validation_tokens;
+  made.train_bytes = summary->train_bytes;
+  made.validation_bytes = summary->validation_bytes;
+  made.tokenizer = (*tokenizer)->description();
+  made.vocabulary = (*tokenizer)->vocabulary_size();
+  return made;
 }
 
 Result<double> bigram_baseline(const std::string& folder) { return text::bigram_baseline(folder); }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/check.h"
 #include "engine/engine.h"
 #include "model/hugging_face.h"
 #include "model/inference.h"
@@ -14,9 +15,12 @@
 #include "text/masked_batches.h"
 #include "text/tokenizer.h"
 #include "train/data.h"
+#include "train/folders.h"
 
 namespace loom {
 namespace {
+
+using Told = std::function<void(int64_t done, int64_t all)>;
 
 /// A token drawn from softmax(logits / temperature) among the `top_k` largest; the largest at temperature 0.
 int32_t draw(const std::vector<float>& logits, const SamplingOptions& options, uint64_t number) {
@@ -60,7 +64,7 @@ struct Model::Inside {
     return inference.get();
   }
   /// Mean of the engine's losses over `batches`.
-  Result<double> mean_loss(const text::BatchSource& source, int64_t batches) {
+  Result<double> mean_loss(const text::BatchSource& source, int64_t batches, const Told& tell) {
     double sum = 0;
     for (int64_t step = 0; step < batches; ++step) {
       LOOM_TRY(source.read(static_cast<uint64_t>(step), {0, engine->job().batch}, engine->tokens(0),
@@ -68,11 +72,12 @@ struct Model::Inside {
       const Result<double> loss = engine->evaluate();
       LOOM_TRY(loss.status());
       sum += *loss;
+      if (tell) tell(step + 1, batches);
     }
     return sum / static_cast<double>(batches);
   }
   Status check_labels(const std::vector<std::string>& names) const;
-  Status evaluate_classes(const std::string& dataset, int64_t batches, Evaluation& result);
+  Status evaluate_classes(const std::string& dataset, int64_t batches, const Told& tell, Evaluation& result);
 
   /// The engine for this shape, with the weights in it.
   Result<engine::Engine*> engine_for(int64_t batch, int64_t tokens) {
@@ -102,6 +107,7 @@ Model::~Model() = default;
 
 Result<Model> Model::open(const std::string& folder, int threads) {
   if (threads < 0) return fail(Code::invalid_argument, "threads is {}, must not be negative", threads);
+  LOOM_TRY(train::expect(folder, train::Wanted::model));
   auto inside = std::make_unique<Inside>();
   inside->folder = folder;
   const int cpus = static_cast<int>(std::thread::hardware_concurrency());
@@ -130,17 +136,16 @@ int64_t Model::context() const { return inside_->spec.context; }
 int64_t Model::vocabulary() const { return inside_->spec.vocabulary; }
 
 Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationOptions& options) {
-  if (options.batch < 1 || options.sequence_length < 0 || options.batches < 0)
-    return fail(Code::invalid_argument,
-                "the batch is {}, must be at least 1; sequence_length is {} and batches {}, must not be "
-                "negative",
-                options.batch, options.sequence_length, options.batches);
+  LOOM_TRY(at_least_one("the batch", options.batch));
+  LOOM_TRY(not_negative("sequence_length", options.sequence_length));
+  LOOM_TRY(not_negative("batches", options.batches));
+  LOOM_TRY(train::expect(dataset, train::Wanted::dataset));
   Evaluation result;
   result.batch = options.batch;
   result.tokens = options.sequence_length > 0 ? options.sequence_length : context();
   result.masked = inside_->spec.task == model::Task::masked;
   if (text::holds_examples(dataset)) {
-    LOOM_TRY(inside_->evaluate_classes(dataset, options.batches, result));
+    LOOM_TRY(inside_->evaluate_classes(dataset, options.batches, options.tell, result));
     return result;
   }
   if (inside_->spec.task == model::Task::classification)
@@ -150,9 +155,11 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   const auto data = text::TokenDataset::open(dataset, text::Split::validation);
   LOOM_TRY(data.status());
   if ((*data)->vocabulary_size() > vocabulary())
-    return fail(Code::invalid_argument,
-                "the dataset's vocabulary has {} tokens, the model's {}: not its tokenizer",
-                (*data)->vocabulary_size(), vocabulary());
+    return fail(
+        Code::invalid_argument,
+        "the dataset's vocabulary has {} tokens, the model's {}: `loom tokenize --tokenizer {}` makes a "
+        "dataset that fits",
+        (*data)->vocabulary_size(), vocabulary(), inside_->folder);
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(inside_->engine_for(result.batch, result.tokens).status());
@@ -161,7 +168,7 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   LOOM_TRY(source.status());
   const int64_t all = std::max<int64_t>(1, static_cast<int64_t>((*source)->windows()) / result.batch);
   result.batches = options.batches > 0 ? std::min(options.batches, all) : all;
-  const Result<double> loss = inside_->mean_loss(**source, result.batches);
+  const Result<double> loss = inside_->mean_loss(**source, result.batches, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
   if (!result.masked)
@@ -182,7 +189,8 @@ Status Model::Inside::check_labels(const std::vector<std::string>& names) const 
 }
 
 /// Every text of the validation split once.
-Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most, Evaluation& result) {
+Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most, const Told& tell,
+                                       Evaluation& result) {
   const Result<model::Inference*> opened = reader();
   LOOM_TRY(opened.status());
   const auto data = text::ExampleDataset::open(dataset, text::Split::validation);
@@ -213,6 +221,7 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
       for (auto logit = first; logit != last; ++logit) sum += std::exp(static_cast<double>(*logit - *best));
       result.loss += std::log(sum) + static_cast<double>(*best - first[wanted]);
     }
+    if (tell) tell(result.batches, (all + result.batch - 1) / result.batch);
   }
   result.loss /= static_cast<double>(result.texts);
   return {};

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "base/file.h"
 #include "program/generate.h"
 #include "program/memory.h"
 #include "program/schedule.h"
@@ -20,27 +22,39 @@
 namespace loom {
 namespace {
 
+/// A dataset that is there is asked, as training asks it.
 Result<model::ModelSpec> model_of(const train::Config& config, int64_t vocabulary) {
   int64_t labels = 2;  // where no dataset says
-  if (vocabulary == 0 && config.model.vocabulary == 0 && config.model.from.empty()) {
+  const bool known = vocabulary != 0 || config.model.vocabulary != 0 || !config.model.from.empty();
+  if (!known || is_folder(config.data.folder)) {
     const Result<train::Data> data = train::open_data(config);
-    LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
-    vocabulary = data->vocabulary;
+    if (!known)
+      LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
+    LOOM_TRY(data.status());
+    if (vocabulary != 0 && vocabulary < data->vocabulary)
+      return fail(Code::invalid_argument, "the vocabulary is {}, must be at least the dataset's, {}",
+                  vocabulary, data->vocabulary);
+    vocabulary = std::max(vocabulary, data->vocabulary);
     labels = std::max<int64_t>(labels, static_cast<int64_t>(data->labels.size()));
   }
   return train::spec_of(config, vocabulary, labels);
 }
 
 Status check(const Cluster& cluster) {
-  if (cluster.ranks < 1 || cluster.ranks_per_node < 1)
-    return fail(Code::invalid_argument, "a cluster of {} ranks, {} a node; both must be at least 1",
-                cluster.ranks, cluster.ranks_per_node);
-  if (cluster.flops >= 0 && cluster.memory_bandwidth > 0 && cluster.tier_bandwidth >= 0 &&
-      cluster.intra_bandwidth > 0 && cluster.inter_bandwidth > 0 && cluster.intra_latency_us >= 0 &&
-      cluster.inter_latency_us >= 0)
-    return {};
-  return fail(Code::invalid_argument,
-              "a cluster's bandwidths must be above 0, its rate and latencies not negative");
+  LOOM_TRY(at_least_one("ranks", cluster.ranks));
+  LOOM_TRY(at_least_one("ranks_per_node", cluster.ranks_per_node));
+  for (const auto& [name, value] : {std::pair{"memory_bandwidth", cluster.memory_bandwidth},
+                                    {"intra_bandwidth", cluster.intra_bandwidth},
+                                    {"inter_bandwidth", cluster.inter_bandwidth}})
+    if (!(value > 0))
+      return fail(Code::invalid_argument, "the cluster's {} is {}, must be above 0", name, value);
+  for (const auto& [name, value] : {std::pair{"flops", cluster.flops},
+                                    {"tier_bandwidth", cluster.tier_bandwidth},
+                                    {"intra_latency_us", cluster.intra_latency_us},
+                                    {"inter_latency_us", cluster.inter_latency_us}})
+    if (!(value >= 0))
+      return fail(Code::invalid_argument, "the cluster's {} is {}, must not be negative", name, value);
+  return {};
 }
 
 program::Machine machine_of(const Cluster& cluster, const train::Config& config) {

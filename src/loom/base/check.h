@@ -16,4 +16,10 @@ inline Status at_least_one(std::string_view name, int64_t value) {
   return fail(Code::invalid_argument, "{} is {}, must be at least 1", name, value);
 }
 
+/// invalid_argument if `value` is negative, naming it.
+inline Status not_negative(std::string_view name, int64_t value) {
+  if (value >= 0) return {};
+  return fail(Code::invalid_argument, "{} is {}, must not be negative", name, value);
+}
+
 }  // namespace loom

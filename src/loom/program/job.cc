@@ -25,12 +25,13 @@ Status check_pipeline(const Job& job) {
                 job.virtual_stages);
   }
   if (parts > job.units())
-    return fail(Code::invalid_argument,
-                "{} stages{} of a model of {} units (the embedding, {} blocks, the head) would leave a stage "
-                "without units; at most {} stages can be used",
-                job.pipeline_degree,
-                job.virtual_stages > 1 ? fmt::format(" times {} virtual ones", job.virtual_stages) : "",
-                job.units(), job.spec.layers, job.units() / job.virtual_stages);
+    return fail(
+        Code::invalid_argument,
+        "{} stages{} of a model of {} units (the embedding, {} blocks, the head) leave a stage without "
+        "units: must be at most {} stages",
+        job.pipeline_degree,
+        job.virtual_stages > 1 ? fmt::format(" times {} virtual ones", job.virtual_stages) : "", job.units(),
+        job.spec.layers, job.units() / job.virtual_stages);
   if (!job.first_units.empty()) {
     if (static_cast<int>(job.first_units.size()) != parts)
       return fail(Code::invalid_argument, "the partition has {} parts, must have {}", job.first_units.size(),
@@ -93,12 +94,10 @@ Status Job::check() const {
   if (tokens > spec.context)
     return fail(Code::invalid_argument, "the sequence length is {}, must be at most the model's context, {}",
                 tokens, spec.context);
-  if (loading_horizon < 0)
-    return fail(Code::invalid_argument, "activation_loading_horizon is {}, must not be negative",
-                loading_horizon);
-  if (checkpoint_group < 0 || prefetch < 0 || active_microbatches < 0)
-    return fail(Code::invalid_argument,
-                "activation_checkpointing, prefetch and active_microbatches must not be negative");
+  LOOM_TRY(not_negative("activation_loading_horizon", loading_horizon));
+  LOOM_TRY(not_negative("activation_checkpointing", checkpoint_group));
+  LOOM_TRY(not_negative("prefetch", prefetch));
+  LOOM_TRY(not_negative("active_microbatches", active_microbatches));
   return check_pipeline(*this);
 }
 

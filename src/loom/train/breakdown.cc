@@ -7,12 +7,15 @@ namespace loom::train {
 
 std::vector<std::pair<std::string, double>> Breakdown::parts() const {
   std::vector<std::pair<std::string, double>> parts;
-  double rest = step_us;
+  double outside = step_us;
   for (int op = 0; op < program::kOps; ++op) {
-    rest -= us[op];
-    if (us[op] > 0) parts.emplace_back(program::op_name(static_cast<program::Op>(op)), us[op]);
+    outside -= us[op];
+    const auto kind = static_cast<program::Op>(op);
+    // In a table of a step's parts "step" would be all of it.
+    if (us[op] > 0)
+      parts.emplace_back(kind == program::Op::step ? "optimizer" : program::op_name(kind), us[op]);
   }
-  if (rest > 0) parts.emplace_back("rest", rest);
+  if (outside > 0) parts.emplace_back("outside", outside);
   return parts;
 }
 

@@ -20,7 +20,8 @@ struct Breakdown {
   double waiting_us = 0;                   // of these
   double step_us = 0;
 
-  /// Names and µs of what takes any time; "rest" is what is left of the step.
+  /// Names and µs of what takes any time: kinds of instructions, the optimizer's being "optimizer", and
+  /// "outside", what of the step is in none.
   std::vector<std::pair<std::string, double>> parts() const;
 };
 

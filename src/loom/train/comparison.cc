@@ -12,6 +12,17 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
+/// For readers of the page alone; docs/training.md says more.
+constexpr char kLegend[] =
+    "<p>Time is a rank's, by kind of instruction: computing, or, of communication, issuing and waiting for "
+    "it. "
+    "<b>optimizer</b> is the update of this rank's masters, <b>outside</b> what of a step is in no "
+    "instruction, <b>whole step</b> the sum, <b>of which waiting</b> all time in which the rank waited for "
+    "communication, for other stages, or for the file of offloaded activations. Memory: <b>optimizer</b> is "
+    "moments, <b>gathered</b> whole units' parameters while they are used, <b>unreduced</b> whole units' "
+    "gradients before they are reduced to this rank's part, <b>arena</b> what was allocated for all of "
+    "these, <b>process</b> what the kernel says the run took.</p>\n";
+
 /// A line of a table; a negative number is not known.
 struct Row {
   std::string name;
@@ -29,8 +40,8 @@ std::vector<Row> time_rows(const Comparison& c) {
   };
   take(c.predicted, &Row::predicted);
   take(c.measured, &Row::measured);
-  rows.push_back({"step", c.predicted.step_us / 1e3, c.measured.step_us / 1e3});
-  rows.push_back({"waiting in it", c.predicted.waiting_us / 1e3, c.measured.waiting_us / 1e3});
+  rows.push_back({"whole step", c.predicted.step_us / 1e3, c.measured.step_us / 1e3});
+  rows.push_back({"of which waiting", c.predicted.waiting_us / 1e3, c.measured.waiting_us / 1e3});
   return rows;
 }
 
@@ -110,7 +121,7 @@ std::string json_line(const Comparison& c) {
 }
 
 std::string to_html(const Comparison& c) {
-  return "<h2>Predicted and measured</h2>\n" + html_of("ms a step", time_rows(c)) +
+  return std::string("<h2>Predicted and measured</h2>\n") + kLegend + html_of("ms a step", time_rows(c)) +
          html_of("MiB a rank", memory_rows(c));
 }
 

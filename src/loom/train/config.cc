@@ -8,11 +8,8 @@
 #include <map>
 #include <numbers>
 
-#include "model/families.h"
-#include "model/hugging_face.h"
 #include "program/generate.h"
 #include "program/memory.h"
-#include "text/examples.h"
 #include "text/masked_batches.h"
 
 namespace loom::train {
@@ -97,6 +94,10 @@ const char* kind_of(const std::string&) { return "a text"; }
 const char* kind_of(int64_t) { return "a whole number"; }
 const char* kind_of(double) { return "a number"; }
 const char* kind_of(bool) { return "true or false"; }
+template <typename T>
+const char* kind_of(const std::optional<T>&) {
+  return kind_of(T());
+}
 
 /// A list of whole numbers, such as the first units of a partition, is the text of them.
 bool assign(const Json& value, std::string& into) {
@@ -123,6 +124,21 @@ bool assign(const Json& value, bool& into) {
   if (!value.is_boolean()) return false;
   into = value.get<bool>();
   return true;
+}
+/// null leaves it open.
+template <typename T>
+bool assign(const Json& value, std::optional<T>& into) {
+  into.reset();
+  return value.is_null() || assign(value, into.emplace());
+}
+
+template <typename T>
+Json json_of(const T& member) {
+  return member;
+}
+template <typename T>
+Json json_of(const std::optional<T>& member) {
+  return member ? Json(*member) : Json(nullptr);
 }
 
 using Values = std::map<std::string, Json>;
@@ -233,71 +249,9 @@ Json to_json(const Config& config) {
   Json json;
   for_each_key(config, [&](const std::string& key, const auto& member) {
     const size_t dot = key.find('.');
-    json[key.substr(0, dot)][key.substr(dot + 1)] = member;
+    json[key.substr(0, dot)][key.substr(dot + 1)] = json_of(member);
   });
   return json;
-}
-
-Result<model::Task> task_of(const Config& config) {
-  if (!config.model.task.empty()) {
-    const Result<model::Task> task = model::task_from(config.model.task);
-    if (!task.ok()) return task.status().in("model.task");
-    return task;
-  }
-  if (text::holds_examples(config.data.folder)) return model::Task::classification;
-  if (!config.model.from.empty()) {
-    const Result<Json> json = format::read_config(config.model.from);
-    LOOM_TRY(json.status());
-    const Result<model::ModelSpec> spec = model::spec_from_config(*json);
-    LOOM_TRY(spec.status());
-    return spec->task;
-  }
-  const Result<model::Family> family = model::family_from(config.model.family);
-  LOOM_TRY(family.status().in("model.family"));
-  return model::usual_task(*family);
-}
-
-Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary, int64_t labels,
-                                 int32_t padding) {
-  const Result<model::Task> task = task_of(config);
-  LOOM_TRY(task.status());
-  if (!config.model.from.empty()) {
-    const Result<Json> json = format::read_config(config.model.from);
-    LOOM_TRY(json.status());
-    Result<model::ModelSpec> spec = model::spec_from_config(*json, *task, labels);
-    if (spec.ok() && *task == model::Task::classification && padding >= 0) spec->padding = padding;
-    if (spec.ok() && spec->vocabulary < dataset_vocabulary)
-      return fail(Code::invalid_argument, "the model {} has {} tokens, but the dataset's vocabulary has {}",
-                  config.model.from, spec->vocabulary, dataset_vocabulary);
-    return spec;
-  }
-  const Result<model::Family> family = model::family_from(config.model.family);
-  LOOM_TRY(family.status().in("model.family"));
-  Result<model::ModelSpec> choices = model::choices_of(*family, *task);
-  LOOM_TRY(choices.status());
-  model::ModelSpec spec = choices.take();
-  spec.labels = labels;
-  if (*task != model::Task::causal || model::usual_task(*family) == model::Task::masked)
-    spec.padding = padding;
-  spec.vocabulary = config.model.vocabulary > 0 ? config.model.vocabulary : dataset_vocabulary;
-  if (spec.vocabulary < dataset_vocabulary)
-    return fail(Code::invalid_argument, "model.vocabulary is {}, must be at least the dataset's, {}",
-                spec.vocabulary, dataset_vocabulary);
-  spec.context = config.model.context > 0 ? config.model.context : config.data.sequence_length;
-  spec.width = config.model.width;
-  spec.layers = config.model.layers;
-  spec.heads = config.model.heads;
-  spec.feed_forward = config.model.feed_forward;
-  if (config.model.activation == "gelu") spec.activation = ops::Activation::gelu_erf;
-  if (config.model.activation == "relu") spec.activation = ops::Activation::relu;
-  if (config.model.activation == "gelu_new") spec.activation = ops::Activation::gelu_tanh;
-  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout =
-      static_cast<float>(config.model.dropout);
-  if (spec.task == model::Task::classification && spec.pooler) spec.head_dropout = spec.residual_dropout;
-  spec.tied = spec.tied && config.model.tied;
-  model::complete(spec);
-  LOOM_TRY(spec.check());
-  return spec;
 }
 
 namespace {

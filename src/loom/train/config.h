@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,19 +18,21 @@
 namespace loom::train {
 
 struct Config {
+  // What is 0, empty or null here is left to model.from, or to the default that is named.
   struct Model {
-    std::string family = "gpt2";
-    std::string task;        // causal, masked or classification; "": the family's, or that of the data
-    std::string from;        // folder of a Hugging Face model to begin with; "" begins with random weights
-    int64_t vocabulary = 0;  // 0: the dataset's
-    int64_t context = 0;     // 0: data.sequence_length
-    int64_t width = 256;
-    int64_t layers = 4;
-    int64_t heads = 4;
-    int64_t feed_forward = 0;  // 0: 4 · width
-    std::string activation;    // "": the family's
-    double dropout = 0;        // of the embedding, what blocks add, attention, and classification heads
-    bool tied = true;          // of families that tie the head to the embedding, whether they do
+    std::string family;        // gpt2
+    std::string task;          // causal, masked or classification; "": the family's, or that of the data
+    std::string from;          // folder of a Hugging Face model to begin with; "" begins with random weights
+    int64_t vocabulary = 0;    // 0: the dataset's
+    int64_t context = 0;       // 0: data.sequence_length
+    int64_t width = 0;         // 256
+    int64_t layers = 0;        // 4
+    int64_t heads = 0;         // 4
+    int64_t feed_forward = 0;  // 4 · width
+    std::string activation;    // the family's
+    /// Of the embedding, what blocks add, attention, and classification heads: 0, or as model.from has it.
+    std::optional<double> dropout;
+    std::optional<bool> tied;  // of families that tie the head to the embedding, whether they do: true
   } model;
   struct Data {
     std::string folder;  // made by `loom tokenize`
@@ -101,8 +104,9 @@ format::Json to_json(const Config& config);
 /// What the model is trained for. Reads model.from's config.json, and looks at what data.folder holds.
 Result<model::Task> task_of(const Config& config);
 
-/// The model, without its vocabulary if the config leaves that to the dataset. Reads model.from's
-/// config.json. `labels` and `padding` are the dataset's; -1: no padding.
+/// The model, with the dataset's vocabulary if the config leaves that open. Reads model.from's config.json.
+/// `labels` and `padding` are the dataset's; -1: no padding. Errors (invalid_argument): a value that cannot
+/// be, or is given and is another one in model.from; a vocabulary below the dataset's.
 Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary, int64_t labels = 0,
                                  int32_t padding = -1);
 /// For so many ranks. Chooses the degree when the config leaves it open. Errors: invalid_argument, naming
@@ -114,6 +118,10 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
 /// What job_of() asked for the partition: for showing why.
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
                                             const std::vector<double>& measured_us = {});
+/// The config with what was left open filled in: the model's sizes and choices, the microbatch, the degree of
+/// sharding, the cuts of a pipeline, a rank's threads. On as many ranks it is the same run. `spec` and `job`
+/// are what spec_of() and job_of() made of the config.
+Config resolved(const Config& config, const model::ModelSpec& spec, const program::Job& job, int threads);
 /// The most bytes of any stage's arena. Errors: as make_program().
 Result<int64_t> arena_bytes(const program::Job& job);
 

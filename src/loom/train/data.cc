@@ -2,6 +2,7 @@
 
 #include "text/examples.h"
 #include "text/masked_batches.h"
+#include "train/folders.h"
 
 namespace loom::train {
 namespace {
@@ -38,6 +39,7 @@ Result<Source> open_batches(const std::string& folder, text::Split split, model:
 
 Result<Data> open_data(const Config& config) {
   const std::string& folder = config.data.folder;
+  LOOM_TRY(expect(folder, Wanted::dataset).in("data.folder"));
   const Result<model::Task> task = task_of(config);
   LOOM_TRY(task.status());
   Data data;

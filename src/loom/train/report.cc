@@ -65,7 +65,7 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s ({:.0f} %)  "
       "mem {} MiB  "
-      "exposed {:.1f} %  ETA {}",
+      "waiting {:.1f} %  ETA {}",
       r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
       r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, trainer.engine().memory_bytes() >> 20,
       r.exposed * 100, duration(left * r.seconds));

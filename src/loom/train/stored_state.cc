@@ -6,6 +6,7 @@
 #include "model/hugging_face.h"
 #include "text/replace_tokenizer.h"
 #include "train/config.h"
+#include "train/folders.h"
 
 namespace loom::train {
 namespace {
@@ -32,6 +33,7 @@ Result<bool> put_tokenizer(const format::Json& manifest, const std::string& fold
 }  // namespace
 
 Result<StoredState> open_state(const std::string& folder) {
+  LOOM_TRY(expect(folder, Wanted::checkpoint));
   Result<format::Json> manifest = format::read_manifest(folder);
   LOOM_TRY(manifest.status());
   StoredState state;

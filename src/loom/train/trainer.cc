@@ -54,8 +54,8 @@ Status check_label_order(const Config& config, const std::vector<std::string>& n
   for (size_t label = 0; label < names.size(); ++label)
     if ((*own)[label] != names[label])
       return fail(Code::invalid_argument,
-                  "class {} is \"{}\" in the model and \"{}\" in the dataset, which numbers its labels in "
-                  "alphabetical order: write them so that this is the model's order, such as \"{}-{}\"",
+                  "class {} is \"{}\" in the model and \"{}\" in the dataset, must be the same in both: a "
+                  "dataset numbers its labels in alphabetical order, so that \"{}-{}\" and the like would be",
                   label, (*own)[label], names[label], label, (*own)[label]);
   return {};
 }
@@ -95,6 +95,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
   trainer->threads_ = threads_for(config, trainer->groups_->ranks());
+  trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
   Result<std::unique_ptr<engine::Engine>> engine =
       engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
@@ -140,7 +141,7 @@ Status Trainer::resume() {
   LOOM_TRY(folder.status());
   if (!folder->empty()) {
     const Result<StoredState> state = open_state(*folder);
-    LOOM_TRY(state.status());
+    LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
     const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
     LOOM_TRY(step.status().in(*folder));
     LOOM_TRY(engine_->load_state(state->readers).in(*folder));

@@ -31,6 +31,7 @@ class Trainer {
   /// (one rank) and must outlive the trainer.
   static Result<std::unique_ptr<Trainer>> create(const Config& config, weftComm_t world);
 
+  /// With what was left open filled in.
   const Config& config() const { return config_; }
   const engine::Engine& engine() const { return *engine_; }
   const engine::Groups& groups() const { return *groups_; }

@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/id_exchange.h"
+#include "bootstrap/socket.h"
+#include "bootstrap/unique_id.h"
 
 namespace weft::bootstrap {
 namespace {
@@ -217,6 +219,11 @@ Result<UniqueId> derived_id(const LaunchInfo& launch) {
         "know; set "
         "WEFT_JOB_SECRET to the same random text on all ranks to keep them out");
   }
+  if (const Result<Job> job = read_unique_id(*id); job.ok() && !is_of_this_host(job->root))
+    log::warn(
+        "{} ({}) is no address of this host, where rank 0 runs: no rank will find the root there unless "
+        "something forwards it; WEFT_ROOT or MASTER_ADDR must name this host, as the other ranks reach it",
+        launch.root_host, job->root.to_string());
   WEFT_TRY(serve_unique_id(*id));
   return id;
 }

@@ -137,9 +137,9 @@ Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port,
     const double wait_s = pause_s * std::uniform_real_distribution<double>(0.5, 1.0)(jitter);
     if (Deadline::in_seconds(wait_s).at_ns() >= deadline.at_ns()) {
       return fail(Code::timeout,
-                  "no root of the job answered at {} before the deadline (last: {}); is the process that "
-                  "made the unique "
-                  "id running, and has it waited no longer than WEFT_INIT_TIMEOUT_S?",
+                  "no root of the job answered at {} before the deadline (last: {}): rank 0, or the process "
+                  "that made the unique id, must run on that host, which WEFT_ROOT or MASTER_ADDR may have "
+                  "named, and wait for the others; WEFT_INIT_TIMEOUT_S lets all wait longer",
                   job.root.to_string(), attempt.status.message());
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(wait_s));

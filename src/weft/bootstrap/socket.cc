@@ -52,6 +52,12 @@ Result<UniqueFd> listen_everywhere(uint16_t port) {
   return listen_on(SocketAddress::any(AF_INET, port));
 }
 
+bool is_of_this_host(const SocketAddress& address) {
+  Result<UniqueFd> fd = open_socket(address.family());
+  const SocketAddress any_port = address.with_port(0);
+  return !fd.ok() || ::bind(fd->get(), any_port.raw(), any_port.raw_bytes()) == 0 || errno != EADDRNOTAVAIL;
+}
+
 UniqueFd accept_from(int listener, int* error) {
   do {
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);

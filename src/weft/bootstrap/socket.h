@@ -17,6 +17,8 @@ namespace weft::bootstrap {
 Result<UniqueFd> listen_on(const SocketAddress& address);
 /// Listens on every address of the host, IPv6 and IPv4 where there is IPv6.
 Result<UniqueFd> listen_everywhere(uint16_t port);
+/// Whether an interface of this host has the address, as far as the kernel tells; a forwarded one it has not.
+bool is_of_this_host(const SocketAddress& address);
 /// As accept4(): an invalid descriptor with *error set (EAGAIN: nobody is waiting).
 UniqueFd accept_from(int listener, int* error);
 

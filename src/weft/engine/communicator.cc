@@ -7,6 +7,7 @@
 #include "base/settings.h"
 #include "engine/captures.h"
 #include "engine/dump.h"
+#include "engine/progress.h"
 #include "engine/tuning.h"
 
 namespace weft::engine {
@@ -57,6 +58,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
 }
 
 Communicator::~Communicator() {
+  ProgressEngine::instance().serve_dumps();  // of this communicator, too
   captures_.reset();
   while (!registrations_.empty()) deregister_buffer(registrations_.back().get());
   Lock lock = context_->lock();

@@ -247,8 +247,10 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
       decision.machine = machine_of(context.machine(), measurement.rates, comm.gpu_direct() != nullptr);
       keep_machine(facts, decision.machine, true);
     } else {
-      log::warn("cannot measure {}: {}; algorithms are chosen as for host memory",
-                executor.device().describe(), measured.message());
+      log::warn(
+          "{} could not be measured ({}): this run chooses algorithms as for host memory, which is right but "
+          "may be slower; the next run measures again, WEFT_TUNE=off never does",
+          executor.device().describe(), measured.message());
     }
     bytes = MachineDecision{.machine = decision.machine}.packed();
   }

@@ -26,8 +26,8 @@ constexpr int64_t kDeviceLingerNs = 2'000'000;
 // The longest sleep while operations are in flight, so that deadlines are looked at.
 constexpr int kWatchUs = 100'000;
 
-std::atomic<bool> g_dumps_requested{false};
-std::atomic<int> g_signal_doorbell{-1};  // of the thread that serves such requests
+std::atomic<uint64_t> g_dumps_requested{0}, g_dumps_written{0};  // requests so far, and of these, served
+std::atomic<int> g_signal_doorbell{-1};                          // of the thread that serves such requests
 
 }  // namespace
 
@@ -77,7 +77,7 @@ class ProgressThread {
     int64_t idle_since = 0;
     std::vector<Context*> mine;
     while (!stop_.load()) {
-      if (index_ == 0 && g_dumps_requested.exchange(false)) ProgressEngine::instance().dump_all();
+      if (index_ == 0 && g_dumps_written != g_dumps_requested) ProgressEngine::instance().serve_dumps();
       {
         std::lock_guard guard(mutex_);
         in_round_ = true;
@@ -185,15 +185,20 @@ void ProgressEngine::detach(Context& context, ProgressThread* home) {
 void ProgressEngine::wake(ProgressThread* home) { home->ring(); }
 
 void ProgressEngine::request_dumps() {
-  g_dumps_requested.store(true);
+  g_dumps_requested.fetch_add(1);
   const uint64_t one = 1;
   const int doorbell = g_signal_doorbell.load();
   if (doorbell >= 0 && write(doorbell, &one, sizeof one) < 0) return;
 }
 
-void ProgressEngine::dump_all() {
+void ProgressEngine::serve_dumps() {
+  if (g_dumps_written == g_dumps_requested)
+    return;  // without the mutex, which a child of fork() may find taken
   std::lock_guard guard(mutex_);
+  const uint64_t requested = g_dumps_requested;
+  if (g_dumps_written == requested) return;  // this thread has waited for the one that wrote
   for (Context* context : attached_) context->dump_all();
+  g_dumps_written = requested;
 }
 
 }  // namespace weft::engine

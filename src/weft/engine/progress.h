@@ -31,6 +31,9 @@ class ProgressEngine {
   static void wake(ProgressThread* home);
   /// Lets a progress thread write the flight recorders of all contexts; async-signal-safe.
   static void request_dumps();
+  /// Writes them here and now, if that was requested and no progress thread has come to it; returns when what
+  /// was requested is written. Under no context's lock. For whoever ends what would be written.
+  void serve_dumps();
 
  private:
   ProgressEngine() = default;
@@ -38,9 +41,6 @@ class ProgressEngine {
   std::mutex mutex_;
   std::vector<std::unique_ptr<ProgressThread>> threads_;
   std::vector<Context*> attached_;
-
-  friend class ProgressThread;
-  void dump_all();
 };
 
 }  // namespace weft::engine

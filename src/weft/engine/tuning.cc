@@ -234,7 +234,9 @@ Status measure_machine(Context& context, Communicator& comm) {
     complete = complete && measured.ok();
     if (!measured.ok() && leads)
       log::warn(
-          "cannot measure the link to rank {}: {}; algorithms are chosen by what the host states instead",
+          "the link to rank {} could not be measured ({}): this run chooses algorithms by what the host "
+          "states of itself, which is right but may be slower; the next run measures again, WEFT_TUNE=off "
+          "never does",
           peer, measured.message());
   };
   if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);

@@ -145,7 +145,8 @@ TEST_F(Api, SaysWhatIsWrong) {
                          Code::invalid_argument, "train_vocabulary is -1"));
   Cluster cluster;
   cluster.inter_bandwidth = 0;
-  EXPECT_TRUE(fails_with(plan(*config(), cluster), Code::invalid_argument, "bandwidths must be above 0"));
+  EXPECT_TRUE(
+      fails_with(plan(*config(), cluster), Code::invalid_argument, "inter_bandwidth is 0, must be above 0"));
   cluster = {};
   cluster.ranks = 3;
   EXPECT_TRUE(fails_with(plan(*config(), cluster), Code::invalid_argument, "a multiple of the 3 ranks"));

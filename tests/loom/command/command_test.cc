@@ -18,11 +18,19 @@ TEST_F(Command, TrainsOnFourRanksAndTheModelCanBeUsed) {
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 8)
       << "six steps, the ranks' sums, and what was predicted";
   EXPECT_NE(trained.text.find("time, ms a step"), std::string::npos);
+  // What was printed and stored is what was used, and can be used again.
+  const format::Json used = *format::read_json(folder_ / "run/config.json");
+  EXPECT_EQ(used["model"]["vocabulary"], 257);
+  EXPECT_EQ(used["data"]["microbatch"], 2);
+  EXPECT_EQ(trained.text.find(used.dump(2)), 0u) << trained.text;
+  const Outcome again = loom("plan " + (folder_ / "run/config.json") + " -n 4 --gflops 50");
+  EXPECT_EQ(again.code, 0) << again.text;
 
   const Outcome evaluated =
       loom("eval " + (folder_ / "run/model") + " " + (folder_ / "data") + " --batches 2 --baseline");
   EXPECT_EQ(evaluated.code, 0) << evaluated.text;
   EXPECT_NE(evaluated.text.find("validation loss "), std::string::npos);
+  EXPECT_NE(evaluated.text.find("1 of 2 batches\n2 of 2 batches\n"), std::string::npos) << evaluated.text;
   EXPECT_NE(evaluated.text.find("a model of byte pairs"), std::string::npos);
   const Outcome sampled =
       loom("sample " + (folder_ / "run/model") + " --prompt 'line 3' --tokens 5 --temperature 0");
@@ -86,6 +94,35 @@ TEST_F(Command, PlansWithoutRunning) {
         "part 1 costs most", "MiB, stage 1", "(1f1b; 20.0 % if all stages were equal"})
     EXPECT_NE(pipeline.text.find(words), std::string::npos) << words << "\n" << pipeline.text;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+TEST_F(Command, TheHeadlineHasTheTensorDegree) {
+  const Outcome trained = on_processes(2, train("--parallel.tensor_degree=2 --run.steps=1"));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  EXPECT_NE(trained.text.find("sharded over 1, 2 tensor ranks, rows divided; "), std::string::npos)
+      << trained.text;
+}
+
+TEST_F(Command, PlansAndTrainingRefuseTheSameVocabulary) {
+  const std::string words = "model.vocabulary is 50, must be at least the dataset's, 257";
+  for (const char* command : {"plan ", "train "}) {
+    const Outcome refused = loom(command + config() + " --model.vocabulary=50");
+    EXPECT_EQ(refused.code, 2) << refused.text;
+    EXPECT_NE(refused.text.find(words), std::string::npos) << refused.text;
+  }
+  const Outcome smaller = loom("plan " + config() + " --vocabulary 50");
+  EXPECT_EQ(smaller.code, 2) << smaller.text;
+  EXPECT_NE(smaller.text.find("the vocabulary is 50, must be at least the dataset's, 257"), std::string::npos)
+      << smaller.text;
+}
+
+TEST_F(Command, AVocabularyThatEndsEarlySaysWhy) {
+  const Outcome made =
+      loom("tokenize " + (folder_ / "text.txt") + " --out " + (folder_ / "bpe") + " --train-vocabulary 9000");
+  ASSERT_EQ(made.code, 0) << made.text;
+  EXPECT_NE(made.text.find(" tokens, not 9000: no two tokens stand together twice any more"),
+            std::string::npos)
+      << made.text;
 }
 
 TEST_F(Command, SaysWhatIsWrong) {

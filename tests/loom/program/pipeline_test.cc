@@ -413,10 +413,9 @@ TEST(PipelineMemory, OneForwardOneBackwardKeepsFewerActivations) {
 
 TEST(PipelineJob, SaysWhatCannotBe) {
   Job job = pipeline_job(32, 4);
-  EXPECT_TRUE(
-      fails_with(make_program(job), Code::invalid_argument,
-                 "32 stages of a model of 16 units (the embedding, 14 blocks, the head) would leave a "
-                 "stage without units; at most 16 stages can be used"));
+  EXPECT_TRUE(fails_with(make_program(job), Code::invalid_argument,
+                         "32 stages of a model of 16 units (the embedding, 14 blocks, the head) leave a "
+                         "stage without units: must be at most 16 stages"));
   job = pipeline_job(2, 3, Schedule::interleaved, 2);
   EXPECT_TRUE(fails_with(make_program(job), Code::invalid_argument,
                          "microbatches is 3, must be a multiple of pipeline_degree, 2"));

@@ -258,5 +258,69 @@ TEST(Config, AVocabularyThatIsTooSmallIsRefused) {
   EXPECT_TRUE(fails_with(train::spec_of(config, 256), Code::invalid_argument, "has 61 tokens"));
 }
 
+TEST(Config, WhatIsLeftOpenIsFilledInAndGivesTheSameRunAgain) {
+  Config config;
+  config.data.global_batch = 12;
+  config.parallel.pipeline_degree = 2;
+  config.parallel.sharded_data_parallel_degree = 0;
+  const model::ModelSpec spec = *train::spec_of(config, 300);
+  const program::Job job = *train::job_of(config, spec, 4);
+  const Config filled = train::resolved(config, spec, job, 3);
+  EXPECT_EQ(filled.model.family, "gpt2");
+  EXPECT_EQ(filled.model.task, "causal");
+  EXPECT_EQ(filled.model.vocabulary, 300);
+  EXPECT_EQ(filled.model.context, 128);
+  EXPECT_EQ(filled.model.width, 256);
+  EXPECT_EQ(filled.model.feed_forward, 1024);
+  EXPECT_EQ(filled.model.activation, "gelu_new");
+  EXPECT_EQ(filled.model.dropout, 0.0);
+  EXPECT_EQ(filled.model.tied, true);
+  EXPECT_EQ(filled.data.microbatch, 6);
+  EXPECT_EQ(filled.parallel.sharded_data_parallel_degree, 1);
+  EXPECT_EQ(filled.parallel.threads, 3);
+  EXPECT_EQ(filled.parallel.partition, fmt::format("0,{}", job.first_units[1]));
+
+  const Result<Config> again = train::parse_config(train::to_json(filled), {});
+  LOOM_ASSERT_OK(again);
+  const model::ModelSpec same = *train::spec_of(*again, 300);
+  EXPECT_EQ(same.feed_forward, spec.feed_forward);
+  const Result<program::Job> made = train::job_of(*again, same, 4);
+  LOOM_ASSERT_OK(made);
+  EXPECT_EQ(made->first_units, job.first_units);
+  EXPECT_EQ(train::to_json(train::resolved(*again, same, *made, 3)), train::to_json(filled));
+}
+
+TEST(Config, AModelToBeginWithIsFilledInAndWhatContradictsItIsRefused) {
+  Config config;
+  config.model.from = fixture("gpt2-tied");
+  config.data.sequence_length = 8;
+  const Result<model::ModelSpec> spec = train::spec_of(config, 61);
+  LOOM_ASSERT_OK(spec);
+  const program::Job job = *train::job_of(config, *spec, 1);
+  const Config filled = train::resolved(config, *spec, job, 1);
+  EXPECT_EQ(filled.model.vocabulary, 61);
+  EXPECT_EQ(filled.model.width, spec->width);
+  EXPECT_EQ(filled.model.tied, true);
+  const Result<Config> again = train::parse_config(train::to_json(filled), {});
+  LOOM_ASSERT_OK(again);
+  LOOM_ASSERT_OK(train::spec_of(*again, 61));
+
+  const auto refused = [&](const char* key_and_value, const std::string& words) {
+    train::Config other =
+        *train::parse_config(train::to_json(config), std::vector<std::string>{key_and_value});
+    return fails_with(train::spec_of(other, 61), Code::invalid_argument, words);
+  };
+  EXPECT_TRUE(refused("model.width=999", fmt::format("model.width is 999, but the model in {} (model.from) "
+                                                     "has {}: leave model.width out",
+                                                     config.model.from, spec->width)));
+  EXPECT_TRUE(refused("model.layers=99", "model.layers is 99"));
+  EXPECT_TRUE(refused("model.vocabulary=62", "model.vocabulary is 62"));
+  EXPECT_TRUE(refused("model.family=gptj", "model.family is gptj"));
+  EXPECT_TRUE(refused("model.activation=relu", "model.activation is relu"));
+  EXPECT_TRUE(refused("model.tied=false", "model.tied is false"));
+  config.model.dropout = 0.25;  // no part of what a model stores: whoever tunes it may choose
+  EXPECT_EQ(train::spec_of(config, 61)->residual_dropout, 0.25f);
+}
+
 }  // namespace
 }  // namespace loom::testing

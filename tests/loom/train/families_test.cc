@@ -1,52 +1,19 @@
 // Runs of families and tasks other than GPT-2's, on one rank and on several.
 #include <algorithm>
-#include <mutex>
 
-#include "engine/ranks.h"
 #include "loom/model.h"
 #include "model/inference.h"
-#include "text/examples.h"
-#include "text/tokenize_files.h"
-#include "text/wordpiece.h"
-#include "train/trainer.h"
+#include "train/runs.h"
 
 namespace loom::testing {
 namespace {
 
-class FamilyRuns : public ::testing::Test {
+class FamilyRuns : public Runs {
  protected:
   FamilyRuns() {
-    config_.data.sequence_length = 16;
-    config_.data.global_batch = 8;
-    config_.data.folder = folder_ / "data";
-    config_.model.width = 32;
-    config_.model.layers = 2;
-    config_.parallel.threads = 1;
-    config_.parallel.strict = true;
     config_.optimizer.learning_rate = 5e-3;
     config_.optimizer.schedule = "constant";
-    config_.run.evaluation_steps = 2;
     config_.run.steps = 5;
-    config_.run.out = folder_ / "out";
-  }
-
-  void make_tokens() {
-    std::string text;
-    for (int i = 0; i < 600; ++i)
-      text += fmt::format("{} times {} is {}.\n", i % 13, i % 7, i % 13 * (i % 7));
-    put_file(folder_ / "text.txt", text);
-    LOOM_ASSERT_OK(text::tokenize_files({folder_ / "text.txt"}, config_.data.folder, **pieces()));
-  }
-  void make_examples(const std::string& tokenizer) {
-    std::string lines;
-    for (int i = 0; i < 100; ++i)
-      lines += fmt::format("even\tthe number {} is it\nodd\tit is {} of them\n", i, i * 3);
-    put_file(folder_ / "texts.tsv", lines);
-    const auto opened = tokenizer == "bytes" ? text::open_tokenizer(tokenizer) : pieces();
-    LOOM_ASSERT_OK(text::tokenize_examples({folder_ / "texts.tsv"}, config_.data.folder, **opened, 0.1));
-  }
-  static Result<std::shared_ptr<const text::Tokenizer>> pieces() {
-    return text::open_tokenizer(fixture("wordpiece.json"));
   }
 
   std::vector<double> losses(int ranks, int degree) {
@@ -55,25 +22,17 @@ class FamilyRuns : public ::testing::Test {
     config.parallel.sharded_data_parallel_degree = degree;
     config.run.out = folder_ / fmt::format("{}-{}-{}", config.model.family, ranks, degree);
     std::vector<double> losses;
-    std::mutex mutex;
-    on_ranks(ranks, 1, [&](weftComm_t world) {
-      Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config, world);
-      LOOM_ASSERT_OK(trainer);
-      LOOM_ASSERT_OK((*trainer)->run([&](const train::StepRecord& record) {
-        const std::lock_guard lock(mutex);
-        if ((*trainer)->groups().rank() == 0) losses.push_back(record.loss);
-      }));
-      LOOM_ASSERT_OK((*trainer)->save_model());
-    });
+    for (const auto& [step, record] :
+         run_on(ranks, config, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); }))
+      losses.push_back(record.loss);
     return losses;
   }
 
-  TemporaryFolder folder_;
-  train::Config config_;
+  const std::string pieces_ = fixture("wordpiece.json");
 };
 
 TEST_F(FamilyRuns, EveryCausalAndMaskedFamilyHasTheSameLossesOnFourRanks) {
-  make_tokens();
+  make_tokens(config_.data.folder, pieces_);
   for (const char* family : {"gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta"}) {
     config_.model.family = family;
     const std::vector<double> one = losses(1, 1);
@@ -85,7 +44,7 @@ TEST_F(FamilyRuns, EveryCausalAndMaskedFamilyHasTheSameLossesOnFourRanks) {
 
 TEST_F(FamilyRuns, ClassificationsLearn) {
   for (const char* family : {"bert", "roberta", "gptj"}) {
-    make_examples(std::string(family) == "gptj" ? "bytes" : "pieces");
+    make_examples(config_.data.folder, std::string(family) == "gptj" ? "bytes" : pieces_);
     config_.model.family = family;
     config_.run.steps = 30;
     const std::vector<double> got = losses(2, 2);
@@ -110,7 +69,7 @@ TEST_F(FamilyRuns, ClassificationsLearn) {
 }
 
 TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
-  make_examples("pieces");
+  make_examples(config_.data.folder, pieces_);
   config_.model.family = "bert";
   config_.run.steps = 40;
   losses(1, 1);
@@ -147,10 +106,10 @@ TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
 }
 
 TEST_F(FamilyRuns, ATrainedLanguageModelBeginsAClassification) {
-  make_tokens();
+  make_tokens(config_.data.folder, pieces_);
   config_.model.family = "bert";
   losses(1, 1);
-  make_examples("pieces");
+  make_examples(config_.data.folder, pieces_);
   config_.model.from = folder_ / "bert-1-1/model";
   const std::vector<double> got = losses(2, 1);
   EXPECT_NEAR(got.front(), std::log(2.0), 0.3);
@@ -158,14 +117,14 @@ TEST_F(FamilyRuns, ATrainedLanguageModelBeginsAClassification) {
 
 TEST_F(FamilyRuns, DataOfAnotherTaskIsRefused) {
   const auto created = [&] { return train::Trainer::create(config_, nullptr); };
-  make_examples("pieces");
+  make_examples(config_.data.folder, pieces_);
   config_.model.family = "bert";
   config_.model.task = "masked";
   EXPECT_TRUE(fails_with(created(), Code::invalid_argument, "holds texts with labels"));
   config_.model.family = "gpt2";
   config_.model.task = "";
   EXPECT_TRUE(fails_with(created(), Code::unsupported, "gpt2 has no classification head"));
-  make_tokens();
+  make_tokens(config_.data.folder, pieces_);
   config_.model.family = "bert";
   config_.model.task = "classification";
   EXPECT_TRUE(fails_with(created(), Code::invalid_data, "loom tokenize --labels"));

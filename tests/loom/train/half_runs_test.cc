@@ -1,76 +1,30 @@
 // Whole runs in fp16: they learn as fp32 does, skip what overflows, remember their loss scale, and say when
 // none will do.
 #include <cmath>
-#include <map>
-#include <mutex>
 
-#include "engine/ranks.h"
-#include "text/examples.h"
-#include "text/tokenize_files.h"
 #include "train/report.h"
-#include "train/trainer.h"
+#include "train/runs.h"
 
 namespace loom::testing {
 namespace {
 
-class HalfRuns : public ::testing::Test {
+class HalfRuns : public Runs {
  protected:
   HalfRuns() {
-    config_.data.sequence_length = 16;
-    config_.data.global_batch = 8;
     config_.data.microbatch = 2;
-    config_.data.folder = folder_ / "data";
-    config_.model.width = 32;
-    config_.model.layers = 2;
-    config_.parallel.threads = 1;
-    config_.parallel.strict = true;
     config_.parallel.precision = "fp16";
     config_.optimizer.learning_rate = 5e-3;
     config_.optimizer.schedule = "constant";
     config_.optimizer.warmup_steps = 8;
-    config_.run.evaluation_steps = 2;
     config_.run.steps = 24;
-    config_.run.out = folder_ / "out";
-    make_tokens("bytes", config_.data.folder);
+    make_tokens(config_.data.folder, "bytes", 300);
   }
 
-  void make_tokens(const std::string& tokenizer, const std::string& folder) {
-    std::string text;
-    for (int i = 0; i < 300; ++i)
-      text += fmt::format("{} times {} is {}.\n", i % 13, i % 7, i % 13 * (i % 7));
-    put_file(folder_ / "text.txt", text);
-    const auto opened = text::open_tokenizer(tokenizer);
-    LOOM_ASSERT_OK(opened);
-    LOOM_ASSERT_OK(text::tokenize_files({folder_ / "text.txt"}, folder, **opened));
-  }
-  void make_examples(const std::string& folder) {
-    std::string lines;
-    for (int i = 0; i < 100; ++i)
-      lines += fmt::format("even\tthe number {} is it\nodd\tit is {} of them\n", i, i * 3);
-    put_file(folder_ / "texts.tsv", lines);
-    const auto opened = text::open_tokenizer(fixture("wordpiece.json"));
-    LOOM_ASSERT_OK(text::tokenize_examples({folder_ / "texts.tsv"}, folder, **opened, 0.1));
-  }
-
-  using Records = std::map<int64_t, train::StepRecord>;
   /// What rank 0 is told of the steps that a run makes.
-  Records run(train::Config config, int ranks, int degree) {
+  static Records run(train::Config config, int ranks, int degree) {
     config.parallel.sharded_data_parallel_degree = degree;
-    Records records;
-    std::mutex mutex;
-    on_ranks(ranks, 1, [&](weftComm_t world) {
-      Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config, world);
-      LOOM_ASSERT_OK(trainer);
-      LOOM_ASSERT_OK((*trainer)->run([&](const train::StepRecord& record) {
-        const std::lock_guard lock(mutex);
-        if ((*trainer)->groups().rank() == 0) records[record.step] = record;
-      }));
-    });
-    return records;
+    return run_on(ranks, config);
   }
-
-  TemporaryFolder folder_;
-  train::Config config_;
 };
 
 TEST_F(HalfRuns, SkipsUntilTheScaleFitsAndTheScheduleWaits) {
@@ -161,8 +115,8 @@ TEST_F(HalfRuns, AStaticScaleIsKept) {
 
 /// Every kind of head, and of block, on one rank, in shards, in stages and in tensor ranks.
 TEST_F(HalfRuns, LossesAreNearThoseOfFp32) {
-  make_tokens(fixture("wordpiece.json"), folder_ / "pieces");
-  make_examples(folder_ / "examples");
+  make_tokens(folder_ / "pieces", fixture("wordpiece.json"), 300);
+  make_examples(folder_ / "examples", fixture("wordpiece.json"));
   struct Case {
     const char* family;
     bool examples;

@@ -3,11 +3,10 @@
 
 #include <map>
 
-#include "engine/ranks.h"
 #include "program/generate.h"
 #include "program/schedule.h"
-#include "text/tokenize_files.h"
 #include "train/report.h"
+#include "train/runs.h"
 #include "train/throughput.h"
 
 namespace loom::testing {
@@ -22,25 +21,15 @@ struct Page {
   program::Job job;
 };
 
-class Traced : public ::testing::Test {
+class Traced : public Runs {
  protected:
   void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 300; ++i) text += fmt::format("{} and {} make {}.\n", i % 9, i % 5, i % 9 + i % 5);
-    put_file(folder_ / "text.txt", text);
-    const auto tokenizer = text::open_tokenizer("bytes");
-    LOOM_ASSERT_OK(tokenizer);
-    LOOM_ASSERT_OK(text::tokenize_files({folder_ / "text.txt"}, folder_ / "data", **tokenizer));
-    config_.data.folder = folder_ / "data";
-    config_.data.sequence_length = 16;
-    config_.data.global_batch = 8;
+    make_tokens(config_.data.folder, "bytes", 300);
     config_.data.microbatch = 1;
-    config_.model.width = 32;
     config_.model.layers = 4;
-    config_.parallel.threads = 1;
+    config_.parallel.strict = false;
     config_.run.steps = 3;
     config_.run.evaluation_steps = 1;
-    config_.run.out = folder_ / "out";
   }
 
   Page run(int ranks, const program::Machine& machine = {}) {
@@ -70,9 +59,6 @@ class Traced : public ::testing::Test {
     if (json.ok()) page.json = *json;
     return page;
   }
-
-  TemporaryFolder folder_;
-  train::Config config_;
 };
 
 TEST_F(Traced, ThePageHasEveryRankAndEveryInstruction) {

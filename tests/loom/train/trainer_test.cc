@@ -2,40 +2,23 @@
 #include "train/trainer.h"
 
 #include <filesystem>
-#include <mutex>
+#include <set>
 
-#include "engine/ranks.h"
-#include "text/tokenize_files.h"
 #include "train/machine.h"
 #include "train/report.h"
+#include "train/runs.h"
 #include "train/stored_state.h"
 
 namespace loom::testing {
 namespace {
 
-/// A dataset of bytes, and a config for a small model on it.
-class Trained : public ::testing::Test {
+class Trained : public Runs {
  protected:
   void SetUp() override {
-    std::string text;
-    for (int i = 0; i < 600; ++i)
-      text += fmt::format("{} times {} is {}.\n", i % 13, i % 7, i % 13 * (i % 7));
-    put_file(folder_ / "text.txt", text);
-    const auto tokenizer = text::open_tokenizer("bytes");
-    LOOM_ASSERT_OK(tokenizer);
-    LOOM_ASSERT_OK(text::tokenize_files({folder_ / "text.txt"}, folder_ / "data", **tokenizer));
-    config_.data.folder = folder_ / "data";
-    config_.data.sequence_length = 16;
-    config_.data.global_batch = 8;
+    make_tokens(config_.data.folder);
     config_.data.microbatch = 1;
-    config_.model.width = 32;
-    config_.model.layers = 2;
-    config_.parallel.threads = 1;
-    config_.parallel.strict = true;
     config_.optimizer.learning_rate = 1e-2;
     config_.run.steps = 10;
-    config_.run.evaluation_steps = 2;
-    config_.run.out = folder_ / "out";
   }
 
   /// Losses of the steps that a run of `ranks` makes; `until` ends it there.
@@ -43,23 +26,17 @@ class Trained : public ::testing::Test {
     config.parallel.sharded_data_parallel_degree = degree;
     const bool whole = until >= config.run.steps;
     if (!whole) config.run.steps = until;
-    std::map<int64_t, double> losses;
-    std::mutex mutex;
-    on_ranks(ranks, 1, [&](weftComm_t world) {
-      Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config, world);
-      LOOM_ASSERT_OK(trainer);
-      LOOM_ASSERT_OK((*trainer)->run([&](const train::StepRecord& record) {
-        const std::lock_guard lock(mutex);
-        losses[record.step] = record.loss;
-        if (record.validation_loss) validation_ = *record.validation_loss;
-      }));
-      if (whole) LOOM_ASSERT_OK((*trainer)->save_model());
+    const Records records = run_on(ranks, config, [&](train::Trainer& trainer) {
+      if (whole) LOOM_ASSERT_OK(trainer.save_model());
     });
+    std::map<int64_t, double> losses;
+    for (const auto& [step, record] : records) {
+      losses[step] = record.loss;
+      validation_ = record.validation_loss.value_or(validation_);
+    }
     return losses;
   }
 
-  TemporaryFolder folder_;
-  train::Config config_;
   double validation_ = 0;
 };
 
@@ -191,7 +168,8 @@ TEST_F(Trained, ACheckpointOfAnyLayoutBecomesAWholeModel) {
   const auto without = train::export_model(out + "/checkpoints/step-00000010", folder_ / "without");
   LOOM_ASSERT_OK(without);
   EXPECT_FALSE(without->tokenizer);
-  EXPECT_TRUE(fails_with(train::export_model(out, folder_ / "none"), Code::not_found, "it is no checkpoint"));
+  EXPECT_TRUE(fails_with(train::export_model(out, folder_ / "none"), Code::not_found,
+                         "its newest checkpoint is " + out + "/checkpoints/step-00000010"));
 }
 
 TEST_F(Trained, WithoutTheOptimizersStateParametersGoOnAndMomentsBeginAgain) {
@@ -227,7 +205,8 @@ TEST_F(Trained, ARunBeginsWithANamedCheckpointAndGoesOnWithItsOwn) {
   for (const auto& [step, loss] : losses) EXPECT_EQ(loss, whole.at(step)) << step;
   other.run.out = folder_ / "third";
   other.run.resume_from = folder_ / "nowhere";
-  EXPECT_TRUE(fails_with(train::Trainer::create(other, nullptr), Code::not_found, "it is no checkpoint"));
+  EXPECT_TRUE(fails_with(train::Trainer::create(other, nullptr), Code::not_found,
+                         "run.resume_from: there is no \"" + (folder_ / "nowhere")));
 }
 
 TEST_F(Trained, ADamagedCheckpointIsPassedOver) {
@@ -295,6 +274,9 @@ TEST_F(Trained, APartOfAStepIsNotCountedTwice) {
     double sum = 0;
     for (const auto& [name, us] : side.parts()) sum += us;
     EXPECT_GT(side.step_us, 0);
+    std::set<std::string> names;
+    for (const auto& [name, us] : side.parts()) EXPECT_TRUE(names.insert(name).second) << name;
+    EXPECT_TRUE(names.contains("optimizer") && !names.contains("step")) << "a step's part is no step";
     EXPECT_NEAR(sum, side.step_us, 1e-6 * side.step_us);
   }
 }

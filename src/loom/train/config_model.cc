@@ -1,0 +1,166 @@
+// The model that a config asks for: its own sizes, or those of model.from.
+#include <fmt/ranges.h>
+
+#include "model/families.h"
+#include "model/hugging_face.h"
+#include "text/examples.h"
+#include "train/config.h"
+#include "train/folders.h"
+
+namespace loom::train {
+namespace {
+
+using format::Json;
+
+constexpr int64_t kWidth = 256, kLayers = 4, kHeads = 4;
+
+int64_t value_or(int64_t given, int64_t otherwise) { return given != 0 ? given : otherwise; }
+
+Result<Json> config_of_from(const Config& config) {
+  LOOM_TRY(expect(config.model.from, Wanted::model).in("model.from"));
+  return format::read_config(config.model.from);
+}
+
+Result<model::Family> family_of(const Config& config) {
+  const std::string& name = config.model.family;
+  const Result<model::Family> family = name.empty() ? model::Family::gpt2 : model::family_from(name);
+  LOOM_TRY(family.status().in("model.family"));
+  return family;
+}
+
+/// Whoever gives a size as well as a model to begin with may not know that they differ.
+Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
+  const auto same = [&](const char* key, const auto& value, const auto& has, bool open) -> Status {
+    if (open || value == has) return {};
+    return fail(Code::invalid_argument,
+                "model.{0} is {1}, but the model in {2} (model.from) has {3}: leave model.{0} out, or begin "
+                "with another model",
+                key, value, given.from, has);
+  };
+  const auto size = [&](const char* key, int64_t value, int64_t has) {
+    return same(key, value, has, value == 0);
+  };
+  const auto name = [&](const char* key, const std::string& value, const std::string& has) {
+    return same(key, value, has, value.empty());
+  };
+  LOOM_TRY(name("family", given.family, model::family_name(spec.family)));
+  LOOM_TRY(size("vocabulary", given.vocabulary, spec.vocabulary));
+  LOOM_TRY(size("context", given.context, spec.context));
+  LOOM_TRY(size("width", given.width, spec.width));
+  LOOM_TRY(size("layers", given.layers, spec.layers));
+  LOOM_TRY(size("heads", given.heads, spec.heads));
+  LOOM_TRY(size("feed_forward", given.feed_forward, spec.feed_forward));
+  LOOM_TRY(name("activation", given.activation, model::activation_name(spec.activation)));
+  return same("tied", given.tied.value_or(spec.tied), spec.tied, !given.tied);
+}
+
+void set_dropout(double probability, model::ModelSpec& spec) {
+  spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(probability);
+  if (spec.task == model::Task::classification && spec.pooler) spec.head_dropout = spec.residual_dropout;
+}
+
+/// The one number that stands for all of a model's, as written; none where they differ.
+std::optional<double> dropout_of(const model::ModelSpec& spec) {
+  model::ModelSpec same = spec;
+  set_dropout(static_cast<double>(spec.residual_dropout), same);
+  if (same.embedding_dropout != spec.embedding_dropout || same.attention_dropout != spec.attention_dropout ||
+      same.head_dropout != spec.head_dropout)
+    return {};
+  return std::stod(fmt::format("{}", spec.residual_dropout));
+}
+
+Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, int64_t dataset_vocabulary,
+                                      int64_t labels, int32_t padding) {
+  const Result<Json> json = config_of_from(config);
+  LOOM_TRY(json.status());
+  Result<model::ModelSpec> spec = model::spec_from_config(*json, task, labels);
+  LOOM_TRY(spec.status().in(config.model.from));
+  if (task == model::Task::classification && padding >= 0) spec->padding = padding;
+  if (spec->vocabulary < dataset_vocabulary)
+    return fail(
+        Code::invalid_argument,
+        "the model {0} has {1} tokens, but the dataset's vocabulary has {2}: `loom tokenize --tokenizer {0}` "
+        "makes a dataset that fits",
+        config.model.from, spec->vocabulary, dataset_vocabulary);
+  LOOM_TRY(check_given(config.model, *spec));
+  if (config.model.dropout) set_dropout(*config.model.dropout, *spec);
+  LOOM_TRY(spec->check());
+  return spec;
+}
+
+}  // namespace
+
+Result<model::Task> task_of(const Config& config) {
+  if (!config.model.task.empty()) {
+    const Result<model::Task> task = model::task_from(config.model.task);
+    if (!task.ok()) return task.status().in("model.task");
+    return task;
+  }
+  if (text::holds_examples(config.data.folder)) return model::Task::classification;
+  if (!config.model.from.empty()) {
+    const Result<Json> json = config_of_from(config);
+    LOOM_TRY(json.status());
+    const Result<model::ModelSpec> spec = model::spec_from_config(*json);
+    LOOM_TRY(spec.status());
+    return spec->task;
+  }
+  const Result<model::Family> family = family_of(config);
+  LOOM_TRY(family.status());
+  return model::usual_task(*family);
+}
+
+Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary, int64_t labels,
+                                 int32_t padding) {
+  const Result<model::Task> task = task_of(config);
+  LOOM_TRY(task.status());
+  if (!config.model.from.empty()) return spec_of_from(config, *task, dataset_vocabulary, labels, padding);
+  const Result<model::Family> family = family_of(config);
+  LOOM_TRY(family.status());
+  Result<model::ModelSpec> choices = model::choices_of(*family, *task);
+  LOOM_TRY(choices.status());
+  model::ModelSpec spec = choices.take();
+  spec.labels = labels;
+  if (*task != model::Task::causal || model::usual_task(*family) == model::Task::masked)
+    spec.padding = padding;
+  spec.vocabulary = value_or(config.model.vocabulary, dataset_vocabulary);
+  if (spec.vocabulary < dataset_vocabulary)
+    return fail(Code::invalid_argument, "model.vocabulary is {}, must be at least the dataset's, {}",
+                spec.vocabulary, dataset_vocabulary);
+  spec.context = value_or(config.model.context, config.data.sequence_length);
+  spec.width = value_or(config.model.width, kWidth);
+  spec.layers = value_or(config.model.layers, kLayers);
+  spec.heads = value_or(config.model.heads, kHeads);
+  spec.feed_forward = config.model.feed_forward;
+  if (config.model.activation == "gelu") spec.activation = ops::Activation::gelu_erf;
+  if (config.model.activation == "relu") spec.activation = ops::Activation::relu;
+  if (config.model.activation == "gelu_new") spec.activation = ops::Activation::gelu_tanh;
+  set_dropout(config.model.dropout.value_or(0), spec);
+  spec.tied = spec.tied && config.model.tied.value_or(true);
+  model::complete(spec);
+  LOOM_TRY(spec.check());
+  return spec;
+}
+
+Config resolved(const Config& config, const model::ModelSpec& spec, const program::Job& job, int threads) {
+  Config filled = config;
+  Config::Model& model = filled.model;
+  model.family = model::family_name(spec.family);
+  model.task = model::task_name(spec.task);
+  model.vocabulary = spec.vocabulary;
+  model.context = spec.context;
+  model.width = spec.width;
+  model.layers = spec.layers;
+  model.heads = spec.heads;
+  model.feed_forward = spec.feed_forward;
+  model.activation = model::activation_name(spec.activation);
+  if (!model.dropout) model.dropout = dropout_of(spec);
+  model.tied = spec.tied;
+  filled.data.microbatch = job.batch / (job.prescaled_batch ? 1 : job.tensor_degree);
+  filled.parallel.sharded_data_parallel_degree = job.degree;
+  filled.parallel.threads = threads;
+  if (!job.first_units.empty())
+    filled.parallel.partition = fmt::format("{}", fmt::join(job.first_units, ","));
+  return filled;
+}
+
+}  // namespace loom::train

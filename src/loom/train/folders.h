@@ -1,0 +1,25 @@
+// What a path is that a user named, where a model, a checkpoint or a dataset was asked for: a run's folder is
+// easily taken for what lies in it, and the error can say which folder would be right.
+//
+// Thread safety: functions; safe from any thread.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace loom::train {
+
+enum class Wanted {
+  model,       // a folder in Hugging Face's form
+  checkpoint,  // a folder of one step
+  stored,      // one of these, or a safetensors file
+  dataset,     // a folder that `loom tokenize` made
+};
+
+/// Fails when `path` is not there, is a file where a folder is wanted, or is something else that Loom knows:
+/// the sentence says what it is, and what would be right. What it does not know passes; who reads it says
+/// what is missing. Errors: not_found.
+Status expect(const std::string& path, Wanted wanted);
+
+}  // namespace loom::train

@@ -1,0 +1,75 @@
+// A folder that was taken for another is named, with the one that would be right.
+#include "train/folders.h"
+
+#include <filesystem>
+
+#include "train/runs.h"
+
+namespace loom::testing {
+namespace {
+
+using train::Wanted;
+
+class Folders : public Runs {
+ protected:
+  Folders() {
+    make_tokens(config_.data.folder);
+    config_.run.steps = 2;
+    config_.run.evaluation_steps = 1;
+    run_on(1, config_, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+  }
+
+  /// The path is refused as what is wanted, and the sentence has these words.
+  static ::testing::AssertionResult refused(const std::string& path, Wanted wanted,
+                                            const std::string& words) {
+    return fails_with(train::expect(path, wanted), Code::not_found, words);
+  }
+
+  const std::string run_ = folder_ / "out", model_ = run_ + "/model", checkpoints_ = run_ + "/checkpoints",
+                    checkpoint_ = checkpoints_ + "/step-00000002";
+};
+
+TEST_F(Folders, TheRightOnesPass) {
+  LOOM_ASSERT_OK(train::expect(model_, Wanted::model));
+  LOOM_ASSERT_OK(train::expect(checkpoint_, Wanted::checkpoint));
+  for (const std::string& path : {model_, checkpoint_, model_ + "/model.safetensors"})
+    LOOM_ASSERT_OK(train::expect(path, Wanted::stored));
+  LOOM_ASSERT_OK(train::expect(config_.data.folder, Wanted::dataset));
+  LOOM_ASSERT_OK(train::expect(folder_.path(), Wanted::model));  // what nobody knows, its reader refuses
+}
+
+TEST_F(Folders, ARunsFolderIsNotWhatLiesInIt) {
+  EXPECT_TRUE(refused(run_, Wanted::model, "is the folder of a run: its model is " + model_));
+  EXPECT_TRUE(refused(run_, Wanted::checkpoint, "its newest checkpoint is " + checkpoint_));
+  EXPECT_TRUE(refused(run_, Wanted::stored, model_ + ", its newest checkpoint " + checkpoint_));
+  EXPECT_TRUE(refused(run_, Wanted::dataset, "`loom tokenize FILES --out FOLDER`"));
+  EXPECT_TRUE(refused(checkpoints_, Wanted::checkpoint, "its newest checkpoint is " + checkpoint_));
+  EXPECT_TRUE(refused(checkpoints_, Wanted::model, "`loom export " + checkpoint_ + " --out FOLDER`"));
+  std::filesystem::remove_all(model_);
+  EXPECT_TRUE(refused(run_, Wanted::model, "`loom export " + checkpoint_ + " --out FOLDER` makes a model"));
+  std::filesystem::remove(checkpoint_ + "/manifest.json");
+  EXPECT_TRUE(refused(run_, Wanted::checkpoint, "no complete checkpoint"));
+}
+
+TEST_F(Folders, ModelsCheckpointsAndDatasetsAreToldApart) {
+  EXPECT_TRUE(refused(checkpoint_, Wanted::model, "is a checkpoint: `loom export " + checkpoint_));
+  EXPECT_TRUE(refused(model_, Wanted::checkpoint, "is a model, no checkpoint"));
+  EXPECT_TRUE(refused(config_.data.folder, Wanted::model, "is a dataset: a model is a folder"));
+  EXPECT_TRUE(refused(model_, Wanted::dataset, "is a model: `loom tokenize"));
+}
+
+TEST_F(Folders, FilesAndMissingOnesNameWhatLiesBesideThem) {
+  EXPECT_TRUE(refused(model_ + "/model.safetensors", Wanted::model,
+                      "is a file: " + model_ + ", its folder, would be right"));
+  EXPECT_TRUE(refused(checkpoint_ + "/manifest.json", Wanted::checkpoint,
+                      checkpoint_ + ", its folder, would be right"));
+  EXPECT_TRUE(refused(run_ + "/modle", Wanted::model, "its model is " + model_));
+  EXPECT_TRUE(refused(checkpoints_ + "/step-00000099", Wanted::checkpoint,
+                      "its newest checkpoint is " + checkpoint_));
+  put_file(folder_ / "config.json", R"({"run": {"steps": 2}})");  // a user's own, which makes no run
+  EXPECT_TRUE(refused(folder_ / "nowhere", Wanted::model, "nowhere\": a model is a folder with"));
+  EXPECT_TRUE(refused(folder_ / "nowhere", Wanted::dataset, "nowhere\": `loom tokenize FILES"));
+}
+
+}  // namespace
+}  // namespace loom::testing

@@ -1,0 +1,28 @@
+#include "loom/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace loom::command {
+
+void show_bar(int64_t done, int64_t all) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  constexpr int64_t kCells = 40;
+  const int64_t full = done * kCells / all;
+  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {:3} %{}", "", full, "", kCells - full, done * 100 / all,
+             done == all ? "\n" : "");
+}
+
+void Progress::operator()(int64_t done, int64_t all) {
+  if (isatty(STDERR_FILENO) != 0) return show_bar(done, all);
+  const int64_t tenths = done * 10 / all;
+  const Clock::time_point now = Clock::now();
+  if (tenths == told_ && now - last_ < std::chrono::seconds(30)) return;
+  told_ = tenths;
+  last_ = now;
+  fmt::print(stderr, "{} of {} {}\n", done, all, what_);
+}
+
+}  // namespace loom::command
