@@ -442,6 +442,14 @@ WEFT_API weftResult_t weftStreamDestroy(weftStream_t stream);
  * the operations failed with. */
 WEFT_API weftResult_t weftStreamSynchronize(weftStream_t stream);
 
+/* How many operations have been put on the stream so far, those of an open group not among them.
+ * Errors: weftInvalidPointer (NULL or destroyed, or `position` is NULL). */
+WEFT_API weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* position);
+
+/* Waits until the first `position` operations of the stream are complete; those behind them go on. Returns and
+ * errors as weftStreamSynchronize; weftInvalidArgument if the stream has not had so many. */
+WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position);
+
 /* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
  * does no harm in a loop. Errors: as weftStreamSynchronize. */
 WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);

@@ -77,9 +77,10 @@ Status Executor<T>::prepare() {
     Result<std::unique_ptr<Tier>> tier = Tier::create(tier_folder_, memory_.tier_bytes);
     LOOM_TRY(tier.status());
     tier_ = tier.take();
-    tickets_.resize(training_.instructions.size());
   }
-  pending_.assign(lanes + 1, false);
+  tickets_.resize(std::max(training_.instructions.size(), evaluation_.instructions.size()));
+  issued_.assign(lanes + 1, 0);
+  over_.assign(lanes + 1, 0);
   timeline_.resize(training_.instructions.size());
   losses_.resize(told() * (static_cast<size_t>(groups_.ranks()) + 1));
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
@@ -123,6 +124,7 @@ Status Executor<T>::run(Run& run) {
     const auto issued = Clock::now();
     if (program::is_offloading(instruction.op)) move(run, i);
     else LOOM_TRY(execute(run, instruction));
+    if (instruction.lane > 0) LOOM_TRY(note_issued(instruction, tickets_[i]));
     if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, Clock::now());
     if (traced)
       timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, Clock::now()) * 1e6};
@@ -133,26 +135,30 @@ Status Executor<T>::run(Run& run) {
   return {};
 }
 
-/// A lane is a queue, so waiting for one of its operations waits for those that were issued later, too.
+/// What the instruction has put on its lane is over when all up to `ticket` is.
 template <typename T>
-Status Executor<T>::wait_for(Run& run, const Instruction& instruction) {
-  for (const int before : instruction.after) {
-    const int lane = run.program.instructions[before].lane;
-    if (pending_[lane]) LOOM_TRY(synchronize(run, lane, lane == tier_lane_ ? tickets_[before] : 0));
-  }
+Status Executor<T>::note_issued(const Instruction& instruction, uint64_t& ticket) {
+  if (instruction.lane != tier_lane_)
+    LOOM_TRY_WEFT(weftStreamGetPosition(streams_[instruction.lane - 1], &ticket));
+  issued_[instruction.lane] = ticket;
   return {};
 }
 
-/// Of the tier's lane, only what has that ticket or one before it.
+template <typename T>
+Status Executor<T>::wait_for(Run& run, const Instruction& instruction) {
+  for (const int before : instruction.after)
+    LOOM_TRY(synchronize(run, run.program.instructions[before].lane, tickets_[before]));
+  return {};
+}
+
+/// A lane is a queue: waits for what has that ticket or one before it, while later operations go on.
 template <typename T>
 Status Executor<T>::synchronize(Run& run, int lane, uint64_t ticket) {
+  if (ticket <= over_[lane]) return {};
   const auto begin = Clock::now();
-  if (lane == tier_lane_) {
-    LOOM_TRY(tier_->wait(ticket));
-  } else {
-    LOOM_TRY_WEFT(weftStreamSynchronize(streams_[lane - 1]));
-    pending_[lane] = false;
-  }
+  if (lane == tier_lane_) LOOM_TRY(tier_->wait(ticket));
+  else LOOM_TRY_WEFT(weftStreamSynchronizeTo(streams_[lane - 1], ticket));
+  over_[lane] = ticket;
   run.result.exposed_seconds += seconds_between(begin, Clock::now());
   return {};
 }
@@ -165,18 +171,12 @@ void Executor<T>::move(Run& run, size_t index) {
   std::byte* memory = at<std::byte>(run, i, Role::resident);
   tickets_[index] =
       i.op == Op::load ? tier_->load(offset, memory, bytes) : tier_->store(offset, memory, bytes);
-  pending_[i.lane] = true;
 }
 
 template <typename T>
 Status Executor<T>::wait_all(Run& run) {
-  for (size_t lane = 1; lane < pending_.size(); ++lane) {
-    if (!pending_[lane]) continue;
-    const bool tier = static_cast<int>(lane) == tier_lane_;
-    LOOM_TRY(synchronize(run, static_cast<int>(lane),
-                         tier ? *std::max_element(tickets_.begin(), tickets_.end()) : 0));
-    pending_[lane] = false;
-  }
+  for (size_t lane = 1; lane < issued_.size(); ++lane)
+    LOOM_TRY(synchronize(run, static_cast<int>(lane), issued_[lane]));
   return {};
 }
 
@@ -279,7 +279,6 @@ template <typename T>
 Status Executor<T>::communicate(Run& run, const Instruction& i) {
   const size_t shard = static_cast<size_t>(job_.shard(units_[i.unit]));
   const weftStream_t stream = streams_[i.lane - 1];
-  pending_[i.lane] = true;
   switch (i.op) {
     case Op::gather:
       return from_weft(weftAllGather(at<T>(run, i, Role::shard), at<T>(run, i, Role::parameters), shard,
@@ -302,7 +301,6 @@ Status Executor<T>::transfer(Run& run, const Instruction& i) {
   const bool on = i.op == Op::send || i.op == Op::receive;  // to later stages
   T* data = at<T>(run, i, on ? Role::output : Role::derivative);
   const weftComm_t comm = on ? groups_.pipeline() : groups_.pipeline_back();
-  pending_[i.lane] = true;
   if (i.op == Op::send || i.op == Op::send_back)
     return from_weft(weftSend(data, count, kWeftType<T>, i.peer, comm, stream));
   return from_weft(weftRecv(data, count, kWeftType<T>, i.peer, comm, stream));

@@ -74,6 +74,7 @@ class Executor final : public Engine {
 
   Status run(Run& run);
   Status execute(Run& run, const program::Instruction& instruction);
+  Status note_issued(const program::Instruction& instruction, uint64_t& ticket);
   Status wait_for(Run& run, const program::Instruction& instruction);
   Status wait_all(Run& run);
   Status synchronize(Run& run, int lane, uint64_t ticket);
@@ -139,7 +140,7 @@ class Executor final : public Engine {
   std::string tier_folder_;
   std::unique_ptr<Tier> tier_;  // where something is offloaded
   int tier_lane_ = 0;
-  std::vector<uint64_t> tickets_;  // of each instruction on the tier's lane
+  std::vector<uint64_t> tickets_;  // of each instruction on another lane than 0
   std::vector<State> states_;
   /// Where a unit's sums of squares are among those of its stage's ranks.
   struct Norms {
@@ -150,7 +151,8 @@ class Executor final : public Engine {
   std::vector<int> owned_;              // units of this stage
   int64_t most_chunks_ = 0;             // of any stage
   std::vector<weftStream_t> streams_;   // of lanes 1, 2, …
-  std::vector<bool> pending_;           // lanes with something in flight
+  std::vector<uint64_t> issued_;        // by lane: the last ticket
+  std::vector<uint64_t> over_;          // … that was waited for
   std::vector<double> losses_;          // what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
   std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand

@@ -88,7 +88,6 @@ Status Executor<T>::exchange(Run& run, const Instruction& i) {
   constexpr weftDataType_t kType = kWeftType<T>;
   const weftComm_t tensor = groups_.tensor();
   const weftStream_t stream = streams_[static_cast<size_t>(i.lane - 1)];
-  pending_[static_cast<size_t>(i.lane)] = true;
   const auto bytes = [&](Role role) {
     return static_cast<size_t>(run.program.buffers[static_cast<size_t>(i.buffer(role))].bytes);
   };

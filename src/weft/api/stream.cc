@@ -35,6 +35,25 @@ weftResult_t weftStreamSynchronize(weftStream_t stream) {
   return report(stream->stream->synchronize());
 }
 
+weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* position) {
+  if (Status valid = check(stream); !valid) return report(valid.in(__func__));
+  if (!position)
+    return report(fail(Code::invalid_pointer, "position is NULL, must point to a uint64_t").in(__func__));
+  *position = stream->stream->position();
+  return weftSuccess;
+}
+
+weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position) {
+  if (Status valid = check(stream); !valid) return report(valid.in(__func__));
+  if (const uint64_t had = stream->stream->position(); position > had)
+    return report(fail(Code::invalid_argument,
+                       "position {} of a stream that has had {} operations: must be one that "
+                       "weftStreamGetPosition told",
+                       position, had)
+                      .in(__func__));
+  return report(stream->stream->synchronize(position));
+}
+
 weftResult_t weftStreamQuery(weftStream_t stream) {
   if (Status valid = check(stream); !valid) return report(valid.in(__func__));
   const Status state = stream->stream->query();

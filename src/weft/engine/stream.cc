@@ -17,7 +17,7 @@ uint64_t Stream::new_batch() {
 void Stream::push(Operation* op, uint64_t batch) {
   std::lock_guard guard(mutex_);
   if (spare_.empty()) spare_.emplace_back();
-  spare_.front() = {op, batch};
+  spare_.front() = {op, batch, ++position_};
   queue_.splice(queue_.end(), spare_, spare_.begin());
   op->retain();
   if (queue_.front().batch == batch) submit_first_batch();
@@ -41,13 +41,20 @@ void Stream::on_finished(Operation& op) {
   submit_first_batch();
 }
 
-Status Stream::synchronize() {
+uint64_t Stream::position() {
+  std::lock_guard guard(mutex_);
+  return position_;
+}
+
+// The first of the queue is the earliest that has not ended.
+Status Stream::synchronize(uint64_t position) {
   while (true) {
     Operation* head = nullptr;
     std::shared_ptr<Context> context;  // an abort elsewhere may take the communicator apart while we wait
     {
       std::lock_guard guard(mutex_);
-      if (queue_.empty()) return std::exchange(first_failure_, Status());
+      if (queue_.empty() || queue_.front().position > position)
+        return std::exchange(first_failure_, Status());
       head = queue_.front().op;
       context = head->context->shared_from_this();
       head->retain();

@@ -29,9 +29,11 @@ class Stream {
   /// Called by the context when an operation has ended, or was cancelled while it was queued. If it was the
   /// last of the first batch, the next one is submitted.
   void on_finished(Operation& op);
-  /// Waits until all that was queued before the call has ended, driving it. The first failure since the last
+  /// How many operations have been queued.
+  uint64_t position();
+  /// Waits until the first `position` operations have ended, driving them. The first failure since the last
   /// call.
-  Status synchronize();
+  Status synchronize(uint64_t position = UINT64_MAX);
   /// ok when all is done (or the first failure), in_progress otherwise.
   Status query();
 
@@ -39,6 +41,7 @@ class Stream {
   struct Entry {
     Operation* op;
     uint64_t batch;
+    uint64_t position;
     bool submitted = false;
   };
   void submit_first_batch();
@@ -46,6 +49,7 @@ class Stream {
   std::mutex mutex_;
   std::list<Entry> queue_;
   std::list<Entry> spare_;  // nodes that were used, as many as were ever queued at once
+  uint64_t position_ = 0;
   Status first_failure_;
 };
 

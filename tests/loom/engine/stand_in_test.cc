@@ -36,5 +36,35 @@ TEST(StandIn, IsCalledForEachUnitInTheProgramsOrderAndMessagesAreReal) {
   EXPECT_EQ(called, 6 * (2 * 4 + 1)) << "forward and backward of four units, and the loss";
 }
 
+// A rank used to wait for what it had just asked for in advance, too, so that nothing was hidden. Here rank 1
+// asks for that only once rank 0 goes on.
+TEST(StandIn, ComputingWaitsForNothingThatWasAskedForInAdvance) {
+  const program::Job job = small_job(2, 2, 2, 2);
+  std::atomic<int> begun{0};
+  std::atomic<bool> late{false};
+  on_ranks(2, 2, [&](weftComm_t world) {
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
+    LOOM_ASSERT_OK(groups);
+    const auto engine = engine::Engine::create(job, *groups, 1);
+    LOOM_ASSERT_OK(engine);
+    LOOM_ASSERT_OK((*engine)->initialize(1));
+    const bool ahead = groups->rank() == 0;
+    int all = 0, mine = 0;
+    for (const program::Instruction& i : (*engine)->training().instructions) all += program::is_compute(i.op);
+    (*engine)->stand_in([&](const program::Instruction&) {
+      ++mine;
+      if (ahead) begun = mine;
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (!ahead && !late && begun < std::min(mine + 1, all)) {
+        late = late || std::chrono::steady_clock::now() > limit;
+        std::this_thread::yield();
+      }
+    });
+    LOOM_ASSERT_OK((*engine)->step(settings_of(0)));
+    EXPECT_EQ(mine, all);
+  });
+  EXPECT_FALSE(late);
+}
+
 }  // namespace
 }  // namespace loom::testing
