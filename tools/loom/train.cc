@@ -1,12 +1,13 @@
 // loom train.
 #include <fmt/format.h>
-#include <unistd.h>
 #include <weft/weft.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "base/file.h"
 #include "loom/commands.h"
+#include "loom/lines_above_bar.h"
 #include "program/schedule.h"
 #include "train/report.h"
 
@@ -32,15 +33,6 @@ class World {
   World() = default;
   weftComm_t comm_ = nullptr;
 };
-
-/// A bar on standard error, where that is a terminal.
-void show_progress(int64_t done, int64_t all) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  constexpr int64_t kCells = 40;
-  const int64_t full = done * kCells / all;
-  fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {:3} %{}", "", full, "", kCells - full, done * 100 / all,
-             done == all ? "\n" : "");
-}
 
 class Log {
  public:
@@ -109,14 +101,14 @@ Status train(const TrainOptions& options) {
   std::vector<train::StepRecord> records;
   records.reserve(static_cast<size_t>(config->run.steps));
   Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
+  std::optional<LinesAboveBar> bar(std::in_place, speaks);
   LOOM_TRY(trainer.run([&](const train::StepRecord& record) {
     if (!speaks) return;
     records.push_back(record);
-    fmt::print("{}\n", train::log_line(record, trainer, peak));
-    std::fflush(stdout);
+    bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
     log.line(train::json_line(record, trainer.engine().memory_bytes()));
-    show_progress(record.step + 1, config->run.steps);
   }));
+  bar.reset();
   LOOM_TRY(trainer.save_model());
   Status reported;
   if (speaks) {
