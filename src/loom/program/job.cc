@@ -99,6 +99,10 @@ Status Job::check() const {
   if (checkpoint_group < 0 || prefetch < 0 || active_microbatches < 0)
     return fail(Code::invalid_argument,
                 "activation_checkpointing, prefetch and active_microbatches must not be negative");
+  if (checkpoint_every < 1 || (checkpoint_every > 1 && checkpoint_group > 1))
+    return fail(Code::invalid_argument,
+                "of every {} blocks {} are recomputed; must be one of every so many, or groups of all",
+                checkpoint_every, checkpoint_group);
   return check_pipeline(*this);
 }
 

@@ -84,7 +84,7 @@ class Cuts {
 double unit_time_us(const Job& job, const Machine& machine, int unit) {
   if (unit == job.units() - 1) return compute_us(job, machine, unit, Op::loss);
   const double forward = compute_us(job, machine, unit, Op::forward);
-  const double again = job.checkpoint_group > 0 ? forward : 0;
+  const double again = job.recomputes(unit) ? forward : 0;
   return forward + again + compute_us(job, machine, unit, Op::backward);
 }
 
@@ -183,7 +183,11 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
                 "no partition into {} parts keeps each below {:.1f} MiB; the least possible is {:.1f} MiB",
                 request.parts, limit / (1 << 20), least / (1 << 20));
   }
-  return partition_by_hand(request, cuts.best_below(largest * (1 + kSame), at));
+  Result<Partition> partition = partition_by_hand(request, cuts.best_below(largest * (1 + kSame), at));
+  LOOM_TRY(partition.status());
+  Partition best = partition.take();
+  best.proven = true;
+  return best;
 }
 
 PartitionRequest partition_request(const Job& job, const Machine& machine,
@@ -202,7 +206,7 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
     if (unit.borrows >= 0 && job.pipeline_degree > 1)
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);
-    if (unit.kind == model::UnitKind::block && job.checkpoint_group == 0)
+    if (unit.kind == model::UnitKind::block && !job.recomputes(unit.index))
       cost.activation_bytes += static_cast<double>(sizes.saved);
     cost.boundary_bytes = 2 * static_cast<double>(sizes.activation);
     request.units.push_back(cost);
