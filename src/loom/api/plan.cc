@@ -108,9 +108,7 @@ std::string partition_text(const train::Config& config, const program::Job& job,
                            const std::vector<double>& measured_us) {
   if (job.pipeline_degree == 1) return {};
   const program::PartitionRequest request = train::partition_request(config, job, measured_us);
-  std::vector<int> first;
-  for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
-  const Result<program::Partition> partition = program::partition_by_hand(request, first);
+  const Result<program::Partition> partition = train::partition_of(config, job, measured_us);
   if (!partition.ok()) return {};  // cannot be: the job is right
   return fmt::format("partition \"{}\", {} times\n{}", config.parallel.partition,
                      measured_us.empty() ? "modelled" : "measured",

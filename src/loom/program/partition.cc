@@ -245,9 +245,10 @@ std::string to_string(const Job& job, const PartitionRequest& request, const Par
   return text + fmt::format(
                     "cost = {:.2f} of memory + {:.2f} of time; part {} costs most, {:.1f} % more than the "
                     "mean; {:.1f} "
-                    "KiB cross for each microbatch\n",
+                    "KiB cross for each microbatch{}\n",
                     request.memory_weight, 1 - request.memory_weight, largest - partition.costs.begin(),
-                    (partition.largest / mean - 1) * 100, partition.crossing_bytes / 1024);
+                    (partition.largest / mean - 1) * 100, partition.crossing_bytes / 1024,
+                    partition.proven ? "; no partition is better" : "");
 }
 
 }  // namespace loom::program

@@ -1,6 +1,7 @@
 // Parts dealt out in turn: what a stage computes is the sum of its parts, which no dynamic program over parts
-// in their order can balance. All partitions are looked at, but for those that cannot be better than the best
-// one so far (branch and bound); models whose partitions are too many get the best that was found by then.
+// in their order can balance. First cuts are moved one at a time while that helps. Then all partitions are
+// looked at, but for those that cannot be better than the best one so far (branch and bound); models whose
+// partitions are too many get the best that was found by then.
 #include <algorithm>
 #include <limits>
 
@@ -45,12 +46,9 @@ class Search {
   }
 
   /// Begins with a partition that is known. Whether it has seen all that could be better is proven().
-  std::vector<int> run(const std::vector<int>& known) {
-    best_ = known;
-    for (int part = 0; part < parts_; ++part)
-      sums_[stage_of(part)] += cost(part, known[part], part + 1 < parts_ ? known[part + 1] : units_);
-    score_ = score();
-    std::fill(sums_.begin(), sums_.end(), 0.0);
+  std::vector<int> run(std::vector<int> known) {
+    score_ = move_cuts(known);
+    best_ = std::move(known);
     extend(0, 0);
     return best_;
   }
@@ -64,13 +62,38 @@ class Search {
     return costs_[(static_cast<size_t>(part) * (units_ + 1) + begin) * (units_ + 1) + end];
   }
 
-  Score score() const {
+  static Score score_of(const std::vector<double>& sums) {
     Score score{0, 0};
-    for (const double sum : sums_) {
+    for (const double sum : sums) {
       score.largest = std::max(score.largest, sum);
       score.squares += sum * sum;
     }
     return score;
+  }
+
+  Score score_of(const std::vector<int>& first) {
+    std::vector<double> sums(sums_.size(), 0.0);
+    for (int part = 0; part < parts_; ++part)
+      sums[stage_of(part)] += cost(part, first[part], part + 1 < parts_ ? first[part + 1] : units_);
+    return score_of(sums);
+  }
+
+  /// Moves one cut at a time to where it is best, until none helps.
+  Score move_cuts(std::vector<int>& first) {
+    Score best = score_of(first);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int part = 1; part < parts_; ++part) {
+        const int end = part + 1 < parts_ ? first[part + 1] : units_;
+        int kept = first[part];
+        for (int unit = first[part - 1] + 1; unit < end; ++unit) {
+          first[part] = unit;
+          if (const Score now = score_of(first); now < best) best = now, kept = unit, moved = true;
+        }
+        first[part] = kept;
+      }
+    }
+    return best;
   }
 
   /// The best that can become of the parts so far: what is left is shared so that all stages are equal.
@@ -84,7 +107,7 @@ class Search {
   /// Tries every end of a part that begins with `begin`.
   void extend(int part, int begin) {
     if (part == parts_) {
-      if (const Score now = score(); now < score_) score_ = now, best_ = first_;
+      if (const Score now = score_of(sums_); now < score_) score_ = now, best_ = first_;
       return;
     }
     first_[part] = begin;

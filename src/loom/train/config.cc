@@ -382,42 +382,46 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
 /// Cuts the model as the config says.
 Status cut(const Config& config, const std::vector<double>& measured_us, program::Job& job) {
   job.first_units.clear();
-  const std::string& how = config.parallel.partition;
   const bool together = config.parallel.tied == "together" && job.spec.tied;
-  if (job.pipeline_degree == 1 || (how == "even" && !together)) return {};
+  if (job.pipeline_degree == 1 || (config.parallel.partition == "even" && !together)) return {};
   LOOM_TRY(job.check());
-  const program::PartitionRequest request = partition_request(config, job, measured_us);
-  const auto chosen = [&]() -> Result<program::Partition> {
-    if (how == "auto" && job.virtual_stages > 1)
-      return program::partition_interleaved(request, job.pipeline_degree);
-    if (how == "auto") return program::partition_exactly(request);
-    if (how == "tree") return program::partition_by_tree(request);
-    std::vector<int> first;
-    if (how == "even") {
-      for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
-      return program::partition_by_hand(request, std::move(first));
-    }
-    for (size_t at = 0; at <= how.size();) {
-      const size_t comma = std::min(how.find(',', at), how.size());
-      if (comma - at < 1 || comma - at > 8)
-        return fail(Code::invalid_argument, "parallel.partition is \"{}\", must be first units such as 0,5,9",
-                    how);
-      first.push_back(std::stoi(how.substr(at, comma - at)));
-      at = comma + 1;
-    }
-    return program::partition_by_hand(request, std::move(first));
-  }();
+  const Result<program::Partition> chosen = partition_of(config, job, measured_us);
   if (!chosen.ok() && together && chosen.status().code() == Code::invalid_argument)
     return chosen.status().in(
         "parallel.tied is together, so the embedding and the head, which share a matrix, must be in one "
-        "part; "
-        "copies gives both ends one, and model.tied=false two of them");
+        "part, "
+        "and no pipeline has that; parallel.tied=copies puts a copy at each end, model.tied=false unties "
+        "them");
   LOOM_TRY(chosen.status().in("parallel.partition"));
   job.first_units = chosen->first_units;
   return {};
 }
 
 }  // namespace
+
+Result<program::Partition> partition_of(const Config& config, const program::Job& job,
+                                        const std::vector<double>& measured_us) {
+  const program::PartitionRequest request = partition_request(config, job, measured_us);
+  const std::string& how = config.parallel.partition;
+  if (how == "auto" && job.virtual_stages > 1)
+    return program::partition_interleaved(request, job.pipeline_degree);
+  if (how == "auto") return program::partition_exactly(request);
+  if (how == "tree") return program::partition_by_tree(request);
+  std::vector<int> first;
+  if (how == "even") {
+    for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
+    return program::partition_by_hand(request, std::move(first));
+  }
+  for (size_t at = 0; at <= how.size();) {
+    const size_t comma = std::min(how.find(',', at), how.size());
+    if (comma - at < 1 || comma - at > 8)
+      return fail(Code::invalid_argument, "parallel.partition is \"{}\", must be first units such as 0,5,9",
+                  how);
+    first.push_back(std::stoi(how.substr(at, comma - at)));
+    at = comma + 1;
+  }
+  return program::partition_by_hand(request, std::move(first));
+}
 
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
                                             const std::vector<double>& measured_us) {

@@ -121,6 +121,9 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
 /// `measured_us` are the units' times for the partition, empty: by the model of the simulator.
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
                             const std::vector<double>& measured_us = {});
+/// How the config divides the job's model, a pipeline. Errors: those of program/partition.h.
+Result<program::Partition> partition_of(const Config& config, const program::Job& job,
+                                        const std::vector<double>& measured_us = {});
 /// What job_of() asked for the partition: for showing why.
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
                                             const std::vector<double>& measured_us = {});

@@ -83,7 +83,8 @@ TEST_F(Command, PlansWithoutRunning) {
   EXPECT_EQ(pipeline.code, 0) << pipeline.text;
   for (const char* words :
        {"node   0:  d0p0t0\nnode   1:  d1p0t0\nnode   2:  d0p1t0", "pipeline       2 of 2    {0 2} {1 3}",
-        "part 1 costs most", "MiB, stage 1", "(1f1b; 20.0 % if all stages were equal"})
+        "part 1 costs most", "for each microbatch; no partition is better", "MiB, stage 1",
+        "(1f1b; 20.0 % if all stages were equal"})
     EXPECT_NE(pipeline.text.find(words), std::string::npos) << words << "\n" << pipeline.text;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
