@@ -240,14 +240,19 @@ std::string to_string(const Job& job, const PartitionRequest& request, const Par
                         names, partition.costs[part], time_of(request, begin, end) / all * 100,
                         memory_of(request, part, begin, end) / (1 << 20));
   }
-  const double mean = std::accumulate(partition.costs.begin(), partition.costs.end(), 0.0) / parts;
-  const auto largest = std::max_element(partition.costs.begin(), partition.costs.end());
+  // Of several parts a stage has, their sum counts.
+  std::vector<double> costs(static_cast<size_t>(job.pipeline_degree), 0.0);
+  for (size_t part = 0; part < partition.costs.size(); ++part)
+    costs[part % costs.size()] += partition.costs[part];
+  const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
+  const auto largest = std::max_element(costs.begin(), costs.end());
   return text + fmt::format(
-                    "cost = {:.2f} of memory + {:.2f} of time; part {} costs most, {:.1f} % more than the "
+                    "cost = {:.2f} of memory + {:.2f} of time; {} {} costs most, {:.1f} % more than the "
                     "mean; {:.1f} "
                     "KiB cross for each microbatch{}\n",
-                    request.memory_weight, 1 - request.memory_weight, largest - partition.costs.begin(),
-                    (partition.largest / mean - 1) * 100, partition.crossing_bytes / 1024,
+                    request.memory_weight, 1 - request.memory_weight,
+                    job.virtual_stages > 1 ? "stage" : "part", largest - costs.begin(),
+                    (*largest / mean - 1) * 100, partition.crossing_bytes / 1024,
                     partition.proven ? "; no partition is better" : "");
 }
 

@@ -139,14 +139,6 @@ bool assign(const Json& value, bool& into) {
   return true;
 }
 
-template <typename T>
-Json json_of(const T& value) {
-  return value;
-}
-Json json_of(const OrAuto& value) { return value == 0 ? Json("auto") : Json(value.value); }
-
-Json json_of(const Checkpointing& value) { return to_string(value); }
-
 using Values = std::map<std::string, Json>;
 
 Status flatten(const Json& json, Values& values) {
@@ -218,6 +210,9 @@ Status check(const Config& c) {
 
 }  // namespace
 
+void to_json(Json& json, const OrAuto& value) { json = value == 0 ? Json("auto") : Json(value.value); }
+void to_json(Json& json, const Checkpointing& value) { json = to_string(value); }
+
 Result<Config> parse_config(const Json& json, std::span<const std::string> overrides) {
   Values values;
   LOOM_TRY(flatten(json, values));
@@ -256,7 +251,7 @@ Json to_json(const Config& config) {
   Json json;
   for_each_key(config, [&](const std::string& key, const auto& member) {
     const size_t dot = key.find('.');
-    json[key.substr(0, dot)][key.substr(dot + 1)] = json_of(member);
+    json[key.substr(0, dot)][key.substr(dot + 1)] = member;
   });
   return json;
 }

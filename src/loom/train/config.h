@@ -105,6 +105,9 @@ struct Config {
 /// SMP's 0.8 for memory and 0.2 for speed. Errors (invalid_argument, invalid_data): an unknown key, with the
 /// nearest right one; a value of another type; a value out of range.
 Result<Config> parse_config(const format::Json& json, std::span<const std::string> overrides);
+/// How these stand in a config, found by the JSON library.
+void to_json(format::Json& json, const OrAuto& value);
+void to_json(format::Json& json, const Checkpointing& value);
 /// With every key. parse_config() of it gives the same config.
 format::Json to_json(const Config& config);
 
