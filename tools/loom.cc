@@ -40,18 +40,21 @@ CLI::App* declare_plan(CLI::App& app, PlanOptions& o) {
   CLI::App* sub = app.add_subcommand("plan", "Predict memory and time of a step, before anything runs");
   sub->allow_extras();
   sub->add_option("config", o.config, "Config, JSON")->required();
-  sub->add_option("-n,--ranks", o.ranks, "Ranks")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  sub->add_option("--ranks-per-node", o.ranks_per_node, "Ranks of a node")
-      ->capture_default_str()
+  sub->add_option(
+      "--cluster", o.cluster,
+      "Cluster: a file as weft_sim reads it, or a name such as p4d; the options below override it");
+  sub->add_option("-n,--ranks", o.ranks, "Ranks; the cluster's, or 1")->check(CLI::Range(1, 1 << 20));
+  sub->add_option("--ranks-per-node", o.ranks_per_node, "Ranks of a node; the cluster's, or 1")
       ->check(CLI::Range(1, 1 << 20));
   sub->add_option("--vocabulary", o.vocabulary, "Vocabulary, where neither config nor dataset says");
-  sub->add_option("--gflops", o.gflops, "GFLOP/s of a rank; else measured here");
-  sub->add_option("--intra", o.intra_gbytes, "GB/s of a rank inside its node")->capture_default_str();
-  sub->add_option("--inter", o.inter_gbytes, "GB/s of a node to others")->capture_default_str();
-  sub->add_option("--intra-latency", o.intra_latency_us, "Microseconds of a hop inside a node")
-      ->capture_default_str();
-  sub->add_option("--inter-latency", o.inter_latency_us, "Microseconds of a hop between nodes")
-      ->capture_default_str();
+  sub->add_option("--gflops", o.gflops, "GFLOP/s of a rank; the cluster's, or measured here");
+  sub->add_option("--memory", o.memory_gbytes, "GB/s of a rank's memory; the cluster's, or 10");
+  sub->add_option("--intra", o.intra_gbytes, "GB/s of a rank inside its node; the cluster's, or 10");
+  sub->add_option("--inter", o.inter_gbytes, "GB/s of a node to others; the cluster's, or 1");
+  sub->add_option("--intra-latency", o.intra_latency_us,
+                  "Microseconds of a hop inside a node; the cluster's, or 2");
+  sub->add_option("--inter-latency", o.inter_latency_us,
+                  "Microseconds of a hop between nodes; the cluster's, or 20");
   sub->add_option("--tier", o.tier_gbytes,
                   "GB/s of a rank to the file of offloaded activations and back; else measured here");
   sub->add_flag("--instructions", o.instructions, "Print the program");

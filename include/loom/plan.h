@@ -23,7 +23,15 @@ struct Cluster {
   double intra_latency_us = 2;     // of a hop
   double inter_latency_us = 20;
   double tier_bandwidth = 0;  // of a rank to the file of offloaded activations and back; 0: measured here
+  std::string name;           // of a description; "" where there is none
 };
+
+/// What of a description of a cluster, as `weft_sim` reads them, a plan needs: nodes and ranks_per_node;
+/// compute.gflops, of a rank; and of `machine` the links inside a node (intra.bytes_per_us; latency is
+/// alpha_us plus overhead_us at both ends), those between nodes (nic_bytes_per_us · rails · crossing; inter's
+/// latency), and memory.copy_large, twice, since a copy reads and writes. What the file leaves out keeps
+/// Cluster's default. Errors: not_found; invalid_data (bad JSON); invalid_argument, naming the key.
+LOOM_API Result<Cluster> read_cluster(const std::string& path);
 
 /// A part of something, by name.
 struct Share {
@@ -70,8 +78,9 @@ struct Plan {
   double tokens_per_second = 0;
   PlannedTier tier;
   std::string schedule;   // of the pipeline
-  std::string layout;     // who is where, and the groups; a job of data ranks only has none
+  std::string layout;     // who is where, and the groups; a job of one rank has none
   std::string partition;  // which units each stage has, and why; a job of one stage has none
+  std::string profile;    // what was measured of each kind of unit, where the config asks for it
   std::string program;    // the lists of instructions, a line each
 
   /// Of the rank that allocates most.

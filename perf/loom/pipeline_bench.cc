@@ -63,9 +63,9 @@ Result<std::vector<double>> unit_times(const Options& o, const program::Job& job
   us.front() = o.embedding_ms * 1e3;
   us.back() = o.head_ms * 1e3;
   if (o.block_ms <= 0 && rank == 0) {
-    Result<std::vector<double>> measured = engine::profile_units(job, 1);
+    const Result<std::vector<engine::UnitProfile>> measured = engine::profile_units(job, 1);
     LOOM_TRY(measured.status());
-    us = measured.take();
+    us = engine::times_of(*measured);
   }
   LOOM_TRY_WEFT(weftBroadcast(us.data(), us.data(), us.size(), weftFloat64, 0, world, nullptr));
   return us;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,14 +21,15 @@ Status train(const TrainOptions& options);
 struct PlanOptions {
   std::string config;
   std::vector<std::string> overrides;
-  int ranks = 1;
-  int ranks_per_node = 1;
-  int64_t vocabulary = 0;    // where neither config nor dataset says
-  double gflops = 0;         // of a rank; 0: measured here
-  double intra_gbytes = 10;  // of a rank, GB/s
-  double inter_gbytes = 1;   // of a node, GB/s
-  double intra_latency_us = 2;
-  double inter_latency_us = 20;
+  std::string cluster;     // a description, or the name of one that comes with Weft; "": none
+  int64_t vocabulary = 0;  // where neither config nor dataset says
+  // What is left out is the description's, or else Cluster's default.
+  std::optional<int> ranks, ranks_per_node;
+  std::optional<double> gflops;        // of a rank; in neither place: measured here
+  std::optional<double> intra_gbytes;  // of a rank, GB/s
+  std::optional<double> inter_gbytes;  // of a node, GB/s
+  std::optional<double> intra_latency_us, inter_latency_us;
+  std::optional<double> memory_gbytes;  // of a rank, GB/s
   double tier_gbytes = 0;  // of a rank to the file of offloaded activations, GB/s; 0: measured here
   bool instructions = false;
 };

@@ -1,9 +1,12 @@
 // loom plan.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <loom/plan.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "base/file.h"
 #include "loom/commands.h"
 
 namespace loom::command {
@@ -76,7 +79,7 @@ void print(const Plan& plan) {
       "rank\n",
       plan.parameters, plan.precision, plan.ranks, plan.degree, plan.replicas, plan.microbatches, plan.batch,
       plan.tokens);
-  for (const std::string& part : {plan.layout, plan.partition})
+  for (const std::string& part : {plan.layout, plan.profile, plan.partition})
     if (!part.empty()) fmt::print("\n{}", part);
   fmt::print("\n{} instructions, {} buffers; verified\n\n", plan.instructions, plan.buffers);
   print_memory(plan);
@@ -84,21 +87,71 @@ void print(const Plan& plan) {
   print_tier(plan);
 }
 
+/// Descriptions that come with Weft are in share/weft/clusters beside the program's folder, in the build as
+/// where it is installed.
+std::filesystem::path shipped_clusters() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return program.parent_path().parent_path() / "share/weft/clusters";
+}
+
+Result<Cluster> described(const std::string& name) {
+  if (is_file(name)) return read_cluster(name);
+  const std::filesystem::path folder = shipped_clusters();
+  if (name.find('/') == std::string::npos && is_file(folder / (name + ".json")))
+    return read_cluster(folder / (name + ".json"));
+  std::vector<std::string> known;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".json") known.push_back(entry.path().stem());
+  std::sort(known.begin(), known.end());
+  return fail(Code::invalid_argument,
+              "there is no file {}, nor a description of a cluster of that name in {}; known are {}", name,
+              folder.string(), fmt::join(known, ", "));
+}
+
+/// The description's, with what else the command line says.
+Result<Cluster> cluster_of(const PlanOptions& options) {
+  Cluster cluster;
+  if (!options.cluster.empty()) {
+    Result<Cluster> read = described(options.cluster);
+    LOOM_TRY(read.status());
+    cluster = read.take();
+  }
+  const auto scaled = [](const std::optional<double>& given, double scale, double& into) {
+    if (given) into = *given * scale;
+  };
+  if (options.ranks) cluster.ranks = *options.ranks;
+  if (options.ranks_per_node) cluster.ranks_per_node = *options.ranks_per_node;
+  scaled(options.gflops, 1e9, cluster.flops);
+  scaled(options.intra_gbytes, 1e9, cluster.intra_bandwidth);
+  scaled(options.inter_gbytes, 1e9, cluster.inter_bandwidth);
+  scaled(options.memory_gbytes, 1e9, cluster.memory_bandwidth);
+  scaled(options.intra_latency_us, 1, cluster.intra_latency_us);
+  scaled(options.inter_latency_us, 1, cluster.inter_latency_us);
+  cluster.tier_bandwidth = options.tier_gbytes * 1e9;
+  return cluster;
+}
+
+void print(const Cluster& c) {
+  fmt::print(
+      "{}: {} ranks, {} a node; a rank computes {} and reaches {:g} GB/s of memory; {:g} GB/s of a rank and "
+      "{:g} µs inside a node, {:g} GB/s of a node and {:g} µs between nodes\n",
+      c.name.empty() ? "cluster" : c.name, c.ranks, c.ranks_per_node,
+      c.flops > 0 ? fmt::format("at {:g} GFLOP/s", c.flops / 1e9) : "as was measured here",
+      c.memory_bandwidth / 1e9, c.intra_bandwidth / 1e9, c.intra_latency_us, c.inter_bandwidth / 1e9,
+      c.inter_latency_us);
+}
+
 }  // namespace
 
 Status plan(const PlanOptions& options) {
   const Result<Config> config = Config::read(options.config, options.overrides);
   LOOM_TRY(config.status());
-  Cluster cluster;
-  cluster.ranks = options.ranks;
-  cluster.ranks_per_node = options.ranks_per_node;
-  cluster.flops = options.gflops * 1e9;
-  cluster.intra_bandwidth = options.intra_gbytes * 1e9;
-  cluster.inter_bandwidth = options.inter_gbytes * 1e9;
-  cluster.intra_latency_us = options.intra_latency_us;
-  cluster.inter_latency_us = options.inter_latency_us;
-  cluster.tier_bandwidth = options.tier_gbytes * 1e9;
-  const Result<Plan> made = loom::plan(*config, cluster, options.vocabulary);
+  const Result<Cluster> cluster = cluster_of(options);
+  LOOM_TRY(cluster.status());
+  if (!options.cluster.empty()) print(*cluster);
+  const Result<Plan> made = loom::plan(*config, *cluster, options.vocabulary);
   LOOM_TRY(made.status());
   if (options.instructions) fmt::print("{}\n", made->program);
   print(*made);

@@ -3,10 +3,11 @@
 #include <weft/weft.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "base/file.h"
 #include "loom/commands.h"
-#include "loom/progress.h"
+#include "loom/lines_above_bar.h"
 #include "program/schedule.h"
 #include "train/report.h"
 
@@ -62,10 +63,7 @@ void introduce(const train::Trainer& trainer, double peak) {
                            job.divides_rows ? ", rows divided" : ", rows whole");
   fmt::print(
       "{} parameters in {} units, {}; {} ranks on {} nodes, sharded over {}{}; {} microbatches of {} x {} "
-      "tokens "
-      "a "
-      "rank; "
-      "{} threads a rank, {:.1f} GFLOP/s of matrix products measured; arena {} MiB\n",
+      "tokens a rank; {} threads a rank, {:.1f} GFLOP/s of matrix products measured; arena {} MiB\n",
       model::parameter_count(trainer.engine().units()), trainer.engine().units().size(),
       trainer.config().parallel.precision, job.world, trainer.groups().nodes(), job.degree, divided,
       job.microbatches, job.batch, job.tokens, trainer.threads(), peak / 1e9,
@@ -104,14 +102,14 @@ Status train(const TrainOptions& options) {
   std::vector<train::StepRecord> records;
   records.reserve(static_cast<size_t>(config->run.steps));
   Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
+  std::optional<LinesAboveBar> bar(std::in_place, speaks);
   LOOM_TRY(trainer.run([&](const train::StepRecord& record) {
     if (!speaks) return;
     records.push_back(record);
-    fmt::print("{}\n", train::log_line(record, trainer, peak));
-    std::fflush(stdout);
+    bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
     log.line(train::json_line(record, trainer.engine().memory_bytes()));
-    show_bar(record.step + 1, config->run.steps);
   }));
+  bar.reset();
   LOOM_TRY(trainer.save_model());
   Status reported;
   if (speaks) {

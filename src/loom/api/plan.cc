@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "engine/profile.h"
 #include "program/generate.h"
 #include "program/memory.h"
 #include "program/schedule.h"
@@ -108,21 +109,20 @@ PlannedStage stage_of(const program::Program& program, const program::MemoryPlan
 }
 
 std::string layout_text(const program::Job& job, int ranks_per_node) {
-  constexpr int kDrawn = 64;  // ranks; the pattern goes on
   const program::Layout layout = job.layout();
-  if (layout.pipeline * layout.tensor == 1) return {};
-  std::string text = fmt::format("{}; d data rank, p stage, t tensor rank\n", program::to_string(layout));
-  if (layout.ranks() <= kDrawn) text += program::picture(layout, ranks_per_node);
-  return text + program::groups_text(layout);
+  if (layout.ranks() == 1) return {};
+  const bool data_only = layout.pipeline * layout.tensor == 1;
+  return fmt::format("{}; {}\n", program::to_string(layout),
+                     data_only ? "g partition group, which shares one copy of the state, m member of it"
+                               : "d data rank, p stage, t tensor rank") +
+         program::picture(layout, ranks_per_node) + program::groups_text(layout);
 }
 
 std::string partition_text(const train::Config& config, const program::Job& job,
                            const std::vector<double>& measured_us) {
   if (job.pipeline_degree == 1) return {};
   const program::PartitionRequest request = train::partition_request(config, job, measured_us);
-  std::vector<int> first;
-  for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
-  const Result<program::Partition> partition = program::partition_by_hand(request, first);
+  const Result<program::Partition> partition = train::partition_of(config, job, measured_us);
   if (!partition.ok()) return {};  // cannot be: the job is right
   return fmt::format("partition \"{}\", {} times\n{}", config.parallel.partition,
                      measured_us.empty() ? "modelled" : "measured",
@@ -136,13 +136,14 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   const train::Config& values = config.values();
   const Result<model::ModelSpec> spec = model_of(values, vocabulary);
   LOOM_TRY(spec.status());
-  std::vector<double> measured_us;
-  if (values.parallel.profile && values.parallel.pipeline_degree > 1) {
+  std::vector<engine::UnitProfile> profiles;
+  if (values.parallel.profile) {
     const int threads = std::max<int>(1, static_cast<int>(values.parallel.threads));
-    Result<std::vector<double>> times = train::profile(values, *spec, cluster.ranks, threads);
-    LOOM_TRY(times.status());
-    measured_us = times.take();
+    Result<std::vector<engine::UnitProfile>> measured = train::profile(values, *spec, cluster.ranks, threads);
+    LOOM_TRY(measured.status());
+    profiles = measured.take();
   }
+  const std::vector<double> measured_us = engine::times_of(profiles);
   const Result<program::Job> job = train::job_of(values, *spec, cluster.ranks, measured_us);
   LOOM_TRY(job.status());
   const Result<std::vector<program::Program>> programs = program::make_programs(*job);
@@ -184,6 +185,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   plan.schedule = program::schedule_name(job->schedule);
   plan.layout = layout_text(*job, cluster.ranks_per_node);
   plan.partition = partition_text(values, *job, measured_us);
+  if (!profiles.empty()) plan.profile = engine::to_string(*job, profiles);
   return plan;
 }
 

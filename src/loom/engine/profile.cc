@@ -1,14 +1,33 @@
 // Each kind of unit by itself, on buffers of its own.
 #include "engine/profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <tuple>
 
 #include "model/compute.h"
 
 namespace loom::engine {
 namespace {
+
+/// What is not written keeps it: no number that a block computes is made of such bytes only.
+constexpr std::byte kPaint{0xa5};
+
+/// Bytes of the lines of 64 that are not all paint.
+int64_t written_bytes(std::span<const std::byte> buffer) {
+  constexpr size_t kLine = 64;
+  int64_t bytes = 0;
+  for (size_t at = 0; at < buffer.size(); at += kLine) {
+    const std::span<const std::byte> line = buffer.subspan(at, std::min(kLine, buffer.size() - at));
+    if (std::any_of(line.begin(), line.end(), [](std::byte byte) { return byte != kPaint; }))
+      bytes += static_cast<int64_t>(line.size());
+  }
+  return bytes;
+}
 
 template <typename T>
 class Profile {
@@ -36,12 +55,24 @@ class Profile {
     losses_.resize(rows);
   }
 
-  std::vector<double> run() {
-    std::vector<double> times(units_.size());
-    times.front() = embedding();
-    if (units_.size() > 2) std::fill(times.begin() + 1, times.end() - 1, block());
-    times.back() = head();
-    return times;
+  std::vector<UnitProfile> run() {
+    std::vector<UnitProfile> profiles(units_.size());
+    const double output = static_cast<double>(sizes_.activation);
+    profiles.front() = {0, embedding(), output, output};
+    std::map<std::tuple<int64_t, int64_t, bool>, UnitProfile> seen;
+    for (size_t unit = 1; unit + 1 < units_.size(); ++unit) {
+      const int64_t window = job_.spec.window_of(units_[unit].index - 1);
+      const std::tuple kind(units_[unit].elements, window < job_.tokens ? window : 0,
+                            job_.recomputes(units_[unit].index));
+      auto known = seen.find(kind);
+      if (known == seen.end()) {
+        known = seen.emplace(kind, block(units_[unit])).first;
+        known->second.kind = static_cast<double>(seen.size());
+      }
+      profiles[unit] = known->second;
+    }
+    profiles.back() = {static_cast<double>(seen.size() + 1), head(), 0, 0};
+    return profiles;
   }
 
  private:
@@ -77,21 +108,24 @@ class Profile {
     });
   }
 
-  double block() {
-    const model::Unit& unit = units_[1];
+  UnitProfile block(const model::Unit& unit) {
     const std::vector<T> parameters = parameters_of(unit);
     std::vector<A> gradient(parameters.size());
-    std::vector<std::byte> saved(static_cast<size_t>(sizes_.saved));
+    std::vector<std::byte> saved(static_cast<size_t>(sizes_.saved), kPaint);
     const auto forward = [&] {
       compute_.block_forward(pass_, unit, parameters.data(), x_.data(), saved.data(), y_.data(),
                              workspace_.data());
     };
-    return best_us([&] {
+    forward();
+    const double output = static_cast<double>(sizes_.activation);
+    const double written = static_cast<double>(written_bytes(saved));
+    const double us = best_us([&] {
       forward();
-      if (job_.checkpoint_group > 0) forward();
+      if (job_.recomputes(unit.index)) forward();
       compute_.block_backward(pass_, unit, parameters.data(), x_.data(), saved.data(), d_.data(),
                               gradient.data(), workspace_.data());
     });
+    return {0, us, output + written, output + static_cast<double>(sizes_.saved)};
   }
 
   double head() {
@@ -120,12 +154,32 @@ class Profile {
 
 }  // namespace
 
-Result<std::vector<double>> profile_units(const program::Job& job, int threads, int repeats) {
+Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int threads, int repeats) {
   LOOM_TRY(job.check());
   if (threads < 1 || repeats < 1)
     return fail(Code::invalid_argument, "threads is {} and repeats {}, must be at least 1", threads, repeats);
   return program::with_type(job.precision,
                             [&]<typename T>(T) { return Profile<T>(job, threads, repeats).run(); });
+}
+
+std::vector<double> times_of(std::span<const UnitProfile> units) {
+  std::vector<double> times;
+  for (const UnitProfile& unit : units) times.push_back(unit.time_us);
+  return times;
+}
+
+std::string to_string(const program::Job& job, std::span<const UnitProfile> profiles) {
+  const std::vector<model::Unit> units = model::units_of(job.spec);
+  std::string text =
+      fmt::format("{:<24}{:>10}{:>14}{:>14}\n", "units, measured", "ms each", "KiB saved", "KiB planned");
+  for (size_t begin = 0, end = 0; begin < profiles.size(); begin = end) {
+    for (end = begin + 1; end < profiles.size() && profiles[end].kind == profiles[begin].kind;) ++end;
+    const std::string names =
+        begin + 1 == end ? units[begin].name() : units[begin].name() + " to " + units[end - 1].name();
+    text += fmt::format("{:<24}{:>10.3f}{:>14.1f}{:>14.1f}\n", names, profiles[begin].time_us / 1e3,
+                        profiles[begin].saved_bytes / 1024, profiles[begin].planned_bytes / 1024);
+  }
+  return text;
 }
 
 }  // namespace loom::engine

@@ -19,8 +19,9 @@ std::string text_of(const std::vector<uint64_t>& shape) {
 /// The name under which a file has a source's tensor, or nothing.
 std::optional<std::string> stored_name(const format::SafetensorsReader& file, const Source& source) {
   if (file.contains(source.name)) return source.name;
-  const std::string bare(bare_name(source.name));
-  if (file.contains(bare)) return bare;
+  const std::string older = older_name(source.name);
+  for (const std::string& name : {std::string(bare_name(source.name)), older, std::string(bare_name(older))})
+    if (!name.empty() && file.contains(name)) return name;
   return std::nullopt;
 }
 

@@ -198,4 +198,13 @@ std::string_view bare_name(std::string_view name) {
   return name;
 }
 
+std::string older_name(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {{"weight", "gamma"},
+                                                                        {"bias", "beta"}};
+  for (const auto& [now, then] : kRenamed)
+    if (name.ends_with("LayerNorm." + std::string(now)))
+      return std::string(name.substr(0, name.size() - now.size())) + std::string(then);
+  return {};
+}
+
 }  // namespace loom::model

@@ -18,4 +18,8 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
 /// checkpoints leave out; the name itself where it has none.
 std::string_view bare_name(std::string_view name);
 
+/// How BERT's first checkpoints, which were converted from TensorFlow, call a tensor: their norms have
+/// "gamma" and "beta" for weight and bias. "" where the name is no such norm's.
+std::string older_name(std::string_view name);
+
 }  // namespace loom::model

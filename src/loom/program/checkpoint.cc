@@ -43,6 +43,7 @@ std::vector<Instruction> recompute(Program& program, const std::vector<size_t>& 
 void checkpoint_part(const Job& job, const Part& part, int m, Program& program) {
   const int end = std::min(part.end, program.units - 1), size = job.checkpoint_group;
   for (int first = std::max(part.begin, 1); first < end; first += size) {
+    if (!job.recomputes(first)) continue;
     const int last = std::min(first + size, end) - 1;
     std::vector<size_t> group;
     size_t at = 0;

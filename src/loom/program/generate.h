@@ -35,7 +35,8 @@ model::BufferSizes sizes_of(const Job& job);
 Program generate(const Job& job, int stage);
 
 /// Activation checkpointing: of each group of `group` blocks only the input is kept; the group's forward is
-/// done again before its backward. Groups end where a part of a pipeline ends.
+/// done again before its backward. Groups end where a part of a pipeline ends. With `checkpoint_every` above
+/// 1 the blocks between those keep what they save.
 void checkpoint_activations(const Job& job, Program& program);
 
 /// Activation offloading: what forward leaves for a backward that is more than `loading_horizon` compute

@@ -98,6 +98,10 @@ Status Job::check() const {
   LOOM_TRY(not_negative("activation_checkpointing", checkpoint_group));
   LOOM_TRY(not_negative("prefetch", prefetch));
   LOOM_TRY(not_negative("active_microbatches", active_microbatches));
+  if (checkpoint_every < 1 || (checkpoint_every > 1 && checkpoint_group > 1))
+    return fail(Code::invalid_argument,
+                "of every {} blocks {} are recomputed; must be one of every so many, or groups of all",
+                checkpoint_every, checkpoint_group);
   return check_pipeline(*this);
 }
 

@@ -61,6 +61,7 @@ struct Job {
   /// them. Costs a few more shards of memory.
   bool strict = false;
   int checkpoint_group = 0;  // blocks that are recomputed together; 0: nothing is
+  int checkpoint_every = 1;  // of so many blocks the first is recomputed, alone if that is not each of them
   bool offload = false;      // activations that are not needed for long lie in a file
   int loading_horizon = 4;   // compute instructions by which they are loaded before their use
   int prefetch = 1;          // compute instructions by which a gather is issued before its use
@@ -97,6 +98,11 @@ struct Job {
   double targets_per_step() const {
     return targets > 0 ? tokens_per_step() / static_cast<double>(tokens) * static_cast<double>(targets)
                        : tokens_per_step();
+  }
+
+  /// Whether what this unit saves is made again before its backward.
+  bool recomputes(int unit) const {
+    return checkpoint_group > 0 && unit > 0 && unit <= spec.layers && (unit - 1) % checkpoint_every == 0;
   }
 
   /// Whether gradients are summed whole, over a rank's microbatches, before they are reduced.

@@ -14,6 +14,15 @@ int& digit(Coordinates& at, char letter) {
   return letter == 'D' ? at.data : letter == 'P' ? at.stage : at.tensor;
 }
 
+/// Whether every rank has the whole model's program.
+bool data_only(const Layout& layout) { return layout.pipeline * layout.tensor == 1; }
+
+std::string cell(const Layout& layout, int place) {
+  if (data_only(layout)) return fmt::format("g{}m{}", layout.group(place), layout.member(place));
+  const Coordinates at = layout.coordinates(place);
+  return fmt::format("d{}p{}t{}", at.data, at.stage, at.tensor);
+}
+
 }  // namespace
 
 const char* group_name(GroupKind kind) {
@@ -108,35 +117,51 @@ std::string to_string(const Layout& layout) {
 }
 
 std::string picture(const Layout& layout, int ranks_per_node) {
+  constexpr int kRanks = 64, kCells = 16;  // drawn in all, and on a line
+  const int ranks = layout.ranks(), nodes = (ranks + ranks_per_node - 1) / ranks_per_node;
+  const int lines = std::max(2, kRanks / std::min(ranks_per_node, kCells));
   std::string text;
-  for (int place = 0; place < layout.ranks(); ++place) {
-    if (place % ranks_per_node == 0) text += fmt::format("node {:>3}:", place / ranks_per_node);
-    const Coordinates at = layout.coordinates(place);
-    text += fmt::format("  d{}p{}t{}", at.data, at.stage, at.tensor);
-    if ((place + 1) % ranks_per_node == 0 || place + 1 == layout.ranks()) text += '\n';
+  for (int node = 0; node < nodes; ++node) {
+    if (nodes > lines && node == lines - 1) {
+      text += fmt::format("… {} nodes\n", nodes - lines);
+      node = nodes - 1;
+    }
+    text += fmt::format("node {:>3}:", node);
+    const int begin = node * ranks_per_node, end = std::min(ranks, begin + ranks_per_node);
+    for (int place = begin; place < end; ++place) {
+      if (end - begin > kCells && place == begin + kCells - 1) {
+        text += "  …";
+        place = end - 1;
+      }
+      text += "  " + cell(layout, place);
+    }
+    text += '\n';
   }
   return text;
 }
 
 std::string groups_text(const Layout& layout) {
-  constexpr size_t kShown = 4;
+  constexpr int kShown = 4;
   std::string text;
   for (int k = 0; k < kGroupKinds; ++k) {
     const auto kind = static_cast<GroupKind>(k);
-    std::vector<std::vector<int>> groups;
-    for (int place = 0; place < layout.ranks(); ++place) {
-      std::vector<int> peers = layout.peers(kind, place);
-      if (peers.size() > 1 && peers.front() == place) groups.push_back(std::move(peers));
-    }
-    if (groups.empty()) continue;
-    text += fmt::format("{:<12}{:>4} of {:<4}", group_name(kind), groups.size(), groups.front().size());
-    for (size_t g = 0; g < std::min(groups.size(), kShown); ++g) {
+    if (kind == GroupKind::model && data_only(layout)) continue;
+    const int size =
+        static_cast<int>(layout.peers(kind, 0).size());  // the first place is in one of each kind
+    if (size == 1) continue;
+    const int count = kind == GroupKind::ends ? layout.data * layout.tensor : layout.ranks() / size;
+    text += fmt::format("{:<12}{:>4} of {:<4}", group_name(kind), count, size);
+    int shown = 0;
+    for (int place = 0; place < layout.ranks() && shown < std::min(count, kShown); ++place) {
+      const std::vector<int> peers = layout.peers(kind, place);
+      if (peers.size() == 1 || peers.front() != place) continue;
+      ++shown;
       text += " {";
-      for (size_t i = 0; i < std::min(groups[g].size(), 2 * kShown); ++i)
-        text += fmt::format("{}{}", i > 0 ? " " : "", groups[g][i]);
-      text += groups[g].size() > 2 * kShown ? " …}" : "}";
+      for (int i = 0; i < std::min(size, 2 * kShown); ++i)
+        text += fmt::format("{}{}", i > 0 ? " " : "", peers[i]);
+      text += size > 2 * kShown ? " …}" : "}";
     }
-    text += groups.size() > kShown ? " …\n" : "\n";
+    text += count > kShown ? " …\n" : "\n";
   }
   return text;
 }

@@ -72,9 +72,12 @@ struct Layout {
 
 /// "8 ranks (D 4, P 2, T 1, p 2, DPT)".
 std::string to_string(const Layout& layout);
-/// Who is where: a line a node, a cell a rank with its data rank, stage and tensor rank, as in "d0p1t0".
+/// Who is where: a line a node, a cell a rank with its data rank, stage and tensor rank, as in "d0p1t0";
+/// where there are data ranks only, with its partition group and its number there, as in "g1m0". Of many
+/// nodes, and of many ranks a node, the first ones and the last are drawn.
 std::string picture(const Layout& layout, int ranks_per_node);
 /// The groups of each kind that have more than one rank, a line a kind, with places; long lists are cut.
+/// Where there are data ranks only, a partition group is a whole model, and has one line.
 std::string groups_text(const Layout& layout);
 
 }  // namespace loom::program

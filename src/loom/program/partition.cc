@@ -84,7 +84,7 @@ class Cuts {
 double unit_time_us(const Job& job, const Machine& machine, int unit) {
   if (unit == job.units() - 1) return compute_us(job, machine, unit, Op::loss);
   const double forward = compute_us(job, machine, unit, Op::forward);
-  const double again = job.checkpoint_group > 0 ? forward : 0;
+  const double again = job.recomputes(unit) ? forward : 0;
   return forward + again + compute_us(job, machine, unit, Op::backward);
 }
 
@@ -183,7 +183,11 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
                 "no partition into {} parts keeps each below {:.1f} MiB; the least possible is {:.1f} MiB",
                 request.parts, limit / (1 << 20), least / (1 << 20));
   }
-  return partition_by_hand(request, cuts.best_below(largest * (1 + kSame), at));
+  Result<Partition> partition = partition_by_hand(request, cuts.best_below(largest * (1 + kSame), at));
+  LOOM_TRY(partition.status());
+  Partition best = partition.take();
+  best.proven = true;
+  return best;
 }
 
 PartitionRequest partition_request(const Job& job, const Machine& machine,
@@ -202,7 +206,7 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
     if (unit.borrows >= 0 && job.pipeline_degree > 1)
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);
-    if (unit.kind == model::UnitKind::block && job.checkpoint_group == 0)
+    if (unit.kind == model::UnitKind::block && !job.recomputes(unit.index))
       cost.activation_bytes += static_cast<double>(sizes.saved);
     cost.boundary_bytes = 2 * static_cast<double>(sizes.activation);
     request.units.push_back(cost);
@@ -236,14 +240,20 @@ std::string to_string(const Job& job, const PartitionRequest& request, const Par
                         names, partition.costs[part], time_of(request, begin, end) / all * 100,
                         memory_of(request, part, begin, end) / (1 << 20));
   }
-  const double mean = std::accumulate(partition.costs.begin(), partition.costs.end(), 0.0) / parts;
-  const auto largest = std::max_element(partition.costs.begin(), partition.costs.end());
+  // Of several parts a stage has, their sum counts.
+  std::vector<double> costs(static_cast<size_t>(job.pipeline_degree), 0.0);
+  for (size_t part = 0; part < partition.costs.size(); ++part)
+    costs[part % costs.size()] += partition.costs[part];
+  const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
+  const auto largest = std::max_element(costs.begin(), costs.end());
   return text + fmt::format(
-                    "cost = {:.2f} of memory + {:.2f} of time; part {} costs most, {:.1f} % more than the "
+                    "cost = {:.2f} of memory + {:.2f} of time; {} {} costs most, {:.1f} % more than the "
                     "mean; {:.1f} "
-                    "KiB cross for each microbatch\n",
-                    request.memory_weight, 1 - request.memory_weight, largest - partition.costs.begin(),
-                    (partition.largest / mean - 1) * 100, partition.crossing_bytes / 1024);
+                    "KiB cross for each microbatch{}\n",
+                    request.memory_weight, 1 - request.memory_weight,
+                    job.virtual_stages > 1 ? "stage" : "part", largest - costs.begin(),
+                    (*largest / mean - 1) * 100, partition.crossing_bytes / 1024,
+                    partition.proven ? "; no partition is better" : "");
 }
 
 }  // namespace loom::program

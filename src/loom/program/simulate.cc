@@ -349,7 +349,7 @@ double volume(Op op, double bytes, int ranks) {
 
 double compute_us(const Job& job, const Machine& machine, int unit, Op op) {
   if (!machine.unit_us.empty()) {
-    const bool again = job.checkpoint_group > 0 && unit > 0 && unit <= job.spec.layers;  // recomputed
+    const bool again = job.recomputes(unit);
     return machine.unit_us[static_cast<size_t>(unit)] * passes_of(op) / (again ? 4 : 3) / job.tensor_degree;
   }
   return compute_flops(job, unit, op) / job.tensor_degree / machine.flops * 1e6;

@@ -5,7 +5,6 @@
 #include <queue>
 
 #include "text/byte_alphabet.h"
-#include "text/words.h"
 
 namespace loom::text {
 namespace {
@@ -180,7 +179,8 @@ Status BpeTokenizer::index_merges() {
 Status BpeTokenizer::index_added() {
   Hash64 hash;
   hash.add(hash_);
-  hash.add(uint64_t{model_.add_prefix_space} * 2 + uint64_t{model_.normalize_nfc});
+  hash.add(uint64_t{model_.words == WordRule::bloom} * 4 + uint64_t{model_.add_prefix_space} * 2 +
+           uint64_t{model_.normalize_nfc});
   for (const AddedToken& token : model_.added) {
     if (model_.normalize_nfc && token.normalized) {
       AddedToken normalized = token;
@@ -243,7 +243,7 @@ void BpeTokenizer::encode_words(std::string_view text, WordEncoder& words, std::
     text = prefixed;
   }
   for (size_t at = 0; at < text.size();) {
-    const size_t end = word_end(text, at);
+    const size_t end = word_end(text, at, model_.words);
     words.encode(text.substr(at, end - at), tokens);
     at = end;
   }
@@ -266,7 +266,8 @@ bool BpeTokenizer::may_be_cut() const {
   const auto reaches_over_lines = [](const AddedToken& token) {
     return token.left_strip || token.right_strip || token.content.find('\n') != std::string::npos;
   };
-  return !model_.add_prefix_space &&
+  // BLOOM's piece of marks and white space may begin before a line feed and end behind it.
+  return !model_.add_prefix_space && model_.words == WordRule::gpt2 &&
          std::none_of(model_.added.begin(), model_.added.end(), reaches_over_lines);
 }
 

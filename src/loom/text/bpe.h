@@ -1,7 +1,8 @@
-// BpeTokenizer: the byte-level BPE of GPT-2 (Radford et al., "Language models are unsupervised multitask
-// learners", 2019; Sennrich, Haddow, Birch, 2016): special tokens are found first, the text between them is
-// split into words (text/words.h), a word's bytes are symbols, and the pair of neighbours that comes first in
-// the list of merges becomes one symbol, until no pair is in the list.
+// BpeTokenizer: the byte-level BPE of GPT-2, and of BLOOM, which cuts words otherwise (Radford et al.,
+// "Language models are unsupervised multitask learners", 2019; Sennrich, Haddow, Birch, 2016): special tokens
+// are found first, the text between them is split into words (text/words.h), a word's bytes are symbols, and
+// the pair of neighbours that comes first in the list of merges becomes one symbol, until no pair is in the
+// list.
 //
 // Encodes to the same tokens as Hugging Face's `tokenizers` without its post-processing templates.
 #pragma once
@@ -16,6 +17,7 @@
 #include "base/hash.h"
 #include "text/added_tokens.h"
 #include "text/tokenizer.h"
+#include "text/words.h"
 
 namespace loom::text {
 
@@ -27,6 +29,7 @@ struct BpeModel {
   std::vector<AddedToken> added;
   bool add_prefix_space = false;
   bool normalize_nfc = false;
+  WordRule words = WordRule::gpt2;
 };
 
 class BpeTokenizer final : public Tokenizer {

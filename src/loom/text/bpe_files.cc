@@ -2,6 +2,7 @@
 // Only what changes the tokens is looked at; a setting that Loom does not have is refused, since its tokens
 // would silently be others.
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/file.h"
@@ -17,6 +18,9 @@ using format::SortedJson;
 
 constexpr char kEndOfText[] = "<|endoftext|>";
 constexpr char kMergesHead[] = "#version: 0.2\n";
+/// The expressions of text/words.h as tokenizer.json spells them.
+constexpr char kGpt2Words[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr char kBloomWords[] = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
 
 /// A part of a JSON file as text for a sentence.
 std::string quote(const SortedJson& json) {
@@ -134,6 +138,24 @@ Status read_merges(const SortedJson& merges, const SortedJson& vocabulary, BpeMo
   return {};
 }
 
+/// How words are cut by a Sequence of a Split, whose matches and what lies between them are words, and a
+/// ByteLevel that spells their bytes; nothing where it is another.
+std::optional<WordRule> split_rule(const SortedJson& json) {
+  if (!is_type(json, "Sequence") || !json.contains("pretokenizers")) return std::nullopt;
+  const SortedJson& steps = json["pretokenizers"];
+  if (!steps.is_array() || steps.size() != 2 || !is_type(steps[0], "Split") ||
+      !is_type(steps[1], "ByteLevel"))
+    return std::nullopt;
+  if (steps[1].value("use_regex", SortedJson(true)) != false || !is_unset(steps[1], "add_prefix_space"))
+    return std::nullopt;
+  if (steps[0].value("behavior", SortedJson()) != "Isolated" || !is_unset(steps[0], "invert"))
+    return std::nullopt;
+  const SortedJson pattern = steps[0].value("pattern", SortedJson());
+  if (pattern == SortedJson{{"Regex", kGpt2Words}}) return WordRule::gpt2;
+  if (pattern == SortedJson{{"Regex", kBloomWords}}) return WordRule::bloom;
+  return std::nullopt;
+}
+
 /// What stands around the model in a tokenizer.json.
 Status read_pipeline(const SortedJson& json, BpeModel& model) {
   if (!is_unset(json, "normalizer")) {
@@ -143,8 +165,15 @@ Status read_pipeline(const SortedJson& json, BpeModel& model) {
     model.normalize_nfc = true;
   }
   const SortedJson words = json.value("pre_tokenizer", SortedJson());
+  if (const std::optional<WordRule> rule = split_rule(words)) {
+    model.words = *rule;
+    return {};
+  }
   if (!is_type(words, "ByteLevel") || words.value("use_regex", SortedJson(true)) != true) {
-    return fail(Code::unsupported, "\"pre_tokenizer\" is {}, must be GPT-2's ByteLevel", quote(words));
+    return fail(Code::unsupported,
+                "\"pre_tokenizer\" is {}, must be GPT-2's ByteLevel, or a Sequence of a Split by GPT-2's or "
+                "BLOOM's expression and a ByteLevel without one",
+                quote(words));
   }
   model.add_prefix_space = !is_unset(words, "add_prefix_space");
   return {};
@@ -211,6 +240,16 @@ Json byte_level(bool add_prefix_space) {
           {"use_regex", true}};
 }
 
+/// What read_pipeline() reads.
+Json pre_tokenizer_of(const BpeModel& model) {
+  Json bytes = byte_level(model.add_prefix_space);
+  if (model.words == WordRule::gpt2) return bytes;
+  bytes["use_regex"] = false;
+  const Json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", kBloomWords}}}, {"behavior", "Isolated"}, {"invert", false}};
+  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_tokenizer_json(const std::string& path) {
@@ -257,7 +296,7 @@ Status BpeTokenizer::save(const std::string& folder) const {
   json["padding"] = nullptr;
   json["added_tokens"] = added_json(model_.added);
   json["normalizer"] = model_.normalize_nfc ? Json{{"type", "NFC"}} : Json();
-  json["pre_tokenizer"] = byte_level(model_.add_prefix_space);
+  json["pre_tokenizer"] = pre_tokenizer_of(model_);
   json["post_processor"] = nullptr;
   json["decoder"] = byte_level(model_.add_prefix_space);
   json["model"] = {{"type", "BPE"},

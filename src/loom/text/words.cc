@@ -64,11 +64,43 @@ size_t previous_char(std::string_view text, size_t at) {
   return start + char_at(text, start).bytes == at ? start : at - 1;
 }
 
+/// Whether BLOOM's words are made of it, and bytes of the character: neither white space nor one of fourteen
+/// marks.
+std::pair<bool, size_t> word_char(std::string_view text, size_t at) {
+  constexpr std::u32string_view kMarks = U"(|).,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c";
+  const Char character = char_at(text, at);
+  if (character.kind != CharClass::other) return {character.kind != CharClass::space, character.bytes};
+  const char32_t value = character.bytes > 1 ? utf8_at(text, at).value
+                                             : static_cast<char32_t>(static_cast<unsigned char>(text[at]));
+  return {kMarks.find(value) == std::u32string_view::npos, character.bytes};
+}
+
+/// The end of the word that begins at `at`, perhaps with a space; `at` itself where none does.
+size_t bloom_match(std::string_view text, size_t at) {
+  size_t end = at + (text[at] == ' ' ? 1 : 0);
+  const size_t first = end;
+  while (end < text.size()) {
+    const auto [belongs, bytes] = word_char(text, end);
+    if (!belongs) break;
+    end += bytes;
+  }
+  return end > first ? end : at;
+}
+
+size_t bloom_word_end(std::string_view text, size_t at) {
+  if (const size_t end = bloom_match(text, at); end > at) return end;
+  do at += word_char(text, at).second;
+  while (at < text.size() && !word_char(text, at).first &&
+         !(text[at] == ' ' && at + 1 < text.size() && word_char(text, at + 1).first));
+  return at;
+}
+
 }  // namespace
 
 CharClass class_of(char32_t character) { return classify(character); }
 
-size_t word_end(std::string_view text, size_t at) {
+size_t word_end(std::string_view text, size_t at, WordRule rule) {
+  if (rule == WordRule::bloom) return bloom_word_end(text, at);
   if (text[at] == '\'') {
     if (const size_t bytes = contraction(text, at); bytes > 0) return at + bytes;
   }

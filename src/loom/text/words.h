@@ -18,12 +18,18 @@ enum class CharClass { letter, number, space, other };
 /// L*, N*, White_Space, or none of them.
 CharClass class_of(char32_t character);
 
+/// Who cuts: GPT-2, as above, or BLOOM, whose words are what
+///    ?[^(\s|[.,!?…。，、।۔،])]+
+/// matches, and what lies between two matches: letters and digits stay together, and marks with white space.
+enum class WordRule { gpt2, bloom };
+
 /// Where the word that begins at `at` ends; `at` must be inside the text. The text is that until its end:
 /// white space there belongs together, while elsewhere the last of several goes with the next word.
-size_t word_end(std::string_view text, size_t at);
+size_t word_end(std::string_view text, size_t at, WordRule rule = WordRule::gpt2);
 
-/// Where a text may be cut so that the words of both parts are those of the whole: the first place at or
-/// after `at` that follows a line feed between two characters that are no white space, else the end.
+/// Where a text may be cut so that the words of both parts, as GPT-2 cuts them, are those of the whole: the
+/// first place at or after `at` that follows a line feed between two characters that are no white space, else
+/// the end.
 size_t safe_cut(std::string_view text, size_t at);
 
 /// How many bytes of white space a text begins or ends with.

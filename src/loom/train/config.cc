@@ -44,6 +44,7 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.virtual_stages", c.parallel.virtual_stages);
   visit("parallel.active_microbatches", c.parallel.active_microbatches);
   visit("parallel.partition", c.parallel.partition);
+  visit("parallel.tied", c.parallel.tied);
   visit("parallel.memory_weight", c.parallel.memory_weight);
   visit("parallel.profile", c.parallel.profile);
   visit("parallel.optimize", c.parallel.optimize);
@@ -92,6 +93,10 @@ void for_each_key(C& c, F&& visit) {
 
 const char* kind_of(const std::string&) { return "a text"; }
 const char* kind_of(int64_t) { return "a whole number"; }
+const char* kind_of(const OrAuto&) { return "a whole number or \"auto\""; }
+const char* kind_of(const Checkpointing&) {
+  return "none, each, contiguous, group_K or every_K, K being a whole number from 1 on";
+}
 const char* kind_of(double) { return "a number"; }
 const char* kind_of(bool) { return "true or false"; }
 template <typename T>
@@ -114,6 +119,15 @@ bool assign(const Json& value, int64_t& into) {
   if (!value.is_number_integer()) return false;
   into = value.get<int64_t>();
   return true;
+}
+bool assign(const Json& value, OrAuto& into) {
+  if (value == "auto") into = 0;
+  return value == "auto" || assign(value, into.value);
+}
+bool assign(const Json& value, Checkpointing& into) {
+  const auto read = checkpointing_from(value.is_string() ? value.get<std::string>() : value.dump());
+  if (read) into = *read;
+  return read.has_value();
 }
 bool assign(const Json& value, double& into) {
   if (!value.is_number()) return false;
@@ -179,8 +193,6 @@ Status check(const Config& c) {
   LOOM_TRY(within("parallel.memory_weight", c.parallel.memory_weight, 0, 1));
   LOOM_TRY(within("parallel.prefetch", static_cast<double>(c.parallel.prefetch), 0, 1000));
   LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
-  LOOM_TRY(within("parallel.activation_checkpointing",
-                  static_cast<double>(c.parallel.activation_checkpointing), 0, 1e6));
   LOOM_TRY(within("parallel.activation_loading_horizon",
                   static_cast<double>(c.parallel.activation_loading_horizon), 0, 1e6));
   LOOM_TRY(within("parallel.threads", static_cast<double>(c.parallel.threads), 0, 4096));
@@ -207,11 +219,15 @@ Status check(const Config& c) {
   const std::string& partition = c.parallel.partition;
   if (partition.empty() || partition.find_first_not_of("0123456789,") != std::string::npos)
     LOOM_TRY(one_of("parallel.partition", partition, {"auto", "tree", "even", "first units such as 0,5,9"}));
+  LOOM_TRY(one_of("parallel.tied", c.parallel.tied, {"copies", "together"}));
   LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
   return one_of("model.activation", c.model.activation, {"", "gelu_new", "gelu", "relu"});
 }
 
 }  // namespace
+
+void to_json(Json& json, const OrAuto& value) { json = value == 0 ? Json("auto") : Json(value.value); }
+void to_json(Json& json, const Checkpointing& value) { json = to_string(value); }
 
 Result<Config> parse_config(const Json& json, std::span<const std::string> overrides) {
   Values values;
@@ -223,6 +239,7 @@ Result<Config> parse_config(const Json& json, std::span<const std::string> overr
     values[text.substr(0, equals)] = value_of(text.substr(equals + 1));
   }
   Config config;
+  const bool weighs = values.contains("parallel.memory_weight");
   Status status;
   std::vector<std::string> known;
   for_each_key(config, [&](const char* key, auto& member) {
@@ -242,6 +259,7 @@ Result<Config> parse_config(const Json& json, std::span<const std::string> overr
                 nearest.empty() ? "" : "; did you mean " + nearest + "?");
   }
   LOOM_TRY(check(config));
+  if (!weighs) config.parallel.memory_weight = config.parallel.optimize == "speed" ? 0.2 : 0.8;
   return config;
 }
 
@@ -270,7 +288,9 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   if (spec.task == model::Task::classification) job.targets = 1;
   job.world = world;
   job.strict = parallel.strict;
-  job.checkpoint_group = static_cast<int>(parallel.activation_checkpointing);
+  job.checkpoint_group =
+      static_cast<int>(std::min(parallel.activation_checkpointing.group, std::max<int64_t>(1, spec.layers)));
+  job.checkpoint_every = static_cast<int>(parallel.activation_checkpointing.every);
   job.offload = parallel.activation_offloading;
   job.loading_horizon = static_cast<int>(parallel.activation_loading_horizon);
   job.prefetch = static_cast<int>(parallel.prefetch);
@@ -311,26 +331,16 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
 /// Cuts the model as the config says.
 Status cut(const Config& config, const std::vector<double>& measured_us, program::Job& job) {
   job.first_units.clear();
-  const std::string& how = config.parallel.partition;
-  if (job.pipeline_degree == 1 || how == "even") return {};
+  const bool together = config.parallel.tied == "together" && job.spec.tied;
+  if (job.pipeline_degree == 1 || (config.parallel.partition == "even" && !together)) return {};
   LOOM_TRY(job.check());
-  const program::PartitionRequest request = partition_request(config, job, measured_us);
-  const auto chosen = [&]() -> Result<program::Partition> {
-    if (how == "auto" && job.virtual_stages > 1)
-      return program::partition_interleaved(request, job.pipeline_degree);
-    if (how == "auto") return program::partition_exactly(request);
-    if (how == "tree") return program::partition_by_tree(request);
-    std::vector<int> first;
-    for (size_t at = 0; at <= how.size();) {
-      const size_t comma = std::min(how.find(',', at), how.size());
-      if (comma - at < 1 || comma - at > 8)
-        return fail(Code::invalid_argument, "parallel.partition is \"{}\", must be first units such as 0,5,9",
-                    how);
-      first.push_back(std::stoi(how.substr(at, comma - at)));
-      at = comma + 1;
-    }
-    return program::partition_by_hand(request, std::move(first));
-  }();
+  const Result<program::Partition> chosen = partition_of(config, job, measured_us);
+  if (!chosen.ok() && together && chosen.status().code() == Code::invalid_argument)
+    return chosen.status().in(
+        "parallel.tied is together, so the embedding and the head, which share a matrix, must be in one "
+        "part, "
+        "and no pipeline has that; parallel.tied=copies puts a copy at each end, model.tied=false unties "
+        "them");
   LOOM_TRY(chosen.status().in("parallel.partition"));
   job.first_units = chosen->first_units;
   return {};
@@ -338,12 +348,37 @@ Status cut(const Config& config, const std::vector<double>& measured_us, program
 
 }  // namespace
 
+Result<program::Partition> partition_of(const Config& config, const program::Job& job,
+                                        const std::vector<double>& measured_us) {
+  const program::PartitionRequest request = partition_request(config, job, measured_us);
+  const std::string& how = config.parallel.partition;
+  if (how == "auto" && job.virtual_stages > 1)
+    return program::partition_interleaved(request, job.pipeline_degree);
+  if (how == "auto") return program::partition_exactly(request);
+  if (how == "tree") return program::partition_by_tree(request);
+  std::vector<int> first;
+  if (how == "even") {
+    for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
+    return program::partition_by_hand(request, std::move(first));
+  }
+  for (size_t at = 0; at <= how.size();) {
+    const size_t comma = std::min(how.find(',', at), how.size());
+    if (comma - at < 1 || comma - at > 8)
+      return fail(Code::invalid_argument, "parallel.partition is \"{}\", must be first units such as 0,5,9",
+                  how);
+    first.push_back(std::stoi(how.substr(at, comma - at)));
+    at = comma + 1;
+  }
+  return program::partition_by_hand(request, std::move(first));
+}
+
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
                                             const std::vector<double>& measured_us) {
   program::PartitionRequest request = program::partition_request(job, program::Machine(), measured_us);
   request.memory_weight = config.parallel.memory_weight;
   request.memory_limit_bytes =
       static_cast<double>(config.parallel.memory_limit_mb << 20) / job.virtual_stages;
+  if (config.parallel.tied == "together" && job.spec.tied) request.together = {{0, job.units() - 1}};
   return request;
 }
 

@@ -13,9 +13,17 @@
 #include "format/json_file.h"
 #include "model/spec.h"
 #include "program/partition.h"
+#include "train/checkpointing.h"
 #include "train/loss_scale.h"
 
 namespace loom::train {
+
+/// A whole number for which a config may say "auto": 0 here.
+struct OrAuto {
+  int64_t value = 0;
+  constexpr OrAuto(int64_t number = 0) : value(number) {}
+  constexpr operator int64_t() const { return value; }
+};
 
 struct Config {
   // What is 0, empty or null here is left to model.from, or to the default that is named.
@@ -41,24 +49,25 @@ struct Config {
     int64_t microbatch = 0;     // sequences that are computed together; 0: a rank's whole share
   } data;
   struct Parallel {
-    int64_t sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
-    bool shard_optimizer_state = false;        // parameters and gradients stay whole
-    int64_t pipeline_degree = 1;               // P: stages
-    int64_t tensor_degree = 1;                 // T: ranks that share the work on each layer
-    std::string optimize = "memory";           // tensor ranks divide rows between sublayers; speed: not
-    bool prescaled_batch = false;              // whether each tensor rank reads its group's whole batch
-    std::string pipeline = "1f1b";             // or simple, interleaved
-    int64_t virtual_stages = 2;                // of a rank, interleaved
+    OrAuto sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb
+    bool shard_optimizer_state = false;       // parameters and gradients stay whole
+    int64_t pipeline_degree = 1;              // P: stages
+    int64_t tensor_degree = 1;                // T: ranks that share the work on each layer
+    std::string optimize = "memory";          // tensor ranks divide rows between sublayers; speed: not
+    bool prescaled_batch = false;             // whether each tensor rank reads its group's whole batch
+    std::string pipeline = "1f1b";            // or simple, interleaved
+    int64_t virtual_stages = 2;               // of a rank, interleaved
     int64_t active_microbatches = 0;    // most that are begun and not finished; 0: what the schedule wants
     std::string partition = "auto";     // or tree, even, or the first units of the parts: "0,5,9"
-    double memory_weight = 0.8;         // of memory against time in the partition
+    std::string tied = "copies";        // a tied matrix: at both ends, or together: no cut between them
+    double memory_weight = 0.8;         // of memory against time in the partition; see parse_config()
     bool profile = false;               // measure the units' times before they are divided
     std::string placement = "cluster";  // or spread, or D, P and T in any order
     int64_t memory_limit_mb = 0;        // of a rank's arena; 0: none
     int64_t prefetch = 1;
     int64_t in_flight = 2;
     int64_t live_parameters = 0;             // elements of gathered units that may stay for their next use
-    int64_t activation_checkpointing = 0;    // blocks that are recomputed together; 0: none
+    Checkpointing activation_checkpointing;  // which blocks are computed again in backward
     bool activation_offloading = false;      // to a file, what is not needed for long
     int64_t activation_loading_horizon = 4;  // blocks, or their recomputing, that it is loaded ahead
     std::string offload_folder;              // "": TMPDIR, or /var/tmp
@@ -95,9 +104,13 @@ struct Config {
   } run;
 };
 
-/// `overrides` are "section.key=value". Errors (invalid_argument, invalid_data): an unknown key, with the
+/// `overrides` are "section.key=value". Where parallel.memory_weight is left out, parallel.optimize gives it:
+/// SMP's 0.8 for memory and 0.2 for speed. Errors (invalid_argument, invalid_data): an unknown key, with the
 /// nearest right one; a value of another type; a value out of range.
 Result<Config> parse_config(const format::Json& json, std::span<const std::string> overrides);
+/// How these stand in a config, found by the JSON library.
+void to_json(format::Json& json, const OrAuto& value);
+void to_json(format::Json& json, const Checkpointing& value);
 /// With every key. parse_config() of it gives the same config.
 format::Json to_json(const Config& config);
 
@@ -115,6 +128,9 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
 /// `measured_us` are the units' times for the partition, empty: by the model of the simulator.
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
                             const std::vector<double>& measured_us = {});
+/// How the config divides the job's model, a pipeline. Errors: those of program/partition.h.
+Result<program::Partition> partition_of(const Config& config, const program::Job& job,
+                                        const std::vector<double>& measured_us = {});
 /// What job_of() asked for the partition: for showing why.
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
                                             const std::vector<double>& measured_us = {});

@@ -125,6 +125,9 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
     page += chart("Throughput", "tokens/s", {speed});
     if (trainer.trace()) page += trace_html(*trainer.trace(), trace_context(trainer, comparison));
     page += to_html(comparison);
+    if (!trainer.profiles().empty())
+      page +=
+          "<h2>Units</h2><pre>" + engine::to_string(trainer.engine().job(), trainer.profiles()) + "</pre>\n";
   }
   return page + "<h2>Config</h2><pre>" + to_json(trainer.config()).dump(2) + "</pre></body></html>\n";
 }

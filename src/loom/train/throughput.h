@@ -7,13 +7,18 @@
 
 namespace loom::train {
 
+/// 8 with activation checkpointing, 6 without, and between where some blocks only are recomputed.
+inline double formula_factor(const program::Job& job) {
+  int64_t recomputed = 0;
+  for (int unit = 1; unit <= job.spec.layers; ++unit) recomputed += job.recomputes(unit) ? 1 : 0;
+  return 6 + 2 * static_cast<double>(recomputed) / static_cast<double>(job.spec.layers);
+}
+
 /// Floating-point operations of a rank and second as AWS and the MiCS paper count them (Zhang et al., "MiCS",
 /// 2022, after Narayanan et al., 2021, without attention's and the vocabulary's terms): f · samples/s ·
-/// parameters · sequence length / ranks, where f is 8 with activation checkpointing, whose recomputing it
-/// counts as work, and 6 without.
+/// parameters · sequence length / ranks, where f is formula_factor(): recomputing counts as work.
 inline double flops_by_formula(const program::Job& job, double parameters, double step_seconds) {
-  const double f = job.checkpoint_group > 0 ? 8 : 6;
-  return f * job.tokens_per_step() / step_seconds * parameters / job.world;
+  return formula_factor(job) * job.tokens_per_step() / step_seconds * parameters / job.world;
 }
 
 /// Model FLOPs utilization (Chowdhery et al., "PaLM", 2022, appendix B): the model's own products, attention

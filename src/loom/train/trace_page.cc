@@ -109,11 +109,12 @@ std::string speed_table(const Trace& trace, const TraceContext& context) {
         t.peak_flops > 0 ? fmt::format("{:.1f}", speed.utilization * 100) : "",
         t.clock_error_us < 0 ? "" : fmt::format("{:.0f}", t.clock_error_us));
   }
-  return text + fmt::format(
-                    "</table><p>Formula: {} &middot; samples/s &middot; parameters &middot; sequence length "
-                    "/ ranks. MFU: "
-                    "the model's products over the peak that each rank measured before the first step.</p>\n",
-                    context.job.checkpoint_group > 0 ? 8 : 6);
+  return text +
+         fmt::format(
+             "</table><p>Formula: {:.3g} &middot; samples/s &middot; parameters &middot; sequence length "
+             "/ ranks. MFU: "
+             "the model's products over the peak that each rank measured before the first step.</p>\n",
+             formula_factor(context.job));
 }
 
 std::string memory_table(const Trace& trace, const TraceContext& context) {

@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/process_memory.h"
-#include "engine/profile.h"
 #include "model/hugging_face.h"
 #include "text/replace_tokenizer.h"
 #include "train/machine.h"
@@ -22,24 +21,27 @@ int threads_for(const Config& config, int ranks) {
   return std::max(1, cpus / std::max(1, ranks));
 }
 
-/// Rank 0 measures for all, so that all divide the model alike. Empty where nothing needs it.
-Result<std::vector<double>> unit_times(const Config& config, const model::ModelSpec& spec, int ranks,
-                                       weftComm_t world) {
-  std::vector<double> times;
-  if (!config.parallel.profile || config.parallel.pipeline_degree == 1) return times;
+/// Rank 0 measures for all, so that all divide the model alike. Empty where nothing asks for it.
+Result<std::vector<engine::UnitProfile>> unit_profiles(const Config& config, const model::ModelSpec& spec,
+                                                       int ranks, weftComm_t world) {
+  using engine::UnitProfile;
+  std::vector<UnitProfile> units;
+  if (!config.parallel.profile) return units;
   int rank = 0;
   if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  times.resize(static_cast<size_t>(spec.layers) + 2);
+  units.resize(static_cast<size_t>(spec.layers) + 2);
   if (rank == 0) {
-    Result<std::vector<double>> measured = profile(config, spec, ranks, threads_for(config, ranks));
+    Result<std::vector<UnitProfile>> measured = profile(config, spec, ranks, threads_for(config, ranks));
     // A job that cannot be is refused by all ranks when they make it, with whatever times.
-    if (measured.ok()) times = measured.take();
+    if (measured.ok()) units = measured.take();
   }
+  static_assert(sizeof(UnitProfile) % sizeof(double) == 0, "it travels as numbers of fp64");
+  const size_t numbers = units.size() * (sizeof(UnitProfile) / sizeof(double));
   if (world != nullptr &&
-      weftBroadcast(times.data(), times.data(), times.size(), weftFloat64, 0, world, nullptr) != weftSuccess)
+      weftBroadcast(units.data(), units.data(), numbers, weftFloat64, 0, world, nullptr) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  return times;
+  return units;
 }
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
@@ -62,8 +64,8 @@ Status check_label_order(const Config& config, const std::vector<std::string>& n
 
 }  // namespace
 
-Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
-                                    int threads) {
+Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
+                                                 int ranks, int threads) {
   Config even = config;
   even.parallel.partition = "even";
   even.parallel.memory_limit_mb = 0;
@@ -87,9 +89,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  const Result<std::vector<double>> measured = unit_times(config, *spec, ranks, world);
+  Result<std::vector<engine::UnitProfile>> measured = unit_profiles(config, *spec, ranks, world);
   LOOM_TRY(measured.status());
-  const Result<program::Job> job = job_of(config, *spec, ranks, *measured);
+  trainer->profiles_ = measured.take();
+  const Result<program::Job> job = job_of(config, *spec, ranks, engine::times_of(trainer->profiles_));
   LOOM_TRY(job.status());
   Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "engine/engine.h"
+#include "engine/profile.h"
 #include "format/checkpoints.h"
 #include "train/breakdown.h"
 #include "train/config.h"
@@ -21,9 +22,9 @@ namespace loom::train {
 
 using loom::StepRecord;
 
-/// Measured times of the model's units, in µs, for dividing it: what `parallel.profile` asks for.
-Result<std::vector<double>> profile(const Config& config, const model::ModelSpec& spec, int ranks,
-                                    int threads);
+/// Measures the model's units, for dividing it: what `parallel.profile` asks for.
+Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
+                                                 int ranks, int threads);
 
 class Trainer {
  public:
@@ -40,6 +41,8 @@ class Trainer {
   /// The step that comes next.
   int64_t next_step() const { return next_step_; }
 
+  /// What rank 0 measured of the model's units; empty where the config does not ask for it.
+  const std::vector<engine::UnitProfile>& profiles() const { return profiles_; }
   /// Means over the steps of this object but its first.
   const MeanBreakdown& measured() const { return measured_; }
   /// Memory that came into use since before the run was opened, at its most: the process's own, so of all
@@ -88,6 +91,7 @@ class Trainer {
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
   LossScaler loss_scaler_;
+  std::vector<engine::UnitProfile> profiles_;
   MeanBreakdown measured_;
   engine::StepResult last_;
   int64_t memory_before_ = 0, measured_bytes_ = 0;

@@ -157,8 +157,9 @@ Result<Cluster> cluster_from_json(const std::string& text) {
   const Result<Json> json = parse_sourced(text, "cluster");
   if (!json.ok()) return json.status();
   const Section top(*json, "");
-  WEFT_TRY(top.check_keys(
-      {"name", "nodes", "ranks_per_node", "machine", "fabric", "slow_nodes", "slow_rails", "incast"}));
+  // What ranks compute is for who plans programs that do.
+  WEFT_TRY(top.check_keys({"name", "nodes", "ranks_per_node", "compute", "machine", "fabric", "slow_nodes",
+                           "slow_rails", "incast"}));
   Cluster cluster;
   if (const auto name = json->find("name"); name != json->end()) {
     if (!name->is_string()) {

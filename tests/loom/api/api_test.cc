@@ -122,6 +122,39 @@ TEST_F(Api, PlansWithoutRunning) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
 }
 
+TEST_F(Api, ClustersAreReadFromDescriptions) {
+  const std::string path = folder_ / "cluster.json";
+  put_file(path, R"({"name": "two", "nodes": {"value": 2, "source": "here"}, "ranks_per_node": 4,
+                     "compute": {"gflops": {"value": 50, "source": "guessed"}},
+                     "machine": {"intra": {"alpha_us": 1, "overhead_us": 0.5, "bytes_per_us": 20000},
+                                 "memory": {"source": "guessed", "copy_large": 6000},
+                                 "nic_bytes_per_us": 3000, "rails": 2, "crossing": 0.5}})");
+  const Result<Cluster> cluster = read_cluster(path);
+  LOOM_ASSERT_OK(cluster);
+  EXPECT_EQ(cluster->name, "two");
+  EXPECT_EQ(cluster->ranks, 8);
+  EXPECT_EQ(cluster->ranks_per_node, 4);
+  EXPECT_EQ(cluster->flops, 50e9);
+  EXPECT_EQ(cluster->memory_bandwidth, 12e9);
+  EXPECT_EQ(cluster->intra_bandwidth, 20e9);
+  EXPECT_EQ(cluster->inter_bandwidth, 3e9);
+  EXPECT_EQ(cluster->intra_latency_us, 2);
+  EXPECT_EQ(cluster->inter_latency_us, Cluster().inter_latency_us) << "the file says nothing";
+  LOOM_ASSERT_OK(plan(*config(), *cluster));
+
+  const auto refused = [&](const char* text, const char* words) {
+    put_file(path, text);
+    return fails_with(read_cluster(path), Code::invalid_argument, words);
+  };
+  EXPECT_TRUE(refused(R"({"ranks_per_node": 4})", "nodes is missing, must be a number"));
+  EXPECT_TRUE(refused(R"({"nodes": 2, "machine": {"rails": "two"}})",
+                      "machine.rails is \"two\", must be a number from 1 to 1024"));
+  EXPECT_TRUE(refused(R"({"nodes": 2, "machine": {"intra": 3}})", "machine.intra is 3, must be an object"));
+  EXPECT_TRUE(refused(R"({"nodes": 2, "compute": {"gflops": {"value": -1, "source": ""}}})",
+                      "compute.gflops is -1, must be a number"));
+  EXPECT_TRUE(fails_with(read_cluster(folder_ / "none.json"), Code::not_found, "none.json"));
+}
+
 TEST_F(Api, ConfigsAreValues) {
   const Result<Config> told = config();
   LOOM_ASSERT_OK(told);

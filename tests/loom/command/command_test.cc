@@ -91,7 +91,8 @@ TEST_F(Command, PlansWithoutRunning) {
   EXPECT_EQ(pipeline.code, 0) << pipeline.text;
   for (const char* words :
        {"node   0:  d0p0t0\nnode   1:  d1p0t0\nnode   2:  d0p1t0", "pipeline       2 of 2    {0 2} {1 3}",
-        "part 1 costs most", "MiB, stage 1", "(1f1b; 20.0 % if all stages were equal"})
+        "part 1 costs most", "for each microbatch; no partition is better", "MiB, stage 1",
+        "(1f1b; 20.0 % if all stages were equal"})
     EXPECT_NE(pipeline.text.find(words), std::string::npos) << words << "\n" << pipeline.text;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
 }
@@ -123,6 +124,34 @@ TEST_F(Command, AVocabularyThatEndsEarlySaysWhy) {
   EXPECT_NE(made.text.find(" tokens, not 9000: no two tokens stand together twice any more"),
             std::string::npos)
       << made.text;
+}
+
+TEST_F(Command, PlansDataRanksWithTheirGroups) {
+  const Outcome planned = loom("plan " + config() + " -n 4 --ranks-per-node 2 --gflops 50 " +
+                               "--parallel.sharded_data_parallel_degree=2");
+  EXPECT_EQ(planned.code, 0) << planned.text;
+  for (const char* words : {"node   0:  g0m0  g0m1\nnode   1:  g1m0  g1m1\n",
+                            "partition      2 of 2    {0 1} {2 3}\nreplication    2 of 2    {0 2} {1 3}\n"})
+    EXPECT_NE(planned.text.find(words), std::string::npos) << words << "\n" << planned.text;
+}
+
+TEST_F(Command, PlansForADescribedCluster) {
+  const std::string arguments = "plan " + config() + " --data.global_batch=128 ";
+  const Outcome planned = loom(arguments + "--cluster p4d");
+  EXPECT_EQ(planned.code, 0) << planned.text;
+  EXPECT_NE(planned.text.find("p4d.24xlarge: 128 ranks, 8 a node; a rank computes at 312000 GFLOP/s and "
+                              "reaches 1555 GB/s of memory; 300 GB/s of a rank and 2.5 µs inside a node, 50 "
+                              "GB/s of a node and 20 µs between nodes"),
+            std::string::npos)
+      << planned.text;
+  const Outcome changed = loom(arguments + "--cluster p4d -n 16 --gflops 150000 --inter 25");
+  EXPECT_EQ(changed.code, 0) << changed.text;
+  EXPECT_NE(changed.text.find("16 ranks, 8 a node; a rank computes at 150000 GFLOP/s"), std::string::npos)
+      << changed.text;
+  EXPECT_NE(changed.text.find("25 GB/s of a node"), std::string::npos) << changed.text;
+  const Outcome unknown = loom(arguments + "--cluster p9");
+  EXPECT_EQ(unknown.code, 2) << unknown.text;
+  EXPECT_NE(unknown.text.find("known are ethernet, p3dn, p4d, p4de, p5"), std::string::npos) << unknown.text;
 }
 
 TEST_F(Command, SaysWhatIsWrong) {

@@ -1,5 +1,4 @@
 // Pipelines train like one rank, whatever the schedule, the cuts and the placement.
-#include "engine/profile.h"
 #include "engine/ranks.h"
 #include "program/generate.h"
 #include "program/schedule.h"
@@ -150,20 +149,6 @@ TEST(PipelineTraining, EveryStageUsesTheMemoryThatWasPlanned) {
       return {};
     });
   }
-}
-
-TEST(Profile, HasATimeForEveryUnit) {
-  program::Job job = small_job(1, 1, 1, 2);
-  for (const program::Precision precision :
-       {program::Precision::fp32, program::Precision::bf16, program::Precision::fp16}) {
-    job.precision = precision;
-    const Result<std::vector<double>> times = engine::profile_units(job, 1, 2);
-    LOOM_ASSERT_OK(times);
-    ASSERT_EQ(times->size(), 5u);
-    for (const double time : *times) EXPECT_GT(time, 0);
-    EXPECT_EQ((*times)[1], (*times)[3]);  // blocks are alike
-  }
-  EXPECT_TRUE(fails_with(engine::profile_units(job, 0), Code::invalid_argument, "threads is 0"));
 }
 
 TEST(PipelineTraining, TheBubbleIsAPartOfTheStep) {

@@ -241,6 +241,40 @@ TEST(HuggingFace, NamesNeedNoPrefix) {
   EXPECT_EQ(read[7], 8);
 }
 
+/// bert-base-uncased and its like were published with these names.
+TEST(HuggingFace, NormsMayHaveTheirOlderNames) {
+  const std::string given = fixture("families/bert");
+  const SafetensorsReader file = SafetensorsReader::open(given).take();
+  for (const size_t prefix : {0, 5}) {  // with "bert." and without
+    const TemporaryFolder folder;
+    const auto renamed = [&](std::string name) {
+      for (const auto& [now, then] :
+           {std::pair("LayerNorm.weight", "LayerNorm.gamma"), std::pair("LayerNorm.bias", "LayerNorm.beta")})
+        if (name.ends_with(now)) name.replace(name.size() - std::string(now).size(), std::string::npos, then);
+      return name.starts_with("bert.") ? name.substr(prefix) : name;
+    };
+    std::vector<format::TensorSpec> specs;
+    for (const std::string& name : file.names())
+      specs.push_back({renamed(name), file.tensor(name)->dtype, file.tensor(name)->shape});
+    auto writer = format::SafetensorsWriter::create(folder / "model.safetensors", specs);
+    LOOM_ASSERT_OK(writer);
+    for (const std::string& name : file.names()) {
+      std::vector<float> values(file.tensor(name)->elements());
+      std::memcpy(values.data(), file.tensor(name)->bytes.data(), file.tensor(name)->bytes.size());
+      LOOM_ASSERT_OK(writer->write_f32(renamed(name), values));
+    }
+    LOOM_ASSERT_OK(writer->finish());
+    const SafetensorsReader older = SafetensorsReader::open(folder.path()).take();
+    EXPECT_TRUE(older.contains(std::string("bert.embeddings.LayerNorm.gamma").substr(prefix)));
+    WholeModel<float> whole = load(given);
+    for (size_t u = 0; u < whole.units().size(); ++u) {
+      std::vector<float> read(whole.units()[u].elements);
+      LOOM_ASSERT_OK(model::read_parameters(older, whole.units()[u], 0, read));
+      EXPECT_EQ(read, whole.parameters(u)) << "unit " << u;
+    }
+  }
+}
+
 TEST(HuggingFace, RefusesWhatItCannotCompute) {
   const format::Json good = *format::read_config(fixture("gpt2-tied"));
   const auto changed = [&](const char* key, format::Json value) {

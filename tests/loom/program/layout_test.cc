@@ -75,6 +75,30 @@ TEST(Layout, IsDrawn) {
   EXPECT_EQ(program::to_string(layout), "4 ranks (D 2, P 2, T 1, p 1, DPT)");
 }
 
+TEST(Layout, DataRanksAreDrawnWithTheirPartitionGroups) {
+  const Layout layout{4, 1, 1, 2, "cluster"};
+  EXPECT_EQ(program::picture(layout, 2), "node   0:  g0m0  g0m1\nnode   1:  g1m0  g1m1\n");
+  EXPECT_EQ(program::groups_text(layout),
+            "partition      2 of 2    {0 1} {2 3}\nreplication    2 of 2    {0 2} {1 3}\n");
+}
+
+TEST(Layout, ManyRanksAreDrawnShortened) {
+  const Layout layout{512, 1, 1, 128, "cluster"};
+  const std::string text = program::picture(layout, 8);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 9);
+  EXPECT_NE(text.find("node   6:  g0m48  g0m49"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n… 56 nodes\nnode  63:  g3m120  g3m121"), std::string::npos) << text;
+  EXPECT_NE(program::groups_text(layout).find("partition      4 of 128  {0 1 2 3 4 5 6 7 …} {128 "),
+            std::string::npos)
+      << program::groups_text(layout);
+  EXPECT_NE(program::groups_text(layout).find("replication  128 of 4    {0 128 256 384} {1 129 "),
+            std::string::npos);
+
+  const std::string wide = program::picture(layout, 512);
+  EXPECT_EQ(std::count(wide.begin(), wide.end(), '\n'), 1);
+  EXPECT_NE(wide.find("g0m14  …  g3m127\n"), std::string::npos) << wide;
+}
+
 TEST(Layout, SaysWhatCannotBe) {
   EXPECT_TRUE(fails_with(Layout{.data = 4, .shard = 3}.check(), Code::invalid_argument,
                          "sharded_data_parallel_degree is 3, must divide the 4 data ranks"));

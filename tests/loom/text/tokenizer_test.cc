@@ -66,15 +66,32 @@ TEST(Bpe, TheSameTokensOfALongText) {
   EXPECT_EQ(checksum(tokens), cases().at("corpus_checksum").get<uint64_t>());
 }
 
+TEST(Bpe, TheSameTokensAsTheReferenceWithBloomsWords) {
+  const auto tokenizer = open_fixture("bloom.json");
+  const Json json = format::read_json(fixture("bloom_cases.json")).take();
+  ASSERT_GT(json.at("cases").size(), 300u);
+  for (const Json& item : json.at("cases")) {
+    const std::string text = item[0].get<std::string>();
+    EXPECT_EQ(tokenizer->encode(text), item[1].get<std::vector<Token>>()) << Json(text).dump();
+  }
+  const std::vector<Token> tokens = tokenizer->encode(get_file(fixture("corpus.txt")));
+  EXPECT_EQ(tokens.size(), json.at("corpus_tokens"));
+  EXPECT_EQ(checksum(tokens), json.at("corpus_checksum").get<uint64_t>());
+  EXPECT_EQ(tokenizer->end_of_text(), 2);  // "</s>"
+  EXPECT_FALSE(tokenizer->may_be_cut()) << "a piece such as \".\\n.\" reaches over lines";
+}
+
 TEST(Bpe, AnyBytesComeBack) {
-  const auto tokenizer = open_fixture("gpt2.json");
   std::mt19937 random(11);
-  for (int i = 0; i < 500; ++i) {
-    std::string bytes(random() % 200, '\0');
-    for (char& byte : bytes) byte = static_cast<char>(random());
-    const Result<std::string> back = tokenizer->decode(tokenizer->encode(bytes));
-    LOOM_ASSERT_OK(back);
-    ASSERT_EQ(*back, bytes);
+  for (const char* name : {"gpt2.json", "bloom.json"}) {
+    const auto tokenizer = open_fixture(name);
+    for (int i = 0; i < 500; ++i) {
+      std::string bytes(random() % 200, '\0');
+      for (char& byte : bytes) byte = static_cast<char>(random());
+      const Result<std::string> back = tokenizer->decode(tokenizer->encode(bytes));
+      LOOM_ASSERT_OK(back);
+      ASSERT_EQ(*back, bytes);
+    }
   }
 }
 
@@ -98,7 +115,7 @@ TEST(Bpe, EncodesFromManyThreads) {
 }
 
 TEST(Bpe, SavedFilesAreTheSameTokenizer) {
-  for (const char* name : {"gpt2.json", "options.json"}) {
+  for (const char* name : {"gpt2.json", "options.json", "bloom.json"}) {
     const auto tokenizer = open_fixture(name);
     const TemporaryFolder folder;
     LOOM_ASSERT_OK(tokenizer->save(folder.path()));
@@ -156,6 +173,18 @@ TEST(BpeFiles, SettingsThatLoomDoesNotHaveAreRefused) {
   EXPECT_TRUE(fails_with(changed("/pre_tokenizer", nullptr), Code::unsupported, "\"pre_tokenizer\" is null"));
   EXPECT_TRUE(
       fails_with(changed("/pre_tokenizer/use_regex", false), Code::unsupported, "must be GPT-2's ByteLevel"));
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const auto split = [&](const char* regex, const char* behavior) {
+    const Json step = {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}};
+    return changed("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", Json::array({step, bytes})}});
+  };
+  const char* const gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+  const auto same = split(gpt2, "Isolated");
+  LOOM_ASSERT_OK(same);
+  EXPECT_EQ((*same)->hash(), open_fixture("gpt2.json")->hash());
+  EXPECT_TRUE(
+      fails_with(split(gpt2, "Removed"), Code::unsupported, "\"pre_tokenizer\" is {\"pretokenizers\""));
+  EXPECT_TRUE(fails_with(split("\\s+", "Isolated"), Code::unsupported, "a Split by GPT-2's or BLOOM's"));
   EXPECT_TRUE(fails_with(changed("/added_tokens/0/single_word", true), Code::unsupported, "single_word"));
 }
 

@@ -39,6 +39,89 @@ TEST(Config, IsWrittenWithEveryKeyAndReadBack) {
   EXPECT_EQ(again->model.layers, 9);
 }
 
+TEST(Config, TheDegreeMayBeAuto) {
+  for (const char* given : {"auto", "0"}) {
+    const Result<Config> config =
+        parsed("{}", {std::string("parallel.sharded_data_parallel_degree=") + given});
+    LOOM_ASSERT_OK(config);
+    EXPECT_EQ(config->parallel.sharded_data_parallel_degree, 0);
+    const format::Json json = train::to_json(*config);
+    EXPECT_EQ(json["parallel"]["sharded_data_parallel_degree"], "auto");
+    EXPECT_EQ(train::parse_config(json, {})->parallel.sharded_data_parallel_degree, 0);
+  }
+  EXPECT_EQ(train::to_json(*parsed("{}"))["parallel"]["sharded_data_parallel_degree"], 1);
+  EXPECT_TRUE(fails_with(parsed(R"({"parallel": {"sharded_data_parallel_degree": "automatic"}})"),
+                         Code::invalid_argument,
+                         "degree is \"automatic\", must be a whole number or \"auto\""));
+  EXPECT_TRUE(fails_with(parsed(R"({"parallel": {"pipeline_degree": "auto"}})"), Code::invalid_argument,
+                         "pipeline_degree is \"auto\", must be a whole number"));
+}
+
+TEST(Config, OptimizeGivesTheMemoryWeightThatIsLeftOut) {
+  const auto weight = [](const std::vector<std::string>& overrides) {
+    return parsed("{}", overrides)->parallel.memory_weight;
+  };
+  EXPECT_EQ(weight({}), 0.8);
+  EXPECT_EQ(weight({"parallel.optimize=memory"}), 0.8);
+  EXPECT_EQ(weight({"parallel.optimize=speed"}), 0.2);
+  EXPECT_EQ(weight({"parallel.optimize=speed", "parallel.memory_weight=0.8"}), 0.8);
+  EXPECT_EQ(weight({"parallel.memory_weight=0.5"}), 0.5);
+}
+
+TEST(Config, CheckpointingHasFourStrategies) {
+  Config config;
+  config.model.layers = 6;
+  const model::ModelSpec spec = *train::spec_of(config, 100);
+  const auto job = [&](const std::string& value) {
+    const Result<Config> told = parsed("{}", {"parallel.activation_checkpointing=" + value});
+    EXPECT_TRUE(told.ok()) << told.status().message();
+    EXPECT_EQ(train::parse_config(train::to_json(*told), {})->parallel.activation_checkpointing.group,
+              told->parallel.activation_checkpointing.group);
+    return *train::job_of(*told, spec, 2);
+  };
+  EXPECT_EQ(job("none").checkpoint_group, 0);
+  EXPECT_EQ(job("0").checkpoint_group, 0);
+  EXPECT_EQ(job("each").checkpoint_group, 1);
+  EXPECT_EQ(job("3").checkpoint_group, 3);
+  EXPECT_EQ(job("group_3").checkpoint_group, 3);
+  EXPECT_EQ(job("contiguous").checkpoint_group, 6);
+  const program::Job every = job("every_2");
+  EXPECT_EQ(every.checkpoint_group, 1);
+  std::vector<int> recomputed;
+  for (int unit = 0; unit < every.units(); ++unit)
+    if (every.recomputes(unit)) recomputed.push_back(unit);
+  EXPECT_EQ(recomputed, (std::vector<int>{1, 3, 5}));
+  EXPECT_EQ(train::to_json(Config())["parallel"]["activation_checkpointing"], "none");
+  for (const char* wrong : {"some", "group_0", "every_", "-1", "2.5", "true"})
+    EXPECT_TRUE(fails_with(parsed("{}", {std::string("parallel.activation_checkpointing=") + wrong}),
+                           Code::invalid_argument, "must be none, each, contiguous, group_K or every_K"))
+        << wrong;
+}
+
+TEST(Config, ATiedModelThatStaysTogetherHasNoStages) {
+  Config config;
+  config.data.global_batch = 8;
+  config.data.microbatch = 1;
+  config.parallel.tied = "together";
+  config.model.tied = false;
+  const model::ModelSpec untied = *train::spec_of(config, 200);
+  config.model.tied = true;
+  const model::ModelSpec tied = *train::spec_of(config, 200);
+  LOOM_ASSERT_OK(train::job_of(config, tied, 2));
+  config.parallel.pipeline_degree = 2;
+  for (const char* partition : {"auto", "tree", "even", "0,3"}) {
+    config.parallel.partition = partition;
+    EXPECT_TRUE(fails_with(train::job_of(config, tied, 2), Code::invalid_argument,
+                           "the embedding and the head, which share a matrix, must be in one part"))
+        << partition;
+    LOOM_ASSERT_OK(train::job_of(config, untied, 2));
+  }
+  config.parallel.tied = "copies";
+  LOOM_ASSERT_OK(train::job_of(config, tied, 2));
+  EXPECT_TRUE(fails_with(parsed("{}", {"parallel.tied=apart"}), Code::invalid_argument,
+                         "parallel.tied is \"apart\", must be copies, together"));
+}
+
 TEST(Config, RefusesWithTheNearestRightKey) {
   EXPECT_TRUE(fails_with(parsed(R"({"optimizer": {"learning_rat": 1}})"), Code::invalid_argument,
                          "there is no key optimizer.learning_rat; did you mean optimizer.learning_rate?"));
