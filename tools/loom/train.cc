@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/file.h"
@@ -107,7 +108,7 @@ Status train(const TrainOptions& options) {
   const double peak = trainer.machine().flops;
   if (speaks) introduce(trainer, peak);
   std::vector<train::StepRecord> records;
-  records.reserve(static_cast<size_t>(config->run.steps));
+  records.reserve(static_cast<size_t>(std::min<int64_t>(config->run.steps, 1 << 16)));
   Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
   LOOM_TRY(trainer.run([&](const train::StepRecord& record) {
     if (!speaks) return;
