@@ -23,6 +23,10 @@ class Memory : public Command {
     }
     return format::Json::array();
   }
+  double first_loss(const std::string& out) const {
+    const std::string log = get_file(out + "/log.jsonl");
+    return (*format::parse_json(log.substr(0, log.find('\n'))))["loss"];
+  }
 };
 
 // Ranks of one node: pretended nodes of one machine would share pages all the same.
@@ -31,8 +35,8 @@ TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffl
     const char *name, *keys;
   };
   const std::string common =
-      "--parallel.pipeline_degree=2 --data.microbatch=2 --model.width=384 --model.heads=6 --model.layers=6 "
-      "--data.sequence_length=64 --run.steps=2 --run.checkpoint_every=0 --run.resume=false ";
+      "--parallel.pipeline_degree=2 --data.microbatch=2 --model.width=768 --model.heads=12 --model.layers=6 "
+      "--data.sequence_length=48 --run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
   for (const auto& [name, keys] :
        {Way{"1f1b", "--parallel.pipeline=1f1b"},
         Way{"simple", "--parallel.pipeline=simple --parallel.activation_checkpointing=2"},
@@ -47,7 +51,7 @@ TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffl
     ASSERT_EQ(stages.size(), 2u);
     for (const format::Json& stage : stages) {
       const double planned = stage["planned_bytes"]["arena"], taken = stage["process_bytes"];
-      EXPECT_GT(planned, 60e6) << stage["stage"];
+      EXPECT_GT(planned, 300e6) << stage["stage"];
       EXPECT_NEAR(taken, planned, 0.05 * planned) << "stage " << stage["stage"];
     }
     std::filesystem::remove_all(out);
@@ -72,36 +76,36 @@ void divide_into_files(const std::string& whole, const std::string& into, uint64
   LOOM_ASSERT_OK(writer->finish());
 }
 
+/// The loss before the first step is applied says that every rank has its part of the model that was loaded.
 TEST_F(Memory, OfARankIsLessThanTheParametersOfTheModelThatEightRanksTrain) {
-  const std::string sizes =
-      "--model.width=384 --model.heads=6 --model.layers=8 --run.checkpoint_every=0 --run.steps=1 ";
+  const std::string common = "--run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
+  const std::string sizes = "--model.width=256 --model.layers=32 --optimizer.learning_rate=0 ";
   const std::string first = folder_ / "first", files = folder_ / "files", tuned = folder_ / "tuned";
-  const Outcome made = loom("train " + config() + " " + sizes + "--data.global_batch=1 --run.out=" + first);
+  const Outcome made = loom("train " + config() + " " + common + sizes + "--run.out=" + first);
   ASSERT_EQ(made.code, 0) << made.text;
   std::filesystem::create_directory(files);
-  divide_into_files(first + "/model", files, 16 << 20);
+  divide_into_files(first + "/model", files, 32 << 20);
   std::filesystem::copy(first + "/model/config.json", files + "/config.json");
   ASSERT_TRUE(std::filesystem::exists(files + "/model.safetensors.index.json"));
   const auto parameters = static_cast<double>(std::filesystem::file_size(first + "/model/model.safetensors"));
-  EXPECT_GT(parameters, 50e6);
+  EXPECT_GT(parameters, 90e6);
 
-  const Outcome trained = on_processes(
-      8, train("--parallel.sharded_data_parallel_degree=8 --run.steps=2 --run.checkpoint_every=1 "
-               "--model.from=" +
-               files + " --run.out=" + tuned));
+  format::Json own = *format::read_json(config());
+  own.erase("model");
+  LOOM_ASSERT_OK(format::write_json(config(), own));
+  const std::string eight =
+      "--parallel.sharded_data_parallel_degree=8 --model.from=" + files + " --run.out=" + tuned;
+  const Outcome trained = on_processes(8, train(common + eight));
   ASSERT_EQ(trained.code, 0) << trained.text;
   const format::Json all = ranks(tuned);
   ASSERT_EQ(all.size(), 8u);
   for (const format::Json& rank : all) {
-    EXPECT_GT(rank["process_bytes"].get<double>(), 0.25 * parameters) << "it holds an eighth of the state";
-    EXPECT_LT(rank["process_bytes"].get<double>(), 0.75 * parameters);
+    EXPECT_GT(rank["process_bytes"].get<double>(), parameters / 2)
+        << "an eighth of masters, moments, gradients";
+    EXPECT_LT(rank["process_bytes"].get<double>(), parameters);
   }
+  EXPECT_NEAR(first_loss(tuned), first_loss(first), 1e-5 * first_loss(first));
   EXPECT_EQ(std::filesystem::file_size(tuned + "/model/model.safetensors"), parameters);
-  const Outcome again = on_processes(8, train("--parallel.sharded_data_parallel_degree=8 --run.steps=3 "
-                                              "--run.checkpoint_every=0 --model.from=" +
-                                              files + " --run.out=" + tuned));
-  EXPECT_EQ(again.code, 0) << again.text;
-  EXPECT_NE(again.text.find("resumed after step 2"), std::string::npos) << again.text;
 }
 #endif
 
