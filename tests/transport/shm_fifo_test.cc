@@ -85,9 +85,12 @@ TEST(ShmFifo, PutsAndRelaysSayWhatTheyAre) {
     EXPECT_EQ(e.bytes, 1u << 30);
   });
   const auto sent = payload(5, 10);  // would fit the slot, but goes where relays go
-  ASSERT_TRUE(sender.relay(0x1234, sent.data(), 10));
+  Envelope aside;
+  aside.offset = 0x1234;
+  aside.bytes = 10;
+  ASSERT_TRUE(sender.tell(aside, sent.data()));
   receiver.receive([](const Envelope& e, Payload where, const std::byte* data) {
-    EXPECT_EQ(where, Payload::for_relay);
+    EXPECT_EQ(where, Payload::for_transport);
     EXPECT_EQ(e.offset, 0x1234u);
     EXPECT_TRUE(matches(5, data, 10));
   });

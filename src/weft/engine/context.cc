@@ -238,6 +238,7 @@ void Context::finish(Operation& op, Status status) {
     if (!status.ok() && op.puts_open > 0)
       for (transport::Transport* t : {fabric_->local(), fabric_->between_nodes()})
         if (t) t->forget(op.completions.data(), op.completions.data() + op.completions.size());
+    op.readings.clear();
     for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
     op.exposures.clear();
     if (op.device) op.device->end(status.ok());

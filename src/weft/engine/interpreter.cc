@@ -27,6 +27,8 @@ constexpr uint64_t kTurnBytes = 512 << 10;
 // Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the
 // L2 cache.
 constexpr uint64_t kBounceBytes = 128 << 10;
+// What a step of so many bytes has written is out of its core's cache before a peer is told of it.
+constexpr uint64_t kGoneBytes = 16 << 20;
 
 // `failed`: the interpreter holds the reason.
 enum class Outcome : uint8_t { done, blocked, turn_over, failed };
@@ -234,6 +236,8 @@ class Interpreter {
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
       device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
+      if (at == 0) begin_readings(step);
+      if (SourceReading* reading = op_.readings.find(step.sources)) return copy_pieces(step, state, *reading);
       Status read =
           comm_.route(source.rank)
               ->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at, dst + at, bytes);
@@ -241,6 +245,24 @@ class Interpreter {
     }
     state.progress += bytes;
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
+  }
+
+  // A copy that the source's owner helps with.
+  Outcome copy_pieces(const Step& step, LaneState& state, SourceReading& source) {
+    const uint64_t begin = state.progress, end = std::min(step.bytes, begin + kTurnBytes);
+    while (state.progress < end) {
+      if (!source.may_go_on()) return state.progress > begin ? Outcome::turn_over : Outcome::blocked;
+      std::byte* const into = own(step.dst) + state.progress;
+      const uint64_t bytes = source.piece();
+      Result<const std::byte*> from = source.start(into);
+      if (!from) return failed(from.status());
+      if (*from != into) device::copy(into, *from, bytes, streamed_bytes(step));
+      source.finish();
+      state.progress += bytes;
+    }
+    if (state.progress < step.bytes) return Outcome::turn_over;
+    op_.readings.end(step.sources, step.source_count);
+    return Outcome::done;
   }
 
   Outcome reduce(const Step& step, LaneState& state) {
@@ -251,43 +273,94 @@ class Interpreter {
     const uint64_t turn = std::max<uint64_t>(kTurnBytes / step.source_count / 64 * 64, kBounceBytes);
     const uint64_t end = std::min(step.bytes, state.progress + turn);
 
-    // With a source that has to be read, go block by block through the bounce buffer; else all at once.
+    // With a source that has to be read, go block by block through the bounce buffer, or piece by piece as
+    // its owner brings it; else all at once.
     uint32_t unmapped = 0;
     for (uint32_t s = 0; s < step.source_count; ++s) unmapped += address(step.sources + s) == nullptr;
+    if (unmapped > 0 && state.progress == 0) begin_readings(step);
     const uint64_t block = unmapped == 0 ? end - state.progress : kBounceBytes;
     auto& sources = comm_.context().reduce_sources();
     sources.resize(step.source_count);
     std::byte* bounce = unmapped == 0 ? nullptr : comm_.context().bounce(unmapped * kBounceBytes);
 
-    for (uint64_t at = state.progress; at < end; at += block) {
-      const uint64_t bytes = std::min(block, end - at);
+    const uint64_t begin = state.progress;
+    while (state.progress < end) {
+      const uint64_t at = state.progress;
+      uint64_t bytes = std::min(block, end - at);
+      if (unmapped > 0 && !pieces_there(step, bytes))
+        return at > begin ? Outcome::turn_over : Outcome::blocked;
       uint32_t slot = 0;
       for (uint32_t s = 0; s < step.source_count; ++s) {
-        const Region& region = plan_.regions[step.sources + s];
         const std::byte* mapped = address(step.sources + s);
         if (mapped) {
           sources[s] = mapped + at;
           continue;
         }
-        std::byte* into = bounce + kBounceBytes * slot++;
-        const Learned& learned = op_.learned[op_.prepared->handle_of_region[step.sources + s]];
-        Status read =
-            comm_.route(region.rank)
-                ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, into, bytes);
-        if (!read) return failed(std::move(read));
-        sources[s] = into;
+        Result<const std::byte*> read =
+            read_source(step.sources + s, at, bytes, bounce + kBounceBytes * slot++);
+        if (!read) return failed(read.status());
+        sources[s] = *read;
       }
       device::reduce(reduction, own(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
                      bytes / element);
+      finish_pieces(step);
+      state.progress += bytes;
     }
-    state.progress = end;
-    return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
+    if (state.progress < step.bytes) return Outcome::turn_over;
+    if (!op_.readings.empty()) op_.readings.end(step.sources, step.source_count);
+    return Outcome::done;
   }
 
-  // The whole length of what a step writes, so that long data may go around the cache, unless a peer reads it
-  // at once.
+  // ---- plain memory of peers
+
+  // Asks the owners of a long step's sources for help. Where ranks share CPUs nobody has time for that.
+  void begin_readings(const Step& step) {
+    if (comm_.context().fabric().oversubscribed()) return;
+    for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
+      if (address(r) != nullptr) continue;
+      const Region& region = plan_.regions[r];
+      auto reading = comm_.route(region.rank)
+                         ->begin_reading(comm_.world_rank(region.rank),
+                                         op_.learned[op_.prepared->handle_of_region[r]].buffer, region.offset,
+                                         step.bytes);
+      if (reading) op_.readings.add(r, std::move(reading));
+    }
+  }
+
+  // Whether the next piece of every source with a reading may be used; sets `bytes` to its length.
+  bool pieces_there(const Step& step, uint64_t& bytes) {
+    if (op_.readings.empty()) return true;
+    bool there = true;
+    for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
+      SourceReading* const reading = op_.readings.find(r);
+      if (reading == nullptr) continue;
+      bytes = reading->piece();
+      there &= reading->may_go_on();
+    }
+    return there;
+  }
+
+  void finish_pieces(const Step& step) {
+    if (op_.readings.empty()) return;
+    for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r)
+      if (SourceReading* reading = op_.readings.find(r)) reading->finish();
+  }
+
+  // `bytes` of source region `r` from `at` on, wherever they are or read into `bounce`.
+  Result<const std::byte*> read_source(uint32_t r, uint64_t at, uint64_t bytes, std::byte* bounce) {
+    if (SourceReading* reading = op_.readings.find(r)) return reading->start(bounce);
+    const Region& region = plan_.regions[r];
+    const Learned& learned = op_.learned[op_.prepared->handle_of_region[r]];
+    WEFT_TRY(comm_.route(region.rank)
+                 ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, bounce, bytes));
+    return static_cast<const std::byte*>(bounce);
+  }
+
+  // The whole length of what a step writes, so that long data may go around the cache, unless a peer finds it
+  // there.
   uint64_t streamed_bytes(const Step& step) const {
-    return op_.prepared->exposes[static_cast<int>(step.dst.space)] ? 0 : step.bytes;
+    const bool read_soon = op_.prepared->exposes[static_cast<int>(step.dst.space)] && step.bytes < kGoneBytes;
+    return read_soon ? 0 : step.bytes;
   }
 
   std::byte* own(const Region& region) const {

@@ -15,6 +15,7 @@
 #include "engine/prepared.h"
 #include "engine/recorder.h"
 #include "engine/scratch.h"
+#include "engine/source_reading.h"
 #include "transport/transport.h"
 
 namespace weft::engine {
@@ -104,6 +105,7 @@ struct Operation {
     transport::RemoteBuffer buffer;
   };
   std::vector<Exposure> exposures;
+  SourceReadings readings;
 
   // Its end.
   bool started = false;

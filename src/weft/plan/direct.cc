@@ -64,6 +64,15 @@ void reduce_scatter(const Task& task, Builder& b) {
   wait_for_all(task, b, 0, Phase::done);
 }
 
+/// Slices of blocks so long that no cache keeps one until it is copied: longer ones then, which can be
+/// written around the cache, and read with their owner's help.
+Slices slices_of(const Task& task, const Blocks& blocks) {
+  constexpr uint64_t kLong = 16 << 20;
+  const uint64_t pieces = blocks.largest() / kLong;
+  return Slices(blocks.largest(), task,
+                pieces < 2 ? Slices::kMost : static_cast<int>(std::min<uint64_t>(pieces, Slices::kMost)));
+}
+
 /// The first half of AllReduce and Reduce: reduces the own block of everybody's input into `result`, in lane
 /// 0, and tells `readers` of every slice.
 void reduce_own_block(const Task& task, Builder& b, uint64_t block_begin, Slices slices, Region result,
@@ -89,7 +98,7 @@ void copy_block(Builder& b, int peer, uint64_t block_begin, Slices slices, Regio
 
 void all_reduce(const Task& task, Builder& b) {
   const Blocks blocks = Blocks::divide(task.bytes(), task.request.element_bytes, task.ranks());
-  const Slices slices(blocks.largest(), task);
+  const Slices slices = slices_of(task, blocks);
   const uint64_t own = blocks.begin(task.rank);
   std::vector<int> peers;
   for (int k = 1; k < task.ranks(); ++k) peers.push_back(task.rank_before(k));
@@ -105,7 +114,7 @@ void all_reduce(const Task& task, Builder& b) {
 
 void reduce(const Task& task, Builder& b) {
   const Blocks blocks = Blocks::divide(task.bytes(), task.request.element_bytes, task.ranks());
-  const Slices slices(blocks.largest(), task);
+  const Slices slices = slices_of(task, blocks);
   const uint64_t begin = blocks.begin(task.rank), bytes = blocks.bytes(task.rank);
   const int root = task.root();
   if (task.is_root()) {

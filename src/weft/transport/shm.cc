@@ -16,6 +16,19 @@ namespace weft::transport {
 using shm::ControlSegment;
 using shm::Payload;
 
+namespace {
+
+/// What an envelope for a peer's transport is about: its `kind`.
+enum class Aside : uint8_t {
+  piece,  // of a put: `offset` is the address in the receiver where the payload belongs
+  help,   // the payload is a HelpRequest
+};
+
+// In RemoteBuffer::keys, beside WindowKeys.
+constexpr size_t kExposureKey = 5;
+
+}  // namespace
+
 Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks,
                                                            std::span<const int> local_ranks,
                                                            const Options& options) {
@@ -182,7 +195,11 @@ int ShmTransport::continue_relay(Peer& peer) {
   int pieces = 0;
   while (relay.bytes > 0) {
     const size_t piece = std::min(relay.bytes, eager_bytes_);
-    if (!peer.fifo.relay(relay.target, relay.source, static_cast<uint32_t>(piece))) break;
+    Envelope envelope;
+    envelope.kind = static_cast<uint8_t>(Aside::piece);
+    envelope.offset = relay.target;
+    envelope.bytes = static_cast<uint32_t>(piece);
+    if (!peer.fifo.tell(envelope, relay.source)) break;
     relay.source += piece;
     relay.target += piece;
     relay.bytes -= piece;
@@ -235,6 +252,39 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
   return {};
 }
 
+Result<RemoteBuffer> ShmTransport::expose(void* address, size_t bytes) {
+  RemoteBuffer buffer = shm::describe_memory(address, bytes);
+  if (!shm::is_window(buffer)) buffer.keys[kExposureKey] = helper_.expose(address, bytes);
+  return buffer;
+}
+
+void ShmTransport::unexpose(const RemoteBuffer& buffer) { helper_.unexpose(buffer.keys[kExposureKey]); }
+
+std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffer& target, uint64_t offset,
+                                                     uint64_t bytes) {
+  Peer* const peer = find(rank);
+  if (peer == nullptr || bytes < kHelpedBytes || offset > target.bytes || bytes > target.bytes - offset)
+    return nullptr;
+  if (target.keys[kExposureKey] == 0 || ControlSegment::in_this_process(peer->address)) return nullptr;
+  if (!peer->fifo.open() && !open_fifo(*peer).ok()) return nullptr;
+  const shm::HelpRings::Lent lent = peer->rings.take();
+  if (lent.ring == nullptr) return nullptr;
+  auto reading =
+      std::make_unique<shm::HelpedReading>(shm::HelpedReading::Range{peer->memory, target, offset, bytes},
+                                           peer->rings, lent, *peer->segment, counters_);
+  const shm::HelpRequest request{.ring = shm::describe_memory(lent.ring, sizeof(shm::HelpRing)),
+                                 .exposure = target.keys[kExposureKey],
+                                 .address = target.address + offset,
+                                 .bytes = bytes,
+                                 .number = lent.number};
+  Envelope envelope;
+  envelope.kind = static_cast<uint8_t>(Aside::help);
+  envelope.bytes = sizeof request;
+  if (!peer->fifo.tell(envelope, &request)) return nullptr;
+  peer->segment->wake();
+  return reading;
+}
+
 Result<int> ShmTransport::poll(Sink& sink) {
   if (own_->announced() != announced_) [[unlikely]]
     open_inboxes();
@@ -245,6 +295,8 @@ Result<int> ShmTransport::poll(Sink& sink) {
       if (peer != nullptr && peer->relay) events += continue_relay(*peer);
     }
   }
+  if (!helper_.idle()) [[unlikely]]
+    events += helper_.work();
   return events;
 }
 
@@ -252,8 +304,8 @@ int ShmTransport::receive(Inbox& inbox, Sink& sink) {
   const int rank = inbox.peer->rank;
   const auto received = inbox.fifo.receive(
       [&](const Envelope& envelope, Payload where, const std::byte* payload) {
-        if (where == Payload::for_relay) [[unlikely]] {
-          std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
+        if (where == Payload::for_transport) [[unlikely]] {
+          told(*inbox.peer, envelope, payload);
         } else {
           sink.arrived(rank, envelope, payload);
         }
@@ -262,6 +314,17 @@ int ShmTransport::receive(Inbox& inbox, Sink& sink) {
       [&](const Envelope& envelope) { return sink.expects(rank, envelope); });
   if (received.made_room) tell_of_room(*inbox.peer);
   return received.messages;
+}
+
+void ShmTransport::told(Peer& peer, const Envelope& envelope, const std::byte* payload) {
+  if (static_cast<Aside>(envelope.kind) == Aside::piece) {
+    std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
+    return;
+  }
+  shm::HelpRequest request;
+  if (envelope.bytes != sizeof request) return;
+  std::memcpy(&request, payload, sizeof request);
+  helper_.accept(peer.memory, request);
 }
 
 void ShmTransport::open_inboxes() {
@@ -287,7 +350,7 @@ bool ShmTransport::prepare_sleep() {
 }
 
 bool ShmTransport::anything_to_do() {
-  if (own_->announced() != announced_) return true;
+  if (own_->announced() != announced_ || helper_.has_work()) return true;
   if (std::any_of(inboxes_.begin(), inboxes_.end(), [](const Inbox& inbox) { return inbox.fifo.ready(); }))
     return true;
   return std::any_of(peers_.begin(), peers_.end(),

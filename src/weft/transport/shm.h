@@ -1,7 +1,7 @@
 // ShmTransport: shared memory between the ranks of one node, be they processes or threads of one process.
 // Puts messages, puts, mapping and sleeping together from their parts: shm_fifo.h (messages), shm_segment.h
-// (where FIFOs live, waking), shm_memory.h (reaching a peer's memory). Ranks of other nodes are somebody
-// else's.
+// (where FIFOs live, waking), shm_memory.h (reaching a peer's memory), shm_help.h (long reads that the owner
+// helps with). Ranks of other nodes are somebody else's.
 //
 // A dead peer blocks nothing here: its FIFO fills up and sends are answered busy, calls that need the peer
 // itself fail with remote_error. Noticing the death is the bootstrap's task; Sink::lost is never called.
@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "transport/shm_fifo.h"
+#include "transport/shm_help.h"
 #include "transport/shm_memory.h"
 #include "transport/shm_segment.h"
 #include "transport/transport.h"
@@ -27,6 +28,7 @@ class ShmTransport final : public Transport {
  public:
   static constexpr size_t kDefaultEagerBytes = 16 << 10;
   static constexpr size_t kLargestEagerBytes = 1 << 20;
+  static constexpr uint64_t kHelpedBytes = 16 << 20;
 
   struct Options {
     /// Use single-copy system calls where the kernel allows them, and let peers use them on us.
@@ -52,10 +54,8 @@ class ShmTransport final : public Transport {
 
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
 
-  Result<RemoteBuffer> expose(void* address, size_t bytes) override {
-    return shm::describe_memory(address, bytes);
-  }
-  void unexpose(const RemoteBuffer&) override {}
+  Result<RemoteBuffer> expose(void* address, size_t bytes) override;
+  void unexpose(const RemoteBuffer& buffer) override;
 
   /// Copies before it returns, unless the target can be neither mapped nor written by a system call: then it
   /// goes through the FIFO piece by piece, one such put to a peer at a time.
@@ -69,6 +69,9 @@ class ShmTransport final : public Transport {
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
   /// Whether read() works for plain memory of every local peer.
   bool reads_peers() const override { return reads_peers_; }
+  /// For plain memory of another process, kHelpedBytes and longer.
+  std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,
+                                         uint64_t bytes) override;
 
   Result<int> poll(Sink& sink) override;
 
@@ -97,6 +100,7 @@ class ShmTransport final : public Transport {
     ShmAddress address;
     shm::PeerMemory memory;
     std::optional<Relay> relay;
+    shm::HelpRings rings;
   };
 
   struct Inbox {
@@ -119,6 +123,7 @@ class ShmTransport final : public Transport {
                                uint64_t target, Completion* done);
   int continue_relay(Peer& peer);
   int receive(Inbox& inbox, Sink& sink);
+  void told(Peer& peer, const Envelope& envelope, const std::byte* payload);
   void open_inboxes();
   void tell_of_room(Peer& peer);
   bool anything_to_do();
@@ -134,6 +139,7 @@ class ShmTransport final : public Transport {
   std::vector<Inbox> inboxes_;                // of the peers that have announced themselves
   uint32_t announced_ = 0;                    // how many those are
   int relays_ = 0;                            // under way
+  shm::Helper helper_;
   Counters counters_;
 };
 

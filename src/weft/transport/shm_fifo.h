@@ -44,8 +44,8 @@ inline constexpr size_t kShortBytes = 512;
 enum class Payload : uint16_t {
   in_slot,
   in_ring,
-  at_target,  // a put: they are where they belong
-  for_relay,  // in the ring; `envelope.offset` is the address in the receiver where they belong
+  at_target,      // a put: they are where they belong
+  for_transport,  // in the ring; the receiver's transport keeps them to itself
 };
 
 /// One cache line. `envelope.reserved` is the stamp: lap << 2 | Payload. For a payload in the ring, `payload`
@@ -156,13 +156,10 @@ class FifoSender {
     return true;
   }
 
-  /// Bytes that the receiver is to copy to `target`, an address of its own. No message is delivered.
-  bool relay(uint64_t target, const void* payload, uint32_t bytes) {
-    if (!slot_free() || !write_to_ring(next_slot(), payload, bytes)) return false;
-    Envelope envelope;
-    envelope.offset = target;
-    envelope.bytes = bytes;
-    publish(next_slot(), envelope, Payload::for_relay);
+  /// A message for the transport at the other end. What its envelope means is between the two.
+  bool tell(const Envelope& envelope, const void* payload) {
+    if (!slot_free() || !write_to_ring(next_slot(), payload, envelope.bytes)) return false;
+    publish(next_slot(), envelope, Payload::for_transport);
     return true;
   }
 
@@ -279,7 +276,7 @@ class FifoReceiver {
       receive_one(deliver);
       received.made_room |= publish_if_due();
     } while (++received.messages < limit && ready() &&
-             (is_relay(next_slot()) || expected(std::as_const(next_slot().envelope))));
+             (is_for_transport(next_slot()) || expected(std::as_const(next_slot().envelope))));
     return received;
   }
 
@@ -289,8 +286,8 @@ class FifoReceiver {
   }
 
  private:
-  static bool is_relay(const Slot& slot) {
-    return static_cast<Payload>(slot.envelope.reserved & 3) == Payload::for_relay;
+  static bool is_for_transport(const Slot& slot) {
+    return static_cast<Payload>(slot.envelope.reserved & 3) == Payload::for_transport;
   }
 
   bool publish_if_due() {

@@ -26,6 +26,7 @@ struct WindowKeys {
 };
 
 RemoteBuffer describe_memory(void* address, size_t bytes);
+inline bool is_window(const RemoteBuffer& buffer) { return buffer.keys[0] != 0; }
 
 class PeerMemory {
  public:

@@ -9,7 +9,8 @@
 //   put    one-sided: bytes go straight into memory that the peer has exposed; then the envelope arrives at
 //   its Sink.
 // Between ranks of one node also:
-//   map / read   a pointer to a peer's exposed memory, or a single-copy read of it.
+//   map / read   a pointer to a peer's exposed memory, or a single-copy read of it, or one that its owner
+//   helps with.
 // Messages and puts to one peer may arrive in any order.
 //
 // Thread safety: none; the engine calls a transport of one context under that context's lock. Only `wake` may
@@ -61,6 +62,23 @@ enum class Progress : uint8_t { accepted, busy };
 /// Set by a transport when a put's source may be reused. Lives until then; owned by the caller.
 struct Completion {
   bool done = false;
+};
+
+/// A long read of a peer's memory, front to back, with which the peer helps while it has time for that: it
+/// brings pieces to where both can see them. What has not come the reader can fetch itself, so that it
+/// depends on nobody. Destroying it ends it.
+class Reading {
+ public:
+  virtual ~Reading() = default;
+  /// How long the next piece is, there or not; 0 at the end. Pieces of readings that are as long begin and
+  /// end at the same places.
+  virtual uint64_t piece() const = 0;
+  /// Where the next piece is, if it is there, else null. Good until take() or fetch().
+  virtual const std::byte* ready() const = 0;
+  /// The reader is done with the piece that ready() gave.
+  virtual void take() = 0;
+  /// Reads the next piece without help.
+  virtual Status fetch(void* into) = 0;
 };
 
 /// The engine's side of a transport. Called from inside poll(), and only there.
@@ -150,6 +168,13 @@ class Transport {
     return fail(Code::unsupported, "{} cannot read a peer's memory", describe());
   }
   virtual bool reads_peers() const { return false; }
+  /// A read of what map() cannot reach, with its owner's help. Null where nobody helps: read() does it all.
+  /// The owner's exposure and this transport outlive it.
+  virtual std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,
+                                                 uint64_t bytes) {
+    (void)peer, (void)target, (void)offset, (void)bytes;
+    return nullptr;
+  }
 
   /// Null where the transport knows host memory only.
   virtual GpuDirect* gpu_direct() { return nullptr; }

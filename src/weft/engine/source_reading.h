@@ -1,0 +1,88 @@
+// SourceReading: a source region of a step under way that lies in plain memory of a peer and is long enough
+// for its owner to help (transport::Reading). Decides how long a piece is waited for before it is read
+// without help: the owner may be in the middle of a turn of its own; but one that was late is not waited for
+// again until it has caught up.
+//
+// Thread safety: none; under the context's lock.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+class SourceReading {
+ public:
+  SourceReading(uint32_t region, std::unique_ptr<transport::Reading> reading)
+      : region_(region), reading_(std::move(reading)) {}
+
+  uint32_t region() const { return region_; }
+  uint64_t piece() const { return reading_->piece(); }
+
+  /// Whether the next piece is there, or is to be read without help.
+  bool may_go_on() {
+    if (reading_->ready() != nullptr) {
+      relied_on_ = true;
+      waiting_ns_ = 0;
+      return true;
+    }
+    if (!relied_on_) return true;
+    const int64_t now = now_ns();
+    if (waiting_ns_ == 0) waiting_ns_ = now;
+    relied_on_ = now - waiting_ns_ < kPatienceNs;
+    return !relied_on_;
+  }
+
+  /// The next piece: where it has been brought, or read into `bounce`. Good until finish().
+  Result<const std::byte*> start(void* bounce) {
+    const std::byte* const there = reading_->ready();
+    brought_ = there != nullptr;
+    if (brought_) return there;
+    WEFT_TRY(reading_->fetch(bounce));
+    return static_cast<const std::byte*>(bounce);
+  }
+  /// The piece of start() has been used.
+  void finish() {
+    if (brought_) reading_->take();
+    brought_ = false;
+  }
+
+ private:
+  static constexpr int64_t kPatienceNs = 30'000;
+
+  uint32_t region_;  // number in Plan::regions
+  std::unique_ptr<transport::Reading> reading_;
+  bool relied_on_ = true;
+  bool brought_ = false;
+  int64_t waiting_ns_ = 0;  // since when the piece is waited for; 0: it is not
+};
+
+/// Those of an operation; few.
+class SourceReadings {
+ public:
+  bool empty() const { return readings_.empty(); }
+  void add(uint32_t region, std::unique_ptr<transport::Reading> reading) {
+    readings_.emplace_back(region, std::move(reading));
+  }
+  SourceReading* find(uint32_t region) {
+    for (SourceReading& reading : readings_)
+      if (reading.region() == region) return &reading;
+    return nullptr;
+  }
+  /// Ends those of regions [first, first + count).
+  void end(uint32_t first, uint32_t count) {
+    std::erase_if(readings_, [&](const SourceReading& r) { return r.region() - first < count; });
+  }
+  void clear() { readings_.clear(); }
+
+ private:
+  std::vector<SourceReading> readings_;
+};
+
+}  // namespace weft::engine

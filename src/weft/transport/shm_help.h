@@ -1,0 +1,133 @@
+// Helped reads: how the owner of plain memory helps a peer of its node to read it. The kernel's single-copy
+// call pins every page and copies at half of what a core can do; two ordinary copies by way of the cache are
+// faster. So the reader of something long lends the owner a ring of chunks, asks for a range, and takes the
+// chunks as they come. Whatever has not come in time it reads through the kernel, so it depends on nobody:
+// an owner that computes, sleeps or is gone costs some microseconds, not the read.
+//
+//   reader   lends a ring, asks (one message)             takes chunk 0, says so                takes chunk 1
+//   owner                                      fills chunks 0 to 3               fills chunk 4
+//
+// The ring lies in window memory of the reader. `wanted` is the reader's word, a `filled` word for each chunk
+// the owner's; both carry the number of the reading, so that what belongs to an earlier one is never taken
+// for the present one's.
+//
+// Thread safety: none, like the transport's. What both processes touch is accessed through std::atomic_ref.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/shm_memory.h"
+#include "transport/shm_segment.h"
+#include "transport/transport.h"
+
+namespace weft::transport::shm {
+
+inline constexpr uint64_t kChunkBytes = 64 << 10;
+inline constexpr uint64_t kChunks = 4;  // a ring fits the second-level cache several times
+
+struct HelpRing {
+  struct alignas(64) Word {
+    uint64_t value = 0;
+  };
+  Word wanted;           // number << 32 | the first chunk that the reader still wants
+  Word filled[kChunks];  // number << 32 | the chunk that is there + 1
+  alignas(64) std::byte chunks[kChunks][kChunkBytes];
+};
+
+/// What the reader asks for; travels as the payload of a message.
+struct HelpRequest {
+  RemoteBuffer ring;      // the reader's
+  uint64_t exposure = 0;  // the owner's, of expose()
+  uint64_t address = 0;   // in the owner
+  uint64_t bytes = 0;
+  uint32_t number = 0;
+};
+
+/// The reader's rings for one peer, made when the first is wanted, and kept.
+class HelpRings {
+ public:
+  HelpRings() = default;
+  ~HelpRings();
+  HelpRings(const HelpRings&) = delete;
+  HelpRings& operator=(const HelpRings&) = delete;
+
+  struct Lent {
+    HelpRing* ring = nullptr;  // null: none left
+    uint32_t number = 0;       // of the reading
+  };
+  Lent take();
+  void give(HelpRing* ring);
+
+ private:
+  static constexpr size_t kRings = 4;
+  HelpRing* rings_ = nullptr;  // a window of its own: an owner that is late writes into nobody else's memory
+  std::vector<HelpRing*> free_;
+  uint32_t number_ = 0;
+};
+
+/// The reader's end of one reading.
+class HelpedReading final : public Reading {
+ public:
+  /// What is read: `bytes` from `offset` on of `buffer`, through `memory` where help is late.
+  struct Range {
+    PeerMemory& memory;
+    RemoteBuffer buffer;
+    uint64_t offset;
+    uint64_t bytes;
+  };
+  /// `owner` is woken when there is room again, `counters` counts what is read.
+  HelpedReading(const Range& range, HelpRings& rings, HelpRings::Lent lent, ControlSegment& owner,
+                Counters& counters);
+  ~HelpedReading() override;
+
+  uint64_t piece() const override;
+  const std::byte* ready() const override;
+  void take() override;
+  Status fetch(void* into) override;
+
+ private:
+  void advance();
+
+  Range range_;
+  HelpRings& rings_;
+  HelpRing* ring_;
+  uint64_t number_;     // << 32
+  uint64_t chunk_ = 0;  // the next one
+  ControlSegment& owner_;
+  Counters& counters_;
+};
+
+/// The owner's end: what it has exposed, and the readings that it helps with.
+class Helper {
+ public:
+  /// Serial numbers of ranges that peers may ask for; never 0.
+  uint64_t expose(const void* address, uint64_t bytes);
+  /// No reading touches that memory any more.
+  void unexpose(uint64_t exposure);
+
+  /// A request that is not for exposed memory, or whose ring cannot be mapped, is dropped: its reader does
+  /// without.
+  void accept(PeerMemory& reader, const HelpRequest& request);
+  /// Fills the chunks that have room; returns how many.
+  int work();
+  bool has_work();
+  bool idle() const { return jobs_.empty(); }
+
+ private:
+  struct Exposure {
+    uint64_t serial;
+    uint64_t address;
+    uint64_t bytes;
+  };
+  struct Job {
+    PeerMemory* reader;
+    HelpRequest request;
+    uint64_t next = 0;  // chunk
+  };
+  std::vector<Exposure> exposures_;
+  std::vector<Job> jobs_;
+  uint64_t serials_ = 0;
+};
+
+}  // namespace weft::transport::shm
