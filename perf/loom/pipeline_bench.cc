@@ -1,5 +1,5 @@
-// How large the bubble of a pipeline is, measured beside what the formula and the simulator say, one line a
-// schedule. One rank a stage.
+// How large the bubble of a pipeline is, and what a step takes outside of computing, measured beside what the
+// formula and the simulator say, one line a schedule. One rank a stage, or tensor and data ranks besides.
 //
 // Real are the programs, the executor and its lanes, Weft's transfers, the waiting and the clock that
 // measures the bubble. Computing is not: where a unit would be computed, the rank sleeps for the unit's time,
@@ -28,6 +28,7 @@ namespace {
 struct Options {
   std::vector<std::string> schedules = {"simple", "1f1b", "interleaved"};
   int microbatches = 8, virtual_stages = 2, repeats = 7;
+  int stages = 0, tensor = 1, sharded = 1;
   int64_t layers = 16, width = 256, tokens = 256, batch = 1, vocabulary = 1024;
   double block_ms = 0, embedding_ms = 0, head_ms = 0;
   std::vector<int> first_units;
@@ -36,6 +37,10 @@ struct Options {
 void declare(CLI::App& app, Options& o) {
   app.add_option("--schedules", o.schedules, "Schedules")->delimiter(',')->capture_default_str();
   app.add_option("-m,--microbatches", o.microbatches, "Of a step")->capture_default_str();
+  app.add_option("--stages", o.stages, "Stages; 0: no data ranks");
+  app.add_option("--tensor", o.tensor, "Tensor ranks of a stage")->capture_default_str();
+  app.add_option("--sharded", o.sharded, "Data ranks that share one copy of the state")
+      ->capture_default_str();
   app.add_option("--virtual-stages", o.virtual_stages, "Of a rank, interleaved")->capture_default_str();
   app.add_option("--repeats", o.repeats, "Steps that count; one before them does not")
       ->capture_default_str()
@@ -109,7 +114,10 @@ Result<program::Job> job_of(const Options& o, const std::string& schedule, int r
   job.tokens = o.tokens;
   job.batch = o.batch;
   job.microbatches = o.microbatches;
-  job.world = job.pipeline_degree = ranks;
+  job.world = ranks;
+  job.pipeline_degree = o.stages > 0 ? o.stages : ranks / std::max(1, o.tensor);
+  job.tensor_degree = o.tensor;
+  job.degree = o.sharded;
   const auto known = [&](program::Schedule one) { return schedule == program::schedule_name(one); };
   if (known(program::Schedule::simple)) {
     job.schedule = program::Schedule::simple;
@@ -132,7 +140,15 @@ double median(std::vector<double> values) {
 
 struct Measured {
   std::vector<double> bubbles, seconds;
+  std::vector<double> outside;  // seconds of a step in which a rank does not compute, mean over the ranks
+  double planned = 0;           // seconds of computing in a step, mean over the ranks
 };
+
+/// The mean of `value` over the ranks.
+Result<double> mean(double value, const engine::Groups& groups) {
+  LOOM_TRY_WEFT(weftAllReduce(&value, &value, 1, weftFloat64, weftSum, groups.world(), nullptr));
+  return value / groups.ranks();
+}
 
 Result<Measured> measure(const Options& o, const program::Job& job, const engine::Groups& groups,
                          const program::Machine& machine) {
@@ -140,9 +156,14 @@ Result<Measured> measure(const Options& o, const program::Job& job, const engine
   LOOM_TRY(made.status());
   engine::Engine& engine = **made;
   LOOM_TRY(engine.initialize(1));
+  using Microseconds = std::chrono::duration<double, std::micro>;
+  double planned_us = 0, slept_us = 0;
   engine.stand_in([&](const program::Instruction& i) {
-    const double us = program::compute_us(job, machine, i.unit, i.op);
-    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(us));
+    const double us = program::compute_us(job, machine, i);
+    const auto begin = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(Microseconds(us));
+    slept_us += Microseconds(std::chrono::steady_clock::now() - begin).count();
+    planned_us += us;
   });
   engine::StepSettings settings;
   settings.optimizer.learning_rate = 1e-3f;
@@ -150,11 +171,18 @@ Result<Measured> measure(const Options& o, const program::Job& job, const engine
   for (int step = 0; step <= o.repeats; ++step) {
     settings.step = static_cast<uint32_t>(step);
     LOOM_TRY(groups.barrier());
+    planned_us = slept_us = 0;
     const Result<engine::StepResult> result = engine.step(settings);
     LOOM_TRY(result.status());
+    const Result<double> outside = mean(result->seconds - slept_us / 1e6, groups);
+    LOOM_TRY(outside.status());
+    const Result<double> planned = mean(planned_us / 1e6, groups);
+    LOOM_TRY(planned.status());
     if (step == 0) continue;  // it touches memory and opens connections
     measured.bubbles.push_back(result->bubble);
     measured.seconds.push_back(result->seconds);
+    measured.outside.push_back(*outside);
+    measured.planned = *planned;
   }
   return measured;
 }
@@ -181,10 +209,13 @@ Status bench_schedule(const Options& o, const std::string& schedule, weftComm_t 
   if (rank != 0) return {};
   const auto [least, most] = std::minmax_element(measured->bubbles.begin(), measured->bubbles.end());
   fmt::print(
-      "{:<12}{:>8.1f}{:>10.1f}{:>11.1f}{:>10.1f}   {:.1f} to {:.1f}{:>12.1f}{:>12.1f}{:>10.0f}{:>9.0f}\n",
+      "{:<12}{:>8.1f}{:>10.1f}{:>11.1f}{:>10.1f}   {:.1f} to "
+      "{:.1f}{:>12.1f}{:>12.1f}{:>16.1f}{:>16.1f}{:>10.0f}"
+      "{:>9.0f}\n",
       schedule, program::ideal_bubble(job) * 100, formula(job, machine->unit_us) * 100, forecast.bubble * 100,
       median(measured->bubbles) * 100, *least * 100, *most * 100, forecast.step_us / 1e3,
-      median(measured->seconds) * 1e3, machine->inter_bandwidth / 1e6, machine->inter_latency_us);
+      median(measured->seconds) * 1e3, forecast.step_us / 1e3 - measured->planned * 1e3,
+      median(measured->outside) * 1e3, machine->inter_bandwidth / 1e6, machine->inter_latency_us);
   std::fflush(stdout);
   return {};
 }
@@ -200,10 +231,12 @@ Status bench(const Options& o) {
                 ranks);
   if (rank == 0)
     fmt::print(
-        "{} stages, {} microbatches; computing is sleeping; bubbles in %, medians of {} steps\n"
-        "schedule       equal   formula  simulated  measured   of these   sim., ms  measured, ms      MB/s   "
-        "    us\n",
-        ranks, o.microbatches, o.repeats);
+        "{} ranks, {} stages of {} tensor ranks, {} data ranks share a copy; {} microbatches\n"
+        "computing is sleeping; bubbles in %, medians of {} steps; outside: of computing, mean over the "
+        "ranks\n"
+        "schedule       equal   formula  simulated  measured   of these   sim., ms  measured, ms  "
+        "outside sim., ms   measured, ms      MB/s       us\n",
+        ranks, o.stages > 0 ? o.stages : ranks / o.tensor, o.tensor, o.sharded, o.microbatches, o.repeats);
   Status status;
   for (const std::string& schedule : o.schedules)
     if (status.ok()) status = bench_schedule(o, schedule, world, rank, ranks);

@@ -241,7 +241,7 @@ class Simulation {
     const auto streamed = [&](double bytes) { return bytes / machine_.memory_bandwidth * 1e6; };
     const double shard = instruction.unit < 0 ? 0 : static_cast<double>(job_.shard(units_[instruction.unit]));
     if (is_compute(instruction.op))
-      return compute_us(job_, machine_, instruction.unit, instruction.op) * part_of(job_, instruction);
+      return compute_us(job_, machine_, instruction);
     switch (instruction.op) {
       case Op::accumulate:
         return streamed(
@@ -353,6 +353,10 @@ double compute_us(const Job& job, const Machine& machine, int unit, Op op) {
     return machine.unit_us[static_cast<size_t>(unit)] * passes_of(op) / (again ? 4 : 3) / job.tensor_degree;
   }
   return compute_flops(job, unit, op) / job.tensor_degree / machine.flops * 1e6;
+}
+
+double compute_us(const Job& job, const Machine& machine, const Instruction& instruction) {
+  return compute_us(job, machine, instruction.unit, instruction.op) * part_of(job, instruction);
 }
 
 PipelineForecast simulate(const Job& job, const std::vector<Program>& programs, const Machine& machine) {

@@ -63,5 +63,7 @@ Forecast simulate(const Job& job, const Program& program, const Machine& machine
 /// Time of one forward or backward pass through a unit, of a microbatch. Of measured times a backward pass
 /// has two parts for each forward pass's one.
 double compute_us(const Job& job, const Machine& machine, int unit, Op op);
+/// … of an instruction, which may be a piece of one.
+double compute_us(const Job& job, const Machine& machine, const Instruction& instruction);
 
 }  // namespace loom::program
