@@ -9,9 +9,6 @@
 
 namespace loom::command {
 
-/// Draws the bar anew, and ends its line when all is done; nothing where standard error is no terminal.
-void show_bar(int64_t done, int64_t all);
-
 /// For what prints nothing else on its way. To be called with how much is done of how much.
 class Progress {
  public:

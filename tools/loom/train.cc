@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <weft/weft.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -100,7 +101,7 @@ Status train(const TrainOptions& options) {
   const double peak = trainer.machine().flops;
   if (speaks) introduce(trainer, peak);
   std::vector<train::StepRecord> records;
-  records.reserve(static_cast<size_t>(config->run.steps));
+  records.reserve(static_cast<size_t>(std::min<int64_t>(config->run.steps, 1 << 16)));
   Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
   std::optional<LinesAboveBar> bar(std::in_place, speaks);
   LOOM_TRY(trainer.run([&](const train::StepRecord& record) {

@@ -13,6 +13,7 @@
 #include "text/batches.h"
 #include "text/examples.h"
 #include "text/masked_batches.h"
+#include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
 #include "train/data.h"
 #include "train/folders.h"
@@ -162,6 +163,7 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
         (*data)->vocabulary_size(), vocabulary(), inside_->folder);
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
+  LOOM_TRY(text::check_tokenizer_of_model(inside_->folder, dataset, **tokenizer));
   LOOM_TRY(inside_->engine_for(result.batch, result.tokens).status());
   const auto source = train::open_batches(dataset, text::Split::validation, inside_->spec.task, **tokenizer,
                                           {result.tokens, result.batch, 0, false});
@@ -202,6 +204,10 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
                 "the dataset has {} tokens and {} labels, the model {} and {}: not what it was trained on",
                 (*data)->vocabulary_size(), result.labels.size(), spec.vocabulary, spec.labels);
   LOOM_TRY(check_labels(result.labels));
+  const auto tokenizer_of_data = text::open_tokenizer(dataset);
+  LOOM_TRY(tokenizer_of_data.status());
+  LOOM_TRY(text::check_tokens_of(dataset, (*data)->tokenizer_hash(), **tokenizer_of_data));
+  LOOM_TRY(text::check_tokenizer_of_model(folder, dataset, **tokenizer_of_data));
   const auto batches = text::ExampleBatches::create(*data, {result.tokens, result.batch, 0, false});
   LOOM_TRY(batches.status());
   std::vector<text::Token> inputs(static_cast<size_t>(result.batch * result.tokens)), targets(inputs.size());

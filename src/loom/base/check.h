@@ -22,4 +22,10 @@ inline Status not_negative(std::string_view name, int64_t value) {
   return fail(Code::invalid_argument, "{} is {}, must not be negative", name, value);
 }
 
+/// invalid_argument if `value` is not from 1 to `most`, naming it.
+inline Status from_one_to(std::string_view name, int64_t value, int64_t most) {
+  if (value > 0 && value <= most) return {};
+  return fail(Code::invalid_argument, "{} is {}, must be from 1 to {}", name, value, most);
+}
+
 }  // namespace loom

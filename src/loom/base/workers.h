@@ -70,4 +70,15 @@ inline void for_parts(Workers& workers, int64_t parts, F&& body) {
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 
+/// body() once on each worker: whoever has a part keeps it until all have one.
+template <typename F>
+inline void for_workers(Workers& workers, F&& body) {
+  std::atomic<int> here{0};
+  for_parts(workers, workers.threads(), [&](int64_t, int) {
+    body();
+    here.fetch_add(1);
+    while (here.load() < workers.threads()) std::this_thread::yield();
+  });
+}
+
 }  // namespace loom

@@ -1,6 +1,8 @@
 // Allocation and registration.
 #include "engine/arena.h"
 
+#include <sys/sysinfo.h>
+
 #include <cstring>
 #include <utility>
 
@@ -8,7 +10,25 @@
 
 namespace loom::engine {
 
+namespace {
+
+/// Memory of this machine, with what it may put aside.
+int64_t bytes_of_machine() {
+  struct sysinfo machine;
+  if (::sysinfo(&machine) != 0) return INT64_MAX;
+  return static_cast<int64_t>(machine.totalram + machine.totalswap) * machine.mem_unit;
+}
+
+}  // namespace
+
 Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
+  // The kernel would promise more, and end the process when it is used.
+  if (bytes > bytes_of_machine())
+    return fail(
+        Code::out_of_memory,
+        "a rank needs {} MiB for its arena, this machine has {} MiB; more ranks that share the state, "
+        "activation_checkpointing or a smaller microbatch need less",
+        (bytes >> 20) + 1, bytes_of_machine() >> 20);
   Arena arena;
   void* memory = nullptr;
   if (const Status status = from_weft(weftMemAlloc(&memory, static_cast<size_t>(bytes))); !status.ok())
@@ -16,14 +36,19 @@ Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
   arena.data_ = static_cast<std::byte*>(memory);
   arena.bytes_ = bytes;
   std::memset(memory, 0, static_cast<size_t>(bytes));
-  for (const weftComm_t comm : {groups.partition(), groups.replication(), groups.ends(), groups.pipeline(),
-                                groups.pipeline_back(), groups.tensor()}) {
-    if (comm == nullptr) continue;
-    void* handle = nullptr;
-    LOOM_TRY_WEFT(weftCommRegister(comm, memory, static_cast<size_t>(bytes), &handle));
-    arena.handles_.emplace_back(comm, handle);
-  }
+  // All but the one of all ranks, which carries what lies elsewhere: losses, sentences, what is measured.
+  for (int kind = 0; kind < program::kGroupKinds; ++kind)
+    LOOM_TRY(arena.enroll(groups.of(static_cast<program::GroupKind>(kind))));
+  LOOM_TRY(arena.enroll(groups.pipeline_back()));
   return arena;
+}
+
+Status Arena::enroll(weftComm_t comm) {
+  if (comm == nullptr) return {};
+  void* handle = nullptr;
+  LOOM_TRY_WEFT(weftCommRegister(comm, data_, static_cast<size_t>(bytes_), &handle));
+  handles_.emplace_back(comm, handle);
+  return {};
 }
 
 Arena::Arena(Arena&& other) noexcept

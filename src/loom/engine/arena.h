@@ -25,6 +25,7 @@ class Arena {
 
  private:
   Arena() = default;
+  Status enroll(weftComm_t comm);
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
   std::vector<std::pair<weftComm_t, void*>> handles_;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/weft_call.h"
+#include "ops/gemm.h"
 #include "program/generate.h"
 #include "program/verify.h"
 
@@ -46,6 +47,7 @@ Executor<T>::~Executor() {
 
 template <typename T>
 Status Executor<T>::prepare() {
+  for_workers(workers_, ops::prepare_thread);  // or a late one would allocate in whatever step it first works
   Result<std::vector<program::Program>> training = program::make_programs(job_, true),
                                         evaluation = program::make_programs(job_, false);
   LOOM_TRY(training.status());
@@ -112,8 +114,17 @@ model::Pass Executor<T>::pass_of(const Run& run, int microbatch) {
   return pass;
 }
 
+/// Nobody else knows of a failure here, but of a loss that is no number, which all ranks learn together.
+/// Before this rank lets go of what is in flight it must tell them: they would wait, and it, too, for them.
 template <typename T>
 Status Executor<T>::run(Run& run) {
+  const Status status = run_all(run);
+  if (!status.ok() && status.code() != Code::not_finite) groups_.abort();
+  return status;
+}
+
+template <typename T>
+Status Executor<T>::run_all(Run& run) {
   const auto begin = Clock::now();
   const bool traced = run.settings != nullptr;
   run.begin = begin;

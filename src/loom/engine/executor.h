@@ -73,6 +73,7 @@ class Executor final : public Engine {
   };
 
   Status run(Run& run);
+  Status run_all(Run& run);
   Status execute(Run& run, const program::Instruction& instruction);
   Status note_issued(const program::Instruction& instruction, uint64_t& ticket);
   Status wait_for(Run& run, const program::Instruction& instruction);

@@ -1,4 +1,4 @@
-// Places of ranks, and the two splits.
+// Places of ranks, the splits, and the end of them.
 #include "engine/groups.h"
 
 #include <algorithm>
@@ -22,11 +22,33 @@ void Groups::swap(Groups& other) noexcept {
   std::swap(nodes_, other.nodes_);
 }
 
+// A rank that leaves in good order is still waited for by those that have not heard of the failure: each
+// group has heard of its own only. Whatever a failed communicator says here was said before.
 Groups::~Groups() {
-  // Whatever a failed communicator says here was said before.
-  for (const weftComm_t comm : groups_)
-    if (comm) (void)weftCommDestroy(comm);
-  if (pipeline_back_) (void)weftCommDestroy(pipeline_back_);
+  if (have_failed()) abort();
+  for (const weftComm_t comm : all())
+    if (comm != nullptr) (void)weftCommDestroy(comm);
+}
+
+std::array<weftComm_t, program::kGroupKinds + 2> Groups::all() const {
+  std::array<weftComm_t, program::kGroupKinds + 2> all{world_, pipeline_back_};
+  std::copy(groups_.begin(), groups_.end(), all.begin() + 2);
+  return all;
+}
+
+bool Groups::have_failed() const {
+  const auto every = all();
+  return std::any_of(every.begin(), every.end(), [](weftComm_t comm) {
+    weftResult_t failure = weftSuccess;
+    return comm != nullptr && weftCommGetAsyncError(comm, &failure) == weftSuccess &&
+           failure != weftSuccess && failure != weftInProgress;
+  });
+}
+
+/// Handles stay what they are: Weft refuses those of communicators that were aborted.
+void Groups::abort() const {
+  for (const weftComm_t comm : all())
+    if (comm != nullptr) (void)weftCommAbort(comm);
 }
 
 Status Groups::place_ranks() {
@@ -67,7 +89,9 @@ Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, b
                 groups.ranks_);
   groups.layout_ = layout;
   if (groups.ranks_ == 1) return groups;
-  groups.world_ = world;
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.commName = "run";
+  LOOM_TRY_WEFT(weftCommSplit(world, 0, groups.rank_, &groups.world_, &config));
   LOOM_TRY(groups.place_ranks());
   const bool apart = layout.pipeline * layout.tensor > 1;
   for (int k = 0; k < program::kGroupKinds; ++k) {
@@ -90,18 +114,22 @@ Status Groups::barrier() const {
   return from_weft(weftAllReduce(&one, &sum, 1, weftInt32, weftSum, world_, nullptr));
 }
 
-Status Groups::agree(const Status& own) const {
-  if (world_ == nullptr) return own;
+Status agree(weftComm_t comm, const Status& own) {
+  if (comm == nullptr) return own;
+  int rank = 0;
+  LOOM_TRY_WEFT(weftCommUserRank(comm, &rank));
   // The lowest failing rank and its code, as one number.
-  int32_t mine = own.ok() ? INT32_MAX : rank_ * 256 + static_cast<int>(own.code()), least = 0;
-  LOOM_TRY_WEFT(weftAllReduce(&mine, &least, 1, weftInt32, weftMin, world_, nullptr));
-  if (least == INT32_MAX) return {};
+  int32_t mine = own.ok() ? INT32_MAX : rank * 256 + static_cast<int>(own.code()), least = 0;
+  Status told = from_weft(weftAllReduce(&mine, &least, 1, weftInt32, weftMin, comm, nullptr));
+  if (told.ok() && least == INT32_MAX) return {};
   std::array<char, 512> sentence{};
   const int first = least / 256;
-  if (rank_ == first) own.message().copy(sentence.data(), sentence.size() - 1);
-  LOOM_TRY_WEFT(
-      weftBroadcast(sentence.data(), sentence.data(), sentence.size(), weftChar, first, world_, nullptr));
+  if (rank == first) own.message().copy(sentence.data(), sentence.size() - 1);
+  if (told.ok())
+    told = from_weft(
+        weftBroadcast(sentence.data(), sentence.data(), sentence.size(), weftChar, first, comm, nullptr));
   if (!own.ok()) return own;
+  LOOM_TRY(told);
   return fail(static_cast<Code>(least % 256), "rank {}: {}", first, sentence.data());
 }
 

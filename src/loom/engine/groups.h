@@ -14,10 +14,16 @@
 
 namespace loom::engine {
 
+/// A rank's own failure, or else that of the first rank of `comm` that failed, with its sentence. A
+/// collective; nullptr is one rank.
+Status agree(weftComm_t comm, const Status& own);
+
 class Groups {
  public:
   /// Divides `world`, which stays the caller's and must outlive this; nullptr is a job of one rank. A
   /// collective. Errors: invalid_argument (the layout is not right, or for other ranks), communication_error.
+  ///
+  /// Whoever destroys this after one of its communicators has failed aborts all of them.
   static Result<Groups> create(weftComm_t world, const program::Layout& layout, bool strict);
 
   Groups(Groups&& other) noexcept { swap(other); }
@@ -36,7 +42,8 @@ class Groups {
   int member() const { return layout_.member(place_); }
   int nodes() const { return nodes_; }
 
-  /// nullptr where it would have one rank.
+  /// nullptr where it would have one rank. Of all ranks; not the communicator that was divided, so that
+  /// abort() may end it.
   weftComm_t world() const { return world_; }
   weftComm_t of(program::GroupKind kind) const { return groups_[static_cast<int>(kind)]; }
   weftComm_t partition() const { return of(program::GroupKind::partition); }
@@ -57,13 +64,18 @@ class Groups {
 
   /// Waits until all ranks have come here.
   Status barrier() const;
-  /// A rank's own failure, or else that of the first rank that failed, with its sentence. A collective.
-  Status agree(const Status& own) const;
+  /// Over all ranks. A collective.
+  Status agree(const Status& own) const { return engine::agree(world_, own); }
+  /// Ends whatever this rank and its peers do in these groups: what a rank that fails by itself owes the
+  /// others, which would wait for it. From then on the groups are of use to be destroyed only.
+  void abort() const;
 
  private:
   Groups() = default;
   void swap(Groups& other) noexcept;
   Status place_ranks();
+  std::array<weftComm_t, program::kGroupKinds + 2> all() const;
+  bool have_failed() const;
   Status split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into);
 
   weftComm_t world_ = nullptr, pipeline_back_ = nullptr;

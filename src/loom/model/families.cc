@@ -127,7 +127,7 @@ void complete(ModelSpec& spec) {
   if (spec.feed_forward == 0) spec.feed_forward = 4 * spec.width;
   if (spec.rotary() && spec.rotary_dims == 0 && spec.heads > 0)
     spec.rotary_dims = std::max<int64_t>(2, spec.head_size() / 8 * 2);
-  if (spec.family == Family::gpt_neo && spec.local.empty()) {
+  if (spec.family == Family::gpt_neo && spec.local.empty() && spec.layers <= kMostLayers) {
     if (spec.window == 0) spec.window = 256;
     for (int64_t layer = 0; layer < spec.layers; ++layer) spec.local.push_back(layer % 2 == 1);
   }

@@ -16,18 +16,26 @@ int64_t ModelSpec::window_of(int64_t layer) const {
 }
 
 Status ModelSpec::check() const {
-  LOOM_TRY(at_least_one("model.vocabulary", vocabulary));
-  LOOM_TRY(at_least_one("model.context", context));
-  LOOM_TRY(at_least_one("model.width", width));
-  LOOM_TRY(at_least_one("model.layers", layers));
-  LOOM_TRY(at_least_one("model.heads", heads));
-  LOOM_TRY(at_least_one("model.feed_forward", feed_forward));
-  if (task == Task::classification) LOOM_TRY(at_least_one("model.labels", labels));
+  LOOM_TRY(from_one_to("model.vocabulary", vocabulary, INT32_MAX));
+  LOOM_TRY(from_one_to("model.context", context, INT32_MAX));
+  LOOM_TRY(from_one_to("model.width", width, kMostWidth));
+  LOOM_TRY(from_one_to("model.layers", layers, kMostLayers));
+  LOOM_TRY(from_one_to("model.heads", heads, kMostWidth));
+  LOOM_TRY(from_one_to("model.feed_forward", feed_forward, kMostFeedForward));
+  if (task == Task::classification) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
   if (width % heads != 0)
     return fail(Code::invalid_argument, "model.width is {}, must be a multiple of model.heads, {}", width,
                 heads);
-  if (vocabulary > INT32_MAX)
-    return fail(Code::invalid_argument, "model.vocabulary is {}, must be below 2^31", vocabulary);
+  const double wide = static_cast<double>(width);
+  const double block = wide * (4 * wide + 2 * static_cast<double>(feed_forward));
+  const double parameters =
+      static_cast<double>(layers) * block + wide * static_cast<double>(vocabulary + context + labels);
+  if (parameters > kMostParameters)
+    return fail(
+        Code::invalid_argument,
+        "the model has {:.1e} parameters, must have {:.0e} at most: model.layers is {}, model.width {}, "
+        "model.feed_forward {}, model.vocabulary {}",
+        parameters, kMostParameters, layers, width, feed_forward, vocabulary);
   if (rotary() && (rotary_dims < 2 || rotary_dims > head_size() || rotary_dims % 2 != 0))
     return fail(Code::invalid_argument,
                 "model.rotary_dims is {}, must be even, at least 2 and at most the size of a head, {}",

@@ -30,6 +30,10 @@ enum class Position { learned, rotary_interleaved, rotary_half, alibi };
 /// Which token of a sequence a classification head reads.
 enum class Pooling { first, last };
 
+/// Bounds that keep products of sizes far from what 64 bits hold; no model comes near.
+constexpr int64_t kMostLayers = 1 << 16, kMostWidth = 1 << 20, kMostFeedForward = 1 << 24;
+constexpr double kMostParameters = 1e15;
+
 struct ModelSpec {
   Family family = Family::gpt2;
   Task task = Task::causal;

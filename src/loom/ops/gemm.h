@@ -16,4 +16,8 @@ void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
 void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k, const double* a, int64_t lda,
           const double* b, int64_t ldb, double beta, double* c, int64_t ldc);
 
+/// What the library keeps for each thread it gets at the thread's first product: with this, before the first
+/// that counts.
+void prepare_thread();
+
 }  // namespace loom::ops

@@ -7,6 +7,40 @@
 namespace loom::program {
 namespace {
 
+/// Passes of units through microbatches in a step, so that its program fits memory, and elements of all
+/// activations, so that their bytes are numbers.
+constexpr int64_t kMostPasses = 1'000'000;
+constexpr double kMostActivations = 1e15;
+
+Status check_step(const Job& job) {
+  LOOM_TRY(from_one_to("microbatch size", job.batch, INT32_MAX));
+  LOOM_TRY(from_one_to("sequence length", job.tokens, INT32_MAX));
+  LOOM_TRY(at_least_one("microbatches", job.microbatches));
+  if (job.batch > INT32_MAX / job.tokens)
+    return fail(
+        Code::invalid_argument,
+        "a microbatch has {} · {} tokens, must have {} at most: a smaller data.microbatch is added up as "
+        "well",
+        job.batch, job.tokens, INT32_MAX);
+  const int64_t passes = static_cast<int64_t>(job.microbatches) * job.units();
+  if (passes > kMostPasses)
+    return fail(
+        Code::invalid_argument,
+        "a step is {} microbatches through {} units, must be {} passes at most: a larger data.microbatch "
+        "or a smaller data.global_batch needs fewer",
+        job.microbatches, job.units(), kMostPasses);
+  const model::ModelSpec& spec = job.spec;
+  const double elements = static_cast<double>(passes) * static_cast<double>(job.batch * job.tokens) *
+                          static_cast<double>(spec.width + spec.feed_forward);
+  if (elements > kMostActivations)
+    return fail(
+        Code::invalid_argument,
+        "a step has {:.1e} activations on a rank, must have {:.0e} at most: a smaller data.global_batch or "
+        "more ranks need fewer",
+        elements, kMostActivations);
+  return {};
+}
+
 Status check_pipeline(const Job& job) {
   const int parts = job.pipeline_degree * job.virtual_stages;
   if (job.schedule == Schedule::interleaved && job.pipeline_degree > 1) {
@@ -60,9 +94,7 @@ Status check_pipeline(const Job& job) {
 
 Status Job::check() const {
   LOOM_TRY(spec.check());
-  LOOM_TRY(at_least_one("microbatch size", batch));
-  LOOM_TRY(at_least_one("sequence length", tokens));
-  LOOM_TRY(at_least_one("microbatches", microbatches));
+  LOOM_TRY(check_step(*this));
   LOOM_TRY(at_least_one("ranks", world));
   LOOM_TRY(at_least_one("sharded_data_parallel_degree", degree));
   LOOM_TRY(at_least_one("reductions in flight", in_flight));

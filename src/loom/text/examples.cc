@@ -37,6 +37,7 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
   const Result<TokenFile> examples = TokenFile::open(stem + ".examples");
   LOOM_TRY(examples.status());
   dataset->vocabulary_size_ = tokens->vocabulary_size();
+  dataset->tokenizer_hash_ = tokens->tokenizer_hash();
   dataset->tokens_.resize(tokens->count());
   LOOM_TRY(tokens->read(0, dataset->tokens_));
   std::vector<Token> numbers(examples->count());

@@ -54,6 +54,7 @@ class ExampleDataset {
   int32_t label(uint64_t example) const { return labels_[example]; }
   const std::vector<std::string>& label_names() const { return names_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
+  uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   /// What sequences are filled up with: the tokenizer's padding, or else its end of text.
   Token padding() const { return padding_; }
 
@@ -63,6 +64,7 @@ class ExampleDataset {
   std::vector<int32_t> labels_;
   std::vector<std::string> names_;
   int64_t vocabulary_size_ = 0;
+  uint64_t tokenizer_hash_ = 0;
   Token padding_ = 0;
 };
 

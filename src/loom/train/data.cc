@@ -2,6 +2,7 @@
 
 #include "text/examples.h"
 #include "text/masked_batches.h"
+#include "text/same_tokenizer.h"
 #include "train/folders.h"
 
 namespace loom::train {
@@ -23,6 +24,7 @@ Result<Source> open_batches(const std::string& folder, text::Split split, model:
   if (task == model::Task::classification) {
     auto data = text::ExampleDataset::open(folder, split);
     LOOM_TRY(data.status());
+    LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
     return hold(text::ExampleBatches::create(data.take(), options));
   }
   if (examples)
@@ -32,6 +34,7 @@ Result<Source> open_batches(const std::string& folder, text::Split split, model:
                 folder);
   auto data = text::TokenDataset::open(folder, split);
   LOOM_TRY(data.status());
+  LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
   if (task == model::Task::masked)
     return hold(text::MaskedBatches::create(data.take(), tokenizer.specials(), options));
   return hold(text::Batches::create(data.take(), options));
@@ -46,6 +49,8 @@ Result<Data> open_data(const Config& config) {
   auto tokenizer = text::open_tokenizer(folder);
   LOOM_TRY(tokenizer.status());
   data.tokenizer = tokenizer.take();
+  if (!config.model.from.empty())
+    LOOM_TRY(text::check_tokenizer_of_model(config.model.from, folder, *data.tokenizer));
   data.vocabulary = data.tokenizer->vocabulary_size();
   data.padding = data.tokenizer->specials().padding.value_or(-1);
 

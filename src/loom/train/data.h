@@ -25,7 +25,7 @@ struct Data {
 };
 
 /// Opens config.data.folder for task_of(config). Errors: not_found, invalid_data, invalid_argument when the
-/// folder is not for the task, saying what would be.
+/// folder is not for the task, or not of model.from's tokenizer, saying what would be.
 Result<Data> open_data(const Config& config);
 
 /// What `split` of a folder holds, for any task. Used by `loom eval`, too.

@@ -5,6 +5,7 @@
 #include "format/checkpoints.h"
 #include "model/hugging_face.h"
 #include "text/replace_tokenizer.h"
+#include "text/same_tokenizer.h"
 #include "train/config.h"
 #include "train/folders.h"
 
@@ -26,6 +27,8 @@ Result<bool> put_tokenizer(const format::Json& manifest, const std::string& fold
   const auto tokenizer = text::open_tokenizer(config->data.folder);
   if (tokenizer.status().code() == Code::not_found) return false;
   LOOM_TRY(tokenizer.status());
+  if (manifest.contains("tokenizer") && manifest["tokenizer"] != text::tokenizer_key(**tokenizer))
+    return false;
   LOOM_TRY(text::replace_tokenizer(**tokenizer, folder));
   return true;
 }

@@ -7,7 +7,9 @@
 #include "base/file.h"
 #include "base/process_memory.h"
 #include "model/hugging_face.h"
+#include "model/same_model.h"
 #include "text/replace_tokenizer.h"
+#include "text/same_tokenizer.h"
 #include "train/machine.h"
 #include "train/stored_state.h"
 
@@ -75,17 +77,23 @@ Result<std::vector<engine::UnitProfile>> profile(const Config& config, const mod
   return engine::profile_units(*job, threads);
 }
 
+/// What a rank can find wrong by itself: a folder that is not there on its node, for one.
+Result<model::ModelSpec> Trainer::open() {
+  Result<Data> data = open_data(config_);
+  LOOM_TRY(data.status());
+  data_ = data.take();
+  Result<model::ModelSpec> spec =
+      spec_of(config_, data_.vocabulary, static_cast<int64_t>(data_.labels.size()), data_.padding);
+  LOOM_TRY(spec.status());
+  LOOM_TRY(check_label_order(config_, data_.labels));
+  return spec;
+}
+
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   trainer->memory_before_ = resident_bytes();
-  Result<Data> data = open_data(config);
-  LOOM_TRY(data.status());
-  trainer->data_ = data.take();
-  const Data& opened = trainer->data_;
-  const Result<model::ModelSpec> spec =
-      spec_of(config, opened.vocabulary, static_cast<int64_t>(opened.labels.size()), opened.padding);
-  LOOM_TRY(spec.status());
-  LOOM_TRY(check_label_order(config, opened.labels));
+  const Result<model::ModelSpec> spec = trainer->open();
+  LOOM_TRY(engine::agree(world, spec.status()));
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
@@ -105,7 +113,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   trainer->engine_ = engine.take();
   Result<format::Checkpoints> checkpoints =
       format::Checkpoints::open(join_path(config.run.out, "checkpoints"), static_cast<int>(config.run.keep));
-  LOOM_TRY(checkpoints.status());
+  LOOM_TRY(trainer->groups_->agree(checkpoints.status()));
   trainer->checkpoints_.emplace(checkpoints.take());
   LOOM_TRY(trainer->groups_->agree(trainer->resume()));
   return trainer;
@@ -139,6 +147,31 @@ Status Trainer::spares_the_only_checkpoint() const {
       checkpoints_->step_folder(complete->front()));
 }
 
+/// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
+Status Trainer::check_goes_on(const format::Json& manifest) const {
+  const std::string key = text::tokenizer_key(*data_.tokenizer);
+  if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
+    return fail(
+        Code::invalid_argument,
+        "the checkpoint was trained on tokens of another tokenizer than those of {} ({}): give it data "
+        "that `loom tokenize --tokenizer` has made with the tokenizer of that run's model, or name "
+        "another run.out",
+        config_.data.folder, data_.tokenizer->description());
+  if (!manifest.contains("model")) return {};
+  const Result<model::ModelSpec> stored = model::spec_from_config(manifest["model"]);
+  LOOM_TRY(stored.status());
+  // Through config.json as well, which does not have everything.
+  const Result<model::ModelSpec> own = model::spec_from_config(model_config());
+  LOOM_TRY(own.status());
+  const std::string difference = model::difference(*stored, *own);
+  if (difference.empty()) return {};
+  return fail(
+      Code::invalid_data,
+      "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "
+      "run.out",
+      difference);
+}
+
 Status Trainer::resume() {
   const Result<std::string> folder = checkpoint_to_begin_with();
   LOOM_TRY(folder.status());
@@ -147,6 +180,7 @@ Status Trainer::resume() {
     LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
     const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
     LOOM_TRY(step.status().in(*folder));
+    LOOM_TRY(check_goes_on(state->manifest).in(*folder));
     LOOM_TRY(engine_->load_state(state->readers).in(*folder));
     if (state->manifest.contains("loss_scale"))
       LOOM_TRY(loss_scaler_.restore(state->manifest["loss_scale"], *step).in(*folder));
@@ -170,8 +204,10 @@ Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
   };
   for (int m = 0; m < job.microbatches; ++m) {
     const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
-    LOOM_TRY(batches.read(static_cast<uint64_t>(step), {number * job.batch + first, count},
-                          part(engine_->tokens(m)), part(engine_->targets(m))));
+    const Status read = batches.read(static_cast<uint64_t>(step), {number * job.batch + first, count},
+                                     part(engine_->tokens(m)), part(engine_->targets(m)));
+    if (!read.ok()) groups_->abort();  // the others would wait for this rank in the step
+    LOOM_TRY(read);
   }
   return {};
 }
@@ -273,7 +309,9 @@ Status Trainer::save_checkpoint() {
   Status status;
   if (first) {
     const program::Job& job = engine_->job();
-    format::Json manifest = {{"config", to_json(config_)}, {"model", model_config()}};
+    format::Json manifest = {{"config", to_json(config_)},
+                             {"model", model_config()},
+                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)}};
     for (int stage = 0; stage < job.pipeline_degree; ++stage)
       for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
         const Result<format::FlatLayout> layout =

@@ -71,6 +71,8 @@ class Trainer {
  private:
   explicit Trainer(const Config& config)
       : config_(config), loss_scaler_(config.loss_scale, config.parallel.precision == "fp16") {}
+  Result<model::ModelSpec> open();
+  Status check_goes_on(const format::Json& manifest) const;
   Status resume();
   Result<std::string> checkpoint_to_begin_with() const;
   Status spares_the_only_checkpoint() const;

@@ -57,9 +57,25 @@ program::Job strict_job(int world, int degree) {
 }
 
 TEST(Training, StrictOrderGivesTheSameBitsOnEveryLayout) {
-  const std::vector<double> one = train(strict_job(1, 1), 0, 20);
+  const std::vector<double> one = train(strict_job(1, 1), 0, kSteps);
   for (const auto& [world, degree] : {std::pair{2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}})
-    EXPECT_EQ(train(strict_job(world, degree), 0, 20), one) << world << " ranks, degree " << degree;
+    EXPECT_EQ(train(strict_job(world, degree), 0, kSteps), one) << world << " ranks, degree " << degree;
+}
+
+/// Microbatches of two sequences: four ranks have one each, so nothing is accumulated there.
+TEST(Training, StrictOrderGivesTheSameBitsWithAndWithoutAccumulationAndCheckpointing) {
+  const auto job_of = [](int world, int degree, int group) {
+    program::Job job = strict_job(world, degree);
+    job.microbatches = kSequences / 2 / world;
+    job.batch = 2;
+    job.checkpoint_group = group;
+    return job;
+  };
+  const std::vector<double> one = train(job_of(1, 1, 0), 0, kSteps);
+  for (const auto& [world, degree, group] :
+       {std::tuple{1, 1, 1}, {2, 2, 0}, {2, 1, 3}, {4, 1, 0}, {4, 1, 1}, {4, 2, 2}, {4, 4, 0}, {4, 4, 1}})
+    EXPECT_EQ(train(job_of(world, degree, group), 0, kSteps), one)
+        << world << " ranks, degree " << degree << ", group " << group;
 }
 
 TEST(Training, CheckpointingAndGathersThatStayChangeNoBit) {

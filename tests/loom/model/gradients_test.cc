@@ -191,7 +191,7 @@ TEST(Spec, SaysWhatIsOutOfRange) {
   EXPECT_EQ(spec.check().message(), "model.residual_dropout is 1, must be at least 0 and below 1");
   spec = small_spec();
   spec.layers = 0;
-  EXPECT_EQ(spec.check().message(), "model.layers is 0, must be at least 1");
+  EXPECT_EQ(spec.check().message(), "model.layers is 0, must be from 1 to 65536");
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+#include "text/same_tokenizer.h"
+
+namespace loom::text {
+
+std::string tokenizer_key(const Tokenizer& tokenizer) { return fmt::format("{:016x}", tokenizer.hash()); }
+
+Status check_tokenizer_of_model(const std::string& folder, const std::string& dataset,
+                                const Tokenizer& tokenizer) {
+  const auto own = open_tokenizer(folder);
+  if (own.status().code() == Code::not_found) return {};
+  LOOM_TRY(own.status());
+  if ((*own)->hash() == tokenizer.hash()) return {};
+  return fail(
+      Code::invalid_argument,
+      "the tokens of {} are of another tokenizer ({}) than the one of the model {} ({}); `loom tokenize "
+      "--tokenizer {}` makes tokens for it",
+      dataset, tokenizer.description(), folder, (*own)->description(), folder);
+}
+
+Status check_tokens_of(const std::string& dataset, uint64_t tokens_hash, const Tokenizer& tokenizer) {
+  if (tokens_hash == tokenizer.hash()) return {};
+  return fail(Code::invalid_data,
+              "the tokens of {} were not made by the tokenizer beside them ({}): one of both was replaced; "
+              "`loom tokenize` makes them anew",
+              dataset, tokenizer.description());
+}
+
+}  // namespace loom::text

@@ -1,0 +1,113 @@
+// What processes take, by the kernel's account, is what was planned, and less than a whole model where ranks
+// share it.
+#include <filesystem>
+#include <sstream>
+
+#include "command/processes.h"
+#include "format/safetensors_reader.h"
+#include "format/safetensors_writer.h"
+
+namespace loom::testing {
+namespace {
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these have memory of their own
+
+class Memory : public Command {
+ protected:
+  /// What log.jsonl says of each rank of the last step.
+  format::Json ranks(const std::string& out) const {
+    std::istringstream lines(get_file(out + "/log.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const Result<format::Json> json = format::parse_json(line);
+      if (json.ok() && json->contains("trace")) return (*json)["trace"]["ranks"];
+    }
+    return format::Json::array();
+  }
+  double first_loss(const std::string& out) const {
+    const std::string log = get_file(out + "/log.jsonl");
+    return (*format::parse_json(log.substr(0, log.find('\n'))))["loss"];
+  }
+};
+
+// Ranks of one node: pretended nodes of one machine would share pages all the same.
+TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffloading) {
+  struct Way {
+    const char *name, *keys;
+  };
+  const std::string common =
+      "--parallel.pipeline_degree=2 --data.microbatch=2 --model.width=768 --model.heads=12 --model.layers=6 "
+      "--data.sequence_length=48 --run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
+  for (const auto& [name, keys] :
+       {Way{"1f1b", "--parallel.pipeline=1f1b"},
+        Way{"simple", "--parallel.pipeline=simple --parallel.activation_checkpointing=2"},
+        Way{"interleaved",
+            "--parallel.pipeline=interleaved --parallel.activation_offloading=true "
+            "--parallel.offload_folder=/var/tmp --parallel.activation_loading_horizon=1"}}) {
+    SCOPED_TRACE(name);
+    const std::string out = folder_ / name;
+    const Outcome trained = on_processes(2, train(common + keys + " --run.out=" + out));
+    ASSERT_EQ(trained.code, 0) << trained.text;
+    const format::Json stages = ranks(out);
+    ASSERT_EQ(stages.size(), 2u);
+    for (const format::Json& stage : stages) {
+      const double planned = stage["planned_bytes"]["arena"], taken = stage["process_bytes"];
+      EXPECT_GT(planned, 300e6) << stage["stage"];
+      EXPECT_NEAR(taken, planned, 0.05 * planned) << "stage " << stage["stage"];
+    }
+    std::filesystem::remove_all(out);
+  }
+}
+
+/// A model of Hugging Face's form in several files with an index, as large ones are, made of a small run's.
+void divide_into_files(const std::string& whole, const std::string& into, uint64_t bytes_a_file) {
+  const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(whole);
+  LOOM_ASSERT_OK(file);
+  std::vector<format::TensorSpec> specs;
+  for (const std::string& name : file->names()) {
+    const auto view = file->tensor(name);
+    LOOM_ASSERT_OK(view);
+    specs.push_back({name, view->dtype, view->shape});
+  }
+  Result<format::ModelWriter> writer =
+      format::ModelWriter::create(into, specs, {{"format", "pt"}}, bytes_a_file);
+  LOOM_ASSERT_OK(writer);
+  for (const format::TensorSpec& spec : specs)
+    LOOM_ASSERT_OK(writer->write(spec.name, file->tensor(spec.name)->bytes));
+  LOOM_ASSERT_OK(writer->finish());
+}
+
+/// The loss before the first step is applied says that every rank has its part of the model that was loaded.
+TEST_F(Memory, OfARankIsLessThanTheParametersOfTheModelThatEightRanksTrain) {
+  const std::string common = "--run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
+  const std::string sizes = "--model.width=256 --model.layers=32 --optimizer.learning_rate=0 ";
+  const std::string first = folder_ / "first", files = folder_ / "files", tuned = folder_ / "tuned";
+  const Outcome made = loom("train " + config() + " " + common + sizes + "--run.out=" + first);
+  ASSERT_EQ(made.code, 0) << made.text;
+  std::filesystem::create_directory(files);
+  divide_into_files(first + "/model", files, 32 << 20);
+  std::filesystem::copy(first + "/model/config.json", files + "/config.json");
+  ASSERT_TRUE(std::filesystem::exists(files + "/model.safetensors.index.json"));
+  const auto parameters = static_cast<double>(std::filesystem::file_size(first + "/model/model.safetensors"));
+  EXPECT_GT(parameters, 90e6);
+
+  format::Json own = *format::read_json(config());
+  own.erase("model");
+  LOOM_ASSERT_OK(format::write_json(config(), own));
+  const std::string eight =
+      "--parallel.sharded_data_parallel_degree=8 --model.from=" + files + " --run.out=" + tuned;
+  const Outcome trained = on_processes(8, train(common + eight));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  const format::Json all = ranks(tuned);
+  ASSERT_EQ(all.size(), 8u);
+  for (const format::Json& rank : all) {
+    EXPECT_GT(rank["process_bytes"].get<double>(), parameters / 2)
+        << "an eighth of masters, moments, gradients";
+    EXPECT_LT(rank["process_bytes"].get<double>(), parameters);
+  }
+  EXPECT_NEAR(first_loss(tuned), first_loss(first), 1e-5 * first_loss(first));
+  EXPECT_EQ(std::filesystem::file_size(tuned + "/model/model.safetensors"), parameters);
+}
+#endif
+
+}  // namespace
+}  // namespace loom::testing
