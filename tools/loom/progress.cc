@@ -6,14 +6,17 @@
 #include <cstdio>
 
 namespace loom::command {
+namespace {
 
+/// Draws the bar anew, and ends its line when all is done.
 void show_bar(int64_t done, int64_t all) {
-  if (isatty(STDERR_FILENO) == 0) return;
   constexpr int64_t kCells = 40;
   const int64_t full = done * kCells / all;
   fmt::print(stderr, "\r[{:#<{}}{:.<{}}] {:3} %{}", "", full, "", kCells - full, done * 100 / all,
              done == all ? "\n" : "");
 }
+
+}  // namespace
 
 void Progress::operator()(int64_t done, int64_t all) {
   if (isatty(STDERR_FILENO) != 0) return show_bar(done, all);
