@@ -183,7 +183,8 @@ Status check(const Config& c) {
   LOOM_TRY(within("data.sequence_length", static_cast<double>(c.data.sequence_length), 1, INT32_MAX));
   LOOM_TRY(within("data.global_batch", static_cast<double>(c.data.global_batch), 1, INT32_MAX));
   LOOM_TRY(within("data.microbatch", static_cast<double>(c.data.microbatch), 0, INT32_MAX));
-  LOOM_TRY(within("model.layers", static_cast<double>(c.model.layers), 0, model::kMostLayers));
+  if (c.model.layers != 0)  // left open
+    LOOM_TRY(within("model.layers", static_cast<double>(c.model.layers), 1, model::kMostLayers));
   LOOM_TRY(within("parallel.memory_limit_mb", static_cast<double>(c.parallel.memory_limit_mb), 0, 1e12));
   LOOM_TRY(within("parallel.sharded_data_parallel_degree",
                   static_cast<double>(c.parallel.sharded_data_parallel_degree), 0, 1e6));
