@@ -24,8 +24,8 @@ class LOOM_API Config {
   /// The same from a file, which errors name. Errors also: not_found.
   static Result<Config> read(const std::string& path, const std::vector<std::string>& overrides = {});
 
-  /// With every key, those that were left out, too; what is left to the dataset or to model.from is 0, empty or
-  /// null. parse() of it gives the same config.
+  /// With every key, those that were left out, too; what is left to the dataset or to model.from is 0, empty
+  /// or null. parse() of it gives the same config.
   std::string to_json() const;
 
   /// Inside of Loom.

@@ -446,8 +446,8 @@ WEFT_API weftResult_t weftStreamSynchronize(weftStream_t stream);
  * Errors: weftInvalidPointer (NULL or destroyed, or `position` is NULL). */
 WEFT_API weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* position);
 
-/* Waits until the first `position` operations of the stream are complete; those behind them go on. Returns and
- * errors as weftStreamSynchronize; weftInvalidArgument if the stream has not had so many. */
+/* Waits until the first `position` operations of the stream are complete; those behind them go on. Returns
+ * and errors as weftStreamSynchronize; weftInvalidArgument if the stream has not had so many. */
 WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position);
 
 /* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and

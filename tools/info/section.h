@@ -19,7 +19,8 @@ Section settings_section();
 Section algorithms_section();
 /// What is measured of this host, and where it is kept.
 Section tuning_section();
-/// Which NCCL is here, who would get the communicators of NCCL's programs, and who got those that are running.
+/// Which NCCL is here, who would get the communicators of NCCL's programs, and who got those that are
+/// running.
 Section nccl_section();
 
 }  // namespace weft::info

@@ -240,8 +240,7 @@ class Simulation {
   double duration_of(const Instruction& instruction, int stage) const {
     const auto streamed = [&](double bytes) { return bytes / machine_.memory_bandwidth * 1e6; };
     const double shard = instruction.unit < 0 ? 0 : static_cast<double>(job_.shard(units_[instruction.unit]));
-    if (is_compute(instruction.op))
-      return compute_us(job_, machine_, instruction);
+    if (is_compute(instruction.op)) return compute_us(job_, machine_, instruction);
     switch (instruction.op) {
       case Op::accumulate:
         return streamed(
