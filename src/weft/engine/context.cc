@@ -16,6 +16,7 @@
 #include "engine/device_run.h"
 #include "engine/dump.h"
 #include "engine/interpreter.h"
+#include "engine/patience.h"
 #include "engine/probe.h"
 #include "engine/progress.h"
 #include "engine/stream.h"
@@ -331,29 +332,26 @@ void Context::wait(Lock& lock, Operation& op) {
   }
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
-  const int64_t yield_ns = spin_ns + int64_t{settings().yield_us} * 1000;
-  int64_t idle_since = 0, idle_ns = 0;
-  uint32_t idle_turns = 0;
+  Patience patience({.spin_ns = spin_ns,
+                     .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
+                     .crowded = crowded,
+                     .rings = network_operations_ > 0 && nap_ms() < 0});
   while (!op.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
-      idle_turns = 0;
-      idle_ns = 0;
+      patience.found();
       continue;
     }
-    ++idle_turns;
-    const bool look_at_clock = crowded ? idle_turns % 16 == 0 : idle_turns % 64 == 0;
-    if (look_at_clock) {
+    if (patience.found_nothing()) {
       const int64_t now = now_ns();
-      if (idle_turns <= 64) idle_since = now;
-      idle_ns = now - idle_since;
+      patience.tell(now);
       if (now - last_check_ns_ > kCheckNs) check_deadlines(now);
-      if (idle_ns > yield_ns) {
+      if (patience.over()) {
         sleep(lock);
         continue;
       }
     }
-    if (!crowded && idle_ns < spin_ns && wanting_.load(std::memory_order_relaxed) == 0) {
-      if (idle_turns > 64) cpu_relax();
+    if (patience.spins() && wanting_.load(std::memory_order_relaxed) == 0) {
+      if (patience.pauses()) cpu_relax();
     } else {
       lock.unlock();
       int yields = 0;  // whoever wants the lock has to wake up first
