@@ -140,7 +140,10 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   if (out[rank_])
     return weft::fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink",
                       rank_);
-  if (abort_first) fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
+  if (abort_first) {
+    const Lock lock = context_->lock();
+    fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
+  }
   ++children_;
   uint32_t salt = 0x5eed;
   std::vector<int> members;
