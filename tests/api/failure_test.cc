@@ -247,6 +247,46 @@ TEST(Failure, ADeadlineNamesTheRankThatDidNotArrive) {
   }
 }
 
+// Transfers are numbered by pair: both Recvs have the same number, and each is asked about in its turn.
+TEST(Failure, ADeadlineOfOneTransferIsKeptBesideAnotherOfTheSameNumber) {
+  const auto statuses = run_processes(
+      blocks(1, 3),
+      [](Rank& me) {
+        float data[2] = {};
+        weftResult_t result = weftSuccess;
+        if (me.rank == 0) {
+          weftGroupStart();
+          weftRecv(data, 1, weftFloat, 1, me.comm, nullptr);
+          weftRecv(data + 1, 1, weftFloat, 2, me.comm, nullptr);
+          result = weftGroupEnd();
+          const std::string why = weftGetLastError(me.comm);
+          if (why.find("rank 2 has not called the matching Send") == std::string::npos) {
+            fprintf(stderr, "%s\n", why.c_str());
+            return 1;
+          }
+          return result == weftTimeout ? 0 : 2;
+        }
+        // Rank 2 has called one of that number, too, but with rank 1.
+        if (me.rank == 2) result = weftSend(data, 1, weftFloat, 1, me.comm, nullptr);
+        if (me.rank == 1) {
+          result = weftRecv(data, 1, weftFloat, 2, me.comm, nullptr);
+          std::this_thread::sleep_for(std::chrono::seconds(1));  // in which both of rank 0 are asked about
+          if (result == weftSuccess) result = weftSend(data, 1, weftFloat, 0, me.comm, nullptr);
+        }
+        while (result == weftSuccess) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          weftCommGetAsyncError(me.comm, &result);
+        }
+        return result == weftRemoteError ? 0 : 3;
+      },
+      20,
+      [](int) {
+        setenv("WEFT_STALL_CHECK_S", "0.05", 1);
+        setenv("WEFT_TIMEOUT_S", "2", 1);
+      });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
 TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {
   for (size_t count : {size_t{10}, size_t{1} << 20}) {
     for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)})

@@ -58,8 +58,8 @@ struct Callbacks {
   /// A peer wants to send data: the connection, authenticated, non-blocking, and the 32-bit `purpose` that it
   /// named.
   std::function<void(int from, uint32_t purpose, UniqueFd connection)> on_data_connection;
-  /// A peer asks what this rank has started.
-  std::function<OpReport(uint32_t comm, uint32_t op)> on_question;
+  /// Rank `from` asks what this rank has started.
+  std::function<OpReport(int from, uint32_t comm, uint32_t op)> on_question;
 };
 
 class Bootstrap {

@@ -32,7 +32,7 @@ enum class FrameKind : uint16_t {
   goodbye = 64,  // the sender leaves in order
   dead,          // rank u32, why text
   failed,        // origin u32, number u64, communicator u32, why text
-  question,      // number u64, communicator u32, operation u32
+  question,      // number u64, asking rank u32, communicator u32, operation u32
   answer,        // number u64, known u8, last started u32, description text
 };
 

@@ -67,7 +67,8 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
           [raw](int from, uint32_t purpose, UniqueFd connection) {
             raw->fabric_->accept(from, purpose, std::move(connection));
           },
-      .on_question = [raw](uint32_t comm, uint32_t number) { return raw->on_question(comm, number); },
+      .on_question = [raw](int from, uint32_t comm,
+                           uint32_t number) { return raw->on_question(from, comm, number); },
   }));
   context->home_ = ProgressEngine::instance().attach(*context);
   return context;

@@ -21,7 +21,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 5;
+constexpr uint32_t kWireVersion = 6;
 
 // Settings by which ranks choose what they say to each other.
 constexpr const char* kSameOnAll[] = {"WEFT_NET",        "WEFT_PROVIDER",          "WEFT_ALGO",
