@@ -224,7 +224,8 @@ typedef struct {
   int strict; /* Weft only. 1: results have the same bits whatever the message size, algorithm, transport
                  and layout of nodes. Default: WEFT_STRICT, which is 0 */
   double timeoutSeconds; /* Weft only. > 0: longest that an operation may take, counted from when its rank
-                            first had to wait for it. Default: WEFT_TIMEOUT_S */
+                            first had to wait for it; more than 1e9 (31 years), also INFINITY, counts as
+                            that. Default: WEFT_TIMEOUT_S */
   const char* hostId; /* Weft only, of weftCommInitRankConfig: ranks with the same one share memory, others do
                          not even if they could. For trying layouts of nodes. Default: WEFT_HOSTID */
   int device;         /* Weft only. Number of the CUDA device whose memory operations are on, as the calling

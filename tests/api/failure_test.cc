@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <latch>
+#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -244,6 +245,28 @@ TEST(Failure, ADeadlineNamesTheRankThatDidNotArrive) {
           told.arrive_and_wait();
         },
         [](weftConfig_t& config) { config.timeoutSeconds = 1; });
+  }
+}
+
+TEST(Failure, ATimeoutLongerThanTheClockCanCountIsNotOverAtOnce) {
+  for (const double timeout : {1e10, 1e300, std::numeric_limits<double>::infinity()})
+    run_ranks(
+        blocks(1, 2),
+        [](Rank& me) {
+          if (me.rank == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(400));  // deadlines are seen
+          std::vector<float> data;
+          EXPECT_EQ(sum(me.comm, 10, data), weftSuccess) << weftGetLastError(me.comm);
+        },
+        [timeout](weftConfig_t& config) { config.timeoutSeconds = timeout; });
+  for (const double timeout : {0.0, -2.0, std::numeric_limits<double>::quiet_NaN()}) {
+    weftUniqueId id;
+    WEFT_OK(weftGetUniqueId(&id));
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.timeoutSeconds = timeout;
+    weftComm_t comm = nullptr;
+    EXPECT_EQ(weftCommInitRankConfig(&comm, 1, id, 0, &config), weftInvalidArgument);
+    EXPECT_NE(std::string(weftGetLastError(nullptr)).find("must be greater than 0"), std::string::npos);
   }
 }
 

@@ -1,4 +1,5 @@
 // Communicators: making, ending and asking them.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -16,6 +17,9 @@ namespace {
 using engine::CommOptions;
 using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
+
+// What weft.h promises; in nanoseconds, and added to a time, it still fits 64 bits.
+constexpr double kLongestTimeout_s = 1e9;
 
 // The ordinal of what config.device names; -1 for host memory.
 Result<int> device_from(int device) {
@@ -63,7 +67,7 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
     if (!device) return device.status();
     options.device = *device;
   }
-  if (config->timeoutSeconds > 0) options.timeout_s = config->timeoutSeconds;
+  if (config->timeoutSeconds > 0) options.timeout_s = std::min(config->timeoutSeconds, kLongestTimeout_s);
   else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
     return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",
                 config->timeoutSeconds);
