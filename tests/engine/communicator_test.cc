@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +42,42 @@ TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
     shrinker.join();
     EXPECT_EQ(comm.health().code(), Code::aborted);
   });
+}
+
+TEST(OpNumbers, AreComparedAroundTheirEnd) {
+  EXPECT_TRUE(comes_after(1, 0));
+  EXPECT_FALSE(comes_after(1, 1));
+  EXPECT_FALSE(comes_after(0, 1));
+  EXPECT_TRUE(comes_after(0, kCollectiveMask));
+  EXPECT_TRUE(comes_after(3, kCollectiveMask - 3));
+  EXPECT_FALSE(comes_after(kCollectiveMask - 3, 3));
+}
+
+// The root of broadcasts is ahead by all of them, whose messages wait at the other rank.
+TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
+  CommOptions options;
+  options.calls_before = kCollectiveMask - 8;
+  std::latch ahead(2);
+  run_ranks(
+      {"a", "b"},
+      [&](Communicator& comm) {
+        if (comm.rank() == 1) ahead.arrive_and_wait();
+        int32_t value = 0;
+        Call call;
+        call.collective = plan::Collective::broadcast;
+        call.send = call.recv = &value;
+        call.count = 1;
+        call.type = device::DataType::int32;
+        for (int32_t i = 0; i < 20; ++i) {
+          value = comm.rank() == 0 ? i : -1;
+          const Status done = comm.run(call);
+          ASSERT_TRUE(done.ok()) << done.message();
+          EXPECT_EQ(value, i);
+        }
+        EXPECT_EQ(comm.last_called(), 11u);
+        if (comm.rank() == 0) ahead.arrive_and_wait();
+      },
+      options);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ Status check_unique_id(const UniqueId& id);
 /// A rank in the air: what its peers may be told when they ask.
 struct OpReport {
   bool known = false;         // false: this rank has no such communicator (any more)
-  uint32_t last_started = 0;  // highest operation number that it has started on the communicator; 0 = none
+  uint32_t last_started = 0;  // number of the last collective that it has called on it; 0 = none
   std::string description;    // of the operation asked for, if started: "AllReduce count 1024 float sum"
 };
 

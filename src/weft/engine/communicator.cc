@@ -27,6 +27,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
       options_(std::move(options)),
       world_of_(std::move(world_of)),
       layout_({0}),
+      last_collective_(options_.calls_before & kCollectiveMask),
       recorder_(settings().recorder_ops) {
   const Fabric& fabric = context_->fabric();
   rank_of_world_.assign(context_->ranks(), -1);
@@ -300,7 +301,7 @@ Status Communicator::health() {
 }
 
 bool Communicator::has_ended(OpNumber number) const {
-  if ((number & kTransferBit) || number > last_called()) return false;
+  if ((number & kTransferBit) || comes_after(number, last_called())) return false;
   return std::none_of(operations_.begin(), operations_.end(),
                       [&](const Operation* op) { return op->number == number; });
 }

@@ -25,7 +25,8 @@ struct CommOptions {
   bool blocking = true;
   bool strict = false;
   double timeout_s = 600;
-  int device = -1;  // the CUDA device whose memory operations are on; -1: host memory
+  int device = -1;            // the CUDA device whose memory operations are on; -1: host memory
+  uint32_t calls_before = 0;  // the first collective is numbered as the one after so many; for tests
 };
 
 class CapturedCalls;
@@ -125,8 +126,8 @@ class Communicator {
                     std::shared_ptr<CapturedCalls> calls);
   /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
   std::string describe(const Operation& op) const;
-  /// Number of the last collective that was called here; 0 = none.
-  uint32_t last_called() const { return next_collective_ - 1; }
+  /// Number of the last collective that was called here; before the first one, 0.
+  OpNumber last_called() const { return last_collective_; }
   /// Whether a collective was called here and is over.
   bool has_ended(OpNumber number) const;
   Recorder& recorder() { return recorder_; }
@@ -152,6 +153,7 @@ class Communicator {
   Operation* unfinished() const;
   Result<Operation*> make(const Call& call);
   Operation* make_again(const Call& call);
+  OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
   Status open_device();
   Status settle_gpu_direct();
@@ -180,7 +182,7 @@ class Communicator {
   std::unique_ptr<Captures> captures_;  // null: host memory, or a lane
   Communicator* parent_ = nullptr;      // of a lane
   Status failure_;
-  uint32_t next_collective_ = 1;
+  OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
   uint32_t children_ = 0;
   std::vector<Operation*> operations_;

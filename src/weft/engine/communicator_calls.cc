@@ -116,7 +116,7 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
                  ((sends ? sent_ : received_)[call.root]++ & kTransferMask);
   } else {
     op->transfer_peer = -1;
-    op->number = next_collective_++ & kCollectiveMask;
+    op->number = next_number();
   }
   operation_begun(*op);
   record(*op);
@@ -171,7 +171,7 @@ Operation* Communicator::make_again(const Call& call) {
   op.verdict_pending = false;
   op.call.send = call.send;
   op.call.recv = call.recv;
-  op.number = next_collective_++ & kCollectiveMask;
+  op.number = next_number();
   record(op);
   return &op;
 }

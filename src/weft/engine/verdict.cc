@@ -61,7 +61,7 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
       missing.push_back(fmt::format("rank {} does not answer", c.asked[i]));
     } else if (!answer->known) {
       missing.push_back(fmt::format("rank {} does not have this communicator (any more)", c.asked[i]));
-    } else if (!(c.number & kTransferBit) && answer->last_started < c.number) {
+    } else if (!(c.number & kTransferBit) && comes_after(c.number, answer->last_started)) {
       missing.push_back(answer->last_started == 0
                             ? fmt::format("rank {} has not started any operation", c.asked[i])
                             : fmt::format("rank {} has not arrived, its last operation is {}", c.asked[i],
