@@ -44,6 +44,44 @@ TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
   });
 }
 
+/// A sum of 1 over all ranks, or -1.
+int32_t sum_of_ones(Communicator& comm) {
+  int32_t value = 1;
+  Call call;
+  call.send = call.recv = &value;
+  call.count = 1;
+  call.type = device::DataType::int32;
+  return comm.run(call).ok() ? value : -1;
+}
+
+// Rank 1's shrink ends its split after its part was sent, so that the split is done on rank 0 alone.
+TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
+  std::latch sent(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    CommOptions options;
+    options.timeout_s = 5;
+    std::shared_ptr<Communicator> rest;
+    if (comm.rank() == 0) {
+      sent.arrive_and_wait();
+      const auto split = comm.split(0, 0, options);
+      ASSERT_TRUE(split.ok()) << split.status().message();
+      rest = comm.shrink({}, true, options).take();
+    } else {
+      std::thread splitter([&] { EXPECT_FALSE(comm.split(0, 0, options).ok()); });
+      for (bool begun = false; !begun;) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Lock lock = comm.context().lock();
+        begun = !comm.operations().empty();
+      }
+      rest = comm.shrink({}, true, options).take();
+      splitter.join();
+      sent.arrive_and_wait();
+    }
+    EXPECT_EQ(sum_of_ones(*rest), 2);
+    EXPECT_TRUE(rest->finalize().ok());
+  });
+}
+
 TEST(OpNumbers, AreComparedAroundTheirEnd) {
   EXPECT_TRUE(comes_after(1, 0));
   EXPECT_FALSE(comes_after(1, 1));

@@ -18,6 +18,9 @@ uint32_t mix(uint32_t hash, uint64_t value) {
   return hash;
 }
 
+// What sets ids of other kinds apart from those of splits, whose last part is a color.
+constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32, kGraph = uint64_t{0x67726170} << 32;
+
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of,
@@ -101,8 +104,6 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
 // ---- children
 // ------------------------------------------------------------------------------------------------------
 
-uint32_t Communicator::child_id(uint32_t salt) const { return mix(mix(id_, children_), salt); }
-
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, CommOptions options) {
   struct Choice {
     int32_t color, key;
@@ -116,7 +117,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
   call.count = 2;
   call.type = device::DataType::int32;
   WEFT_TRY(run(call));
-  ++children_;
+  const uint32_t split = ++splits_;
   if (color < 0) return std::shared_ptr<Communicator>();
 
   std::vector<int> members;
@@ -124,8 +125,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
     if (all[rank].color == color) members.push_back(rank);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
   for (int& member : members) member = world_of_[member];
-  std::shared_ptr<Communicator> made(new Communicator(context_, child_id(static_cast<uint32_t>(color)),
-                                                      std::move(members), std::move(options)));
+  const uint32_t id = mix(mix(id_, split), static_cast<uint32_t>(color));
+  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
   WEFT_TRY(made->open_device());
   return made;
 }
@@ -145,15 +146,14 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     const Lock lock = context_->lock();
     fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
   }
-  ++children_;
-  uint32_t salt = 0x5eed;
+  // Not counted with the splits: one that failed may have been done on some ranks.
+  uint32_t id = mix(mix(id_, ++shrinks_), kShrunk);
   std::vector<int> members;
   for (int rank = 0; rank < size(); ++rank) {
     if (!out[rank]) members.push_back(world_of_[rank]);
-    salt = mix(salt, out[rank]);
+    id = mix(id, out[rank]);
   }
-  std::shared_ptr<Communicator> made(
-      new Communicator(context_, child_id(salt), std::move(members), std::move(options)));
+  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
   WEFT_TRY(made->open_device());
   return made;
 }
@@ -162,7 +162,7 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
   CommOptions options = options_;
   options.name = fmt::format("{} graph {}", name(), number);
   std::unique_ptr<Communicator> lane(
-      new Communicator(context_, mix(mix(id_, number), 0x67726170), world_of_, std::move(options)));
+      new Communicator(context_, mix(mix(id_, number), kGraph), world_of_, std::move(options)));
   lane->parent_ = this;
   lane->device_executor_ = device_executor_;
   lane->gpu_direct_ = gpu_direct_;

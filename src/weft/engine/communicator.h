@@ -163,7 +163,6 @@ class Communicator {
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
   Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request);
-  uint32_t child_id(uint32_t salt) const;
 
   std::shared_ptr<Context> context_;
   uint32_t id_;
@@ -184,7 +183,7 @@ class Communicator {
   Status failure_;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
-  uint32_t children_ = 0;
+  uint32_t splits_ = 0, shrinks_ = 0;
   std::vector<Operation*> operations_;
   Recorder recorder_;
   transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created
