@@ -362,6 +362,30 @@ TEST(Failure, AbortFromAnotherThreadEndsABlockingCall) {
     });
 }
 
+// WEFT_STRICT is a default: 0 in the configuration overrides it, for that communicator alone.
+TEST(Strict, TheConfigurationOverridesTheSetting) {
+  const auto statuses = run_processes(
+      blocks(1, 2),
+      [](Rank& me) {
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.strict = 0;
+        weftComm_t child = nullptr;
+        if (weftCommSplit(me.comm, 0, me.rank, &child, &config) != weftSuccess) return 1;
+        const std::string path = ::testing::TempDir() + "strict." + std::to_string(getpid());
+        for (const auto& [comm, said] : {std::pair{me.comm, "(sum, strict order)"}, {child, "(sum)"}}) {
+          std::vector<float> data;
+          if (sum(comm, 10, data) != weftSuccess || weftCommDump(comm, path.c_str()) != weftSuccess) return 2;
+          const auto dump = nlohmann::json::parse(std::ifstream(path));
+          unlink(path.c_str());
+          const std::string call = dump["operations"].back()["call"];
+          if (!call.ends_with(said)) return 3;
+        }
+        return 0;
+      },
+      60, [](int) { setenv("WEFT_STRICT", "1", 1); });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
 TEST(Recorder, TellsTheLastOperations) {
   run_ranks(blocks(1, 2), [](Rank& me) {
     std::vector<float> data;

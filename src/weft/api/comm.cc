@@ -36,6 +36,7 @@ Result<int> device_from(int device) {
 Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* parent) {
   CommOptions options;
   options.timeout_s = settings().timeout_s;
+  options.strict = settings().strict;
   if (parent) {
     options = *parent;
     options.name.clear();

@@ -46,7 +46,6 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   sent_.assign(size(), 0);
   received_.assign(size(), 0);
   if (options_.name.empty()) options_.name = fmt::format("{:08x}", id_);
-  options_.strict = options_.strict || settings().strict;
 
   limits_.eager_intra_bytes = fabric.eager_intra_bytes();
   if (const auto* net = fabric.between_nodes()) limits_.eager_inter_bytes = net->eager_bytes();

@@ -18,7 +18,7 @@
 
 namespace weft::engine {
 
-/// What a user can set at creation (weftConfig_t).
+/// What a user can set at creation (weftConfig_t); the defaults of settings are the caller's to fill in.
 struct CommOptions {
   std::string name;
   std::string host_id;  // pretended node; "" = the real one
