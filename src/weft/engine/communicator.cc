@@ -229,7 +229,10 @@ Result<void*> Communicator::register_buffer(void* address, size_t bytes) {
   for (transport::Transport* t : {context_->fabric().local(), context_->fabric().between_nodes()}) {
     if (!t || device_executor_) continue;
     auto buffer = t->expose(address, bytes);
-    if (!buffer) return buffer.status();
+    if (!buffer) {
+      for (auto& [earlier, exposed] : registration->buffers) earlier->unexpose(exposed);
+      return buffer.status();
+    }
     registration->buffers.emplace_back(t, *buffer);
   }
   registrations_.push_back(std::move(registration));
