@@ -125,7 +125,7 @@ class Interpreter {
       Envelope e = envelope(step, MessageKind::data);
       e.space = static_cast<uint8_t>(step.dst.space);
       e.offset = step.dst.offset;
-      e.bytes = static_cast<uint32_t>(step.bytes);
+      e.bytes = transport::envelope_bytes(step.bytes);
       result = device_put(op_, id, step, lane, e);
     } else {
       result = step.kind == StepKind::copy ? device_copy(op_, step, lane) : device_reduce(op_, step, lane);
@@ -156,7 +156,7 @@ class Interpreter {
     Envelope e = envelope(step, MessageKind::data);
     e.space = static_cast<uint8_t>(step.dst.space);
     e.offset = step.dst.offset;
-    e.bytes = static_cast<uint32_t>(step.bytes);
+    e.bytes = transport::envelope_bytes(step.bytes);
     const int world = comm_.world_rank(step.peer);
     Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
     const int32_t handle = op_.prepared->handle_of_step[id];
