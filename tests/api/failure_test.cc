@@ -362,62 +362,6 @@ TEST(Failure, AbortFromAnotherThreadEndsABlockingCall) {
     });
 }
 
-// The child has a copy of the parent's communicator and progress engine, but none of its threads.
-TEST(ForkedChild, HasCommunicatorsOfItsOwn) {
-  const auto statuses = run_processes(
-      blocks(1, 2),
-      [](Rank& me) {
-        std::vector<float> data;
-        if (sum(me.comm, 10, data) != weftSuccess) return 1;
-        const pid_t child = fork();
-        if (child == 0) {
-          alarm(15);  // ends it, if it hangs
-          weftComm_t pair[2] = {};
-          weftStream_t stream = nullptr;
-          std::vector<float> one(10, 1.f), other(10, 2.f);
-          if (weftCommInitAll(pair, 2, nullptr) != weftSuccess) _exit(1);
-          if (weftStreamCreate(&stream) != weftSuccess) _exit(2);
-          weftGroupStart();
-          weftAllReduce(one.data(), one.data(), 10, weftFloat, weftSum, pair[0], stream);
-          weftAllReduce(other.data(), other.data(), 10, weftFloat, weftSum, pair[1], nullptr);
-          if (weftGroupEnd() != weftSuccess || weftStreamSynchronize(stream) != weftSuccess) _exit(3);
-          if (one[9] != 3.f || other[9] != 3.f) _exit(4);
-          for (weftComm_t comm : pair)
-            if (weftCommDestroy(comm) != weftSuccess) _exit(5);
-          _exit(0);
-        }
-        int status = -1;
-        if (waitpid(child, &status, 0) != child || !exited_with(status, 0)) return 10 + WEXITSTATUS(status);
-        return sum(me.comm, 10, data) == weftSuccess && data[0] == 2.f ? 0 : 2;
-      },
-      20);
-  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
-}
-
-// WEFT_STRICT is a default: 0 in the configuration overrides it, for that communicator alone.
-TEST(Strict, TheConfigurationOverridesTheSetting) {
-  const auto statuses = run_processes(
-      blocks(1, 2),
-      [](Rank& me) {
-        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-        config.strict = 0;
-        weftComm_t child = nullptr;
-        if (weftCommSplit(me.comm, 0, me.rank, &child, &config) != weftSuccess) return 1;
-        const std::string path = ::testing::TempDir() + "strict." + std::to_string(getpid());
-        for (const auto& [comm, said] : {std::pair{me.comm, "(sum, strict order)"}, {child, "(sum)"}}) {
-          std::vector<float> data;
-          if (sum(comm, 10, data) != weftSuccess || weftCommDump(comm, path.c_str()) != weftSuccess) return 2;
-          const auto dump = nlohmann::json::parse(std::ifstream(path));
-          unlink(path.c_str());
-          const std::string call = dump["operations"].back()["call"];
-          if (!call.ends_with(said)) return 3;
-        }
-        return 0;
-      },
-      60, [](int) { setenv("WEFT_STRICT", "1", 1); });
-  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
-}
-
 TEST(Recorder, TellsTheLastOperations) {
   run_ranks(blocks(1, 2), [](Rank& me) {
     std::vector<float> data;

@@ -38,6 +38,7 @@ enum class FrameKind : uint16_t {
 
 inline constexpr size_t kFrameHeaderBytes = 8;
 inline constexpr uint32_t kMaxHelloBytes = 4096;
+inline constexpr size_t kMostText = 4000;             // bytes of a text in a frame
 inline constexpr uint32_t kMaxFrameBytes = 64 << 10;  // of everything but gathers
 inline constexpr uint32_t kMaxGatherBytes = 1u << 30;
 
@@ -49,7 +50,7 @@ class FrameWriter {
   FrameWriter& u32(uint32_t value) { return raw(&value, sizeof value); }
   FrameWriter& u64(uint64_t value) { return raw(&value, sizeof value); }
   FrameWriter& bytes(std::span<const std::byte> bytes) { return raw(bytes.data(), bytes.size()); }
-  /// Length and characters; what is beyond 4,000 bytes is cut off.
+  /// Length and characters; what is beyond kMostText bytes is cut off, at the end of a character.
   FrameWriter& text(std::string_view text);
   std::vector<std::byte> take();
 
