@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <nlohmann/json.hpp>
 
 #include "api/processes.h"
@@ -13,6 +14,30 @@ namespace {
 weftResult_t sum(weftComm_t comm, std::vector<float>& data) {
   data.assign(10, 1.f);
   return weftAllReduce(data.data(), data.data(), data.size(), weftFloat, weftSum, comm, nullptr);
+}
+
+TEST(Communicators, AbortedWhileTheyAreFinalizedAreGone) {
+  std::latch aborted(2);
+  run_ranks(blocks(1, 2), [&](Rank& me) {
+    if (me.rank == 1) return aborted.arrive_and_wait();
+    float value = 1;
+    weftStream_t stream = nullptr;
+    WEFT_OK(weftStreamCreate(&stream));
+    WEFT_OK(weftAllReduce(&value, &value, 1, weftFloat, weftSum, me.comm, stream));
+    std::thread finalizer([&] { EXPECT_EQ(weftCommFinalize(me.comm), weftAborted); });
+    weftResult_t state = weftSuccess;
+    while (state != weftInProgress) WEFT_OK(weftCommGetAsyncError(me.comm, &state));
+    WEFT_OK(weftCommAbort(me.comm));
+    finalizer.join();
+    int size = 0;
+    EXPECT_EQ(weftCommGetAsyncError(me.comm, &state), weftInvalidComm);
+    EXPECT_EQ(weftCommCount(me.comm, &size), weftInvalidComm);
+    EXPECT_EQ(weftCommDestroy(me.comm), weftInvalidComm);
+    EXPECT_EQ(weftStreamSynchronize(stream), weftAborted);
+    WEFT_OK(weftStreamDestroy(stream));
+    me.comm = nullptr;
+    aborted.arrive_and_wait();
+  });
 }
 
 // The name is in the recorder, in the trace, and in what other ranks are told.

@@ -165,16 +165,20 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
 }
 
 Status finalize(weftComm_t handle) {
+  const InUse in_use(handle);
   auto found = usable(handle);
   if (!found) return found.status();
   if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be finalized inside a group");
-  handle->state.store(weftComm::finalizing);
+  // Each step only from the one before: an abort by another thread may have come between, and stays.
+  int state = weftComm::live;
+  if (!handle->state.compare_exchange_strong(state, weftComm::finalizing)) return usable(handle).status();
   auto finish = [handle, comm = handle->comm, fallback = handle->fallback]() -> Status {
     Status finished = comm->finalize();
     if (finished.ok() && fallback) finished = fallback->finalize();
     std::lock_guard guard(handle->mutex);
     handle->creation = finished;
-    handle->state.store(weftComm::finalized);
+    int state = weftComm::finalizing;
+    handle->state.compare_exchange_strong(state, weftComm::finalized);
     return finished;
   };
   if ((*found)->options().blocking) return finish();
@@ -352,6 +356,7 @@ weftResult_t weftCommAbort(weftComm_t comm) {
 }
 
 weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
+  const InUse in_use(comm);
   if (!asyncError) return report(fail(Code::invalid_pointer, "weftCommGetAsyncError: asyncError is NULL"));
   if (!comm || comm->state.load() == weftComm::destroyed) return report(existing(comm).status().in(__func__));
   switch (comm->state.load()) {
@@ -364,6 +369,7 @@ weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
 }
 
 weftResult_t weftCommCount(const weftComm_t comm, int* count) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!count) return report(fail(Code::invalid_pointer, "weftCommCount: count is NULL"));
@@ -372,6 +378,7 @@ weftResult_t weftCommCount(const weftComm_t comm, int* count) {
 }
 
 weftResult_t weftCommUserRank(const weftComm_t comm, int* rank) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!rank) return report(fail(Code::invalid_pointer, "weftCommUserRank: rank is NULL"));
@@ -380,6 +387,7 @@ weftResult_t weftCommUserRank(const weftComm_t comm, int* rank) {
 }
 
 weftResult_t weftCommDump(weftComm_t comm, const char* path) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!path) return report(fail(Code::invalid_pointer, "weftCommDump: path is NULL"));
@@ -388,6 +396,7 @@ weftResult_t weftCommDump(weftComm_t comm, const char* path) {
 }
 
 weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!stats) return report(fail(Code::invalid_pointer, "weftCommGetStats: stats is NULL"));
