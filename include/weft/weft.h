@@ -529,8 +529,8 @@ WEFT_API weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t data
 WEFT_API weftResult_t weftGroupStart(void);
 
 /* Closes a group. The outermost one starts all that was noted down and waits for what has a null stream.
- * Returns the first error of a grouped call (then nothing of the group has been started) or of what it waited
- * for. Further errors: weftInvalidUsage (no group is open). */
+ * Returns the first error of a grouped call (then nothing of the group has been started, but for calls that
+ * are NCCL's) or of what it waited for. Further errors: weftInvalidUsage (no group is open). */
 WEFT_API weftResult_t weftGroupEnd(void);
 
 /* Closes the outermost group without running it, and estimates how long it would take. Calls are counted

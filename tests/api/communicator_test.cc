@@ -121,5 +121,22 @@ TEST(Communicators, AreNotStrictIfTheConfigurationSaysSoWhateverTheSetting) {
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
+TEST(Groups, WithACallThatCannotBeDoneStartNone) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    float one = 1, other = 0;
+    WEFT_OK(weftGroupStart());
+    WEFT_OK(weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr));
+    WEFT_OK(weftSend(&one, 1, weftFloat, me.rank, me.comm, nullptr));  // to itself, and nobody receives it
+    EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
+    weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+    WEFT_OK(weftCommGetStats(me.comm, &stats));
+    EXPECT_EQ(stats.operations, 0u);
+    EXPECT_EQ(one, 1.f);
+    // Without the one it is done.
+    WEFT_OK(weftAllReduce(&one, &other, 1, weftFloat, weftSum, me.comm, nullptr));
+    EXPECT_EQ(other, 2.f);
+  });
+}
+
 }  // namespace
 }  // namespace weft::testing

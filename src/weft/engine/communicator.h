@@ -68,7 +68,8 @@ class Communicator {
   Status check_device_call(const Call& call, uint64_t input_bytes, uint64_t output_bytes) const;
   /// Reads the scalar of a call's operator, which may be device memory, now.
   Status read_scalar(const void* scalar, Call& call);
-  /// Starts all at once and waits for those without a stream. Calls may be of different communicators.
+  /// Starts all at once and waits for those without a stream. Calls may be of different communicators. If one
+  /// of them cannot be done, none is started.
   static Status run_group(std::vector<GroupCall>& calls);
 
   /// How long the cost model expects a call to take.
@@ -148,6 +149,12 @@ class Communicator {
   Result<Planned> planned_self_copy(const Call& send, const Call& recv);
   static Result<Planned> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken,
                                           size_t i);
+  struct GroupPart {
+    Communicator* comm;
+    Planned plan;
+    cuda::Capture capture;
+  };
+  static Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls);
   Result<cuda::Capture> capture_of(const Call& call) const;
   Status run_on_device(const Call& call);
   Operation* unfinished() const;

@@ -257,7 +257,27 @@ Result<Communicator::Planned> Communicator::planned_in_group(const std::vector<G
                                                    : comm->planned_self_copy(theirs, call);
 }
 
+// What a group comes to, call by call; nothing is started.
+Result<std::vector<Communicator::GroupPart>> Communicator::planned_group(
+    const std::vector<GroupCall>& calls) {
+  std::vector<GroupPart> parts;
+  std::vector<bool> taken(calls.size(), false);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (taken[i]) continue;
+    Communicator* const comm = calls[i].first.get();
+    const Result<cuda::Capture> capture = comm->capture_of(calls[i].second);
+    if (!capture) return capture.status();
+    const Lock lock = comm->context_->lock();
+    Result<Planned> plan = planned_in_group(calls, taken, i);
+    if (!plan) return plan.status();
+    parts.push_back({comm, plan.take(), *capture});
+  }
+  return parts;
+}
+
 Status Communicator::run_group(std::vector<GroupCall>& calls) {
+  const Result<std::vector<GroupPart>> parts = planned_group(calls);
+  if (!parts) return parts.status();
   Status first_failure;
   auto note = [&](const Status& status) {
     if (first_failure.ok()) first_failure = status;
@@ -265,25 +285,18 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
   // All are started before any is waited for, whatever their order.
   std::vector<Operation*> waited, on_device;
   CapturedGroup captured;
-  std::vector<bool> taken(calls.size(), false);
   const uint64_t batch = Stream::new_batch();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (taken[i]) continue;
-    auto& [comm, call] = calls[i];
-    const Result<cuda::Capture> capture = comm->capture_of(call);
-    Lock lock = comm->context_->lock();
-    Result<Planned> plan = planned_in_group(calls, taken, i);
-    if (!capture) plan = capture.status();
-    if (!plan) {
-      note(plan.status());
+  for (const auto& [comm, plan, capture] : *parts) {
+    if (capture) {
+      note(captured.add(*comm, capture, plan.call, plan.prepared));
       continue;
     }
-    if (*capture) {
-      lock.unlock();
-      note(captured.add(*comm, *capture, plan->call, plan->prepared));
+    const Lock lock = comm->context_->lock();
+    if (!comm->failure_.ok()) {  // only now
+      note(comm->failure_);
       continue;
     }
-    Operation* op = comm->enroll(plan->call, plan->prepared);
+    Operation* op = comm->enroll(plan.call, plan.prepared);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
       if (Status arrived = comm->arrive_on_device(*op); !arrived) note(arrived);
