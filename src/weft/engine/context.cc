@@ -46,6 +46,7 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
   context->bootstrap_ = joined.take();
+  log::add_rank(rank);
 
   context->doorbell_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!context->doorbell_.valid()) return fail_errno(errno, "eventfd");
