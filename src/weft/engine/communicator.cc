@@ -153,7 +153,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     id = mix(id, out[rank]);
   }
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
-  WEFT_TRY(made->open_device());
+  WEFT_TRY(made->open_device(this));
   return made;
 }
 

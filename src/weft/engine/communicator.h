@@ -162,7 +162,7 @@ class Communicator {
   Operation* make_again(const Call& call);
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
-  Status open_device();
+  Status open_device(const Communicator* shrunk_from = nullptr);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);
   Status leave_on_device(Operation& op);
@@ -184,9 +184,9 @@ class Communicator {
 
   DeviceExecutor* device_executor_ = nullptr;  // the context's; null: host memory
   transport::GpuDirect* gpu_direct_ = nullptr;
-  std::unique_ptr<const model::Machine> gpu_machine_;
-  std::unique_ptr<Captures> captures_;  // null: host memory, or a lane
-  Communicator* parent_ = nullptr;      // of a lane
+  std::shared_ptr<const model::Machine> gpu_machine_;  // null: the context's
+  std::unique_ptr<Captures> captures_;                 // null: host memory, or a lane
+  Communicator* parent_ = nullptr;                     // of a lane
   Status failure_;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
