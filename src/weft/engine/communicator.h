@@ -106,7 +106,6 @@ class Communicator {
   int size() const { return static_cast<int>(world_of_.size()); }
   const topology::Layout& layout() const { return layout_; }
   Context& context() { return *context_; }
-  const std::shared_ptr<Context>& shared_context() const { return context_; }
 
   // (lock), for the context and the interpreter.
   transport::Transport* route(int rank) const { return routes_[rank]; }
