@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/captures.h"
@@ -12,11 +13,6 @@
 
 namespace weft::engine {
 namespace {
-
-uint32_t mix(uint32_t hash, uint64_t value) {
-  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ static_cast<uint8_t>(value >> (8 * byte))) * 16777619u;
-  return hash;
-}
 
 // What sets ids of other kinds apart from those of splits, whose last part is a color.
 constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32, kGraph = uint64_t{0x67726170} << 32;
@@ -80,8 +76,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   auto context = Context::join(id, rank, ranks, options.host_id, options.device,
                                Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
-  uint32_t comm_id = 2166136261u;
-  for (std::byte b : id.bytes) comm_id = (comm_id ^ static_cast<uint8_t>(b)) * 16777619u;
+  const uint32_t comm_id = hash_32({reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()});
   std::vector<int> world_of(ranks);
   std::iota(world_of.begin(), world_of.end(), 0);
   if (options.name.empty()) options.name = "world";
@@ -91,7 +86,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
     apart.name = "tuning";
     apart.timeout_s = settings().init_timeout_s;
     const std::shared_ptr<Communicator> tuning(
-        new Communicator(*context, mix(comm_id, ~uint64_t{0}), world_of, std::move(apart)));
+        new Communicator(*context, hash_32(~uint64_t{0}, comm_id), world_of, std::move(apart)));
     WEFT_TRY(measure_machine(**context, *tuning));
   }
   std::shared_ptr<Communicator> made(
@@ -124,7 +119,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
     if (all[rank].color == color) members.push_back(rank);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
   for (int& member : members) member = world_of_[member];
-  const uint32_t id = mix(mix(id_, split), static_cast<uint32_t>(color));
+  const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, id_));
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
   WEFT_TRY(made->open_device());
   return made;
@@ -146,11 +141,11 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
   }
   // Not counted with the splits: one that failed may have been done on some ranks.
-  uint32_t id = mix(mix(id_, ++shrinks_), kShrunk);
+  uint32_t id = hash_32(kShrunk, hash_32(++shrinks_, id_));
   std::vector<int> members;
   for (int rank = 0; rank < size(); ++rank) {
     if (!out[rank]) members.push_back(world_of_[rank]);
-    id = mix(id, out[rank]);
+    id = hash_32(out[rank], id);
   }
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
   WEFT_TRY(made->open_device(this));
@@ -161,7 +156,7 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
   CommOptions options = options_;
   options.name = fmt::format("{} graph {}", name(), number);
   std::unique_ptr<Communicator> lane(
-      new Communicator(context_, mix(mix(id_, number), kGraph), world_of_, std::move(options)));
+      new Communicator(context_, hash_32(kGraph, hash_32(number, id_)), world_of_, std::move(options)));
   lane->parent_ = this;
   lane->device_executor_ = device_executor_;
   lane->gpu_direct_ = gpu_direct_;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "topology/host.h"
@@ -40,16 +41,10 @@ struct Hello {
   uint8_t efa;  // this rank could use libfabric's efa provider
 };
 
-uint64_t hash_of(const std::string& text) {  // FNV-1a
-  uint64_t hash = 14695981039346656037ull;
-  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ull;
-  return hash;
-}
-
 uint64_t machine_hash() {
   std::string boot_id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
-  return hash_of(boot_id);
+  return hash_64(boot_id);
 }
 
 /// The CPUs that this rank may use: a launcher gives each rank its own, or all the same ones.
@@ -61,7 +56,7 @@ void note_cpus(Hello& hello) {
     return;
   }
   hello.cpus = static_cast<uint32_t>(CPU_COUNT(&set));
-  hello.cpu_mask = hash_of(std::string(reinterpret_cast<const char*>(&set), sizeof set));
+  hello.cpu_mask = hash_64({reinterpret_cast<const char*>(&set), sizeof set});
 }
 
 /// How many CPUs the ranks of one machine may use: those of every different mask.
@@ -154,9 +149,9 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   std::memset(&mine, 0, sizeof mine);
   mine.wire_version = kWireVersion;
   for (size_t i = 0; i < std::size(kSameOnAll); ++i)
-    mine.settings[i] = static_cast<uint32_t>(hash_of(weft::current_value(kSameOnAll[i])));
+    mine.settings[i] = static_cast<uint32_t>(hash_64(weft::current_value(kSameOnAll[i])));
   mine.machine = machine_hash();
-  mine.host = hash_of(host_id.empty() ? topology::host_id() : host_id);
+  mine.host = hash_64(host_id.empty() ? topology::host_id() : host_id);
   mine.shm = settings.shm;
   note_cpus(mine);
   mine.efa = settings.net == "auto" && bootstrap.ranks() > 1 && transport::efa_is_usable();
