@@ -224,7 +224,8 @@ typedef struct {
   int strict; /* Weft only. 1: results have the same bits whatever the message size, algorithm, transport
                  and layout of nodes. Default: WEFT_STRICT, which is 0 */
   double timeoutSeconds; /* Weft only. > 0: longest that an operation may take, counted from when its rank
-                            first had to wait for it. Default: WEFT_TIMEOUT_S */
+                            first had to wait for it; more than 1e9 (31 years), also INFINITY, counts as
+                            that. Default: WEFT_TIMEOUT_S */
   const char* hostId; /* Weft only, of weftCommInitRankConfig: ranks with the same one share memory, others do
                          not even if they could. For trying layouts of nodes. Default: WEFT_HOSTID */
   int device;         /* Weft only. Number of the CUDA device whose memory operations are on, as the calling
@@ -348,7 +349,8 @@ WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftCom
 
 /* Makes a communicator of the ranks that are left when some are excluded, in the same order, numbered without
  * gaps. All ranks that are not excluded call it, with the same list; excluded ones do not. Nothing is sent,
- * so that it returns at once, whatever has happened to `comm` before. `excludeRanksList` holds ranks of
+ * so that it returns at once, whatever has happened to `comm` before; only the backend NCCL makes a
+ * communicator of its own, which its ranks wait for. `excludeRanksList` holds ranks of
  * `comm`, not the caller's. With WEFT_SHRINK_DEFAULT, operations in flight on `comm` go on; with
  * WEFT_SHRINK_ABORT this rank ends them first, with weftAborted, and `comm` is of use only for
  * weftCommDestroy or weftCommAbort. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (list,
@@ -528,8 +530,8 @@ WEFT_API weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t data
 WEFT_API weftResult_t weftGroupStart(void);
 
 /* Closes a group. The outermost one starts all that was noted down and waits for what has a null stream.
- * Returns the first error of a grouped call (then nothing of the group has been started) or of what it waited
- * for. Further errors: weftInvalidUsage (no group is open). */
+ * Returns the first error of a grouped call (then nothing of the group has been started, but for calls that
+ * are NCCL's) or of what it waited for. Further errors: weftInvalidUsage (no group is open). */
 WEFT_API weftResult_t weftGroupEnd(void);
 
 /* Closes the outermost group without running it, and estimates how long it would take. Calls are counted

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
@@ -17,12 +18,6 @@ namespace weft::nccl_net {
 namespace {
 
 constexpr int kMegabitUnknown = 10'000;
-
-uint64_t hash_of(const std::string& text) {  // FNV-1a
-  uint64_t hash = 14695981039346656037ull;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ull;
-  return hash;
-}
 
 /// "0000:10:1c.0"
 bool is_pci_address(const std::string& name) {
@@ -159,7 +154,7 @@ Status Devices::discover_ofi(const std::string& wanted) {
 }
 
 void Devices::add(Device device) {
-  device.guid = hash_of(topology::host_id() + "/" + device.name);
+  device.guid = hash_64(topology::host_id() + "/" + device.name);
   device.parts = {static_cast<int>(devices_.size())};
   devices_.push_back(std::make_unique<const Device>(std::move(device)));
 }

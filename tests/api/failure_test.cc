@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <latch>
+#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -245,6 +246,68 @@ TEST(Failure, ADeadlineNamesTheRankThatDidNotArrive) {
         },
         [](weftConfig_t& config) { config.timeoutSeconds = 1; });
   }
+}
+
+TEST(Failure, ATimeoutLongerThanTheClockCanCountIsNotOverAtOnce) {
+  for (const double timeout : {1e10, 1e300, std::numeric_limits<double>::infinity()})
+    run_ranks(
+        blocks(1, 2),
+        [](Rank& me) {
+          if (me.rank == 1)
+            std::this_thread::sleep_for(std::chrono::milliseconds(400));  // deadlines are seen
+          std::vector<float> data;
+          EXPECT_EQ(sum(me.comm, 10, data), weftSuccess) << weftGetLastError(me.comm);
+        },
+        [timeout](weftConfig_t& config) { config.timeoutSeconds = timeout; });
+  for (const double timeout : {0.0, -2.0, std::numeric_limits<double>::quiet_NaN()}) {
+    weftUniqueId id;
+    WEFT_OK(weftGetUniqueId(&id));
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.timeoutSeconds = timeout;
+    weftComm_t comm = nullptr;
+    EXPECT_EQ(weftCommInitRankConfig(&comm, 1, id, 0, &config), weftInvalidArgument);
+    EXPECT_NE(std::string(weftGetLastError(nullptr)).find("must be greater than 0"), std::string::npos);
+  }
+}
+
+// Transfers are numbered by pair: both Recvs have the same number, and each is asked about in its turn.
+TEST(Failure, ADeadlineOfOneTransferIsKeptBesideAnotherOfTheSameNumber) {
+  const auto statuses = run_processes(
+      blocks(1, 3),
+      [](Rank& me) {
+        float data[2] = {};
+        weftResult_t result = weftSuccess;
+        if (me.rank == 0) {
+          weftGroupStart();
+          weftRecv(data, 1, weftFloat, 1, me.comm, nullptr);
+          weftRecv(data + 1, 1, weftFloat, 2, me.comm, nullptr);
+          result = weftGroupEnd();
+          const std::string why = weftGetLastError(me.comm);
+          if (why.find("rank 2 has not called the matching Send") == std::string::npos) {
+            fprintf(stderr, "%s\n", why.c_str());
+            return 1;
+          }
+          return result == weftTimeout ? 0 : 2;
+        }
+        // Rank 2 has called one of that number, too, but with rank 1.
+        if (me.rank == 2) result = weftSend(data, 1, weftFloat, 1, me.comm, nullptr);
+        if (me.rank == 1) {
+          result = weftRecv(data, 1, weftFloat, 2, me.comm, nullptr);
+          std::this_thread::sleep_for(std::chrono::seconds(1));  // in which both of rank 0 are asked about
+          if (result == weftSuccess) result = weftSend(data, 1, weftFloat, 0, me.comm, nullptr);
+        }
+        while (result == weftSuccess) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          weftCommGetAsyncError(me.comm, &result);
+        }
+        return result == weftRemoteError ? 0 : 3;
+      },
+      20,
+      [](int) {
+        setenv("WEFT_STALL_CHECK_S", "0.05", 1);
+        setenv("WEFT_TIMEOUT_S", "2", 1);
+      });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
 TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {

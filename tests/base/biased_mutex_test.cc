@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -10,6 +11,15 @@
 #include "base/membarrier.h"
 
 namespace weft {
+
+/// The two halves of an owner's way in, between which it may be stopped.
+class BiasedMutexTest : public ::testing::Test {
+ protected:
+  using Seat = BiasedMutex::Seat;
+  static Seat* first_half(BiasedMutex& mutex) { return mutex.own_seat(); }
+  static bool second_half(BiasedMutex& mutex, Seat* seat) { return mutex.sit_down(*seat); }
+};
+
 namespace {
 
 #if defined(__SANITIZE_THREAD__)
@@ -55,6 +65,54 @@ TEST(BiasedMutex, WhoHasTheBiasKeepsOthersOut) {
   mutex.unlock();
   other.join();
   EXPECT_TRUE(in);
+}
+
+// The late "I am out" of an owner that has lost the bias is not its successor's.
+TEST_F(BiasedMutexTest, AnOwnerThatWasStoppedOnItsWayInDoesNotLetOthersIn) {
+  if (!kMayBias || !has_membarrier()) GTEST_SKIP() << "no membarrier(2) here, or a sanitizer without it";
+  BiasedMutex mutex;
+  std::latch stopped(2), goes_on(2), over(2);
+  std::thread owner([&] {
+    ASSERT_TRUE(earn_bias(mutex, 100));
+    Seat* const seat = first_half(mutex);
+    stopped.arrive_and_wait();
+    goes_on.arrive_and_wait();
+    EXPECT_FALSE(second_half(mutex, seat));
+    over.arrive_and_wait();
+  });
+  stopped.arrive_and_wait();
+  ASSERT_TRUE(earn_bias(mutex, 200));
+  mutex.lock();
+  goes_on.arrive_and_wait();
+  over.arrive_and_wait();
+  std::atomic<bool> in{false};
+  std::thread other([&] {
+    const std::lock_guard guard(mutex);
+    in = true;
+  });
+  for (int i = 0; i < 200; ++i) std::this_thread::yield();
+  EXPECT_FALSE(in);
+  mutex.unlock();
+  other.join();
+  owner.join();
+}
+
+TEST(BiasedMutex, ThreadsBeyondThoseWithASeatDoWithoutTheBias) {
+  BiasedMutex mutex;
+  int biased = 0;
+  std::latch all(6);
+  std::vector<std::thread> threads;  // at once, so that none has the address of an earlier one
+  std::mutex one_after_the_other;
+  for (int t = 0; t < 6; ++t)
+    threads.emplace_back([&] {
+      {
+        const std::lock_guard turn(one_after_the_other);
+        biased += earn_bias(mutex, 64 << 6);
+      }
+      all.arrive_and_wait();
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(biased, kMayBias && has_membarrier() ? 4 : 0);
 }
 
 // Every thread has the bias now and then, and is disturbed in it; two numbers that are always alike show

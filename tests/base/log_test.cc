@@ -36,18 +36,20 @@ TEST(Log, NoneIsSilent) {
       ExitedWithCode(0), "^$");
 }
 
-TEST(Log, TheRankBelongsToTheThread) {
+TEST(Log, LinesBearTheRankOfAProcessThatHasOne) {
   EXPECT_EXIT(
       {
         setenv("WEFT_LOG", "info", 1);
-        std::thread([] {
-          log::set_rank(7);
-          log::info("here");
-        }).join();
-        log::error("there");
+        log::info("none");
+        log::add_rank(7);
+        log::add_rank(7);
+        std::thread([] { log::error("one"); }).join();
+        log::add_rank(0);
+        log::add_rank(7);
+        log::error("two");
         std::exit(0);
       },
-      ExitedWithCode(0), "^weft \\[7\\] INFO here\nweft ERROR there\n$");
+      ExitedWithCode(0), "^weft INFO none\nweft \\[7\\] ERROR one\nweft ERROR two\n$");
 }
 
 TEST(Log, AFileIsAppendedTo) {

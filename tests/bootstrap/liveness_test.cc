@@ -162,8 +162,9 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
   ASSERT_EQ(members.size(), static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     Callbacks callbacks;
-    callbacks.on_question = [rank](uint32_t comm, uint32_t op) {
-      return OpReport{comm == 7, op + static_cast<uint32_t>(rank), fmt::format("rank {} op {}", rank, op)};
+    callbacks.on_question = [rank](int from, uint32_t comm, uint32_t op) {
+      return OpReport{comm == 7, op + static_cast<uint32_t>(rank),
+                      fmt::format("rank {} op {} asked by {}", rank, op, from)};
     };
     ASSERT_TRUE(members[static_cast<size_t>(rank)]->start(callbacks).ok());
   }
@@ -176,7 +177,7 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
       ASSERT_TRUE(answers[i].has_value()) << everybody[i];
       EXPECT_TRUE(answers[i]->known);
       EXPECT_EQ(answers[i]->last_started, 100u + static_cast<uint32_t>(everybody[i]));
-      EXPECT_EQ(answers[i]->description, fmt::format("rank {} op 100", everybody[i]));
+      EXPECT_EQ(answers[i]->description, fmt::format("rank {} op 100 asked by 3", everybody[i]));
     }
   }
   const std::vector<int> asked = {5, -1, ranks, 6};
@@ -194,7 +195,7 @@ TEST(Questions, ASlowAnswerIsMissingAfterTheDeadline) {
   ASSERT_EQ(members.size(), 2u);
   std::atomic<bool> release{false};
   Callbacks callbacks;
-  callbacks.on_question = [&](uint32_t, uint32_t) {
+  callbacks.on_question = [&](int, uint32_t, uint32_t) {
     while (!release) std::this_thread::sleep_for(1ms);
     return OpReport{true, 1, "late"};
   };

@@ -1,6 +1,7 @@
 // The cost model's machine of a communicator of GPU memory: measured on the device at hand, kept under its
 // name, the same on every rank. What the fake driver measures means nothing; that it is used does.
 #include <filesystem>
+#include <latch>
 #include <vector>
 
 #include "api/ranks.h"
@@ -76,6 +77,32 @@ TEST(GpuTuning, ADriversErrorLeavesTheJobsMachine) {
     add_up(on_gpu);
     WEFT_OK(weftCommDestroy(comm));
   });
+}
+
+// After the test above, which needs that nothing is kept of its layout. Each rank shrinks by itself, the
+// others come later: it takes over what the first communicator has measured.
+TEST(GpuTuning, ShrinkingSendsNothing) {
+  WEFT_NEED_FAKE(fake);
+  if (settings().tune == "off" || settings().tune_cache.empty())
+    GTEST_SKIP() << "cuda.gpu_tuning runs this with WEFT_TUNE=auto and a cache of its own";
+  std::latch shrunk(3);
+  run_ranks(
+      blocks(1, 3),
+      [&](Rank& me) {
+        weftComm_t rest = nullptr;
+        if (me.rank != 2) shrunk.arrive_and_wait();
+        EXPECT_EQ(weftCommShrink(me.comm, nullptr, 0, &rest, nullptr, WEFT_SHRINK_ABORT), weftSuccess)
+            << weftGetLastError(nullptr);
+        if (me.rank == 2) shrunk.arrive_and_wait();
+        if (!rest) return;
+        Rank left{me.rank, me.size, rest};
+        add_up(left);
+        WEFT_OK(weftCommDestroy(rest));
+      },
+      [](weftConfig_t& config) {
+        config.device = 0;
+        config.timeoutSeconds = 5;
+      });
 }
 
 }  // namespace

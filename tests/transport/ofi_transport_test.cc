@@ -270,6 +270,15 @@ TEST_P(OfiPair, RefusesWhatMakesNoSense) {
             Code::invalid_argument);
   EXPECT_EQ(code(a_->put(1, envelope_of(0, 99), memory.data(), 100, *target, 0, &done)),
             Code::invalid_argument);
+  // Nothing is read or written of those that are refused.
+  const size_t longer = (size_t{1} << 32) + 5;
+  const RemoteBuffer vast{.address = 0, .bytes = longer};
+  EXPECT_EQ(code(a_->put(1, envelope_of(0, 5), memory.data(), longer, vast, 0, &done)),
+            Code::invalid_argument)
+      << "its length was cut off";
+  EXPECT_EQ(code(a_->put(1, envelope_of(0, UINT32_MAX), memory.data(), longer, vast, 0, &done)),
+            Code::unsupported)
+      << "in messages";
   EXPECT_EQ(a_->connect({a_->address()}).code(), Code::invalid_argument);
   EXPECT_EQ(a_->connect({a_->address(), {}}).code(), Code::protocol_error);
   auto lonely = OfiTransport::create(0, 2, options_);

@@ -127,9 +127,7 @@ Result<Answer> answer(const Question& q) {
   const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
   Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {}, chosen_in_ms};
-  const bool point_to_point =
-      request->collective == plan::Collective::send || request->collective == plan::Collective::recv;
-  const bool all = q.ranks <= kMostSimulatedRanks && !point_to_point;
+  const bool all = q.ranks <= kMostSimulatedRanks && !plan::is_transfer(request->collective);
   for (int rank = all ? 0 : q.rank; rank < (all ? q.ranks : q.rank + 1); ++rank) {
     result.plans.push_back(
         result.choice.algorithm->make(*request, result.layout, result.choice.limits, rank));

@@ -70,7 +70,7 @@ Status Groups::split(program::GroupKind kind, const char* name, bool strict, wef
   const std::vector<int> peers = layout_.peers(kind, place_);
   const auto self = std::find(peers.begin(), peers.end(), place_);
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  config.strict = strict ? 1 : 0;
+  if (strict) config.strict = 1;  // else what WEFT_STRICT says
   config.commName = name;
   return from_weft(weftCommSplit(world_, peers.size() > 1 ? peers.front() : WEFT_SPLIT_NOCOLOR,
                                  static_cast<int>(self - peers.begin()), &into, &config));

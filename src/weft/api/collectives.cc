@@ -110,8 +110,7 @@ Status checked_run(const Arguments& a) {
   call.root = a.root;
   const void* late_scalar = nullptr;
   if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call, late_scalar));
-  const bool transfer = a.collective == Collective::send || a.collective == Collective::recv;
-  WEFT_TRY(check_root(transfer ? "peer" : "root", a.root, comm));
+  WEFT_TRY(check_root(plan::is_transfer(a.collective) ? "peer" : "root", a.root, comm));
 
   const size_t element = device::size_of(call.type);
   const uint64_t block = element * static_cast<uint64_t>(comm.size());

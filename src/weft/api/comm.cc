@@ -1,4 +1,5 @@
 // Communicators: making, ending and asking them.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -17,6 +18,9 @@ using engine::CommOptions;
 using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
 
+// What weft.h promises; in nanoseconds, and added to a time, it still fits 64 bits.
+constexpr double kLongestTimeout_s = 1e9;
+
 // The ordinal of what config.device names; -1 for host memory.
 Result<int> device_from(int device) {
   if (device == WEFT_DEVICE_HOST) return -1;
@@ -32,6 +36,7 @@ Result<int> device_from(int device) {
 Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* parent) {
   CommOptions options;
   options.timeout_s = settings().timeout_s;
+  options.strict = settings().strict;
   if (parent) {
     options = *parent;
     options.name.clear();
@@ -63,7 +68,7 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
     if (!device) return device.status();
     options.device = *device;
   }
-  if (config->timeoutSeconds > 0) options.timeout_s = config->timeoutSeconds;
+  if (config->timeoutSeconds > 0) options.timeout_s = std::min(config->timeoutSeconds, kLongestTimeout_s);
   else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
     return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",
                 config->timeoutSeconds);
@@ -160,16 +165,20 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
 }
 
 Status finalize(weftComm_t handle) {
+  const InUse in_use(handle);
   auto found = usable(handle);
   if (!found) return found.status();
   if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be finalized inside a group");
-  handle->state.store(weftComm::finalizing);
+  // Each step only from the one before: an abort by another thread may have come between, and stays.
+  int state = weftComm::live;
+  if (!handle->state.compare_exchange_strong(state, weftComm::finalizing)) return usable(handle).status();
   auto finish = [handle, comm = handle->comm, fallback = handle->fallback]() -> Status {
     Status finished = comm->finalize();
     if (finished.ok() && fallback) finished = fallback->finalize();
     std::lock_guard guard(handle->mutex);
     handle->creation = finished;
-    handle->state.store(weftComm::finalized);
+    int state = weftComm::finalizing;
+    handle->state.compare_exchange_strong(state, weftComm::finalized);
     return finished;
   };
   if ((*found)->options().blocking) return finish();
@@ -347,6 +356,7 @@ weftResult_t weftCommAbort(weftComm_t comm) {
 }
 
 weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
+  const InUse in_use(comm);
   if (!asyncError) return report(fail(Code::invalid_pointer, "weftCommGetAsyncError: asyncError is NULL"));
   if (!comm || comm->state.load() == weftComm::destroyed) return report(existing(comm).status().in(__func__));
   switch (comm->state.load()) {
@@ -359,6 +369,7 @@ weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
 }
 
 weftResult_t weftCommCount(const weftComm_t comm, int* count) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!count) return report(fail(Code::invalid_pointer, "weftCommCount: count is NULL"));
@@ -367,6 +378,7 @@ weftResult_t weftCommCount(const weftComm_t comm, int* count) {
 }
 
 weftResult_t weftCommUserRank(const weftComm_t comm, int* rank) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!rank) return report(fail(Code::invalid_pointer, "weftCommUserRank: rank is NULL"));
@@ -375,6 +387,7 @@ weftResult_t weftCommUserRank(const weftComm_t comm, int* rank) {
 }
 
 weftResult_t weftCommDump(weftComm_t comm, const char* path) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!path) return report(fail(Code::invalid_pointer, "weftCommDump: path is NULL"));
@@ -383,6 +396,7 @@ weftResult_t weftCommDump(weftComm_t comm, const char* path) {
 }
 
 weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (!stats) return report(fail(Code::invalid_pointer, "weftCommGetStats: stats is NULL"));

@@ -24,10 +24,6 @@ Status has(Function* function, const char* name) {
   return (*Library::get())->has(function, name);
 }
 
-bool is_transfer(const engine::Call& call) {
-  return call.collective == Collective::send || call.collective == Collective::recv;
-}
-
 }  // namespace
 
 /// What each rank tells the others before NCCL's communicator is made: a rank that cannot would leave them
@@ -163,7 +159,7 @@ Status Fallback::missing_of(const std::vector<NcclCall>& calls, std::vector<Fall
   for (const NcclCall& call : calls) {
     Fallback* whose = call.whose;
     if (whose->nccl_ || std::find(missing->begin(), missing->end(), whose) != missing->end()) continue;
-    if (is_transfer(call.call))
+    if (plan::is_transfer(call.call.collective))
       return fail(
           Code::invalid_usage,
           "the buffer is device memory, but this communicator is of host memory, so it is for NCCL, whose "

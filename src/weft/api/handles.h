@@ -34,7 +34,7 @@ struct weftComm {
   enum State : int { creating, live, failed_to_create, finalizing, finalized, destroyed };
 
   std::atomic<int> state{creating};
-  std::atomic<int> calls{0};  // operations that threads are inside of; see api::InUse
+  std::atomic<int> calls{0};  // that threads are inside of; see api::InUse
   int serial = 0;             // of this process; part of the operators' values
   weft::nccl::Backend backend = weft::nccl::Backend::automatic;
   std::shared_ptr<weft::engine::Communicator> comm;

@@ -22,7 +22,7 @@ constexpr timespec kNap = {0, 50'000};
 
 void BiasedMutex::lock_slowly() {
   mutex_.lock();
-  if (bias_.load(std::memory_order_relaxed)) take_bias_away();
+  if (Seat* const seat = bias_.load(std::memory_order_relaxed)) take_bias_away(*seat);
 }
 
 bool BiasedMutex::try_slowly() {
@@ -32,10 +32,10 @@ bool BiasedMutex::try_slowly() {
   return false;
 }
 
-void BiasedMutex::take_bias_away() {
+void BiasedMutex::take_bias_away(Seat& seat) {
   bias_.store(nullptr, std::memory_order_seq_cst);
   membarrier();
-  for (int looks = 0; inside_.load(std::memory_order_acquire); ++looks) {
+  for (int looks = 0; seat.taken.load(std::memory_order_acquire); ++looks) {
     if (looks < kYields) sched_yield();
     else nanosleep(&kNap, nullptr);
   }
@@ -43,13 +43,23 @@ void BiasedMutex::take_bias_away() {
   if (needed_ < kLongestRow) needed_ *= 2;
 }
 
+/// The thread's seat, or one that it gets now; null if all are others'.
+BiasedMutex::Seat* BiasedMutex::seat_of(const void* thread) {
+  for (Seat& seat : seats_) {
+    if (seat.owner == nullptr) seat.owner = thread;
+    if (seat.owner == thread) return &seat;
+  }
+  return nullptr;
+}
+
 void BiasedMutex::unlock_slowly() {
   const void* const me = self();
   row_ = last_ == me ? row_ + 1 : 1;
   last_ = me;
   if (row_ >= needed_) {
-    if (kMayBias && has_membarrier()) bias_.store(me, std::memory_order_relaxed);
-    else needed_ = kNever;  // asking is a system call
+    if (!kMayBias || !has_membarrier()) needed_ = kNever;  // asking is a system call
+    else if (Seat* const seat = seat_of(me)) bias_.store(seat, std::memory_order_release);
+    else row_ = 0;
   }
   mutex_.unlock();
 }

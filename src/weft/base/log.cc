@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -19,7 +20,8 @@ namespace {
 constexpr std::array<std::string_view, 5> kNames = {"none", "error", "warn", "info", "trace"};
 constexpr std::array<std::string_view, 5> kLabels = {"", "ERROR", "WARN", "INFO", "TRACE"};
 
-thread_local int thread_rank = -1;
+constexpr int kNoRank = -1, kSeveral = -2;
+std::atomic<int> process_rank{kNoRank};
 
 LogLevel threshold() {
   static const LogLevel level = static_cast<LogLevel>(
@@ -74,12 +76,16 @@ int descriptor() {
 
 bool enabled(LogLevel level) { return level <= threshold(); }
 
-void set_rank(int rank) { thread_rank = rank; }
+void add_rank(int rank) {
+  int known = kNoRank;
+  if (!process_rank.compare_exchange_strong(known, rank) && known != rank) process_rank.store(kSeveral);
+}
 
 void write(LogLevel level, std::string_view text) {
   const std::string_view label = kLabels[static_cast<size_t>(level)];
-  write_line(descriptor(), thread_rank < 0 ? fmt::format("weft {} {}\n", label, text)
-                                           : fmt::format("weft [{}] {} {}\n", thread_rank, label, text));
+  const int rank = process_rank.load(std::memory_order_relaxed);
+  write_line(descriptor(), rank < 0 ? fmt::format("weft {} {}\n", label, text)
+                                    : fmt::format("weft [{}] {} {}\n", rank, label, text));
 }
 
 }  // namespace weft::log

@@ -1,4 +1,5 @@
-// Log lines to stderr or WEFT_LOG_FILE: "weft [rank] LEVEL text". Silent by default but for warnings.
+// Log lines to stderr or WEFT_LOG_FILE: "weft [rank] LEVEL text", without the rank where the process has none
+// or several. Silent by default but for warnings.
 //
 // Thread safety: all functions; a line is written with one write().
 #pragma once
@@ -14,8 +15,8 @@ enum class LogLevel { none, error, warn, info, trace };
 namespace log {
 bool enabled(LogLevel level);
 void write(LogLevel level, std::string_view text);
-/// Prefix of this thread's lines; set by the engine to the rank it works for.
-void set_rank(int rank);
+/// This process is that rank of a job. Lines bear it from now on, unless it is another one, too.
+void add_rank(int rank);
 
 template <typename... Args>
 void error(fmt::format_string<Args...> format, Args&&... args) {

@@ -45,7 +45,7 @@ Status check_unique_id(const UniqueId& id);
 /// A rank in the air: what its peers may be told when they ask.
 struct OpReport {
   bool known = false;         // false: this rank has no such communicator (any more)
-  uint32_t last_started = 0;  // highest operation number that it has started on the communicator; 0 = none
+  uint32_t last_started = 0;  // number of the last collective that it has called on it; 0 = none
   std::string description;    // of the operation asked for, if started: "AllReduce count 1024 float sum"
 };
 
@@ -58,8 +58,8 @@ struct Callbacks {
   /// A peer wants to send data: the connection, authenticated, non-blocking, and the 32-bit `purpose` that it
   /// named.
   std::function<void(int from, uint32_t purpose, UniqueFd connection)> on_data_connection;
-  /// A peer asks what this rank has started.
-  std::function<OpReport(uint32_t comm, uint32_t op)> on_question;
+  /// Rank `from` asks what this rank has started.
+  std::function<OpReport(int from, uint32_t comm, uint32_t op)> on_question;
 };
 
 class Bootstrap {

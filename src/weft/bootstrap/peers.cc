@@ -11,15 +11,16 @@ Peers::Peers(EventLoop& loop, const Job& job, int rank, int ranks)
       rank_(rank),
       ranks_(ranks),
       fates_(static_cast<size_t>(ranks)),
-      questions_(loop, job, rank,
-                 {.link_to =
-                      [this](int to) {
-                        const auto found = links_.find(to);
-                        return found == links_.end() ? nullptr : found->second;
-                      },
-                  .address_of = [this](int to) { return addresses_[static_cast<size_t>(to)]; },
-                  .gone = [this](int to) { return to < 0 || to >= ranks_ || fate(to) != Fate::present; },
-                  .answer = [this](uint32_t comm, uint32_t op) { return answer(comm, op); }}) {}
+      questions_(
+          loop, job, rank,
+          {.link_to =
+               [this](int to) {
+                 const auto found = links_.find(to);
+                 return found == links_.end() ? nullptr : found->second;
+               },
+           .address_of = [this](int to) { return addresses_[static_cast<size_t>(to)]; },
+           .gone = [this](int to) { return to < 0 || to >= ranks_ || fate(to) != Fate::present; },
+           .answer = [this](int from, uint32_t comm, uint32_t op) { return answer(from, comm, op); }}) {}
 
 bool Peers::is_peer(uint32_t rank) const {
   return rank < static_cast<uint32_t>(ranks_) && rank != static_cast<uint32_t>(rank_);
@@ -199,9 +200,9 @@ void Peers::report(Report report) {
   }
 }
 
-OpReport Peers::answer(uint32_t comm, uint32_t op) const {
+OpReport Peers::answer(int from, uint32_t comm, uint32_t op) const {
   const auto held = callbacks_;
-  return held && held->on_question ? held->on_question(comm, op) : OpReport{};
+  return held && held->on_question ? held->on_question(from, comm, op) : OpReport{};
 }
 
 }  // namespace weft::bootstrap

@@ -56,7 +56,7 @@ class Peers {
   void pass_on(std::span<const std::byte> frame, int except);
   void drop_link(int rank);
   void report(Report report);
-  OpReport answer(uint32_t comm, uint32_t op) const;
+  OpReport answer(int from, uint32_t comm, uint32_t op) const;
 
   EventLoop& loop_;
   const Job job_;

@@ -27,11 +27,16 @@ void Questions::ask(std::span<const int> ranks, uint32_t comm, uint32_t op, Dead
   for (size_t slot = 0; slot < ranks.size(); ++slot) {
     const int rank = ranks[slot];
     if (rank == rank_) {
-      inquiry->settle(slot, ways_.answer(comm, op));
+      inquiry->settle(slot, ways_.answer(rank_, comm, op));
     } else if (const auto way = way_to(rank, deadline)) {
       const uint64_t number = ++last_number_;
       pending_.emplace(number, Pending{rank, slot, deadline, inquiry});
-      way->send(FrameWriter(FrameKind::question).u64(number).u32(comm).u32(op).take());
+      way->send(FrameWriter(FrameKind::question)
+                    .u64(number)
+                    .u32(static_cast<uint32_t>(rank_))
+                    .u32(comm)
+                    .u32(op)
+                    .take());
     } else {
       inquiry->settle(slot, std::nullopt);
     }
@@ -74,9 +79,10 @@ void Questions::on_frame(const std::shared_ptr<Connection>& way, const Frame& fr
   FrameReader reader(frame.body);
   const uint64_t number = reader.u64();
   if (frame.kind == FrameKind::question) {
+    const auto from = static_cast<int>(reader.u32());
     const uint32_t comm = reader.u32(), op = reader.u32();
     if (!reader.ok()) return;
-    const OpReport report = ways_.answer(comm, op);
+    const OpReport report = ways_.answer(from, comm, op);
     way->send(FrameWriter(FrameKind::answer)
                   .u64(number)
                   .u8(report.known ? 1 : 0)

@@ -19,7 +19,10 @@ FrameWriter& FrameWriter::raw(const void* bytes, size_t count) {
 }
 
 FrameWriter& FrameWriter::text(std::string_view text) {
-  const std::string_view kept = text.substr(0, 4000);
+  size_t most = std::min(text.size(), kMostText);
+  // Not inside a character of UTF-8, whose first byte is the only one that does not begin with the bits 10.
+  for (int back = 0; back < 3 && most < text.size() && (text[most] & 0xc0) == 0x80; ++back) --most;
+  const std::string_view kept = text.substr(0, most);
   u32(static_cast<uint32_t>(kept.size()));
   return raw(kept.data(), kept.size());
 }

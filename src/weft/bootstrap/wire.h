@@ -32,12 +32,13 @@ enum class FrameKind : uint16_t {
   goodbye = 64,  // the sender leaves in order
   dead,          // rank u32, why text
   failed,        // origin u32, number u64, communicator u32, why text
-  question,      // number u64, communicator u32, operation u32
+  question,      // number u64, asking rank u32, communicator u32, operation u32
   answer,        // number u64, known u8, last started u32, description text
 };
 
 inline constexpr size_t kFrameHeaderBytes = 8;
 inline constexpr uint32_t kMaxHelloBytes = 4096;
+inline constexpr size_t kMostText = 4000;             // bytes of a text in a frame
 inline constexpr uint32_t kMaxFrameBytes = 64 << 10;  // of everything but gathers
 inline constexpr uint32_t kMaxGatherBytes = 1u << 30;
 
@@ -49,7 +50,7 @@ class FrameWriter {
   FrameWriter& u32(uint32_t value) { return raw(&value, sizeof value); }
   FrameWriter& u64(uint64_t value) { return raw(&value, sizeof value); }
   FrameWriter& bytes(std::span<const std::byte> bytes) { return raw(bytes.data(), bytes.size()); }
-  /// Length and characters; what is beyond 4,000 bytes is cut off.
+  /// Length and characters; what is beyond kMostText bytes is cut off, at the end of a character.
   FrameWriter& text(std::string_view text);
   std::vector<std::byte> take();
 

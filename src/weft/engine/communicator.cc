@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/captures.h"
@@ -13,10 +14,8 @@
 namespace weft::engine {
 namespace {
 
-uint32_t mix(uint32_t hash, uint64_t value) {
-  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ static_cast<uint8_t>(value >> (8 * byte))) * 16777619u;
-  return hash;
-}
+// What sets ids of other kinds apart from those of splits, whose last part is a color.
+constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32, kGraph = uint64_t{0x67726170} << 32;
 
 }  // namespace
 
@@ -27,6 +26,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
       options_(std::move(options)),
       world_of_(std::move(world_of)),
       layout_({0}),
+      last_collective_(options_.calls_before & kCollectiveMask),
       recorder_(settings().recorder_ops) {
   const Fabric& fabric = context_->fabric();
   rank_of_world_.assign(context_->ranks(), -1);
@@ -42,7 +42,6 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   sent_.assign(size(), 0);
   received_.assign(size(), 0);
   if (options_.name.empty()) options_.name = fmt::format("{:08x}", id_);
-  options_.strict = options_.strict || settings().strict;
 
   limits_.eager_intra_bytes = fabric.eager_intra_bytes();
   if (const auto* net = fabric.between_nodes()) limits_.eager_inter_bytes = net->eager_bytes();
@@ -77,8 +76,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   auto context = Context::join(id, rank, ranks, options.host_id, options.device,
                                Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
-  uint32_t comm_id = 2166136261u;
-  for (std::byte b : id.bytes) comm_id = (comm_id ^ static_cast<uint8_t>(b)) * 16777619u;
+  const uint32_t comm_id = hash_32({reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()});
   std::vector<int> world_of(ranks);
   std::iota(world_of.begin(), world_of.end(), 0);
   if (options.name.empty()) options.name = "world";
@@ -88,7 +86,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
     apart.name = "tuning";
     apart.timeout_s = settings().init_timeout_s;
     const std::shared_ptr<Communicator> tuning(
-        new Communicator(*context, mix(comm_id, ~uint64_t{0}), world_of, std::move(apart)));
+        new Communicator(*context, hash_32(~uint64_t{0}, comm_id), world_of, std::move(apart)));
     WEFT_TRY(measure_machine(**context, *tuning));
   }
   std::shared_ptr<Communicator> made(
@@ -99,8 +97,6 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
 
 // ---- children
 // ------------------------------------------------------------------------------------------------------
-
-uint32_t Communicator::child_id(uint32_t salt) const { return mix(mix(id_, children_), salt); }
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, CommOptions options) {
   struct Choice {
@@ -115,7 +111,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
   call.count = 2;
   call.type = device::DataType::int32;
   WEFT_TRY(run(call));
-  ++children_;
+  const uint32_t split = ++splits_;
   if (color < 0) return std::shared_ptr<Communicator>();
 
   std::vector<int> members;
@@ -123,8 +119,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
     if (all[rank].color == color) members.push_back(rank);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
   for (int& member : members) member = world_of_[member];
-  std::shared_ptr<Communicator> made(new Communicator(context_, child_id(static_cast<uint32_t>(color)),
-                                                      std::move(members), std::move(options)));
+  const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, id_));
+  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
   WEFT_TRY(made->open_device());
   return made;
 }
@@ -140,17 +136,19 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   if (out[rank_])
     return weft::fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink",
                       rank_);
-  if (abort_first) fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
-  ++children_;
-  uint32_t salt = 0x5eed;
+  if (abort_first) {
+    const Lock lock = context_->lock();
+    fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
+  }
+  // Not counted with the splits: one that failed may have been done on some ranks.
+  uint32_t id = hash_32(kShrunk, hash_32(++shrinks_, id_));
   std::vector<int> members;
   for (int rank = 0; rank < size(); ++rank) {
     if (!out[rank]) members.push_back(world_of_[rank]);
-    salt = mix(salt, out[rank]);
+    id = hash_32(out[rank], id);
   }
-  std::shared_ptr<Communicator> made(
-      new Communicator(context_, child_id(salt), std::move(members), std::move(options)));
-  WEFT_TRY(made->open_device());
+  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
+  WEFT_TRY(made->open_device(this));
   return made;
 }
 
@@ -158,7 +156,7 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
   CommOptions options = options_;
   options.name = fmt::format("{} graph {}", name(), number);
   std::unique_ptr<Communicator> lane(
-      new Communicator(context_, mix(mix(id_, number), 0x67726170), world_of_, std::move(options)));
+      new Communicator(context_, hash_32(kGraph, hash_32(number, id_)), world_of_, std::move(options)));
   lane->parent_ = this;
   lane->device_executor_ = device_executor_;
   lane->gpu_direct_ = gpu_direct_;
@@ -226,7 +224,10 @@ Result<void*> Communicator::register_buffer(void* address, size_t bytes) {
   for (transport::Transport* t : {context_->fabric().local(), context_->fabric().between_nodes()}) {
     if (!t || device_executor_) continue;
     auto buffer = t->expose(address, bytes);
-    if (!buffer) return buffer.status();
+    if (!buffer) {
+      for (auto& [earlier, exposed] : registration->buffers) earlier->unexpose(exposed);
+      return buffer.status();
+    }
     registration->buffers.emplace_back(t, *buffer);
   }
   registrations_.push_back(std::move(registration));
@@ -297,7 +298,7 @@ Status Communicator::health() {
 }
 
 bool Communicator::has_ended(OpNumber number) const {
-  if ((number & kTransferBit) || number > last_called()) return false;
+  if ((number & kTransferBit) || comes_after(number, last_called())) return false;
   return std::none_of(operations_.begin(), operations_.end(),
                       [&](const Operation* op) { return op->number == number; });
 }

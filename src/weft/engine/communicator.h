@@ -18,14 +18,15 @@
 
 namespace weft::engine {
 
-/// What a user can set at creation (weftConfig_t).
+/// What a user can set at creation (weftConfig_t); the defaults of settings are the caller's to fill in.
 struct CommOptions {
   std::string name;
   std::string host_id;  // pretended node; "" = the real one
   bool blocking = true;
   bool strict = false;
   double timeout_s = 600;
-  int device = -1;  // the CUDA device whose memory operations are on; -1: host memory
+  int device = -1;            // the CUDA device whose memory operations are on; -1: host memory
+  uint32_t calls_before = 0;  // the first collective is numbered as the one after so many; for tests
 };
 
 class CapturedCalls;
@@ -67,7 +68,8 @@ class Communicator {
   Status check_device_call(const Call& call, uint64_t input_bytes, uint64_t output_bytes) const;
   /// Reads the scalar of a call's operator, which may be device memory, now.
   Status read_scalar(const void* scalar, Call& call);
-  /// Starts all at once and waits for those without a stream. Calls may be of different communicators.
+  /// Starts all at once and waits for those without a stream. Calls may be of different communicators. If one
+  /// of them cannot be done, none is started.
   static Status run_group(std::vector<GroupCall>& calls);
 
   /// How long the cost model expects a call to take.
@@ -104,7 +106,6 @@ class Communicator {
   int size() const { return static_cast<int>(world_of_.size()); }
   const topology::Layout& layout() const { return layout_; }
   Context& context() { return *context_; }
-  const std::shared_ptr<Context>& shared_context() const { return context_; }
 
   // (lock), for the context and the interpreter.
   transport::Transport* route(int rank) const { return routes_[rank]; }
@@ -125,8 +126,8 @@ class Communicator {
                     std::shared_ptr<CapturedCalls> calls);
   /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
   std::string describe(const Operation& op) const;
-  /// Number of the last collective that was called here; 0 = none.
-  uint32_t last_called() const { return next_collective_ - 1; }
+  /// Number of the last collective that was called here; before the first one, 0.
+  OpNumber last_called() const { return last_collective_; }
   /// Whether a collective was called here and is over.
   bool has_ended(OpNumber number) const;
   Recorder& recorder() { return recorder_; }
@@ -147,13 +148,20 @@ class Communicator {
   Result<Planned> planned_self_copy(const Call& send, const Call& recv);
   static Result<Planned> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken,
                                           size_t i);
+  struct GroupPart {
+    Communicator* comm;
+    Planned plan;
+    cuda::Capture capture;
+  };
+  static Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls);
   Result<cuda::Capture> capture_of(const Call& call) const;
   Status run_on_device(const Call& call);
   Operation* unfinished() const;
   Result<Operation*> make(const Call& call);
   Operation* make_again(const Call& call);
+  OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
-  Status open_device();
+  Status open_device(const Communicator* shrunk_from = nullptr);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);
   Status leave_on_device(Operation& op);
@@ -161,7 +169,6 @@ class Communicator {
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
   Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request);
-  uint32_t child_id(uint32_t salt) const;
 
   std::shared_ptr<Context> context_;
   uint32_t id_;
@@ -176,13 +183,13 @@ class Communicator {
 
   DeviceExecutor* device_executor_ = nullptr;  // the context's; null: host memory
   transport::GpuDirect* gpu_direct_ = nullptr;
-  std::unique_ptr<const model::Machine> gpu_machine_;
-  std::unique_ptr<Captures> captures_;  // null: host memory, or a lane
-  Communicator* parent_ = nullptr;      // of a lane
+  std::shared_ptr<const model::Machine> gpu_machine_;  // null: the context's
+  std::unique_ptr<Captures> captures_;                 // null: host memory, or a lane
+  Communicator* parent_ = nullptr;                     // of a lane
   Status failure_;
-  uint32_t next_collective_ = 1;
+  OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
-  uint32_t children_ = 0;
+  uint32_t splits_ = 0, shrinks_ = 0;
   std::vector<Operation*> operations_;
   Recorder recorder_;
   transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created

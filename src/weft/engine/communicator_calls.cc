@@ -15,10 +15,6 @@ namespace {
 // Plans are kept until their steps together would take about 64 MiB.
 constexpr size_t kKeptSteps = 512 << 10;
 
-bool is_transfer(const Call& call) {
-  return call.collective == plan::Collective::send || call.collective == plan::Collective::recv;
-}
-
 bool overlap(const Call& call, int ranks) {
   const uint64_t bytes = call.count * device::size_of(call.type) * static_cast<uint64_t>(ranks);
   const auto* send = static_cast<const std::byte*>(call.send);
@@ -33,7 +29,7 @@ uint32_t signature_of(const Call& call, const Prepared& prepared) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
     hash ^= hash >> 32;
   };
-  const bool transfer = is_transfer(call);
+  const bool transfer = plan::is_transfer(call.collective);
   mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8);
   mix(call.count);
   if (plan::reduces(call.collective))
@@ -55,8 +51,8 @@ size_t counterpart(const std::vector<GroupCall>& calls, const std::vector<bool>&
   const auto& [comm, call] = calls[i];
   for (size_t other = i + 1; other < calls.size(); ++other) {
     const auto& [its_comm, its_call] = calls[other];
-    if (!taken[other] && its_comm == comm && is_transfer(its_call) && its_call.root == call.root &&
-        its_call.collective != call.collective)
+    if (!taken[other] && its_comm == comm && plan::is_transfer(its_call.collective) &&
+        its_call.root == call.root && its_call.collective != call.collective)
       return other;
   }
   return i;
@@ -108,7 +104,7 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   op->signature = signature_of(call, *op->prepared);
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
-  if (is_transfer(call)) {
+  if (plan::is_transfer(call.collective)) {
     const bool sends = call.collective == plan::Collective::send;
     const bool downward = sends ? rank_ > call.root : call.root > rank_;
     op->transfer_peer = call.root;
@@ -116,7 +112,7 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
                  ((sends ? sent_ : received_)[call.root]++ & kTransferMask);
   } else {
     op->transfer_peer = -1;
-    op->number = next_collective_++ & kCollectiveMask;
+    op->number = next_number();
   }
   operation_begun(*op);
   record(*op);
@@ -144,7 +140,7 @@ void Communicator::record(Operation& op) {
 
 Result<Communicator::Planned> Communicator::planned(const Call& call) {
   if (!failure_.ok()) return failure_;
-  if (is_transfer(call) && call.root == rank_)
+  if (plan::is_transfer(call.collective) && call.root == rank_)
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group", rank_);
   auto prepared = plan_for(request_for(call));
@@ -171,7 +167,7 @@ Operation* Communicator::make_again(const Call& call) {
   op.verdict_pending = false;
   op.call.send = call.send;
   op.call.recv = call.recv;
-  op.number = next_collective_++ & kCollectiveMask;
+  op.number = next_number();
   record(op);
   return &op;
 }
@@ -179,7 +175,8 @@ Operation* Communicator::make_again(const Call& call) {
 // Keeps an operation that has ended for make_again() if it may be done alone, or lets go of it.
 void Communicator::keep_or_release(Operation* op) {
   const bool shared = op->references.load(std::memory_order_relaxed) > 1;  // somebody else has waited for it
-  const bool keep = op->prepared->brief && !op->call.premultiply && op->status.ok() && !is_transfer(op->call);
+  const bool keep = op->prepared->brief && !op->call.premultiply && op->status.ok() &&
+                    !plan::is_transfer(op->call.collective);
   if (keep && !shared) {
     op->renew();
     std::swap(op, standing_);
@@ -248,7 +245,7 @@ Status Communicator::run(const Call& call) {
 Result<Communicator::Planned> Communicator::planned_in_group(const std::vector<GroupCall>& calls,
                                                              std::vector<bool>& taken, size_t i) {
   const auto& [comm, call] = calls[i];
-  const bool to_itself = is_transfer(call) && call.root == comm->rank_;
+  const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank_;
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;
   taken[other] = true;
   if (other == i) return comm->planned(call);
@@ -257,7 +254,27 @@ Result<Communicator::Planned> Communicator::planned_in_group(const std::vector<G
                                                    : comm->planned_self_copy(theirs, call);
 }
 
+// What a group comes to, call by call; nothing is started.
+Result<std::vector<Communicator::GroupPart>> Communicator::planned_group(
+    const std::vector<GroupCall>& calls) {
+  std::vector<GroupPart> parts;
+  std::vector<bool> taken(calls.size(), false);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (taken[i]) continue;
+    Communicator* const comm = calls[i].first.get();
+    const Result<cuda::Capture> capture = comm->capture_of(calls[i].second);
+    if (!capture) return capture.status();
+    const Lock lock = comm->context_->lock();
+    Result<Planned> plan = planned_in_group(calls, taken, i);
+    if (!plan) return plan.status();
+    parts.push_back({comm, plan.take(), *capture});
+  }
+  return parts;
+}
+
 Status Communicator::run_group(std::vector<GroupCall>& calls) {
+  const Result<std::vector<GroupPart>> parts = planned_group(calls);
+  if (!parts) return parts.status();
   Status first_failure;
   auto note = [&](const Status& status) {
     if (first_failure.ok()) first_failure = status;
@@ -265,25 +282,18 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
   // All are started before any is waited for, whatever their order.
   std::vector<Operation*> waited, on_device;
   CapturedGroup captured;
-  std::vector<bool> taken(calls.size(), false);
   const uint64_t batch = Stream::new_batch();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    if (taken[i]) continue;
-    auto& [comm, call] = calls[i];
-    const Result<cuda::Capture> capture = comm->capture_of(call);
-    Lock lock = comm->context_->lock();
-    Result<Planned> plan = planned_in_group(calls, taken, i);
-    if (!capture) plan = capture.status();
-    if (!plan) {
-      note(plan.status());
+  for (const auto& [comm, plan, capture] : *parts) {
+    if (capture) {
+      note(captured.add(*comm, capture, plan.call, plan.prepared));
       continue;
     }
-    if (*capture) {
-      lock.unlock();
-      note(captured.add(*comm, *capture, plan->call, plan->prepared));
+    const Lock lock = comm->context_->lock();
+    if (!comm->failure_.ok()) {  // only now
+      note(comm->failure_);
       continue;
     }
-    Operation* op = comm->enroll(plan->call, plan->prepared);
+    Operation* op = comm->enroll(plan.call, plan.prepared);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
       if (Status arrived = comm->arrive_on_device(*op); !arrived) note(arrived);

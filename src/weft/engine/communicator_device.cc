@@ -11,7 +11,8 @@
 
 namespace weft::engine {
 
-Status Communicator::open_device() {
+// Sends nothing for a communicator that is shrunk from another: what that one measured counts on.
+Status Communicator::open_device(const Communicator* shrunk_from) {
   if (options_.device < 0) return {};
   {
     const Lock lock = context_->lock();
@@ -21,10 +22,11 @@ Status Communicator::open_device() {
     WEFT_TRY(settle_gpu_direct());
     captures_ = std::make_unique<Captures>(*this);
   }
-  if (!context_->tunes() || size() == 1) return {};
+  if (shrunk_from) gpu_machine_ = shrunk_from->gpu_machine_;
+  if (shrunk_from || !context_->tunes() || size() == 1) return {};
   auto machine = machine_for_gpu(*this, *device_executor_);
   if (!machine) return machine.status();
-  gpu_machine_ = std::make_unique<const model::Machine>(machine.take());
+  gpu_machine_ = std::make_shared<const model::Machine>(machine.take());
   return {};
 }
 

@@ -168,7 +168,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void sleep(Lock& lock);
   void on_dead(int rank, const Status& why);
   void on_failed(int from, uint32_t comm, const std::string& why);
-  bootstrap::OpReport on_question(uint32_t comm, uint32_t number);
+  bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);
 
   ProgressThread* home_ = nullptr;
 

@@ -96,13 +96,15 @@ Status Context::news_of(const Communicator& comm) {
   return fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
 }
 
-bootstrap::OpReport Context::on_question(uint32_t comm, uint32_t number) {
+// A transfer is asked about by its other end: those with others may have the same number.
+bootstrap::OpReport Context::on_question(int from, uint32_t comm, uint32_t number) {
   Lock lock = this->lock();
   auto found = communicators_.find(comm);
-  if (found == communicators_.end()) return {};
+  if (found == communicators_.end() || from < 0 || from >= ranks()) return {};
   bootstrap::OpReport report{true, found->second->last_called(), ""};
+  const int asking = found->second->rank_of_world(from);
   for (const Record& record : found->second->recorder().snapshot())
-    if (record.number == number)
+    if (record.number == number && (!(number & kTransferBit) || record.root == asking))
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
   return report;
 }

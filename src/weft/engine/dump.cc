@@ -13,6 +13,7 @@
 #include "base/settings.h"
 #include "engine/captures.h"
 #include "engine/communicator.h"
+#include "engine/json_text.h"
 #include "engine/progress.h"
 
 namespace weft::engine {
@@ -72,7 +73,7 @@ std::string dump_json(const Communicator& comm) {
       add_operations(*lane, graph);
       root["graphs"].push_back(std::move(graph));
     }
-  return root.dump(1);
+  return json_text(root, 1);
 }
 
 Status dump_to(const Communicator& comm, const std::string& path) {

@@ -72,6 +72,11 @@ class Fabric {
 
  private:
   Fabric() = default;
+  Status open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline);
+  Status open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline);
+  Status open_tcp(bootstrap::Bootstrap& bootstrap);
+  /// Says which transport reaches whom, once all are open.
+  Status route_all(int ranks);
 
   int rank_ = 0;
   topology::Layout layout_{std::vector<int>{0}};

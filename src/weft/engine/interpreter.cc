@@ -125,7 +125,7 @@ class Interpreter {
       Envelope e = envelope(step, MessageKind::data);
       e.space = static_cast<uint8_t>(step.dst.space);
       e.offset = step.dst.offset;
-      e.bytes = static_cast<uint32_t>(step.bytes);
+      e.bytes = transport::envelope_bytes(step.bytes);
       result = device_put(op_, id, step, lane, e);
     } else {
       result = step.kind == StepKind::copy ? device_copy(op_, step, lane) : device_reduce(op_, step, lane);
@@ -156,7 +156,7 @@ class Interpreter {
     Envelope e = envelope(step, MessageKind::data);
     e.space = static_cast<uint8_t>(step.dst.space);
     e.offset = step.dst.offset;
-    e.bytes = static_cast<uint32_t>(step.bytes);
+    e.bytes = transport::envelope_bytes(step.bytes);
     const int world = comm_.world_rank(step.peer);
     Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
     const int32_t handle = op_.prepared->handle_of_step[id];
@@ -238,10 +238,7 @@ class Interpreter {
     } else {
       if (at == 0) begin_readings(step);
       if (SourceReading* reading = op_.readings.find(step.sources)) return copy_pieces(step, state, *reading);
-      Status read =
-          comm_.route(source.rank)
-              ->read(comm_.world_rank(source.rank), learned.buffer, source.offset + at, dst + at, bytes);
-      if (!read) return failed(std::move(read));
+      if (auto read = read_source(step.sources, at, bytes, dst + at); !read) return failed(read.status());
     }
     state.progress += bytes;
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
@@ -313,11 +310,12 @@ class Interpreter {
 
   // ---- plain memory of peers
 
-  // Asks the owners of a long step's sources for help. Where ranks share CPUs nobody has time for that.
+  // Asks the owners of a long step's sources for help, once: a step that waits for its first piece comes here
+  // again. Where ranks share CPUs nobody has time for that.
   void begin_readings(const Step& step) {
     if (comm_.context().fabric().oversubscribed()) return;
     for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
-      if (address(r) != nullptr) continue;
+      if (address(r) != nullptr || op_.readings.find(r) != nullptr) continue;
       const Region& region = plan_.regions[r];
       auto reading = comm_.route(region.rank)
                          ->begin_reading(comm_.world_rank(region.rank),

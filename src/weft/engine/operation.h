@@ -26,13 +26,18 @@ class DeviceRun;
 class Stream;
 
 /// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on
-/// every rank. A transfer between two ranks is numbered by the pair and its direction: bit 31 set, bit 30 set
-/// if it flows from the higher rank to the lower, then a count.
+/// every rank; 0 comes after 2^31 - 1. A transfer between two ranks is numbered by the pair and its
+/// direction: bit 31 set, bit 30 set if it flows from the higher rank to the lower, then a count.
 using OpNumber = uint32_t;
 inline constexpr OpNumber kTransferBit = 1u << 31;
 inline constexpr OpNumber kDownwardBit = 1u << 30;
 inline constexpr OpNumber kCollectiveMask = kTransferBit - 1;
 inline constexpr OpNumber kTransferMask = kDownwardBit - 1;
+
+/// Whether collective `a` of a communicator comes after `b`, of two that are less than 2^30 apart.
+inline bool comes_after(OpNumber a, OpNumber b) {
+  return ((a - b - 1) & kCollectiveMask) < kCollectiveMask / 2;
+}
 
 /// What a caller asks for, after the API has checked it.
 struct Call {

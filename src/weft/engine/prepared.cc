@@ -4,22 +4,14 @@
 #include <map>
 #include <utility>
 
+#include "base/hash.h"
+
 namespace weft::engine {
-namespace {
-
-uint32_t hash_of(std::string_view text) {  // FNV-1a
-  uint32_t hash = 2166136261u;
-  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
-  return hash;
-}
-
-}  // namespace
-
 std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::Layout& layout) {
   auto prepared = std::make_shared<Prepared>();
   Prepared& p = *prepared;
   p.plan = std::move(plan);
-  p.algorithm_hash = hash_of(p.plan.algorithm);
+  p.algorithm_hash = hash_32(p.plan.algorithm);
 
   std::map<std::pair<int, plan::Space>, int32_t> handle;
   p.handle_of_notification.assign(p.plan.notifications(), -1);

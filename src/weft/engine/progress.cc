@@ -152,10 +152,19 @@ class ProgressThread {
   std::thread thread_;
 };
 
+ProgressEngine::ProgressEngine(const ProgressEngine* before) : process_(getpid()), before_(before) {}
+
+// Outlives every static that may still hold a communicator. A forked child has a copy of it, but not its
+// threads, and the mutex may have been taken: the child begins anew and leaves the copy as it is.
 ProgressEngine& ProgressEngine::instance() {
-  static ProgressEngine* engine =
-      new ProgressEngine;  // outlives every static that may still hold a communicator
-  return *engine;
+  static std::atomic<ProgressEngine*> engine{new ProgressEngine(nullptr)};
+  ProgressEngine* current = engine.load();
+  while (current->process_ != getpid()) {
+    auto* const fresh = new ProgressEngine(current);
+    if (engine.compare_exchange_strong(current, fresh)) return *fresh;
+    delete fresh;
+  }
+  return *current;
 }
 
 ProgressThread* ProgressEngine::attach(Context& context) {
@@ -175,8 +184,12 @@ ProgressThread* ProgressEngine::attach(Context& context) {
 }
 
 void ProgressEngine::detach(Context& context, ProgressThread* home) {
-  home->remove(context);
   std::vector<std::unique_ptr<ProgressThread>> last;  // joined after the mutex is free
+  {
+    std::lock_guard guard(mutex_);
+    if (std::find(attached_.begin(), attached_.end(), &context) == attached_.end()) return;
+  }
+  home->remove(context);
   std::lock_guard guard(mutex_);
   std::erase(attached_, &context);
   if (attached_.empty()) last.swap(threads_);
@@ -192,8 +205,7 @@ void ProgressEngine::request_dumps() {
 }
 
 void ProgressEngine::serve_dumps() {
-  if (g_dumps_written == g_dumps_requested)
-    return;  // without the mutex, which a child of fork() may find taken
+  if (g_dumps_written == g_dumps_requested) return;
   std::lock_guard guard(mutex_);
   const uint64_t requested = g_dumps_requested;
   if (g_dumps_written == requested) return;  // this thread has waited for the one that wrote

@@ -19,12 +19,14 @@ class ProgressThread;
 
 class ProgressEngine {
  public:
-  /// The process's engine; its threads start with the first context and end with the last.
+  /// The process's engine; its threads start with the first context and end with the last. A forked child has
+  /// one of its own.
   static ProgressEngine& instance();
 
   /// The thread that drives `context` from now on; valid until detach().
   ProgressThread* attach(Context& context);
-  /// When this returns no progress thread is inside `context`.
+  /// When this returns no progress thread is inside `context`. One that is the parent's, in a forked child,
+  /// has none there.
   void detach(Context& context, ProgressThread* home);
   /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished. May
   /// be called under a context's lock.
@@ -36,8 +38,11 @@ class ProgressEngine {
   void serve_dumps();
 
  private:
-  ProgressEngine() = default;
+  explicit ProgressEngine(const ProgressEngine* before);
 
+  const int process_;  // that its threads belong to
+  /// Of the process that forked this one: kept reachable, so that it is no leak.
+  [[maybe_unused]] const ProgressEngine* const before_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<ProgressThread>> threads_;
   std::vector<Context*> attached_;

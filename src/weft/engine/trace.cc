@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/communicator.h"
+#include "engine/json_text.h"
 #include "engine/operation.h"
 
 namespace weft::engine {
@@ -43,7 +44,7 @@ Trace::~Trace() { flush(); }
 // Spans of one track never overlap; tracks of asynchronous events need no thread.
 void Trace::span(const std::string& track, const std::string& name, uint64_t begin, uint64_t end,
                  const std::string& args) {
-  const std::string quoted = nlohmann::json(name).dump();
+  const std::string quoted = json_text(name);
   const std::string common = fmt::format(
       "\"cat\":\"weft\",\"id2\":{{\"local\":\"{}\"}},\"pid\":{},\"tid\":0,\"name\":{}", track, rank_, quoted);
   text_ +=
@@ -57,7 +58,7 @@ void Trace::operation(const Operation& op) {
   span(fmt::format("{:x}.{:x}", op.comm->id(), op.number), r.describe(), r.started, r.done,
        fmt::format("\"communicator\":{},\"number\":{},\"algorithm\":\"{}\",\"bytes\":{},\"queued_us\":{:.3f},"
                    "\"result\":\"{}\"",
-                   nlohmann::json(op.comm->name()).dump(), op.number & kCollectiveMask, r.algorithm,
+                   json_text(op.comm->name()), op.number & kCollectiveMask, r.algorithm,
                    r.count * device::size_of(r.type), microseconds(r.queued), code_name(r.outcome)));
 }
 

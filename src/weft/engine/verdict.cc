@@ -22,6 +22,7 @@ constexpr size_t kMostAsked = 256;
 struct Case {
   uint32_t comm;
   OpNumber number;
+  int transfer_peer = -1;   // transfers with others may have the same number
   int rank;                 // this one, in the communicator
   std::string mine;         // what it called, as peers describe theirs
   std::vector<int> asked;   // ranks of the communicator
@@ -39,6 +40,7 @@ Case open_case(Operation& op) {
   Case c;
   c.comm = op.comm->id();
   c.number = op.number;
+  c.transfer_peer = op.transfer_peer;
   c.rank = op.comm->rank();
   c.mine = describe_call(op);
   c.asked = awaited_peers(op);
@@ -59,7 +61,7 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
       missing.push_back(fmt::format("rank {} does not answer", c.asked[i]));
     } else if (!answer->known) {
       missing.push_back(fmt::format("rank {} does not have this communicator (any more)", c.asked[i]));
-    } else if (!(c.number & kTransferBit) && answer->last_started < c.number) {
+    } else if (!(c.number & kTransferBit) && comes_after(c.number, answer->last_started)) {
       missing.push_back(answer->last_started == 0
                             ? fmt::format("rank {} has not started any operation", c.asked[i])
                             : fmt::format("rank {} has not arrived, its last operation is {}", c.asked[i],
@@ -76,17 +78,11 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
   return fmt::format("{}", fmt::join(missing, "; "));
 }
 
-/// Whether a transfer, as described by its rank, is one with `rank`: "Send of 8 float to rank 1 by …".
-bool is_between(const std::string& transfer, int rank) {
-  return transfer.find(fmt::format("to rank {} ", rank)) != std::string::npos ||
-         transfer.find(fmt::format("from rank {} ", rank)) != std::string::npos;
-}
-
-/// Whether what rank `from` says it called under this number is another call than ours. Numbers of transfers
-/// count for each pair: its answer may be of one with somebody else.
+/// Whether what rank `from` says it called under this number is another call than ours. Of a transfer the two
+/// ends never say the same.
 bool is_other_call(const Case& c, int from, const std::string& theirs) {
-  if (c.number & kTransferBit) return from == c.mismatched && is_between(theirs, c.rank);
-  return !theirs.empty() && theirs != c.mine;
+  if (theirs.empty()) return false;
+  return c.number & kTransferBit ? from == c.mismatched : theirs != c.mine;
 }
 
 // A rank that called something else under this number, and what; or nobody.
@@ -101,9 +97,9 @@ Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpR
               c.mismatched, c.rank, c.mine);
 }
 
-Operation* find_operation(const Communicator& comm, OpNumber number) {
+Operation* find_operation(const Communicator& comm, const Case& c) {
   for (Operation* op : comm.operations())
-    if (op->number == number && op->started) return op;
+    if (op->number == c.number && op->transfer_peer == c.transfer_peer && op->started) return op;
   return nullptr;
 }
 
@@ -113,7 +109,7 @@ void conclude(Context& context, const Case& c) {
       context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
   Lock lock = context.lock();
   Communicator* comm = context.find_communicator(c.comm);
-  Operation* op = comm ? find_operation(*comm, c.number) : nullptr;
+  Operation* op = comm ? find_operation(*comm, c) : nullptr;
   if (comm && c.ended) {
     comm->fail(
         who_differs(c, answers).in(fmt::format("operation {} of communicator {}", c.number, comm->name())),

@@ -217,7 +217,7 @@ const char* method_of(const Estimate& estimate) {
 
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& request, const Layout& layout,
                           const Machine& machine, const plan::Limits& limits) {
-  if (request.collective == Collective::send || request.collective == Collective::recv) {
+  if (plan::is_transfer(request.collective)) {
     // The other end's plan is of another request, and who this end is has not been said.
     const Link& link = layout.nodes() > 1 ? machine.inter : machine.intra;
     const double us =

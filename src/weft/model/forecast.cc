@@ -62,7 +62,7 @@ const char* name_of(Scope scope) {
 Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request& request,
                           const Cluster& cluster, const plan::Limits& limits,
                           const ForecastOptions& options) {
-  if (request.collective == plan::Collective::send || request.collective == plan::Collective::recv) {
+  if (plan::is_transfer(request.collective)) {
     return fail(Code::invalid_argument, "{} is between two ranks, must be a collective of all",
                 plan::name_of(request.collective));
   }

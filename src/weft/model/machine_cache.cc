@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/settings.h"
 #include "weft/weft.h"
 
@@ -26,12 +27,6 @@ using Json = nlohmann::ordered_json;
 // What the numbers mean, and how they were measured. To be counted up when either changes.
 constexpr int kFormat = 2;
 constexpr uintmax_t kMostBytes = 64 << 10;  // of a file: none of ours is longer
-
-uint64_t hash_of(const std::string& text) {  // FNV-1a
-  uint64_t hash = 14695981039346656037ull;
-  for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ull;
-  return hash;
-}
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -156,7 +151,7 @@ std::string cache_directory() {
 }
 
 std::string cache_file(const std::string& directory, const Facts& facts) {
-  return fmt::format("{}/machine-{:016x}.json", directory, hash_of(json_of(facts).dump()));
+  return fmt::format("{}/machine-{:016x}.json", directory, hash_64(json_of(facts).dump()));
 }
 
 Result<std::optional<Cached>> read_cache(const std::string& path) {

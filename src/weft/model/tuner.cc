@@ -153,9 +153,7 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
                 layout.to_string());
   }
   const Algorithm* const pinned = pin ? candidates.front().algorithm : nullptr;
-  const bool p2p =
-      request.collective == plan::Collective::send || request.collective == plan::Collective::recv;
-  if (pins.slice_bytes == 0 && !p2p) {
+  if (pins.slice_bytes == 0 && !plan::is_transfer(request.collective)) {
     WEFT_TRY(try_slices(candidates, pinned ? 1 : kContenders, machine, request, layout, usual));
   } else std::stable_sort(candidates.begin(), candidates.end(), faster);
   const Candidate& chosen =

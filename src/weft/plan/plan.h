@@ -74,6 +74,10 @@ inline constexpr int kCollectives = 10;
 const char* name_of(Collective collective);  // "AllReduce", …
 bool has_root(Collective collective);        // broadcast, reduce, gather, scatter
 bool reduces(Collective collective);
+/// Between two ranks, each of which calls another one.
+constexpr bool is_transfer(Collective collective) {
+  return collective == Collective::send || collective == Collective::recv;
+}
 
 /// What is asked: the same value on every rank, except for send and recv.
 struct Request {

@@ -31,8 +31,7 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
 }
 
 Status fits_any(const Request& request, const topology::Layout& layout) {
-  const bool names_rank = has_root(request.collective) || request.collective == Collective::send ||
-                          request.collective == Collective::recv;
+  const bool names_rank = has_root(request.collective) || is_transfer(request.collective);
   if (request.element_bytes == 0)
     return fail(Code::invalid_type, "an element of 0 bytes, must be at least 1");
   if (names_rank && (request.root < 0 || request.root >= layout.ranks())) {
@@ -54,7 +53,7 @@ Status refuse_strict(const Request& request, std::string_view algorithm) {
 void plan_alone(const Task& task, Builder& builder) {
   const Region input = builder.input(), output = builder.output();
   const Collective collective = task.request.collective;
-  if (collective == Collective::send || collective == Collective::recv) return;
+  if (is_transfer(collective)) return;
   if (reduces(collective)) {
     builder.reduce(0, {&input, 1}, output, task.bytes(), true);
   } else {

@@ -29,7 +29,7 @@ Status verify(std::span<const Plan> plans, const topology::Layout& layout, const
     pointers.push_back(&plan);
   }
   const Collective collective = plans[0].request.collective;
-  if (collective == Collective::send || collective == Collective::recv) {
+  if (is_transfer(collective)) {
     return fail(Code::invalid_argument, "{} is verified with the plan that it meets", name_of(collective));
   }
   verifier::World world(std::move(pointers), layout, limits, in_place);

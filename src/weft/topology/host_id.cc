@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/hash.h"
 #include "base/settings.h"
 #include "topology/host.h"
 
@@ -15,13 +16,6 @@ std::string read_link(const char* path) {
   std::array<char, 256> target{};
   const ssize_t length = readlink(path, target.data(), target.size());
   return length > 0 ? std::string(target.data(), length) : std::string();
-}
-
-/// 64-bit FNV-1a: the same on every machine.
-uint64_t hash(std::string_view text) {
-  uint64_t value = 14695981039346656037u;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return value;
 }
 
 }  // namespace
@@ -39,7 +33,7 @@ std::string host_id() {
        {"/proc/self/ns/pid", "/proc/self/ns/user", "/proc/self/ns/ipc", "/proc/self/ns/net"}) {
     identity += read_link(space);
   }
-  return fmt::format("{}-{:016x}", name, hash(identity));
+  return fmt::format("{}-{:016x}", name, hash_64(identity));
 }
 
 }  // namespace weft::topology

@@ -6,7 +6,8 @@
 //
 // Contract beyond Transport's
 //   progress   is made inside poll() and flush() alone, also for what peers write here.
-//   put        `envelope.bytes` is the size of the put. A put to a peer that gets lost never sets `done`.
+//   put        `envelope.bytes` is envelope_bytes() of its size. What goes in messages has 2^32 - 1 bytes at
+//              most. A put to a peer that gets lost never sets `done`.
 //   forget     what has been handed to the NIC goes on and may still read the source: whoever frees that
 //              early destroys the transport first, or waits. The rest is withdrawn.
 //   unexpose   withdraws the keys once the last user of the pages is gone. A write that comes later is an

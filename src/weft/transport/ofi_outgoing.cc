@@ -122,13 +122,19 @@ Result<Progress> OfiTransport::start_put(int peer, const Envelope& envelope, con
                                          size_t bytes, const RemoteBuffer& target, uint64_t offset,
                                          Completion* done) {
   WEFT_TRY(check_peer(peer));
-  if (envelope.bytes != bytes)
+  if (envelope.bytes != envelope_bytes(bytes))
     return fail(Code::invalid_argument, "a put has {} bytes, but its envelope says {}", bytes,
                 envelope.bytes);
   if (offset > target.bytes || bytes > target.bytes - offset)
     return fail(Code::invalid_argument,
                 "a put of {} bytes at offset {} does not fit into the {} bytes that rank {} exposed", bytes,
                 offset, target.bytes, peer);
+  const bool writes = bytes == 0 || reachable_by_writes(target);
+  if (!writes && bytes > UINT32_MAX)
+    return fail(Code::unsupported,
+                "a put of {} bytes to rank {}, whose memory {} cannot write itself: at most {} go in "
+                "messages; set WEFT_SLICE_BYTES, or call with fewer elements",
+                bytes, peer, describe(), UINT32_MAX);
   Peer& to = peers_[static_cast<size_t>(peer)];
   if (to.puts_started - to.puts_received >= immediate_.window() || unposted_.size() >= kMostUnpostedPuts) {
     refused_ = true;
@@ -146,7 +152,7 @@ Result<Progress> OfiTransport::start_put(int peer, const Envelope& envelope, con
   put.of_gpu = of_gpu;
   put.bytes = bytes;
   put.done = done;
-  if (bytes == 0 || reachable_by_writes(target)) {
+  if (writes) {
     Result<Progress> announced = announce(put, target, offset);
     if (!announced || *announced == Progress::busy) return announced;
   } else {

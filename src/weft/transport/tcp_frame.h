@@ -43,11 +43,6 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 64);
 
-/// What Envelope::bytes says of a put: its size, or 2^32 - 1 for all that is longer.
-inline uint32_t envelope_bytes(uint64_t put_bytes) {
-  return put_bytes < UINT32_MAX ? static_cast<uint32_t>(put_bytes) : UINT32_MAX;
-}
-
 /// protocol_error that names the field if no Weft sender can have written this header.
 Status check(const FrameHeader& header);
 

@@ -36,7 +36,7 @@ struct Envelope {
   uint8_t kind = 0;        // Kind, the engine's
   uint8_t space = 0;       // plan::Space: where the payload goes, or which space is exposed
   uint64_t offset = 0;     // in that space, bytes
-  uint32_t bytes = 0;      // of payload
+  uint32_t bytes = 0;      // of payload; of a put, envelope_bytes()
   uint16_t tag_high = 0;
   uint16_t reserved = 0;  // the transport's own while under way: send 0, and do not look at it on arrival
 
@@ -46,6 +46,11 @@ struct Envelope {
   }
 };
 static_assert(sizeof(Envelope) == 32);
+
+/// What Envelope::bytes says of a put: its size, or 2^32 - 1 for all that is longer.
+inline uint32_t envelope_bytes(uint64_t put_bytes) {
+  return put_bytes < UINT32_MAX ? static_cast<uint32_t>(put_bytes) : UINT32_MAX;
+}
 
 /// How a peer's memory is reached: written by the owner's transport (expose), understood by the peer's. Plain
 /// bytes, so that it can travel as a payload.

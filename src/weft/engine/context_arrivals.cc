@@ -1,0 +1,117 @@
+// What a context does with what arrives: which operation a message is for, where its payload belongs, and
+// what becomes of it if there is none. The rest is in context.cc.
+#include <cstring>
+
+#include "base/log.h"
+#include "engine/communicator.h"
+#include "engine/context.h"
+#include "engine/device_run.h"
+#include "engine/interpreter.h"
+#include "engine/probe.h"
+#include "engine/verdict.h"
+
+namespace weft::engine {
+
+Operation* Context::find(int peer, const transport::Envelope& envelope) const {
+  auto matches = [&](const Operation& op) {
+    return op.number == envelope.op && op.comm->id() == envelope.comm &&
+           (op.transfer_peer < 0 || op.comm->world_rank(op.transfer_peer) == peer);
+  };
+  if (hot_ && matches(*hot_)) return hot_;
+  for (Operation* op = const_cast<Context*>(this)->bucket(envelope.comm, envelope.op); op;
+       op = op->next_in_bucket)
+    if (matches(*op)) return op;
+  return nullptr;
+}
+
+bool Context::fits(const Operation& op, const transport::Envelope& envelope) const {
+  if (envelope.space > 2) return false;
+  const uint64_t room = op.base_bytes[envelope.space];
+  return envelope.offset <= room && envelope.bytes <= room - envelope.offset;
+}
+
+// Where an envelope's payload belongs in an operation's memory, or null if it does not fit there, or if that
+// is GPU memory.
+std::byte* Context::target(Operation& op, const transport::Envelope& envelope) {
+  if (!fits(op, envelope)) return nullptr;
+  std::byte* const base =
+      op.device ? op.device->landing(static_cast<plan::Space>(envelope.space)) : op.base[envelope.space];
+  return base ? base + envelope.offset : nullptr;
+}
+
+void* Context::place(int peer, const transport::Envelope& envelope) {
+  Operation* op = find(peer, envelope);
+  if (!op && probe_ && envelope.op == kProbeNumber) return probe_->place(envelope);
+  if (!op || envelope.signature != op->signature) return nullptr;
+  return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, envelope) : nullptr;
+}
+
+void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
+  if (Operation* op = find(peer, envelope)) return deliver(*op, peer, envelope, payload);
+  if (probe_ && envelope.op == kProbeNumber) return probe_->arrived(peer, envelope, payload);
+  auto known = communicators_.find(envelope.comm);
+  if (known == communicators_.end() ? retired_.contains(envelope.comm) : !known->second->failure().ok())
+    return;
+  if (known != communicators_.end() && known->second->has_ended(envelope.op))
+    return Verdict::on_late_message(*this, *known->second, envelope.op, known->second->rank_of_world(peer));
+  if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
+  if (stash_.keep(peer, envelope, payload)) return;
+  if (known == communicators_.end()) {
+    log::warn(
+        "a message of rank {} for a communicator that is not created here yet was dropped: {} bytes of "
+        "such messages are kept already (WEFT_EARLY_BYTES)",
+        peer, stash_.bytes());
+    return;
+  }
+  fail_later(
+      *known->second,
+      fail(Code::system_error,
+           "rank {} is too far ahead: it has sent for operation {}, this rank is at {}, and already keeps "
+           "{} bytes of early messages; call the operations in step, or raise WEFT_EARLY_BYTES ({})",
+           known->second->rank_of_world(peer), envelope.op, known->second->last_called(), stash_.bytes(),
+           stash_.budget_bytes()));
+}
+
+void Context::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
+  const int from = op.comm->rank_of_world(peer);
+  if (envelope.signature != op.signature) return Verdict::on_mismatch(*this, op, from);
+  const plan::Plan& plan = op.prepared->plan;
+  const uint32_t number = plan.wait_begin[from] + envelope.tag();
+  if (number >= plan.wait_begin[from + 1])
+    return fail_later(
+        *op.comm,
+        fail(Code::internal_error, "{}: rank {} sent notification {}, the plan knows {}",
+             op.comm->describe(op), from, envelope.tag(), plan.wait_begin[from + 1] - plan.wait_begin[from]));
+  const auto kind = static_cast<MessageKind>(envelope.kind);
+  if (kind == MessageKind::expose || kind == MessageKind::expose_staged ||
+      kind == MessageKind::expose_device) {
+    learn(op, peer, envelope, number, payload);
+  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && fits(op, envelope)) {
+    Result<bool> there = op.device->file(number, envelope, payload);
+    if (!there) return fail_later(*op.comm, there.status().in(op.comm->describe(op)));
+    op.may_move = true;
+    if (!*there) return;
+  } else if (payload && envelope.bytes > 0) {
+    std::byte* into = target(op, envelope);
+    if (!into)
+      return fail_later(*op.comm, fail(Code::internal_error,
+                                       "{}: rank {} sent {} bytes for offset {} of a buffer of {} bytes",
+                                       op.comm->describe(op), from, envelope.bytes, envelope.offset,
+                                       envelope.space > 2 ? 0 : op.base_bytes[envelope.space]));
+    std::memcpy(into, payload, envelope.bytes);
+  }
+  op.arrived[number] = 1;
+  op.may_move = true;
+}
+
+void Context::deliver_stashed(Operation& op) {
+  const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
+  std::vector<Stash::Message> taken = stash_.take(op.comm->id(), op.number, peer);
+  for (const Stash::Message& message : taken) {
+    if (op.finished.load(std::memory_order_relaxed)) break;
+    deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
+  }
+  stash_.recycle(std::move(taken));
+}
+
+}  // namespace weft::engine

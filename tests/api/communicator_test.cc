@@ -1,0 +1,142 @@
+// Communicators themselves: what configurations say of them, names, forks, and ends that meet.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <nlohmann/json.hpp>
+
+#include "api/processes.h"
+
+namespace weft::testing {
+namespace {
+
+weftResult_t sum(weftComm_t comm, std::vector<float>& data) {
+  data.assign(10, 1.f);
+  return weftAllReduce(data.data(), data.data(), data.size(), weftFloat, weftSum, comm, nullptr);
+}
+
+TEST(Communicators, AbortedWhileTheyAreFinalizedAreGone) {
+  std::latch aborted(2);
+  run_ranks(blocks(1, 2), [&](Rank& me) {
+    if (me.rank == 1) return aborted.arrive_and_wait();
+    float value = 1;
+    weftStream_t stream = nullptr;
+    WEFT_OK(weftStreamCreate(&stream));
+    WEFT_OK(weftAllReduce(&value, &value, 1, weftFloat, weftSum, me.comm, stream));
+    std::thread finalizer([&] { EXPECT_EQ(weftCommFinalize(me.comm), weftAborted); });
+    weftResult_t state = weftSuccess;
+    while (state != weftInProgress) WEFT_OK(weftCommGetAsyncError(me.comm, &state));
+    WEFT_OK(weftCommAbort(me.comm));
+    finalizer.join();
+    int size = 0;
+    EXPECT_EQ(weftCommGetAsyncError(me.comm, &state), weftInvalidComm);
+    EXPECT_EQ(weftCommCount(me.comm, &size), weftInvalidComm);
+    EXPECT_EQ(weftCommDestroy(me.comm), weftInvalidComm);
+    EXPECT_EQ(weftStreamSynchronize(stream), weftAborted);
+    WEFT_OK(weftStreamDestroy(stream));
+    me.comm = nullptr;
+    aborted.arrive_and_wait();
+  });
+}
+
+// The name is in the recorder, in the trace, and in what other ranks are told.
+TEST(Communicators, WithNamesThatAreNotUtf8AreWrittenDown) {
+  const std::string folder = ::testing::TempDir() + "names." + std::to_string(getpid());
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const auto statuses = run_processes(
+      blocks(1, 2),
+      [&](Rank& me) {
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.commName = "\xff\xfename";
+        weftComm_t named = nullptr;
+        if (weftCommSplit(me.comm, 0, me.rank, &named, &config) != weftSuccess) return 1;
+        std::vector<float> data;
+        if (sum(named, data) != weftSuccess) return 2;
+        const std::string path = folder + "/dump." + std::to_string(me.rank);
+        if (weftCommDump(named, path.c_str()) != weftSuccess) return 3;
+        const auto dump = nlohmann::json::parse(std::ifstream(path), nullptr, false);
+        unlink(path.c_str());
+        if (dump.is_discarded() || dump["communicator"] != "\ufffd\ufffdname") return 4;
+        return weftCommDestroy(named) == weftSuccess && weftCommDestroy(me.comm) == weftSuccess ? 0 : 5;
+      },
+      60, [&](int) { setenv("WEFT_TRACE", (folder + "/trace").c_str(), 1); });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+  std::filesystem::remove_all(folder);
+}
+
+// The child has a copy of the parent's communicator and progress engine, but none of its threads.
+TEST(Communicators, OfAForkedChildAreItsOwn) {
+  const auto statuses = run_processes(
+      blocks(1, 2),
+      [](Rank& me) {
+        std::vector<float> data;
+        if (sum(me.comm, data) != weftSuccess) return 1;
+        const pid_t child = fork();
+        if (child == 0) {
+          alarm(15);  // ends it, if it hangs
+          weftComm_t pair[2] = {};
+          weftStream_t stream = nullptr;
+          std::vector<float> one(10, 1.f), other(10, 2.f);
+          if (weftCommInitAll(pair, 2, nullptr) != weftSuccess) _exit(1);
+          if (weftStreamCreate(&stream) != weftSuccess) _exit(2);
+          weftGroupStart();
+          weftAllReduce(one.data(), one.data(), 10, weftFloat, weftSum, pair[0], stream);
+          weftAllReduce(other.data(), other.data(), 10, weftFloat, weftSum, pair[1], nullptr);
+          if (weftGroupEnd() != weftSuccess || weftStreamSynchronize(stream) != weftSuccess) _exit(3);
+          if (one[9] != 3.f || other[9] != 3.f) _exit(4);
+          for (weftComm_t comm : pair)
+            if (weftCommDestroy(comm) != weftSuccess) _exit(5);
+          _exit(0);
+        }
+        int status = -1;
+        if (waitpid(child, &status, 0) != child || !exited_with(status, 0)) return 10 + WEXITSTATUS(status);
+        return sum(me.comm, data) == weftSuccess && data[0] == 2.f ? 0 : 2;
+      },
+      20);
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
+// WEFT_STRICT is a default: 0 in the configuration overrides it, for that communicator alone.
+TEST(Communicators, AreNotStrictIfTheConfigurationSaysSoWhateverTheSetting) {
+  const auto statuses = run_processes(
+      blocks(1, 2),
+      [](Rank& me) {
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.strict = 0;
+        weftComm_t child = nullptr;
+        if (weftCommSplit(me.comm, 0, me.rank, &child, &config) != weftSuccess) return 1;
+        const std::string path = ::testing::TempDir() + "strict." + std::to_string(getpid());
+        for (const auto& [comm, said] : {std::pair{me.comm, "(sum, strict order)"}, {child, "(sum)"}}) {
+          std::vector<float> data;
+          if (sum(comm, data) != weftSuccess || weftCommDump(comm, path.c_str()) != weftSuccess) return 2;
+          const auto dump = nlohmann::json::parse(std::ifstream(path));
+          unlink(path.c_str());
+          const std::string call = dump["operations"].back()["call"];
+          if (!call.ends_with(said)) return 3;
+        }
+        return 0;
+      },
+      60, [](int) { setenv("WEFT_STRICT", "1", 1); });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
+TEST(Groups, WithACallThatCannotBeDoneStartNone) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    float one = 1, other = 0;
+    WEFT_OK(weftGroupStart());
+    WEFT_OK(weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr));
+    WEFT_OK(weftSend(&one, 1, weftFloat, me.rank, me.comm, nullptr));  // to itself, and nobody receives it
+    EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
+    weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+    WEFT_OK(weftCommGetStats(me.comm, &stats));
+    EXPECT_EQ(stats.operations, 0u);
+    EXPECT_EQ(one, 1.f);
+    // Without the one it is done.
+    WEFT_OK(weftAllReduce(&one, &other, 1, weftFloat, weftSum, me.comm, nullptr));
+    EXPECT_EQ(other, 2.f);
+  });
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,122 @@
+// Communicators from inside: what the C functions cannot show or bring about.
+#include "engine/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <latch>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace weft::engine {
+namespace {
+
+/// Makes a communicator with a rank for every name of a pretended node, and runs `body` on each in a thread
+/// of its own.
+void run_ranks(const std::vector<std::string>& nodes, const std::function<void(Communicator&)>& body,
+               CommOptions options = {}) {
+  const auto id = bootstrap::create_unique_id();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  options.timeout_s = 20;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < nodes.size(); ++rank)
+    threads.emplace_back([&, rank, options]() mutable {
+      options.host_id = nodes[rank];
+      const auto made =
+          Communicator::create(*id, static_cast<int>(rank), static_cast<int>(nodes.size()), options);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      body(**made);
+      EXPECT_TRUE((*made)->finalize().ok() || !(*made)->health().ok());
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
+  run_ranks({"a"}, [](Communicator& comm) {
+    Lock lock = comm.context().lock();
+    std::thread shrinker([&] { EXPECT_TRUE(comm.shrink({}, true, CommOptions()).ok()); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // long enough for one that does not wait
+    EXPECT_TRUE(comm.failure().ok());
+    lock.unlock();
+    shrinker.join();
+    EXPECT_EQ(comm.health().code(), Code::aborted);
+  });
+}
+
+/// A sum of 1 over all ranks, or -1.
+int32_t sum_of_ones(Communicator& comm) {
+  int32_t value = 1;
+  Call call;
+  call.send = call.recv = &value;
+  call.count = 1;
+  call.type = device::DataType::int32;
+  return comm.run(call).ok() ? value : -1;
+}
+
+// Rank 1's shrink ends its split after its part was sent, so that the split is done on rank 0 alone.
+TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
+  std::latch sent(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    CommOptions options;
+    options.timeout_s = 5;
+    std::shared_ptr<Communicator> rest;
+    if (comm.rank() == 0) {
+      sent.arrive_and_wait();
+      const auto split = comm.split(0, 0, options);
+      ASSERT_TRUE(split.ok()) << split.status().message();
+      rest = comm.shrink({}, true, options).take();
+    } else {
+      std::thread splitter([&] { EXPECT_FALSE(comm.split(0, 0, options).ok()); });
+      for (bool begun = false; !begun;) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Lock lock = comm.context().lock();
+        begun = !comm.operations().empty();
+      }
+      rest = comm.shrink({}, true, options).take();
+      splitter.join();
+      sent.arrive_and_wait();
+    }
+    EXPECT_EQ(sum_of_ones(*rest), 2);
+    EXPECT_TRUE(rest->finalize().ok());
+  });
+}
+
+TEST(OpNumbers, AreComparedAroundTheirEnd) {
+  EXPECT_TRUE(comes_after(1, 0));
+  EXPECT_FALSE(comes_after(1, 1));
+  EXPECT_FALSE(comes_after(0, 1));
+  EXPECT_TRUE(comes_after(0, kCollectiveMask));
+  EXPECT_TRUE(comes_after(3, kCollectiveMask - 3));
+  EXPECT_FALSE(comes_after(kCollectiveMask - 3, 3));
+}
+
+// The root of broadcasts is ahead by all of them, whose messages wait at the other rank.
+TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
+  CommOptions options;
+  options.calls_before = kCollectiveMask - 8;
+  std::latch ahead(2);
+  run_ranks(
+      {"a", "b"},
+      [&](Communicator& comm) {
+        if (comm.rank() == 1) ahead.arrive_and_wait();
+        int32_t value = 0;
+        Call call;
+        call.collective = plan::Collective::broadcast;
+        call.send = call.recv = &value;
+        call.count = 1;
+        call.type = device::DataType::int32;
+        for (int32_t i = 0; i < 20; ++i) {
+          value = comm.rank() == 0 ? i : -1;
+          const Status done = comm.run(call);
+          ASSERT_TRUE(done.ok()) << done.message();
+          EXPECT_EQ(value, i);
+        }
+        EXPECT_EQ(comm.last_called(), 11u);
+        if (comm.rank() == 0) ahead.arrive_and_wait();
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace weft::engine
