@@ -64,11 +64,11 @@ void introduce(const train::Trainer& trainer, double peak) {
                            job.divides_rows ? ", rows divided" : ", rows whole");
   fmt::print(
       "{} parameters in {} units, {}; {} ranks on {} nodes, sharded over {}{}; {} microbatches of {} x {} "
-      "tokens a rank; {} threads a rank, {:.1f} GFLOP/s of matrix products measured; arena {} MiB\n",
+      "tokens a rank; {} threads a rank, {:.1f} GFLOP/s of {} matrix products measured; arena {} MiB\n",
       model::parameter_count(trainer.engine().units()), trainer.engine().units().size(),
       trainer.config().parallel.precision, job.world, trainer.groups().nodes(), job.degree, divided,
       job.microbatches, job.batch, job.tokens, trainer.threads(), peak / 1e9,
-      trainer.engine().memory().bytes >> 20);
+      trainer.config().parallel.precision, trainer.engine().memory().bytes >> 20);
   if (job.offload)
     fmt::print("activations go to a file and back at {:.2f} GB/s, measured\n",
                trainer.machine().tier_bandwidth / 1e9);

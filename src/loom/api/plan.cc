@@ -58,12 +58,14 @@ Status check(const Cluster& cluster) {
   return {};
 }
 
-program::Machine machine_of(const Cluster& cluster, const train::Config& config) {
+program::Machine machine_of(const Cluster& cluster, const train::Config& config,
+                            program::Precision precision) {
   program::Machine machine;
   machine.ranks_per_node = cluster.ranks_per_node;
-  machine.flops = cluster.flops > 0
-                      ? cluster.flops
-                      : train::measured_peak(std::max<int>(1, static_cast<int>(config.parallel.threads)));
+  machine.flops =
+      cluster.flops > 0
+          ? cluster.flops
+          : train::measured_peak(std::max<int>(1, static_cast<int>(config.parallel.threads)), precision);
   machine.memory_bandwidth = cluster.memory_bandwidth;
   machine.intra_bandwidth = cluster.intra_bandwidth;
   machine.inter_bandwidth = cluster.inter_bandwidth;
@@ -149,7 +151,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   const Result<std::vector<program::Program>> programs = program::make_programs(*job);
   LOOM_TRY(programs.status());
   LOOM_TRY(program::verify_pipeline(*programs));
-  program::Machine machine = machine_of(cluster, values);
+  program::Machine machine = machine_of(cluster, values, job->precision);
   machine.unit_us = measured_us;
   const Result<PlannedTier> tier = tier_of(cluster, values, *job, *programs, machine);
   LOOM_TRY(tier.status());

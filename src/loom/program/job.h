@@ -14,6 +14,11 @@ namespace loom::program {
 /// Of parameters, activations and what ranks exchange of them. Masters, moments, gradients and sums are fp32.
 enum class Precision { fp32, bf16, fp16 };
 
+/// As in configs: "fp32", "bf16", "fp16".
+constexpr const char* precision_name(Precision precision) {
+  return precision == Precision::bf16 ? "bf16" : precision == Precision::fp16 ? "fp16" : "fp32";
+}
+
 /// Calls f with a value of the type that elements of this precision are stored in.
 template <typename F>
 auto with_type(Precision precision, F&& f) {
