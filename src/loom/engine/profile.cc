@@ -59,6 +59,10 @@ class Profile {
     std::vector<UnitProfile> profiles(units_.size());
     const double output = static_cast<double>(sizes_.activation);
     profiles.front() = {0, embedding(), output, output};
+    target_.assign(rows, -1);
+    const int64_t targets = job.head_rows() / job.batch;  // of each sequence the first
+    for (int64_t sequence = 0; sequence < job.batch; ++sequence)
+      std::fill_n(target_.begin() + sequence * job.tokens, targets, 0);
     std::map<std::tuple<int64_t, int64_t, bool>, UnitProfile> seen;
     for (size_t unit = 1; unit + 1 < units_.size(); ++unit) {
       const int64_t window = job_.spec.window_of(units_[unit].index - 1);
@@ -133,7 +137,7 @@ class Profile {
     const std::vector<T> parameters = parameters_of(unit), embedding = parameters_of(units_.front());
     std::vector<A> gradient(parameters.size()), embedding_gradient(embedding.size());
     return best_us([&] {
-      compute_.head_loss(pass_, unit, parameters.data(), embedding.data(), x_.data(), token_.data(), A(1),
+      compute_.head_loss(pass_, unit, parameters.data(), embedding.data(), x_.data(), target_.data(), A(1),
                          losses_.data(), d_.data(), gradient.data(), embedding_gradient.data(),
                          workspace_.data());
     });
@@ -148,7 +152,7 @@ class Profile {
   model::Pass pass_;
   std::vector<T> x_, y_, d_;
   std::vector<std::byte> workspace_;
-  std::vector<int32_t> token_;
+  std::vector<int32_t> token_, target_;
   std::vector<double> losses_;
 };
 

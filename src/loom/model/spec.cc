@@ -59,9 +59,16 @@ Status ModelSpec::check() const {
   return {};
 }
 
-double ModelSpec::flops_per_token(int64_t tokens) const {
+double ModelSpec::head_weights() const {
+  const int64_t dense = pooler || head_transform ? width : 0;
+  return static_cast<double>(width) * static_cast<double>(outputs() + dense);
+}
+
+double ModelSpec::flops_per_token(int64_t tokens, int64_t targets) const {
   const double block = 4.0 * width * width + 2.0 * width * feed_forward;
-  const double head = task == Task::causal ? static_cast<double>(width) * vocabulary : 0.0;
+  const double read =
+      task == Task::classification ? 1.0 : static_cast<double>(targets > 0 ? targets : tokens);
+  const double head = head_weights() * read / static_cast<double>(tokens);
   const double square = (causal ? 6.0 : 12.0) * layers * static_cast<double>(width) * tokens;
   return 6.0 * (layers * block + head) + square;
 }

@@ -105,6 +105,15 @@ struct Job {
                        : tokens_per_step();
   }
 
+  /// Rows of a microbatch that the head computes: those with targets, and one of a sequence to be classified.
+  /// Where its vocabulary is divided it computes all rows, whatever has targets.
+  int64_t head_rows() const {
+    if (spec.task == model::Task::classification) return batch;
+    return batch * (targets > 0 && tensor_degree == 1 ? targets : tokens);
+  }
+  /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
+  double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
+
   /// Whether what this unit saves is made again before its backward.
   bool recomputes(int unit) const {
     return checkpoint_group > 0 && unit > 0 && unit <= spec.layers && (unit - 1) % checkpoint_every == 0;

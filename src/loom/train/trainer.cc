@@ -258,7 +258,7 @@ Result<StepRecord> Trainer::step() {
   record.exposed = result->exposed_seconds / result->seconds;
   record.bubble = result->bubble;
   record.tokens_per_second = job.tokens_per_step() / result->seconds;
-  record.flops = record.tokens_per_second * job.spec.flops_per_token(job.tokens) / job.world;
+  record.flops = record.tokens_per_second * job.flops_per_token() / job.world;
   return record;
 }
 
