@@ -23,29 +23,6 @@ int threads_for(const Config& config, int ranks) {
   return std::max(1, cpus / std::max(1, ranks));
 }
 
-/// Rank 0 measures for all, so that all divide the model alike. Empty where nothing asks for it.
-Result<std::vector<engine::UnitProfile>> unit_profiles(const Config& config, const model::ModelSpec& spec,
-                                                       int ranks, weftComm_t world) {
-  using engine::UnitProfile;
-  std::vector<UnitProfile> units;
-  if (!config.parallel.profile) return units;
-  int rank = 0;
-  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  units.resize(static_cast<size_t>(spec.layers) + 2);
-  if (rank == 0) {
-    Result<std::vector<UnitProfile>> measured = profile(config, spec, ranks, threads_for(config, ranks));
-    // A job that cannot be is refused by all ranks when they make it, with whatever times.
-    if (measured.ok()) units = measured.take();
-  }
-  static_assert(sizeof(UnitProfile) % sizeof(double) == 0, "it travels as numbers of fp64");
-  const size_t numbers = units.size() * (sizeof(UnitProfile) / sizeof(double));
-  if (world != nullptr &&
-      weftBroadcast(units.data(), units.data(), numbers, weftFloat64, 0, world, nullptr) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  return units;
-}
-
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
 /// be trained for others.
 Status check_label_order(const Config& config, const std::vector<std::string>& names) {
@@ -66,17 +43,6 @@ Status check_label_order(const Config& config, const std::vector<std::string>& n
 
 }  // namespace
 
-Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
-                                                 int ranks, int threads) {
-  Config even = config;
-  even.parallel.partition = "even";
-  even.parallel.memory_limit_mb = 0;
-  even.parallel.sharded_data_parallel_degree = 1;
-  const Result<program::Job> job = job_of(even, spec, ranks);
-  LOOM_TRY(job.status());
-  return engine::profile_units(*job, threads);
-}
-
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
 Result<model::ModelSpec> Trainer::open() {
   Result<Data> data = open_data(config_);
@@ -89,6 +55,24 @@ Result<model::ModelSpec> Trainer::open() {
   return spec;
 }
 
+/// Where the config asks for it. A model whose units cannot be measured is divided by the cost model.
+Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world) {
+  if (!config_.parallel.profile) return {};
+  int rank = 0;
+  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  using Units = std::vector<engine::UnitProfile>;
+  const Result<Units> own =
+      rank == 0 ? profile(config_, spec, ranks, threads_for(config_, ranks)) : Result<Units>(Units());
+  Result<SharedProfile> shared = share_profile(own, static_cast<size_t>(spec.layers) + 2, world);
+  LOOM_TRY(shared.status());
+  if (!shared->failure.empty())
+    notes_.push_back(fmt::format("units are not measured (parallel.profile), their costs are modelled: {}",
+                                 shared->failure));
+  profiles_ = std::move(shared->units);
+  return {};
+}
+
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   trainer->memory_before_ = resident_bytes();
@@ -97,10 +81,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  Result<std::vector<engine::UnitProfile>> measured = unit_profiles(config, *spec, ranks, world);
-  LOOM_TRY(measured.status());
-  trainer->profiles_ = measured.take();
-  const Result<program::Job> job = job_of(config, *spec, ranks, engine::times_of(trainer->profiles_));
+  LOOM_TRY(trainer->measure_units(*spec, ranks, world));
+  const Result<program::Job> job = job_of(config, *spec, ranks, engine::measures_of(trainer->profiles_));
   LOOM_TRY(job.status());
   Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());

@@ -11,20 +11,16 @@
 #include <optional>
 
 #include "engine/engine.h"
-#include "engine/profile.h"
 #include "format/checkpoints.h"
 #include "train/breakdown.h"
 #include "train/config.h"
 #include "train/data.h"
+#include "train/profiling.h"
 #include "train/trace.h"
 
 namespace loom::train {
 
 using loom::StepRecord;
-
-/// Measures the model's units, for dividing it: what `parallel.profile` asks for.
-Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
-                                                 int ranks, int threads);
 
 class Trainer {
  public:
@@ -41,10 +37,12 @@ class Trainer {
   /// The step that comes next.
   int64_t next_step() const { return next_step_; }
 
-  /// What rank 0 measured of the model's units; empty where the config does not ask for it.
+  /// What rank 0 measured of the model's units; empty where the config does not ask for it, or it could not.
   const std::vector<engine::UnitProfile>& profiles() const { return profiles_; }
   /// Means over the steps of this object but its first.
   const MeanBreakdown& measured() const { return measured_; }
+  /// Sentences on what is not as the config asks for, or on how a resumed run differs from the one before.
+  const std::vector<std::string>& notes() const { return notes_; }
   /// Memory that came into use since before the run was opened, at its most: the process's own, so of all
   /// ranks where they are threads. 0 before the first step.
   int64_t measured_bytes() const { return measured_bytes_; }
@@ -75,6 +73,7 @@ class Trainer {
   Status check_goes_on(const format::Json& manifest) const;
   Status resume();
   Result<std::string> checkpoint_to_begin_with() const;
+  Status measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world);
   Status spares_the_only_checkpoint() const;
   Status save_model_in(const std::string& folder);
   /// config.json, with the names of the dataset's labels.
@@ -100,5 +99,6 @@ class Trainer {
   program::Machine machine_;
   std::optional<Trace> trace_;
 };
+  std::vector<std::string> notes_;
 
 }  // namespace loom::train
