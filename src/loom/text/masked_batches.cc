@@ -1,7 +1,6 @@
 #include "text/masked_batches.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "ops/philox.h"
 #include "text/permutation.h"
@@ -65,16 +64,15 @@ Status MaskedBatches::read(uint64_t step, Rows rows, std::span<Token> inputs,
                            std::span<Token> targets) const {
   const int64_t length = options_.sequence_length;
   LOOM_TRY(check_rows(rows, options_.global_batch, length, inputs.size(), targets.size()));
-  std::fill(targets.begin(), targets.end(), Token{-1});
-  std::vector<Token> next(static_cast<size_t>(length - 2));  // which is not asked for here
   for (int64_t row = 0; row < rows.count; ++row) {
-    const std::span<Token> in =
-        inputs.subspan(static_cast<size_t>(row * length), static_cast<size_t>(length));
-    LOOM_TRY(windows_.read(step, {rows.begin + row, 1}, in.subspan(1, in.size() - 2), next));
+    const auto at = static_cast<size_t>(row * length), some = static_cast<size_t>(length);
+    const std::span<Token> in = inputs.subspan(at, some), out = targets.subspan(at, some);
+    // What follows each token is not asked for here, and is written where the targets come afterwards.
+    LOOM_TRY(windows_.read(step, {rows.begin + row, 1}, in.subspan(1, some - 2), out.subspan(1, some - 2)));
+    std::fill(out.begin(), out.end(), Token{-1});
     in.front() = *specials_.begin;
     in.back() = *specials_.end;
-    hide(step, rows.begin + row, in,
-         targets.subspan(static_cast<size_t>(row * length), static_cast<size_t>(length)));
+    hide(step, rows.begin + row, in, out);
   }
   return {};
 }
