@@ -44,7 +44,7 @@ bool MaskedBatches::is_special(Token token) const {
 void MaskedBatches::hide(uint64_t step, int64_t row, std::span<Token> inputs,
                          std::span<Token> targets) const {
   const uint64_t inner = inputs.size() - 2;
-  const uint64_t number = step * static_cast<uint64_t>(options_.global_batch) + static_cast<uint64_t>(row);
+  const uint64_t number = sequence_at(step, row, options_);
   const Permutation order(inner, options_.seed ^ 0x6d61736bu, number);
   const ops::RandomKey key{options_.seed, static_cast<uint32_t>(step), kMaskSite};
   const uint64_t vocabulary = static_cast<uint64_t>(windows_.dataset().vocabulary_size());

@@ -154,6 +154,18 @@ Status Trainer::check_goes_on(const format::Json& manifest) const {
       difference);
 }
 
+Status Trainer::place_in_data(const format::Json& manifest, int64_t step, bool own_run) {
+  const Result<Position> stored = position_of(manifest, step);
+  LOOM_TRY(stored.status());
+  const Result<Continuation> next = continuation(*stored, config_, own_run);
+  LOOM_TRY(next.status());
+  if (!next->note.empty()) notes_.push_back(next->note);
+  from_step_ = step;
+  from_sequence_ = next->sequence;
+  data_.train->go_on(static_cast<uint64_t>(step), static_cast<uint64_t>(next->sequence));
+  return {};
+}
+
 Status Trainer::resume() {
   const Result<std::string> folder = checkpoint_to_begin_with();
   LOOM_TRY(folder.status());
@@ -163,6 +175,7 @@ Status Trainer::resume() {
     const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
     LOOM_TRY(step.status().in(*folder));
     LOOM_TRY(check_goes_on(state->manifest).in(*folder));
+    LOOM_TRY(place_in_data(state->manifest, *step, *folder != config_.run.resume_from).in(*folder));
     LOOM_TRY(engine_->load_state(state->readers).in(*folder));
     if (state->manifest.contains("loss_scale"))
       LOOM_TRY(loss_scaler_.restore(state->manifest["loss_scale"], *step).in(*folder));
@@ -293,7 +306,8 @@ Status Trainer::save_checkpoint() {
     const program::Job& job = engine_->job();
     format::Json manifest = {{"config", to_json(config_)},
                              {"model", model_config()},
-                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)}};
+                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
+                             {"data", position.to_json()}};
     for (int stage = 0; stage < job.pipeline_degree; ++stage)
       for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
         const Result<format::FlatLayout> layout =
@@ -307,6 +321,9 @@ Status Trainer::save_checkpoint() {
   }
   return groups_->agree(status);
 }
+    const int64_t batch = config_.data.global_batch;
+    const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
+                            config_.data.sequence_length, config_.run.seed};
 
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }
 

@@ -15,6 +15,7 @@
 #include "train/breakdown.h"
 #include "train/config.h"
 #include "train/data.h"
+#include "train/position.h"
 #include "train/profiling.h"
 #include "train/trace.h"
 
@@ -73,6 +74,7 @@ class Trainer {
   Status check_goes_on(const format::Json& manifest) const;
   Status resume();
   Result<std::string> checkpoint_to_begin_with() const;
+  Status place_in_data(const format::Json& manifest, int64_t step, bool own_run);
   Status measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world);
   Status spares_the_only_checkpoint() const;
   Status save_model_in(const std::string& folder);
@@ -93,6 +95,7 @@ class Trainer {
   int64_t next_step_ = 0;
   LossScaler loss_scaler_;
   std::vector<engine::UnitProfile> profiles_;
+  int64_t from_step_ = 0, from_sequence_ = 0;  // of the data, that this object began with
   MeanBreakdown measured_;
   engine::StepResult last_;
   int64_t memory_before_ = 0, measured_bytes_ = 0;
