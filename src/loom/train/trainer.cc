@@ -235,8 +235,8 @@ Result<StepRecord> Trainer::step() {
   LOOM_TRY(read_batch(*data_.train, next_step_));
   const engine::StepSettings settings = settings_of_step();
   const Result<engine::StepResult> result = engine_->step(settings);
-  LOOM_TRY(result.status());
-  LOOM_TRY(loss_scaler_.update(next_step_, result->loss, result->skipped));
+  if (!result.ok()) return with_way_back(result.status());
+  LOOM_TRY(with_way_back(loss_scaler_.update(next_step_, result->loss, result->skipped)));
   last_ = *result;
   measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false));
   if (measured_.steps() <= 2) look_at_memory();
@@ -295,15 +295,34 @@ Result<std::optional<double>> Trainer::validate() {
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
+/// Of a run that has diverged, the checkpoint to go back to.
+Status Trainer::with_way_back(Status status) const {
+  if (status.ok() || status.code() != Code::not_finite) return status;
+  const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
+  if (!latest.ok() || !latest->has_value())
+    return fail(Code::not_finite, "{}; there is no checkpoint to go back to, run.checkpoint_every makes some",
+                status.message());
+  return fail(
+      Code::not_finite,
+      "{}; the newest checkpoint is of step {}: the same run.out goes on from it, and another one with "
+      "run.resume_from={}",
+      status.message(), **latest, checkpoints_->step_folder(**latest));
+}
+
 Status Trainer::save_checkpoint() {
   const auto step = static_cast<uint64_t>(next_step_);
   const bool first = groups_->rank() == 0;
+  // Before anything is written: a state that nobody can go on with must not push out one that somebody can.
+  LOOM_TRY(with_way_back(groups_->agree(engine_->check_state())));
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
   Status status;
   if (first) {
     const program::Job& job = engine_->job();
+    const int64_t batch = config_.data.global_batch;
+    const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
+                            config_.data.sequence_length, config_.run.seed};
     format::Json manifest = {{"config", to_json(config_)},
                              {"model", model_config()},
                              {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
@@ -321,9 +340,6 @@ Status Trainer::save_checkpoint() {
   }
   return groups_->agree(status);
 }
-    const int64_t batch = config_.data.global_batch;
-    const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
-                            config_.data.sequence_length, config_.run.seed};
 
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }
 
