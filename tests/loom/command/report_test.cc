@@ -40,6 +40,21 @@ TEST_F(Report, OfARunThatDivergedSaysSoAndHasItsSteps) {
   EXPECT_NE(page().find("a smaller learning rate or clip_norm may help"), std::string::npos);
 }
 
+TEST_F(Report, OfARunWhoseRankDiedIsWrittenByRankZero) {
+  const std::string script = folder_ / "kill.sh";
+  put_file(script, fmt::format("if [ \"$WEFT_RANK\" != 1 ]; then exec \"$@\"; fi\n"
+                               "\"$@\" & pid=$!\n"
+                               "while [ \"$(cat {}/log.jsonl 2> /dev/null | wc -l)\" -lt 3 ]; do sleep 0.01; "
+                               "done\n"
+                               "kill -9 $pid; wait $pid\n",
+                               folder_ / "run"));
+  const Outcome ended =
+      on_processes(2, "sh " + script + " " + train("--run.steps=1000000 --run.checkpoint_every=0 "));
+  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(steps().first, 1) << ended.text;
+  EXPECT_NE(page().find("rank 1 of communicator run is gone"), std::string::npos) << ended.text;
+}
+
 TEST_F(Report, NamesThePrecisionOfTheMeasuredProducts) {
   for (const std::string precision : {"fp32", "bf16"}) {
     std::filesystem::remove_all(folder_ / "run");

@@ -1,6 +1,7 @@
 // Going on in the data: a resumed run trains on the sequences that come next, with whatever batch, and does
 // not take others for them.
 #include <algorithm>
+#include <cmath>
 
 #include "text/batches.h"
 #include "train/position.h"
@@ -59,6 +60,26 @@ TEST_F(Continuations, TheCheckpointCountsSequencesOverChangesOfTheBatch) {
   EXPECT_EQ(position->global_batch, 2);
   LOOM_ASSERT_OK(
       create(config_, [](const train::Trainer& trainer) { EXPECT_TRUE(trainer.notes().empty()); }));
+}
+
+/// Of weights that stay as they are a loss tells which sequences it is of.
+TEST_F(Continuations, TwoStepsOfHalfTheBatchTrainOnWhatOneOfTheWholeDoes) {
+  config_.optimizer.learning_rate = 1e-30;
+  config_.optimizer.weight_decay = 0;
+  config_.run.steps = 6;
+  config_.run.checkpoint_every = 4;
+  const Records whole = run_on(1, config_);
+  config_.run.resume_from = checkpoint();
+  config_.run.out = folder_ / "halves";
+  config_.data.global_batch = 4;
+  config_.run.steps = 8;
+  const Records halves = run_on(1, config_);
+  ASSERT_EQ(halves.size(), 4u);
+  for (const int64_t step : {4, 5}) {
+    const int64_t half = 4 + 2 * (step - 4);
+    EXPECT_NEAR((halves.at(half).loss + halves.at(half + 1).loss) / 2, whole.at(step).loss, 1e-6) << step;
+  }
+  EXPECT_GT(std::abs(whole.at(5).loss - whole.at(4).loss), 1e-4) << "any sequences would do";
 }
 
 /// Halving the batch twice as often reads the same text as not halving it.
