@@ -86,7 +86,7 @@ Status measure(const Options& o) {
         number = static_cast<int32_t>(random() % static_cast<uint32_t>(o.vocabulary));
 
   train::MeanBreakdown mean;
-  const double flops = job.spec.flops_per_token(o.tokens) * job.tokens_per_step();
+  const double flops = job.flops_per_token() * job.tokens_per_step();
   for (int step = 0; step < o.steps; ++step) {
     engine::StepSettings settings;
     settings.step = static_cast<uint32_t>(step);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # demo_loom.sh BUILD: trains a small GPT on real text for a minute or two, over 4 ranks as 2 nodes, each half of them sharing one
-# copy of the model's state; compares it with what a model of byte pairs reaches, and lets it write a paragraph.
+# copy of the model's state; compares it with what a model of byte pairs reaches, which it must beat, and lets it write a paragraph.
 set -euo pipefail
 build=$1 bin=$1/bin demo=$1/demo
 mkdir -p "$demo"
@@ -26,7 +26,8 @@ grep -E 'parameters in' "$demo/train.log"
 grep -E '^step ' "$demo/train.log" | awk 'NR == 1 || NR % 50 == 0'
 echo
 echo "$ loom eval run/model data"
-"$bin/loom" eval "$demo/run/model" "$demo/data" --batches 32 --baseline
+"$bin/loom" eval "$demo/run/model" "$demo/data" --batches 32 --baseline | tee "$demo/eval.log"
+"$(dirname "$0")/below_byte_pairs.sh" "$demo/eval.log"
 echo
 echo "$ loom sample run/model --prompt 'And the LORD said'"
 "$bin/loom" sample "$demo/run/model" --prompt "And the LORD said" --tokens 400

@@ -68,7 +68,8 @@ class LOOM_API Training {
   Status run(const std::function<void(const StepRecord&)>& tell = {});
   /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
   Result<std::optional<double>> validate();
-  /// A checkpoint in run.out/checkpoints.
+  /// A checkpoint in run.out/checkpoints. Errors also: not_finite, when weights or moments are not; nothing
+  /// is written then.
   Status save_checkpoint();
   /// Model and tokenizer in Hugging Face's form, in run.out/model.
   Status save_model();

@@ -11,6 +11,7 @@
 #include "loom/lines_above_bar.h"
 #include "program/schedule.h"
 #include "train/report.h"
+#include "train/run_log.h"
 
 namespace loom::command {
 namespace {
@@ -35,21 +36,56 @@ class World {
   weftComm_t comm_ = nullptr;
 };
 
-class Log {
+/// What rank 0 keeps of a run and leaves in its folder; other ranks keep nothing.
+class Chronicle {
  public:
-  explicit Log(const std::string& path, bool append) : file_(std::fopen(path.c_str(), append ? "a" : "w")) {}
-  ~Log() {
-    if (file_ != nullptr) std::fclose(file_);
+  /// What an interrupted run has told is read back.
+  static Result<Chronicle> open(const train::Trainer& trainer) {
+    Chronicle chronicle(trainer);
+    if (trainer.groups().rank() != 0) return chronicle;
+    const std::string& out = trainer.config().run.out;
+    LOOM_TRY(make_folders(out));
+    LOOM_TRY(format::write_json(join_path(out, "config.json"), train::to_json(trainer.config())));
+    Result<train::RunLog> log = train::RunLog::open(join_path(out, "log.jsonl"), trainer.next_step());
+    LOOM_TRY(log.status());
+    chronicle.records_ = log->earlier();
+    chronicle.log_.emplace(log.take());
+    return chronicle;
   }
-  Log(const Log&) = delete;
-  void line(const std::string& text) {
-    if (file_ == nullptr) return;
-    fmt::print(file_, "{}\n", text);
-    std::fflush(file_);
+
+  void add(const train::StepRecord& record) {
+    records_.push_back(record);
+    line(train::json_line(record, trainer_.engine().memory_bytes()));
+    ++steps_;
+  }
+
+  /// The sums of a run that is over.
+  void conclude(const train::Comparison& comparison) {
+    if (steps_ == 0) return;
+    fmt::print("\n{}\n", train::to_text(comparison));
+    if (trainer_.trace()) line(train::trace_line(trainer_, comparison));
+    line(train::json_line(comparison));
+  }
+
+  Status report(const train::Comparison& comparison, const Status& ended = {}) const {
+    return write_file(join_path(trainer_.config().run.out, "report.html"),
+                      train::html_report(records_, trainer_, comparison, ended));
   }
 
  private:
-  std::FILE* file_;
+  explicit Chronicle(const train::Trainer& trainer) : trainer_(trainer) {}
+
+  /// A log that cannot be written is no reason to end a run, but one to say so.
+  void line(const std::string& text) {
+    const Status written = log_->line(text);
+    if (!written.ok())
+      fmt::print(stderr, "loom: warning: {}; the run goes on, and such lines are lost\n", written.message());
+  }
+
+  const train::Trainer& trainer_;
+  std::optional<train::RunLog> log_;
+  std::vector<train::StepRecord> records_;
+  int64_t steps_ = 0;  // of this process
 };
 
 /// What rank 0 says before the first step.
@@ -64,15 +100,16 @@ void introduce(const train::Trainer& trainer, double peak) {
                            job.divides_rows ? ", rows divided" : ", rows whole");
   fmt::print(
       "{} parameters in {} units, {}; {} ranks on {} nodes, sharded over {}{}; {} microbatches of {} x {} "
-      "tokens a rank; {} threads a rank, {:.1f} GFLOP/s of matrix products measured; arena {} MiB\n",
+      "tokens a rank; {} threads a rank, {:.1f} GFLOP/s of {} matrix products measured; arena {} MiB\n",
       model::parameter_count(trainer.engine().units()), trainer.engine().units().size(),
       trainer.config().parallel.precision, job.world, trainer.groups().nodes(), job.degree, divided,
       job.microbatches, job.batch, job.tokens, trainer.threads(), peak / 1e9,
-      trainer.engine().memory().bytes >> 20);
+      trainer.config().parallel.precision, trainer.engine().memory().bytes >> 20);
   if (job.offload)
     fmt::print("activations go to a file and back at {:.2f} GB/s, measured\n",
                trainer.machine().tier_bandwidth / 1e9);
   if (trainer.next_step() > 0) fmt::print("resumed after step {}\n", trainer.next_step());
+  for (const std::string& note : trainer.notes()) fmt::print("note: {}\n", note);
   std::fflush(stdout);
 }
 
@@ -89,39 +126,29 @@ Status train(const TrainOptions& options) {
   LOOM_TRY(made.status());
   train::Trainer& trainer = **made;
   const bool speaks = trainer.groups().rank() == 0;
-  const std::string& out = config->run.out;
-  Status ready;
-  if (speaks) {
-    ready = make_folders(out);
-    if (ready.ok())
-      ready = format::write_json(join_path(out, "config.json"), train::to_json(trainer.config()));
-  }
-  LOOM_TRY(trainer.groups().agree(ready));
+  Result<Chronicle> chronicle = Chronicle::open(trainer);
+  LOOM_TRY(trainer.groups().agree(chronicle.status()));
   LOOM_TRY(trainer.measure_machine());
   const double peak = trainer.machine().flops;
   if (speaks) introduce(trainer, peak);
-  std::vector<train::StepRecord> records;
-  records.reserve(static_cast<size_t>(std::min<int64_t>(config->run.steps, 1 << 16)));
-  Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
   std::optional<LinesAboveBar> bar(std::in_place, speaks);
-  LOOM_TRY(trainer.run([&](const train::StepRecord& record) {
+  const Status ended = trainer.run([&](const train::StepRecord& record) {
     if (!speaks) return;
-    records.push_back(record);
     bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
-    log.line(train::json_line(record, trainer.engine().memory_bytes()));
-  }));
+    chronicle->add(record);
+  });
   bar.reset();
+  if (!ended.ok()) {  // what was is worth a look all the same; the other ranks may be gone
+    if (speaks) (void)chronicle->report(train::compare(trainer, trainer.machine()), ended);
+    return ended;
+  }
   LOOM_TRY(trainer.save_model());
   Status reported;
   if (speaks) {
     const train::Comparison comparison = train::compare(trainer, trainer.machine());
-    if (!records.empty()) {
-      fmt::print("\n{}\n", train::to_text(comparison));
-      if (trainer.trace()) log.line(train::trace_line(trainer, comparison));
-      log.line(train::json_line(comparison));
-    }
-    reported = write_file(join_path(out, "report.html"), train::html_report(records, trainer, comparison));
-    fmt::print("model in {0}/model, report in {0}/report.html\n", out);
+    chronicle->conclude(comparison);
+    reported = chronicle->report(comparison);
+    fmt::print("model in {0}/model, report in {0}/report.html\n", config->run.out);
   }
   return trainer.groups().agree(reported);
 }

@@ -58,12 +58,14 @@ Status check(const Cluster& cluster) {
   return {};
 }
 
-program::Machine machine_of(const Cluster& cluster, const train::Config& config) {
+program::Machine machine_of(const Cluster& cluster, const train::Config& config,
+                            program::Precision precision) {
   program::Machine machine;
   machine.ranks_per_node = cluster.ranks_per_node;
-  machine.flops = cluster.flops > 0
-                      ? cluster.flops
-                      : train::measured_peak(std::max<int>(1, static_cast<int>(config.parallel.threads)));
+  machine.flops =
+      cluster.flops > 0
+          ? cluster.flops
+          : train::measured_peak(std::max<int>(1, static_cast<int>(config.parallel.threads)), precision);
   machine.memory_bandwidth = cluster.memory_bandwidth;
   machine.intra_bandwidth = cluster.intra_bandwidth;
   machine.inter_bandwidth = cluster.inter_bandwidth;
@@ -119,13 +121,13 @@ std::string layout_text(const program::Job& job, int ranks_per_node) {
 }
 
 std::string partition_text(const train::Config& config, const program::Job& job,
-                           const std::vector<double>& measured_us) {
+                           const program::MeasuredUnits& measured) {
   if (job.pipeline_degree == 1) return {};
-  const program::PartitionRequest request = train::partition_request(config, job, measured_us);
-  const Result<program::Partition> partition = train::partition_of(config, job, measured_us);
+  const program::PartitionRequest request = train::partition_request(config, job, measured);
+  const Result<program::Partition> partition = train::partition_of(config, job, measured);
   if (!partition.ok()) return {};  // cannot be: the job is right
-  return fmt::format("partition \"{}\", {} times\n{}", config.parallel.partition,
-                     measured_us.empty() ? "modelled" : "measured",
+  return fmt::format("partition \"{}\", {}\n{}", config.parallel.partition,
+                     measured.us.empty() ? "modelled times" : "measured times and memory",
                      program::to_string(job, request, *partition));
 }
 
@@ -137,20 +139,23 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   const Result<model::ModelSpec> spec = model_of(values, vocabulary);
   LOOM_TRY(spec.status());
   std::vector<engine::UnitProfile> profiles;
+  std::string unmeasured;
   if (values.parallel.profile) {
     const int threads = std::max<int>(1, static_cast<int>(values.parallel.threads));
-    Result<std::vector<engine::UnitProfile>> measured = train::profile(values, *spec, cluster.ranks, threads);
-    LOOM_TRY(measured.status());
-    profiles = measured.take();
+    Result<std::vector<engine::UnitProfile>> units = train::profile(values, *spec, cluster.ranks, threads);
+    // What no unit of which fits here is planned for machines where it does.
+    if (!units.ok() && units.status().code() != Code::out_of_memory) return units.status();
+    if (units.ok()) profiles = units.take();
+    else unmeasured = units.status().message();
   }
-  const std::vector<double> measured_us = engine::times_of(profiles);
-  const Result<program::Job> job = train::job_of(values, *spec, cluster.ranks, measured_us);
+  const program::MeasuredUnits measured = engine::measures_of(profiles);
+  const Result<program::Job> job = train::job_of(values, *spec, cluster.ranks, measured);
   LOOM_TRY(job.status());
   const Result<std::vector<program::Program>> programs = program::make_programs(*job);
   LOOM_TRY(programs.status());
   LOOM_TRY(program::verify_pipeline(*programs));
-  program::Machine machine = machine_of(cluster, values);
-  machine.unit_us = measured_us;
+  program::Machine machine = machine_of(cluster, values, job->precision);
+  machine.unit_us = measured.us;
   const Result<PlannedTier> tier = tier_of(cluster, values, *job, *programs, machine);
   LOOM_TRY(tier.status());
   const program::PipelineForecast forecast = program::simulate(*job, *programs, machine);
@@ -184,8 +189,10 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   plan.tokens_per_second = job->tokens_per_step() / forecast.step_us * 1e6;
   plan.schedule = program::schedule_name(job->schedule);
   plan.layout = layout_text(*job, cluster.ranks_per_node);
-  plan.partition = partition_text(values, *job, measured_us);
+  plan.partition = partition_text(values, *job, measured);
   if (!profiles.empty()) plan.profile = engine::to_string(*job, profiles);
+  if (!unmeasured.empty())
+    plan.profile = fmt::format("units are not measured, their costs are modelled: {}\n", unmeasured);
   return plan;
 }
 

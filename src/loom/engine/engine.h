@@ -100,6 +100,8 @@ class Engine {
   Result<format::FlatLayout> state_layout(int stage, int tensor, bool optimizer = true) const;
   /// This rank's part of the state; replicas but the first write nothing.
   virtual Status save_state(const std::string& folder, bool optimizer = true) const = 0;
+  /// not_finite, with the unit's name, when a number of this rank's part of the state is infinite or none.
+  virtual Status check_state() const = 0;
   /// From what any layout wrote. Moments that were not saved become zeros.
   virtual Status load_state(const StateReaders& readers) = 0;
 

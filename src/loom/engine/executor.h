@@ -31,6 +31,7 @@ class Executor final : public Engine {
   Status load_model(const format::SafetensorsReader& file) override;
   Status save_model(const std::string& folder) override;
   Status save_state(const std::string& folder, bool optimizer) const override;
+  Status check_state() const override;
   Status load_state(const StateReaders& readers) override;
   std::span<int32_t> tokens(int index) override;
   std::span<int32_t> targets(int index) override;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <new>
 #include <tuple>
 
 #include "model/compute.h"
@@ -27,6 +28,12 @@ int64_t written_bytes(std::span<const std::byte> buffer) {
       bytes += static_cast<int64_t>(line.size());
   }
   return bytes;
+}
+
+int64_t largest_unit(const program::Job& job) {
+  int64_t most = 0;
+  for (const model::Unit& unit : model::units_of(job.spec)) most = std::max(most, unit.elements);
+  return most;
 }
 
 template <typename T>
@@ -52,6 +59,10 @@ class Profile {
     y_ = d_ = x_;
     workspace_.resize(static_cast<size_t>(sizes_.workspace));
     token_.assign(rows, 0);
+    target_.assign(rows, -1);
+    const int64_t targets = job.head_rows() / job.batch;  // of each sequence the first
+    for (int64_t sequence = 0; sequence < job.batch; ++sequence)
+      std::fill_n(target_.begin() + sequence * job.tokens, targets, 0);
     losses_.resize(rows);
   }
 
@@ -133,7 +144,7 @@ class Profile {
     const std::vector<T> parameters = parameters_of(unit), embedding = parameters_of(units_.front());
     std::vector<A> gradient(parameters.size()), embedding_gradient(embedding.size());
     return best_us([&] {
-      compute_.head_loss(pass_, unit, parameters.data(), embedding.data(), x_.data(), token_.data(), A(1),
+      compute_.head_loss(pass_, unit, parameters.data(), embedding.data(), x_.data(), target_.data(), A(1),
                          losses_.data(), d_.data(), gradient.data(), embedding_gradient.data(),
                          workspace_.data());
     });
@@ -148,7 +159,7 @@ class Profile {
   model::Pass pass_;
   std::vector<T> x_, y_, d_;
   std::vector<std::byte> workspace_;
-  std::vector<int32_t> token_;
+  std::vector<int32_t> token_, target_;
   std::vector<double> losses_;
 };
 
@@ -158,14 +169,30 @@ Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int thre
   LOOM_TRY(job.check());
   if (threads < 1 || repeats < 1)
     return fail(Code::invalid_argument, "threads is {} and repeats {}, must be at least 1", threads, repeats);
-  return program::with_type(job.precision,
-                            [&]<typename T>(T) { return Profile<T>(job, threads, repeats).run(); });
+  try {  // whole units, which a rank of the job may be too small for
+    return program::with_type(job.precision,
+                              [&]<typename T>(T) { return Profile<T>(job, threads, repeats).run(); });
+  } catch (const std::bad_alloc&) {
+    return fail(Code::out_of_memory,
+                "there is not enough memory to measure the model's units one at a time, the largest of {} "
+                "parameters",
+                largest_unit(job));
+  }
 }
 
 std::vector<double> times_of(std::span<const UnitProfile> units) {
   std::vector<double> times;
   for (const UnitProfile& unit : units) times.push_back(unit.time_us);
   return times;
+}
+
+program::MeasuredUnits measures_of(std::span<const UnitProfile> units) {
+  program::MeasuredUnits measured{times_of(units), {}, {}};
+  for (const UnitProfile& unit : units) {
+    measured.saved_bytes.push_back(unit.saved_bytes);
+    measured.planned_bytes.push_back(unit.planned_bytes);
+  }
+  return measured;
 }
 
 std::string to_string(const program::Job& job, std::span<const UnitProfile> profiles) {

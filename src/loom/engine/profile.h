@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program/job.h"
+#include "program/partition.h"
 
 namespace loom::engine {
 
@@ -23,11 +24,13 @@ struct UnitProfile {
 /// The best time of `repeats` after one that does not count; with activation checkpointing blocks compute
 /// forward twice. Blocks that compute the same, in width and window, are measured once for all. What a block
 /// saves is counted in lines of 64 bytes that it wrote to. Errors: invalid_argument (the job or the number of
-/// repeats).
+/// repeats); out_of_memory (there is not enough for one unit of the model).
 Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int threads, int repeats = 3);
 
-/// For the simulator and the partition.
+/// For the simulator.
 std::vector<double> times_of(std::span<const UnitProfile> units);
+/// For the partition.
+program::MeasuredUnits measures_of(std::span<const UnitProfile> units);
 
 /// A line for units that follow each other and have the same profile, with time and bytes.
 std::string to_string(const program::Job& job, std::span<const UnitProfile> units);

@@ -1,5 +1,6 @@
 // A rank's share of the model's state: where it lies, how it begins, and how it is read and written.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/executor.h"
 #include "engine/weft_call.h"
@@ -190,6 +191,22 @@ Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool opti
 }
 
 template <typename T>
+Status Executor<T>::check_state() const {
+  for (const int unit : owned_) {
+    const State& s = states_[unit];
+    const int64_t shard = job_.shard(units_[unit]);
+    for (int part = 0; part < kStateParts; ++part) {
+      const A* const values = part == 0 ? s.master : part == 1 ? s.first : s.second;
+      if (std::all_of(values, values + shard, [](A value) { return std::isfinite(value); })) continue;
+      return fail(Code::not_finite,
+                  "the {} of {} has numbers that are not finite: no checkpoint is made of it",
+                  part == 0 ? "state" : "optimizer's state", units_[unit].name());
+    }
+  }
+  return {};
+}
+
+template <typename T>
 Status Executor<T>::save_state(const std::string& folder, bool optimizer) const {
   if (groups_.group() != 0) return {};
   const Result<format::FlatLayout> layout = state_layout(training_.stage, tensor_.rank, optimizer);
@@ -258,6 +275,7 @@ Status Executor<T>::load_state(const StateReaders& readers) {
   template Status Executor<T>::initialize(uint64_t);                                          \
   template Status Executor<T>::load_model(const format::SafetensorsReader&);                  \
   template Status Executor<T>::save_model(const std::string&);                                \
+  template Status Executor<T>::check_state() const;                                           \
   template Status Executor<T>::save_state(const std::string&, bool) const;                    \
   template Status Executor<T>::gather_share(const model::Unit&, std::vector<float>&) const;   \
   template Status Executor<T>::gather_at_root(const model::Unit&, std::vector<float>&) const; \

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "model/families.h"
 #include "model/hugging_face.h"
 
@@ -165,7 +166,11 @@ Status read_rope(const Json& config, ModelSpec& spec) {
   }
   if (config.contains("rope_scaling") && !config["rope_scaling"].is_null())
     return fail(Code::unsupported, "rope_scaling is set; only plain rotary positions are supported");
-  if (spec.heads > 0 && spec.width % spec.heads == 0)
+  if (!(part > 0 && part <= 1))
+    return fail(Code::invalid_data,
+                "{} is {}, must be above 0 and at most 1: the part of a head that is turned",
+                nested ? "rope_parameters.partial_rotary_factor" : "rotary_pct", part);
+  if (spec.width % spec.heads == 0)
     spec.rotary_dims = static_cast<int64_t>(static_cast<float>(spec.head_size()) * part);
   return {};
 }
@@ -173,9 +178,10 @@ Status read_rope(const Json& config, ModelSpec& spec) {
 /// GPT-Neo's kinds of layers, by layer or as [[kinds], times] to be repeated.
 Status read_local_layers(const Json& config, ModelSpec& spec) {
   const auto wrong = [] {
-    return fail(
-        Code::invalid_data,
-        "attention_types must be as in [[[\"global\", \"local\"], 12]], with \"global\" and \"local\"");
+    return fail(Code::invalid_data,
+                "attention_types must be as in [[[\"global\", \"local\"], 12]], with \"global\" and "
+                "\"local\", and as many "
+                "as there are layers");
   };
   spec.window = 256;
   Keys keys(config);
@@ -187,7 +193,10 @@ Status read_local_layers(const Json& config, ModelSpec& spec) {
   for (const Json& group : types) {
     if (!group.is_array() || group.size() != 2 || !group[0].is_array() || !group[1].is_number_integer())
       return wrong();
-    for (int64_t time = 0; time < group[1].get<int64_t>(); ++time)
+    // No kinds at all would be no layers, however often.
+    const double times = group[1].get<double>();
+    if (group[0].empty() || times < 1 || times > static_cast<double>(spec.layers)) return wrong();
+    for (int64_t time = 0; time < static_cast<int64_t>(times); ++time)
       for (const Json& kind : group[0]) {
         if (kind != "global" && kind != "local") return wrong();
         if (static_cast<int64_t>(spec.local.size()) > spec.layers) return wrong();
@@ -215,8 +224,10 @@ Status read_special(const Json& config, ModelSpec& spec) {
       break;
     case Family::gptj:
       // The family's own default where the key is missing; null turns whole heads.
-      spec.rotary_dims = config.contains("rotary_dim") && spec.heads > 0 ? spec.head_size() : 64;
+      spec.rotary_dims = config.contains("rotary_dim") ? spec.head_size() : 64;
       keys.optional<int64_t>("rotary_dim", spec.rotary_dims);
+      LOOM_TRY(keys.status());
+      LOOM_TRY(from_one_to("rotary_dim", spec.rotary_dims, kMostWidth));
       break;
     case Family::gpt_neox: {
       bool parallel = true;
@@ -236,6 +247,8 @@ Status read_special(const Json& config, ModelSpec& spec) {
           .only("position_embedding_type", std::string("absolute"))
           .only("is_decoder", false)
           .only("add_cross_attention", false);
+      LOOM_TRY(keys.status());
+      LOOM_TRY(from_one_to("type_vocab_size", spec.token_types, kMostWidth));
       break;
   }
   return keys.status();
@@ -302,6 +315,15 @@ Status read_common(const Json& config, ModelSpec& spec) {
   if (spec.task != Task::causal || usual_task(spec.family) == Task::masked)
     keys.optional<int32_t>("pad_token_id", spec.padding);
   LOOM_TRY(keys.status());
+  // By the names that they have here, and before anything is computed of them.
+  LOOM_TRY(from_one_to("vocab_size", spec.vocabulary, INT32_MAX));
+  LOOM_TRY(from_one_to(names.width, spec.width, kMostWidth));
+  LOOM_TRY(from_one_to(names.layers, spec.layers, kMostLayers));
+  LOOM_TRY(from_one_to(names.heads, spec.heads, kMostWidth));
+  LOOM_TRY(from_one_to(names.context, spec.context, INT32_MAX));
+  const bool given = names.feed_forward != nullptr && config.contains(names.feed_forward) &&
+                     !config[names.feed_forward].is_null();
+  if (given) LOOM_TRY(from_one_to(names.feed_forward, spec.feed_forward, kMostFeedForward));
   const Result<ops::Activation> chosen =
       activation_from(names.activation != nullptr ? names.activation : "", activation);
   LOOM_TRY(chosen.status());

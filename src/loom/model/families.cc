@@ -124,7 +124,7 @@ Result<ModelSpec> choices_of(Family family, Task task) {
 }
 
 void complete(ModelSpec& spec) {
-  if (spec.feed_forward == 0) spec.feed_forward = 4 * spec.width;
+  if (spec.feed_forward == 0 && spec.width <= kMostWidth) spec.feed_forward = 4 * spec.width;
   if (spec.rotary() && spec.rotary_dims == 0 && spec.heads > 0)
     spec.rotary_dims = std::max<int64_t>(2, spec.head_size() / 8 * 2);
   if (spec.family == Family::gpt_neo && spec.local.empty() && spec.layers <= kMostLayers) {
@@ -134,7 +134,7 @@ void complete(ModelSpec& spec) {
   if (spec.padding < 0 && spec.family == Family::bert) spec.padding = 0;
   if (spec.family == Family::roberta) {
     if (spec.padding < 0) spec.padding = 1;
-    spec.first_position = spec.padding + 1;
+    spec.first_position = int64_t{spec.padding} + 1;
   }
 }
 

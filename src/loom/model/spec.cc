@@ -23,13 +23,14 @@ Status ModelSpec::check() const {
   LOOM_TRY(from_one_to("model.heads", heads, kMostWidth));
   LOOM_TRY(from_one_to("model.feed_forward", feed_forward, kMostFeedForward));
   if (task == Task::classification) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
+  if (token_types != 0) LOOM_TRY(from_one_to("model.token_types", token_types, kMostWidth));
   if (width % heads != 0)
     return fail(Code::invalid_argument, "model.width is {}, must be a multiple of model.heads, {}", width,
                 heads);
   const double wide = static_cast<double>(width);
   const double block = wide * (4 * wide + 2 * static_cast<double>(feed_forward));
-  const double parameters =
-      static_cast<double>(layers) * block + wide * static_cast<double>(vocabulary + context + labels);
+  const double parameters = static_cast<double>(layers) * block +
+                            wide * static_cast<double>(vocabulary + context + labels + token_types);
   if (parameters > kMostParameters)
     return fail(
         Code::invalid_argument,
@@ -40,6 +41,8 @@ Status ModelSpec::check() const {
     return fail(Code::invalid_argument,
                 "model.rotary_dims is {}, must be even, at least 2 and at most the size of a head, {}",
                 rotary_dims, head_size());
+  if (rotary() && !(rotary_base > 0))
+    return fail(Code::invalid_argument, "model.rotary_base is {}, must be positive", rotary_base);
   if (!local.empty() && (static_cast<int64_t>(local.size()) != layers || window < 1))
     return fail(Code::invalid_argument,
                 "{} layers are local or global, with a window of {}: must be all {} layers and at least 1",
@@ -56,12 +59,22 @@ Status ModelSpec::check() const {
   LOOM_TRY(probability("attention_dropout", attention_dropout));
   LOOM_TRY(probability("head_dropout", head_dropout));
   if (!(epsilon > 0)) return fail(Code::invalid_argument, "model.epsilon is {}, must be positive", epsilon);
+  if (!(initial_deviation >= 0))
+    return fail(Code::invalid_argument, "model.initial_deviation is {}, must not be negative",
+                initial_deviation);
   return {};
 }
 
-double ModelSpec::flops_per_token(int64_t tokens) const {
+double ModelSpec::head_weights() const {
+  const int64_t dense = pooler || head_transform ? width : 0;
+  return static_cast<double>(width) * static_cast<double>(outputs() + dense);
+}
+
+double ModelSpec::flops_per_token(int64_t tokens, int64_t targets) const {
   const double block = 4.0 * width * width + 2.0 * width * feed_forward;
-  const double head = task == Task::causal ? static_cast<double>(width) * vocabulary : 0.0;
+  const double read =
+      task == Task::classification ? 1.0 : static_cast<double>(targets > 0 ? targets : tokens);
+  const double head = head_weights() * read / static_cast<double>(tokens);
   const double square = (causal ? 6.0 : 12.0) * layers * static_cast<double>(width) * tokens;
   return 6.0 * (layers * block + head) + square;
 }

@@ -90,9 +90,12 @@ struct ModelSpec {
 
   /// Multiplications and additions of matrix products for one token at sequences of `tokens`, forward and
   /// backward, in floating-point operations: 6 for every weight of a matrix, and attention's half square (2
-  /// products forward, 4 backward), or whole square where it is not causal. Heads that read few tokens are
-  /// left out.
-  double flops_per_token(int64_t tokens) const;
+  /// products forward, 4 backward), or whole square where it is not causal. Of the head so much as its
+  /// `targets` of a sequence need; 0: all its tokens. A classification's needs one.
+  double flops_per_token(int64_t tokens, int64_t targets = 0) const;
+  /// Weights that a row of the head is multiplied with: those of the logits, and of the dense layer before
+  /// them.
+  double head_weights() const;
 };
 
 const char* activation_name(ops::Activation activation);

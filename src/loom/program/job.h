@@ -14,6 +14,11 @@ namespace loom::program {
 /// Of parameters, activations and what ranks exchange of them. Masters, moments, gradients and sums are fp32.
 enum class Precision { fp32, bf16, fp16 };
 
+/// As in configs: "fp32", "bf16", "fp16".
+constexpr const char* precision_name(Precision precision) {
+  return precision == Precision::bf16 ? "bf16" : precision == Precision::fp16 ? "fp16" : "fp32";
+}
+
 /// Calls f with a value of the type that elements of this precision are stored in.
 template <typename F>
 auto with_type(Precision precision, F&& f) {
@@ -99,6 +104,15 @@ struct Job {
     return targets > 0 ? tokens_per_step() / static_cast<double>(tokens) * static_cast<double>(targets)
                        : tokens_per_step();
   }
+
+  /// Rows of a microbatch that the head computes: those with targets, and one of a sequence to be classified.
+  /// Where its vocabulary is divided it computes all rows, whatever has targets.
+  int64_t head_rows() const {
+    if (spec.task == model::Task::classification) return batch;
+    return batch * (targets > 0 && tensor_degree == 1 ? targets : tokens);
+  }
+  /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
+  double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
 
   /// Whether what this unit saves is made again before its backward.
   bool recomputes(int unit) const {

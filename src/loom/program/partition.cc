@@ -88,6 +88,13 @@ double unit_time_us(const Job& job, const Machine& machine, int unit) {
   return forward + again + compute_us(job, machine, unit, Op::backward);
 }
 
+/// Of what the plan sets aside for a unit's backward, the part that was measured to be written.
+double saved_part(const MeasuredUnits& measured, int unit) {
+  if (measured.saved_bytes.empty()) return 1;
+  const auto at = static_cast<size_t>(unit);
+  return measured.planned_bytes[at] > 0 ? measured.saved_bytes[at] / measured.planned_bytes[at] : 1;
+}
+
 }  // namespace
 
 bool may_cut(const PartitionRequest& request, int before) {
@@ -190,8 +197,7 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
   return best;
 }
 
-PartitionRequest partition_request(const Job& job, const Machine& machine,
-                                   const std::vector<double>& measured_us) {
+PartitionRequest partition_request(const Job& job, const Machine& machine, const MeasuredUnits& measured) {
   const std::vector<model::Unit> units = job.held_units();
   const model::BufferSizes sizes = sizes_of(job);
   // Master, two moments and gradient in fp32, and parameters in the smaller type.
@@ -199,7 +205,7 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
   PartitionRequest request;
   for (const model::Unit& unit : units) {
     UnitCost cost;
-    cost.time_us = measured_us.empty() ? unit_time_us(job, machine, unit.index) : measured_us[unit.index];
+    cost.time_us = measured.us.empty() ? unit_time_us(job, machine, unit.index) : measured.us[unit.index];
     cost.state_bytes = each * static_cast<double>(job.shard(unit));
     if (job.shard_optimizer_only)  // whole parameters and gradients besides
       cost.state_bytes += static_cast<double>((job.element_bytes() + 4) * job.padded(unit));
@@ -207,7 +213,8 @@ PartitionRequest partition_request(const Job& job, const Machine& machine,
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);
     if (unit.kind == model::UnitKind::block && !job.recomputes(unit.index))
-      cost.activation_bytes += static_cast<double>(sizes.saved);
+      cost.activation_bytes =
+          (cost.activation_bytes + static_cast<double>(sizes.saved)) * saved_part(measured, unit.index);
     cost.boundary_bytes = 2 * static_cast<double>(sizes.activation);
     request.units.push_back(cost);
   }

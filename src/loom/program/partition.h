@@ -72,11 +72,18 @@ double time_of(const PartitionRequest& request, int begin, int end);
 /// C of units [begin, end) as the part of that number.
 double cost_of(const PartitionRequest& request, int part, int begin, int end);
 
-/// A partition request for a job: parts, active microbatches, and costs by the model of the simulator, or
-/// with measured times of the units where there are any (µs, forward and backward). A tied head is charged
-/// with its copy of the embedding.
+/// What profiling has measured of each unit, on a rank that has it whole; empty where nothing was.
+struct MeasuredUnits {
+  std::vector<double> us;             // forward and backward of a microbatch
+  std::vector<double> saved_bytes;    // that forward writes for backward, its output included
+  std::vector<double> planned_bytes;  // that the plan sets aside for them
+};
+
+/// A partition request for a job: parts, active microbatches, and costs: times by the model of the simulator
+/// and activations as planned, or both as they were measured. A tied head is charged with its copy of the
+/// embedding.
 PartitionRequest partition_request(const Job& job, const Machine& machine,
-                                   const std::vector<double>& measured_us = {});
+                                   const MeasuredUnits& measured = {});
 
 /// A line a part, with stage, units, cost, time and memory, and a sentence that says how good it is.
 std::string to_string(const Job& job, const PartitionRequest& request, const Partition& partition);

@@ -22,11 +22,7 @@ double compute_flops(const Job& job, int unit, Op op) {
   if (unit > 0 && unit <= spec.layers)
     forward =
         rows * (2.0 * (4.0 * width * width + 2.0 * width * spec.feed_forward) + 2.0 * width * job.tokens);
-  if (unit > spec.layers) {
-    const bool classifies = spec.task == model::Task::classification;  // of each sequence a row
-    forward = (classifies ? static_cast<double>(job.batch) : rows) * 2.0 * width *
-              static_cast<double>(spec.outputs() + (spec.pooler || spec.head_transform ? spec.width : 0));
-  }
+  if (unit > spec.layers) forward = static_cast<double>(job.head_rows()) * 2.0 * spec.head_weights();
   return passes_of(op) * forward;
 }
 

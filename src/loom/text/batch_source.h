@@ -1,7 +1,8 @@
-// BatchSource: what a step is trained on. The batch of a step depends on seed and step only, never on how
-// many ranks share it, and nothing has to be remembered between steps.
+// BatchSource: what a step is trained on. The sequences of all steps are one endless list, epoch after epoch,
+// in an order that depends on length and seed only, never on how many ranks share a step; a step takes the
+// next `global_batch` of them, and nothing has to be remembered between steps.
 //
-// Thread safety: may be used from any thread at once.
+// Thread safety: may be used from any thread at once, but for go_on().
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,9 @@ class BatchSource {
   /// Copies rows: inputs and targets are [rows.count, T] each, row-major; a negative target is none. Errors:
   /// invalid_argument (rows outside the batch, spans of another size), invalid_data.
   virtual Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const = 0;
+  /// Step `step` begins with that sequence of the list, and later ones go on from there. Without it step 0
+  /// begins with sequence 0. Not while another thread reads.
+  virtual void go_on(uint64_t step, uint64_t sequence) = 0;
 };
 
 /// The errors of read() that all sources have; `length` is T.

@@ -37,7 +37,7 @@ Result<Rows> Batches::rows_of(int rank, int ranks) const {
 
 uint64_t example_at(uint64_t step, int64_t row, const BatchOptions& options, uint64_t size) {
   // After 2^64 rows the list would begin again.
-  const uint64_t index = step * static_cast<uint64_t>(options.global_batch) + static_cast<uint64_t>(row);
+  const uint64_t index = sequence_at(step, row, options);
   const uint64_t place = index % size;
   return options.shuffle ? Permutation(size, options.seed, index / size)(place) : place;
 }

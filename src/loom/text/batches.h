@@ -3,9 +3,10 @@
 // - 1 of an endless list: epoch after epoch, all windows once each, shuffled by (seed, epoch).
 //
 // So the batch of a step depends on seed and step only, never on how many ranks share it: rank r of n takes
-// the rows [rB/n, (r+1)B/n), and the step's number is all that a checkpoint has to keep.
+// the rows [rB/n, (r+1)B/n), and how many rows have been trained on is all that a checkpoint has to keep. A
+// run that goes on with another B counts from there.
 //
-// Thread safety: may be used from any thread at once.
+// Thread safety: may be used from any thread at once, but for go_on().
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,17 @@ struct BatchOptions {
   int64_t global_batch = 0;     // B, rows of a step over all ranks
   uint64_t seed = 0;
   bool shuffle = true;  // false: in order, for validation
+  // The sequence that a step begins with; others count from there.
+  uint64_t from_step = 0, from_sequence = 0;
 };
 
-/// The sequence of an endless list, epoch after epoch of `size`, that a row of a step is.
+/// The number of a row of a step in the endless list of sequences.
+inline uint64_t sequence_at(uint64_t step, int64_t row, const BatchOptions& options) {
+  return options.from_sequence + (step - options.from_step) * static_cast<uint64_t>(options.global_batch) +
+         static_cast<uint64_t>(row);
+}
+
+/// Which of the `size` sequences of a dataset a row of a step is.
 uint64_t example_at(uint64_t step, int64_t row, const BatchOptions& options, uint64_t size);
 
 class Batches final : public BatchSource {
@@ -42,6 +51,9 @@ class Batches final : public BatchSource {
   /// The window of a row of a step.
   uint64_t window(uint64_t step, int64_t row) const;
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
+  void go_on(uint64_t step, uint64_t sequence) override {
+    options_.from_step = step, options_.from_sequence = sequence;
+  }
   const BatchOptions& options() const { return options_; }
   const TokenDataset& dataset() const { return *dataset_; }
 

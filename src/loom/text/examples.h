@@ -81,6 +81,9 @@ class ExampleBatches final : public BatchSource {
   uint64_t windows() const override { return dataset_->size(); }
   int64_t targets() const override { return 1; }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
+  void go_on(uint64_t step, uint64_t sequence) override {
+    options_.from_step = step, options_.from_sequence = sequence;
+  }
 
  private:
   ExampleBatches(std::shared_ptr<const ExampleDataset> dataset, const BatchOptions& options)

@@ -1,7 +1,6 @@
 #include "text/masked_batches.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "ops/philox.h"
 #include "text/permutation.h"
@@ -45,7 +44,7 @@ bool MaskedBatches::is_special(Token token) const {
 void MaskedBatches::hide(uint64_t step, int64_t row, std::span<Token> inputs,
                          std::span<Token> targets) const {
   const uint64_t inner = inputs.size() - 2;
-  const uint64_t number = step * static_cast<uint64_t>(options_.global_batch) + static_cast<uint64_t>(row);
+  const uint64_t number = sequence_at(step, row, options_);
   const Permutation order(inner, options_.seed ^ 0x6d61736bu, number);
   const ops::RandomKey key{options_.seed, static_cast<uint32_t>(step), kMaskSite};
   const uint64_t vocabulary = static_cast<uint64_t>(windows_.dataset().vocabulary_size());
@@ -65,16 +64,15 @@ Status MaskedBatches::read(uint64_t step, Rows rows, std::span<Token> inputs,
                            std::span<Token> targets) const {
   const int64_t length = options_.sequence_length;
   LOOM_TRY(check_rows(rows, options_.global_batch, length, inputs.size(), targets.size()));
-  std::fill(targets.begin(), targets.end(), Token{-1});
-  std::vector<Token> next(static_cast<size_t>(length - 2));  // which is not asked for here
   for (int64_t row = 0; row < rows.count; ++row) {
-    const std::span<Token> in =
-        inputs.subspan(static_cast<size_t>(row * length), static_cast<size_t>(length));
-    LOOM_TRY(windows_.read(step, {rows.begin + row, 1}, in.subspan(1, in.size() - 2), next));
+    const auto at = static_cast<size_t>(row * length), some = static_cast<size_t>(length);
+    const std::span<Token> in = inputs.subspan(at, some), out = targets.subspan(at, some);
+    // What follows each token is not asked for here, and is written where the targets come afterwards.
+    LOOM_TRY(windows_.read(step, {rows.begin + row, 1}, in.subspan(1, some - 2), out.subspan(1, some - 2)));
+    std::fill(out.begin(), out.end(), Token{-1});
     in.front() = *specials_.begin;
     in.back() = *specials_.end;
-    hide(step, rows.begin + row, in,
-         targets.subspan(static_cast<size_t>(row * length), static_cast<size_t>(length)));
+    hide(step, rows.begin + row, in, out);
   }
   return {};
 }

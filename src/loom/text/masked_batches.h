@@ -7,7 +7,7 @@
 // tokens are chosen is a function of seed, step and row (a permutation by a counter): any split of the batch
 // and any resumed run see the same.
 //
-// Thread safety: may be used from any thread at once.
+// Thread safety: may be used from any thread at once, but for go_on().
 #pragma once
 
 #include <memory>
@@ -29,6 +29,10 @@ class MaskedBatches final : public BatchSource {
   uint64_t windows() const override { return windows_.windows(); }
   int64_t targets() const override { return masked_targets(options_.sequence_length); }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
+  void go_on(uint64_t step, uint64_t sequence) override {
+    options_.from_step = step, options_.from_sequence = sequence;
+    windows_.go_on(step, sequence);
+  }
 
  private:
   MaskedBatches(Batches windows, const SpecialTokens& specials, const BatchOptions& options)

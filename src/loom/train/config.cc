@@ -332,12 +332,12 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
 }
 
 /// Cuts the model as the config says.
-Status cut(const Config& config, const std::vector<double>& measured_us, program::Job& job) {
+Status cut(const Config& config, const program::MeasuredUnits& measured, program::Job& job) {
   job.first_units.clear();
   const bool together = config.parallel.tied == "together" && job.spec.tied;
   if (job.pipeline_degree == 1 || (config.parallel.partition == "even" && !together)) return {};
   LOOM_TRY(job.check());
-  const Result<program::Partition> chosen = partition_of(config, job, measured_us);
+  const Result<program::Partition> chosen = partition_of(config, job, measured);
   if (!chosen.ok() && together && chosen.status().code() == Code::invalid_argument)
     return chosen.status().in(
         "parallel.tied is together, so the embedding and the head, which share a matrix, must be in one "
@@ -352,8 +352,8 @@ Status cut(const Config& config, const std::vector<double>& measured_us, program
 }  // namespace
 
 Result<program::Partition> partition_of(const Config& config, const program::Job& job,
-                                        const std::vector<double>& measured_us) {
-  const program::PartitionRequest request = partition_request(config, job, measured_us);
+                                        const program::MeasuredUnits& measured) {
+  const program::PartitionRequest request = partition_request(config, job, measured);
   const std::string& how = config.parallel.partition;
   if (how == "auto" && job.virtual_stages > 1)
     return program::partition_interleaved(request, job.pipeline_degree);
@@ -376,8 +376,8 @@ Result<program::Partition> partition_of(const Config& config, const program::Job
 }
 
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
-                                            const std::vector<double>& measured_us) {
-  program::PartitionRequest request = program::partition_request(job, program::Machine(), measured_us);
+                                            const program::MeasuredUnits& measured) {
+  program::PartitionRequest request = program::partition_request(job, program::Machine(), measured);
   request.memory_weight = config.parallel.memory_weight;
   request.memory_limit_bytes =
       static_cast<double>(config.parallel.memory_limit_mb << 20) / job.virtual_stages;
@@ -395,7 +395,7 @@ Result<int64_t> arena_bytes(const program::Job& job) {
 }
 
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
-                            const std::vector<double>& measured_us) {
+                            const program::MeasuredUnits& measured) {
   Result<program::Job> made = plain_job(config, spec, world);
   LOOM_TRY(made.status());
   program::Job job = made.take();
@@ -406,7 +406,7 @@ Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, 
   for (int degree = 1; degree <= data; ++degree) {
     if (choose && data % degree != 0) continue;
     job.degree = choose ? degree : static_cast<int>(config.parallel.sharded_data_parallel_degree);
-    status = cut(config, measured_us, job);
+    status = cut(config, measured, job);
     if (status.ok() && limit > 0) {
       const Result<int64_t> bytes = arena_bytes(job);
       LOOM_TRY(bytes.status());

@@ -125,15 +125,15 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
 /// For so many ranks. Chooses the degree when the config leaves it open. Errors: invalid_argument, naming
 /// what does not divide; out_of_memory when no degree fits.
 ///
-/// `measured_us` are the units' times for the partition, empty: by the model of the simulator.
+/// `measured` is of the units, for the partition; empty: by the model of the simulator.
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
-                            const std::vector<double>& measured_us = {});
+                            const program::MeasuredUnits& measured = {});
 /// How the config divides the job's model, a pipeline. Errors: those of program/partition.h.
 Result<program::Partition> partition_of(const Config& config, const program::Job& job,
-                                        const std::vector<double>& measured_us = {});
+                                        const program::MeasuredUnits& measured = {});
 /// What job_of() asked for the partition: for showing why.
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
-                                            const std::vector<double>& measured_us = {});
+                                            const program::MeasuredUnits& measured = {});
 /// The config with what was left open filled in: the model's sizes and choices, the microbatch, the degree of
 /// sharding, the cuts of a pipeline, a rank's threads. On as many ranks it is the same run. `spec` and `job`
 /// are what spec_of() and job_of() made of the config.

@@ -37,18 +37,24 @@ double measured_memory_bandwidth(Workers& workers) {
   return best;
 }
 
-/// Bytes that the simulator sends over the slowest link in one such collective, which then takes one
-/// microsecond each.
-double simulated_bytes(const program::Job& job, program::Op op, int ranks_per_node) {
-  program::Program one;
-  one.instructions.push_back({op, 0, -1, 1, {}, {}});
-  program::Job fp32 = job;  // what is measured
-  fp32.precision = program::Precision::fp32;
+/// A machine on which a byte takes a microsecond, and a message nothing besides.
+program::Machine unit_machine(int ranks_per_node) {
   program::Machine unit;
   unit.ranks_per_node = ranks_per_node;
   unit.intra_bandwidth = unit.inter_bandwidth = 1e6;
   unit.intra_latency_us = unit.inter_latency_us = 0;
-  return program::simulate(fp32, one, unit).intervals[0].end_us;
+  return unit;
+}
+
+/// Bytes that the simulator sends over the slowest link in one such collective, of unit 0 or, between tensor
+/// ranks, of `bytes` in all.
+double simulated_bytes(const program::Job& job, program::Op op, int ranks_per_node, int64_t bytes) {
+  program::Program one;
+  const program::BufferId rows = one.add("rows", program::Category::activations, bytes);
+  one.instructions.push_back({op, 0, -1, 1, {{program::Role::normed, rows, false, true}}, {}});
+  program::Job fp32 = job;  // what is measured
+  fp32.precision = program::Precision::fp32;
+  return program::simulate(fp32, one, unit_machine(ranks_per_node)).intervals[0].end_us;
 }
 
 /// The same of one transfer to the next stage; all stages are there, and only the first two do anything.
@@ -58,21 +64,17 @@ double simulated_transfer(const program::Job& job, int ranks_per_node) {
     programs[static_cast<size_t>(stage)].stage = stage;
   programs[0].instructions.push_back({program::Op::send, 0, 0, 1, {}, {}, -1, 1});
   programs[1].instructions.push_back({program::Op::receive, 0, 0, 1, {}, {}, -1, 0});
-  program::Machine unit;
-  unit.ranks_per_node = ranks_per_node;
-  unit.intra_bandwidth = unit.inter_bandwidth = 1e6;
-  unit.intra_latency_us = unit.inter_latency_us = 0;
-  return program::simulate(job, programs, unit).stages[0].intervals[0].end_us;
+  return program::simulate(job, programs, unit_machine(ranks_per_node)).stages[0].intervals[0].end_us;
 }
 
 struct Link {
   double bandwidth = 0, latency_us = 0;
 };
 
-/// `run(elements)` does the collective with a shard of so many.
-Result<Link> measure_link(const program::Job& job, program::Op op, int ranks_per_node,
-                          const std::function<Status(size_t)>& run) {
-  constexpr size_t kShard = 256 << 10;  // elements: 1 MiB
+constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank gives to a collective: 1 MiB
+
+/// `run(elements)` does a collective of `hops` hops; that of kShard sends `bytes` over its slowest link.
+Result<Link> measure_link(double bytes, int hops, const std::function<Status(size_t)>& run) {
   Status status;
   double small = 1e9, large = 1e9;
   for (int repeat = 0; repeat < 3; ++repeat) {
@@ -80,9 +82,6 @@ Result<Link> measure_link(const program::Job& job, program::Op op, int ranks_per
     large = std::min(large, seconds_of([&] { return run(kShard); }, status));
   }
   LOOM_TRY(status);
-  const double shard = static_cast<double>(job.shard(job.held_units()[0]));
-  const double bytes = simulated_bytes(job, op, ranks_per_node) * kShard / shard;
-  const int hops = op == program::Op::all_reduce ? 2 : 1;
   return Link{bytes / std::max(1e-9, large - small), small * 1e6 / hops};
 }
 
@@ -119,21 +118,78 @@ void give_back(std::vector<float>& shard, std::vector<float>& whole) {
 #endif
 }
 
+/// What the groups of each kind reach, as the rate of the links that they go over, inside nodes or between
+/// them. Where several kinds go over the same, the last one counts: tensor ranks', which computing waits for.
+Status measure_links(const program::Job& job, const engine::Groups& groups, program::Machine& machine) {
+  using program::GroupKind;
+  const program::Layout layout = job.layout();
+  const int node = machine.ranks_per_node;
+  const auto take = [&](bool between_nodes, const Link& link) {
+    (between_nodes ? machine.inter_bandwidth : machine.intra_bandwidth) = link.bandwidth;
+    (between_nodes ? machine.inter_latency_us : machine.intra_latency_us) = link.latency_us;
+  };
+  std::vector<float> shard(kShard), whole;
+  if (groups.pipeline() != nullptr) {
+    const Result<Link> link = measure_transfer(job, groups, node, shard);
+    LOOM_TRY(link.status());
+    program::Coordinates peer = groups.coordinates();
+    peer.stage ^= 1;
+    if (link->bandwidth > 0) take(layout.place(peer) / node != groups.place() / node, *link);
+  }
+  const auto collective = [&](GroupKind kind, double bytes, int hops, weftComm_t comm) -> Status {
+    const Result<Link> link = measure_link(bytes, hops, [&](size_t n) {
+      return engine::from_weft(
+          kind == GroupKind::replication
+              ? weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum, comm, nullptr)
+              : weftAllGather(shard.data(), whole.data(), n, weftFloat32, comm, nullptr));
+    });
+    LOOM_TRY(link.status());
+    take(layout.spans_nodes(kind, groups.place(), node), *link);
+    return {};
+  };
+  // Of unit 0's shard to what is measured with.
+  const double part = static_cast<double>(kShard) / static_cast<double>(job.shard(job.held_units()[0]));
+  whole.resize(kShard * static_cast<size_t>(std::max(job.degree, job.tensor_degree)));
+  if (groups.replication() != nullptr) {
+    const double bytes = part * simulated_bytes(job, program::Op::all_reduce, node, 0);
+    LOOM_TRY(collective(GroupKind::replication, bytes, 2, groups.replication()));
+  }
+  if (groups.partition() != nullptr) {
+    const double bytes = part * simulated_bytes(job, program::Op::gather, node, 0);
+    LOOM_TRY(collective(GroupKind::partition, bytes, 1, groups.partition()));
+  }
+  if (groups.tensor() != nullptr) {
+    const int64_t all = static_cast<int64_t>(kShard * sizeof(float)) * job.tensor_degree;
+    const double bytes = simulated_bytes(job, program::Op::tensor_gather, node, all);
+    LOOM_TRY(collective(GroupKind::tensor, bytes, 1, groups.tensor()));
+  }
+  give_back(shard, whole);
+  return {};
+}
+
 }  // namespace
 
-double measured_peak(int threads) {
+double measured_peak(int threads, program::Precision precision) {
   constexpr int64_t kRows = 1024, kWidth = 768;
   Workers workers(threads);
-  std::vector<float> x(kRows * kWidth, 0.5f), w(kWidth * kWidth, 0.25f), y(kRows * kWidth);
-  double best = 0;
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const auto begin = Clock::now();
-    ops::operators<float>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth,
-                                           kWidth);
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    best = std::max(best, 2.0 * kRows * kWidth * kWidth / seconds);
-  }
-  return best;
+  return program::with_type(precision, [&]<typename T>(T) {
+    const auto filled = [](int64_t elements, float value) {
+      std::vector<T> values(static_cast<size_t>(elements));
+      for (T& each : values) store(each, value);
+      return values;
+    };
+    const std::vector<T> x = filled(kRows * kWidth, 0.5f), w = filled(kWidth * kWidth, 0.25f);
+    std::vector<T> y(x.size());
+    double best = 0;
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const auto begin = Clock::now();
+      ops::operators<T>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth,
+                                         kWidth);
+      const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      best = std::max(best, 2.0 * kRows * kWidth * kWidth / seconds);
+    }
+    return best;
+  });
 }
 
 Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes) {
@@ -160,7 +216,7 @@ Result<program::Machine> measure_machine(const program::Job& job, const engine::
   program::Machine machine;
   machine.ranks_per_node = std::max(1, groups.ranks() / groups.nodes());
   LOOM_TRY(groups.barrier());
-  machine.flops = measured_peak(threads);
+  machine.flops = measured_peak(threads, job.precision);
   {
     Workers workers(threads);
     machine.memory_bandwidth = measured_memory_bandwidth(workers);
@@ -170,39 +226,7 @@ Result<program::Machine> measure_machine(const program::Job& job, const engine::
     LOOM_TRY(groups.agree(bandwidth.status()));
     machine.tier_bandwidth = *bandwidth;
   }
-  const auto take = [&](bool between_nodes, const Link& link) {
-    (between_nodes ? machine.inter_bandwidth : machine.intra_bandwidth) = link.bandwidth;
-    (between_nodes ? machine.inter_latency_us : machine.intra_latency_us) = link.latency_us;
-  };
-  std::vector<float> shard(256 << 10), whole;
-  if (groups.pipeline() != nullptr) {
-    const Result<Link> link = measure_transfer(job, groups, machine.ranks_per_node, shard);
-    LOOM_TRY(link.status());
-    program::Coordinates peer = groups.coordinates();
-    peer.stage ^= 1;
-    if (link->bandwidth > 0)
-      take(job.layout().place(peer) / machine.ranks_per_node != groups.place() / machine.ranks_per_node,
-           *link);
-  }
-  if (groups.replication() != nullptr) {
-    const Result<Link> link =
-        measure_link(job, program::Op::all_reduce, machine.ranks_per_node, [&](size_t n) {
-          return engine::from_weft(weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum,
-                                                 groups.replication(), nullptr));
-        });
-    LOOM_TRY(link.status());
-    take(job.world > machine.ranks_per_node, *link);
-  }
-  if (groups.partition() != nullptr) {
-    whole.resize(shard.size() * static_cast<size_t>(job.degree));
-    const Result<Link> link = measure_link(job, program::Op::gather, machine.ranks_per_node, [&](size_t n) {
-      return engine::from_weft(
-          weftAllGather(shard.data(), whole.data(), n, weftFloat32, groups.partition(), nullptr));
-    });
-    LOOM_TRY(link.status());
-    take(job.degree > machine.ranks_per_node, *link);
-  }
-  give_back(shard, whole);
+  LOOM_TRY(measure_links(job, groups, machine));
   return machine;
 }
 

@@ -10,8 +10,8 @@
 namespace loom::train {
 
 /// Matrix products that this rank's threads reach, in floating-point operations per second: the best of a few
-/// products of 1024 rows, 768 deep and wide, of fp32. Thread safety: any thread.
-double measured_peak(int threads);
+/// products of 1024 rows, 768 deep and wide, of elements of that precision. Thread safety: any thread.
+double measured_peak(int threads, program::Precision precision);
 
 /// Of a tier that is measured.
 constexpr int64_t kTierBytes = 128 << 20;
@@ -22,9 +22,10 @@ constexpr int64_t kTierBytes = 128 << 20;
 /// Thread safety: any thread.
 Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes);
 
-/// Products, memory and links as all ranks use them at once: each rank computes, then each group gathers or
-/// reduces a few megabytes, and stages send one to and fro; a job that offloads has its tier measured, too.
-/// What no group does keeps its default. A collective. Errors: communication_error, and the tier's.
+/// Products of the job's precision, memory and links as all ranks use them at once: each rank computes, then
+/// each group gathers or reduces a few megabytes, and stages send one to and fro; a job that offloads has its
+/// tier measured, too. Links are those inside nodes or those between them, by where this rank's groups lie;
+/// what no group goes over keeps its default. A collective. Errors: communication_error, and the tier's.
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,
                                          const std::string& tier_folder = "");
 

@@ -46,6 +46,17 @@ std::string chart(const std::string& title, const std::string& unit, const std::
                             kTop + 16, unit);
 }
 
+/// For a page, where some letters mean something.
+std::string as_text(std::string_view sentence) {
+  std::string text;
+  for (const char letter : sentence)
+    text += letter == '<'   ? "&lt;"
+            : letter == '>' ? "&gt;"
+            : letter == '&' ? "&amp;"
+                            : std::string(1, letter);
+  return text;
+}
+
 std::string duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
   if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
@@ -97,12 +108,38 @@ std::string json_line(const StepRecord& r, int64_t memory_bytes) {
   return json.dump();
 }
 
+std::optional<StepRecord> record_of_line(std::string_view line) {
+  const Result<format::Json> json = format::parse_json(line);
+  if (!json.ok() || !json->is_object()) return std::nullopt;
+  StepRecord record;
+  const auto read = [&](const char* key, auto& into) {
+    const auto value = format::required<std::remove_cvref_t<decltype(into)>>(*json, key);
+    if (value.ok()) into = *value;
+    return value.ok();
+  };
+  bool right = read("step", record.step) && record.step-- > 0;
+  right = right && read("loss", record.loss) && read("gradient_norm", record.gradient_norm) &&
+          read("learning_rate", record.learning_rate) && read("seconds", record.seconds) &&
+          read("tokens_per_second", record.tokens_per_second);
+  if (!right) return std::nullopt;
+  // What not every run has.
+  read("flops", record.flops);
+  read("exposed", record.exposed);
+  read("bubble", record.bubble);
+  read("loss_scale", record.loss_scale);
+  read("skipped", record.skipped);
+  read("skipped_steps", record.skipped_steps);
+  double validation = 0;
+  if (read("validation_loss", validation)) record.validation_loss = validation;
+  return record;
+}
+
 std::string trace_line(const Trainer& trainer, const Comparison& comparison) {
   return trainer.trace() ? trace_line(*trainer.trace(), trace_context(trainer, comparison)) : std::string();
 }
 
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
-                        const Comparison& comparison) {
+                        const Comparison& comparison, const Status& ended) {
   Points loss, validation, speed;
   for (const StepRecord& record : records) {
     const double step = static_cast<double>(record.step + 1);
@@ -120,6 +157,9 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
       "padding:0 1em;"
       "text-align:right}</style></head>"
       "<body><h1>A run of Loom</h1>\n";
+  if (!ended.ok())
+    page += fmt::format("<p><b>The run failed after {} of {} steps:</b> {}</p>\n", trainer.next_step(),
+                        trainer.config().run.steps, as_text(ended.message()));
   if (!records.empty()) {
     page += chart("Loss (red: validation)", "nats a token", {loss, validation});
     page += chart("Throughput", "tokens/s", {speed});

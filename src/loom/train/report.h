@@ -3,7 +3,9 @@
 // Thread safety: one thread.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/comparison.h"
@@ -18,13 +20,16 @@ std::string log_line(const StepRecord& record, const Trainer& trainer, double pe
 
 /// One JSON object, without the end of the line.
 std::string json_line(const StepRecord& record, int64_t memory_bytes);
+/// The record of such a line; nothing where it is another line.
+std::optional<StepRecord> record_of_line(std::string_view line);
 
 /// The sums of each rank in the step that was traced, as one JSON object; empty where none was.
 std::string trace_line(const Trainer& trainer, const Comparison& comparison);
 
 /// Loss and throughput as SVG; the traced step of all ranks, measured and predicted; and what was predicted
-/// of a step beside the mean of those measured. One HTML page that needs no other file.
+/// of a step beside the mean of those measured. One HTML page that needs no other file. `ended` is what the
+/// run failed with, if it did.
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
-                        const Comparison& comparison);
+                        const Comparison& comparison, const Status& ended = {});
 
 }  // namespace loom::train

@@ -22,11 +22,11 @@ inline double flops_by_formula(const program::Job& job, double parameters, doubl
 }
 
 /// Model FLOPs utilization (Chowdhery et al., "PaLM", 2022, appendix B): the model's own products, attention
-/// included and recomputing not, as a part of the peak of a rank, both per second. 0 where the peak is not
-/// known.
+/// and the head's rows with targets included and recomputing not, as a part of the peak of a rank, both per
+/// second. 0 where the peak is not known.
 inline double utilization(const program::Job& job, double step_seconds, double peak_flops) {
   if (peak_flops <= 0) return 0;
-  return job.tokens_per_step() / step_seconds * job.spec.flops_per_token(job.tokens) / job.world / peak_flops;
+  return job.tokens_per_step() / step_seconds * job.flops_per_token() / job.world / peak_flops;
 }
 
 }  // namespace loom::train

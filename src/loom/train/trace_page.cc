@@ -113,8 +113,9 @@ std::string speed_table(const Trace& trace, const TraceContext& context) {
          fmt::format(
              "</table><p>Formula: {:.3g} &middot; samples/s &middot; parameters &middot; sequence length "
              "/ ranks. MFU: "
-             "the model's products over the peak that each rank measured before the first step.</p>\n",
-             formula_factor(context.job));
+             "the model's products over the peak of {} products that each rank measured before the first "
+             "step.</p>\n",
+             formula_factor(context.job), program::precision_name(context.job.precision));
 }
 
 std::string memory_table(const Trace& trace, const TraceContext& context) {

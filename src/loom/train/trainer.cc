@@ -23,29 +23,6 @@ int threads_for(const Config& config, int ranks) {
   return std::max(1, cpus / std::max(1, ranks));
 }
 
-/// Rank 0 measures for all, so that all divide the model alike. Empty where nothing asks for it.
-Result<std::vector<engine::UnitProfile>> unit_profiles(const Config& config, const model::ModelSpec& spec,
-                                                       int ranks, weftComm_t world) {
-  using engine::UnitProfile;
-  std::vector<UnitProfile> units;
-  if (!config.parallel.profile) return units;
-  int rank = 0;
-  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  units.resize(static_cast<size_t>(spec.layers) + 2);
-  if (rank == 0) {
-    Result<std::vector<UnitProfile>> measured = profile(config, spec, ranks, threads_for(config, ranks));
-    // A job that cannot be is refused by all ranks when they make it, with whatever times.
-    if (measured.ok()) units = measured.take();
-  }
-  static_assert(sizeof(UnitProfile) % sizeof(double) == 0, "it travels as numbers of fp64");
-  const size_t numbers = units.size() * (sizeof(UnitProfile) / sizeof(double));
-  if (world != nullptr &&
-      weftBroadcast(units.data(), units.data(), numbers, weftFloat64, 0, world, nullptr) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  return units;
-}
-
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
 /// be trained for others.
 Status check_label_order(const Config& config, const std::vector<std::string>& names) {
@@ -66,17 +43,6 @@ Status check_label_order(const Config& config, const std::vector<std::string>& n
 
 }  // namespace
 
-Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
-                                                 int ranks, int threads) {
-  Config even = config;
-  even.parallel.partition = "even";
-  even.parallel.memory_limit_mb = 0;
-  even.parallel.sharded_data_parallel_degree = 1;
-  const Result<program::Job> job = job_of(even, spec, ranks);
-  LOOM_TRY(job.status());
-  return engine::profile_units(*job, threads);
-}
-
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
 Result<model::ModelSpec> Trainer::open() {
   Result<Data> data = open_data(config_);
@@ -89,6 +55,24 @@ Result<model::ModelSpec> Trainer::open() {
   return spec;
 }
 
+/// Where the config asks for it. A model whose units cannot be measured is divided by the cost model.
+Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world) {
+  if (!config_.parallel.profile) return {};
+  int rank = 0;
+  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
+    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  using Units = std::vector<engine::UnitProfile>;
+  const Result<Units> own =
+      rank == 0 ? profile(config_, spec, ranks, threads_for(config_, ranks)) : Result<Units>(Units());
+  Result<SharedProfile> shared = share_profile(own, static_cast<size_t>(spec.layers) + 2, world);
+  LOOM_TRY(shared.status());
+  if (!shared->failure.empty())
+    notes_.push_back(fmt::format("units are not measured (parallel.profile), their costs are modelled: {}",
+                                 shared->failure));
+  profiles_ = std::move(shared->units);
+  return {};
+}
+
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   trainer->memory_before_ = resident_bytes();
@@ -97,10 +81,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   int ranks = 1;
   if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
     return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  Result<std::vector<engine::UnitProfile>> measured = unit_profiles(config, *spec, ranks, world);
-  LOOM_TRY(measured.status());
-  trainer->profiles_ = measured.take();
-  const Result<program::Job> job = job_of(config, *spec, ranks, engine::times_of(trainer->profiles_));
+  LOOM_TRY(trainer->measure_units(*spec, ranks, world));
+  const Result<program::Job> job = job_of(config, *spec, ranks, engine::measures_of(trainer->profiles_));
   LOOM_TRY(job.status());
   Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
@@ -172,6 +154,18 @@ Status Trainer::check_goes_on(const format::Json& manifest) const {
       difference);
 }
 
+Status Trainer::place_in_data(const format::Json& manifest, int64_t step, bool own_run) {
+  const Result<Position> stored = position_of(manifest, step);
+  LOOM_TRY(stored.status());
+  const Result<Continuation> next = continuation(*stored, config_, own_run);
+  LOOM_TRY(next.status());
+  if (!next->note.empty()) notes_.push_back(next->note);
+  from_step_ = step;
+  from_sequence_ = next->sequence;
+  data_.train->go_on(static_cast<uint64_t>(step), static_cast<uint64_t>(next->sequence));
+  return {};
+}
+
 Status Trainer::resume() {
   const Result<std::string> folder = checkpoint_to_begin_with();
   LOOM_TRY(folder.status());
@@ -181,6 +175,7 @@ Status Trainer::resume() {
     const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
     LOOM_TRY(step.status().in(*folder));
     LOOM_TRY(check_goes_on(state->manifest).in(*folder));
+    LOOM_TRY(place_in_data(state->manifest, *step, *folder != config_.run.resume_from).in(*folder));
     LOOM_TRY(engine_->load_state(state->readers).in(*folder));
     if (state->manifest.contains("loss_scale"))
       LOOM_TRY(loss_scaler_.restore(state->manifest["loss_scale"], *step).in(*folder));
@@ -240,8 +235,8 @@ Result<StepRecord> Trainer::step() {
   LOOM_TRY(read_batch(*data_.train, next_step_));
   const engine::StepSettings settings = settings_of_step();
   const Result<engine::StepResult> result = engine_->step(settings);
-  LOOM_TRY(result.status());
-  LOOM_TRY(loss_scaler_.update(next_step_, result->loss, result->skipped));
+  if (!result.ok()) return with_way_back(result.status());
+  LOOM_TRY(with_way_back(loss_scaler_.update(next_step_, result->loss, result->skipped)));
   last_ = *result;
   measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false));
   if (measured_.steps() <= 2) look_at_memory();
@@ -258,7 +253,7 @@ Result<StepRecord> Trainer::step() {
   record.exposed = result->exposed_seconds / result->seconds;
   record.bubble = result->bubble;
   record.tokens_per_second = job.tokens_per_step() / result->seconds;
-  record.flops = record.tokens_per_second * job.spec.flops_per_token(job.tokens) / job.world;
+  record.flops = record.tokens_per_second * job.flops_per_token() / job.world;
   return record;
 }
 
@@ -300,18 +295,38 @@ Result<std::optional<double>> Trainer::validate() {
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
+/// Of a run that has diverged, the checkpoint to go back to.
+Status Trainer::with_way_back(Status status) const {
+  if (status.ok() || status.code() != Code::not_finite) return status;
+  const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
+  if (!latest.ok() || !latest->has_value())
+    return fail(Code::not_finite, "{}; there is no checkpoint to go back to, run.checkpoint_every makes some",
+                status.message());
+  return fail(
+      Code::not_finite,
+      "{}; the newest checkpoint is of step {}: the same run.out goes on from it, and another one with "
+      "run.resume_from={}",
+      status.message(), **latest, checkpoints_->step_folder(**latest));
+}
+
 Status Trainer::save_checkpoint() {
   const auto step = static_cast<uint64_t>(next_step_);
   const bool first = groups_->rank() == 0;
+  // Before anything is written: a state that nobody can go on with must not push out one that somebody can.
+  LOOM_TRY(with_way_back(groups_->agree(engine_->check_state())));
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
   Status status;
   if (first) {
     const program::Job& job = engine_->job();
+    const int64_t batch = config_.data.global_batch;
+    const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
+                            config_.data.sequence_length, config_.run.seed};
     format::Json manifest = {{"config", to_json(config_)},
                              {"model", model_config()},
-                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)}};
+                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
+                             {"data", position.to_json()}};
     for (int stage = 0; stage < job.pipeline_degree; ++stage)
       for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
         const Result<format::FlatLayout> layout =

@@ -11,20 +11,17 @@
 #include <optional>
 
 #include "engine/engine.h"
-#include "engine/profile.h"
 #include "format/checkpoints.h"
 #include "train/breakdown.h"
 #include "train/config.h"
 #include "train/data.h"
+#include "train/position.h"
+#include "train/profiling.h"
 #include "train/trace.h"
 
 namespace loom::train {
 
 using loom::StepRecord;
-
-/// Measures the model's units, for dividing it: what `parallel.profile` asks for.
-Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
-                                                 int ranks, int threads);
 
 class Trainer {
  public:
@@ -41,8 +38,10 @@ class Trainer {
   /// The step that comes next.
   int64_t next_step() const { return next_step_; }
 
-  /// What rank 0 measured of the model's units; empty where the config does not ask for it.
+  /// What rank 0 measured of the model's units; empty where the config does not ask for it, or it could not.
   const std::vector<engine::UnitProfile>& profiles() const { return profiles_; }
+  /// Sentences on what is not as the config asks for, or on how a resumed run differs from the one before.
+  const std::vector<std::string>& notes() const { return notes_; }
   /// Means over the steps of this object but its first.
   const MeanBreakdown& measured() const { return measured_; }
   /// Memory that came into use since before the run was opened, at its most: the process's own, so of all
@@ -62,6 +61,7 @@ class Trainer {
   Status run(const std::function<void(const StepRecord&)>& tell);
   /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
   Result<std::optional<double>> validate();
+  /// Errors also: not_finite, when the state is not: no checkpoint is written then, and none is removed.
   Status save_checkpoint();
   /// The model in Hugging Face's form, and the tokenizer, into run.out/model.
   Status save_model();
@@ -72,10 +72,13 @@ class Trainer {
   explicit Trainer(const Config& config)
       : config_(config), loss_scaler_(config.loss_scale, config.parallel.precision == "fp16") {}
   Result<model::ModelSpec> open();
+  Status measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world);
   Status check_goes_on(const format::Json& manifest) const;
+  Status place_in_data(const format::Json& manifest, int64_t step, bool own_run);
   Status resume();
   Result<std::string> checkpoint_to_begin_with() const;
   Status spares_the_only_checkpoint() const;
+  Status with_way_back(Status status) const;
   Status save_model_in(const std::string& folder);
   /// config.json, with the names of the dataset's labels.
   format::Json model_config() const;
@@ -92,8 +95,10 @@ class Trainer {
   Data data_;
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
+  int64_t from_step_ = 0, from_sequence_ = 0;  // of the data, that this object began with
   LossScaler loss_scaler_;
   std::vector<engine::UnitProfile> profiles_;
+  std::vector<std::string> notes_;
   MeanBreakdown measured_;
   engine::StepResult last_;
   int64_t memory_before_ = 0, measured_bytes_ = 0;

@@ -1,4 +1,5 @@
-// A step after the first allocates nothing: not Loom, not Weft below it, not the library of products. Counted
+// A step after the first allocates nothing: not Loom, not Weft below it, not the library of products, and not
+// what reads its batch. Counted
 // by standing in front of the C library's functions, for all threads of the process.
 #include <algorithm>
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <cstdint>
 
 #include "engine/ranks.h"
+#include "train/runs.h"
 
 // Sanitizers stand there themselves.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
@@ -132,6 +134,41 @@ TEST(Allocation, NoneInStepsOfTwoRanksOverSharedMemory) {
       EXPECT_GE(std::count(counts.begin() + 20, counts.end(), 0), 30)
           << "degree " << degree << ": " << ::testing::PrintToString(counts);
     }
+}
+
+/// Steps of whole runs, which read their batches.
+class RunAllocation : public Runs {
+ protected:
+  std::vector<int64_t> allocations_of_steps() {
+    std::vector<int64_t> counts;
+    counts.reserve(8);
+    config_.run.steps = 100;
+    const Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+    EXPECT_TRUE(trainer.ok()) << sentence(trainer);
+    for (int step = 0; trainer.ok() && step < 8; ++step) {
+      allocations = 0;
+      counting = true;
+      const bool right = (*trainer)->step().ok();
+      counting = false;
+      EXPECT_TRUE(right);
+      // In the first two, memory is looked at as well.
+      if (step >= 2) counts.push_back(allocations);
+    }
+    return counts;
+  }
+  const std::vector<int64_t> none_ = std::vector<int64_t>(6, 0);
+};
+
+TEST_F(RunAllocation, NoneInAStepThatPredictsWhatComesNext) {
+  make_tokens(config_.data.folder);
+  EXPECT_EQ(allocations_of_steps(), none_);
+}
+
+TEST_F(RunAllocation, NoneInAStepThatPredictsWhatIsHidden) {
+  make_tokens(config_.data.folder, fixture("wordpiece.json"));
+  config_.model.family = "bert";
+  config_.data.microbatch = 4;
+  EXPECT_EQ(allocations_of_steps(), none_);
 }
 #endif
 

@@ -240,7 +240,7 @@ TEST(Partition, OfAModelBalancesTheHead) {
   EXPECT_NE(text.find("KiB cross for each microbatch"), std::string::npos);
   // Measured times win over the model's.
   std::vector<double> measured(14, 1.0);
-  request = partition_request(job, Machine(), measured);
+  request = partition_request(job, Machine(), {.us = measured, .saved_bytes = {}, .planned_bytes = {}});
   request.memory_weight = 0;
   EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 7}));
 }

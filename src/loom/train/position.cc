@@ -1,0 +1,61 @@
+// Read from manifests, and compared with configs.
+#include "train/position.h"
+
+#include <fmt/format.h>
+
+namespace loom::train {
+
+format::Json Position::to_json() const {
+  return {{"sequences", sequences},
+          {"global_batch", global_batch},
+          {"sequence_length", sequence_length},
+          {"seed", seed}};
+}
+
+Result<Position> position_of(const format::Json& manifest, int64_t step) {
+  Position position;
+  const auto read = [](const format::Json& from, const char* key, int64_t& into) -> Status {
+    const Result<int64_t> value = format::required<int64_t>(from, key);
+    LOOM_TRY(value.status());
+    if (*value < 0) return fail(Code::invalid_data, "\"{}\" is {}, must not be negative", key, *value);
+    into = *value;
+    return {};
+  };
+  if (manifest.contains("data")) {
+    const format::Json& data = manifest["data"];
+    LOOM_TRY(read(data, "sequences", position.sequences).in("data"));
+    LOOM_TRY(read(data, "global_batch", position.global_batch).in("data"));
+    LOOM_TRY(read(data, "sequence_length", position.sequence_length).in("data"));
+    LOOM_TRY(read(data, "seed", position.seed).in("data"));
+    return position;
+  }
+  const Result<Config> config =
+      parse_config(manifest.contains("config") ? manifest["config"] : format::Json::object(), {});
+  LOOM_TRY(config.status().in("config"));
+  return Position{step * config->data.global_batch, config->data.global_batch, config->data.sequence_length,
+                  config->run.seed};
+}
+
+Result<Continuation> continuation(const Position& stored, const Config& config, bool own_run) {
+  const int64_t length = config.data.sequence_length, seed = config.run.seed;
+  if (length != stored.sequence_length || seed != stored.seed) {
+    const std::string others =
+        fmt::format("the checkpoint has data.sequence_length {} and run.seed {}, the config {} and {}",
+                    stored.sequence_length, stored.seed, length, seed);
+    if (own_run)
+      return fail(
+          Code::invalid_argument,
+          "{}: its place in the data would be another; give the config the checkpoint's, or begin another "
+          "run.out with the checkpoint as its run.resume_from, which takes the data from the beginning",
+          others);
+    return Continuation{0, fmt::format("{}: the data are taken from the beginning", others)};
+  }
+  Continuation next{stored.sequences, ""};
+  if (config.data.global_batch != stored.global_batch)
+    next.note = fmt::format(
+        "data.global_batch is {} and was {} before: goes on after the {} sequences that were trained on",
+        config.data.global_batch, stored.global_batch, stored.sequences);
+  return next;
+}
+
+}  // namespace loom::train

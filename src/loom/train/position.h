@@ -1,0 +1,37 @@
+// Position: how far a run has come in its data, as its checkpoints keep it. The sequences of a dataset are
+// one endless list (text/batch_source.h), in an order that the length of sequences and the seed determine.
+//
+// Thread safety: values; pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "train/config.h"
+
+namespace loom::train {
+
+struct Position {
+  int64_t sequences = 0;        // of the list, that were trained on
+  int64_t global_batch = 0;     // of them, in a step
+  int64_t sequence_length = 0;  // these two determine the list
+  int64_t seed = 0;
+
+  format::Json to_json() const;
+};
+
+/// What a checkpoint of `step` keeps; a manifest without a position has its config's. Errors: invalid_data.
+Result<Position> position_of(const format::Json& manifest, int64_t step);
+
+struct Continuation {
+  int64_t sequence = 0;  // that the next step begins with
+  std::string note;      // how that differs from what the run before would have done; "": it does not
+};
+
+/// Where a run of this config goes on after a checkpoint at `stored`. With another data.global_batch it is
+/// the next sequence all the same. Another data.sequence_length or run.seed is another list: refused in the
+/// checkpoint's own run (invalid_argument), and begun with its first sequence by one that only begins with
+/// the checkpoint, as run.resume_from says.
+Result<Continuation> continuation(const Position& stored, const Config& config, bool own_run);
+
+}  // namespace loom::train

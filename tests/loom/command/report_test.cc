@@ -1,0 +1,88 @@
+// What a run leaves behind: its report has all steps, also those before it was resumed, and there is one of
+// runs that fail.
+#include <filesystem>
+
+#include "command/processes.h"
+
+namespace loom::testing {
+namespace {
+
+class Report : public Command {
+ protected:
+  std::string page() const { return get_file(folder_ / "run/report.html"); }
+  /// Numbers of the first and last step on the chart of losses.
+  std::pair<int, int> steps() const {
+    const std::string text = page();
+    std::vector<int> numbers;
+    for (size_t at = text.find(">step "); at != std::string::npos && numbers.size() < 2;
+         at = text.find(">step ", at + 1))
+      numbers.push_back(std::stoi(text.substr(at + 6)));
+    return numbers.size() == 2 ? std::pair(numbers[0], numbers[1]) : std::pair(0, 0);
+  }
+};
+
+TEST_F(Report, OfAResumedRunHasTheStepsBefore) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=4").code, 0);
+  EXPECT_EQ(steps(), std::pair(1, 4));
+  const Outcome resumed = loom("train " + config() + " --run.steps=6");
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find("resumed after step 4"), std::string::npos);
+  EXPECT_EQ(steps(), std::pair(1, 6));
+}
+
+TEST_F(Report, OfARunThatDivergedSaysSoAndHasItsSteps) {
+  const Outcome ended = loom("train " + config() +
+                             " --run.steps=100 --run.checkpoint_every=4 --optimizer.learning_rate=1e6"
+                             " --optimizer.warmup_steps=12 --optimizer.clip_norm=0");
+  EXPECT_EQ(ended.code, 1) << ended.text;
+  EXPECT_EQ(steps().first, 1) << ended.text;
+  EXPECT_NE(page().find("The run failed after"), std::string::npos);
+  EXPECT_NE(page().find("a smaller learning rate or clip_norm may help"), std::string::npos);
+}
+
+TEST_F(Report, OfARunWhoseRankDiedIsWrittenByRankZero) {
+  const std::string script = folder_ / "kill.sh";
+  put_file(script, fmt::format("if [ \"$WEFT_RANK\" != 1 ]; then exec \"$@\"; fi\n"
+                               "\"$@\" & pid=$!\n"
+                               "while [ \"$(cat {}/log.jsonl 2> /dev/null | wc -l)\" -lt 3 ]; do sleep 0.01; "
+                               "done\n"
+                               "kill -9 $pid; wait $pid\n",
+                               folder_ / "run"));
+  const Outcome ended =
+      on_processes(2, "sh " + script + " " + train("--run.steps=1000000 --run.checkpoint_every=0 "));
+  EXPECT_NE(ended.code, 0);
+  EXPECT_EQ(steps().first, 1) << ended.text;
+  EXPECT_NE(page().find("rank 1 of communicator run is gone"), std::string::npos) << ended.text;
+}
+
+TEST_F(Report, NamesThePrecisionOfTheMeasuredProducts) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    std::filesystem::remove_all(folder_ / "run");
+    const Outcome run = loom("train " + config() + " --run.steps=2 --parallel.precision=" + precision);
+    ASSERT_EQ(run.code, 0) << run.text;
+    EXPECT_NE(run.text.find("GFLOP/s of " + precision + " matrix products measured"), std::string::npos)
+        << run.text;
+    EXPECT_NE(page().find("over the peak of " + precision + " products"), std::string::npos);
+  }
+}
+
+TEST_F(Report, ALogThatCannotBeWrittenEndsTheRunBeforeItBegins) {
+  std::filesystem::create_directories(folder_ / "run/log.jsonl");
+  const Outcome refused = loom("train " + config());
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.text.find("cannot write the log of the run, " + (folder_ / "run/log.jsonl")),
+            std::string::npos)
+      << refused.text;
+  EXPECT_EQ(refused.text.find("step 1/"), std::string::npos) << refused.text;
+}
+
+TEST_F(Report, AnotherBatchIsSaidWhereARunGoesOn) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=2").code, 0);
+  const Outcome resumed = loom("train " + config() + " --run.steps=4 --data.global_batch=4");
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find("note: data.global_batch is 4 and was 8 before"), std::string::npos)
+      << resumed.text;
+}
+
+}  // namespace
+}  // namespace loom::testing

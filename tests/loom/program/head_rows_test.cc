@@ -1,0 +1,89 @@
+// A masked model's head computes the rows that have targets, 15 % of them, and is charged with no more: in
+// time, in partitions, and as the work that a model asks for.
+#include <gtest/gtest.h>
+
+#include "program/partition.h"
+#include "program/simulate.h"
+#include "train/throughput.h"
+
+namespace loom::program {
+namespace {
+
+constexpr int64_t kBatch = 4, kTokens = 20, kTargets = 3, kWidth = 32, kVocabulary = 100, kLayers = 2;
+
+/// A small BERT: of each sequence of 20 tokens 3 have targets.
+Job masked_job() {
+  Job job;
+  job.spec.family = model::Family::bert;
+  job.spec.task = model::Task::masked;
+  job.spec.head_transform = true;
+  job.spec.causal = false;
+  job.spec.norms = model::NormPlacement::post;
+  job.spec.vocabulary = kVocabulary;
+  job.spec.context = kTokens;
+  job.spec.width = kWidth;
+  job.spec.layers = kLayers;
+  job.spec.heads = 4;
+  job.spec.feed_forward = 4 * kWidth;
+  job.batch = kBatch;
+  job.tokens = kTokens;
+  job.targets = kTargets;
+  return job;
+}
+
+/// Forward and backward of a row of the head: three products with each weight of logits and dense layer.
+constexpr double kRowFlops = 3 * 2.0 * kWidth * (kVocabulary + kWidth);
+
+double head_flops(const Job& job) {
+  Machine machine;
+  machine.flops = 1e6;
+  return compute_us(job, machine, job.units() - 1, Op::loss);
+}
+
+TEST(HeadRows, AreThoseWithTargets) {
+  Job job = masked_job();
+  EXPECT_DOUBLE_EQ(head_flops(job), kBatch * kTargets * kRowFlops);
+  job.targets = 0;  // all have one
+  EXPECT_DOUBLE_EQ(head_flops(job), kBatch * kTokens * kRowFlops);
+}
+
+TEST(HeadRows, AreAllWhereTheVocabularyIsDivided) {
+  Job job = masked_job();
+  job.tensor_degree = job.world = 2;
+  EXPECT_DOUBLE_EQ(head_flops(job), kBatch * kTokens * kRowFlops / 2);
+}
+
+TEST(HeadRows, OfAClassificationAreOneASequence) {
+  Job job = masked_job();
+  job.spec.task = model::Task::classification;
+  job.spec.head_transform = false;
+  job.spec.pooler = true;
+  job.spec.labels = 5;
+  job.targets = 1;
+  EXPECT_DOUBLE_EQ(head_flops(job), kBatch * 3 * 2.0 * kWidth * (5 + kWidth));
+}
+
+TEST(HeadRows, CountInPartitions) {
+  Job job = masked_job();
+  Machine machine;
+  machine.flops = 1e6;
+  EXPECT_DOUBLE_EQ(partition_request(job, machine).units.back().time_us, kBatch * kTargets * kRowFlops);
+}
+
+TEST(HeadRows, CountInWhatTheModelAsksFor) {
+  Job job = masked_job();
+  const double blocks = 6.0 * kLayers * (4 * kWidth * kWidth + 2 * kWidth * 4 * kWidth);
+  const double squares = 12.0 * kLayers * kWidth * kTokens;
+  const double wanted = blocks + squares + kRowFlops * kTargets / kTokens;
+  EXPECT_DOUBLE_EQ(job.flops_per_token(), wanted);
+  EXPECT_DOUBLE_EQ(train::utilization(job, 2.0, 1e6), kBatch * kTokens * wanted / 2e6);
+  job.tensor_degree = job.world = 2;  // computes more, and is asked for the same
+  EXPECT_DOUBLE_EQ(job.flops_per_token(), wanted);
+  job.spec.task = model::Task::causal;
+  job.spec.head_transform = false;
+  job.targets = 0;
+  EXPECT_DOUBLE_EQ(job.flops_per_token(), blocks + squares + 6.0 * kWidth * kVocabulary);
+}
+
+}  // namespace
+}  // namespace loom::program

@@ -1,0 +1,66 @@
+// What a run measures of its machine: the links of every group, each under its own kind, wherever the
+// placement has put the group.
+#include "train/machine.h"
+
+#include "engine/ranks.h"
+
+namespace loom::testing {
+namespace {
+
+struct Lying {
+  const char* name;
+  int ranks, nodes;
+  program::Layout layout;
+  bool inside, between;  // kinds of links that some group goes over
+};
+
+class MeasuredLinks : public ::testing::TestWithParam<Lying> {};
+
+TEST_P(MeasuredLinks, AreOfTheKindThatTheirGroupsGoOver) {
+  const Lying& lying = GetParam();
+  on_ranks(lying.ranks, lying.nodes, [&](weftComm_t world) {
+    program::Job job = small_job(lying.ranks, lying.layout.shard, 4, 2);
+    job.pipeline_degree = lying.layout.pipeline;
+    job.tensor_degree = lying.layout.tensor;
+    job.placement = lying.layout.placement;
+    LOOM_ASSERT_OK(job.check());
+    const Result<engine::Groups> groups = engine::Groups::create(world, lying.layout, false);
+    LOOM_ASSERT_OK(groups);
+    const Result<program::Machine> machine = train::measure_machine(job, *groups, 1);
+    LOOM_ASSERT_OK(machine);
+    const program::Machine unmeasured;
+    EXPECT_EQ(machine->ranks_per_node, lying.ranks / lying.nodes);
+    EXPECT_GT(machine->intra_bandwidth, 1e6);
+    EXPECT_GT(machine->inter_bandwidth, 1e6);
+    EXPECT_EQ(machine->intra_bandwidth != unmeasured.intra_bandwidth, lying.inside);
+    EXPECT_EQ(machine->intra_latency_us != unmeasured.intra_latency_us, lying.inside);
+    EXPECT_EQ(machine->inter_bandwidth != unmeasured.inter_bandwidth, lying.between);
+    EXPECT_EQ(machine->inter_latency_us != unmeasured.inter_latency_us, lying.between);
+  });
+}
+
+// Of four ranks on two nodes, groups of two lie in a node or across, by what varies fastest.
+INSTANTIATE_TEST_SUITE_P(
+    Each, MeasuredLinks,
+    ::testing::Values(
+        Lying{"TensorRanksOfANode", 2, 1, {.tensor = 2}, true, false},
+        Lying{"TensorRanksApart", 2, 2, {.tensor = 2}, false, true},
+        Lying{"StagesInANodeAndShardsAcross", 4, 2, {.data = 2, .pipeline = 2, .shard = 2}, true, true},
+        Lying{"StagesAcrossAndShardsInANode",
+              4,
+              2,
+              {.data = 2, .pipeline = 2, .shard = 2, .placement = "spread"},
+              true,
+              true},
+        Lying{"TensorRanksAcrossAndReplicasInANode",
+              4,
+              2,
+              {.data = 2, .tensor = 2, .placement = "spread"},
+              true,
+              true},
+        Lying{"ShardsInANodeAndReplicasAcross", 4, 2, {.data = 4, .shard = 2}, true, true},
+        Lying{"ReplicasOfANode", 2, 1, {.data = 2}, true, false}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace loom::testing
