@@ -2,47 +2,42 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/file.h"
 #include "base/process_memory.h"
+#include "engine/weft_call.h"
 #include "model/hugging_face.h"
 #include "model/same_model.h"
 #include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
 #include "train/machine.h"
-#include "train/stored_state.h"
+#include "train/threads.h"
 
 namespace loom::train {
 namespace {
 
-/// CPUs of this machine over the ranks that share it.
-int threads_for(const Config& config, int ranks) {
-  if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
-  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cpus / std::max(1, ranks));
-}
+// Of the manifest.
+constexpr char kLossScale[] = "loss_scale";
+constexpr char kMomentsBegin[] = "moments_begin";
 
 /// Rank 0 measures for all, so that all divide the model alike. Empty where nothing asks for it.
 Result<std::vector<engine::UnitProfile>> unit_profiles(const Config& config, const model::ModelSpec& spec,
-                                                       int ranks, weftComm_t world) {
+                                                       int ranks, int threads, weftComm_t world) {
   using engine::UnitProfile;
   std::vector<UnitProfile> units;
   if (!config.parallel.profile) return units;
   int rank = 0;
-  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  if (world != nullptr) LOOM_TRY_WEFT(weftCommUserRank(world, &rank));
   units.resize(static_cast<size_t>(spec.layers) + 2);
   if (rank == 0) {
-    Result<std::vector<UnitProfile>> measured = profile(config, spec, ranks, threads_for(config, ranks));
+    Result<std::vector<UnitProfile>> measured = profile(config, spec, ranks, threads);
     // A job that cannot be is refused by all ranks when they make it, with whatever times.
     if (measured.ok()) units = measured.take();
   }
   static_assert(sizeof(UnitProfile) % sizeof(double) == 0, "it travels as numbers of fp64");
   const size_t numbers = units.size() * (sizeof(UnitProfile) / sizeof(double));
-  if (world != nullptr &&
-      weftBroadcast(units.data(), units.data(), numbers, weftFloat64, 0, world, nullptr) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  if (world != nullptr)
+    LOOM_TRY_WEFT(weftBroadcast(units.data(), units.data(), numbers, weftFloat64, 0, world, nullptr));
   return units;
 }
 
@@ -94,10 +89,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   trainer->memory_before_ = resident_bytes();
   const Result<model::ModelSpec> spec = trainer->open();
   LOOM_TRY(engine::agree(world, spec.status()));
+  LOOM_TRY(same_config(config, world));
   int ranks = 1;
-  if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
-  Result<std::vector<engine::UnitProfile>> measured = unit_profiles(config, *spec, ranks, world);
+  if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
+  const Result<int> beside = ranks_of_machine(world);
+  LOOM_TRY(beside.status());
+  trainer->threads_ = threads_of(config, *beside);
+  Result<std::vector<engine::UnitProfile>> measured =
+      unit_profiles(config, *spec, ranks, trainer->threads_, world);
   LOOM_TRY(measured.status());
   trainer->profiles_ = measured.take();
   const Result<program::Job> job = job_of(config, *spec, ranks, engine::times_of(trainer->profiles_));
@@ -105,7 +104,6 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
-  trainer->threads_ = threads_for(config, trainer->groups_->ranks());
   trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
   Result<std::unique_ptr<engine::Engine>> engine =
       engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
@@ -115,7 +113,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
       format::Checkpoints::open(join_path(config.run.out, "checkpoints"), static_cast<int>(config.run.keep));
   LOOM_TRY(trainer->groups_->agree(checkpoints.status()));
   trainer->checkpoints_.emplace(checkpoints.take());
-  LOOM_TRY(trainer->groups_->agree(trainer->resume()));
+  LOOM_TRY(trainer->resume());
   return trainer;
 }
 
@@ -127,24 +125,22 @@ Result<std::string> Trainer::checkpoint_to_begin_with() const {
     LOOM_TRY(latest.status());
     if (latest->has_value()) return checkpoints_->step_folder(**latest);
   } else {
-    LOOM_TRY(spares_the_only_checkpoint());
+    LOOM_TRY(begins_alone());
   }
   return config_.run.resume_from;
 }
 
-/// A run that begins anew in the folder of another would fail at its first checkpoint, if that is the only
-/// one there: better before the first step.
-Status Trainer::spares_the_only_checkpoint() const {
-  const Result<std::vector<uint64_t>> complete = checkpoints_->complete_steps();
-  LOOM_TRY(complete.status());
-  const int64_t every = config_.run.checkpoint_every;
-  const int64_t first = every > 0 ? std::min(every, config_.run.steps) : config_.run.steps;
-  if (complete->size() != 1 || complete->front() != static_cast<uint64_t>(first)) return {};
+/// Checkpoints are told apart by their steps: among those of an earlier run the new ones would be the oldest,
+/// and the first to be removed, and whoever resumed would go on with the earlier run.
+Status Trainer::begins_alone() const {
+  const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
+  LOOM_TRY(latest.status());
+  if (!latest->has_value()) return {};
   return fail(
       Code::invalid_argument,
-      "{} is the only complete checkpoint there, and a run with run.resume=false would write it again: "
-      "remove it, name another run.out, or let the run resume",
-      checkpoints_->step_folder(complete->front()));
+      "{} is a checkpoint of an earlier run, among whose checkpoints a run with run.resume=false would "
+      "lose its own: remove the folder {}, name another run.out, or let the run resume",
+      checkpoints_->step_folder(**latest), join_path(config_.run.out, "checkpoints"));
 }
 
 /// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
@@ -172,25 +168,51 @@ Status Trainer::check_goes_on(const format::Json& manifest) const {
       difference);
 }
 
-Status Trainer::resume() {
+/// The checkpoint that the run begins with, opened, and where it lies; nothing where there is none.
+Result<std::optional<StoredState>> Trainer::state_to_begin_with(Beginning& beginning) const {
   const Result<std::string> folder = checkpoint_to_begin_with();
   LOOM_TRY(folder.status());
-  if (!folder->empty()) {
-    const Result<StoredState> state = open_state(*folder);
-    LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
-    const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
-    LOOM_TRY(step.status().in(*folder));
-    LOOM_TRY(check_goes_on(state->manifest).in(*folder));
-    LOOM_TRY(engine_->load_state(state->readers).in(*folder));
-    if (state->manifest.contains("loss_scale"))
-      LOOM_TRY(loss_scaler_.restore(state->manifest["loss_scale"], *step).in(*folder));
-    next_step_ = *step;
-    return {};
-  }
+  if (folder->empty()) return std::optional<StoredState>();
+  Result<StoredState> state = open_state(*folder);
+  LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
+  const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
+  LOOM_TRY(step.status().in(*folder));
+  LOOM_TRY(check_goes_on(state->manifest).in(*folder));
+  beginning = {*step, *folder, state->manifest.dump()};
+  return std::optional(state.take());
+}
+
+Status Trainer::resume() {
+  Beginning beginning;
+  Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
+  LOOM_TRY(groups_->agree(state.status()));
+  LOOM_TRY(same_beginning(beginning, groups_->world()));
+  if (state->has_value()) return groups_->agree(go_on(**state, beginning.step).in(beginning.checkpoint));
+  return groups_->agree(begin());
+}
+
+Status Trainer::begin() {
   if (config_.model.from.empty()) return engine_->initialize(static_cast<uint64_t>(config_.run.seed));
   Result<format::SafetensorsReader> file = format::SafetensorsReader::open(config_.model.from);
   LOOM_TRY(file.status());
   return engine_->load_model(*file);
+}
+
+/// With a checkpoint that was made after `step` steps.
+Status Trainer::go_on(const StoredState& state, int64_t step) {
+  LOOM_TRY(engine_->load_state(state.readers));
+  if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
+  next_step_ = step;
+  const int64_t applied = step - loss_scaler_.skipped();
+  moments_begin_ = applied;
+  if (!engine::has_moments(state.readers)) return {};
+  const Result<int64_t> begin = format::value_or<int64_t>(state.manifest, kMomentsBegin, 0);
+  LOOM_TRY(begin.status());
+  if (*begin < 0 || *begin > applied)
+    return fail(Code::invalid_data, "{} is {}, must be from 0 to the {} steps that were applied",
+                kMomentsBegin, *begin, applied);
+  moments_begin_ = *begin;
+  return {};
 }
 
 Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
@@ -226,7 +248,7 @@ engine::StepSettings Trainer::settings_of_step() const {
   settings.optimizer.epsilon = static_cast<float>(o.epsilon);
   settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
   settings.clip_norm = static_cast<float>(o.clip_norm);
-  settings.skipped = static_cast<uint32_t>(skipped);
+  settings.uncounted = static_cast<uint32_t>(skipped + moments_begin_);
   settings.loss_scale = loss_scaler_.scale();
   return settings;
 }
@@ -300,30 +322,41 @@ Result<std::optional<double>> Trainer::validate() {
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
+/// What a checkpoint's manifest has beside the list of its files, which are told apart as well.
+Result<format::Json> Trainer::manifest(std::vector<std::string>& files) const {
+  const program::Job& job = engine_->job();
+  format::Json manifest = {{"config", to_json(config_)},
+                           {"model", model_config()},
+                           {"tokenizer", text::tokenizer_key(*data_.tokenizer)}};
+  for (int stage = 0; stage < job.pipeline_degree; ++stage)
+    for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
+      const Result<format::FlatLayout> layout =
+          engine_->state_layout(stage, tensor, config_.run.checkpoint_optimizer);
+      LOOM_TRY(layout.status());
+      manifest[engine::state_name(stage, tensor)] = layout->to_json();
+      for (int owner = 0; owner < layout->owners(); ++owner) files.push_back(layout->file_name(owner));
+    }
+  if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest[kLossScale] = loss_scaler_.to_json();
+  if (moments_begin_ > 0 && config_.run.checkpoint_optimizer) manifest[kMomentsBegin] = moments_begin_;
+  return manifest;
+}
+
+/// Rank 0's part, when all have written theirs.
+Status Trainer::commit_checkpoint(uint64_t step) {
+  std::vector<std::string> files;
+  const Result<format::Json> content = manifest(files);
+  LOOM_TRY(content.status());
+  LOOM_TRY(checkpoints_->commit(step, *content, files));
+  return checkpoints_->prune();
+}
+
 Status Trainer::save_checkpoint() {
   const auto step = static_cast<uint64_t>(next_step_);
   const bool first = groups_->rank() == 0;
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
-  Status status;
-  if (first) {
-    const program::Job& job = engine_->job();
-    format::Json manifest = {{"config", to_json(config_)},
-                             {"model", model_config()},
-                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)}};
-    for (int stage = 0; stage < job.pipeline_degree; ++stage)
-      for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
-        const Result<format::FlatLayout> layout =
-            engine_->state_layout(stage, tensor, config_.run.checkpoint_optimizer);
-        LOOM_TRY(layout.status());
-        manifest[engine::state_name(stage, tensor)] = layout->to_json();
-      }
-    if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest["loss_scale"] = loss_scaler_.to_json();
-    status = checkpoints_->commit(step, manifest);
-    if (status.ok()) status = checkpoints_->prune();
-  }
-  return groups_->agree(status);
+  return groups_->agree(first ? commit_checkpoint(step) : Status());
 }
 
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }

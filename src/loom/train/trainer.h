@@ -16,6 +16,8 @@
 #include "train/breakdown.h"
 #include "train/config.h"
 #include "train/data.h"
+#include "train/same_on_all.h"
+#include "train/stored_state.h"
 #include "train/trace.h"
 
 namespace loom::train {
@@ -74,8 +76,13 @@ class Trainer {
   Result<model::ModelSpec> open();
   Status check_goes_on(const format::Json& manifest) const;
   Status resume();
+  Status begin();
+  Status go_on(const StoredState& state, int64_t step);
+  Result<std::optional<StoredState>> state_to_begin_with(Beginning& beginning) const;
   Result<std::string> checkpoint_to_begin_with() const;
-  Status spares_the_only_checkpoint() const;
+  Status begins_alone() const;
+  Result<format::Json> manifest(std::vector<std::string>& files) const;
+  Status commit_checkpoint(uint64_t step);
   Status save_model_in(const std::string& folder);
   /// config.json, with the names of the dataset's labels.
   format::Json model_config() const;
@@ -92,6 +99,7 @@ class Trainer {
   Data data_;
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
+  int64_t moments_begin_ = 0;  // steps that had been applied when the moments were zeros
   LossScaler loss_scaler_;
   std::vector<engine::UnitProfile> profiles_;
   MeanBreakdown measured_;
