@@ -110,7 +110,9 @@ TEST(LongPrograms, PlanningTakesNoTimeSquaredInMicrobatches) {
       EXPECT_TRUE(program.ok());
       const MemoryPlan plan = plan_memory(*program);
       EXPECT_TRUE(verify(job, *program, plan).ok());
-      if (plainly) EXPECT_EQ(plan.peak_bytes, plain_peak(*program));
+      if (plainly) {
+        EXPECT_EQ(plan.peak_bytes, plain_peak(*program));
+      }
       // Microbatches come one after the other, so that only what all have, their tokens, grows.
       return plan.peak_bytes - plan.peak[static_cast<size_t>(Category::batch)];
     };
