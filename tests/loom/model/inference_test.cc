@@ -68,7 +68,9 @@ TEST(Inference, ClassifiesAsTheWholeModel) {
 TEST(Inference, SizesThatNoMachineHasAreRefusedBeforeTheyAreAllocated) {
   const TemporaryFolder folder;
   const auto open_with = [&](const char* name, const char* key, int64_t value, int64_t width) {
-    std::filesystem::copy(fixture(name), folder.path(), std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy(
+        fixture(name), folder.path(),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     format::Json config = *format::read_config(fixture(name));
     config[key] = value;
     config["n_embd"] = width;
