@@ -101,7 +101,9 @@ void declare(CLI::App& app, Everything& e) {
       app.add_subcommand("export", "Make a whole model, in Hugging Face's form, of a checkpoint");
   whole->add_option("checkpoint", e.export_model.checkpoint, "Folder of the checkpoint")->required();
   whole->add_option("-o,--out", e.export_model.out, "Folder of the model")->required();
-  app.add_subcommand("inspect", "Say what a checkpoint, a model or a safetensors file holds")
+  app.add_subcommand(
+         "inspect",
+         "Say what a checkpoint, a model, a dataset or a safetensors file holds; a dataset is read whole")
       ->add_option("path", e.inspect, "Folder or file")
       ->required();
 }

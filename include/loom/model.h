@@ -67,7 +67,8 @@ class LOOM_API Model {
   /// (another vocabulary, other labels, data for another task), not_found,
   /// invalid_data, out_of_memory.
   Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
-  /// The prompt, continued until the end of text or as far as asked. Errors: as logits().
+  /// The prompt, continued by tokens that the tokenizer has, until the end of text or as far as asked.
+  /// Errors: as logits().
   Result<std::string> sample(const std::string& prompt, const SamplingOptions& options = {});
   /// Names of the classes of a model that classifies, by their numbers, or these where it has no names; of
   /// other models none.
@@ -76,8 +77,8 @@ class LOOM_API Model {
   /// unsupported (a model that does not classify), not_found (no tokenizer), invalid_data.
   Result<std::vector<ClassProbability>> classify(const std::string& text);
   /// Scores, [vocabulary()], of every token to come after `tokens`, of which the last context() are seen.
-  /// Errors: invalid_argument (no tokens, or one that is not in the vocabulary), invalid_data,
-  /// out_of_memory.
+  /// Errors: unsupported (a model that is not causal), invalid_argument (no tokens, or one that is not in the
+  /// vocabulary), invalid_data, out_of_memory.
   Result<std::vector<float>> logits(std::span<const int32_t> tokens);
   Result<std::vector<int32_t>> encode(const std::string& text) const;
   Result<std::string> decode(std::span<const int32_t> tokens) const;

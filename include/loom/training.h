@@ -20,7 +20,7 @@ namespace train {
 class Trainer;
 }
 
-/// What is told of a step; the same on all ranks but for the times.
+/// What is told of a step; the same on all ranks but for times, and what is counted by them.
 struct StepRecord {
   int64_t step = 0;          // counts from 0
   double loss = 0;           // mean over the tokens of the global batch, nats
@@ -41,7 +41,8 @@ class LOOM_API Training {
  public:
   /// Opens the dataset, plans and allocates memory, and resumes from the newest complete checkpoint of
   /// run.out if there is one and the config says so. A collective. `world` may be nullptr (one rank), stays
-  /// the caller's and must outlive the run. Errors: invalid_argument, invalid_data, not_found,
+  /// the caller's and must outlive the run. All ranks must have the same config, but for folders of data and
+  /// models and for threads, and see the same run.out. Errors: invalid_argument, invalid_data, not_found,
   /// out_of_memory, communication_error.
   static Result<Training> create(const Config& config, weftComm_t world = nullptr);
 

@@ -69,7 +69,7 @@ struct ExportOptions {
 /// Makes a whole model of a checkpoint, whatever layout wrote it.
 Status export_model(const ExportOptions& options);
 
-/// A checkpoint's folder, a model's folder, or a safetensors file.
+/// A checkpoint's folder, a model's, a dataset's, all of which is read, or a safetensors file.
 Status inspect(const std::string& path);
 
 }  // namespace loom::command

@@ -7,6 +7,8 @@
 #include "format/checkpoints.h"
 #include "format/safetensors_reader.h"
 #include "loom/commands.h"
+#include "text/examples.h"
+#include "text/same_tokenizer.h"
 #include "train/folders.h"
 #include "train/stored_state.h"
 
@@ -27,6 +29,33 @@ void print(const DatasetSummary& summary, const TokenizeOptions& options) {
         "the vocabulary has {} tokens, not {}: no two tokens stand together twice any more in this "
         "text; more text gives more\n",
         summary.vocabulary, options.train_vocabulary);
+}
+
+/// All of it is read, so that a bit that has changed is found.
+Status inspect_dataset(const std::string& folder) {
+  const auto tokenizer = text::open_tokenizer(folder);
+  LOOM_TRY(tokenizer.status());
+  const bool labels = text::holds_examples(folder);
+  std::string lines = fmt::format("a dataset of {}\n", (*tokenizer)->description());
+  for (const text::Split split : {text::Split::train, text::Split::validation}) {
+    if (labels) {
+      const auto data = text::ExampleDataset::open(folder, split);
+      LOOM_TRY(data.status());
+      LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), **tokenizer));
+      lines += fmt::format("{}: {} texts of {} labels, with the hashes of their files\n", split_name(split),
+                           (*data)->size(), (*data)->label_names().size());
+      continue;
+    }
+    const auto data = text::TokenDataset::open(folder, split);
+    if (data.status().code() == Code::not_found && split == text::Split::validation) continue;
+    LOOM_TRY(data.status());
+    LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), **tokenizer));
+    LOOM_TRY((*data)->verify());
+    lines += fmt::format("{}: {} tokens of {} bytes of text, with the hashes of their files\n",
+                         split_name(split), (*data)->tokens(), (*data)->text_bytes());
+  }
+  fmt::print("{}", lines);
+  return {};
 }
 
 }  // namespace
@@ -59,6 +88,7 @@ Status inspect(const std::string& path) {
     fmt::print("a complete checkpoint\n{}\n", manifest->dump(2));
     return {};
   }
+  if (is_file(join_path(path, text::kDatasetFile))) return inspect_dataset(path);
   const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(path);
   LOOM_TRY(file.status());
   uint64_t elements = 0;

@@ -6,6 +6,8 @@
 
 #include <cstdio>
 
+#include "loom/progress.h"
+
 namespace loom::command {
 
 LinesAboveBar::LinesAboveBar(bool shown) : terminal_(shown && isatty(STDERR_FILENO) != 0) {}
@@ -21,9 +23,7 @@ void LinesAboveBar::line(const std::string& text, int64_t done, int64_t all) {
   fmt::print("{}\n", text);
   std::fflush(stdout);  // before the bar, which would overtake it
   if (!terminal_) return;
-  constexpr int64_t kCells = 40;
-  const int64_t full = done * kCells / all;
-  fmt::print(stderr, "[{:#<{}}{:.<{}}] {:3} %", "", full, "", kCells - full, done * 100 / all);
+  fmt::print(stderr, "{}", bar_text(done, all));
   drawn_ = done < all;
   if (!drawn_) fmt::print(stderr, "\n");
 }

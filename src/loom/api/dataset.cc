@@ -2,7 +2,7 @@
 #include "loom/dataset.h"
 
 #include "base/check.h"
-#include "base/file.h"
+#include "base/mapped_file.h"
 #include "text/bigram.h"
 #include "text/bpe_trainer.h"
 #include "text/examples.h"
@@ -25,10 +25,10 @@ Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const std::vect
       for (const text::Example& example : *examples) trainer->add(example.text + "\n");
       continue;
     }
-    const Result<std::string> content = read_file(path);
-    LOOM_TRY(content.status());
-    LOOM_TRY(text::check_text(*content).in(path));
-    trainer->add(*content);
+    const Result<MappedFile> file = MappedFile::open(path);
+    LOOM_TRY(file.status());
+    LOOM_TRY(text::check_text(file->text()).in(path));
+    trainer->add(file->text());
   }
   Result<std::shared_ptr<const text::BpeTokenizer>> made = trainer->train();
   LOOM_TRY(made.status());

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <thread>
 
 #include "base/check.h"
@@ -24,9 +23,12 @@ namespace {
 using Told = std::function<void(int64_t done, int64_t all)>;
 
 /// A token drawn from softmax(logits / temperature) among the `top_k` largest; the largest at temperature 0.
-int32_t draw(const std::vector<float>& logits, const SamplingOptions& options, uint64_t number) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
+/// A model's vocabulary may be larger than its tokenizer's, whose tokens alone are drawn.
+int32_t draw(const std::vector<float>& logits, const text::Tokenizer& tokenizer,
+             const SamplingOptions& options, uint64_t number) {
+  std::vector<int32_t> order;
+  for (size_t token = 0; token < logits.size(); ++token)
+    if (tokenizer.has(static_cast<text::Token>(token))) order.push_back(static_cast<int32_t>(token));
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   if (options.temperature <= 0) return order[0];
   if (options.top_k > 0) order.resize(std::min<size_t>(order.size(), static_cast<size_t>(options.top_k)));
@@ -269,6 +271,7 @@ Result<std::vector<float>> Model::logits(std::span<const int32_t> tokens) {
     if (tokens[i] < 0 || tokens[i] >= vocabulary())
       return fail(Code::invalid_argument, "token {} is {}, must be from 0 to {}", i, tokens[i],
                   vocabulary() - 1);
+  LOOM_TRY(model::check_continues(inside_->spec));
   const Result<engine::Engine*> engine = inside_->engine_for(1, context());
   LOOM_TRY(engine.status());
   const auto length = std::min<int64_t>(context(), static_cast<int64_t>(tokens.size()));
@@ -309,7 +312,7 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
       LOOM_TRY(next.status());
       scores = next.take();
     }
-    tokens.push_back(draw(scores, options, static_cast<uint64_t>(made)));
+    tokens.push_back(draw(scores, *inside_->tokenizer, options, static_cast<uint64_t>(made)));
     if (tokens.back() == inside_->tokenizer->end_of_text()) break;
   }
   return decode(tokens);

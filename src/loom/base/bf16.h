@@ -1,7 +1,7 @@
 // bf16: the upper half of an fp32, as a type to store. Arithmetic is done in fp32; acc_t<T> says in which
 // type sums over elements of T are kept.
 //
-// Not here: conversions of whole buffers between file formats (format/), which know more types.
+// Not here: conversions of whole buffers of files (format/), which know more types.
 #pragma once
 
 #include <bit>

@@ -14,11 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string folder_of(const std::string& path) {
-  const std::string folder = fs::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
 /// Writes all of it, whatever the kernel takes at a time.
 Status write_all(int fd, uint64_t position, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -174,6 +169,11 @@ bool is_folder(const std::string& path) {
 bool is_file(const std::string& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
 }
 
 std::string join_path(const std::string& folder, std::string_view name) {

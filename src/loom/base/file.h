@@ -33,7 +33,6 @@ class AtomicFile {
   Status write_at(uint64_t position, std::span<const std::byte> bytes);
   /// Writes after what append() has written so far.
   Status append(std::span<const std::byte> bytes);
-  uint64_t appended() const { return end_; }
   /// Waits until the content is on the disk, moves the file to its place, and waits for the folder.
   Status commit();
   const std::string& path() const { return path_; }
@@ -63,6 +62,8 @@ Status sync_folder(const std::string& path);
 Result<std::vector<std::string>> list_folder(const std::string& path);
 bool is_folder(const std::string& path);
 bool is_file(const std::string& path);
+/// Where a file lies: "." for a name alone.
+std::string folder_of(const std::string& path);
 /// `folder`/`name`.
 std::string join_path(const std::string& folder, std::string_view name);
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 
@@ -27,6 +28,8 @@ class MappedFile {
 
   /// Valid until this object is destroyed or assigned; a move does not change the address.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// The same bytes.
+  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
 
  private:
   const std::byte* data_ = nullptr;

@@ -2,6 +2,7 @@
 #include "base/process_memory.h"
 
 #include <fcntl.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -37,6 +38,12 @@ int64_t resident_bytes() {
   }
   const std::string_view text(content, size);
   return bytes_of(text, "Pss_Anon:") + bytes_of(text, "Pss_Shmem:");
+}
+
+int64_t machine_bytes() {
+  struct sysinfo machine;
+  if (::sysinfo(&machine) != 0) return INT64_MAX;
+  return static_cast<int64_t>(machine.totalram + machine.totalswap) * machine.mem_unit;
 }
 
 }  // namespace loom

@@ -1,4 +1,4 @@
-// What this process holds of the machine's memory, by the kernel's own account.
+// What this process holds of the machine's memory, and what there is, by the kernel's own account.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -11,5 +11,8 @@ namespace loom {
 /// (a page that k processes have mapped counts 1/k in each). Pages of files do not count. Takes time in
 /// proportion to the memory, some milliseconds a gigabyte. 0 where /proc does not say.
 int64_t resident_bytes();
+
+/// Bytes of this machine's memory, with what it may put aside on a disk: the most that a process can use.
+int64_t machine_bytes();
 
 }  // namespace loom

@@ -1,34 +1,22 @@
 // Allocation and registration.
 #include "engine/arena.h"
 
-#include <sys/sysinfo.h>
-
 #include <cstring>
 #include <utility>
 
+#include "base/process_memory.h"
 #include "engine/weft_call.h"
 
 namespace loom::engine {
 
-namespace {
-
-/// Memory of this machine, with what it may put aside.
-int64_t bytes_of_machine() {
-  struct sysinfo machine;
-  if (::sysinfo(&machine) != 0) return INT64_MAX;
-  return static_cast<int64_t>(machine.totalram + machine.totalswap) * machine.mem_unit;
-}
-
-}  // namespace
-
 Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
   // The kernel would promise more, and end the process when it is used.
-  if (bytes > bytes_of_machine())
+  if (bytes > machine_bytes())
     return fail(
         Code::out_of_memory,
         "a rank needs {} MiB for its arena, this machine has {} MiB; more ranks that share the state, "
         "activation_checkpointing or a smaller microbatch need less",
-        (bytes >> 20) + 1, bytes_of_machine() >> 20);
+        (bytes >> 20) + 1, machine_bytes() >> 20);
   Arena arena;
   void* memory = nullptr;
   if (const Status status = from_weft(weftMemAlloc(&memory, static_cast<size_t>(bytes))); !status.ok())

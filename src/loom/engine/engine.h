@@ -29,7 +29,9 @@ struct StepSettings {
   uint64_t seed = 0;     // of dropout
   ops::AdamW optimizer;  // gradient_scale and step are filled in; weight_decay is for what decays
   float clip_norm = 0;   // gradients of a larger norm are scaled down to it; 0: not
-  uint32_t skipped = 0;  // of the steps before this one: they do not count in the correction of moments' bias
+  /// Of the steps before this one, those that the moments know nothing of: steps that were skipped, and all
+  /// that were made before the moments began as zeros. The correction of their bias does not count these.
+  uint32_t uncounted = 0;
   /// The loss is multiplied by it before backward, and gradients are divided by it where they are used, so
   /// that an fp16 job's derivatives are neither too small nor too large to be stored. Of other jobs: 1.
   double loss_scale = 1;
@@ -60,6 +62,9 @@ constexpr int kStateParts = 3;
 /// Part `part` of a whole unit's state, from what any layout wrote; the readers must outlive it. Errors:
 /// invalid_data (another model), not_found (a checkpoint without the optimizer's state).
 Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole, int part);
+
+/// Whether the optimizer's moments are there.
+bool has_moments(const StateReaders& readers);
 
 /// What is done in place of the operators of an instruction that computes; see Engine::stand_in().
 using StandIn = std::function<void(const program::Instruction&)>;

@@ -2,8 +2,6 @@
 #include "engine/executor.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
@@ -15,11 +13,6 @@ namespace {
 
 using program::Instruction;
 using program::Op;
-
-double seconds_between(std::chrono::steady_clock::time_point begin,
-                       std::chrono::steady_clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
 
 }  // namespace
 
@@ -281,9 +274,7 @@ void Executor<T>::head(Run& run, const Instruction& i, const model::Pass& pass) 
   } else {
     compute_.head_evaluate(pass, unit, parameters, embedding, x, target, losses, workspace);
   }
-  double sum = 0;
-  for (int64_t row = 0; row < rows(); ++row) sum += losses[row];
-  losses_[i.microbatch] = sum;
+  note_loss(i.microbatch, losses, rows());
 }
 
 template <typename T>
@@ -318,124 +309,6 @@ Status Executor<T>::transfer(Run& run, const Instruction& i) {
 }
 
 /// What a norm needs besides the gradients, so that no step looks for it again.
-template <typename T>
-void Executor<T>::find_norms() {
-  owned_ = program::owned_units(job_, training_.stage);
-  norms_.resize(units_.size());
-  for (int stage = 0; stage < job_.pipeline_degree; ++stage) {
-    int64_t chunks = 0;
-    for (const int unit : program::owned_units(job_, stage)) {
-      norms_[unit] = {stage, chunks};
-      chunks += job_.shard(units_[unit]) / program::kShardGrain;
-    }
-    most_chunks_ = std::max(most_chunks_, chunks);
-  }
-}
-
-/// Squares are summed in chunks of kShardGrain elements, each rank those of its shards. In strict order all
-/// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
-/// same for every degree and partition, since padding adds zeros only.
-template <typename T>
-Status Executor<T>::find_norm(Run& run, const Instruction& i) {
-  double* own = at<double>(run, i, Role::norms);
-  int64_t chunks = 0;
-  for (const int unit : owned_) {
-    sum_squares(units_[unit], own + chunks);
-    chunks += job_.shard(units_[unit]) / program::kShardGrain;
-  }
-  double* all = own + most_chunks_;
-  const int64_t count = job_.strict ? most_chunks_ : 1;
-  if (!job_.strict) {
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
-  }
-  if (groups_.model() != nullptr)
-    LOOM_TRY_WEFT(weftAllGather(own, all, static_cast<size_t>(count), weftFloat64, groups_.model(), nullptr));
-  else std::copy_n(own, count, all);
-  run.result.gradient_norm = std::sqrt(sum_of_norms(all, count)) / run.settings->loss_scale;
-  const Result<double> loss = mean_loss(&run);
-  LOOM_TRY(loss.status());
-  run.result.loss = *loss;
-  if (std::isfinite(run.result.loss) && std::isfinite(run.result.gradient_norm)) return {};
-  run.result.skipped = true;
-  if (job_.precision == program::Precision::fp16) return {};  // a smaller scale may do
-  return fail(
-      Code::not_finite,
-      "step {}: the loss is {} and the gradient norm {}; a smaller learning rate or clip_norm may help",
-      run.settings->step, run.result.loss, run.result.gradient_norm);
-}
-
-/// `all` has `count` values of each rank of one copy of the model: stage by stage, tensor rank by tensor
-/// rank, member by member.
-template <typename T>
-double Executor<T>::sum_of_norms(const double* all, int64_t count) const {
-  double squares = 0;
-  const int holders = job_.degree * job_.tensor_degree;  // of a stage
-  if (!job_.strict) {
-    for (int rank = 0; rank < holders * job_.pipeline_degree; ++rank) squares += all[rank];
-    return squares;
-  }
-  for (const model::Unit& unit : units_) {
-    const auto& [stage, first] = norms_[unit.index];
-    const int64_t chunks = job_.shard(unit) / program::kShardGrain;
-    for (int holder = 0; holder < holders; ++holder)
-      for (int64_t chunk = 0; chunk < chunks; ++chunk)
-        squares += all[(stage * holders + holder) * count + first + chunk];
-  }
-  return squares;
-}
-
-/// Every rank adds the sums of all microbatches, which the last stages have, in the order of their numbers.
-/// Of a step ranks also tell each other how long they were busy, and whether their norm is finite: if one's
-/// is not, it becomes infinite on all, so that all skip the step, whatever each copy of the model has found.
-template <typename T>
-Result<double> Executor<T>::mean_loss(Run* run) {
-  const size_t own = told();
-  double* all = losses_.data() + own;
-  losses_[own - 2] = run != nullptr && !std::isfinite(run->result.gradient_norm) ? 1 : 0;
-  losses_[own - 1] = run != nullptr ? run->busy_seconds : 0;
-  if (groups_.world() != nullptr) {
-    LOOM_TRY_WEFT(weftAllGather(losses_.data(), all, own, weftFloat64, groups_.world(), nullptr));
-  } else {
-    std::copy_n(losses_.data(), own, all);
-  }
-  double busy = 0;
-  for (int rank = 0; rank < groups_.ranks(); ++rank) {
-    const double* of_rank = all + static_cast<size_t>(rank) * own;
-    if (run != nullptr && of_rank[own - 2] != 0 && std::isfinite(run->result.gradient_norm))
-      run->result.gradient_norm = std::numeric_limits<double>::infinity();
-    busy += of_rank[own - 1];
-    const program::Coordinates at = groups_.layout().coordinates(groups_.place_of(rank));
-    if (at.stage + 1 < job_.pipeline_degree || at.tensor > 0) continue;
-    for (int index = 0; index < job_.microbatches; ++index)
-      ordered_losses_[program::microbatch_number(job_, at.data / job_.degree, at.data % job_.degree, index)] =
-          of_rank[index];
-  }
-  if (run != nullptr)
-    run->result.bubble =
-        std::max(0.0, 1 - busy / groups_.ranks() / seconds_between(run->begin, Clock::now()));
-  double sum = 0;
-  for (const double loss : ordered_losses_) sum += loss;
-  return sum / job_.targets_per_step();
-}
-
-template <typename T>
-void Executor<T>::optimize(Run& run, const Instruction& i) {
-  if (run.result.skipped) return;
-  ops::AdamW settings = run.settings->optimizer;
-  settings.step = static_cast<int64_t>(run.settings->step) + 1 - run.settings->skipped;
-  const double clip = run.settings->clip_norm;
-  const double clipping = clip > 0 && run.result.gradient_norm > clip ? clip / run.result.gradient_norm : 1.0;
-  settings.gradient_scale = static_cast<float>(clipping / run.settings->loss_scale);
-  const float decay = settings.weight_decay;
-  const State& s = states_[i.unit];
-  for (const Segment& segment : s.segments) {
-    settings.weight_decay = segment.decays ? decay : 0.0f;
-    const int64_t at = segment.begin;
-    op_.adamw(workers_, settings, s.gradient + at, s.master + at, s.first + at, s.second + at,
-              s.parameters + at, segment.end - at);
-  }
-}
-
 template <typename T>
 Result<StepResult> Executor<T>::step(const StepSettings& settings) {
   Run run{.program = training_, .memory = memory_, .settings = &settings};

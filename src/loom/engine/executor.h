@@ -73,6 +73,10 @@ class Executor final : public Engine {
     double busy_seconds = 0;  // on lane 0, without waiting
   };
 
+  static double seconds_between(Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration<double>(end - begin).count();
+  }
+
   Status run(Run& run);
   Status run_all(Run& run);
   Status execute(Run& run, const program::Instruction& instruction);
@@ -90,6 +94,7 @@ class Executor final : public Engine {
                   const model::PieceArrays<T>& arrays);
   void classifier_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
                         const model::PieceArrays<T>& arrays);
+  void note_loss(int microbatch, const double* losses, int64_t rows);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);

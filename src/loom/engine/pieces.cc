@@ -58,10 +58,8 @@ void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& 
       split_.head_logits(pass, unit, a, run.logits_row, run.logits->data());
   }
   if (i.piece == 0 || i.piece % 2 == 1) return;
-  double sum = 0;  // of the rows so far: the last pair's stays
-  const int64_t done = std::min(rows(), i.piece / 2 * model::head_rows(share_, rows()));
-  for (int64_t row = 0; row < done; ++row) sum += a.loss[row];
-  losses_[static_cast<size_t>(i.microbatch)] = sum;
+  // Of the rows so far: the last pair's stays.
+  note_loss(i.microbatch, a.loss, std::min(rows(), i.piece / 2 * model::head_rows(share_, rows())));
 }
 
 template <typename T>
@@ -78,9 +76,7 @@ void Executor<T>::classifier_piece(Run& run, const Instruction& i, const model::
     classifier_.evaluate(pass, unit, i.piece, a);
   }
   if (!last) return;
-  double sum = 0;
-  for (int64_t row = 0; row < rows(); ++row) sum += a.loss[row];
-  losses_[static_cast<size_t>(i.microbatch)] = sum;
+  note_loss(i.microbatch, a.loss, rows());
 }
 
 template <typename T>

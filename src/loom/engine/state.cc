@@ -243,6 +243,14 @@ Result<model::StoredShares> stored_part(const StateReaders& readers, const model
       });
 }
 
+bool has_moments(const StateReaders& readers) {
+  return std::any_of(readers.begin(), readers.end(), [](const auto& ranks) {
+    const auto& buffers = ranks.front()->layout().buffers();
+    return std::any_of(buffers.begin(), buffers.end(),
+                       [](const format::FlatBuffer& buffer) { return buffer.name.starts_with(kParts[1]); });
+  });
+}
+
 template <typename T>
 Status Executor<T>::load_state(const StateReaders& readers) {
   for (const model::Unit& whole : whole_units_) {

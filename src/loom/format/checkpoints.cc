@@ -108,13 +108,18 @@ Status Checkpoints::begin(uint64_t step) {
   return sync_folder(root_);
 }
 
-Status Checkpoints::commit(uint64_t step, const Json& content) {
+Status Checkpoints::commit(uint64_t step, const Json& content, const std::vector<std::string>& files) {
   if (!content.is_object())
     return fail(Code::invalid_argument, "a manifest is an object, not {}", content.dump());
   const std::string folder = step_folder(step);
   const Result<std::vector<std::string>> names = list_folder(folder);
   if (!names.ok()) return names.status();
   if (names->empty()) return fail(Code::invalid_argument, "{} is empty, there is nothing to commit", folder);
+  for (const std::string& file : files)
+    if (!std::binary_search(names->begin(), names->end(), file))
+      return fail(Code::not_found,
+                  "{} lacks {}, which a rank has written: it must be a folder that all nodes share", folder,
+                  file);
   Json manifest;
   manifest["format"] = kFormat;
   manifest["version"] = kVersion;

@@ -34,10 +34,11 @@ class Checkpoints {
   /// Errors: system_error, disk_full; invalid_argument when a complete checkpoint of this step is the only
   /// one there, since an interrupted write would then leave none.
   Status begin(uint64_t step);
-  /// Writes the manifest: `content` (an object), "step", and every file of the folder with its size. Waits
-  /// until all of it is on the disk. Errors: invalid_argument when there are no files; disk_full,
-  /// system_error.
-  Status commit(uint64_t step, const Json& content);
+  /// Writes the manifest: `content` (an object), "step", and every file of the folder with its size. `files`
+  /// must be among them: those of a rank that sees another folder of this name are not. Waits until all of it
+  /// is on the disk. Errors: invalid_argument when there are no files; not_found for one of `files`;
+  /// disk_full, system_error.
+  Status commit(uint64_t step, const Json& content, const std::vector<std::string>& files = {});
   /// Removes complete checkpoints but the `keep` newest, and incomplete ones older than the newest complete
   /// one.
   Status prune();

@@ -1,7 +1,7 @@
 #include "format/dtype.h"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 namespace loom::format {
 namespace {
@@ -22,12 +22,6 @@ constexpr Row kRows[] = {
     {DType::f64, "F64", 64},        {DType::c64, "C64", 64},
 };
 
-constexpr auto kAll = [] {
-  std::array<DType, std::size(kRows)> all{};
-  for (size_t i = 0; i < all.size(); ++i) all[i] = kRows[i].dtype;
-  return all;
-}();
-
 constexpr bool in_order() {
   for (size_t i = 0; i < std::size(kRows); ++i) {
     if (static_cast<size_t>(kRows[i].dtype) != i) return false;
@@ -46,8 +40,6 @@ std::optional<DType> dtype_named(std::string_view name) {
   if (row == std::end(kRows)) return std::nullopt;
   return row->dtype;
 }
-
-std::span<const DType> all_dtypes() { return kAll; }
 
 unsigned dtype_bits(DType dtype) { return kRows[static_cast<size_t>(dtype)].bits; }
 

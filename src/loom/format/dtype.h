@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 
 namespace loom::format {
@@ -36,8 +35,6 @@ enum class DType : uint8_t {
 /// "F32", "BF16" ….
 std::string_view dtype_name(DType dtype);
 std::optional<DType> dtype_named(std::string_view name);
-/// Every type, in the order of the enumeration.
-std::span<const DType> all_dtypes();
 /// Bits of one element; f4 and f6 have fewer than 8, and several share a byte.
 unsigned dtype_bits(DType dtype);
 /// Bytes of so many elements, or nothing when that overflows or is no whole number of bytes.

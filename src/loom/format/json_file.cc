@@ -140,7 +140,6 @@ Status no_such_key(const Json& object, const std::string& key, const char* type)
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) { return parse<Json>(text); }
-Result<SortedJson> parse_sorted_json(std::string_view text) { return parse<SortedJson>(text); }
 Result<Json> read_json(const std::string& path) { return read<Json>(path); }
 Result<SortedJson> read_sorted_json(const std::string& path) { return read<SortedJson>(path); }
 

@@ -22,7 +22,6 @@ using SortedJson = nlohmann::json;
 /// Errors (invalid_data): bad JSON, with line and column; the same key twice in one object; nesting deeper
 /// than 100.
 Result<Json> parse_json(std::string_view text);
-Result<SortedJson> parse_sorted_json(std::string_view text);
 /// As parse_json, from a file of at most 1 GiB. The sentence names the file.
 Result<Json> read_json(const std::string& path);
 Result<SortedJson> read_sorted_json(const std::string& path);

@@ -6,12 +6,10 @@
 #include "base/file.h"
 #include "format/float16.h"
 #include "format/json_file.h"
+#include "format/model_files.h"
 
 namespace loom::format {
 namespace {
-
-constexpr char kOneFile[] = "model.safetensors";
-constexpr char kIndex[] = "model.safetensors.index.json";
 
 /// The file of a folder that holds its tensors, or lists the files that do.
 Result<std::string> entry_of(const std::string& folder) {
@@ -92,9 +90,7 @@ Status SafetensorsReader::open_index(const std::string& path) {
     }
     wanted[file.get<std::string>()].push_back(tensor);
   }
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
-  for (const auto& [name, tensors] : wanted) LOOM_TRY(add_file(join_path(folder, name), &tensors));
+  for (const auto& [name, tensors] : wanted) LOOM_TRY(add_file(join_path(folder_of(path), name), &tensors));
   return {};
 }
 

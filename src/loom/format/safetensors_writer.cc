@@ -9,12 +9,10 @@
 
 #include "format/float16.h"
 #include "format/json_file.h"
+#include "format/model_files.h"
 
 namespace loom::format {
 namespace {
-
-constexpr char kOneFile[] = "model.safetensors";
-constexpr char kIndex[] = "model.safetensors.index.json";
 
 uint64_t bytes_of(const TensorSpec& tensor) {
   return dtype_bytes(tensor.dtype, element_count(tensor.shape).value_or(0)).value_or(0);

@@ -6,13 +6,6 @@
 namespace loom::model {
 namespace {
 
-/// The head's matrix, or its gradient: its own, or the token embedding's.
-template <typename E>
-E* head_weight(const Unit& unit, E* own, E* embedding) {
-  E* weight = unit.at(Part::head_weight, own);
-  return weight != nullptr ? weight : embedding;
-}
-
 /// Fills in which rows are read, and their targets; returns how many.
 template <typename T>
 int64_t pick(const Pass& pass, const T* x, const int32_t* target, const HeadArrays<T>& a) {

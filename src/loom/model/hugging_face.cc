@@ -10,12 +10,6 @@
 namespace loom::model {
 namespace {
 
-std::string text_of(const std::vector<uint64_t>& shape) {
-  std::string joined;
-  for (const uint64_t side : shape) joined += (joined.empty() ? "" : ", ") + std::to_string(side);
-  return fmt::format("[{}]", joined);
-}
-
 /// The name under which a file has a source's tensor, or nothing.
 std::optional<std::string> stored_name(const format::SafetensorsReader& file, const Source& source) {
   if (file.contains(source.name)) return source.name;
@@ -37,8 +31,8 @@ Result<format::TensorView> find(const format::SafetensorsReader& file, const Sou
   const std::string name = stored_name(file, source).value_or(source.name);
   Result<format::TensorView> view = file.tensor(name);
   if (view.ok() && view->shape != source.shape)
-    return fail(Code::invalid_data, "tensor {} is {}, but the model needs {}", name, text_of(view->shape),
-                text_of(source.shape));
+    return fail(Code::invalid_data, "tensor {} is {}, but the model needs {}", name,
+                format::shape_text(view->shape), format::shape_text(source.shape));
   return view;
 }
 

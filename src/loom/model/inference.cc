@@ -2,11 +2,30 @@
 
 #include <algorithm>
 
+#include "base/process_memory.h"
 #include "format/json_file.h"
 #include "model/families.h"
 #include "model/hugging_face.h"
 
 namespace loom::model {
+namespace {
+
+/// A config.json may ask for any sizes; the kernel would promise them, and end the process when they are
+/// used.
+Status check_memory(const char* what, double bytes) {
+  const int64_t there = machine_bytes();
+  if (bytes <= static_cast<double>(there)) return {};
+  return fail(Code::out_of_memory, "{} take {:.0f} MiB, this machine has {} MiB", what, bytes / (1 << 20),
+              there >> 20);
+}
+
+}  // namespace
+
+Status check_continues(const ModelSpec& spec) {
+  if (spec.task == Task::causal) return {};
+  return fail(Code::unsupported, "a {} model of task {} does not continue texts; a causal one would",
+              family_name(spec.family), task_name(spec.task));
+}
 
 Inference::Inference(const ModelSpec& spec, int threads)
     : spec_(spec),
@@ -24,6 +43,9 @@ Result<std::unique_ptr<Inference>> Inference::open(const std::string& folder, in
   LOOM_TRY(spec.status().in(folder));
   const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(folder);
   LOOM_TRY(file.status());
+  double elements = 0;
+  for (const Unit& unit : units_of(*spec)) elements += static_cast<double>(unit.elements);
+  LOOM_TRY(check_memory("the model's parameters", elements * sizeof(float)).in(folder));
   std::unique_ptr<Inference> model(new Inference(*spec, threads));
   for (const Unit& unit : model->units_) {
     model->parameters_.emplace_back(static_cast<size_t>(unit.elements));
@@ -91,13 +113,16 @@ Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, i
 }
 
 Result<std::vector<float>> Inference::feed(int32_t token) {
-  if (spec_.task != Task::causal)
-    return fail(Code::unsupported, "a {} model of task {} does not continue texts; a causal one would",
-                family_name(spec_.family), task_name(spec_.task));
+  LOOM_TRY(check_continues(spec_));
   if (position_ == spec_.context)
     return fail(Code::invalid_argument, "the context of {} tokens is full", spec_.context);
   LOOM_TRY(check_tokens({&token, 1}));
-  past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.width) * sizeof(float));
+  if (past_.empty()) {
+    const double elements = 2.0 * static_cast<double>(spec_.layers) * static_cast<double>(spec_.context) *
+                            static_cast<double>(spec_.width);
+    LOOM_TRY(check_memory("the keys and values of its context", elements * sizeof(float)));
+    past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.width) * sizeof(float));
+  }
   pass_.past = past_.data();
   pass_.first_token = position_;
   run(&token, 1, 1);

@@ -13,9 +13,13 @@
 
 namespace loom::model {
 
+/// Errors: unsupported for a model that is not causal.
+Status check_continues(const ModelSpec& spec);
+
 class Inference {
  public:
-  /// A folder in Hugging Face's form. Errors: as spec_from_config() and read_parameters().
+  /// A folder in Hugging Face's form. Errors: as spec_from_config() and read_parameters(); out_of_memory for
+  /// parameters that this machine has no room for.
   static Result<std::unique_ptr<Inference>> open(const std::string& folder, int threads);
 
   const ModelSpec& spec() const { return spec_; }
@@ -30,7 +34,8 @@ class Inference {
   /// Begins a new text.
   void restart() { position_ = 0; }
   /// Logits of what follows the next token. Errors: unsupported for a model that is not causal;
-  /// invalid_argument for a token outside the vocabulary, or when the context is full.
+  /// invalid_argument for a token outside the vocabulary, or when the context is full; out_of_memory for a
+  /// context that this machine has no room for.
   Result<std::vector<float>> feed(int32_t token);
 
  private:

@@ -10,13 +10,6 @@
 namespace loom::model {
 namespace {
 
-/// The head's matrix, or its gradient: its own, or the token embedding's.
-template <typename E>
-E* head_weight(const Unit& head, const Unit& embedding, E* own, E* tied) {
-  E* weight = head.at(Part::head_weight, own);
-  return weight != nullptr ? weight : embedding.at(Part::token_embedding, tied);
-}
-
 int64_t bytes_of(int64_t elements, size_t size) { return elements * static_cast<int64_t>(size); }
 
 }  // namespace
@@ -139,8 +132,8 @@ void SplitCompute<T>::head(const Pass& pass, const Unit& unit, int piece, A scal
   if (piece == 0 || piece % 2 == 1) return head_evaluate(pass, unit, piece, a);
   const int64_t most = head_rows(share_, pass.rows()), first = (piece / 2 - 1) * most;
   const int64_t width = spec_.width, n = std::min(most, pass.rows() - first);
-  const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
-  A* dweight = head_weight(unit, units_[0], a.gradient, a.tied_gradient);
+  const T* weight = head_weight(unit, a.parameters, units_[0].at(Part::token_embedding, a.tied_parameters));
+  A* dweight = head_weight(unit, a.gradient, units_[0].at(Part::token_embedding, a.tied_gradient));
   if (first == 0 && a.tied_gradient != nullptr)  // what lies behind the shared matrix
     std::fill(dweight + units_[0].find(Part::token_embedding)->elements(),
               a.tied_gradient + units_[0].elements, A(0));
@@ -162,7 +155,7 @@ void SplitCompute<T>::head_evaluate(const Pass& pass, const Unit& unit, int piec
   const int64_t most = head_rows(share_, pass.rows()), first = (piece - 1) / 2 * most;
   if (piece % 2 == 0) return finish_rows(pass, first, A(0), a);
   const int64_t width = spec_.width, n = std::min(most, pass.rows() - first);
-  const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
+  const T* weight = head_weight(unit, a.parameters, units_[0].at(Part::token_embedding, a.tied_parameters));
   op_.head_forward(*pass.workers, a.normed + first * width, weight, unit.at(Part::head_bias, a.parameters),
                    a.logits, n, width, share_.vocabulary.count);
   op_.split_cross_entropy_begin(*pass.workers, a.logits, a.target + first, share_.vocabulary, a.numbers, n);
@@ -171,7 +164,7 @@ void SplitCompute<T>::head_evaluate(const Pass& pass, const Unit& unit, int piec
 template <typename T>
 void SplitCompute<T>::head_logits(const Pass& pass, const Unit& unit, const PieceArrays<T>& a, int64_t row,
                                   A* logits) const {
-  const T* weight = head_weight(unit, units_[0], a.parameters, a.tied_parameters);
+  const T* weight = head_weight(unit, a.parameters, units_[0].at(Part::token_embedding, a.tied_parameters));
   op_.head_forward(*pass.workers, a.normed + row * spec_.width, weight,
                    unit.at(Part::head_bias, a.parameters), logits, 1, spec_.width, share_.vocabulary.count);
 }

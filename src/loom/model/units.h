@@ -95,6 +95,13 @@ struct Unit {
   }
 };
 
+/// The head's matrix, or its gradient: its own, or else the token embedding's.
+template <typename E>
+E* head_weight(const Unit& head, E* own, E* token_embedding) {
+  E* weight = head.at(Part::head_weight, own);
+  return weight != nullptr ? weight : token_embedding;
+}
+
 /// The embedding, `layers` blocks, the head.
 std::vector<Unit> units_of(const ModelSpec& spec);
 

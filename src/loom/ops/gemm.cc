@@ -4,6 +4,9 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace loom::ops {
 namespace {
 
@@ -28,8 +31,13 @@ void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
           const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   if (m == 0 || n == 0) return;
   const OneThread guard;
-  // Fails on sizes below zero and strides that are too short only, which no caller has.
-  dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  const dnnl_status_t status = dnnl_sgemm(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', m, n, k, 1.0f,
+                                          a, lda, b, ldb, beta, c, ldc);
+  if (status == dnnl_success) return;
+  // No memory for its scratch, since sizes and strides are right. Operators report nothing: a loss that is no
+  // number ends the step before anything is changed.
+  for (int64_t row = 0; row < m; ++row)
+    std::fill_n(c + row * ldc, n, std::numeric_limits<float>::quiet_NaN());
 }
 
 void prepare_thread() {

@@ -2,8 +2,6 @@
 // sum over the ranks that share the matrix is the whole embedding (Shoeybi et al., "Megatron-LM: Training
 // Multi-Billion Parameter Language Models Using Model Parallelism", 2019). Positions are added by whoever
 // has the rows of the sum.
-#include <algorithm>
-
 #include "ops/cpu.h"
 
 namespace loom::ops::LOOM_ISA {
@@ -48,7 +46,7 @@ void add_positions(Workers& workers, const T* x, const T* wpe, T* y, int64_t fir
       const T* from = x + row * width;
       T* to = y + row * width;
       if (wpe == nullptr) {
-        std::copy_n(from, width, to);
+        for (int64_t c = 0; c < width; ++c) to[c] = from[c];
         continue;
       }
       const T* position = wpe + (first + row) % tokens * width;

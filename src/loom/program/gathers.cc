@@ -2,6 +2,7 @@
 // it is not there, and when room is short the unit whose next use is farthest is given up.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -64,9 +65,8 @@ class Cache {
   }
 
   size_t next_use(int unit, size_t from) const {
-    for (const size_t use : uses_[unit])
-      if (use >= from) return use;
-    return std::numeric_limits<size_t>::max();
+    const auto next = std::lower_bound(uses_[unit].begin(), uses_[unit].end(), from);
+    return next == uses_[unit].end() ? std::numeric_limits<size_t>::max() : *next;
   }
 
   void make_room(size_t now, const std::vector<Need>& needs, int64_t elements) {

@@ -2,8 +2,10 @@
 // the plan says how close it came.
 #include "program/memory.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "program/lifetime_index.h"
 #include "program/order.h"
 
 namespace loom::program {
@@ -13,41 +15,76 @@ int64_t aligned(int64_t bytes) {
   return (bytes + MemoryPlan::kAlign - 1) / MemoryPlan::kAlign * MemoryPlan::kAlign;
 }
 
-/// The lowest offset where `bytes` fit beside what is in use at the same time. `placed` is sorted by offset.
-int64_t lowest_gap(const Program& program, const MemoryPlan& plan, const std::vector<Lifetime>& lifetimes,
-                   const std::vector<BufferId>& placed, BufferId buffer) {
-  const int64_t bytes = aligned(program.buffers[buffer].bytes);
-  int64_t at = 0;
-  for (const BufferId other : placed) {
-    if (program.buffers[other].in_tier != program.buffers[buffer].in_tier) continue;
-    if (!lifetimes[other].overlaps(lifetimes[buffer])) continue;
-    if (plan.offset[other] >= at + bytes) break;
-    at = std::max(at, plan.offset[other] + aligned(program.buffers[other].bytes));
-  }
-  return at;
-}
+/// Places buffers one after the other, each at the lowest offset where it fits beside what is in use at the
+/// same time.
+class Placement {
+ public:
+  Placement(const Program& program, MemoryPlan& plan)
+      : program_(program),
+        plan_(plan),
+        lifetimes_(lifetimes_of(program)),
+        placed_(program.instructions.size()) {}
 
+  void place(BufferId buffer) {
+    const Buffer& own = program_.buffers[buffer];
+    neighbours_.clear();
+    placed_.overlapping(lifetimes_[buffer], [&](BufferId other) {
+      if (program_.buffers[other].in_tier == own.in_tier)
+        neighbours_.emplace_back(plan_.offset[other], aligned(program_.buffers[other].bytes));
+    });
+    std::sort(neighbours_.begin(), neighbours_.end());
+    const int64_t bytes = aligned(own.bytes);
+    int64_t at = 0;
+    for (const auto& [offset, size] : neighbours_) {
+      if (offset >= at + bytes) break;
+      at = std::max(at, offset + size);
+    }
+    plan_.offset[buffer] = at;
+    int64_t& all = own.in_tier ? plan_.tier_bytes : plan_.bytes;
+    all = std::max(all, at + bytes);
+    placed_.add(buffer, lifetimes_[buffer]);
+  }
+
+  const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
+
+ private:
+  const Program& program_;
+  MemoryPlan& plan_;
+  const std::vector<Lifetime> lifetimes_;
+  LifetimeIndex placed_;
+  std::vector<std::pair<int64_t, int64_t>> neighbours_;  // offset and size
+};
+
+/// Goes through the program with what begins and what ends at each instruction.
 void find_peak(const Program& program, const std::vector<Lifetime>& lifetimes, MemoryPlan& plan) {
-  for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-    const Lifetime now{2 * i, 2 * i + 1};
-    std::array<int64_t, kCategories> bytes{};
-    for (size_t b = 0; b < program.buffers.size(); ++b)
-      if (!program.buffers[b].in_tier && lifetimes[b].overlaps(now))
-        bytes[static_cast<int>(program.buffers[b].category)] += program.buffers[b].bytes;
+  const size_t count = program.instructions.size();
+  std::vector<std::array<int64_t, kCategories>> change(count + 1);
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    const Lifetime& lifetime = lifetimes[b];
+    if (buffer.in_tier || lifetime.end <= lifetime.begin) continue;
+    const auto category = static_cast<size_t>(buffer.category);
+    change[static_cast<size_t>(lifetime.begin / 2)][category] += buffer.bytes;
+    change[static_cast<size_t>((lifetime.end + 1) / 2)][category] -= buffer.bytes;
+  }
+  std::array<int64_t, kCategories> bytes{};
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t category = 0; category < kCategories; ++category) bytes[category] += change[i][category];
     const int64_t total = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
     if (total <= plan.peak_bytes) continue;
     plan.peak_bytes = total;
     plan.peak = bytes;
-    plan.peak_instruction = i;
+    plan.peak_instruction = static_cast<int>(i);
   }
 }
 
 }  // namespace
 
 MemoryPlan plan_memory(const Program& program) {
-  const std::vector<Lifetime> lifetimes = lifetimes_of(program);
   MemoryPlan plan;
   plan.offset.assign(program.buffers.size(), -1);
+  Placement placement(program, plan);
+  const std::vector<Lifetime>& lifetimes = placement.lifetimes();
   std::vector<BufferId> order;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (lifetimes[b].end > 0) order.push_back(static_cast<BufferId>(b));
@@ -55,15 +92,7 @@ MemoryPlan plan_memory(const Program& program) {
     const Buffer &x = program.buffers[a], &y = program.buffers[b];
     return x.persistent != y.persistent ? x.persistent : x.bytes > y.bytes;
   });
-  std::vector<BufferId> placed;
-  for (const BufferId buffer : order) {
-    plan.offset[buffer] = lowest_gap(program, plan, lifetimes, placed, buffer);
-    int64_t& bytes = program.buffers[buffer].in_tier ? plan.tier_bytes : plan.bytes;
-    bytes = std::max(bytes, plan.offset[buffer] + aligned(program.buffers[buffer].bytes));
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), buffer,
-                                   [&](BufferId a, BufferId b) { return plan.offset[a] < plan.offset[b]; }),
-                  buffer);
-  }
+  for (const BufferId buffer : order) placement.place(buffer);
   find_peak(program, lifetimes, plan);
   return plan;
 }

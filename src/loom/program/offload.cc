@@ -67,6 +67,11 @@ void offload_activations(const Job& job, Program& program) {
   if (!job.offload) return;
   const size_t count = program.instructions.size();
   std::vector<std::vector<Instruction>> before(count + 1);  // what is issued before each instruction
+  struct Moved {
+    size_t from = std::numeric_limits<size_t>::max();  // instruction
+    BufferId to = -1;
+  };
+  std::vector<Moved> moved(program.buffers.size());
   for (const Gap& gap : gaps_of(program)) {
     const size_t place = place_of_load(program, gap.last, gap.first, job.loading_horizon);
     if (place == 0) continue;
@@ -80,10 +85,11 @@ void offload_activations(const Job& job, Program& program) {
     before[place].push_back(
         moving(Op::load, program.instructions[gap.first],
                {{Role::stored, stored, true, false}, {Role::resident, loaded, false, true}}));
-    for (size_t i = gap.first; i < count; ++i)
-      for (Use& use : program.instructions[i].uses)
-        if (use.buffer == gap.buffer) use.buffer = loaded;
+    moved[static_cast<size_t>(gap.buffer)] = {gap.first, loaded};
   }
+  for (size_t i = 0; i < count; ++i)
+    for (Use& use : program.instructions[i].uses)
+      if (const Moved& there = moved[static_cast<size_t>(use.buffer)]; i >= there.from) use.buffer = there.to;
   std::vector<Instruction> result;
   for (size_t i = 0; i <= count; ++i) {
     for (Instruction& instruction : before[i]) result.push_back(std::move(instruction));

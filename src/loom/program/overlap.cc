@@ -40,8 +40,8 @@ namespace {
 constexpr int kGatherLanes = 2;
 constexpr int kReduceLanes = 2;
 constexpr int kTensorLane = 1 + kGatherLanes + kReduceLanes;
-/// For exchanges and for each kind of transfer: what is waited for on one lane never waits for the one after
-/// it, on the other.
+/// For exchanges and for each kind of transfer: what is on one lane begins when what was issued there before
+/// is over, so two of a kind are in flight together.
 constexpr int kTensorLanes = 2;
 constexpr int kTransferLanes = 2;
 constexpr int kTransferLane = kTensorLane + kTensorLanes;

@@ -1,6 +1,11 @@
 // Structure, order and memory; the result is in verify_result.cc.
 #include "program/verify.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
 #include "program/order.h"
 #include "program/verify_pieces.h"
 
@@ -65,9 +70,35 @@ Status check_order(const Program& program) {
   return {};
 }
 
+/// What is in use at a time, in the arena or in the tier, by where it lies.
+class InUse {
+ public:
+  InUse(const Program& program, const MemoryPlan& memory) : program_(program), memory_(memory) {}
+
+  /// The buffer that lies where this one is to lie; -1: none.
+  BufferId in_the_way_of(BufferId buffer) const {
+    const auto& there = there_[program_.buffers[buffer].in_tier];
+    const int64_t begin = memory_.offset[buffer], end = begin + program_.buffers[buffer].bytes;
+    const auto next = there.lower_bound(begin);
+    if (next != there.end() && next->first < end) return next->second;
+    if (next == there.begin()) return -1;
+    const auto& [offset, before] = *std::prev(next);
+    return offset + program_.buffers[before].bytes > begin ? before : -1;
+  }
+  void add(BufferId buffer) {
+    there_[program_.buffers[buffer].in_tier].emplace(memory_.offset[buffer], buffer);
+  }
+  void remove(BufferId buffer) { there_[program_.buffers[buffer].in_tier].erase(memory_.offset[buffer]); }
+
+ private:
+  const Program& program_;
+  const MemoryPlan& memory_;
+  std::map<int64_t, BufferId> there_[2];
+};
+
 Status check_memory(const Program& program, const MemoryPlan& memory) {
   const std::vector<Lifetime> lifetimes = lifetimes_of(program);
-  std::vector<BufferId> used;
+  std::vector<std::pair<int64_t, BufferId>> begins, ends;
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     if (lifetimes[b].end == 0) continue;
     const Buffer& buffer = program.buffers[b];
@@ -75,18 +106,22 @@ Status check_memory(const Program& program, const MemoryPlan& memory) {
     if (memory.offset[b] < 0 || memory.offset[b] + buffer.bytes > room)
       return fail(Code::internal_error, "{} lies at {}, outside the {} of {} bytes", buffer.name,
                   memory.offset[b], buffer.in_tier ? "tier" : "arena", room);
-    used.push_back(static_cast<BufferId>(b));
+    if (buffer.bytes == 0) continue;  // is in nobody's way
+    begins.emplace_back(lifetimes[b].begin, static_cast<BufferId>(b));
+    ends.emplace_back(lifetimes[b].end, static_cast<BufferId>(b));
   }
-  for (size_t i = 0; i < used.size(); ++i)
-    for (size_t j = i + 1; j < used.size(); ++j) {
-      const BufferId a = used[i], b = used[j];
-      if (program.buffers[a].in_tier != program.buffers[b].in_tier) continue;
-      if (!lifetimes[a].overlaps(lifetimes[b])) continue;
-      if (memory.offset[a] < memory.offset[b] + program.buffers[b].bytes &&
-          memory.offset[b] < memory.offset[a] + program.buffers[a].bytes)
-        return fail(Code::internal_error, "{} and {} share memory and are in use together",
-                    program.buffers[a].name, program.buffers[b].name);
-    }
+  std::sort(begins.begin(), begins.end());
+  std::sort(ends.begin(), ends.end());
+  InUse in_use(program, memory);
+  auto over = ends.begin();
+  for (const auto& [begin, buffer] : begins) {
+    for (; over->first <= begin; ++over) in_use.remove(over->second);
+    if (const BufferId other = in_use.in_the_way_of(buffer); other >= 0)
+      return fail(Code::internal_error, "{} and {} share memory and are in use together",
+                  program.buffers[std::min(buffer, other)].name,
+                  program.buffers[std::max(buffer, other)].name);
+    in_use.add(buffer);
+  }
   return {};
 }
 

@@ -1,7 +1,10 @@
 // All stages together. First what is sent is compared with what is received; then the stages are run against
-// each other, untimed, with lanes as the executor has them: queues, whose waits end when all in them is over.
+// each other, untimed, with lanes as the executor has them: queues, in which an operation begins when the one
+// before it is over. Who waits, waits for one operation.
 #include <algorithm>
 #include <deque>
+#include <set>
+#include <utility>
 
 #include "program/verify.h"
 
@@ -25,21 +28,24 @@ int64_t bytes_of(const Program& program, int index) {
   return program.buffers[program.instructions[index].uses.front().buffer].bytes;
 }
 
+/// What a transfer carries.
+std::pair<int, int> key_of(const Instruction& transfer) { return {transfer.unit, transfer.microbatch}; }
+
 Status match(const std::vector<Program>& programs, Op send_op, Op receive_op, int from, int to) {
   const std::vector<int> sends = transfers(programs[from], send_op, to);
   const std::vector<int> receives = transfers(programs[to], receive_op, from);
-  const auto has = [&](int stage, const std::vector<int>& list, const Instruction& wanted) {
-    return std::any_of(list.begin(), list.end(), [&](int i) {
-      const Instruction& other = programs[stage].instructions[i];
-      return other.unit == wanted.unit && other.microbatch == wanted.microbatch;
-    });
+  const auto keys = [&](int stage, const std::vector<int>& list) {
+    std::set<std::pair<int, int>> all;
+    for (const int i : list) all.insert(key_of(programs[stage].instructions[i]));
+    return all;
   };
+  const auto sent_keys = keys(from, sends), received_keys = keys(to, receives);
   for (const int receive : receives)
-    if (!has(from, sends, programs[to].instructions[receive]))
+    if (!sent_keys.contains(key_of(programs[to].instructions[receive])))
       return fail(Code::internal_error, "{} waits for what stage {} never sends",
                   text_of(programs, to, receive), from);
   for (const int send : sends)
-    if (!has(to, receives, programs[from].instructions[send]))
+    if (!received_keys.contains(key_of(programs[from].instructions[send])))
       return fail(Code::internal_error, "{} is never received by stage {}", text_of(programs, from, send),
                   to);
   if (sends.size() != receives.size())
@@ -110,7 +116,7 @@ class CoExecution {
   bool waits(int s) const {
     const Stage& stage = stages_[s];
     for (const int before : programs_[s].instructions[stage.next].after)
-      if (!stage.over[before] || !stage.lanes[programs_[s].instructions[before].lane].empty()) return true;
+      if (!stage.over[before]) return true;
     return false;
   }
 

@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
+
+#include "program/microbatch_counts.h"
 
 namespace loom::program {
 namespace {
@@ -19,7 +22,7 @@ struct Value {
   What what = What::nothing;
   int unit = -1;                 // derivative: with respect to this unit's output
   int microbatch = -1;           // of activations
-  std::vector<int> counts = {};  // gradient: how often each of this rank's microbatches is in it
+  MicrobatchCounts counts = {};  // gradient: how often each of this rank's microbatches is in it
   bool in_group = false;         // gradient: summed over the partition group
   bool everywhere = false;       // gradient: summed over the replicas, too
   int halves = kBoth;            // gradient of a tied embedding: which parts are in it
@@ -54,7 +57,7 @@ class Execution {
     }
     const int each = contains(owned_, program_.units - 1) ? 1 : 0;
     for (int m = 0; m < job_.microbatches; ++m)
-      if (const auto losses = std::count(losses_.begin(), losses_.end(), m); losses != each)
+      if (const auto losses = losses_[m]; losses != each)
         return {-1, fmt::format("microbatch {} has {} losses, must have {}", m, losses, each)};
     return {};
   }
@@ -134,8 +137,7 @@ class Execution {
 
   Value gradient_of(int unit, int microbatch) const {
     Value value{What::gradient, unit};
-    value.counts.assign(job_.microbatches, 0);
-    if (microbatch >= 0 && microbatch < job_.microbatches) value.counts[microbatch] = 1;
+    value.counts = MicrobatchCounts(microbatch);
     value.in_group = job_.degree == 1;
     value.everywhere = job_.data_degree() == 1;
     return value;
@@ -149,7 +151,7 @@ class Execution {
     if (tied && !holds(i, Role::tied_parameters, What::parameters, 0)) return "the embedding is not there";
     if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch))
       return "its input is not the last block's output of its microbatch";
-    losses_.push_back(i.microbatch);
+    ++losses_[i.microbatch];
     return "";
   }
 
@@ -198,13 +200,13 @@ class Execution {
     if (tied && job_.ties_apart()) gradient.halves = kOwn;
     const Value& before = get(i, Role::gradient);
     if (tied && !job_.ties_apart()) {
-      if (before.what != What::gradient || before.halves != kHeads || before.counts[i.microbatch] != 1)
+      if (before.what != What::gradient || before.halves != kHeads || before.counts.of(i.microbatch) != 1)
         return "the head's part of the shared matrix's gradient is not there";
     } else if (adds(i)) {
       if (before.what != What::gradient || before.unit != i.unit || before.halves != gradient.halves ||
           before.in_group != gradient.in_group || before.everywhere != gradient.everywhere)
         return "adds to what is not the sum of this unit's gradients so far";
-      for (int m = 0; m < job_.microbatches; ++m) gradient.counts[m] += before.counts[m];
+      gradient.counts.add(before.counts);
     }
     set(i, Role::derivative, {What::derivative, i.unit - 1, i.microbatch});
     set(i, Role::gradient, gradient);
@@ -237,7 +239,7 @@ class Execution {
         return "adds parts of a shared matrix's gradient that are not two whole halves";
       sum.halves = kBoth;
     } else {
-      for (int m = 0; m < job_.microbatches; ++m) sum.counts[m] += more.counts[m];
+      sum.counts.add(more.counts);
     }
     set(i, Role::shard, sum);
     return "";
@@ -270,9 +272,8 @@ class Execution {
     if (value.what != What::gradient || value.unit != unit)
       return fmt::format("the gradient of unit {} is not there", unit);
     if (value.halves != kBoth) return fmt::format("the gradient of unit {} is only one half of it", unit);
-    for (int m = 0; m < job_.microbatches; ++m)
-      if (value.counts[m] != 1)
-        return fmt::format("the gradient of unit {} has microbatch {} {} times", unit, m, value.counts[m]);
+    if (const int m = value.counts.first_that_is_not_once(job_.microbatches); m >= 0)
+      return fmt::format("the gradient of unit {} has microbatch {} {} times", unit, m, value.counts.of(m));
     if (!value.in_group) return fmt::format("the gradient of unit {} is not reduced over the group", unit);
     if (!value.everywhere)
       return fmt::format("the gradient of unit {} is not reduced over the replicas", unit);
@@ -305,7 +306,8 @@ class Execution {
   std::vector<Value> values_;
   std::vector<int> owned_, held_;   // units of the stage; with its copy
   std::vector<int> ends_, before_;  // last units of the stage's parts, and those before its parts
-  std::vector<int> stepped_, losses_;
+  std::vector<int> stepped_;
+  std::map<int, int> losses_;  // of each microbatch
 };
 
 }  // namespace

@@ -23,18 +23,6 @@ Result<Batches> Batches::create(std::shared_ptr<const TokenDataset> dataset, con
   return Batches(std::move(dataset), options, windows);
 }
 
-Result<Rows> Batches::rows_of(int rank, int ranks) const {
-  if (ranks < 1 || rank < 0 || rank >= ranks) {
-    return fail(Code::invalid_argument, "rank {} of {}, must be in [0, {})", rank, ranks, ranks);
-  }
-  if (options_.global_batch % ranks != 0) {
-    return fail(Code::invalid_argument, "a global batch of {} sequences, must be a multiple of {} ranks",
-                options_.global_batch, ranks);
-  }
-  const int64_t count = options_.global_batch / ranks;
-  return Rows{rank * count, count};
-}
-
 uint64_t example_at(uint64_t step, int64_t row, const BatchOptions& options, uint64_t size) {
   // After 2^64 rows the list would begin again.
   const uint64_t index = sequence_at(step, row, options);

@@ -42,14 +42,6 @@ double BigramModel::surprise(std::string_view text) const {
   return sum;
 }
 
-Result<double> BigramModel::cross_entropy(std::string_view text) const {
-  if (text.size() < 2) {
-    return fail(Code::invalid_argument, "{} bytes to predict each from the one before, must be at least 2",
-                text.size());
-  }
-  return surprise(text) / static_cast<double>(text.size() - 1);
-}
-
 namespace {
 
 /// Calls `use(text)` with every document of a split.

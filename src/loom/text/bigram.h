@@ -27,8 +27,6 @@ class BigramModel {
   double probability(unsigned char previous, unsigned char next) const;
   /// Sum of -ln p over the bytes of `text` but the first, in nats.
   double surprise(std::string_view text) const;
-  /// The mean of the same, in nats a byte. Errors: invalid_argument for a text of fewer than 2 bytes.
-  Result<double> cross_entropy(std::string_view text) const;
 
  private:
   double probability_alone(unsigned char byte) const;

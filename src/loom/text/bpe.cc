@@ -253,7 +253,7 @@ Result<std::string> BpeTokenizer::decode(std::span<const Token> tokens) const {
   std::string text;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const Token token = tokens[i];
-    if (token < 0 || token >= vocabulary_size() || model_.vocabulary[static_cast<size_t>(token)].empty()) {
+    if (!has(token)) {
       return fail(Code::invalid_argument, "token {} is {}, which is not in the vocabulary of [0, {})", i,
                   token, vocabulary_size());
     }

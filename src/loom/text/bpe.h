@@ -47,6 +47,9 @@ class BpeTokenizer final : public Tokenizer {
   /// Special tokens decode to their text.
   Result<std::string> decode(std::span<const Token> tokens) const override;
   int64_t vocabulary_size() const override { return static_cast<int64_t>(model_.vocabulary.size()); }
+  bool has(Token token) const override {
+    return Tokenizer::has(token) && !model_.vocabulary[static_cast<size_t>(token)].empty();
+  }
   bool may_be_cut() const override;
   /// The added token "<|endoftext|>", else "</s>".
   std::optional<Token> end_of_text() const override { return end_of_text_; }

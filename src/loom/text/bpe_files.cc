@@ -9,6 +9,7 @@
 #include "format/json_file.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
+#include "text/tokenizer_json.h"
 
 namespace loom::text {
 namespace {
@@ -31,10 +32,6 @@ std::string quote(const SortedJson& json) {
 bool is_unset(const SortedJson& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() || *found == false || *found == "";
-}
-
-bool is_type(const SortedJson& json, const char* type) {
-  return json.is_object() && json.value("type", "") == type;
 }
 
 /// Refuses settings that are set.

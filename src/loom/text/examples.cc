@@ -36,7 +36,13 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
   LOOM_TRY(tokens.status());
   const Result<TokenFile> examples = TokenFile::open(stem + ".examples");
   LOOM_TRY(examples.status());
+  // All of it is read here anyway.
+  LOOM_TRY(tokens->verify());
+  LOOM_TRY(examples->verify());
   dataset->vocabulary_size_ = tokens->vocabulary_size();
+  if (*padding < 0 || *padding >= tokens->vocabulary_size())
+    return fail(Code::invalid_data, "\"padding\" of {} is {}, must be in the vocabulary, [0, {})", path,
+                *padding, tokens->vocabulary_size());
   dataset->tokenizer_hash_ = tokens->tokenizer_hash();
   dataset->tokens_.resize(tokens->count());
   LOOM_TRY(tokens->read(0, dataset->tokens_));

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/mapped_file.h"
 #include "format/json_file.h"
 #include "text/examples.h"
 #include "text/permutation.h"
@@ -86,15 +87,16 @@ void cut_example(std::vector<Token>& tokens, size_t length) {
 }
 
 Result<std::vector<Example>> read_examples(const std::string& path) {
-  const Result<std::string> content = read_file(path);
-  LOOM_TRY(content.status());
-  LOOM_TRY(check_text(*content).in(path));
+  const Result<MappedFile> file = MappedFile::open(path);
+  LOOM_TRY(file.status());
+  const std::string_view content = file->text();
+  LOOM_TRY(check_text(content).in(path));
   const bool json = path.ends_with(".jsonl");
   std::vector<Example> examples;
   int64_t number = 0;
-  for (size_t at = 0; at < content->size();) {
-    const size_t end = std::min(content->find('\n', at), content->size());
-    std::string_view line(content->data() + at, end - at);
+  for (size_t at = 0; at < content.size();) {
+    const size_t end = std::min(content.find('\n', at), content.size());
+    std::string_view line = content.substr(at, end - at);
     if (line.ends_with('\r')) line.remove_suffix(1);
     at = end + 1;
     ++number;

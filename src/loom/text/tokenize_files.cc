@@ -30,10 +30,6 @@ struct Part {
   bool ends_document = false;
 };
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 /// Writes the tokens of one split into as many files as they need.
 class SplitWriter {
  public:
@@ -230,8 +226,8 @@ Result<TokenizeSummary> tokenize_files(const std::vector<std::string>& files, co
   for (const std::string& path : files) {
     Result<MappedFile> file = MappedFile::open(path);
     if (!file.ok()) return file.status();
-    LOOM_TRY(check_text(text_of(*file)).in(path));
-    add_parts(text_of(*file), tokenizer, options, parts);
+    LOOM_TRY(check_text(file->text()).in(path));
+    add_parts(file->text(), tokenizer, options, parts);
     texts.push_back(file.take());
   }
   LOOM_TRY(make_folders(folder));

@@ -38,6 +38,8 @@ class Tokenizer {
   virtual Result<std::string> decode(std::span<const Token> tokens) const = 0;
 
   virtual int64_t vocabulary_size() const = 0;
+  /// Whether a token stands for something: numbers of a vocabulary may have gaps.
+  virtual bool has(Token token) const { return token >= 0 && token < vocabulary_size(); }
   /// Whether a text that is cut by safe_cut() of text/words.h has the tokens of its parts.
   virtual bool may_be_cut() const = 0;
   /// What stands between documents, if there is such a token.

@@ -49,6 +49,8 @@ void WordPieceTokenizer::encode_plain(std::string_view text, std::vector<Token>&
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<Token>& tokens) const {
   std::vector<size_t> ends;  // of characters
   for (size_t at = 0; at < word.size();) ends.push_back(at += utf8_at(word, at).bytes);
+  // First, since looking for pieces takes time squared in the word's length.
+  if (static_cast<int64_t>(ends.size()) > model_.longest_word) return tokens.push_back(unknown_);
   const size_t before = tokens.size();
   std::string piece;
   for (size_t begin = 0, first = 0; begin < word.size();) {
@@ -61,7 +63,7 @@ void WordPieceTokenizer::encode_word(std::string_view word, std::vector<Token>& 
       tokens.push_back(found->second);
       break;
     }
-    if (last == first || static_cast<int64_t>(ends.size()) > model_.longest_word) {
+    if (last == first) {
       tokens.resize(before);
       tokens.push_back(unknown_);
       return;

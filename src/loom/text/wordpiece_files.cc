@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "format/json_file.h"
+#include "text/tokenizer_json.h"
 #include "text/wordpiece.h"
 
 namespace loom::text {
@@ -19,8 +20,8 @@ bool is_null(const SortedJson& object, const char* key) {
   return !object.contains(key) || object[key].is_null();
 }
 
-bool is_type(const SortedJson& object, const char* key, const char* type) {
-  return object.contains(key) && object[key].is_object() && object[key].value("type", "") == type;
+bool has_type(const SortedJson& object, const char* key, const char* type) {
+  return object.contains(key) && is_type(object[key], type);
 }
 
 Status read_vocabulary(const SortedJson& vocabulary, WordPieceModel& model) {
@@ -39,9 +40,9 @@ Status read_vocabulary(const SortedJson& vocabulary, WordPieceModel& model) {
 }
 
 Result<WordPieceModel> model_of(const SortedJson& json) {
-  if (!json.is_object() || !is_type(json, "model", "WordPiece"))
+  if (!json.is_object() || !has_type(json, "model", "WordPiece"))
     return fail(Code::unsupported, "the model must be WordPiece");
-  if (!is_type(json, "normalizer", "BertNormalizer") || !is_type(json, "pre_tokenizer", "BertPreTokenizer"))
+  if (!has_type(json, "normalizer", "BertNormalizer") || !has_type(json, "pre_tokenizer", "BertPreTokenizer"))
     return fail(Code::unsupported,
                 "a WordPiece must have a BertNormalizer and a BertPreTokenizer; others are not supported");
   if (!is_null(json, "truncation") || !is_null(json, "padding"))

@@ -11,6 +11,7 @@
 #include "program/generate.h"
 #include "program/memory.h"
 #include "text/masked_batches.h"
+#include "text/utf8.h"
 
 namespace loom::train {
 namespace {
@@ -167,6 +168,18 @@ Status flatten(const Json& json, Values& values) {
   return {};
 }
 
+/// An override is printed and stored as JSON, which has no other texts.
+Status check_utf8(std::string_view override) {
+  for (size_t at = 0; at < override.size();) {
+    const text::Utf8Char character = text::utf8_at(override, at);
+    if (!character.valid)
+      return fail(Code::invalid_argument, "{}…: byte {} of this override is {:#04x}, which is no UTF-8 there",
+                  override.substr(0, at), at, static_cast<unsigned char>(override[at]));
+    at += character.bytes;
+  }
+  return {};
+}
+
 /// A value of the command line: JSON if it is any, else a text.
 Json value_of(const std::string& text) {
   Json value = Json::parse(text, nullptr, false);
@@ -239,6 +252,7 @@ Result<Config> parse_config(const Json& json, std::span<const std::string> overr
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
       return fail(Code::invalid_argument, "\"{}\" is no override; write section.key=value", text);
+    LOOM_TRY(check_utf8(text));
     values[text.substr(0, equals)] = value_of(text.substr(equals + 1));
   }
   Config config;

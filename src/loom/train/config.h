@@ -73,7 +73,7 @@ struct Config {
     std::string offload_folder;              // "": TMPDIR, or /var/tmp
     std::string precision = "fp32";          // or bf16, fp16: of parameters and activations
     bool strict = false;                     // the same bits on every layout
-    int64_t threads = 0;                     // of a rank; 0: the machine's CPUs over the ranks of a node
+    int64_t threads = 0;                     // of a rank; 0: its machine's CPUs over the ranks there
   } parallel;
   struct Optimizer {
     double learning_rate = 6e-4;
@@ -97,7 +97,7 @@ struct Config {
     int64_t keep = 2;                  // checkpoints
     bool checkpoint_optimizer = true;  // whether checkpoints have the optimizer's state, too
     int64_t save_model_every = 0;      // steps; 0: at the end only
-    bool resume = true;                // from the newest complete checkpoint of run.out, if there is one
+    bool resume = true;                // from run.out's newest checkpoint; false: it must have none
     std::string resume_from;   // folder of a checkpoint to begin with, where there is none of this run
     int64_t trace_step = 0;    // whose timeline the report has, from 1; 0: the last
     int64_t trace_ranks = 64;  // whose timelines those are, from rank 0 on; 0: none

@@ -75,7 +75,8 @@ const char* description(Wanted wanted) {
       return "a model is a folder with config.json and safetensors, such as model in run.out";
     case Wanted::checkpoint:
       return "a checkpoint is a folder with manifest.json, such as checkpoints/step-00000100 in run.out";
-    case Wanted::stored: return "a model's folder, a checkpoint's or a safetensors file would be right";
+    case Wanted::stored:
+      return "a folder of a model, a checkpoint or a dataset, or a safetensors file, would be right";
     case Wanted::dataset: return "`loom tokenize FILES --out FOLDER` makes the folder of a dataset";
   }
   return "";
@@ -99,7 +100,7 @@ std::string misuse(const std::string& path, Kind kind, Wanted wanted) {
       return fmt::format("{} is a checkpoint: {}", path,
                          wanted == Wanted::model ? by_export(path) : description(wanted));
     case Kind::dataset:
-      if (wanted == Wanted::dataset) return "";
+      if (wanted == Wanted::dataset || wanted == Wanted::stored) return "";
       return fmt::format("{} is a dataset: {}", path, description(wanted));
     case Kind::nothing:
     case Kind::file:

@@ -13,8 +13,8 @@ namespace loom::train {
 enum class Wanted {
   model,       // a folder in Hugging Face's form
   checkpoint,  // a folder of one step
-  stored,      // one of these, or a safetensors file
   dataset,     // a folder that `loom tokenize` made
+  stored,      // one of these, or a safetensors file
 };
 
 /// Fails when `path` is not there, is a file where a folder is wanted, or is something else that Loom knows:

@@ -2,26 +2,23 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/file.h"
 #include "base/process_memory.h"
+#include "engine/weft_call.h"
 #include "model/hugging_face.h"
 #include "model/same_model.h"
 #include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
 #include "train/machine.h"
-#include "train/stored_state.h"
+#include "train/threads.h"
 
 namespace loom::train {
 namespace {
 
-/// CPUs of this machine over the ranks that share it.
-int threads_for(const Config& config, int ranks) {
-  if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
-  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cpus / std::max(1, ranks));
-}
+// Of the manifest.
+constexpr char kLossScale[] = "loss_scale";
+constexpr char kMomentsBegin[] = "moments_begin";
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
 /// be trained for others.
@@ -59,11 +56,9 @@ Result<model::ModelSpec> Trainer::open() {
 Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world) {
   if (!config_.parallel.profile) return {};
   int rank = 0;
-  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  if (world != nullptr) LOOM_TRY_WEFT(weftCommUserRank(world, &rank));
   using Units = std::vector<engine::UnitProfile>;
-  const Result<Units> own =
-      rank == 0 ? profile(config_, spec, ranks, threads_for(config_, ranks)) : Result<Units>(Units());
+  const Result<Units> own = rank == 0 ? profile(config_, spec, ranks, threads_) : Result<Units>(Units());
   Result<SharedProfile> shared = share_profile(own, static_cast<size_t>(spec.layers) + 2, world);
   LOOM_TRY(shared.status());
   if (!shared->failure.empty())
@@ -78,16 +73,18 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   trainer->memory_before_ = resident_bytes();
   const Result<model::ModelSpec> spec = trainer->open();
   LOOM_TRY(engine::agree(world, spec.status()));
+  LOOM_TRY(same_config(config, world));
   int ranks = 1;
-  if (world != nullptr && weftCommCount(world, &ranks) != weftSuccess)
-    return fail(Code::communication_error, "{}", weftGetLastError(nullptr));
+  if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
+  const Result<int> beside = ranks_of_machine(world);
+  LOOM_TRY(beside.status());
+  trainer->threads_ = threads_of(config, *beside);
   LOOM_TRY(trainer->measure_units(*spec, ranks, world));
   const Result<program::Job> job = job_of(config, *spec, ranks, engine::measures_of(trainer->profiles_));
   LOOM_TRY(job.status());
   Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
-  trainer->threads_ = threads_for(config, trainer->groups_->ranks());
   trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
   Result<std::unique_ptr<engine::Engine>> engine =
       engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
@@ -97,7 +94,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
       format::Checkpoints::open(join_path(config.run.out, "checkpoints"), static_cast<int>(config.run.keep));
   LOOM_TRY(trainer->groups_->agree(checkpoints.status()));
   trainer->checkpoints_.emplace(checkpoints.take());
-  LOOM_TRY(trainer->groups_->agree(trainer->resume()));
+  LOOM_TRY(trainer->resume());
   return trainer;
 }
 
@@ -109,24 +106,22 @@ Result<std::string> Trainer::checkpoint_to_begin_with() const {
     LOOM_TRY(latest.status());
     if (latest->has_value()) return checkpoints_->step_folder(**latest);
   } else {
-    LOOM_TRY(spares_the_only_checkpoint());
+    LOOM_TRY(begins_alone());
   }
   return config_.run.resume_from;
 }
 
-/// A run that begins anew in the folder of another would fail at its first checkpoint, if that is the only
-/// one there: better before the first step.
-Status Trainer::spares_the_only_checkpoint() const {
-  const Result<std::vector<uint64_t>> complete = checkpoints_->complete_steps();
-  LOOM_TRY(complete.status());
-  const int64_t every = config_.run.checkpoint_every;
-  const int64_t first = every > 0 ? std::min(every, config_.run.steps) : config_.run.steps;
-  if (complete->size() != 1 || complete->front() != static_cast<uint64_t>(first)) return {};
+/// Checkpoints are told apart by their steps: among those of an earlier run the new ones would be the oldest,
+/// and the first to be removed, and whoever resumed would go on with the earlier run.
+Status Trainer::begins_alone() const {
+  const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
+  LOOM_TRY(latest.status());
+  if (!latest->has_value()) return {};
   return fail(
       Code::invalid_argument,
-      "{} is the only complete checkpoint there, and a run with run.resume=false would write it again: "
-      "remove it, name another run.out, or let the run resume",
-      checkpoints_->step_folder(complete->front()));
+      "{} is a checkpoint of an earlier run, among whose checkpoints a run with run.resume=false would "
+      "lose its own: remove the folder {}, name another run.out, or let the run resume",
+      checkpoints_->step_folder(**latest), join_path(config_.run.out, "checkpoints"));
 }
 
 /// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
@@ -166,26 +161,52 @@ Status Trainer::place_in_data(const format::Json& manifest, int64_t step, bool o
   return {};
 }
 
-Status Trainer::resume() {
+/// The checkpoint that the run begins with, opened, and where it lies; nothing where there is none.
+Result<std::optional<StoredState>> Trainer::state_to_begin_with(Beginning& beginning) const {
   const Result<std::string> folder = checkpoint_to_begin_with();
   LOOM_TRY(folder.status());
-  if (!folder->empty()) {
-    const Result<StoredState> state = open_state(*folder);
-    LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
-    const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
-    LOOM_TRY(step.status().in(*folder));
-    LOOM_TRY(check_goes_on(state->manifest).in(*folder));
-    LOOM_TRY(place_in_data(state->manifest, *step, *folder != config_.run.resume_from).in(*folder));
-    LOOM_TRY(engine_->load_state(state->readers).in(*folder));
-    if (state->manifest.contains("loss_scale"))
-      LOOM_TRY(loss_scaler_.restore(state->manifest["loss_scale"], *step).in(*folder));
-    next_step_ = *step;
-    return {};
-  }
+  if (folder->empty()) return std::optional<StoredState>();
+  Result<StoredState> state = open_state(*folder);
+  LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
+  const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
+  LOOM_TRY(step.status().in(*folder));
+  LOOM_TRY(check_goes_on(state->manifest).in(*folder));
+  beginning = {*step, *folder, state->manifest.dump()};
+  return std::optional(state.take());
+}
+
+Status Trainer::resume() {
+  Beginning beginning;
+  Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
+  LOOM_TRY(groups_->agree(state.status()));
+  LOOM_TRY(same_beginning(beginning, groups_->world()));
+  if (state->has_value()) return groups_->agree(go_on(**state, beginning).in(beginning.checkpoint));
+  return groups_->agree(begin());
+}
+
+Status Trainer::begin() {
   if (config_.model.from.empty()) return engine_->initialize(static_cast<uint64_t>(config_.run.seed));
   Result<format::SafetensorsReader> file = format::SafetensorsReader::open(config_.model.from);
   LOOM_TRY(file.status());
   return engine_->load_model(*file);
+}
+
+Status Trainer::go_on(const StoredState& state, const Beginning& beginning) {
+  const int64_t step = beginning.step;
+  LOOM_TRY(place_in_data(state.manifest, step, beginning.checkpoint != config_.run.resume_from));
+  LOOM_TRY(engine_->load_state(state.readers));
+  if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
+  next_step_ = step;
+  const int64_t applied = step - loss_scaler_.skipped();
+  moments_begin_ = applied;
+  if (!engine::has_moments(state.readers)) return {};
+  const Result<int64_t> begin = format::value_or<int64_t>(state.manifest, kMomentsBegin, 0);
+  LOOM_TRY(begin.status());
+  if (*begin < 0 || *begin > applied)
+    return fail(Code::invalid_data, "{} is {}, must be from 0 to the {} steps that were applied",
+                kMomentsBegin, *begin, applied);
+  moments_begin_ = *begin;
+  return {};
 }
 
 Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
@@ -221,7 +242,7 @@ engine::StepSettings Trainer::settings_of_step() const {
   settings.optimizer.epsilon = static_cast<float>(o.epsilon);
   settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
   settings.clip_norm = static_cast<float>(o.clip_norm);
-  settings.skipped = static_cast<uint32_t>(skipped);
+  settings.uncounted = static_cast<uint32_t>(skipped + moments_begin_);
   settings.loss_scale = loss_scaler_.scale();
   return settings;
 }
@@ -309,6 +330,38 @@ Status Trainer::with_way_back(Status status) const {
       status.message(), **latest, checkpoints_->step_folder(**latest));
 }
 
+/// What a checkpoint's manifest has beside the list of its files, which are told apart as well.
+Result<format::Json> Trainer::manifest(std::vector<std::string>& files) const {
+  const program::Job& job = engine_->job();
+  const int64_t batch = config_.data.global_batch;
+  const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
+                          config_.data.sequence_length, config_.run.seed};
+  format::Json manifest = {{"config", to_json(config_)},
+                           {"model", model_config()},
+                           {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
+                           {"data", position.to_json()}};
+  for (int stage = 0; stage < job.pipeline_degree; ++stage)
+    for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
+      const Result<format::FlatLayout> layout =
+          engine_->state_layout(stage, tensor, config_.run.checkpoint_optimizer);
+      LOOM_TRY(layout.status());
+      manifest[engine::state_name(stage, tensor)] = layout->to_json();
+      for (int owner = 0; owner < layout->owners(); ++owner) files.push_back(layout->file_name(owner));
+    }
+  if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest[kLossScale] = loss_scaler_.to_json();
+  if (moments_begin_ > 0 && config_.run.checkpoint_optimizer) manifest[kMomentsBegin] = moments_begin_;
+  return manifest;
+}
+
+/// Rank 0's part, when all have written theirs.
+Status Trainer::commit_checkpoint(uint64_t step) {
+  std::vector<std::string> files;
+  const Result<format::Json> content = manifest(files);
+  LOOM_TRY(content.status());
+  LOOM_TRY(checkpoints_->commit(step, *content, files));
+  return checkpoints_->prune();
+}
+
 Status Trainer::save_checkpoint() {
   const auto step = static_cast<uint64_t>(next_step_);
   const bool first = groups_->rank() == 0;
@@ -317,28 +370,7 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
-  Status status;
-  if (first) {
-    const program::Job& job = engine_->job();
-    const int64_t batch = config_.data.global_batch;
-    const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
-                            config_.data.sequence_length, config_.run.seed};
-    format::Json manifest = {{"config", to_json(config_)},
-                             {"model", model_config()},
-                             {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
-                             {"data", position.to_json()}};
-    for (int stage = 0; stage < job.pipeline_degree; ++stage)
-      for (int tensor = 0; tensor < job.tensor_degree; ++tensor) {
-        const Result<format::FlatLayout> layout =
-            engine_->state_layout(stage, tensor, config_.run.checkpoint_optimizer);
-        LOOM_TRY(layout.status());
-        manifest[engine::state_name(stage, tensor)] = layout->to_json();
-      }
-    if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest["loss_scale"] = loss_scaler_.to_json();
-    status = checkpoints_->commit(step, manifest);
-    if (status.ok()) status = checkpoints_->prune();
-  }
-  return groups_->agree(status);
+  return groups_->agree(first ? commit_checkpoint(step) : Status());
 }
 
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }

@@ -17,6 +17,8 @@
 #include "train/data.h"
 #include "train/position.h"
 #include "train/profiling.h"
+#include "train/same_on_all.h"
+#include "train/stored_state.h"
 #include "train/trace.h"
 
 namespace loom::train {
@@ -76,9 +78,15 @@ class Trainer {
   Status check_goes_on(const format::Json& manifest) const;
   Status place_in_data(const format::Json& manifest, int64_t step, bool own_run);
   Status resume();
+  Status begin();
+  /// With the checkpoint that `state` was read from.
+  Status go_on(const StoredState& state, const Beginning& beginning);
+  Result<std::optional<StoredState>> state_to_begin_with(Beginning& beginning) const;
   Result<std::string> checkpoint_to_begin_with() const;
-  Status spares_the_only_checkpoint() const;
   Status with_way_back(Status status) const;
+  Status begins_alone() const;
+  Result<format::Json> manifest(std::vector<std::string>& files) const;
+  Status commit_checkpoint(uint64_t step);
   Status save_model_in(const std::string& folder);
   /// config.json, with the names of the dataset's labels.
   format::Json model_config() const;
@@ -96,6 +104,7 @@ class Trainer {
   std::optional<format::Checkpoints> checkpoints_;
   int64_t next_step_ = 0;
   int64_t from_step_ = 0, from_sequence_ = 0;  // of the data, that this object began with
+  int64_t moments_begin_ = 0;                  // steps that had been applied when the moments were zeros
   LossScaler loss_scaler_;
   std::vector<engine::UnitProfile> profiles_;
   std::vector<std::string> notes_;

@@ -99,6 +99,31 @@ TEST_F(Api, TwoRanksTrainAsOne) {
   for (size_t step = 0; step < one.size(); ++step) EXPECT_NEAR(one[step], two[step], 1e-5 * one[step]);
 }
 
+TEST_F(Api, SamplesOnlyTokensThatTheTokenizerHas) {
+  Result<Training> run = Training::create(*config({"run.steps=1", "model.vocabulary=600"}));
+  LOOM_ASSERT_OK(run);
+  LOOM_ASSERT_OK(run->save_model());
+  Result<Model> model = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(model);
+  // So hot that all tokens are as likely: more than half are not the tokenizer's.
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) LOOM_ASSERT_OK(model->sample("a", {12, 1000, 0, seed}));
+}
+
+TEST_F(Api, AModelThatIsNotCausalHasNoLogitsOfWhatComesNext) {
+  Result<Model> model = Model::open(fixture("families/bert"), 1);
+  LOOM_ASSERT_OK(model);
+  const int32_t tokens[] = {1, 2};
+  EXPECT_TRUE(fails_with(model->logits(tokens), Code::unsupported, "does not continue texts"));
+}
+
+TEST_F(Api, TextsToTrainAVocabularyOnMayBeLarge) {
+  put_file(folder_ / "large.txt", "a");
+  std::filesystem::resize_file(folder_ / "large.txt", (uint64_t{1} << 30) + 1);
+  // Byte 1 is refused, the size is not.
+  EXPECT_TRUE(fails_with(make_dataset({folder_ / "large.txt"}, folder_ / "d", {"bytes", 300, 0.1, 0}),
+                         Code::invalid_data, "byte 1 is 0x00"));
+}
+
 TEST_F(Api, PlansWithoutRunning) {
   const Result<Config> told = config({"parallel.sharded_data_parallel_degree=4"});
   LOOM_ASSERT_OK(told);

@@ -154,6 +154,20 @@ TEST_F(Command, PlansForADescribedCluster) {
   EXPECT_NE(unknown.text.find("known are ethernet, p3dn, p4d, p4de, p5"), std::string::npos) << unknown.text;
 }
 
+TEST_F(Command, AFlippedBitOfADatasetIsFoundByLookingAtIt) {
+  const Outcome whole = loom("inspect " + (folder_ / "data"));
+  EXPECT_EQ(whole.code, 0) << whole.text;
+  EXPECT_EQ(whole.text.find("a dataset of bytes\ntrain: "), 0u) << whole.text;
+  EXPECT_NE(whole.text.find("\nvalidation: "), std::string::npos) << whole.text;
+  const std::string file = folder_ / "data/train-00000.tokens";
+  std::string bytes = get_file(file);
+  bytes[1000] ^= 1;  // the smaller byte of a token, which stays one
+  put_file(file, bytes);
+  const Outcome damaged = loom("inspect " + (folder_ / "data"));
+  EXPECT_EQ(damaged.code, 1) << damaged.text;
+  EXPECT_NE(damaged.text.find(file + " is damaged"), std::string::npos) << damaged.text;
+}
+
 TEST_F(Command, SaysWhatIsWrong) {
   const auto expect = [](const Outcome& outcome, int code, const std::string& words) {
     EXPECT_EQ(outcome.code, code) << outcome.text;

@@ -57,7 +57,7 @@ std::vector<Outcome> run(const program::Job& job, const std::vector<Step>& steps
           for (int32_t& target : (*engine)->targets(m)) target = -1;
       engine::StepSettings settings = settings_of(steps[i].number);
       settings.loss_scale = steps[i].scale;
-      settings.skipped = steps[i].skipped;
+      settings.uncounted = steps[i].skipped;
       const Result<engine::StepResult> result = (*engine)->step(settings);
       LOOM_ASSERT_OK(result);
       const Outcome outcome{result->loss, std::isfinite(result->gradient_norm) ? result->gradient_norm : -1,

@@ -91,6 +91,14 @@ TEST_F(CheckpointsTest, WhatAnInterruptedWriteLeftGoes) {
   EXPECT_EQ(get_file(join_path(checkpoints_.step_folder(2), "a.safetensors")), "better weights");
 }
 
+TEST_F(CheckpointsTest, WhatARankHasWrittenElsewhereMakesNoCheckpoint) {
+  LOOM_ASSERT_OK(checkpoints_.begin(1));
+  put_file(join_path(checkpoints_.step_folder(1), "a"), "x");
+  EXPECT_TRUE(fails_with(checkpoints_.commit(1, Json::object(), {"a", "b"}), Code::not_found, "lacks b"));
+  EXPECT_FALSE(checkpoints_.latest()->has_value());
+  LOOM_ASSERT_OK(checkpoints_.commit(1, Json::object(), {"a"}));
+}
+
 TEST_F(CheckpointsTest, MistakesAreTold) {
   EXPECT_TRUE(fails_with(Checkpoints::open("x", 0), Code::invalid_argument, "at least 1"));
   LOOM_ASSERT_OK(checkpoints_.begin(1));

@@ -9,12 +9,18 @@
 #include <limits>
 #include <vector>
 
+#include "base/fp16.h"
 #include "support.h"
 
 namespace loom::format {
 namespace {
 
 using testing::fails_with;
+
+uint16_t bf16_from_f32(float value) { return to_bf16(value).bits; }
+float f32_from_bf16(uint16_t bits) { return to_float(bf16{bits}); }
+uint16_t f16_from_f32(float value) { return to_fp16(value).bits; }
+float f32_from_f16(uint16_t bits) { return to_float(fp16{bits}); }
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -104,7 +110,8 @@ TEST(Float16, WrongLengthOrTypeIsRefused) {
 }
 
 TEST(DType, NamesAndSizes) {
-  for (const DType dtype : all_dtypes()) EXPECT_EQ(dtype_named(dtype_name(dtype)), dtype);
+  for (int type = 0; type <= static_cast<int>(DType::c64); ++type)
+    EXPECT_EQ(dtype_named(dtype_name(static_cast<DType>(type))), static_cast<DType>(type));
   EXPECT_FALSE(dtype_named("F31"));
   EXPECT_EQ(dtype_bytes(DType::bf16, 3), 6u);
   EXPECT_EQ(dtype_bytes(DType::f4, 4), 2u);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/file.h"
 #include "format/json_file.h"
 #include "format/safetensors_reader.h"
 #include "format/safetensors_writer.h"
@@ -17,6 +18,12 @@ using testing::get_file;
 using testing::put_file;
 using testing::TemporaryFolder;
 
+std::vector<DType> every_type() {
+  std::vector<DType> all;
+  for (int type = 0; type <= static_cast<int>(DType::c64); ++type) all.push_back(static_cast<DType>(type));
+  return all;
+}
+
 std::vector<std::byte> pattern(uint64_t bytes, int seed) {
   std::vector<std::byte> data(bytes);
   for (size_t i = 0; i < data.size(); ++i)
@@ -27,7 +34,7 @@ std::vector<std::byte> pattern(uint64_t bytes, int seed) {
 TEST(Safetensors, EveryTypeComesBack) {
   const TemporaryFolder folder;
   std::vector<TensorSpec> specs;
-  for (const DType dtype : all_dtypes()) specs.push_back({std::string(dtype_name(dtype)), dtype, {4, 6}});
+  for (const DType dtype : every_type()) specs.push_back({std::string(dtype_name(dtype)), dtype, {4, 6}});
   specs.push_back({"scalar", DType::f32, {}});
   specs.push_back({"nothing", DType::f64, {3, 0, 5}});
   Result<SafetensorsWriter> writer =
@@ -228,6 +235,12 @@ TEST_F(Models, AnIndexIsNotTrusted) {
       open_with(R"({"weight_map": {"b": "model-00001-of-00003.safetensors"}})");
   LOOM_ASSERT_OK(part);
   EXPECT_EQ(part->names(), std::vector<std::string>{"b"});  // only what the index names
+}
+
+TEST(Folders, OfAFileAtTheTopIsTheTop) {  // where an index finds its files
+  EXPECT_EQ(folder_of("/x.index.json"), "/");
+  EXPECT_EQ(folder_of("x.index.json"), ".");
+  EXPECT_EQ(folder_of("a/x.index.json"), "a");
 }
 
 TEST_F(Models, AFolderWithoutTensorsSaysWhatIsMissing) {

@@ -1,6 +1,9 @@
 // Token by token with a cache, and all at once: the same logits.
 #include "model/inference.h"
 
+#include <filesystem>
+
+#include "base/process_memory.h"
 #include "format/json_file.h"
 #include "model/hugging_face.h"
 #include "model/whole_model.h"
@@ -60,6 +63,26 @@ TEST(Inference, ClassifiesAsTheWholeModel) {
       for (const float value : whole.logits(row)) wanted.push_back(value);
     EXPECT_LT(error_of(doubles(*logits), wanted), 1e-6);
   }
+}
+
+TEST(Inference, SizesThatNoMachineHasAreRefusedBeforeTheyAreAllocated) {
+  const TemporaryFolder folder;
+  const auto open_with = [&](const char* name, const char* key, int64_t value, int64_t width) {
+    std::filesystem::copy(
+        fixture(name), folder.path(),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    format::Json config = *format::read_config(fixture(name));
+    config[key] = value;
+    config["n_embd"] = width;
+    EXPECT_TRUE(format::write_config(folder.path(), config).ok());
+    return model::Inference::open(folder.path(), 1);
+  };
+  EXPECT_TRUE(fails_with(open_with("gpt2-tied", "vocab_size", 900'000'000, 1'000'000), Code::out_of_memory,
+                         "the model's parameters take"));
+  if (machine_bytes() > int64_t{500} << 30) GTEST_SKIP() << "this machine has room for the longest context";
+  auto longest = open_with("families/gptj", "n_positions", INT32_MAX, 16);
+  LOOM_ASSERT_OK(longest);
+  EXPECT_TRUE(fails_with((*longest)->feed(5), Code::out_of_memory, "keys and values of its context"));
 }
 
 TEST(Inference, RefusesWhatDoesNotApply) {

@@ -1,8 +1,8 @@
-// The conversions of fp16, by the plain ones that files are read with.
+// The conversions of fp16, by the plain rules.
 #include <algorithm>
 
 #include "arrays.h"
-#include "format/float16.h"
+#include "plain_float16.h"
 
 namespace loom::testing {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 TEST(Fp16, EveryValueIsThatOfThePlainConversion) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const fp16 x{static_cast<uint16_t>(bits)};
-    const float wanted = format::f32_from_f16(x.bits);
+    const float wanted = of_plain_f16(x.bits);
     if (std::isnan(wanted)) {
       ASSERT_TRUE(std::isnan(to_float(x))) << bits;
       continue;
@@ -24,8 +24,8 @@ TEST(Fp16, EveryValueIsThatOfThePlainConversion) {
 std::vector<float> hard_values() {
   std::vector<float> values = {0.0f, 65519.99f, 65520.0f, 1e30f, 1e-30f, 1e-45f, INFINITY, NAN};
   for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
-    const float here = format::f32_from_f16(static_cast<uint16_t>(bits));
-    const float next = bits == 0x7bff ? 65536.0f : format::f32_from_f16(static_cast<uint16_t>(bits + 1));
+    const float here = of_plain_f16(static_cast<uint16_t>(bits));
+    const float next = bits == 0x7bff ? 65536.0f : of_plain_f16(static_cast<uint16_t>(bits + 1));
     const float half_way = (here + next) / 2;
     for (const float value :
          {here, half_way, std::nextafter(half_way, 0.0f), std::nextafter(half_way, INFINITY)})
@@ -47,7 +47,7 @@ TEST(Fp16, RoundsToNearestEvenInLoopsToo) {
     if (std::isnan(values[i])) {
       ASSERT_TRUE(std::isnan(to_float(converted[i])));
     } else {
-      ASSERT_EQ(converted[i].bits, format::f16_from_f32(values[i])) << values[i];
+      ASSERT_EQ(converted[i].bits, plain_f16(values[i])) << values[i];
     }
   }
 }

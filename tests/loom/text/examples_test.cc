@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "format/json_file.h"
 #include "support.h"
 #include "text/masked_batches.h"
 #include "text/tokenize_files.h"
@@ -137,6 +138,19 @@ TEST(Examples, AreReadPaddedAndCut) {
   EXPECT_GT(std::min(seen[0], seen[1]), 10);  // and both kinds
 }
 
+TEST(Examples, PaddingOutsideTheVocabularyIsRefused) {
+  const TemporaryFolder folder;
+  put_file(folder / "texts.tsv", labelled_lines());
+  LOOM_ASSERT_OK(tokenize_examples({folder / "texts.tsv"}, folder / "data", *pieces(), 0.25));
+  format::Json json = *format::read_json(folder / "data/dataset.json");
+  for (const int64_t padding : {int64_t{-5}, pieces()->vocabulary_size()}) {
+    json["padding"] = padding;
+    LOOM_ASSERT_OK(format::write_json(folder / "data/dataset.json", json));
+    EXPECT_TRUE(fails_with(ExampleDataset::open(folder / "data", Split::train), Code::invalid_data,
+                           fmt::format("is {}, must be in the vocabulary", padding)));
+  }
+}
+
 TEST(Examples, JsonLinesAreTheSame) {
   const TemporaryFolder folder;
   put_file(folder / "a.jsonl",
@@ -161,7 +175,11 @@ TEST(Examples, BadInputIsNamed) {
   EXPECT_TRUE(fails_with(made("a.tsv", labelled_lines(), 0), Code::invalid_argument, "must be at least"));
   LOOM_ASSERT_OK(made("a.tsv", labelled_lines()));
   const std::string path = folder / "data/train.examples";
-  std::string bytes = get_file(path);
+  std::string bytes = get_file(path), damaged = bytes;
+  damaged[damaged.size() - 4] ^= 1;  // another label
+  put_file(path, damaged);
+  EXPECT_TRUE(fails_with(ExampleDataset::open(folder / "data", Split::train), Code::invalid_data,
+                         "train.examples is damaged"));
   put_file(path, bytes.substr(0, bytes.size() - 8));
   EXPECT_FALSE(ExampleDataset::open(folder / "data", Split::train).ok());
   EXPECT_TRUE(fails_with(ExampleDataset::open(folder.path(), Split::train), Code::not_found, "dataset.json"));

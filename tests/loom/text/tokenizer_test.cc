@@ -209,6 +209,14 @@ TEST(BpeFiles, DamageIsTold) {
   EXPECT_TRUE(fails_with(changed("/added_tokens/0/id", 40), Code::invalid_data, "number 40"));
 }
 
+TEST(BpeFiles, ATypeThatIsNoTextIsNone) {
+  EXPECT_TRUE(fails_with(changed("/normalizer", {{"type", 1}}), Code::unsupported, "\"normalizer\" is"));
+  EXPECT_TRUE(fails_with(changed("/pre_tokenizer", {{"type", nullptr}}), Code::unsupported, "pre_tokenizer"));
+  EXPECT_TRUE(fails_with(
+      changed("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {{{"type", 2}}, {{"type", 3}}}}}),
+      Code::unsupported, "pre_tokenizer"));
+}
+
 TEST(BpeFiles, AByteWithoutATokenIsTold) {
   const TemporaryFolder folder;
   Json json = format::read_json(fixture("gpt2.json")).take();

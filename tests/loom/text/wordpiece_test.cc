@@ -66,6 +66,13 @@ TEST(WordPiece, DecodesPiecesToWords) {
   EXPECT_TRUE(fails_with((*made)->decode(std::vector<Token>{8}), Code::invalid_argument, "token 0 is 8"));
 }
 
+TEST(WordPiece, AWordThatIsTooLongTakesNoTimeSquared) {
+  const auto tokenizer = WordPieceTokenizer::from_tokenizer_json(fixture("wordpiece.json"));
+  LOOM_ASSERT_OK(tokenizer);
+  const std::vector<Token> unknown = (*tokenizer)->encode(std::string(4 << 20, 'q'));
+  EXPECT_EQ(unknown, (*tokenizer)->encode("[UNK]"));
+}
+
 TEST(WordPiece, BadFilesAreRefusedWithTheReason) {
   const TemporaryFolder folder;
   const auto written = [&](const char* text) {

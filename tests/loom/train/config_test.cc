@@ -131,6 +131,12 @@ TEST(Config, RefusesWithTheNearestRightKey) {
   EXPECT_TRUE(fails_with(parsed(R"({"run": 3})"), Code::invalid_data, "\"run\" must be a section"));
 }
 
+TEST(Config, OverridesThatAreNoTextAreRefused) {
+  for (const char* override : {"run.steps=\xff", "run.out=\xff", "run.out=a\xe2\x82"})
+    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, "which is no UTF-8 there"));
+  EXPECT_TRUE(parsed("{}", {"run.out=Weißes Tuch"}).ok());
+}
+
 TEST(Config, RefusesWrongValuesByTheirKey) {
   EXPECT_TRUE(fails_with(parsed(R"({"run": {"steps": "many"}})"), Code::invalid_argument,
                          "run.steps is \"many\", must be a whole number"));

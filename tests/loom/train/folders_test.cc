@@ -32,7 +32,7 @@ class Folders : public Runs {
 TEST_F(Folders, TheRightOnesPass) {
   LOOM_ASSERT_OK(train::expect(model_, Wanted::model));
   LOOM_ASSERT_OK(train::expect(checkpoint_, Wanted::checkpoint));
-  for (const std::string& path : {model_, checkpoint_, model_ + "/model.safetensors"})
+  for (const std::string& path : {model_, checkpoint_, config_.data.folder, model_ + "/model.safetensors"})
     LOOM_ASSERT_OK(train::expect(path, Wanted::stored));
   LOOM_ASSERT_OK(train::expect(config_.data.folder, Wanted::dataset));
   LOOM_ASSERT_OK(train::expect(folder_.path(), Wanted::model));  // what nobody knows, its reader refuses

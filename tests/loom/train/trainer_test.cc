@@ -342,20 +342,6 @@ TEST_F(Trained, TheTierIsMeasured) {
   EXPECT_NE((*trainer)->machine().tier_bandwidth, program::Machine().tier_bandwidth);
 }
 
-TEST_F(Trained, ARunAnewIsRefusedBeforeItsFirstStepIfItsCheckpointIsTheOnlyOneThere) {
-  config_.run.steps = 2;
-  {
-    Result<std::unique_ptr<train::Trainer>> first = train::Trainer::create(config_, nullptr);
-    LOOM_ASSERT_OK(first);
-    LOOM_ASSERT_OK((*first)->run([](const train::StepRecord&) {}));
-  }
-  config_.run.resume = false;
-  const Status refused = train::Trainer::create(config_, nullptr).status();
-  EXPECT_NE(refused.message().find("name another run.out"), std::string::npos) << refused.message();
-  config_.run.steps = 3;  // writes another before it removes that
-  LOOM_ASSERT_OK(train::Trainer::create(config_, nullptr));
-}
-
 // Sanitizers have memory of their own beside what a program asks for.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(Trained, MeasuredMemoryIsThePlanned) {

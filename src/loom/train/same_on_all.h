@@ -1,0 +1,31 @@
+// What all ranks must have alike before they train together. A rank with another config would make another
+// program, and a rank that does not see the folder that the others see would begin at another step: either
+// waits for ever, or trains something that nobody asked for.
+//
+// Collectives: all ranks of `comm` call them. nullptr is one rank.
+#pragma once
+
+#include <weft/weft.h>
+
+#include <string>
+
+#include "base/status.h"
+#include "train/config.h"
+
+namespace loom::train {
+
+/// Folders of data, models and checkpoints to begin with may have another name on each node, and a rank's
+/// threads are its machine's; all else must be rank 0's. Errors (invalid_argument), on all ranks: the first
+/// key that is not, with both values.
+Status same_config(const Config& config, weftComm_t comm);
+
+/// What a rank's run begins with.
+struct Beginning {
+  int64_t step = 0;
+  std::string checkpoint;  // its folder; "": none
+  std::string manifest;    // its text
+};
+/// Errors (invalid_data), on all ranks: one begins at another step than rank 0, or with another checkpoint.
+Status same_beginning(const Beginning& own, weftComm_t comm);
+
+}  // namespace loom::train
