@@ -3,7 +3,6 @@
 #include <weft/weft.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <optional>
 
@@ -36,30 +35,21 @@ class World {
   weftComm_t comm_ = nullptr;
 };
 
-/// log.jsonl. A line that cannot be written is remembered: training goes on, since checkpoints may well be on
-/// another disk, and the end says that the log is not whole.
 class Log {
  public:
-  Log(std::string path, bool append)
-      : path_(std::move(path)), file_(std::fopen(path_.c_str(), append ? "a" : "w")) {
-    if (file_ == nullptr) status_ = fail_errno(errno, fmt::format("cannot open {}", path_));
-  }
+  explicit Log(const std::string& path, bool append) : file_(std::fopen(path.c_str(), append ? "a" : "w")) {}
   ~Log() {
     if (file_ != nullptr) std::fclose(file_);
   }
   Log(const Log&) = delete;
   void line(const std::string& text) {
-    if (!status_.ok()) return;
-    if (std::fprintf(file_, "%s\n", text.c_str()) < 0 || std::fflush(file_) != 0)
-      status_ = fail_errno(errno, fmt::format("{} is not whole: a line cannot be written", path_));
+    if (file_ == nullptr) return;
+    fmt::print(file_, "{}\n", text);
+    std::fflush(file_);
   }
-  /// ok, or the first failure.
-  const Status& status() const { return status_; }
 
  private:
-  std::string path_;
   std::FILE* file_;
-  Status status_;
 };
 
 /// What rank 0 says before the first step.
@@ -106,13 +96,13 @@ Status train(const TrainOptions& options) {
     if (ready.ok())
       ready = format::write_json(join_path(out, "config.json"), train::to_json(trainer.config()));
   }
-  Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
-  LOOM_TRY(trainer.groups().agree(ready.ok() ? log.status() : ready));
+  LOOM_TRY(trainer.groups().agree(ready));
   LOOM_TRY(trainer.measure_machine());
   const double peak = trainer.machine().flops;
   if (speaks) introduce(trainer, peak);
   std::vector<train::StepRecord> records;
   records.reserve(static_cast<size_t>(std::min<int64_t>(config->run.steps, 1 << 16)));
+  Log log(speaks ? join_path(out, "log.jsonl") : "/dev/null", trainer.next_step() > 0);
   std::optional<LinesAboveBar> bar(std::in_place, speaks);
   LOOM_TRY(trainer.run([&](const train::StepRecord& record) {
     if (!speaks) return;
@@ -132,7 +122,6 @@ Status train(const TrainOptions& options) {
     }
     reported = write_file(join_path(out, "report.html"), train::html_report(records, trainer, comparison));
     fmt::print("model in {0}/model, report in {0}/report.html\n", out);
-    if (reported.ok()) reported = log.status();
   }
   return trainer.groups().agree(reported);
 }

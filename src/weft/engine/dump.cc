@@ -72,8 +72,7 @@ std::string dump_json(const Communicator& comm) {
       add_operations(*lane, graph);
       root["graphs"].push_back(std::move(graph));
     }
-  // Names and reasons are the caller's, who may not know of UTF-8.
-  return root.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return root.dump(1);
 }
 
 Status dump_to(const Communicator& comm, const std::string& path) {

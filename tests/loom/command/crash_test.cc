@@ -189,24 +189,6 @@ TEST_F(FullDisk, OfTheModelLeavesTheLastCheckpoint) {
   expect_resumes(narrow_, 8);
 }
 
-TEST_F(FullDisk, OfTheLogIsToldAtTheEndAndTheModelIsThere) {
-  std::filesystem::create_directory(folder_ / "run");
-  std::filesystem::create_symlink("/dev/full", folder_ / "run/log.jsonl");
-  const Outcome full = on_processes(2, train());
-  EXPECT_EQ(full.code, 1) << full.text;
-  EXPECT_NE(full.text.find("log.jsonl is not whole: a line cannot be written: No space left on device"),
-            std::string::npos)
-      << full.text;
-  EXPECT_NE(full.text.find("loom: rank 0: "), std::string::npos) << "rank 1 does not know: " << full.text;
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/model/model.safetensors"));
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/checkpoints/step-00000006/manifest.json"));
-  std::filesystem::remove(folder_ / "run/log.jsonl");
-  std::filesystem::create_directory(folder_ / "run/log.jsonl");
-  const Outcome refused = on_processes(2, train("--run.steps=8"));
-  EXPECT_EQ(refused.code, 1) << refused.text;
-  EXPECT_NE(refused.text.find("log.jsonl: Is a directory"), std::string::npos) << refused.text;
-}
-
 TEST_F(Crash, ALossThatIsNoNumberEndsTheRunAndTheCheckpointBeforeIsKept) {
   const std::string two = "--parallel.sharded_data_parallel_degree=2 ";
   ASSERT_EQ(on_processes(2, train(two + "--run.steps=4")).code, 0);
