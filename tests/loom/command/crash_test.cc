@@ -120,7 +120,7 @@ TEST_F(Crash, KilledAndResumedEveryKindOfLayoutHasItsOwnBits) {
 class FullDisk : public Crash {
  protected:
   /// A script that starts a rank and, if it is this one, limits its files once the log has so many lines.
-  std::string limiter(int rank, int bytes, int lines) const {
+  std::string limiter(int rank, uint64_t bytes, int64_t lines) const {
     const std::string script = folder_ / "small.sh";
     put_file(
         script,
@@ -154,6 +154,14 @@ class FullDisk : public Crash {
         << resumed.text;
   }
 
+  int64_t lines_of_log() const {
+    const std::string log = get_file(folder_ / "run/log.jsonl");
+    return std::count(log.begin(), log.end(), '\n');
+  }
+  uint64_t bytes(const std::string& file) const {
+    return std::filesystem::file_size(folder_ / ("run/" + file));
+  }
+
   /// Rank 0 has the embedding of a narrow model, so that its state is smaller than the manifest, which has a
   /// line of each of many blocks, and that is smaller than the model.
   const std::string narrow_ =
@@ -166,9 +174,8 @@ TEST_F(FullDisk, EndsAllRanksAndTheCheckpointBeforeIsKept) {
   const std::string two = "--parallel.sharded_data_parallel_degree=2 ";
   ASSERT_EQ(on_processes(2, train(two + "--run.steps=4")).code, 0);
   for (const int rank : {1, 0}) {  // 8 KiB is much less than its part of a checkpoint
-    const int lines = static_cast<int>(losses(folder_ / "run").size()) + 3;
     const Outcome full =
-        on_processes(2, limiter(rank, 8192, lines) +
+        on_processes(2, limiter(rank, 8192, lines_of_log() + 2) +
                             train(two + "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000"));
     expect_full(full, rank, fmt::format("state-0000{}-of-00002.safetensors", rank));
     expect_resumes(two, 4);
@@ -176,17 +183,26 @@ TEST_F(FullDisk, EndsAllRanksAndTheCheckpointBeforeIsKept) {
 }
 
 TEST_F(FullDisk, OfAManifestLeavesACheckpointThatIsPassedOver) {
+  ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
+  const uint64_t state = bytes("checkpoints/step-00000004/state-00000-of-00001.safetensors"),
+                 manifest = bytes("checkpoints/step-00000004/manifest.json");
+  ASSERT_LT(state + 500, manifest);
   const Outcome full =
-      on_processes(2, limiter(0, 7000, 6) +
-                          train(narrow_ + "--run.steps=100000 --run.checkpoint_every=4 --run.keep=100000"));
+      on_processes(2, limiter(0, (state + manifest) / 2, lines_of_log() + 2) +
+                          train(narrow_ + "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000"));
   expect_full(full, 0, "manifest.json");
   expect_resumes(narrow_, 4);
 }
 
 TEST_F(FullDisk, OfTheModelLeavesTheLastCheckpoint) {
-  const Outcome full = on_processes(2, limiter(0, 20000, 3) + train(narrow_ + "--run.steps=8"));
+  ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
+  const uint64_t manifest = bytes("checkpoints/step-00000004/manifest.json"),
+                 model = bytes("model/model.safetensors");
+  ASSERT_LT(manifest + 2000, model);
+  const Outcome full = on_processes(
+      2, limiter(0, (manifest + model) / 2, lines_of_log() + 1) + train(narrow_ + "--run.steps=10"));
   expect_full(full, 0, "model.safetensors");
-  expect_resumes(narrow_, 8);
+  expect_resumes(narrow_, 10);
 }
 
 TEST_F(Crash, ALossThatIsNoNumberEndsTheRunAndTheCheckpointBeforeIsKept) {

@@ -18,7 +18,7 @@ constexpr Saving kSavings[] = {{"each", 1, 1, false},
 
 program::Job job_of(model::Family family, int stages) {
   program::Job job = small_job(stages, 1, 2, 2);
-  job.spec.layers = 3;
+  job.spec.layers = 4;
   job.spec = family_spec(family, model::usual_task(family), job.spec);
   job.spec.residual_dropout = job.spec.attention_dropout = job.spec.embedding_dropout = 0.1f;
   model::complete(job.spec);
