@@ -376,6 +376,11 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
  * destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
+/* The same, and says why: the other ranks read `reason` in weftGetLastError, behind "was aborted: ". Of a
+ * communicator that failed before they keep its failure. NULL and "" are no reason; the first 400 bytes of it
+ * travel. Errors: as weftCommAbort. */
+WEFT_API weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reason);
+
 /* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
  * communicator failed with. Does not block. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError);

@@ -321,7 +321,9 @@ TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {
           WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream));
           WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream));
           const auto begin = std::chrono::steady_clock::now();
-          WEFT_OK(weftCommAbort(me.comm));
+          const bool says_why = count == 10;
+          WEFT_OK(says_why ? weftCommAbortWithReason(me.comm, "the shuttle is stuck")
+                           : weftCommAbort(me.comm));
           EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
           EXPECT_EQ(weftStreamSynchronize(stream), weftAborted);
           WEFT_OK(weftStreamDestroy(stream));
@@ -335,7 +337,8 @@ TEST(Failure, AbortReturnsWhileOthersWaitAndTellsThem) {
             result = weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, nullptr);
           EXPECT_EQ(result, weftRemoteError);
           const std::string why = weftGetLastError(me.comm);
-          EXPECT_NE(why.find("aborted"), std::string::npos) << why;
+          const char* words = count == 10 ? "was aborted: the shuttle is stuck" : "was aborted";
+          EXPECT_NE(why.find(words), std::string::npos) << why;
         }
       });
   }

@@ -112,7 +112,7 @@ model::Pass Executor<T>::pass_of(const Run& run, int microbatch) {
 template <typename T>
 Status Executor<T>::run(Run& run) {
   const Status status = run_all(run);
-  if (!status.ok() && status.code() != Code::not_finite) groups_.abort();
+  if (!status.ok() && status.code() != Code::not_finite) groups_.abort(status);
   return status;
 }
 

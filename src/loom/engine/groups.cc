@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include "engine/weft_call.h"
@@ -25,7 +24,7 @@ void Groups::swap(Groups& other) noexcept {
 // A rank that leaves in good order is still waited for by those that have not heard of the failure: each
 // group has heard of its own only. Whatever a failed communicator says here was said before.
 Groups::~Groups() {
-  if (have_failed()) abort();
+  if (const Status failure = failure_of_any(); !failure.ok()) abort(failure);
   for (const weftComm_t comm : all())
     if (comm != nullptr) (void)weftCommDestroy(comm);
 }
@@ -36,31 +35,34 @@ std::array<weftComm_t, program::kGroupKinds + 2> Groups::all() const {
   return all;
 }
 
-bool Groups::have_failed() const {
-  const auto every = all();
-  return std::any_of(every.begin(), every.end(), [](weftComm_t comm) {
+Status Groups::failure_of_any() const {
+  for (const weftComm_t comm : all()) {
     weftResult_t failure = weftSuccess;
-    return comm != nullptr && weftCommGetAsyncError(comm, &failure) == weftSuccess &&
-           failure != weftSuccess && failure != weftInProgress;
-  });
+    if (comm == nullptr || weftCommGetAsyncError(comm, &failure) != weftSuccess) continue;
+    if (failure == weftSuccess || failure == weftInProgress) continue;
+    return fail(Code::communication_error, "{}", weftGetLastError(comm));
+  }
+  return {};
 }
 
 /// Handles stay what they are: Weft refuses those of communicators that were aborted.
-void Groups::abort() const {
+/// A reason that has come from another group goes on without the names of those that it has come through.
+void Groups::abort(const Status& why) const {
+  constexpr std::string_view kBehind = " was aborted: ";
+  std::string reason = why.message();
+  if (const size_t last = reason.rfind(kBehind); last != std::string::npos)
+    reason.erase(0, last + kBehind.size());
   for (const weftComm_t comm : all())
-    if (comm != nullptr) (void)weftCommAbort(comm);
+    if (comm != nullptr) (void)weftCommAbortWithReason(comm, reason.c_str());
 }
 
 Status Groups::place_ranks() {
   weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
   LOOM_TRY_WEFT(weftCommGetStats(world_, &stats));
   nodes_ = stats.nodes;
-  std::vector<int> node_of(ranks_), order(ranks_);
+  std::vector<int> node_of(ranks_);
   LOOM_TRY_WEFT(weftAllGather(&stats.node, node_of.data(), 1, weftInt32, world_, nullptr));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return node_of[a] < node_of[b]; });
-  places_.resize(ranks_);
-  for (int place = 0; place < ranks_; ++place) places_[order[place]] = place;
+  places_ = layout_.places(node_of);
   place_ = places_[rank_];
   return {};
 }

@@ -66,16 +66,17 @@ class Groups {
   Status barrier() const;
   /// Over all ranks. A collective.
   Status agree(const Status& own) const { return engine::agree(world_, own); }
-  /// Ends whatever this rank and its peers do in these groups: what a rank that fails by itself owes the
-  /// others, which would wait for it. From then on the groups are of use to be destroyed only.
-  void abort() const;
+  /// Ends whatever this rank and its peers do in these groups: what a rank that fails owes the others, which
+  /// would wait for it. They are told `why`. From then on the groups are of use to be destroyed only.
+  void abort(const Status& why) const;
 
  private:
   Groups() = default;
   void swap(Groups& other) noexcept;
   Status place_ranks();
   std::array<weftComm_t, program::kGroupKinds + 2> all() const;
-  bool have_failed() const;
+  /// ok where none has.
+  Status failure_of_any() const;
   Status split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into);
 
   weftComm_t world_ = nullptr, pipeline_back_ = nullptr;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "base/check.h"
 
@@ -52,6 +54,31 @@ Status Layout::check() const {
                 "placement is \"{}\", must be cluster, spread, or the letters D, P and T in any order",
                 placement);
   return {};
+}
+
+int Layout::partition_places() const {
+  int places = shard;
+  const std::string letters = order();
+  for (size_t i = letters.find('D') + 1; i < letters.size(); ++i) places *= degree_of(letters[i]);
+  return places;
+}
+
+std::vector<int> Layout::places(const std::vector<int>& node_of) const {
+  std::map<int, int> size_of, seen;
+  for (const int node : node_of) ++size_of[node];
+  const bool even = std::all_of(size_of.begin(), size_of.end(),
+                                [&](const auto& node) { return node.second == size_of.begin()->second; });
+  // (0, node) of those that fill groups, (1, node) of the others.
+  std::vector<std::pair<int, int>> turn;
+  for (const int node : node_of) {
+    const int whole = size_of[node] / partition_places() * partition_places();
+    turn.emplace_back(!even && seen[node]++ >= whole ? 1 : 0, node);
+  }
+  std::vector<int> order(node_of.size()), places(node_of.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return turn[a] < turn[b]; });
+  for (size_t place = 0; place < order.size(); ++place) places[order[place]] = static_cast<int>(place);
+  return places;
 }
 
 Coordinates Layout::coordinates(int place) const {

@@ -55,6 +55,11 @@ struct Layout {
   /// The placement as three letters. The layout must be right, here and below.
   std::string order() const;
 
+  /// The place of each rank, from its node, a number from 0. Nodes come in their order, and ranks in theirs;
+  /// but where nodes have unequal numbers of ranks, what each has beyond whole partition groups comes last,
+  /// so that these ranks take no group apart that would lie inside a node.
+  std::vector<int> places(const std::vector<int>& node_of) const;
+
   Coordinates coordinates(int place) const;
   int place(const Coordinates& at) const;
   int group(int place) const { return coordinates(place).data / shard; }
@@ -67,6 +72,8 @@ struct Layout {
   bool spans_nodes(GroupKind kind, int place, int ranks_per_node) const;
 
  private:
+  /// Places next to each other that whole partition groups fill.
+  int partition_places() const;
   int degree_of(char letter) const { return letter == 'D' ? data : letter == 'P' ? pipeline : tensor; }
 };
 

@@ -222,7 +222,7 @@ Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
     const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
     const Status read = batches.read(static_cast<uint64_t>(step), {number * job.batch + first, count},
                                      part(engine_->tokens(m)), part(engine_->targets(m)));
-    if (!read.ok()) groups_->abort();  // the others would wait for this rank in the step
+    if (!read.ok()) groups_->abort(read);  // the others would wait for this rank in the step
     LOOM_TRY(read);
   }
   return {};

@@ -206,6 +206,15 @@ Status check_not_destroyed(weftComm_t comm) {
   return {};
 }
 
+weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
+  if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(function));
+  comm->state.store(weftComm::destroyed);  // no new call comes in
+  if (comm->fallback) comm->fallback->abort();
+  if (comm->comm) comm->comm->abort(reason ? reason : "");
+  take_apart(comm);
+  return weftSuccess;
+}
+
 /// What the communicator failed with, in Weft or in NCCL; ok if it has not.
 Status health_of(weftComm_t handle) {
   Status health = handle->comm->health();
@@ -346,13 +355,10 @@ weftResult_t weftCommDestroy(weftComm_t comm) {
   return weftSuccess;
 }
 
-weftResult_t weftCommAbort(weftComm_t comm) {
-  if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
-  comm->state.store(weftComm::destroyed);  // no new call comes in
-  if (comm->fallback) comm->fallback->abort();
-  if (comm->comm) comm->comm->abort();
-  take_apart(comm);
-  return weftSuccess;
+weftResult_t weftCommAbort(weftComm_t comm) { return abort(comm, nullptr, __func__); }
+
+weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reason) {
+  return abort(comm, reason, __func__);
 }
 
 weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {

@@ -286,9 +286,13 @@ void Communicator::fail_as_lane(const Status& why) {
   context_->fail_operations(*this, failure_);
 }
 
-void Communicator::abort() {
+void Communicator::abort(std::string_view reason) {
+  size_t bytes = std::min<size_t>(reason.size(), 400);
+  while (bytes < reason.size() && bytes > 0 && (reason[bytes] & 0xC0) == 0x80) --bytes;  // between letters
   Lock lock = context_->lock();
-  fail(weft::fail(Code::aborted, "communicator {} was aborted", name()), true);
+  fail(weft::fail(Code::aborted, "communicator {} was aborted{}{}", name(), bytes == 0 ? "" : ": ",
+                  reason.substr(0, bytes)),
+       true);
 }
 
 Status Communicator::health() {

@@ -87,8 +87,8 @@ class Communicator {
 
   /// Waits for everything that was queued.
   Status finalize();
-  /// Fails everything that is unfinished, now.
-  void abort();
+  /// Fails everything that is unfinished, now. Others are told `reason`, unless that is empty.
+  void abort(std::string_view reason = {});
   /// ok, or the first failure.
   Status health();
 

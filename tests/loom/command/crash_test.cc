@@ -1,9 +1,7 @@
 // What ends runs before their time: kill -9 of all ranks, a disk that fills up, a loss that is no number.
 // Each leaves a checkpoint from which the run goes on as if nothing had happened.
 #include <filesystem>
-#include <map>
 #include <random>
-#include <sstream>
 
 #include "command/processes.h"
 #include "format/checkpoints.h"
@@ -13,22 +11,11 @@ namespace {
 
 class Crash : public Command {
  protected:
-  /// What log.jsonl of a run says of each step; those that were done again after a crash stand there twice.
-  std::multimap<int64_t, double> losses(const std::string& out) const {
-    std::multimap<int64_t, double> losses;
-    std::istringstream lines(get_file(out + "/log.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const Result<format::Json> json = format::parse_json(line);
-      if (json.ok() && json->contains("step")) losses.emplace((*json)["step"], (*json)["loss"]);
-    }
-    return losses;
-  }
-
   /// A script that starts a rank and kills it, without a warning, when the log has so many lines.
   std::string killer(const std::string& out, int lines) const {
     const std::string script = folder_ / "kill.sh";
     put_file(script, fmt::format("\"$@\" & pid=$!\n"
-                                 "while [ \"$(cat {}/log.jsonl 2> /dev/null | wc -l)\" -lt {} ]; do sleep "
+                                 "while [ \"$(cat '{}/log.jsonl' 2> /dev/null | wc -l)\" -lt {} ]; do sleep "
                                  "0.01; done\n"
                                  "kill -9 $pid; wait $pid\n",
                                  out, lines));
@@ -92,35 +79,130 @@ TEST_F(Crash, KilledAndResumedInTheDefaultOrderDataRanksHaveTheSameLosses) {
   }
 }
 
-TEST_F(Crash, AFullDiskEndsAllRanksAndTheCheckpointBeforeIsKept) {
+/// What is added in an order of its own, divided, offloaded or rounded goes on with its bits on its layout.
+TEST_F(Crash, KilledAndResumedEveryKindOfLayoutHasItsOwnBits) {
+  const std::string common = "--run.steps=60 --run.checkpoint_every=4 --model.dropout=0.1 --model.layers=4 ";
+  struct Layout {
+    const char *name, *keys;
+  };
+  for (const auto& [name, keys] :
+       {Layout{"shards and stages",
+               "--parallel.sharded_data_parallel_degree=2 --parallel.pipeline_degree=2 --data.microbatch=2 "},
+        Layout{"stages of tensor ranks, offloading",
+               "--parallel.pipeline_degree=2 --parallel.tensor_degree=2 --data.microbatch=1 "
+               "--parallel.activation_offloading=true --parallel.offload_folder=/var/tmp "
+               "--parallel.activation_checkpointing=each --parallel.activation_loading_horizon=1 "},
+        Layout{"shards of tensor ranks, bf16",
+               "--parallel.sharded_data_parallel_degree=2 --parallel.tensor_degree=2 --data.microbatch=1 "
+               "--parallel.precision=bf16 "}}) {
+    SCOPED_TRACE(name);
+    const std::string whole = folder_ / fmt::format("whole {}", name),
+                      out = folder_ / fmt::format("out {}", name);
+    const auto run = [&](const std::string& script, const std::string& into) {
+      return on_processes(4, script + train(common + keys + "--run.out='" + into + "'"));
+    };
+    const Outcome reference = run("", whole);
+    ASSERT_EQ(reference.code, 0) << reference.text;
+    const auto wanted = losses(whole);
+    ASSERT_EQ(wanted.size(), 60u);
+    EXPECT_NE(run(killer(out, 8 + static_cast<int>(std::random_device()() % 12)), out).code, 0);
+    EXPECT_LT(losses(out).size(), 60u) << "it was over before it was killed";
+    const Outcome resumed = run("", out);
+    ASSERT_EQ(resumed.code, 0) << resumed.text;
+    EXPECT_NE(resumed.text.find("resumed after step "), std::string::npos) << resumed.text;
+    const auto got = losses(out);
+    EXPECT_GE(got.size(), 60u);
+    for (const auto& [step, loss] : got) EXPECT_EQ(loss, wanted.find(step)->second) << "step " << step;
+  }
+}
+
+/// A disk of one rank that fills up, as a limit on the size of its files from some step on.
+class FullDisk : public Crash {
+ protected:
+  /// A script that starts a rank and, if it is this one, limits its files once the log has so many lines.
+  std::string limiter(int rank, uint64_t bytes, int64_t lines) const {
+    const std::string script = folder_ / "small.sh";
+    put_file(
+        script,
+        fmt::format("if [ \"$WEFT_RANK\" != {} ]; then exec \"$@\"; fi\n"
+                    "\"$@\" & pid=$!\n"
+                    "while [ \"$(cat {}/log.jsonl 2> /dev/null | wc -l)\" -lt {} ]; do sleep 0.01; done\n"
+                    "prlimit --pid $pid --fsize={}; wait $pid\n",
+                    rank, folder_ / "run", lines, bytes));
+    return "sh " + script + " ";
+  }
+  /// It ended with the sentence of that rank, which both ranks know, about a file of that name.
+  static void expect_full(const Outcome& full, int rank, const std::string& file) {
+    EXPECT_NE(full.code, 0) << full.text;
+    EXPECT_NE(full.code, 124) << "a rank was left hanging: " << full.text;
+    EXPECT_NE(full.text.find("File too large"), std::string::npos) << full.text;
+    EXPECT_NE(full.text.find(file), std::string::npos) << full.text;
+    EXPECT_NE(full.text.find(fmt::format("loom: rank {}: ", rank)), std::string::npos)
+        << "the other rank does not know: " << full.text;
+  }
+  /// The newest complete checkpoint, which is one of step `least` or later, goes on.
+  void expect_resumes(const std::string& keys, uint64_t least) const {
+    Result<format::Checkpoints> checkpoints = format::Checkpoints::open(folder_ / "run/checkpoints", 2);
+    LOOM_ASSERT_OK(checkpoints);
+    const Result<std::optional<uint64_t>> latest = checkpoints->latest();
+    LOOM_ASSERT_OK(latest);
+    ASSERT_TRUE(latest->has_value());
+    EXPECT_GE(**latest, least);
+    const Outcome resumed = on_processes(2, train(keys + fmt::format("--run.steps={}", **latest + 2)));
+    EXPECT_EQ(resumed.code, 0) << resumed.text;
+    EXPECT_NE(resumed.text.find(fmt::format("resumed after step {}", **latest)), std::string::npos)
+        << resumed.text;
+  }
+
+  int64_t lines_of_log() const {
+    const std::string log = get_file(folder_ / "run/log.jsonl");
+    return std::count(log.begin(), log.end(), '\n');
+  }
+  uint64_t bytes(const std::string& file) const {
+    return std::filesystem::file_size(folder_ / ("run/" + file));
+  }
+
+  /// Rank 0 has the embedding of a narrow model, so that its state is smaller than the manifest, which has a
+  /// line of each of many blocks, and that is smaller than the model.
+  const std::string narrow_ =
+      "--model.width=4 --model.heads=1 --model.layers=48 --parallel.pipeline_degree=2 "
+      "--parallel.partition=0,1 "
+      "--data.microbatch=4 --run.checkpoint_optimizer=false --run.trace_ranks=0 ";
+};
+
+TEST_F(FullDisk, EndsAllRanksAndTheCheckpointBeforeIsKept) {
   const std::string two = "--parallel.sharded_data_parallel_degree=2 ";
   ASSERT_EQ(on_processes(2, train(two + "--run.steps=4")).code, 0);
-  // Once it trains, files of rank 1 may grow to 8 KiB only, much less than its part of a checkpoint.
-  const std::string script = folder_ / "small.sh";
-  put_file(script,
-           "if [ \"$WEFT_RANK\" != 1 ]; then exec \"$@\"; fi\n"
-           "\"$@\" & pid=$!\n"
-           "while [ \"$(wc -l < " +
-               (folder_ / "run/log.jsonl") +
-               ")\" -lt 8 ]; do sleep 0.01; done\n"
-               "prlimit --pid $pid --fsize=8192; wait $pid\n");
+  for (const int rank : {1, 0}) {  // 8 KiB is much less than its part of a checkpoint
+    const Outcome full =
+        on_processes(2, limiter(rank, 8192, lines_of_log() + 2) +
+                            train(two + "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000"));
+    expect_full(full, rank, fmt::format("state-0000{}-of-00002.safetensors", rank));
+    expect_resumes(two, 4);
+  }
+}
+
+TEST_F(FullDisk, OfAManifestLeavesACheckpointThatIsPassedOver) {
+  ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
+  const uint64_t state = bytes("checkpoints/step-00000004/state-00000-of-00001.safetensors"),
+                 manifest = bytes("checkpoints/step-00000004/manifest.json");
+  ASSERT_LT(state + 500, manifest);
+  const Outcome full =
+      on_processes(2, limiter(0, (state + manifest) / 2, lines_of_log() + 2) +
+                          train(narrow_ + "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000"));
+  expect_full(full, 0, "manifest.json");
+  expect_resumes(narrow_, 4);
+}
+
+TEST_F(FullDisk, OfTheModelLeavesTheLastCheckpoint) {
+  ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
+  const uint64_t manifest = bytes("checkpoints/step-00000004/manifest.json"),
+                 model = bytes("model/model.safetensors");
+  ASSERT_LT(manifest + 2000, model);
   const Outcome full = on_processes(
-      2, "sh " + script + " " + train(two + "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000"));
-  EXPECT_NE(full.code, 0);
-  EXPECT_NE(full.code, 124) << "a rank was left hanging: " << full.text;
-  EXPECT_NE(full.text.find("File too large"), std::string::npos) << full.text;
-  EXPECT_NE(full.text.find("loom: rank 1: "), std::string::npos) << "rank 0 does not know: " << full.text;
-  // What was complete is complete, and what was not is passed over.
-  Result<format::Checkpoints> checkpoints = format::Checkpoints::open(folder_ / "run/checkpoints", 2);
-  LOOM_ASSERT_OK(checkpoints);
-  const Result<std::optional<uint64_t>> latest = checkpoints->latest();
-  LOOM_ASSERT_OK(latest);
-  ASSERT_TRUE(latest->has_value());
-  EXPECT_GE(**latest, 4u);
-  const Outcome resumed = on_processes(2, train(two + fmt::format("--run.steps={}", **latest + 3)));
-  EXPECT_EQ(resumed.code, 0) << resumed.text;
-  EXPECT_NE(resumed.text.find(fmt::format("resumed after step {}", **latest)), std::string::npos)
-      << resumed.text;
+      2, limiter(0, (manifest + model) / 2, lines_of_log() + 1) + train(narrow_ + "--run.steps=10"));
+  expect_full(full, 0, "model.safetensors");
+  expect_resumes(narrow_, 10);
 }
 
 TEST_F(Crash, ALossThatIsNoNumberEndsTheRunAndTheCheckpointBeforeIsKept) {

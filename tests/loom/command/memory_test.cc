@@ -58,6 +58,38 @@ TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffl
   }
 }
 
+TEST_F(Memory, OfTensorRanksAndOfShardsInStagesIsThePlannedWithEveryKindOfCheckpointing) {
+  struct Way {
+    const char* name;
+    int ranks;
+    const char* keys;
+  };
+  const std::string common =
+      "--model.width=512 --model.heads=8 --model.layers=6 --data.sequence_length=64 --data.microbatch=2 "
+      "--run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
+  for (const auto& [name, count, keys] :
+       {Way{"tensor-each", 2, "--parallel.tensor_degree=2 --parallel.activation_checkpointing=each"},
+        Way{"tensor-contiguous", 2,
+            "--parallel.tensor_degree=2 --parallel.optimize=speed "
+            "--parallel.activation_checkpointing=contiguous"},
+        Way{"shards-every_2", 4,
+            "--parallel.sharded_data_parallel_degree=2 --parallel.pipeline_degree=2 "
+            "--parallel.activation_checkpointing=every_2"}}) {
+    SCOPED_TRACE(name);
+    const std::string out = folder_ / name;
+    const Outcome trained = on_processes(count, train(common + keys + " --run.out=" + out));
+    ASSERT_EQ(trained.code, 0) << trained.text;
+    const format::Json all = ranks(out);
+    ASSERT_EQ(all.size(), static_cast<size_t>(count));
+    for (const format::Json& rank : all) {
+      const double planned = rank["planned_bytes"]["arena"], taken = rank["process_bytes"];
+      EXPECT_GT(planned, 60e6) << rank["rank"];
+      EXPECT_NEAR(taken, planned, 0.05 * planned) << "rank " << rank["rank"];
+    }
+    std::filesystem::remove_all(out);
+  }
+}
+
 /// A model of Hugging Face's form in several files with an index, as large ones are, made of a small run's.
 void divide_into_files(const std::string& whole, const std::string& into, uint64_t bytes_a_file) {
   const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(whole);

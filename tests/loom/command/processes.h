@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdio>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include "format/json_file.h"
@@ -55,6 +57,17 @@ class Command : public ::testing::Test {
   /// The command that trains with the config and some keys of its own.
   std::string train(const std::string& keys = "") const {
     return LOOM_PROGRAM " train " + config() + " " + keys;
+  }
+
+  /// What log.jsonl of a run says of each step; those that were done again after a crash stand there twice.
+  static std::multimap<int64_t, double> losses(const std::string& out) {
+    std::multimap<int64_t, double> losses;
+    std::istringstream lines(get_file(out + "/log.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const Result<format::Json> json = format::parse_json(line);
+      if (json.ok() && json->contains("step")) losses.emplace((*json)["step"], (*json)["loss"]);
+    }
+    return losses;
   }
 
   TemporaryFolder folder_;

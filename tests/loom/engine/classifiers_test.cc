@@ -1,9 +1,9 @@
-// Classifications of sequences on tensor ranks: every rank does the whole head, on rows that the ranks share.
+// Classifications of sequences in stages and on tensor ranks: every tensor rank does the whole head, on rows
+// that the ranks share.
 #include <cmath>
 #include <filesystem>
 
-#include "engine/ranks.h"
-#include "model/families.h"
+#include "engine/families.h"
 
 namespace loom::testing {
 namespace {
@@ -13,14 +13,8 @@ constexpr int64_t kLabels = 3;
 
 program::Job classifier_of(model::Family family, int pipeline, int tensor, int data = 1) {
   program::Job job = small_job(pipeline * tensor * data, 1, 2, kSequences / 2 / data);
-  const model::ModelSpec sizes = job.spec;
-  job.spec = *model::choices_of(family, model::Task::classification);
-  job.spec.vocabulary = sizes.vocabulary;
-  job.spec.context = sizes.context;
-  job.spec.width = sizes.width;
   job.spec.layers = 2;
-  job.spec.heads = sizes.heads;
-  job.spec.feed_forward = sizes.feed_forward;
+  job.spec = family_spec(family, model::Task::classification, job.spec);
   job.spec.labels = kLabels;
   job.spec.padding = 0;
   job.spec.embedding_dropout = job.spec.residual_dropout = job.spec.attention_dropout = 0.1f;
@@ -147,6 +141,40 @@ TEST_P(Classifiers, TensorRanksHaveTheLossesAndTheModelOfOneRank) {
     for (size_t label = 0; data == 1 && label < got.logits.size(); ++label)
       EXPECT_NEAR(got.logits[label], one.logits[label], 1e-3);
     expect_equal_models(folder / "one", folder / name);
+  }
+}
+
+TEST_P(Classifiers, StagesAloneHaveTheBitsOfOneRank) {
+  const TemporaryFolder folder;
+  const auto outcome_of = [&](int stages, int data, int group, bool offload) {
+    program::Job job = classifier_of(GetParam(), stages, 1, data);
+    job.strict = true;
+    job.microbatches = kSequences / data;
+    job.batch = 1;
+    job.degree = data;
+    job.checkpoint_group = group;
+    job.offload = offload;
+    const std::string into = folder / fmt::format("{}-{}-{}-{}", stages, data, group, offload);
+    std::filesystem::create_directory(into);
+    Outcome outcome = classify(job, into);
+    EXPECT_EQ(get_file(into + "/model.safetensors"), get_file(folder / "1-1-0-false/model.safetensors"));
+    return outcome;
+  };
+  const Outcome one = outcome_of(1, 1, 0, false);
+  struct Case {
+    int stages, data, group;
+    bool offload;
+  };
+  for (const auto& [stages, data, group, offload] :
+       {Case{2, 1, 0, false}, {4, 1, 0, false}, {2, 2, 1, false}, {1, 1, 1, true}, {2, 1, 1, true}}) {
+    SCOPED_TRACE(fmt::format("{} stages, {} data ranks", stages, data));
+    const Outcome got = outcome_of(stages, data, group, offload);
+    EXPECT_EQ(got.losses, one.losses);
+    EXPECT_EQ(got.evaluated, one.evaluated);
+    // Where data ranks divide the batch, the first microbatch has another sequence.
+    if (data == 1) {
+      EXPECT_EQ(got.logits, one.logits);
+    }
   }
 }
 

@@ -2,8 +2,7 @@
 #include <cmath>
 #include <set>
 
-#include "engine/ranks.h"
-#include "model/families.h"
+#include "engine/families.h"
 #include "program/schedule.h"
 
 namespace loom::testing {
@@ -123,24 +122,16 @@ TEST(Divided, LogitsAreThoseOfOneRankOnAllRanks) {
 
 program::Job job_of_family(model::Family family, const Layout& layout) {
   program::Job job = job_of(layout);
-  const model::ModelSpec sizes = job.spec;
-  job.spec = *model::choices_of(family, model::usual_task(family));
-  job.spec.vocabulary = sizes.vocabulary;
-  job.spec.context = sizes.context;
   job.spec.width = 64;
   job.spec.layers = 3;
   job.spec.heads = 4;
-  job.spec.feed_forward = sizes.feed_forward;
-  job.spec.window = 5;
+  job.spec = family_spec(family, model::usual_task(family), job.spec);
   model::complete(job.spec);
   return job;
 }
 
-constexpr model::Family kFamilies[] = {model::Family::gptj,  model::Family::gpt_neox, model::Family::gpt_neo,
-                                       model::Family::bloom, model::Family::bert,     model::Family::roberta};
-
 TEST(Families, PipelinesGiveTheBitsOfOneRank) {
-  for (const model::Family family : kFamilies) {
+  for (const model::Family family : kEveryFamily) {
     const std::vector<double> wanted = train(job_of_family(family, {1, 1, 1, 1, "DPT"}), 0, 3);
     EXPECT_LT(wanted[1], wanted[0]) << model::family_name(family);
     EXPECT_EQ(train(job_of_family(family, {2, 2, 1, 2, "DPT"}), 0, 3), wanted) << model::family_name(family);
@@ -148,7 +139,7 @@ TEST(Families, PipelinesGiveTheBitsOfOneRank) {
 }
 
 TEST(Families, StagesOfTensorRanksHaveTheLossesOfOneRank) {
-  for (const model::Family family : kFamilies)
+  for (const model::Family family : kEveryFamily)
     for (const bool divides_rows : {false, true}) {
       const auto job_for = [&](const Layout& layout) {
         program::Job job = job_of_family(family, layout);

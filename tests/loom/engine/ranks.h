@@ -15,9 +15,24 @@
 
 namespace loom::testing {
 
-/// Runs `body` on each of `ranks` ranks, threads of this process on `nodes` pretended nodes; nullptr with one
-/// rank.
-inline void on_ranks(int ranks, int nodes, const std::function<void(weftComm_t)>& body,
+/// Which pretended node each rank is on.
+class Nodes {
+ public:
+  /// As many ranks on each, one node after the other.
+  Nodes(int count) : count_(count) {}
+  explicit Nodes(std::vector<int> of_ranks) : of_ranks_(std::move(of_ranks)) {}
+
+  int of(int rank, int ranks) const {
+    return of_ranks_.empty() ? rank * count_ / ranks : of_ranks_[static_cast<size_t>(rank)];
+  }
+
+ private:
+  int count_ = 1;
+  std::vector<int> of_ranks_;
+};
+
+/// Runs `body` on each of `ranks` ranks, threads of this process on pretended nodes; nullptr with one rank.
+inline void on_ranks(int ranks, const Nodes& nodes, const std::function<void(weftComm_t)>& body,
                      const std::function<void(weftConfig_t&)>& configure = {}) {
   if (ranks == 1) return body(nullptr);
   weftUniqueId id;
@@ -25,7 +40,7 @@ inline void on_ranks(int ranks, int nodes, const std::function<void(weftComm_t)>
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
-      const std::string node = "node" + std::to_string(rank * nodes / ranks);
+      const std::string node = "node" + std::to_string(nodes.of(rank, ranks));
       weftConfig_t config = WEFT_CONFIG_INITIALIZER;
       config.hostId = node.c_str();
       config.timeoutSeconds = 120;
@@ -97,7 +112,7 @@ inline engine::StepSettings settings_of(const program::Job& job, int step) {
 /// state, `end` looks at it.
 using EngineAction = std::function<Status(engine::Engine&, const engine::Groups&)>;
 inline std::vector<double> train(const program::Job& job, int first, int last, const EngineAction& begin = {},
-                                 const EngineAction& end = {}, int nodes = 1) {
+                                 const EngineAction& end = {}, const Nodes& nodes = 1) {
   std::vector<double> losses(last - first, -1.0);
   std::mutex mutex;
   on_ranks(job.world, nodes, [&](weftComm_t world) {

@@ -20,6 +20,7 @@ for folder in sorted(saved.iterdir()):
     config = json.loads((folder / "config.json").read_text())
     model, info = getattr(transformers, config["architectures"][0]).from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"], f"{folder.name} lacks {info['missing_keys']}"
+    assert not info["unexpected_keys"], f"{folder.name} has {info['unexpected_keys']}, which nobody reads"
     tokens = expected["tokens"].long()
     mask = (tokens != config["pad_token_id"]).long() if config["pad_token_id"] is not None else torch.ones_like(tokens)
     with torch.no_grad():

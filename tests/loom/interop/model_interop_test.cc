@@ -14,22 +14,22 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-/// A checkpoint, read and written by Loom.
-void copy_model(const std::string& from, const std::string& to) {
+/// A checkpoint, read by the ranks of two stages, each of tensor ranks, and gathered from them again.
+void divide_and_save(const std::string& from, const std::string& to) {
   const auto spec = model::spec_from_config(*format::read_config(from));
   LOOM_ASSERT_OK(spec);
-  LOOM_ASSERT_OK(format::write_config(to, model::config_of(*spec)));
-  const auto units = model::units_of(*spec);
-  const auto reader = format::SafetensorsReader::open(from);
-  LOOM_ASSERT_OK(reader);
-  auto writer = format::ModelWriter::create(to, model::tensor_specs(units));
-  LOOM_ASSERT_OK(writer);
-  for (const model::Unit& unit : units) {
-    std::vector<float> buffer(static_cast<size_t>(unit.elements));
-    LOOM_ASSERT_OK(model::read_parameters(*reader, unit, 0, buffer));
-    LOOM_ASSERT_OK(model::write_parameters(*writer, unit, buffer));
-  }
-  LOOM_ASSERT_OK(writer->finish());
+  const auto file = format::SafetensorsReader::open(from);
+  LOOM_ASSERT_OK(file);
+  program::Job job;
+  job.spec = *spec;
+  job.tokens = 10;
+  job.targets = spec->task == model::Task::classification ? 1 : 0;
+  job.pipeline_degree = 2;
+  job.tensor_degree = spec->heads % 2 == 0 ? 2 : static_cast<int>(spec->heads);
+  job.world = job.pipeline_degree * job.tensor_degree;
+  const auto read = [&](engine::Engine& engine, const engine::Groups&) { return engine.load_model(*file); };
+  const auto save = [&](engine::Engine& engine, const engine::Groups&) { return engine.save_model(to); };
+  train(job, 0, 0, read, save);
 }
 
 TEST(Interop, TransformersComputesTheSameLogitsOfEveryFamily) {
@@ -37,7 +37,7 @@ TEST(Interop, TransformersComputesTheSameLogitsOfEveryFamily) {
   for (const auto& entry : std::filesystem::directory_iterator(fixture("families"))) {
     const std::string to = folder / entry.path().filename().string();
     std::filesystem::create_directory(to);
-    copy_model(entry.path().string(), to);
+    divide_and_save(entry.path().string(), to);
   }
   EXPECT_EQ(folder.entries(), 12u);
   const char* const chosen = std::getenv("LOOM_PYTHON");

@@ -1,61 +1,25 @@
-// Checkpoints that `transformers` made, and what PyTorch computes with them: fixtures/gpt2.py, families.py.
+// Checkpoints that `transformers` made: read, computed with as PyTorch does, and written back.
 #include "model/hugging_face.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "model/whole_model.h"
-#include "ops/arrays.h"
-#include "support.h"
+#include "model/fixtures.h"
 
 namespace loom::testing {
 namespace {
 
 using format::SafetensorsReader;
 
-/// A fixture, opened. Failures to open end the test at the first use.
-struct Fixture {
-  explicit Fixture(const std::string& name)
-      : folder(fixture(name)), expected(SafetensorsReader::open(folder + "/expected.safetensors").take()) {}
-
-  std::vector<float> floats(const std::string& name) const {
-    const auto view = expected.tensor(name);
-    std::vector<float> values(view->elements());
-    std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
-    return values;
-  }
-  std::vector<int32_t> integers(const std::string& name) const {
-    const auto view = expected.tensor(name);
-    std::vector<int32_t> values(view->elements());
-    std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
-    return values;
-  }
-
-  std::string folder;
-  SafetensorsReader expected;
-};
-
-WholeModel<float> load(const std::string& folder) {
-  WholeModel<float> whole(*model::spec_from_config(*format::read_config(folder)));
-  const SafetensorsReader file = SafetensorsReader::open(folder).take();
-  for (size_t u = 0; u < whole.units().size(); ++u)
-    EXPECT_TRUE(model::read_parameters(file, whole.units()[u], 0, whole.parameters(u)).ok());
-  return whole;
-}
-
 class Gpt2Fixtures : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Gpt2Fixtures, LossLogitsAndGradientsArePyTorchs) {
   const Fixture given(GetParam());
-  WholeModel<float> whole = load(given.folder);
+  WholeModel<float> whole = load_whole(given.folder);
   const double loss = whole.step(given.integers("tokens"), given.integers("targets"), 2);
   EXPECT_NEAR(loss, given.floats("loss")[0], 1e-5 * loss);
 
-  const std::vector<float> logits = given.floats("logits");
-  Doubles got;
-  for (size_t row = 0; row < given.integers("tokens").size(); ++row)
-    for (const float value : whole.logits(row)) got.push_back(value);
-  EXPECT_LT(error_of(got, doubles(logits)), 1e-5);
+  EXPECT_LT(logits_error(whole, given), 1e-5);
 
   for (size_t u = 0; u < whole.units().size(); ++u)
     for (const model::Parameter& parameter : whole.units()[u].parameters) {
@@ -69,7 +33,7 @@ TEST_P(Gpt2Fixtures, LossLogitsAndGradientsArePyTorchs) {
 
 TEST_P(Gpt2Fixtures, TenStepsOfAdamWArePyTorchs) {
   const Fixture given(GetParam());
-  WholeModel<float> whole = load(given.folder);
+  WholeModel<float> whole = load_whole(given.folder);
   Workers workers(1);
   std::vector<std::vector<float>> first, second;
   for (const model::Unit& unit : whole.units()) {
@@ -93,9 +57,9 @@ TEST_P(Gpt2Fixtures, TenStepsOfAdamWArePyTorchs) {
 
 TEST_P(Gpt2Fixtures, WhatIsWrittenIsReadBack) {
   const Fixture given(GetParam());
-  WholeModel<float> whole = load(given.folder);
+  WholeModel<float> whole = load_whole(given.folder);
   const TemporaryFolder folder;
-  const model::ModelSpec spec = *model::spec_from_config(*format::read_config(given.folder));
+  const model::ModelSpec spec = given.spec();
   LOOM_ASSERT_OK(format::write_config(folder.path(), model::config_of(spec)));
   auto writer = format::ModelWriter::create(folder.path(), model::tensor_specs(whole.units()));
   LOOM_ASSERT_OK(writer);
@@ -103,7 +67,7 @@ TEST_P(Gpt2Fixtures, WhatIsWrittenIsReadBack) {
     LOOM_ASSERT_OK(model::write_parameters(*writer, whole.units()[u], whole.parameters(u)));
   LOOM_ASSERT_OK(writer->finish());
 
-  WholeModel<float> again = load(folder.path());
+  WholeModel<float> again = load_whole(folder.path());
   for (size_t u = 0; u < whole.units().size(); ++u) EXPECT_EQ(again.parameters(u), whole.parameters(u));
   EXPECT_EQ(again.step(given.integers("tokens"), given.integers("targets"), 2),
             whole.step(given.integers("tokens"), given.integers("targets"), 2));
@@ -116,8 +80,8 @@ class FamilyFixtures : public ::testing::TestWithParam<const char*> {
  protected:
   Fixture given_{std::string("families/") + GetParam()};
   std::vector<int32_t> tokens_ = given_.integers("tokens"), targets_ = given_.integers("targets");
-  WholeModel<float> whole_ = load(given_.folder);
-  model::ModelSpec spec_ = *model::spec_from_config(*format::read_config(given_.folder));
+  WholeModel<float> whole_ = load_whole(given_.folder);
+  model::ModelSpec spec_ = given_.spec();
   int64_t counted_ = std::count_if(targets_.begin(), targets_.end(), [](int32_t t) { return t >= 0; });
 };
 
@@ -127,17 +91,7 @@ TEST_P(FamilyFixtures, LossLogitsAndGradientsArePyTorchs) {
   const double loss = whole_.step(tokens_, targets_, 2) / part;
   EXPECT_NEAR(loss, given_.floats("loss")[0], 1e-5 * loss);
 
-  // Of a padded sequence only the tokens before the padding are compared: nobody reads the others.
-  Doubles got, wanted;
-  const std::vector<float> logits = given_.floats("logits");
-  const bool classifies = spec_.task == model::Task::classification;
-  const int64_t rows = classifies ? 2 : static_cast<int64_t>(tokens_.size());
-  for (int64_t row = 0; row < rows; ++row) {
-    if (!classifies && tokens_[row] == spec_.padding) continue;
-    for (const float value : whole_.logits(classifies ? row * 10 : row)) got.push_back(value);
-    for (int64_t i = 0; i < spec_.outputs(); ++i) wanted.push_back(logits[row * spec_.outputs() + i]);
-  }
-  EXPECT_LT(error_of(got, wanted), 1e-5);
+  EXPECT_LT(logits_error(whole_, given_), 1e-5);
 
   const SafetensorsReader gradients =
       SafetensorsReader::open(given_.folder + "/gradients.safetensors").take();
@@ -173,7 +127,7 @@ TEST_P(FamilyFixtures, WhatIsWrittenIsReadBack) {
     const auto old_bytes = before.tensor(name)->bytes, new_bytes = after.tensor(name)->bytes;
     EXPECT_TRUE(std::equal(old_bytes.begin(), old_bytes.end(), new_bytes.begin(), new_bytes.end())) << name;
   }
-  WholeModel<float> again = load(folder.path());
+  WholeModel<float> again = load_whole(folder.path());
   EXPECT_EQ(again.step(tokens_, targets_, 2), whole_.step(tokens_, targets_, 2));
 }
 
@@ -216,7 +170,7 @@ TEST(HuggingFace, ANewTasksHeadBeginsAtRandom) {
 }
 
 TEST(HuggingFace, ARangeIsReadAlone) {
-  WholeModel<float> whole = load(fixture("gpt2-tied"));
+  WholeModel<float> whole = load_whole(fixture("gpt2-tied"));
   const SafetensorsReader file = SafetensorsReader::open(fixture("gpt2-tied")).take();
   const auto& all = whole.parameters(1);
   std::vector<float> part(1001, -1.0f);
@@ -266,7 +220,7 @@ TEST(HuggingFace, NormsMayHaveTheirOlderNames) {
     LOOM_ASSERT_OK(writer->finish());
     const SafetensorsReader older = SafetensorsReader::open(folder.path()).take();
     EXPECT_TRUE(older.contains(std::string("bert.embeddings.LayerNorm.gamma").substr(prefix)));
-    WholeModel<float> whole = load(given);
+    WholeModel<float> whole = load_whole(given);
     for (size_t u = 0; u < whole.units().size(); ++u) {
       std::vector<float> read(whole.units()[u].elements);
       LOOM_ASSERT_OK(model::read_parameters(older, whole.units()[u], 0, read));

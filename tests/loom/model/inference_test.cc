@@ -5,27 +5,17 @@
 
 #include "base/process_memory.h"
 #include "format/json_file.h"
-#include "model/hugging_face.h"
-#include "model/whole_model.h"
+#include "model/fixtures.h"
 #include "ops/arrays.h"
-#include "support.h"
 
 namespace loom::testing {
 namespace {
-
-WholeModel<float> whole_of(const std::string& folder) {
-  WholeModel<float> whole(*model::spec_from_config(*format::read_config(folder)));
-  const auto file = format::SafetensorsReader::open(folder).take();
-  for (size_t u = 0; u < whole.units().size(); ++u)
-    EXPECT_TRUE(model::read_parameters(file, whole.units()[u], 0, whole.parameters(u)).ok());
-  return whole;
-}
 
 class Cached : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Cached, EveryTokenHasTheLogitsOfARecomputation) {
   const std::string folder = fixture(GetParam());
-  WholeModel<float> whole = whole_of(folder);
+  WholeModel<float> whole = load_whole(folder);
   auto opened = model::Inference::open(folder, 2);
   LOOM_ASSERT_OK(opened);
   model::Inference& model = **opened;
@@ -50,8 +40,9 @@ INSTANTIATE_TEST_SUITE_P(Families, Cached,
                          });
 
 TEST(Inference, ClassifiesAsTheWholeModel) {
-  for (const char* name : {"families/bert-classification", "families/gptj-classification"}) {
-    WholeModel<float> whole = whole_of(fixture(name));
+  for (const char* name :
+       {"families/bert-classification", "families/roberta-classification", "families/gptj-classification"}) {
+    WholeModel<float> whole = load_whole(fixture(name));
     auto opened = model::Inference::open(fixture(name), 1);
     LOOM_ASSERT_OK(opened);
     const std::vector<int32_t> tokens = {5, 9, 4, 17, 20, 6, 8, 3, 3, 3}, targets(10, 1);

@@ -68,6 +68,60 @@ TEST(Layout, PartitionGroupsAreDataRanksNextToEachOther) {
   EXPECT_TRUE(layout.spans_nodes(GroupKind::replication, 0, 2));
 }
 
+/// Partition groups that lie on more than one node, of ranks on these nodes.
+int groups_apart(const Layout& layout, const std::vector<int>& node_of) {
+  const std::vector<int> places = layout.places(node_of);
+  std::vector<int> rank_at(places.size(), -1);
+  for (size_t rank = 0; rank < places.size(); ++rank) rank_at.at(places[rank]) = static_cast<int>(rank);
+  std::set<std::vector<int>> apart;
+  for (int place = 0; place < layout.ranks(); ++place) {
+    const std::vector<int> peers = layout.peers(GroupKind::partition, place);
+    for (const int peer : peers)
+      if (node_of[rank_at[peer]] != node_of[rank_at[peers.front()]]) apart.insert(peers);
+  }
+  return static_cast<int>(apart.size());
+}
+
+TEST(Layout, PartitionGroupsLieInsideNodesWhereverTheyFit) {
+  struct Case {
+    const char* what;
+    std::vector<int> node_of;
+    int pipeline, tensor, shard;
+    int apart;
+    const char* placement = "cluster";
+  };
+  for (const Case& c : {
+           Case{"one node after the other", {0, 0, 1, 1}, 1, 1, 2, 0},
+           {"round robin", {0, 1, 0, 1}, 1, 1, 2, 0},
+           {"round robin, three nodes", {0, 1, 2, 0, 1, 2}, 1, 1, 2, 0},
+           {"round robin, groups of four", {0, 1, 0, 1, 0, 1, 0, 1}, 1, 1, 4, 0},
+           {"round robin, with stages", {0, 1, 0, 1, 0, 1, 0, 1}, 2, 1, 2, 0},
+           {"round robin, with tensor ranks", {0, 1, 0, 1, 0, 1, 0, 1}, 1, 2, 2, 0},
+           {"round robin, data ranks next to each other", {0, 1, 0, 1, 0, 1, 0, 1}, 2, 2, 2, 0, "spread"},
+           {"at random", {1, 0, 0, 1, 1, 0}, 1, 1, 2, 1},  // three and three, and no pairs of three
+           {"three and one", {0, 0, 0, 1}, 1, 1, 2, 1},
+           {"three and one, mixed", {0, 1, 0, 0}, 1, 1, 2, 1},
+           {"five and three", {0, 0, 0, 0, 0, 1, 1, 1}, 1, 1, 2, 1},
+           {"three, two and three", {0, 0, 0, 1, 1, 2, 2, 2}, 1, 1, 2, 1},
+           {"three, two and three, mixed", {0, 1, 2, 0, 1, 2, 0, 2}, 1, 1, 2, 1},
+           {"five, six and five", {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2}, 1, 1, 4, 1},
+           {"two and four, stages", {0, 0, 1, 1, 1, 1, 2, 2}, 2, 1, 2, 2},
+           {"groups larger than nodes", {0, 0, 1, 1}, 1, 1, 4, 1},
+       }) {
+    const int data = static_cast<int>(c.node_of.size()) / (c.pipeline * c.tensor);
+    EXPECT_EQ(groups_apart({data, c.pipeline, c.tensor, c.shard, c.placement}, c.node_of), c.apart) << c.what;
+  }
+}
+
+TEST(Layout, RanksOfEvenNodesArePlacedNodeByNode) {
+  const Layout layout{.data = 6, .shard = 2};
+  EXPECT_EQ(layout.places({0, 0, 0, 1, 1, 1}), (std::vector<int>{0, 1, 2, 3, 4, 5}))
+      << "though a group spans";
+  EXPECT_EQ(layout.places({0, 1, 0, 1, 0, 1}), (std::vector<int>{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(layout.places({1, 1, 1, 0, 0, 0}), (std::vector<int>{3, 4, 5, 0, 1, 2}));
+  EXPECT_EQ(layout.places({0, 0, 0, 1, 0, 1}), (std::vector<int>{0, 1, 2, 4, 3, 5})) << "two groups, and one";
+}
+
 TEST(Layout, IsDrawn) {
   const Layout layout{2, 2, 1, 1, "cluster"};
   EXPECT_EQ(program::picture(layout, 2), "node   0:  d0p0t0  d0p1t0\nnode   1:  d1p0t0  d1p1t0\n");

@@ -106,13 +106,26 @@ TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
 }
 
 TEST_F(FamilyRuns, ATrainedLanguageModelBeginsAClassification) {
-  make_tokens(config_.data.folder, pieces_);
-  config_.model.family = "bert";
-  losses(1, 1);
-  make_examples(config_.data.folder, pieces_);
-  config_.model.from = folder_ / "bert-1-1/model";
-  const std::vector<double> got = losses(2, 1);
-  EXPECT_NEAR(got.front(), std::log(2.0), 0.3);
+  for (const char* family : {"bert", "roberta", "gptj"}) {
+    SCOPED_TRACE(family);
+    const std::string language = folder_ / fmt::format("{}-language", family);
+    train::Config config = config_;
+    make_tokens(config.data.folder, pieces_);
+    config.model.family = family;
+    config.run.out = language;
+    run_on(1, config, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+
+    make_examples(config.data.folder, pieces_);
+    config.model = {};
+    config.model.from = language + "/model";
+    config.run.out = folder_ / fmt::format("{}-tuned", family);
+    config.run.steps = 30;
+    const Records got =
+        run_on(2, config, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+    EXPECT_NEAR(got.at(0).loss, std::log(2.0), 0.3);
+    EXPECT_LT(got.at(29).loss, 0.5 * got.at(0).loss);
+    EXPECT_EQ((*format::read_config(config.run.out + "/model"))["id2label"]["1"], "odd");
+  }
 }
 
 TEST_F(FamilyRuns, DataOfAnotherTaskIsRefused) {

@@ -1,0 +1,81 @@
+// Training under other launchers than our own: torchrun's environment, faked, on nodes that take turns; Open
+// MPI's and MPICH's launchers, where they are installed.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "command/processes.h"
+
+namespace loom::testing {
+namespace {
+
+/// A port that the kernel gives to nobody else meanwhile, but on which a root may listen: bound, and not
+/// listened on.
+class Port {
+ public:
+  Port() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    socklen_t bytes = sizeof address;
+    auto* const raw = reinterpret_cast<sockaddr*>(&address);
+    if (::setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        ::bind(socket_, raw, bytes) != 0 || ::getsockname(socket_, raw, &bytes) != 0)
+      std::abort();
+    number_ = ntohs(address.sin_port);
+  }
+  Port(const Port&) = delete;
+  ~Port() { ::close(socket_); }
+  int number() const { return number_; }
+
+ private:
+  int socket_, number_ = 0;
+};
+
+bool installed(const std::string& program) { return shell("command -v " + program).code == 0; }
+
+class Launched : public Command {
+ protected:
+  /// That the run had so many ranks, and the losses of one rank without a launcher.
+  void expect_trained(const Outcome& trained, const std::string& ranks) {
+    ASSERT_EQ(trained.code, 0) << trained.text;
+    EXPECT_NE(trained.text.find(ranks), std::string::npos) << trained.text;
+    const auto got = losses(folder_ / "run");
+    const Outcome alone = shell(train(keys_ + "--run.out=" + (folder_ / "alone")));
+    ASSERT_EQ(alone.code, 0) << alone.text;
+    EXPECT_EQ(got.size(), 6u);
+    EXPECT_EQ(got, losses(folder_ / "alone"));
+  }
+
+  const std::string keys_ = "--parallel.strict=true --data.microbatch=1 ",
+                    two_ = keys_ + "--parallel.sharded_data_parallel_degree=2 ";
+};
+
+TEST_F(Launched, UnderATorchrunWhoseRanksTakeTurnsOnTwoNodes) {
+  const Port port;  // the root's, one above torchrun's own
+  const Outcome trained = shell(fmt::format(
+      "pids=; for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r / 2)) LOCAL_WORLD_SIZE=2 "
+      "MASTER_ADDR=localhost MASTER_PORT={} WEFT_HOSTID=node$((r % 2)) WEFT_LOG=error timeout 60 {} & "
+      "pids=\"$pids $!\"; done; for p in $pids; do wait $p || exit 1; done",
+      port.number() - 1, train(two_)));
+  expect_trained(trained, "4 ranks on 2 nodes, sharded over 2;");
+}
+
+TEST_F(Launched, UnderOpenMpisMpirun) {
+  if (!installed("mpirun.openmpi")) GTEST_SKIP() << "mpirun.openmpi is not installed";
+  const Outcome trained = shell(
+      "ASAN_OPTIONS=detect_leaks=0 timeout 60 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 " +
+      train(two_));
+  if (trained.text.find("built without its headers") != std::string::npos)
+    GTEST_SKIP() << "built without PMIx's headers";
+  expect_trained(trained, "2 ranks on 1 nodes, sharded over 2;");
+}
+
+TEST_F(Launched, UnderMpichsMpiexec) {
+  if (!installed("mpiexec.hydra")) GTEST_SKIP() << "mpiexec.hydra is not installed";
+  expect_trained(shell("timeout 60 mpiexec.hydra -n 2 " + train(two_)),
+                 "2 ranks on 1 nodes, sharded over 2;");
+}
+
+}  // namespace
+}  // namespace loom::testing

@@ -1,0 +1,86 @@
+// Every family's checkpoint of `transformers` goes through a run of stages and tensor ranks, and comes out of
+// it, and out of the run's checkpoint, as it was: with the logits that PyTorch computes.
+#include <filesystem>
+
+#include "model/fixtures.h"
+#include "train/runs.h"
+#include "train/stored_state.h"
+
+namespace loom::testing {
+namespace {
+
+/// A run of one step with a learning rate of 0: each rank loads its share, computes, and gives it back.
+class Exports : public Runs {
+ protected:
+  Exports() {
+    put_file(folder_ / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\n0\n1\n2\n3\nis\nthe\nnumber\n");
+    for (const bool examples : {false, true}) make_data(examples);
+    config_.model = {};
+    config_.data.sequence_length = 9;  // with two sequences, rows that two and three tensor ranks divide
+    config_.data.microbatch = 2;
+    config_.parallel.strict = false;
+    config_.optimizer.learning_rate = config_.optimizer.final_rate = 0;
+    config_.run.steps = config_.run.evaluation_steps = 1;
+  }
+
+  /// Of fewer tokens than the smallest fixture has, with its padding and its three classes.
+  void make_data(bool examples) {
+    std::string lines;
+    for (int i = 0; i < 200; ++i)
+      lines += fmt::format("{}the number is {}\n", examples ? std::string(1, 'a' + i % 3) + "\t" : "", i % 4);
+    put_file(folder_ / "lines.txt", lines);
+    std::filesystem::create_directories(folder_ / "words");
+    std::filesystem::copy(folder_ / "vocab.txt", folder_ / "words/vocab.txt",
+                          std::filesystem::copy_options::overwrite_existing);
+    const auto words = text::open_tokenizer(folder_ / "words");
+    LOOM_ASSERT_OK(words);
+    if (examples)
+      LOOM_ASSERT_OK(text::tokenize_examples({folder_ / "lines.txt"}, folder_ / "examples", **words, 0.1));
+    else LOOM_ASSERT_OK(text::tokenize_files({folder_ / "lines.txt"}, folder_ / "tokens", **words));
+  }
+
+  /// The same tensors, so the same model; read by what knows nothing of engines, it has PyTorch's logits.
+  static void expect_as_it_was(const std::string& folder, const Fixture& given) {
+    const auto before = format::SafetensorsReader::open(given.folder),
+               after = format::SafetensorsReader::open(folder);
+    LOOM_ASSERT_OK(before);
+    LOOM_ASSERT_OK(after);
+    EXPECT_FALSE(after->names().empty());
+    for (const std::string& name : after->names()) {
+      ASSERT_TRUE(before->contains(name)) << name;
+      const auto then = before->tensor(name)->bytes, now = after->tensor(name)->bytes;
+      EXPECT_TRUE(std::equal(then.begin(), then.end(), now.begin(), now.end())) << name;
+    }
+    WholeModel<float> whole = load_whole(folder);
+    whole.step(given.integers("tokens"), given.integers("targets"), 2);
+    EXPECT_LT(logits_error(whole, given), 1e-5);
+  }
+};
+
+TEST_F(Exports, EveryFamilysModelComesBackFromStagesAndTensorRanks) {
+  std::vector<std::string> names = {"gpt2-tied", "gpt2-untied"};
+  for (const auto& entry : std::filesystem::directory_iterator(fixture("families")))
+    names.push_back("families/" + entry.path().filename().string());
+  EXPECT_EQ(names.size(), 14u);
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const Fixture given(name);
+    const model::ModelSpec spec = given.spec();
+    train::Config config = config_;
+    config.model.from = given.folder;
+    config.data.folder = folder_ / (spec.task == model::Task::classification ? "examples" : "tokens");
+    config.run.out = folder_ / fmt::format("out-{}", std::filesystem::path(name).filename().string());
+    config.parallel.tensor_degree = spec.heads % 2 == 0 ? 2 : spec.heads;
+    config.parallel.prescaled_batch = true;
+    config.parallel.pipeline_degree = 2;
+    run_on(static_cast<int>(2 * config.parallel.tensor_degree), config,
+           [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+    expect_as_it_was(config.run.out + "/model", given);
+    LOOM_ASSERT_OK(
+        train::export_model(config.run.out + "/checkpoints/step-00000001", config.run.out + "/exported"));
+    expect_as_it_was(config.run.out + "/exported", given);
+  }
+}
+
+}  // namespace
+}  // namespace loom::testing
