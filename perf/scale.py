@@ -4,7 +4,7 @@
   perf/scale.py [--build build] [--docs docs] [--cluster p4d] [--nodes 2,4,…] [--sizes 256K,…] [--json FILE]
 
 Everything is computed anew from the cluster's description and the plans of the library. The text of the page stays as it is: a
-table is replaced between the lines <!-- NAME: perf/scale.py --> and <!-- end -->. Takes a minute or two of one CPU.
+table is replaced between the lines <!-- NAME: perf/scale.py --> and <!-- end -->. Takes three minutes of one CPU.
 """
 from __future__ import annotations
 
