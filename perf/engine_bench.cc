@@ -1,6 +1,6 @@
 // Google Benchmark program of what stands between a call and its data: the interpreter's cost per step, a
-// whole call, the message slots, making and preparing plans. One process; the slots' benchmark with "/2" uses
-// two threads.
+// whole call, the queues that operations pass, the message slots, making and preparing plans. One process;
+// the slots' benchmark with "/2" uses two threads.
 //
 //   engine_bench --benchmark_filter='interpreter/.*' --benchmark_repetitions=5
 //   --benchmark_report_aggregates_only
@@ -17,6 +17,7 @@
 
 #include "bootstrap/bootstrap.h"
 #include "engine/communicator.h"
+#include "engine/context.h"
 #include "engine/interpreter.h"
 #include "engine/stream.h"
 #include "plan/plan.h"
@@ -143,6 +144,67 @@ void record(benchmark::State& state) {
   count_items(state, 1);
 }
 
+// --- Queues: an operation from the pool, on its way into the context, and in a stream. ---
+
+void pool(benchmark::State& state) {
+  Context& context = alone().context();
+  const Lock lock = context.lock();
+  for (auto _ : state) {
+    Operation* op = context.acquire();
+    benchmark::DoNotOptimize(op);
+    context.release(op);
+  }
+  count_items(state, 1);
+}
+
+/// An operation that has ended, as one that was cancelled while it was queued: nothing is left to be done
+/// with it but to queue it.
+Operation* ended_operation(Context& context, Stream& stream) {
+  Operation* op = context.acquire();
+  op->call.stream = &stream;
+  op->finished.store(true);
+  return op;
+}
+
+/// `batch` operations handed over, and the turn that takes them in.
+void submissions(benchmark::State& state, int batch) {
+  Context& context = alone().context();
+  const Lock lock = context.lock();
+  const auto stream = std::make_unique<Stream>();
+  Operation* op = ended_operation(context, *stream);
+  for (auto _ : state) {
+    for (int i = 0; i < batch; ++i) context.submit(op);
+    context.turn();
+  }
+  context.release(op);
+  count_items(state, batch);
+}
+
+/// Behind `ahead` others that have not ended: into a stream's queue and out of it.
+void stream_queue(benchmark::State& state, int ahead) {
+  Context& context = alone().context();
+  const Lock lock = context.lock();
+  const auto stream = std::make_unique<Stream>();
+  Operation* op = ended_operation(context, *stream);
+  std::vector<Operation*> others;
+  for (int i = 0; i < ahead; ++i) {
+    others.push_back(ended_operation(context, *stream));
+    stream->push(others.back(), Stream::new_batch());
+  }
+  for (auto _ : state) {
+    stream->push(op, Stream::new_batch());
+    stream->on_finished(*op);
+    context.release(op);  // the stream's reference
+  }
+  for (Operation* other : others) {
+    stream->on_finished(*other);
+    context.turn();  // takes in the next one, which that has submitted
+    context.release(other), context.release(other);
+  }
+  context.release(op);
+  count_items(state, 1);
+}
+
 // --- Message slots. ---
 
 /// Private memory that plays the shared one.
@@ -235,6 +297,11 @@ void add_all() {
   add("call/blocking", blocking_call);
   add("call/stream", stream_call)->UseRealTime();
   add("recorder", record);
+  add("queues/pool", pool);
+  for (const int batch : {1, 64})
+    add(fmt::format("queues/submissions/{}", batch), [=](benchmark::State& s) { submissions(s, batch); });
+  for (const int ahead : {1, 16})
+    add(fmt::format("queues/stream/{}", ahead), [=](benchmark::State& s) { stream_queue(s, ahead); });
   for (const size_t bytes : {0, 8, 32, 128, 512, 4096, 16384}) {
     add(fmt::format("slots/{}", bytes), [=](benchmark::State& s) { slots_one_thread(s, bytes); });
     add(fmt::format("slots/{}/2", bytes), [=](benchmark::State& s) {

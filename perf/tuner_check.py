@@ -1,149 +1,46 @@
 #!/usr/bin/env python3
 """Does the tuner pick the right algorithm? Measures every candidate, and compares picks and predictions with that.
 
-  perf/tuner_check.py [--build build] [--scenarios shm2,shm4,shm8,nodes2x2,cluster4] [--collectives ...] [--sizes ...]
-                      [--rounds 3] [--json FILE]
+  perf/tuner_check.py                                       every scenario and cell of perf/compare.py; takes hours
+  perf/tuner_check.py --scenarios tcp2 --json tcp2.json     one of them
+  perf/tuner_check.py --scenarios shm2 --collectives allreduce --sizes 8,64K,4M --rounds 1
+  perf/tuner_check.py --measured shm2.json tcp2.json --docs docs/simulator-and-tuner.md      measures nothing
 
-Scenarios: shmN is N ranks over shared memory; nodesMxG pretends M nodes of G ranks on this machine, over TCP; clusterM
-is M network namespaces of one rank with 500 Mbit/s each (clusterMxG: of G ranks; needs root, see scripts/cluster.sh).
-Every algorithm is pinned in turn by WEFT_ALGO, one launch for a group of sizes, launches of all algorithms alternating;
-a cell's time is the median over rounds. `pick` is what the tuner uses without pins, and a pick is right when its time is
-within 10 % of the best candidate's. `error` is |predicted - measured| / measured, over all candidates and for the picks
-alone. Slices count as candidates with --slices: the fastest algorithms are then also measured with each of them.
-Times are microseconds, means over blocking calls in one launch, the slowest rank's.
+Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms; its --help tells them apart. Every
+algorithm is pinned in turn by WEFT_ALGO, launches of all algorithms alternating; a cell's time is the median over rounds
+of what perf/compare.py measures, too. A candidate that takes over 3 times the best in the first round is not measured
+again, nor above 4 MiB. `pick` is what the tuner uses without pins, and a pick is right when its algorithm's time is within
+10 % of the best candidate's. `error` is |predicted - measured| / measured, over all candidates and for the picks alone.
+Slices count as candidates with --slices: each algorithm is then also measured with each of them.
+
+--docs replaces the table between the lines <!-- picks: perf/tuner_check.py --> and <!-- end --> of a page. Exit code: 0; 1
+when less than 95 % of the picks are right, or a launch failed; 2 when the command line or a file is wrong.
 """
-import argparse, json, os, pathlib, statistics, subprocess, sys, tempfile, time
+from __future__ import annotations
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-COLLECTIVES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-               "alltoall": "alltoall", "broadcast": "broadcast"}
-SIZES = ["128", "1K", "8K", "64K", "512K", "4M", "32M"]
-CLUSTER_SIZES = ["1K", "16K", "256K", "1M", "4M"]
-# Sizes up to the first number are measured in one launch with so many iterations and warm-ups.
-GROUPS = [(16 << 10, 600, 100), (1 << 20, 100, 10), (8 << 20, 15, 2), (1 << 40, 3, 1)]
-CLUSTER_GROUPS = [(16 << 10, 60, 10), (1 << 20, 8, 2), (1 << 40, 3, 1)]
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
 
+from comparison.candidates import RIGHT, Check, collectives_of, machine_measured
+from comparison.marked import fill_in
+from comparison.measured import (Document, check_options, joined, load, origin, own_sizes, percentile, save,
+                                 scenarios_of)
+from comparison.measure import Cluster
+from comparison.progress import Progress
+from comparison.results import machine as this_computer
+from comparison.scenarios import COLLECTIVES, DEFAULT, STARTUP, UsageError, size_text
+from comparison.systems import ROOT, LaunchError, Weft
+from comparison.table import rows_text
 
-def bytes_of(text):
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
-
-
-def text_of(size):
-    for unit, letter in ((1 << 20, "M"), (1 << 10, "K")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit}{letter}"
-    return str(size)
-
-
-class Scenario:
-    def __init__(self, name, build):
-        self.name, self.bin = name, build / "bin"
-        self.cluster = name.startswith("cluster")
-        shape = name.removeprefix("cluster").removeprefix("nodes").removeprefix("shm").split("x")
-        if name.startswith("shm"):
-            self.nodes, self.ranks = 1, int(shape[0])
-        else:
-            self.nodes = int(shape[0])
-            self.ranks = self.nodes * (int(shape[1]) if len(shape) > 1 else 1)
-        self.groups = CLUSTER_GROUPS if self.cluster else GROUPS
-
-    def up(self):
-        if self.cluster:
-            subprocess.run([ROOT / "scripts/cluster.sh", "up", str(self.nodes), "500mbit"], check=True)
-
-    def down(self):
-        if self.cluster:
-            subprocess.run([ROOT / "scripts/cluster.sh", "down"], check=False)
-
-    def launch(self, collective, sizes, iterations, warmup, environment):
-        """{size: (µs, algorithm, predicted µs)}; sizes that are not powers of a factor apart are launched one by one."""
-        if len(sizes) > 1:
-            factor = sizes[1] // sizes[0]
-            if any(b != a * factor for a, b in zip(sizes, sizes[1:])) or factor < 2:
-                results = {}
-                for size in sizes:
-                    results.update(self.launch(collective, [size], iterations, warmup, environment))
-                return results
-        with tempfile.TemporaryDirectory() as folder:
-            output = pathlib.Path(folder) / "result.json"
-            perf = [self.bin / f"{COLLECTIVES[collective]}_perf", "-b", sizes[0], "-e", sizes[-1], "-n", iterations,
-                    "-w", warmup, "-c", 0, "-a", 3, "-J", output]
-            if len(sizes) > 1:
-                perf += ["-f", sizes[1] // sizes[0]]
-            if self.cluster:
-                command = [ROOT / "scripts/cluster.sh", "run", self.ranks] + perf
-            else:
-                command = [self.bin / "weft_run", "-n", self.ranks, "--nodes", self.nodes, "--no-label"] + perf
-            done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300,
-                                  env={**os.environ, "WEFT_RECORDER_DIR": "none", **environment})
-            if done.returncode != 0:
-                raise RuntimeError(f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stderr[-800:]}")
-            rows = json.loads(output.read_text())["results"]
-        return dict(zip(sizes, ((row["out_of_place"]["time"], row["algorithm"], row.get("predicted_us")) for row in rows)))
+TOOL = "perf/tuner_check.py"
+GOAL = 0.95  # of all picks
 
 
-def algorithms(build, collective):
-    listed = json.loads(subprocess.run([build / "bin/weft_info", "--algorithms", "--json"], capture_output=True, text=True,
-                                       check=True).stdout)["algorithms"]
-    return next(list(found) for name, found in listed.items() if name.lower() == collective)
-
-
-def check(scenario, collective, sizes, rounds, slices, build):
-    sizes = sorted({max(size, 4 * scenario.ranks) for size in sizes})
-    times = {size: {} for size in sizes}        # size → candidate → [µs]
-    predicted = {size: {} for size in sizes}    # size → candidate → µs
-    picks = {}
-    names = algorithms(build, collective)
-    settings = [(name, {"WEFT_ALGO": f"{collective}={name}"}) for name in names]
-    settings += [(f"{name}/{slice_}", {"WEFT_ALGO": f"{collective}={name}", "WEFT_SLICE_BYTES": slice_})
-                 for name in names for slice_ in slices]
-    settings.append((None, {}))
-    lowest = 0
-    groups = []
-    for highest, iterations, warmup in scenario.groups:
-        group = [size for size in sizes if lowest < size <= highest]
-        if group:
-            groups.append((group, iterations, warmup))
-        lowest = highest
-    for turn in range(rounds):
-        for group, iterations, warmup in groups:
-            for name, environment in settings[turn % len(settings):] + settings[:turn % len(settings)]:
-                if name is not None and "/" in name:
-                    if group[-1] < 256 << 10:
-                        continue
-                try:
-                    results = scenario.launch(collective, group, iterations, warmup, environment)
-                except (subprocess.TimeoutExpired, RuntimeError) as failure:
-                    print(f"\n{scenario.name} {collective} {name}: {failure}", file=sys.stderr)
-                    continue
-                for size, (us, used, prediction) in results.items():
-                    if name is None:
-                        picks.setdefault(size, []).append(used)
-                        continue
-                    if used != name.split("/")[0]:
-                        continue  # it does not fit this size
-                    times[size].setdefault(name, []).append(us)
-                    if prediction:
-                        predicted[size][name] = prediction
-                print(f"\r{scenario.name} {collective} round {turn + 1}: {name}          ", end="", file=sys.stderr, flush=True)
-    rows = []
-    for size in sizes:
-        medians = {name: statistics.median(values) for name, values in times[size].items()}
-        if not medians or size not in picks:
-            continue
-        pick = statistics.mode(picks[size])
-        best = min(medians, key=medians.get)
-        rows.append({"collective": collective, "bytes": size, "us": medians, "predicted_us": predicted[size], "pick": pick,
-                     "best": best, "ratio": medians[pick] / medians[best] if pick in medians else None})
-    return rows
-
-
-def percentile(values, share):
-    return sorted(values)[min(int(share * len(values)), len(values) - 1)] if values else float("nan")
-
-
-def summary(rows):
+def summary(rows: list[dict]) -> dict:
     ratios = [row["ratio"] for row in rows if row["ratio"]]
     errors, pick_errors = [], []
     for row in rows:
@@ -152,60 +49,133 @@ def summary(rows):
             errors.append(error)
             if name == row["pick"]:
                 pick_errors.append(error)
-    return {"cells": len(ratios), "right": sum(ratio <= 1.1 for ratio in ratios),
+    return {"cells": len(ratios), "right": sum(ratio <= RIGHT for ratio in ratios),
             "error_median": percentile(errors, 0.5), "error_90": percentile(errors, 0.9),
             "pick_error_median": percentile(pick_errors, 0.5), "pick_error_90": percentile(pick_errors, 0.9)}
 
 
-def table(rows):
-    lines = ["| collective | size | pick | best | pick / best | every candidate: measured (predicted) |", "|" + " --- |" * 6]
+def cells_text(rows: list[dict]) -> str:
+    lines = []
     for row in rows:
         candidates = ", ".join(
             f"{name} {us:.4g}" + (f" ({row['predicted_us'][name]:.4g})" if name in row["predicted_us"] else "")
             for name, us in sorted(row["us"].items(), key=lambda item: item[1]))
         ratio = f"{row['ratio']:.2f}" if row["ratio"] else "-"
-        lines.append(f"| {row['collective']} | {text_of(row['bytes'])} | {row['pick']} | {row['best']} | {ratio} | {candidates} |")
-    return "\n".join(lines)
+        lines.append([row["collective"], size_text(row["bytes"]), row["pick"], row["best"], ratio, candidates])
+    return rows_text(["collective", "size", "pick", "best", "pick / best", "every candidate: measured (predicted), µs"],
+                     lines)
 
 
-def sentence(name, result):
+def picks_row(scenario: str, collective: str, rows: list[dict]) -> list[str]:
+    counted = [row for row in rows if row["ratio"]]
+    right = sum(row["ratio"] <= RIGHT for row in counted)
+    worst = max(counted, key=lambda row: row["ratio"], default=None)
+    told = "-"
+    if worst is not None and worst["ratio"] > 1:
+        where = worst["collective"] + " of " if collective == "all" else ""
+        told = (f"{where}{size_text(worst['bytes'])}: {worst['pick']} for {worst['best']}, "
+                f"{100 * (worst['ratio'] - 1):.0f} % longer")
+    return [scenario, collective, str(len(counted)), str(right), told]
+
+
+def picks_text(scenarios: dict[str, list[dict]]) -> str:
+    """A line for each collective of each scenario, and one for all."""
+    lines = []
+    for scenario, rows in scenarios.items():
+        for collective in dict.fromkeys(row["collective"] for row in rows):
+            lines.append(picks_row(scenario, collective, [row for row in rows if row["collective"] == collective]))
+    lines.append(picks_row("all", "all", [row for rows in scenarios.values() for row in rows]))
+    return rows_text(["scenario", "collective", "cells", "picks within 10 % of the best", "worst pick"], lines).rstrip()
+
+
+def sentence(name: str, result: dict) -> str:
+    def share(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.0f} %"
     return (f"{name}: {result['right']} of {result['cells']} picks within 10 % of the best; error of predictions "
-            f"{100 * result['error_median']:.0f} % (median), {100 * result['error_90']:.0f} % (90th percentile); of the picks' "
-            f"{100 * result['pick_error_median']:.0f} %, {100 * result['pick_error_90']:.0f} %")
+            f"{share(result['error_median'])} (median), {share(result['error_90'])} (90th percentile); of the picks' "
+            f"{share(result['pick_error_median'])}, {share(result['pick_error_90'])}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--scenarios", default="shm2,shm4,shm8")
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES))
-    parser.add_argument("--sizes", help="such as 128,8K,4M; the default depends on the scenario")
-    parser.add_argument("--slices", default="", help="values of WEFT_SLICE_BYTES to try as well, such as 128K,2M")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=pathlib.Path)
-    arguments = parser.parse_args()
-    build = arguments.build.resolve()
-    slices = [text for text in arguments.slices.split(",") if text]
-    results = {}
-    for name in arguments.scenarios.split(","):
-        scenario = Scenario(name, build)
-        default = CLUSTER_SIZES if scenario.cluster else SIZES
-        sizes = [bytes_of(text) for text in (arguments.sizes.split(",") if arguments.sizes else default)]
+def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
+    """What was measured, and a sentence for each launch that failed."""
+    check_options(arguments)
+    scenarios = scenarios_of(arguments.scenarios)
+    collectives = collectives_of(arguments.collectives)
+    weft = Weft(arguments.build.resolve())
+    progress = Progress(1)
+    check = Check(weft, arguments.rounds, arguments.time_ms, progress,
+                  slices=[text for text in arguments.slices.split(",") if text])
+    sizes = {scenario.name: own_sizes(scenario, arguments) for scenario in scenarios}
+    progress.total = sum(check.launches(scenario, collectives, sizes[scenario.name]) for scenario in scenarios)
+    document = Document({"when": time.strftime("%F %T"), "computer": this_computer(), "scenarios": {}})
+    for scenario in scenarios:
         rows = []
-        scenario.up()
-        try:
-            for collective in arguments.collectives.split(","):
-                rows += check(scenario, collective, sizes, arguments.rounds, slices, build)
-        finally:
-            scenario.down()
-        print(file=sys.stderr)
-        results[name] = {"rows": rows, "summary": summary(rows)}
-        print(f"### {name}\n\n{table(rows)}\n\n{sentence(name, results[name]['summary'])}\n", flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps({"when": time.strftime("%F %T"), "scenarios": results}, indent=1))
-    every = [row for result in results.values() for row in result["rows"]]
-    print(sentence("all", summary(every)))
+        with Cluster(scenario):
+            for collective in collectives:
+                rows += check.rows(scenario, collective, sizes[scenario.name])
+        document["scenarios"][scenario.name] = {"rows": rows, "summary": summary(rows),
+                                                "machine": machine_measured(weft, scenario)}
+        if arguments.json:  # what is measured is kept, should a later scenario fail
+            save(arguments.json, document)
+    progress.close()
+    return document, check.failures
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    names = ",".join(name for name in DEFAULT if name != STARTUP)
+    add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
+    add("--scenarios", default=names, help=f"names with commas ({names})")
+    add("--collectives", default=",".join(COLLECTIVES), help=f"names with commas ({','.join(COLLECTIVES)})")
+    add("--sizes", help="sizes with commas: 8,1K,4M (those of perf/compare.py)")
+    add("--quick", action="store_true", help="every other size")
+    add("--slices", default="", help="values of WEFT_SLICE_BYTES to try as well, such as 128K,2M")
+    add("--rounds", type=int, default=3, help="launches of each candidate (3)")
+    add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add("--json", type=pathlib.Path, help="write what was measured to this file")
+    add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help="measure nothing: show what --json has written")
+    add("--docs", type=pathlib.Path, metavar="PAGE", help="replace the table in this page")
+    return parser.parse_args(words)
+
+
+def show(documents: list[Document], arguments: argparse.Namespace) -> bool:
+    """Prints tables and fills in the page; whether the goal is reached."""
+    scenarios = joined(documents)
+    for name, rows in scenarios.items():
+        print(f"### {name}\n\n{cells_text(rows)}\n{sentence(name, summary(rows))}\n")
+    result = summary([row for rows in scenarios.values() for row in rows])
+    if not result["cells"]:
+        raise UsageError("nothing was measured")
+    good = result["right"] >= GOAL * result["cells"]
+    print(f"{picks_text(scenarios)}\n\n{sentence('all', result)}. At least {100 * GOAL:.0f} % of the picks must be within "
+          f"10 %: {'good' if good else 'NOT good'}")
+    if arguments.docs:
+        where = "\n".join(origin(document) for document in documents)
+        fill_in(arguments.docs, TOOL, {"picks": f"{picks_text(scenarios)}\n\n{where}"})
+    return good
+
+
+def main(words: list[str]) -> int:
+    arguments = parse_arguments(words)
+    os.environ.setdefault("CLUSTER", "weftcmp")
+    failures: list[str] = []
+    try:
+        if arguments.measured:
+            documents = [load(path, needs="pick") for path in arguments.measured]
+        else:
+            document, failures = measure(arguments)
+            documents = [document]
+        good = show(documents, arguments)
+    except (UsageError, LaunchError) as error:
+        for failure in failures:
+            print(f"tuner_check.py: {failure}", file=sys.stderr)
+        print(f"tuner_check.py: {error}", file=sys.stderr)
+        return 2
+    for failure in failures:
+        print(f"tuner_check.py: {failure}", file=sys.stderr)
+    return 0 if good and not failures else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Is the simulator right? Measures every algorithm, simulates the same with weft_sim, and prints how far apart they are.
 
-  perf/validate.py [--build build] [--scenarios shm2,shm4,…] [--collectives allreduce,…] [--sizes 1K,…] [--rounds 3]
-                   [--slice 512K] [--every] [--json FILE] [--docs docs/simulator-and-tuner.md]
-  perf/validate.py --measured FILE [--machine FILE] …      measures nothing: FILE is from --json, or from --json of
-                                                           perf/tuner_check.py or perf/compare.py
+  perf/validate.py                                          every scenario and cell of perf/compare.py; takes hours
+  perf/validate.py --scenarios shm2 --collectives allreduce --sizes 1K,1M --every
+  perf/validate.py --measured shm2.json tcp2.json --docs docs/simulator-and-tuner.md         measures nothing
 
-Scenarios are those of perf/tuner_check.py: shmN is N ranks over shared memory, clusterMxG M network namespaces of G ranks with
-500 Mbit/s each (needs root). What the library measures of this machine when the scenario begins is all that the simulator is
-told: the file in the tuning cache, and how many cores a node has. Files of the other tools do not hold it: --machine takes a file
-of the tuning cache (weft_info --tuning lists them), or a machine as weft_info prints it. The error of a point is |predicted -
-measured| / measured, of the median over launches. The exit code is 1 if the median error is above 15 % or the 90th percentile above
-30 %. --docs replaces the table between the lines <!-- validation: perf/validate.py --> and <!-- end --> of a page.
+The files of --measured are from --json of this tool, of perf/tuner_check.py or of perf/compare.py, each of some scenarios.
+Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms (clusters need root). What the library
+measures of this machine when the scenario begins is all that the simulator is told: the file in the tuning cache, and how many
+cores a node has. Files of perf/compare.py do not hold it: --machine takes a file of the tuning cache (weft_info --tuning
+lists them), or a machine as weft_info prints it.
+
+This tool measures with slices of one length (--slice), and simulates with the same. Where the tuner chose the slices, as in
+files of the other tools, the simulator takes those which it finds fastest, as the tuner does. The error of a point is
+|predicted - measured| / measured, of the median over launches. --docs replaces the table between the lines
+<!-- validation: perf/validate.py --> and <!-- end --> of a page. Exit code: 0; 1 when the median error is above 15 % or the
+90th percentile above 30 %, or a launch failed; 2 when the command line or a file is wrong.
 """
 from __future__ import annotations
 
@@ -20,21 +24,30 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-import tuner_check
+from comparison.candidates import Check, collectives_of, machine_measured
+from comparison.marked import fill_in
+from comparison.measure import Cluster
+from comparison.measured import (Document, check_options, is_whole, joined, load, origin, own_sizes, percentile, read,
+                                 save, scenarios_of)
+from comparison.progress import Progress
 from comparison.results import machine as this_computer
-from comparison.results import machine_text
+from comparison.scenarios import (COLLECTIVES, DEFAULT, MIB, STARTUP, UsageError, exact_size, parse_scenario, parse_size,
+                                  size_text)
+from comparison.systems import ROOT, LaunchError, Weft
+from comparison.table import rows_text
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SCENARIOS = "shm2,shm4,shm8,cluster4,cluster4x2,cluster8,cluster8x2"
-COLLECTIVES = "allreduce,allgather,reducescatter"
+TOOL = "perf/validate.py"
 MEDIAN_LIMIT, LIMIT_90 = 0.15, 0.30
+# What the tuner tries beside its usual length, and what another length must save (src/weft/model/tuner.cc).
+USUAL_SLICE, SHORTEST_SLICE = MIB // 2, MIB // 64
+TUNERS_SLICES = [USUAL_SLICE // 16, USUAL_SLICE // 4, USUAL_SLICE * 4]
+WORTHWHILE = 0.97
 
 
 @dataclasses.dataclass
@@ -51,190 +64,209 @@ class Point:
         return self.predicted_us / self.measured_us - 1
 
 
-def fail(text: str) -> None:
-    sys.exit(f"validate: {text}")
+def from_comparison(document: Document) -> Document:
+    """A result of perf/compare.py in this tool's form; only what was picked is known there, and no machine."""
+    scenarios = {}
+    for scenario, cells in document["cells"].items():
+        ranks, rows = parse_scenario(scenario).ranks, []
+        for cell in cells:
+            figure = cell["systems"].get("Weft")
+            if figure and figure.get("algorithm"):
+                rows.append({"collective": cell["collective"].replace("_", ""),
+                             "bytes": exact_size(cell["collective"], cell["bytes"], ranks),
+                             "us": {figure["algorithm"]: figure["us"]}})
+        scenarios[scenario] = {"rows": rows}
+    return {"when": document.get("created", ""), "computer": document.get("machine"), "scenarios": scenarios}
 
 
-def load(path: pathlib.Path) -> dict:
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror}")
-    except json.JSONDecodeError as error:
-        fail(f"{path} is not JSON: {error}")
-    if not isinstance(document, dict):
-        fail(f"{path} is no JSON object")
-    return document
+def load_any(path: pathlib.Path) -> Document:
+    document = read(path)
+    if "cells" in document:
+        return from_comparison(document)
+    if not is_whole(document.get("scenarios")):
+        raise UsageError(f"{path} is no result of perf/validate.py, perf/tuner_check.py or perf/compare.py")
+    return load(path)
 
 
-def measured_points(document: dict, path: pathlib.Path) -> list[Point]:
-    """From a file of this tool, of tuner_check.py or of compare.py."""
-    points = []
-    if "cells" in document:  # compare.py; what was used is known, and no other algorithm was measured
-        for scenario, cells in document["cells"].items():
-            for cell in cells:
-                figure = cell["systems"].get("Weft")
-                if figure and figure.get("algorithm"):
-                    points.append(Point(scenario, cell["collective"].replace("_", ""), cell["bytes"], figure["algorithm"],
-                                        figure["us"]))
-    elif "scenarios" in document:
-        for scenario, found in document["scenarios"].items():
-            points += [Point(scenario, row["collective"], row["bytes"], name, us)
-                       for row in found["rows"] for name, us in row["us"].items() if "/" not in name]
-    else:
-        fail(f"{path} is no result of perf/validate.py, perf/tuner_check.py or perf/compare.py")
-    return points
+def points_of(scenario: str, rows: list[dict]) -> list[Point]:
+    return [Point(scenario, row["collective"], row["bytes"], name, us)
+            for row in rows for name, us in row["us"].items() if "/" not in name]
 
 
 class Predictor:
-    def __init__(self, build: pathlib.Path, slice_text: str) -> None:
-        self.bin, self.slice = build / "bin", slice_text
+    """Asks weft_sim."""
+
+    def __init__(self, build: pathlib.Path) -> None:
+        self.bin = build / "bin"
         explained = self.ask("weft_info", "--explain", "allreduce", "4", "-n", "1", "--json")
-        self.cores = explained["explain"]["machine"]["cores"] if "explain" in explained else explained["machine"]["cores"]
+        self.cores = explained["explain"]["machine"]["cores"]
 
     def ask(self, program: str, *arguments: str) -> dict:
         command = [str(self.bin / program), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except OSError as error:
-            fail(f"{command[0]} cannot be started: {error.strerror}; make builds it")
+            raise UsageError(f"{command[0]} cannot be started: {error.strerror}; make builds it") from None
         if done.returncode != 0:
-            fail(f"{' '.join(command)}: {done.stderr.strip()}")
+            raise UsageError(f"{' '.join(command)}: {done.stderr.strip()}")
         return json.loads(done.stdout)
 
     def cluster(self, scenario: str, machine: dict) -> dict:
         """The scenario as weft_sim reads it. All nodes are on this computer, and share its cores."""
-        shape = tuner_check.Scenario(scenario, self.bin.parent)
-        per_node = shape.ranks // shape.nodes
-        cores = max(self.cores * per_node / shape.ranks, 0.01)
-        return {"name": scenario, "nodes": shape.nodes, "ranks_per_node": per_node, "machine": {**machine, "cores": cores}}
+        nodes, per_node = parse_scenario(scenario).layout
+        cores = max(self.cores / nodes, 0.01)
+        return {"name": scenario, "nodes": nodes, "ranks_per_node": per_node, "machine": {**machine, "cores": cores}}
 
-    def predict(self, scenario: str, machine: dict, points: list[Point]) -> None:
+    def predict(self, scenario: str, machine: dict, points: list[Point], slice_bytes: int | None = None) -> None:
+        """Fills in the points. `slice_bytes`: None where the tuner chose."""
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(self.cluster(scenario, machine), file)
             file.flush()
             for collective in sorted({point.collective for point in points}):
                 mine = [point for point in points if point.collective == collective]
                 sizes = sorted({point.size for point in mine})
-                answer = self.ask("weft_sim", file.name, "--json", "-c", collective, "-s", ",".join(map(str, sizes)),
-                                  "--slice", self.slice)
-                us = {(row["bytes"], row["algorithm"]): row["us"] for row in answer["rows"] if "us" in row}
+                us = self.times(file.name, collective, sizes, slice_bytes or USUAL_SLICE)
+                for other in [] if slice_bytes else TUNERS_SLICES:
+                    longer = [size for size in sizes if size >= max(other, SHORTEST_SLICE)]
+                    for key, time_us in (self.times(file.name, collective, longer, other) if longer else {}).items():
+                        if key in us and time_us < WORTHWHILE * us[key]:
+                            us[key] = time_us
                 for point in mine:
                     point.predicted_us = us.get((point.size, point.algorithm))
 
-
-def cached_machine(folder: pathlib.Path, scenario: str) -> dict:
-    files = sorted(folder.glob("machine-*.json"))
-    if len(files) != 1:
-        fail(f"{scenario}: the library has left {len(files)} measurements of this machine in its cache, must be one; "
-             "is WEFT_TUNE set?")
-    return load(files[0])["machine"]
+    def times(self, cluster: str, collective: str, sizes: list[int], slice_bytes: int) -> dict[tuple[int, str], float]:
+        """µs by size and algorithm."""
+        answer = self.ask("weft_sim", cluster, "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
+                          str(slice_bytes))
+        return {(row["bytes"], row["algorithm"]): row["us"] for row in answer["rows"] if "us" in row}
 
 
-def measure(arguments: argparse.Namespace, build: pathlib.Path) -> dict:
-    document = {"when": time.strftime("%F %T"), "computer": this_computer(), "scenarios": {}}
-    os.environ["WEFT_SLICE_BYTES"] = arguments.slice
+def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
+    """What was measured, and a sentence for each launch that failed."""
+    check_options(arguments)
+    scenarios = scenarios_of(arguments.scenarios)
+    collectives = collectives_of(arguments.collectives)
+    slice_bytes = parse_size("--slice", arguments.slice)
     os.environ.pop("WEFT_TUNE", None)
-    for name in arguments.scenarios.split(","):
-        scenario = tuner_check.Scenario(name, build)
-        default = tuner_check.CLUSTER_SIZES if scenario.cluster else tuner_check.SIZES
-        sizes = [tuner_check.bytes_of(text) for text in (arguments.sizes.split(",") if arguments.sizes else default)]
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["WEFT_TUNE_CACHE"] = folder
-            scenario.up()
-            try:
-                rows = []
-                for collective in arguments.collectives.split(","):
-                    rows += tuner_check.check(scenario, collective, sizes, arguments.rounds, [], build)
-            finally:
-                scenario.down()
-            document["scenarios"][name] = {"rows": rows, "machine": cached_machine(pathlib.Path(folder), name)}
-        print(file=sys.stderr)
+    weft, progress = Weft(arguments.build.resolve()), Progress(1)
+    check = Check(weft, arguments.rounds, arguments.time_ms, progress, {"WEFT_SLICE_BYTES": str(slice_bytes)})
+    sizes = {scenario.name: own_sizes(scenario, arguments) for scenario in scenarios}
+    progress.total = sum(check.launches(scenario, collectives, sizes[scenario.name]) for scenario in scenarios)
+    document = Document({"when": time.strftime("%F %T"), "computer": this_computer(), "slice_bytes": slice_bytes,
+                         "scenarios": {}})
+    for scenario in scenarios:
+        rows = []
+        with Cluster(scenario):
+            for collective in collectives:
+                rows += check.rows(scenario, collective, sizes[scenario.name])
+        document["scenarios"][scenario.name] = {"rows": rows, "machine": machine_measured(weft, scenario)}
         if arguments.json:  # what is measured is kept, should a later scenario fail
-            arguments.json.write_text(json.dumps(document, indent=1) + "\n")
-    return document
+            save(arguments.json, document)
+    progress.close()
+    return document, check.failures
 
 
-def row_of(name: str, what: str, points: list[Point]) -> str:
+def row_of(name: str, what: str, points: list[Point]) -> list[str]:
     errors = [abs(point.off) for point in points]
-    return (f"| {name} | {what} | {len(points)} | {100 * statistics.median(errors):.0f} % | "
-            f"{100 * tuner_check.percentile(errors, 0.9):.0f} % | {100 * statistics.median(p.off for p in points):+.0f} % |")
+    return [name, what, str(len(points)), f"{100 * statistics.median(errors):.0f} %",
+            f"{100 * percentile(errors, 0.9):.0f} %", f"{100 * statistics.median(p.off for p in points):+.0f} %"]
 
 
 def table(points: list[Point]) -> str:
-    lines = ["| scenario | collective | points | median error | 90th percentile | median of predicted - measured |",
-             "| --- | --- | --- | --- | --- | --- |"]
+    lines = []
     scenarios = list(dict.fromkeys(point.scenario for point in points))
     for scenario in scenarios:
         mine = [point for point in points if point.scenario == scenario]
         for collective in dict.fromkeys(point.collective for point in mine):
             lines.append(row_of(scenario, collective, [point for point in mine if point.collective == collective]))
     lines.append(row_of("all", "all", points))
-    return "\n".join(lines)
+    return rows_text(["scenario", "collective", "points", "median error", "90th percentile",
+                      "median of predicted - measured"], lines).rstrip()
 
 
 def every(points: list[Point]) -> str:
-    lines = ["| scenario | collective | size | algorithm | measured µs | predicted µs | off |", "|" + " --- |" * 7]
-    lines += [f"| {p.scenario} | {p.collective} | {tuner_check.text_of(p.size)} | {p.algorithm} | {p.measured_us:.4g} | "
-              f"{p.predicted_us:.4g} | {100 * p.off:+.0f} % |" for p in points]
-    return "\n".join(lines)
+    return rows_text(["scenario", "collective", "size", "algorithm", "measured µs", "predicted µs", "off"],
+                     [[p.scenario, p.collective, size_text(p.size), p.algorithm, f"{p.measured_us:.4g}",
+                       f"{p.predicted_us:.4g}", f"{100 * p.off:+.0f} %"] for p in points])
 
 
-def fill_in(page: pathlib.Path, text: str) -> None:
-    old = page.read_text()
-    mark = "<!-- validation: perf/validate.py -->"
-    pattern = re.compile(re.escape(mark) + r"\n.*?<!-- end -->", re.S)
-    if len(pattern.findall(old)) != 1:
-        fail(f"{page}: there must be one line {mark}, closed by <!-- end -->")
-    page.write_text(pattern.sub(lambda _: f"{mark}\n{text}\n<!-- end -->", old))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--scenarios", default=SCENARIOS)
-    parser.add_argument("--collectives", default=COLLECTIVES)
-    parser.add_argument("--sizes", help="such as 128,8K,4M; the default depends on the scenario")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--slice", default="512K", help="length of slices, of the library and of the simulator")
-    parser.add_argument("--every", action="store_true", help="print every point, too")
-    parser.add_argument("--measured", type=pathlib.Path)
-    parser.add_argument("--machine", type=pathlib.Path)
-    parser.add_argument("--json", type=pathlib.Path, help="write what was measured to this file")
-    parser.add_argument("--docs", type=pathlib.Path, help="replace the table in this page")
-    arguments = parser.parse_args()
-    build = arguments.build.resolve()
-    predictor = Predictor(build, arguments.slice)
-    document = load(arguments.measured) if arguments.measured else measure(arguments, build)
-    points = measured_points(document, arguments.measured or pathlib.Path("what was measured"))
-    other = None
-    if arguments.machine:
-        other = load(arguments.machine)
-        other = other.get("machine", other)
-    for scenario in dict.fromkeys(point.scenario for point in points):
-        own = document["scenarios"][scenario].get("machine") if isinstance(document.get("scenarios"), dict) else None
-        if other is None and own is None:
-            fail("--machine is missing: the file does not hold what the library measured of that machine")
-        predictor.predict(scenario, own if other is None else other, [point for point in points if point.scenario == scenario])
-    points = [point for point in points if point.predicted_us]
+def predicted(documents: list[Document], predictor: Predictor, other: dict | None) -> list[Point]:
+    """The points of all files that the simulator could predict, with the machine that belongs to each scenario."""
+    joined(documents)
+    points = []
+    for document in documents:
+        for scenario, found in document["scenarios"].items():
+            machine = found.get("machine") if other is None else other
+            if machine is None:
+                raise UsageError(f"--machine is missing: the file with {scenario} does not hold what the library measured "
+                                 "of that machine")
+            mine = points_of(scenario, found["rows"])
+            predictor.predict(scenario, machine, mine, document.get("slice_bytes"))
+            points += [point for point in mine if point.predicted_us]
     if not points:
-        fail("no point was both measured and predicted")
+        raise UsageError("no point was both measured and predicted")
+    return points
+
+
+def show(documents: list[Document], points: list[Point], arguments: argparse.Namespace) -> bool:
+    """Prints tables and fills in the page; whether the goal is reached."""
     print(table(points))
     if arguments.every:
         print("\n" + every(points))
     errors = [abs(point.off) for point in points]
-    median, ninety = statistics.median(errors), tuner_check.percentile(errors, 0.9)
+    median, ninety = statistics.median(errors), percentile(errors, 0.9)
     good = median <= MEDIAN_LIMIT and ninety <= LIMIT_90
     print(f"\n{len(points)} points: the median error is {100 * median:.0f} %, must be at most {100 * MEDIAN_LIMIT:.0f} %; the 90th "
           f"percentile is {100 * ninety:.0f} %, must be at most {100 * LIMIT_90:.0f} %: {'good' if good else 'NOT good'}")
     if arguments.docs:
-        where = f"Measured {document.get('when', document.get('created', ''))}"
-        computer = document.get("computer") or (document.get("machine") if "cells" in document else None)
-        if computer:
-            where += f" on {machine_text(computer)}"
-        fill_in(arguments.docs, f"{table(points)}\n\n{where}.")
-    return 0 if good else 1
+        where = "\n".join(origin(document) for document in documents)
+        fill_in(arguments.docs, TOOL, {"validation": f"{table(points)}\n\n{where}"})
+    return good
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    names = ",".join(name for name in DEFAULT if name != STARTUP)
+    add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
+    add("--scenarios", default=names, help=f"names with commas ({names})")
+    add("--collectives", default=",".join(COLLECTIVES), help=f"names with commas ({','.join(COLLECTIVES)})")
+    add("--sizes", help="sizes with commas: 8,1K,4M (those of perf/compare.py)")
+    add("--quick", action="store_true", help="every other size")
+    add("--rounds", type=int, default=3, help="launches of each algorithm (3)")
+    add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add("--slice", default="512K", help="length of slices, of the library and of the simulator (512K)")
+    add("--every", action="store_true", help="print every point, too")
+    add("--json", type=pathlib.Path, help="write what was measured to this file")
+    add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help="measure nothing: simulate what is in these files")
+    add("--machine", type=pathlib.Path, metavar="FILE", help="what the simulator is told of the machine")
+    add("--docs", type=pathlib.Path, metavar="PAGE", help="replace the table in this page")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    arguments = parse_arguments(words)
+    os.environ.setdefault("CLUSTER", "weftcmp")
+    failures: list[str] = []
+    try:
+        predictor = Predictor(arguments.build.resolve())
+        other = None
+        if arguments.machine:
+            other = read(arguments.machine)
+            other = other.get("machine", other)
+        if arguments.measured:
+            documents = [load_any(path) for path in arguments.measured]
+        else:
+            document, failures = measure(arguments)
+            documents = [document]
+        for failure in failures:
+            print(f"validate.py: {failure}", file=sys.stderr)
+        good = show(documents, predicted(documents, predictor, other), arguments)
+    except (UsageError, LaunchError) as error:
+        print(f"validate.py: {error}", file=sys.stderr)
+        return 2
+    return 0 if good and not failures else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -44,6 +44,11 @@ class Scenario:
         return self.ranks // self.nodes
 
     @property
+    def layout(self) -> tuple[int, int]:
+        """Nodes and ranks of a node as Weft counts them: without shared memory each rank is a node of its own."""
+        return (self.ranks, 1) if self.kind == "tcp" else (self.nodes, self.ranks_per_node)
+
+    @property
     def title(self) -> str:
         if self.kind == "shm":
             return f"{self.ranks} ranks, shared memory"

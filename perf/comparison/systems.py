@@ -52,6 +52,7 @@ class Row:
     cpu_us: float
     iterations: int
     algorithm: str = ""
+    predicted_us: float | None = None  # by the system itself
 
 
 def execute(command: list, environment: dict[str, str] | None = None, timeout_s: float = 120) -> str:
@@ -105,7 +106,8 @@ class Weft:
         tcp = {"WEFT_SHM": "0", "WEFT_NET": "tcp"} if scenario.kind == "tcp" else {}
         return tcp | {"WEFT_TUNE_CACHE": f"{self.caches.name}/{scenario.name}"}
 
-    def sweep(self, work: Work) -> list[Row]:
+    def sweep(self, work: Work, settings: dict[str, str] | None = None) -> list[Row]:
+        """`settings` are environment variables besides those of the scenario."""
         # Peers have Broadcast in place only; out of place, the root would copy its buffer besides.
         half = "in_place" if work.collective == "broadcast" else "out_of_place"
         exact = work.exact()
@@ -114,10 +116,10 @@ class Weft:
             execute(self.launcher(work.scenario) +
                     [self.bin / f"{work.collective}_perf", "--sizes", ",".join(map(str, exact)), "--time_ms",
                      max(1, round(work.time_ms)), "-w", WARMUP, "-c", 1, "--in_place", int(half == "in_place"), "--json",
-                     document], self.environment(work.scenario), work.limit_s)
+                     document], self.environment(work.scenario) | (settings or {}), work.limit_s)
             results = json.loads(document.read_text())["results"]
-        return [Row(exact[r["size"]], r[half]["time"], r[half]["cpu_us"], r[half]["iterations"], r["algorithm"])
-                for r in results]
+        return [Row(exact[r["size"]], r[half]["time"], r[half]["cpu_us"], r[half]["iterations"], r["algorithm"],
+                    r.get("predicted_us")) for r in results]
 
     def startup(self, scenario: Scenario, threads: bool, limit_s: float) -> float:
         """µs until a communicator is there, mean over ranks."""

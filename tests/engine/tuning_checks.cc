@@ -99,4 +99,20 @@ TEST_F(TuningJob, MeasuresWithoutKeeping) {
 
 TEST_F(TuningJob, MeasuresWithMoreRanksThanCores) { EXPECT_TRUE(mentions(job("-n 6"), "measuring took ")); }
 
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
+  return found;
+}
+
+/// The job does its work all the same. Each rank, a process here, says so once, though every size asks anew.
+TEST_F(TuningJob, APinThatCannotDoTheJobIsToldOnceByEachRank) {
+  const std::string told =
+      "weft WARN WEFT_ALGO: \"allreduce=direct\" does not fit AllReduce: direct reads the ";
+  const std::string output = job("-n 2 --nodes 2", "WEFT_TUNE=off WEFT_ALGO=allreduce=direct");
+  EXPECT_EQ(count(output, told), 2) << output;
+  EXPECT_EQ(count(output, "; using the next best"), 2) << output;
+  EXPECT_EQ(count(job("-n 2", "WEFT_TUNE=off WEFT_ALGO=allreduce=direct"), told), 0) << "here it can";
+}
+
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdio>
+#include <set>
 #include <string>
 
 #include "base/settings.h"
@@ -124,6 +125,69 @@ TEST(Program, SaysItInJsonToo) {
   EXPECT_GE(json["topology"]["cores"], 1);
   EXPECT_TRUE(json.contains("algorithms"));
   EXPECT_FALSE(json.contains("settings"));
+}
+
+/// What weft_info --explain says of an AllReduce on four nodes, with `algo` as WEFT_ALGO.
+nlohmann::json explained(const std::string& algo, std::string* text = nullptr) {
+  setenv("WEFT_ALGO", algo.c_str(), 1);
+  const std::string question = "--explain allreduce 64K -n 8 --nodes 4";
+  if (text) *text = run(question).out;
+  setenv("WEFT_LOG", "none", 1);  // the log would stand beside the JSON
+  const Outcome json = run(question + " --json");
+  unsetenv("WEFT_LOG");
+  unsetenv("WEFT_ALGO");
+  EXPECT_EQ(json.code, 0) << json.out;
+  const auto parsed = nlohmann::json::parse(json.out, nullptr, false);
+  EXPECT_FALSE(parsed.is_discarded()) << json.out;
+  return parsed.is_discarded() ? nlohmann::json() : parsed["explain"];
+}
+
+TEST(Explain, PredictsATimeForEveryCandidateThatFits) {
+  const auto found = explained("");
+  std::set<std::string> named;
+  int fits = 0;
+  for (const auto& candidate : found["candidates"]) {
+    named.insert(candidate["algorithm"].get<std::string>());
+    ASSERT_NE(candidate.contains("predicted_us"), candidate.contains("unfit")) << candidate;
+    if (candidate.contains("unfit")) {
+      EXPECT_FALSE(candidate["unfit"].get<std::string>().empty()) << candidate;
+    } else {
+      ++fits;
+      EXPECT_GT(candidate["predicted_us"], 0) << candidate;
+      EXPECT_GE(candidate["predicted_us"], found["used"]["predicted_us"]) << candidate;
+    }
+  }
+  EXPECT_GT(fits, 1);
+  for (const plan::Algorithm& algorithm : plan::algorithms()) {
+    if (algorithm.collective == plan::Collective::all_reduce)
+      EXPECT_TRUE(named.contains(std::string(algorithm.name))) << algorithm.name;
+  }
+}
+
+TEST(Explain, TellsPinsAndBans) {
+  std::string text;
+  const std::string best = explained("")["used"]["algorithm"];
+  const std::string other = best == "ring" ? "all_to_all" : "ring";
+  const auto pinned = explained("allreduce=" + other, &text);
+  EXPECT_EQ(pinned["used"]["algorithm"], other);
+  EXPECT_TRUE(mentions(pinned["used"]["why"].get<std::string>(), "pinned by WEFT_ALGO (\"allreduce=" + other))
+      << pinned["used"];
+  EXPECT_TRUE(mentions(text, "used: " + other + " (pinned by WEFT_ALGO")) << text;
+
+  const auto banned = explained("allreduce=!" + best, &text);
+  EXPECT_NE(banned["used"]["algorithm"], best);
+  bool told = false;
+  for (const auto& candidate : banned["candidates"]) {
+    if (candidate["algorithm"] != best) continue;
+    told = true;
+    EXPECT_EQ(candidate.value("unfit", ""), "banned by WEFT_ALGO (\"allreduce=!" + best + "\")");
+  }
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(mentions(text, "banned by WEFT_ALGO")) << text;
+
+  const auto unfit = explained("allreduce=direct", &text);
+  EXPECT_EQ(unfit["used"]["algorithm"], best) << "nodes do not share memory";
+  EXPECT_TRUE(mentions(text, "\"allreduce=direct\" does not fit AllReduce: ")) << text;
 }
 
 TEST(Program, EndsWithTwoOnWrongUse) {

@@ -206,6 +206,42 @@ TEST(Clusters, NameTheSourceOfEveryNumber) {
   EXPECT_EQ(names, (std::vector<std::string>{"ethernet", "p3dn", "p4d", "p4de", "p5"}));
 }
 
+/// Every key of a machine is stated, so that no description depends on what happens to be Weft's default, and
+/// each number says by itself where it is from.
+TEST(Clusters, StateEveryKeyOfAMachineWithASourceOfItsOwn) {
+  const auto keys = nlohmann::json::parse(model::to_json(model::Machine()));
+  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/clusters")) {
+    const auto stated = nlohmann::json::parse(std::ifstream(entry.path()));
+    const auto expect_own_source = [&](const nlohmann::json& parent, const std::string& key) {
+      ASSERT_TRUE(parent.contains(key)) << entry.path() << ": " << key << " is missing";
+      const nlohmann::json& one = parent[key];
+      ASSERT_TRUE(one.is_object() && one.contains("source")) << entry.path() << ": " << key;
+      EXPECT_TRUE(one["value"].is_number()) << entry.path() << ": " << key;
+      EXPECT_FALSE(one["source"].get<std::string>().empty()) << entry.path() << ": " << key;
+    };
+    expect_own_source(stated, "nodes");
+    expect_own_source(stated, "ranks_per_node");
+    for (const auto& [key, value] : keys.items()) {
+      if (value.is_number()) expect_own_source(stated["machine"], key);
+      if (!value.is_object()) continue;
+      for (const auto& [inner, field] : value.items()) {
+        if (field.is_number()) {
+          expect_own_source(stated["machine"][key], inner);
+        } else {
+          EXPECT_TRUE(stated["machine"][key].contains(inner)) << entry.path() << ": " << key << "." << inner;
+        }
+      }
+    }
+  }
+}
+
+TEST(Clusters, AnEmptySourceIsNone) {
+  const auto found = model::numbers_without_source(
+      R"({"nodes": {"value": 4, "source": ""}, "machine": {"source": " ", "rails": 2, "cores": {"value": 8, "source": "a sheet"}}})");
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(*found, (std::vector<std::string>{"nodes.value", "machine.rails"}));
+}
+
 TEST(Clusters, AreFoundByName) {
   const Output output = run("p4d --nodes 2 -a ring -s 1M");
   EXPECT_EQ(output.exit_code, 0) << output.text;
@@ -223,6 +259,19 @@ TEST(Scale, ThousandsOfRanks) {
     EXPECT_EQ(row["scope"], "one node for all");
     EXPECT_GT(row["us"], 1e9 / 50e3) << "no faster than the interfaces";
   }
+}
+
+/// Also where nodes are not alike, or a plan does not treat them alike: then every rank is executed.
+TEST(Scale, ThousandsOfRanksOneByOne) {
+  const Output output = run("p4d --nodes 512 --json -c allreduce -a double_tree -s 256K --slow-node 5=0.5");
+  const auto json = nlohmann::json::parse(output.text, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << output.text;
+  ASSERT_EQ(json["rows"].size(), 1u);
+  const auto& row = json["rows"][0];
+  EXPECT_EQ(row["ranks"], 4096);
+  EXPECT_EQ(row["scope"], "every rank");
+  EXPECT_GT(row["events"], 4096);
+  EXPECT_GT(row["us"], row["healthy_us"]) << "everybody waits for the slow node";
 }
 
 }  // namespace

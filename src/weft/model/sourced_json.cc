@@ -46,9 +46,16 @@ Result<Json> parse_object(const std::string& text, const std::string& what) {
   return json;
 }
 
+/// Whether an object says where it is from, in words.
+bool has_source(const Json& json) {
+  const auto source = json.find(kSource);
+  return source != json.end() && source->is_string() &&
+         source->get_ref<const std::string&>().find_first_not_of(" \t\n") != std::string::npos;
+}
+
 void find_sourceless(const Json& json, const std::string& path, std::vector<std::string>& found) {
   if (json.is_number()) return found.push_back(path);
-  if (!json.is_structured() || (json.is_object() && json.contains(kSource))) return;
+  if (!json.is_structured() || (json.is_object() && has_source(json))) return;
   for (const auto& [key, inner] : json.items()) find_sourceless(inner, join(path, key), found);
 }
 

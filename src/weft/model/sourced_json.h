@@ -17,7 +17,7 @@ namespace weft::model {
 Result<nlohmann::ordered_json> parse_sourced(const std::string& text, const std::string& what);
 
 /// Every number in `text` (as parse_sourced takes it) that neither itself nor any object around it gives a
-/// source, by its path: "machine.rails".
+/// source, by its path: "machine.rails". An empty source is none.
 Result<std::vector<std::string>> numbers_without_source(const std::string& text);
 
 }  // namespace weft::model

@@ -1,0 +1,167 @@
+"""Every algorithm of a scenario measured in turn, each pinned by WEFT_ALGO, beside what the tuner picks without pins.
+
+A row is a cell as plain data that JSON can hold:
+
+  {"collective": "allreduce", "bytes": 1024, "us": {candidate: µs}, "predicted_us": {candidate: µs},
+   "pick": algorithm, "best": candidate, "ratio": the pick's time over the best's, "left_out": [candidate]}
+
+A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times are medians over rounds.
+"""
+from __future__ import annotations
+
+import json
+import pathlib
+import statistics
+from typing import Any, Callable
+
+from .measure import CLUSTER_LIMIT_S, LAUNCH_LIMIT_S
+from .progress import Progress
+from .scenarios import COLLECTIVES, MIB, Scenario, UsageError, exact_size
+from .systems import LaunchError, Weft, Work, execute
+
+NAMES = {name.replace("_", ""): name for name in COLLECTIVES}  # as WEFT_ALGO writes them, and as the perf tools do
+HOPELESS = 3        # times the best: not measured again, nor at longer messages
+LONG = 4 * MIB      # from above this on a launch of its own, for the candidates that are not hopeless
+SLICED = 256 << 10  # shorter messages are not cut
+RIGHT = 1.1         # a pick within 10 % of the best is right
+
+Settings = dict[str, str]
+
+
+def collectives_of(text: str) -> list[str]:
+    """Names with commas, written either way."""
+    names = [name.strip().lower().replace("_", "") for name in text.split(",")]
+    for name, written in zip(names, text.split(",")):
+        if name not in NAMES:
+            raise UsageError(f"--collectives: {written!r} is none of {', '.join(NAMES)}")
+    return list(dict.fromkeys(names))
+
+
+def algorithms_of(build: pathlib.Path, collective: str) -> list[str]:
+    try:
+        listed = json.loads(execute([build / "bin/weft_info", "--algorithms", "--json"]))["algorithms"]
+    except (LaunchError, OSError) as error:
+        raise UsageError(f"--build: {build}/bin/weft_info does not list algorithms: {error}") from None
+    return next(list(found) for name, found in listed.items() if name.lower() == collective)
+
+
+def candidates_of(names: list[str], collective: str, slices: list[str]) -> dict[str, Settings]:
+    """What each candidate needs in the environment."""
+    found = {name: {"WEFT_ALGO": f"{collective}={name}"} for name in names}
+    for name in names:
+        for text in slices:
+            found[f"{name}/{text}"] = {**found[name], "WEFT_SLICE_BYTES": text}
+    return found
+
+
+class Cells:
+    """The cells of one collective in one scenario, as they fill."""
+
+    def __init__(self, collective: str, ranks: int, sizes: list[int]) -> None:
+        self.collective = collective
+        self.sizes = sorted({exact_size(NAMES[collective], size, ranks) for size in sizes})
+        self.us: dict[int, dict[str, list[float]]] = {size: {} for size in self.sizes}
+        self.predicted_us: dict[int, dict[str, float]] = {size: {} for size in self.sizes}
+        self.picks: dict[int, list[tuple[str, float]]] = {size: [] for size in self.sizes}  # algorithm, µs
+        self.unfit: set[tuple[int, str]] = set()
+        self.left_out: dict[int, set[str]] = {size: set() for size in self.sizes}
+
+    def groups(self) -> list[list[int]]:
+        """Sizes of one launch."""
+        parts = [[size for size in self.sizes if size <= LONG], [size for size in self.sizes if size > LONG]]
+        return [part for part in parts if part]
+
+    def hopeless(self, size: int, candidate: str) -> bool:
+        medians = self.medians(size)
+        return candidate in medians and medians[candidate] > HOPELESS * min(medians.values())
+
+    def wanted(self, group: list[int], candidate: str | None) -> list[int]:
+        """The sizes of a group at which a candidate is to be measured (again). The tuner's pick is wanted always."""
+        if candidate is None:
+            return group
+        if "/" in candidate:
+            group = [size for size in group if size >= SLICED]
+        shorter = [size for size in self.sizes if group and size < group[0]]
+        if shorter and group[0] > LONG and self.hopeless(shorter[-1], candidate):
+            for size in group:
+                self.left_out[size].add(candidate)
+            return []
+        return [size for size in group if (size, candidate) not in self.unfit and not self.hopeless(size, candidate)]
+
+    def take(self, candidate: str | None, size: int, us: float, algorithm: str, predicted_us: float | None) -> None:
+        if candidate is None:
+            self.picks[size].append((algorithm, us))
+        elif algorithm != candidate.split("/")[0]:
+            self.unfit.add((size, candidate))
+        else:
+            self.us[size].setdefault(candidate, []).append(us)
+            if predicted_us and predicted_us > 0:
+                self.predicted_us[size][candidate] = predicted_us
+
+    def medians(self, size: int) -> dict[str, float]:
+        return {name: statistics.median(values) for name, values in self.us[size].items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row_of(self.collective, size, self.medians(size), self.predicted_us[size], self.picks[size],
+                       sorted(self.left_out[size])) for size in self.sizes if self.us[size] and self.picks[size]]
+
+
+def row_of(collective: str, size: int, us: dict[str, float], predicted_us: dict[str, float],
+           picks: list[tuple[str, float]], left_out: list[str]) -> dict[str, Any]:
+    pick = statistics.mode(name for name, _ in picks)
+    if pick not in us:  # it was left out as hopeless, and is picked all the same
+        us = {**us, pick: statistics.median(time for name, time in picks if name == pick)}
+    best = min(us, key=us.get)
+    return {"collective": collective, "bytes": size, "us": us, "predicted_us": predicted_us, "pick": pick, "best": best,
+            "ratio": us[pick] / us[best], "left_out": [name for name in left_out if name not in us]}
+
+
+class Check:
+    """Measures scenarios cell by cell. `settings` are environment variables of every launch."""
+
+    def __init__(self, weft: Weft, rounds: int, time_ms: float, progress: Progress, settings: Settings | None = None,
+                 slices: list[str] | None = None, algorithms: Callable[[str], list[str]] | None = None) -> None:
+        self.weft, self.rounds, self.time_ms, self.progress = weft, rounds, time_ms, progress
+        self.settings, self.slices = settings or {}, slices or []
+        self.algorithms = algorithms or (lambda collective: algorithms_of(weft.bin.parent, collective))
+        self.failures: list[str] = []
+
+    def launches(self, scenario: Scenario, collectives: list[str], sizes: list[int]) -> int:
+        """How many there are at most."""
+        return self.rounds * sum((len(candidates_of(self.algorithms(c), c, self.slices)) + 1) *
+                                 len(Cells(c, scenario.ranks, sizes).groups()) for c in collectives)
+
+    def rows(self, scenario: Scenario, collective: str, sizes: list[int]) -> list[dict[str, Any]]:
+        cells = Cells(collective, scenario.ranks, sizes)
+        candidates = {**candidates_of(self.algorithms(collective), collective, self.slices), None: {}}
+        broken: set[tuple[int, str | None]] = set()
+        for turn in range(self.rounds):
+            order = list(candidates)
+            first = turn % len(order)  # nobody is always measured right after the same other
+            for at, group in enumerate(cells.groups()):
+                for name in order[first:] + order[:first]:
+                    self.progress.show(f"{scenario.name}, {collective}, round {turn + 1} of {self.rounds}: "
+                                       f"{name or 'the pick'}")
+                    wanted = [] if (at, name) in broken else cells.wanted(group, name)
+                    if wanted and not self.launch(scenario, cells, name, wanted, candidates[name]):
+                        broken.add((at, name))
+                    self.progress.step()
+        return cells.rows()
+
+    def launch(self, scenario: Scenario, cells: Cells, name: str | None, sizes: list[int], settings: Settings) -> bool:
+        limit_s = CLUSTER_LIMIT_S if scenario.is_cluster else LAUNCH_LIMIT_S
+        work = Work(scenario, NAMES[cells.collective], tuple(sizes), self.time_ms, limit_s)
+        try:
+            rows = self.weft.sweep(work, {"WEFT_RECORDER_DIR": "none", **self.settings, **settings})
+        except LaunchError as error:
+            self.failures.append(f"{scenario.name}, {cells.collective}, {name or 'the pick'}: {error}")
+            return False
+        for row in rows:
+            cells.take(name, row.size, row.us, row.algorithm, row.predicted_us)
+        return True
+
+
+def machine_measured(weft: Weft, scenario: Scenario) -> dict[str, Any] | None:
+    """What the library measured of this machine when the scenario began; None where nothing is kept (WEFT_TUNE)."""
+    files = sorted(pathlib.Path(weft.environment(scenario)["WEFT_TUNE_CACHE"]).glob("machine-*.json"))
+    return json.loads(files[-1].read_text())["machine"] if files else None

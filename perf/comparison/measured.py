@@ -1,0 +1,109 @@
+"""Files of measurements: what perf/tuner_check.py and perf/validate.py write and read, and their common options.
+
+  {"when": date, "computer": {…}, "scenarios": {name: {"rows": [row], "machine": {…} or null}}}
+
+A row is that of candidates.py. "machine" is what the library measured when the scenario began, and all that a simulator
+may be told.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+from typing import Any
+
+from .results import machine_text
+from .scenarios import STARTUP, Scenario, UsageError, parse_scenario, parse_size, size_text
+
+Document = dict[str, Any]
+
+
+def percentile(values: list[float], share: float) -> float | None:
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)] if values else None
+
+
+def scenarios_of(text: str) -> list[Scenario]:
+    names = list(dict.fromkeys(text.split(",")))
+    if STARTUP in names:
+        raise UsageError(f"--scenarios: {STARTUP} has no sizes; perf/compare.py measures it")
+    scenarios = [parse_scenario(name) for name in names]
+    if os.geteuid() != 0 and any(scenario.is_cluster for scenario in scenarios):
+        raise UsageError("--scenarios: making the network namespaces of a cluster needs root")
+    return scenarios
+
+
+def own_sizes(scenario: Scenario, arguments: argparse.Namespace) -> list[int]:
+    """Those of --sizes, or those of the scenario's cells; every other one of them with --quick."""
+    sizes = scenario.sizes()
+    if arguments.sizes:
+        sizes = sorted({parse_size("--sizes", text) for text in arguments.sizes.split(",")})
+    return sizes[::2] if arguments.quick else sizes
+
+
+def check_options(arguments: argparse.Namespace) -> None:
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds: is {arguments.rounds}, must be at least 1")
+    if not arguments.time_ms > 0:
+        raise UsageError(f"--time-ms: is {arguments.time_ms:g}, must be more than 0")
+    if arguments.json and not arguments.json.absolute().parent.is_dir():
+        raise UsageError(f"--json: there is no folder {arguments.json.absolute().parent}")
+    if not (arguments.build / "bin/weft_run").exists():
+        raise UsageError(f"--build: there is no bin/weft_run in {arguments.build.resolve()}; make builds it")
+
+
+def save(path: pathlib.Path, document: Document) -> None:
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def read(path: pathlib.Path) -> Document:
+    """Any JSON object."""
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} is no JSON object")
+    return document
+
+
+def load(path: pathlib.Path, needs: str = "us") -> Document:
+    """A file of measurements, all of whose rows have the key `needs`."""
+    document = read(path)
+    scenarios = document.get("scenarios")
+    rows = [row for found in scenarios.values() for row in found["rows"]] if is_whole(scenarios) else None
+    if rows is None or any(needs not in row for row in rows):
+        raise UsageError(f"{path} is no whole result of perf/tuner_check.py")
+    for name in scenarios:
+        parse_scenario(name)
+    return document
+
+
+def joined(documents: list[Document]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of all files by scenario. UsageError when two files have the same cell: which is meant?"""
+    scenarios: dict[str, list[dict[str, Any]]] = {}
+    seen = set()
+    for document in documents:
+        for name, found in document["scenarios"].items():
+            for row in found["rows"]:
+                cell = (name, row["collective"], row["bytes"])
+                if cell in seen:
+                    raise UsageError(f"--measured: two files have {row['collective']} of {size_text(row['bytes'])} in "
+                                     f"{name}; leave one out")
+                seen.add(cell)
+            scenarios.setdefault(name, []).extend(found["rows"])
+    return scenarios
+
+
+def origin(document: Document) -> str:
+    """Where and when a file's scenarios were measured, as an item of a list."""
+    computer = document.get("computer")
+    where = f" on {machine_text(computer)}" if computer else ""
+    return f"* {', '.join(document['scenarios'])}: measured {document.get('when', 'at a time not told')}{where}."
+
+
+def is_whole(scenarios: Any) -> bool:
+    return isinstance(scenarios, dict) and all(isinstance(found, dict) and isinstance(found.get("rows"), list)
+                                               for found in scenarios.values())

@@ -1,0 +1,1 @@
+"""What perf/scale.py is made of."""
