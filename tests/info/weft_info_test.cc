@@ -159,8 +159,8 @@ TEST(Explain, PredictsATimeForEveryCandidateThatFits) {
   }
   EXPECT_GT(fits, 1);
   for (const plan::Algorithm& algorithm : plan::algorithms()) {
-    if (algorithm.collective == plan::Collective::all_reduce)
-      EXPECT_TRUE(named.contains(std::string(algorithm.name))) << algorithm.name;
+    if (algorithm.collective != plan::Collective::all_reduce) continue;
+    EXPECT_TRUE(named.contains(std::string(algorithm.name))) << algorithm.name;
   }
 }
 
