@@ -6,7 +6,7 @@
 The rows: the results of every collective with several ranks that share one GPU, bandwidths beside that of a copy inside
 the device, who needs multiprocessors, what a matrix product beside a collective loses, NCCL over Weft's plugin beside
 NCCL's own sockets, and the round trip between a stream and a thread. The pieces are the perf tools with --device cuda,
-and perf/gpu/gpu_probe.cu, which nvcc compiles here. A row that cannot be measured says why.
+and gpu_probe (perf/gpu/gpu_probe.cu), which is built where nvcc is. A row that cannot be measured says why.
 """
 import argparse
 import os
@@ -21,6 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather", "scatter",
                "sendrecv"]
 PATIENCE_S = 300
+# What carries NCCL's bytes between ranks that it takes for hosts. Without NCCL_NET it would use its sockets where the
+# plugin cannot be loaded, and say so only in its log.
+OWN_SOCKETS = {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
+OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
+# NCCL from 2.30 on takes ranks that share a GPU for ranks of one host, if told so.
+SHARING = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 
 
 @dataclass
@@ -105,17 +111,22 @@ class Bench:
         self.table.add(what, result, shown)
         return result
 
-    def compile_probe(self):
-        nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-        program = self.build / "bin" / "gpu_probe"
-        command = [nvcc, "-std=c++17", "-O2", "-arch=native", f"-I{ROOT / 'include'}",
-                   str(ROOT / "perf/gpu/gpu_probe.cu"), f"-L{self.build / 'lib'}", "-lweft", "-lcuda",
-                   "-Xlinker", f"-rpath={self.build / 'lib'}", "-o", str(program)]
-        try:
-            run(command)
-            self.probe = str(program)
-        except CannotMeasure as why:
-            self.table.add("gpu_probe", f"cannot be compiled: {why}", " ".join(command))
+    def of_nccl(self, environment):
+        """`environment`, and where NCCL and the plugin are."""
+        libraries = f"{self.build / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+        which = {"WEFT_NCCL_LIBRARY": self.nccl} if self.nccl else {}
+        return {**environment, "LD_LIBRARY_PATH": libraries, **which}
+
+    def as_hosts(self, ranks, *words):
+        """NCCL refuses ranks that share a GPU, unless each has a host's name of its own."""
+        script = "NCCL_HOSTID=host$WEFT_RANK exec " + " ".join(words)
+        return [self.tool("weft_run"), "-n", str(ranks), "--timeout", str(PATIENCE_S - 20), "sh", "-c", script]
+
+    def find_probe(self):
+        if Path(self.tool("gpu_probe")).exists():
+            self.probe = self.tool("gpu_probe")
+        else:
+            self.table.add("gpu_probe", "was not built: there was no nvcc when CMake ran")
 
     def correctness(self):
         for ranks in self.ranks:
@@ -135,9 +146,18 @@ class Bench:
                          lambda output: f"{float(output):.1f} GB/s")
         for collective in ("all_gather", "all_reduce"):
             for ranks in self.ranks:
-                self.measure(f"{collective} of {self.largest}, {ranks} ranks on one GPU, bus bandwidth",
-                             self.launched(ranks, f"{collective}_perf", "--device", "cuda", *sizes),
-                             lambda output: f"{bus_bandwidth(output):.2f} GB/s")
+                self.bandwidth(collective, ranks, sizes)
+
+    def bandwidth(self, collective, ranks, sizes):
+        """Weft's, and beside it NCCL's in both ways in which it takes ranks that share a GPU."""
+        what = f"of {self.largest}, {ranks} ranks on one GPU, bus bandwidth"
+        read = lambda output: f"{bus_bandwidth(output):.2f} GB/s"  # noqa: E731
+        of_nccl = ["--backend", "nccl", "--device", "cuda", *sizes]
+        self.measure(f"{collective} {what}", self.launched(ranks, f"{collective}_perf", "--device", "cuda", *sizes), read)
+        self.measure(f"NCCL's {collective} {what}, as ranks of one host (NCCL 2.30)",
+                     self.launched(ranks, f"{collective}_perf", *of_nccl), read, self.of_nccl(SHARING))
+        self.measure(f"NCCL's {collective} {what}, as hosts over sockets",
+                     self.as_hosts(ranks, self.tool(f"{collective}_perf"), *of_nccl), read, self.of_nccl(OWN_SOCKETS))
 
     def multiprocessors(self):
         if not self.probe:
@@ -152,34 +172,22 @@ class Bench:
                          lambda output: f"{bus_bandwidth(output):.2f} GB/s", {"WEFT_CUDA_BLOCKS": str(blocks)})
 
     def beside_a_product(self):
-        """NCCL takes two ranks of one GPU for two hosts only if told so: each rank gets a name of its own."""
         if not self.probe:
             return
-        rank = "WEFT_RANK"
         for collective in ("all_gather", "reduce_scatter"):
             for backend in ("weft", "nccl"):
-                environment = {"WEFT_BACKEND": backend}
-                if backend == "nccl" and self.nccl:
-                    environment["WEFT_NCCL_LIBRARY"] = self.nccl
-                script = f'NCCL_HOSTID=host${rank} exec {self.probe} beside {collective} {256 << 20}'
                 self.measure(f"loss of a matrix product beside {collective} of 256M, 2 ranks, {backend}",
-                             [self.tool("weft_run"), "-n", "2", "--timeout", str(PATIENCE_S - 20), "sh", "-c", script],
-                             lambda output: f"{float(output):.1f} %", environment)
+                             self.as_hosts(2, self.probe, "beside", backend, collective, str(256 << 20)),
+                             lambda output: f"{float(output):.1f} %",
+                             self.of_nccl(OWN_SOCKETS) if backend == "nccl" else None)
 
     def plugin(self):
         """NCCL between ranks that it takes for different hosts, over Weft's plugin and over its own sockets."""
-        program = f'NCCL_HOSTID=host$WEFT_RANK exec {self.tool("all_reduce_perf")}'
-        arguments = f"--backend nccl --device cuda -b 8 -e {self.largest} -f 8"
-        for name, environment in (("over Weft's plugin", {"NCCL_NET_PLUGIN": "weft"}),
-                                  ("over its own sockets", {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"})):
-            libraries = f"{self.build / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-            environment = {**environment, "LD_LIBRARY_PATH": libraries}
-            if self.nccl:
-                environment["WEFT_NCCL_LIBRARY"] = self.nccl
+        arguments = ["--backend", "nccl", "--device", "cuda", "-b", "8", "-e", self.largest, "-f", "8"]
+        for name, environment in (("over Weft's plugin", OVER_PLUGIN), ("over its own sockets", OWN_SOCKETS)):
             self.measure(f"NCCL's all_reduce of {self.largest}, 2 ranks, {name}, bus bandwidth",
-                         [self.tool("weft_run"), "-n", "2", "--timeout", str(PATIENCE_S - 20), "sh", "-c",
-                          f"{program} {arguments}"],
-                         lambda output: f"{bus_bandwidth(output):.2f} GB/s", environment)
+                         self.as_hosts(2, self.tool("all_reduce_perf"), *arguments),
+                         lambda output: f"{bus_bandwidth(output):.2f} GB/s", self.of_nccl(environment))
 
     def round_trip(self):
         if self.probe:
@@ -190,7 +198,7 @@ class Bench:
                      lambda output: re.findall(r"\n\s*8\s.*", output)[-1].split()[5] + " µs")
 
     def all(self):
-        self.compile_probe()
+        self.find_probe()
         for part in (self.correctness, self.bandwidths, self.multiprocessors, self.beside_a_product, self.plugin,
                      self.round_trip):
             part()

@@ -52,7 +52,8 @@ void Report::heading(const std::vector<Seat>& seats) {
       "validation: %d graph: 0\n#\n",
       o.min_bytes, o.max_bytes, factor ? o.step_factor : o.step_bytes, factor ? "factor" : "bytes", o.warmup,
       o.iterations, o.aggregated, o.checks);
-  std::printf("# Using ranks, on host memory, %s\n", o.blocking ? "blocking calls" : "a stream");
+  std::printf("# Using ranks, on %s, %s\n", o.cuda ? "GPU memory" : "host memory",
+              o.blocking && !o.cuda ? "blocking calls" : "a stream");
   for (size_t rank = 0; rank < seats.size(); ++rank) {
     const Seat& seat = seats[rank];
     std::printf("#  Rank %2zu Group  0 Pid %6d on %10s node %2d\n", rank, seat.pid, seat.host, seat.node);

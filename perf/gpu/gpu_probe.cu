@@ -1,13 +1,15 @@
-// What perf/gpu.py measures on a GPU beside the perf tools. The script has nvcc compile it.
+// What perf/gpu.py measures on a GPU beside the perf tools. Built where nvcc is, and for any device from then
+// on: it carries PTX. The driver is looked up when it runs, so that no stub of it is needed to link.
 //   copy BYTES                bandwidth of a copy inside the device
 //   flag                      round trip between a stream and a CPU thread, by flags in pinned memory
 //   census COLLECTIVE         whether it ends, among two ranks, while a kernel holds every multiprocessor
-//   beside COLLECTIVE BYTES   under weft_run: how much slower a matrix product is while it runs;
-//                             WEFT_BACKEND says whose collective it is
-// COLLECTIVE: all_gather, reduce_scatter. Prints one number, or yes or no. Failures are sentences, and exit
-// code 1.
+//   beside BACKEND COLLECTIVE BYTES
+//                             under weft_run: how much slower a matrix product is while it runs
+// BACKEND: whose collective, weft or nccl. COLLECTIVE: all_gather, reduce_scatter. Prints one number, or yes
+// or no. Failures are sentences, and exit code 1.
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 
 #include <atomic>
 #include <chrono>
@@ -65,8 +67,22 @@ void copy(size_t bytes) {
   std::printf("%.1f\n", static_cast<double>(bytes) * kRounds / (now_s() - begin) / 1e9);  // GB/s
 }
 
+/// A function of the driver, by the name that cuda.h gives it.
+template <typename Function>
+Function of_driver(const char* name) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!driver) give_up(dlerror());
+  void* const function = dlsym(driver, name);
+  if (!function) give_up(std::string("the driver has no ") + name);
+  return reinterpret_cast<Function>(function);
+}
+#define WEFT_NAME_OF(function) #function
+#define WEFT_OF_DRIVER(function) of_driver<decltype(&function)>(WEFT_NAME_OF(function))
+
 /// The stream writes "ready", this thread answers "done", for which the stream waits.
 void flag() {
+  const auto write_value = WEFT_OF_DRIVER(cuStreamWriteValue32);
+  const auto wait_value = WEFT_OF_DRIVER(cuStreamWaitValue32);
   constexpr uint32_t kRounds = 2000;
   uint32_t* flags = nullptr;
   must(cudaHostAlloc(&flags, 2 * 64, cudaHostAllocMapped));
@@ -77,8 +93,8 @@ void flag() {
   cudaStream_t stream = make_stream();
   const double begin = now_s();
   for (uint32_t round = 1; round <= kRounds; ++round) {
-    must(cuStreamWriteValue32(stream, at(ready), round, CU_STREAM_WRITE_VALUE_DEFAULT));
-    must(cuStreamWaitValue32(stream, at(done), round, CU_STREAM_WAIT_VALUE_GEQ));
+    must(write_value(stream, at(ready), round, CU_STREAM_WRITE_VALUE_DEFAULT));
+    must(wait_value(stream, at(done), round, CU_STREAM_WAIT_VALUE_GEQ));
     while (ready->load(std::memory_order_acquire) != round) {
     }
     done->store(round, std::memory_order_release);
@@ -189,16 +205,26 @@ double products_per_s(cudaStream_t stream, const float* a, const float* b, float
   return products / (now_s() - begin);
 }
 
-void beside(const std::string& name, size_t bytes) {
-  weftComm_t world, comm;
+/// One on GPU memory, of Weft's or of NCCL's, over the ranks of `world`.
+weftComm_t comm_of(const std::string& backend, weftComm_t world, int rank) {
+  must(cudaSetDevice(0));
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  if (backend == "nccl") config.backend = WEFT_BACKEND_NCCL;  // it takes the thread's device
+  else config.device = 0;
+  weftComm_t comm;
+  must(weftCommSplit(world, 0, rank, &comm, &config));
+  return comm;
+}
+
+// The ranks agree over a communicator of Weft's on host memory, whatever is measured: NCCL takes no variable.
+void beside(const std::string& backend, const std::string& name, size_t bytes) {
+  setenv("WEFT_BACKEND", "weft", 1);
+  weftComm_t world;
   must(weftCommInitEnv(&world));
   int rank = 0, ranks = 0;
   must(weftCommUserRank(world, &rank));
   must(weftCommCount(world, &ranks));
-  const char* backend = std::getenv("WEFT_BACKEND");
-  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  if (!backend || std::strcmp(backend, "nccl") != 0) config.device = 0;
-  must(weftCommSplit(world, 0, rank, &comm, &config));
+  weftComm_t comm = comm_of(backend, world, rank);
   const size_t count = bytes / sizeof(float) / static_cast<size_t>(ranks);
   float *from = device_memory(bytes), *to = device_memory(bytes);
   cudaStream_t other = make_stream();
@@ -236,11 +262,24 @@ void beside(const std::string& name, size_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "", name = argc > 2 ? argv[2] : "";
-  if (what == "copy" && argc == 3) copy(std::strtoull(argv[2], nullptr, 10));
-  else if (what == "flag" && argc == 2) flag();
-  else if (what == "census" && argc == 3) census(name);
-  else if (what == "beside" && argc == 4) beside(name, std::strtoull(argv[3], nullptr, 10));
-  else give_up("usage: gpu_probe copy BYTES | flag | census COLLECTIVE | beside COLLECTIVE BYTES");
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto is = [&](const char* what, size_t arguments) {
+    return words.size() == 1 + arguments && words[0] == what;
+  };
+  const auto is_collective = [](const std::string& name) {
+    return name == "all_gather" || name == "reduce_scatter";
+  };
+  const auto is_backend = [](const std::string& name) { return name == "weft" || name == "nccl"; };
+  const auto bytes = [](const std::string& word) { return std::strtoull(word.c_str(), nullptr, 10); };
+  if (is("copy", 1) && bytes(words[1]) > 0) copy(bytes(words[1]));
+  else if (is("flag", 0)) flag();
+  else if (is("census", 1) && is_collective(words[1])) census(words[1]);
+  else if (is("beside", 3) && is_backend(words[1]) && is_collective(words[2]) && bytes(words[3]) > 0)
+    beside(words[1], words[2], bytes(words[3]));
+  else
+    give_up(
+        "usage: gpu_probe copy BYTES | flag | census COLLECTIVE | beside BACKEND COLLECTIVE BYTES, where "
+        "BACKEND "
+        "is weft or nccl, COLLECTIVE is all_gather or reduce_scatter");
   return 0;
 }

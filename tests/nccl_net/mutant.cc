@@ -19,50 +19,28 @@ using transport::Envelope;
 using transport::Progress;
 using transport::RemoteBuffer;
 
-class Mutant final : public transport::Transport, private transport::GpuDirect {
+class Mutant final : public transport::Decorator {
  public:
   Mutant(std::unique_ptr<Transport> inner, std::string mutation)
-      : inner_(std::move(inner)), mutation_(std::move(mutation)) {}
+      : Decorator(std::move(inner)), mutation_(std::move(mutation)) {}
 
-  std::string describe() const override { return inner_->describe(); }
-  size_t eager_bytes() const override { return inner_->eager_bytes(); }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override {
     size_t bytes = envelope.bytes;
     const Envelope wrong = mutated(envelope, &payload, &bytes);
-    return inner_->send(peer, wrong, payload);
+    return inner().send(peer, wrong, payload);
   }
-  Result<RemoteBuffer> expose(void* address, size_t bytes) override { return inner_->expose(address, bytes); }
-  void unexpose(const RemoteBuffer& buffer) override { inner_->unexpose(buffer); }
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override {
     const Envelope wrong = mutated(envelope, &source, &bytes);
-    return inner_->put(peer, wrong, source, bytes, target, offset, done);
+    return inner().put(peer, wrong, source, bytes, target, offset, done);
   }
-  GpuDirect* gpu_direct() override { return inner_->gpu_direct() ? this : nullptr; }
-  void forget(const Completion* first, const Completion* last) override { inner_->forget(first, last); }
-  uint64_t ticket() const override { return inner_->ticket(); }
-  bool departed(uint64_t ticket) override { return inner_->departed(ticket); }
-  Result<int> poll(transport::Sink& sink) override { return inner_->poll(sink); }
-  bool prepare_sleep() override { return inner_->prepare_sleep(); }
-  void finish_sleep() override { inner_->finish_sleep(); }
-  Status watch(int epoll_fd) override { return inner_->watch(epoll_fd); }
-  transport::Counters counters() const override { return inner_->counters(); }
 
  private:
-  Status gpu_direct_with(int peer) const override { return inner_->gpu_direct()->gpu_direct_with(peer); }
-  Result<RemoteBuffer> expose_gpu(void* address, size_t bytes) override {
-    return inner_->gpu_direct()->expose_gpu(address, bytes);
-  }
-  Status takes_dma_bufs() const override { return inner_->gpu_direct()->takes_dma_bufs(); }
-  Result<RemoteBuffer> expose_dma_buf(void* address, size_t bytes, int fd, uint64_t offset) override {
-    return inner_->gpu_direct()->expose_dma_buf(address, bytes, fd, offset);
-  }
   Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                            const RemoteBuffer& target, uint64_t offset, Completion* done) override {
     const Envelope wrong = mutated(envelope, nullptr, &bytes);
-    return inner_->gpu_direct()->put_gpu(peer, wrong, source, bytes, target, offset, done);
+    return Decorator::put_gpu(peer, wrong, source, bytes, target, offset, done);
   }
-  void drop_unexposed_gpu() override { inner_->gpu_direct()->drop_unexposed_gpu(); }
 
   /// `data` is null where a CPU cannot read it.
   Envelope mutated(const Envelope& envelope, const void** data, size_t* bytes) {
@@ -81,7 +59,6 @@ class Mutant final : public transport::Transport, private transport::GpuDirect {
     return wrong;
   }
 
-  const std::unique_ptr<Transport> inner_;
   const std::string mutation_;
   std::deque<std::vector<std::byte>> copies_;
 };

@@ -1,6 +1,6 @@
 // Programs of NCCL on machines with GPUs whose communicators are Weft's: buffers in device memory, CUDA
 // streams. The driver is the fake one of tests/cuda, whose device memory faults when a CPU touches it and
-// whose streams are late, so that a missing copy or wait shows.
+// whose streams are late, so that a missing copy or wait shows; or a real one (CUDA_UNDER_TEST).
 #include "cuda/graphs.h"
 #include "shim_host.h"
 
@@ -14,7 +14,11 @@ using testing::cuda::Scope;
 using Floats = std::vector<float>;
 using OnDevice = DeviceArray<float>;
 
-const Environment kWeftOnGpus = {{"WEFT_BACKEND", "weft"}, {"WEFT_CUDA_LIBRARY", kFakeCuda}};
+const Environment kWeftOnGpus = {{"WEFT_BACKEND", "weft"}, {"WEFT_CUDA_LIBRARY", cuda_under_test()}};
+
+/// Two are needed for what tells devices apart; the fake driver has them.
+#define NEED_TWO_DEVICES() \
+  if (*Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device"
 
 /// The calls are queued on one stream, and looked at when all have been made.
 void every_collective(const Shim& shim, int rank, int n, Comm_t comm) {
@@ -109,6 +113,7 @@ TEST(OnGpus, EveryCollectiveOnProcesses) {
 
 TEST(OnGpus, OneThreadWithADeviceForEachRank) {
   in_process(kWeftOnGpus, [] {
+    NEED_TWO_DEVICES();
     const Shim shim;
     const int devices[] = {1, 0};
     Comm_t comms[2];
@@ -136,6 +141,7 @@ TEST(OnGpus, OneThreadWithADeviceForEachRank) {
 
 TEST(OnGpus, TheDeviceIsThatOfTheThread) {
   in_process(kWeftOnGpus, [] {
+    NEED_TWO_DEVICES();
     const Shim shim;
     on_threads(shim, 1, [&](int, Comm_t first) {
       int device = -1;
@@ -185,6 +191,7 @@ TEST(OnGpus, OperatorsMemoryAndRegistration) {
 /// What is not right on GPUs: a code and a sentence each.
 TEST(OnGpus, WrongMemoryAndStreamsAreNamed) {
   in_process(kWeftOnGpus, [] {
+    NEED_TWO_DEVICES();
     const Shim shim;
     const auto refused = [&](Result_t result, const std::string& part) {
       EXPECT_NE(result, nccl::kSuccess) << part;

@@ -32,6 +32,12 @@ inline const std::string kShim = WEFT_NCCL_SHIM;
 inline const std::string kFakeNccl = WEFT_FAKE_NCCL;
 inline const std::string kFakeCuda = WEFT_FAKE_CUDA;
 
+/// The driver for tests that a real one can pass too: the fake, or what CUDA_UNDER_TEST names.
+inline std::string cuda_under_test() {
+  const char* given = std::getenv("CUDA_UNDER_TEST");
+  return given ? given : kFakeCuda;
+}
+
 /// Every function of the shim, by its nccl… or its pnccl… name.
 class Shim {
  public:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""perf/gpu.py, as far as it goes without a GPU: what it says then, and how it reads the perf tools' tables."""
+"""perf/gpu.py, as far as it goes without a GPU: what it says then, what it would run, and how it reads the perf tools' tables."""
+import argparse
 import pathlib
 import subprocess
 import sys
@@ -17,7 +18,48 @@ OUTPUT = """# all_reduce
 """
 
 
+def what_is_run(part, nccl=None):
+    """The rows of a part of the measurements, as {what: (command, environment)}, with a build that has every program."""
+    bench = gpu.Bench(argparse.Namespace(build="/built", nccl=nccl, ranks="2,8", quick=True))
+    bench.probe = "/built/bin/gpu_probe"
+    rows = {}
+    bench.measure = lambda what, command, read, environment=None: rows.update({what: (command, environment or {})})
+    getattr(bench, part)()
+    return rows
+
+
 class Gpu(unittest.TestCase):
+    def test_nccl_uses_the_plugin_or_fails(self):
+        rows = what_is_run("plugin", nccl="/nccl/libnccl.so.2")
+        (_, over_plugin), (_, over_sockets) = rows.values()
+        self.assertEqual((over_plugin["NCCL_NET_PLUGIN"], over_plugin["NCCL_NET"]), ("weft", "Weft"))
+        self.assertEqual((over_sockets["NCCL_NET_PLUGIN"], over_sockets["NCCL_NET"]), ("none", "Socket"))
+        for command, environment in rows.values():
+            self.assertIn("NCCL_HOSTID=host$WEFT_RANK", command[-1])
+            self.assertTrue(environment["LD_LIBRARY_PATH"].startswith("/built/lib"))
+            self.assertEqual(environment["WEFT_NCCL_LIBRARY"], "/nccl/libnccl.so.2")
+
+    def test_no_measurement_gives_the_tools_own_communicators_to_nccl(self):
+        for part in ("bandwidths", "beside_a_product", "plugin", "round_trip", "multiprocessors", "correctness"):
+            for what, (_, environment) in what_is_run(part).items():
+                self.assertNotIn("WEFT_BACKEND", environment, what)
+
+    def test_a_product_is_measured_beside_both_libraries(self):
+        commands = [command[-1] for command, _ in what_is_run("beside_a_product").values()]
+        self.assertEqual([line.split(" beside ")[1].split()[:2] for line in commands],
+                         [[backend, collective] for collective in ("all_gather", "reduce_scatter")
+                          for backend in ("weft", "nccl")])
+
+    def test_every_bandwidth_has_nccls_beside_it(self):
+        rows = what_is_run("bandwidths")
+        own = [what for what in rows if what.startswith(("all_gather", "all_reduce"))]
+        self.assertEqual(len(own), 4)  # two collectives, two numbers of ranks
+        for what in own:
+            peers = [row for name, row in rows.items() if name.startswith(f"NCCL's {what}")]
+            self.assertEqual(len(peers), 2, what)
+            for command, _ in peers:
+                self.assertIn("--backend nccl", " ".join(command))
+
     def test_a_machine_without_a_gpu_is_told_so_and_all_is_well(self):
         done = subprocess.run([sys.executable, "-B", PERF / "gpu.py"], capture_output=True, text=True, env={"PATH": ""})
         self.assertEqual(done.returncode, 0, done.stderr)

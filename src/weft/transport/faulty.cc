@@ -15,14 +15,14 @@ Status FaultyTransport::refuse(int peer) const {
 Result<Progress> FaultyTransport::send(int peer, const Envelope& envelope, const void* payload) {
   if (gone(peer)) return refuse(peer);
   if (happens(options_.busy)) return Progress::busy;
-  return inner_->send(peer, envelope, payload);
+  return inner().send(peer, envelope, payload);
 }
 
 Result<Progress> FaultyTransport::put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                                       const RemoteBuffer& target, uint64_t offset, Completion* done) {
   if (gone(peer)) return refuse(peer);
   if (happens(options_.busy)) return Progress::busy;
-  return inner_->put(peer, envelope, source, bytes, target, offset, done);
+  return inner().put(peer, envelope, source, bytes, target, offset, done);
 }
 
 Result<Progress> FaultyTransport::put_gpu(int peer, const Envelope& envelope, const void* source,
@@ -30,7 +30,7 @@ Result<Progress> FaultyTransport::put_gpu(int peer, const Envelope& envelope, co
                                           Completion* done) {
   if (gone(peer)) return refuse(peer);
   if (happens(options_.busy)) return Progress::busy;
-  return inner_->gpu_direct()->put_gpu(peer, envelope, source, bytes, target, offset, done);
+  return Decorator::put_gpu(peer, envelope, source, bytes, target, offset, done);
 }
 
 void* FaultyTransport::place(int peer, const Envelope& envelope) {
@@ -77,7 +77,7 @@ int FaultyTransport::deliver_due() {
 Result<int> FaultyTransport::poll(Sink& sink) {
   ++polls_;
   sink_ = &sink;
-  Result<int> events = inner_->poll(*this);
+  Result<int> events = inner().poll(*this);
   if (!events.ok()) return events;
   *events += deliver_due();
   if (options_.lose_peer >= 0 && !lost_ && delivered_ >= options_.lose_after) {
@@ -89,7 +89,7 @@ Result<int> FaultyTransport::poll(Sink& sink) {
 
 bool FaultyTransport::prepare_sleep() {
   const bool loss_due = options_.lose_peer >= 0 && !lost_ && delivered_ >= options_.lose_after;
-  return held_.empty() && !loss_due && inner_->prepare_sleep();
+  return held_.empty() && !loss_due && inner().prepare_sleep();
 }
 
 }  // namespace weft::transport

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/decorator.h"
 
 namespace weft::transport {
 
-class FaultyTransport final : public Transport, private GpuDirect, private Sink {
+class FaultyTransport final : public Decorator, private Sink {
  public:
   struct Options {
     uint64_t seed = 1;
@@ -27,29 +27,14 @@ class FaultyTransport final : public Transport, private GpuDirect, private Sink 
   };
 
   FaultyTransport(std::unique_ptr<Transport> inner, const Options& options)
-      : inner_(std::move(inner)), options_(options), random_(options.seed) {}
+      : Decorator(std::move(inner)), options_(options), random_(options.seed) {}
 
-  std::string describe() const override { return "faulty " + inner_->describe(); }
-  size_t eager_bytes() const override { return inner_->eager_bytes(); }
+  std::string describe() const override { return "faulty " + inner().describe(); }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
-  Result<RemoteBuffer> expose(void* address, size_t bytes) override { return inner_->expose(address, bytes); }
-  void unexpose(const RemoteBuffer& buffer) override { inner_->unexpose(buffer); }
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
-  void forget(const Completion* first, const Completion* last) override { inner_->forget(first, last); }
-  uint64_t ticket() const override { return inner_->ticket(); }
-  bool departed(uint64_t ticket) override { return inner_->departed(ticket); }
-  void* map(int peer, const RemoteBuffer& target) override { return inner_->map(peer, target); }
-  Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override {
-    return inner_->read(peer, target, offset, into, bytes);
-  }
-  bool reads_peers() const override { return inner_->reads_peers(); }
-  GpuDirect* gpu_direct() override { return inner_->gpu_direct() ? this : nullptr; }
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
-  void finish_sleep() override { inner_->finish_sleep(); }
-  Status watch(int epoll_fd) override { return inner_->watch(epoll_fd); }
-  Counters counters() const override { return inner_->counters(); }
 
  private:
   struct Arrival {
@@ -60,18 +45,8 @@ class FaultyTransport final : public Transport, private GpuDirect, private Sink 
     std::vector<std::byte> payload;
   };
 
-  // The inner transport's GPUDirect, if it has one.
-  Status gpu_direct_with(int peer) const override { return inner_->gpu_direct()->gpu_direct_with(peer); }
-  Result<RemoteBuffer> expose_gpu(void* address, size_t bytes) override {
-    return inner_->gpu_direct()->expose_gpu(address, bytes);
-  }
-  Status takes_dma_bufs() const override { return inner_->gpu_direct()->takes_dma_bufs(); }
-  Result<RemoteBuffer> expose_dma_buf(void* address, size_t bytes, int fd, uint64_t offset) override {
-    return inner_->gpu_direct()->expose_dma_buf(address, bytes, fd, offset);
-  }
   Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                            const RemoteBuffer& target, uint64_t offset, Completion* done) override;
-  void drop_unexposed_gpu() override { inner_->gpu_direct()->drop_unexposed_gpu(); }
 
   // What the inner transport calls.
   void* place(int peer, const Envelope& envelope) override;
@@ -84,7 +59,6 @@ class FaultyTransport final : public Transport, private GpuDirect, private Sink 
   void deliver(int peer, const Envelope& envelope, const void* payload);
   int deliver_due();
 
-  const std::unique_ptr<Transport> inner_;
   const Options options_;
   std::mt19937_64 random_;
   Sink* sink_ = nullptr;  // the engine's, inside poll()

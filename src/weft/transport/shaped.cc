@@ -22,7 +22,7 @@ Result<std::unique_ptr<ShapedTransport>> ShapedTransport::create(std::unique_ptr
 }
 
 std::string ShapedTransport::describe() const {
-  return fmt::format("{} shaped to {:g} MB/s and {:g} us", inner_->describe(), options_.bytes_per_s / 1e6,
+  return fmt::format("{} shaped to {:g} MB/s and {:g} us", inner().describe(), options_.bytes_per_s / 1e6,
                      options_.latency_s * 1e6);
 }
 
@@ -67,12 +67,12 @@ void ShapedTransport::forget(const Completion* first, const Completion* last) {
   std::erase_if(items_, [&](const Item& item) {
     return item.done != nullptr && !before(item.done, first) && before(item.done, last);
   });
-  inner_->forget(first, last);
+  inner().forget(first, last);
 }
 
 Result<Progress> ShapedTransport::pass_on(const Item& item) {
-  if (item.done == nullptr) return inner_->send(item.peer, item.envelope, item.payload.data());
-  return inner_->put(item.peer, item.envelope, item.source, item.bytes, item.target, item.offset, item.done);
+  if (item.done == nullptr) return inner().send(item.peer, item.envelope, item.payload.data());
+  return inner().put(item.peer, item.envelope, item.source, item.bytes, item.target, item.offset, item.done);
 }
 
 Result<int> ShapedTransport::poll(Sink& sink) {
@@ -90,7 +90,7 @@ Result<int> ShapedTransport::poll(Sink& sink) {
     it = items_.erase(it);
     ++events;
   }
-  Result<int> moved = inner_->poll(sink);
+  Result<int> moved = inner().poll(sink);
   if (moved.ok()) *moved += events;
   return moved;
 }
@@ -104,7 +104,7 @@ bool ShapedTransport::prepare_sleep() {
     at.it_value.tv_nsec = due % 1'000'000'000;
   }
   ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &at, nullptr);
-  return inner_->prepare_sleep();
+  return inner().prepare_sleep();
 }
 
 Status ShapedTransport::watch(int epoll_fd) {
@@ -113,7 +113,7 @@ Status ShapedTransport::watch(int epoll_fd) {
   event.data.fd = timer_.get();
   if (::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_.get(), &event) < 0)
     return fail_errno(errno, "cannot watch the timer of the shaped transport");
-  return inner_->watch(epoll_fd);
+  return inner().watch(epoll_fd);
 }
 
 }  // namespace weft::transport

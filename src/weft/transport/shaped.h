@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "transport/transport.h"
+#include "transport/decorator.h"
 
 namespace weft::transport {
 
-class ShapedTransport final : public Transport {
+class ShapedTransport final : public Decorator {
  public:
   struct Options {
     double bytes_per_s = 0;        // 0 = without bound
@@ -30,25 +30,15 @@ class ShapedTransport final : public Transport {
                                                          const Options& options);
 
   std::string describe() const override;
-  size_t eager_bytes() const override { return inner_->eager_bytes(); }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
-  Result<RemoteBuffer> expose(void* address, size_t bytes) override { return inner_->expose(address, bytes); }
-  void unexpose(const RemoteBuffer& buffer) override { inner_->unexpose(buffer); }
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
-  uint64_t ticket() const override { return inner_->ticket(); }
-  bool departed(uint64_t ticket) override { return items_.empty() && inner_->departed(ticket); }
-  void* map(int peer, const RemoteBuffer& target) override { return inner_->map(peer, target); }
-  Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override {
-    return inner_->read(peer, target, offset, into, bytes);
-  }
-  bool reads_peers() const override { return inner_->reads_peers(); }
+  bool departed(uint64_t ticket) override { return items_.empty() && inner().departed(ticket); }
+  GpuDirect* gpu_direct() override { return nullptr; }  // puts of GPU memory would pass by the uplink
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
-  void finish_sleep() override { inner_->finish_sleep(); }
   Status watch(int epoll_fd) override;
-  Counters counters() const override { return inner_->counters(); }
 
  private:
   struct Item {  // a message, with its payload, or a put, by reference
@@ -64,11 +54,10 @@ class ShapedTransport final : public Transport {
   };
 
   ShapedTransport(std::unique_ptr<Transport> inner, const Options& options, UniqueFd timer)
-      : inner_(std::move(inner)), options_(options), timer_(std::move(timer)) {}
+      : Decorator(std::move(inner)), options_(options), timer_(std::move(timer)) {}
   int64_t occupy_uplink(size_t bytes);
   Result<Progress> pass_on(const Item& item);
 
-  const std::unique_ptr<Transport> inner_;
   const Options options_;
   UniqueFd timer_;  // wakes a sleeper when the next item is due
   int64_t uplink_free_ns_ = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked_copy.h"
+
 namespace weft::transport::tcp {
 
 namespace {
@@ -39,8 +41,7 @@ Result<bool> PutAssembly::add(const FrameHeader& frame) {
 Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_t budget) {
   events_ = 0;
   if (puts_off()) {
-    if (const Status status = go_on(sink); !status.ok())
-      return {events_, status.in(fmt::format("rank {} sent garbage", peer_))};
+    if (const Status status = go_on(sink); !status.ok()) return {events_, status};
     if (puts_off()) return {events_, {}};
   }
   for (size_t total = 0; total < budget;) {
@@ -57,7 +58,7 @@ Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_
     Status status = placed > 0 ? advance(sink, placed) : Status();
     const Result<size_t> used =
         status.ok() ? consume(sink, scratch.data(), io.bytes - placed, patient_) : status;
-    if (!used.ok()) return {events_, used.status().in(fmt::format("rank {} sent garbage", peer_))};
+    if (!used.ok()) return {events_, used.status()};
     put_off_.assign(scratch.data() + *used, scratch.data() + (io.bytes - placed));
     put_off_at_ = 0;
     if (puts_off() || io.bytes < direct + parts[1].iov_len) break;  // the kernel has no more
@@ -114,7 +115,7 @@ Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes
     size_t used = 0;
     if (left_ > 0) {
       used = std::min(bytes, left_);
-      if (std::byte* const into = target(sink)) std::memcpy(into, data, used);
+      if (std::byte* const into = target(sink)) WEFT_TRY(copy(into, data, used));
       WEFT_TRY(advance(sink, used));
     } else {
       used = std::min(bytes, sizeof(header_) - header_filled_);
@@ -134,7 +135,7 @@ Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes
 
 /// The header is there, and `bytes` of what follows it; returns how many of those it used.
 Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t bytes) {
-  WEFT_TRY(check(header_));
+  WEFT_TRY(garbage(check(header_)));
   header_filled_ = 0;
   const bool message = header_.kind == FrameKind::message;
   if (header_.bytes > 0) long_frames_ = header_.bytes > kLongFrameBytes;
@@ -147,6 +148,20 @@ Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t b
   if (message && sink.place(peer_, header_.envelope) == nullptr)
     held_ = std::make_unique_for_overwrite<std::byte[]>(header_.bytes);
   return size_t{0};
+}
+
+/// A piece of a frame's payload that was read with other things. Who is patient serves programs that may do
+/// with their memory what they like, and reads few pieces of long frames so: it can afford to be careful.
+Status Receiver::copy(std::byte* into, const std::byte* data, size_t bytes) const {
+  if (patient_ && header_.bytes > kLongFrameBytes)
+    return copy_checked(into, data, bytes) ? Status() : memory_is_gone(peer_);
+  std::memcpy(into, data, bytes);
+  return {};
+}
+
+/// What is wrong with a frame, with who sent it.
+Status Receiver::garbage(const Status& why) const {
+  return why.ok() ? why : why.in(fmt::format("rank {} sent garbage", peer_));
 }
 
 /// `bytes` of payload have been written where they belong, or thrown away.
@@ -164,7 +179,7 @@ Status Receiver::finish_frame(Sink& sink, const std::byte* payload) {
   }
   const Result<bool> complete = puts_.add(header_);
   if (complete.ok() && *complete) sink.arrived(peer_, header_.envelope, nullptr);
-  return complete.status();
+  return garbage(complete.status());
 }
 
 }  // namespace weft::transport::tcp

@@ -67,6 +67,8 @@ class Receiver {
   bool unexpected(Sink& sink, const std::byte* data, size_t bytes) const;
   Status go_on(Sink& sink);
   Result<size_t> consume(Sink& sink, const std::byte* data, size_t bytes, bool patient);
+  Status copy(std::byte* into, const std::byte* data, size_t bytes) const;
+  Status garbage(const Status& why) const;
   Result<size_t> begin_frame(Sink& sink, const std::byte* data, size_t bytes);
   Status advance(Sink& sink, size_t bytes);
   Status finish_frame(Sink& sink, const std::byte* payload);

@@ -99,8 +99,17 @@ size_t Socket::unacknowledged() const {
 Status connection_lost(int peer, const Io& io) {
   if (io.outcome == Io::Outcome::closed)
     return fail(Code::remote_error, "rank {} closed its connection", peer);
+  if (io.error == EFAULT) return memory_is_gone(peer);
   return fail(Code::remote_error, "the connection with rank {} broke: {} (errno {})", peer,
               std::strerror(io.error), io.error);
+}
+
+Status memory_is_gone(int peer) {
+  return fail(
+      Code::invalid_usage,
+      "a buffer was freed or unmapped while a message between it and rank {} was under way: buffers must "
+      "stay until their operation has ended",
+      peer);
 }
 
 }  // namespace weft::transport::tcp
