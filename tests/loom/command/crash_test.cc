@@ -200,9 +200,9 @@ TEST_F(FullDisk, OfTheModelLeavesTheLastCheckpoint) {
                  model = bytes("model/model.safetensors");
   ASSERT_LT(manifest + 2000, model);
   const Outcome full = on_processes(
-      2, limiter(0, (manifest + model) / 2, lines_of_log() + 1) + train(narrow_ + "--run.steps=10"));
+      2, limiter(0, (manifest + model) / 2, lines_of_log() + 1) + train(narrow_ + "--run.steps=30"));
   expect_full(full, 0, "model.safetensors");
-  expect_resumes(narrow_, 10);
+  expect_resumes(narrow_, 30);
 }
 
 TEST_F(Crash, ALossThatIsNoNumberEndsTheRunAndTheCheckpointBeforeIsKept) {
