@@ -45,10 +45,11 @@ class Deaths : public Command {
       EXPECT_TRUE(known) << "not \"" << words << "\": " << line;
     }
   }
-  /// The same of a rank that died. Between nodes the connection for data may tell it first, which knows a
-  /// group's number of the rank only.
+  /// The same of a rank that died. Whoever reads its memory, or has a connection for data, may notice it
+  /// first, and knows the group's number of the rank only.
   static void expect_death_known(const Outcome& ended, int ranks, int nodes, int dead) {
-    expect_all_know(ended, ranks, dead, fmt::format("rank {} is dead", dead), nodes > 1 ? "connection" : "");
+    expect_all_know(ended, ranks, dead, fmt::format("rank {} is dead", dead),
+                    nodes > 1 ? "connection" : "its process");
   }
 };
 
