@@ -1,5 +1,5 @@
 // Training under other launchers than our own: torchrun's environment, faked, on nodes that take turns; Open
-// MPI's and MPICH's launchers, where they are installed.
+// MPI's mpirun, where it is installed.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -69,12 +69,6 @@ TEST_F(Launched, UnderOpenMpisMpirun) {
   if (trained.text.find("built without its headers") != std::string::npos)
     GTEST_SKIP() << "built without PMIx's headers";
   expect_trained(trained, "2 ranks on 1 nodes, sharded over 2;");
-}
-
-TEST_F(Launched, UnderMpichsMpiexec) {
-  if (!installed("mpiexec.hydra")) GTEST_SKIP() << "mpiexec.hydra is not installed";
-  expect_trained(shell("timeout 60 mpiexec.hydra -n 2 " + train(two_)),
-                 "2 ranks on 1 nodes, sharded over 2;");
 }
 
 }  // namespace

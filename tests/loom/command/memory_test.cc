@@ -65,7 +65,7 @@ TEST_F(Memory, OfTensorRanksAndOfShardsInStagesIsThePlannedWithEveryKindOfCheckp
     const char* keys;
   };
   const std::string common =
-      "--model.width=512 --model.heads=8 --model.layers=6 --data.sequence_length=64 --data.microbatch=2 "
+      "--model.width=768 --model.heads=12 --model.layers=4 --data.sequence_length=32 --data.microbatch=2 "
       "--run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
   for (const auto& [name, count, keys] :
        {Way{"tensor-each", 2, "--parallel.tensor_degree=2 --parallel.activation_checkpointing=each"},
@@ -83,7 +83,7 @@ TEST_F(Memory, OfTensorRanksAndOfShardsInStagesIsThePlannedWithEveryKindOfCheckp
     ASSERT_EQ(all.size(), static_cast<size_t>(count));
     for (const format::Json& rank : all) {
       const double planned = rank["planned_bytes"]["arena"], taken = rank["process_bytes"];
-      EXPECT_GT(planned, 60e6) << rank["rank"];
+      EXPECT_GT(planned, 180e6) << rank["rank"];
       EXPECT_NEAR(taken, planned, 0.05 * planned) << "rank " << rank["rank"];
     }
     std::filesystem::remove_all(out);
