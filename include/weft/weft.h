@@ -372,8 +372,9 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
  * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
- * waits in an operation, which then returns weftAborted. Errors: weftInvalidComm (NULL, or
- * destroyed before), weftInvalidUsage (inside a group). */
+ * waits in an operation, which then returns weftAborted. Ranks that are threads of one process read each
+ * other's buffers in place: after a failure or an abort, free them when the operation has ended on all ranks
+ * of the process. Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* The same, and says why: the other ranks read `reason` in weftGetLastError, behind "was aborted: ". Of a

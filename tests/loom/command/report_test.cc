@@ -52,7 +52,7 @@ TEST_F(Report, OfARunWhoseRankDiedIsWrittenByRankZero) {
       on_processes(2, "sh " + script + " " + train("--run.steps=1000000 --run.checkpoint_every=0 "));
   EXPECT_NE(ended.code, 0);
   EXPECT_EQ(steps().first, 1) << ended.text;
-  EXPECT_NE(page().find("rank 1 of communicator run is gone"), std::string::npos) << ended.text;
+  EXPECT_NE(page().find("is gone: rank 1 is dead"), std::string::npos) << ended.text;
 }
 
 TEST_F(Report, NamesThePrecisionOfTheMeasuredProducts) {
