@@ -107,8 +107,7 @@ int count(const std::string& text, const std::string& part) {
 
 /// The job does its work all the same. Each rank, a process here, says so once, though every size asks anew.
 TEST_F(TuningJob, APinThatCannotDoTheJobIsToldOnceByEachRank) {
-  const std::string told =
-      " WARN WEFT_ALGO: \"allreduce=direct\" does not fit AllReduce: direct reads the ";
+  const std::string told = " WARN WEFT_ALGO: \"allreduce=direct\" does not fit AllReduce: direct reads the ";
   const std::string output = job("-n 2 --nodes 2", "WEFT_TUNE=off WEFT_ALGO=allreduce=direct");
   EXPECT_EQ(count(output, told), 2) << output;
   EXPECT_EQ(count(output, "; using the next best"), 2) << output;
