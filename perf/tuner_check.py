@@ -27,13 +27,13 @@ import time
 
 from comparison.candidates import RIGHT, Check, collectives_of, machine_measured
 from comparison.marked import fill_in
-from comparison.measured import (Document, check_options, joined, load, origin, own_sizes, percentile, save,
-                                 scenarios_of)
+from comparison.measured import (Document, add_options, check_options, joined, load, origin, own_sizes, percentile,
+                                 save, scenarios_of)
 from comparison.measure import Cluster
 from comparison.progress import Progress
 from comparison.results import machine as this_computer
-from comparison.scenarios import COLLECTIVES, DEFAULT, STARTUP, UsageError, size_text
-from comparison.systems import ROOT, LaunchError, Weft
+from comparison.scenarios import UsageError, size_text
+from comparison.systems import LaunchError, Weft
 from comparison.table import rows_text
 
 TOOL = "perf/tuner_check.py"
@@ -124,18 +124,8 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    names = ",".join(name for name in DEFAULT if name != STARTUP)
-    add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
-    add("--scenarios", default=names, help=f"names with commas ({names})")
-    add("--collectives", default=",".join(COLLECTIVES), help=f"names with commas ({','.join(COLLECTIVES)})")
-    add("--sizes", help="sizes with commas: 8,1K,4M (those of perf/compare.py)")
-    add("--quick", action="store_true", help="every other size")
+    add_options(add, of="candidate", measured="show what --json has written")
     add("--slices", default="", help="values of WEFT_SLICE_BYTES to try as well, such as 128K,2M")
-    add("--rounds", type=int, default=3, help="launches of each candidate (3)")
-    add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
-    add("--json", type=pathlib.Path, help="write what was measured to this file")
-    add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help="measure nothing: show what --json has written")
-    add("--docs", type=pathlib.Path, metavar="PAGE", help="replace the table in this page")
     return parser.parse_args(words)
 
 

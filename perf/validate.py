@@ -33,13 +33,12 @@ import time
 from comparison.candidates import Check, collectives_of, machine_measured
 from comparison.marked import fill_in
 from comparison.measure import Cluster
-from comparison.measured import (Document, check_options, is_whole, joined, load, origin, own_sizes, percentile, read,
-                                 save, scenarios_of)
+from comparison.measured import (Document, add_options, check_options, is_whole, joined, load, origin, own_sizes, percentile,
+                                 read, save, scenarios_of)
 from comparison.progress import Progress
 from comparison.results import machine as this_computer
-from comparison.scenarios import (COLLECTIVES, DEFAULT, MIB, STARTUP, UsageError, exact_size, parse_scenario, parse_size,
-                                  size_text)
-from comparison.systems import ROOT, LaunchError, Weft
+from comparison.scenarios import MIB, UsageError, exact_size, parse_scenario, parse_size, size_text
+from comparison.systems import LaunchError, Weft
 from comparison.table import rows_text
 
 TOOL = "perf/validate.py"
@@ -227,20 +226,10 @@ def show(documents: list[Document], points: list[Point], arguments: argparse.Nam
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    names = ",".join(name for name in DEFAULT if name != STARTUP)
-    add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
-    add("--scenarios", default=names, help=f"names with commas ({names})")
-    add("--collectives", default=",".join(COLLECTIVES), help=f"names with commas ({','.join(COLLECTIVES)})")
-    add("--sizes", help="sizes with commas: 8,1K,4M (those of perf/compare.py)")
-    add("--quick", action="store_true", help="every other size")
-    add("--rounds", type=int, default=3, help="launches of each algorithm (3)")
-    add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add_options(add, of="algorithm", measured="simulate what is in these files")
     add("--slice", default="512K", help="length of slices, of the library and of the simulator (512K)")
     add("--every", action="store_true", help="print every point, too")
-    add("--json", type=pathlib.Path, help="write what was measured to this file")
-    add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help="measure nothing: simulate what is in these files")
     add("--machine", type=pathlib.Path, metavar="FILE", help="what the simulator is told of the machine")
-    add("--docs", type=pathlib.Path, metavar="PAGE", help="replace the table in this page")
     return parser.parse_args(words)
 
 

@@ -11,10 +11,12 @@ import argparse
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, Callable
 
 from .results import machine_text
-from .scenarios import STARTUP, Scenario, UsageError, parse_scenario, parse_size, size_text
+from .scenarios import (COLLECTIVES, DEFAULT, STARTUP, Scenario, UsageError, parse_scenario, parse_size,
+                        size_text)
+from .systems import ROOT
 
 Document = dict[str, Any]
 
@@ -39,6 +41,21 @@ def own_sizes(scenario: Scenario, arguments: argparse.Namespace) -> list[int]:
     if arguments.sizes:
         sizes = sorted({parse_size("--sizes", text) for text in arguments.sizes.split(",")})
     return sizes[::2] if arguments.quick else sizes
+
+
+def add_options(add: Callable[..., Any], of: str, measured: str) -> None:
+    """What both tools can be asked: they launch each `of`, and with --measured do that instead."""
+    names = ",".join(name for name in DEFAULT if name != STARTUP)
+    add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
+    add("--scenarios", default=names, help=f"names with commas ({names})")
+    add("--collectives", default=",".join(COLLECTIVES), help=f"names with commas ({','.join(COLLECTIVES)})")
+    add("--sizes", help="sizes with commas: 8,1K,4M (those of perf/compare.py)")
+    add("--quick", action="store_true", help="every other size")
+    add("--rounds", type=int, default=3, help=f"launches of each {of} (3)")
+    add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add("--json", type=pathlib.Path, help="write what was measured to this file")
+    add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help=f"measure nothing: {measured}")
+    add("--docs", type=pathlib.Path, metavar="PAGE", help="replace the table in this page")
 
 
 def check_options(arguments: argparse.Namespace) -> None:
