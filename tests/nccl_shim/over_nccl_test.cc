@@ -283,18 +283,47 @@ TEST(Decisions, AreMadeOnceAndLoggedOnceWithTheReason) {
   Environment no_device = kGpuAndNccl;
   no_device.push_back({"FAKE_CUDA_DEVICES", "0"});
   expect_decision(no_device, 0, "go to Weft, because this process may use no GPU");
-  expect_decision(kGpuAndNccl, 2,
-                  "go to NCCL, because there is a GPU; WEFT_BACKEND=weft takes its memory to Weft");
+  expect_decision(kGpuAndNccl, 0, "go to Weft, because Weft takes the memory of this machine's GPUs itself");
   Environment forced = kGpuAndNccl;
   forced.push_back({"WEFT_BACKEND", "weft"});
   expect_decision(forced, 0, "go to Weft, because WEFT_BACKEND is weft");
   expect_decision(kNccl, 2, "go to NCCL, because WEFT_BACKEND is nccl");
   expect_decision({{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, 0,
-                  "go to Weft, because there is a GPU, but WEFT_NCCL_LIBRARY: /nowhere");
+                  "go to Weft, because Weft takes the memory of this machine's GPUs itself");
+}
+
+TEST(Decisions, GiveToNcclWhatWeftCannotTake) {
+  const Folder folder;
+  const std::string log = folder.path + "/log";
+  Environment old_driver = kGpuAndNccl;
+  old_driver.push_back({"FAKE_CUDA_VERSION", "10020"});
+  old_driver.push_back({"WEFT_LOG", "info"});
+  old_driver.push_back({"WEFT_LOG_FILE", log});
+  in_process(old_driver, [] {
+    const Shim shim;
+    UniqueId id;
+    Comm_t comm = nullptr;
+    NCCL_OK(shim->GetUniqueId(&id));
+    NCCL_OK(shim->CommInitRank(&comm, 1, id, 0));
+    EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
+    NCCL_OK(shim->CommDestroy(comm));
+  });
+  EXPECT_TRUE(mentions(contents(log), "go to NCCL, because Weft cannot take this machine's GPU memory"));
+  EXPECT_TRUE(mentions(contents(log), "is for CUDA 10.2, at least 11.2 is needed")) << contents(log);
+
+  old_driver.push_back({"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"});
+  in_process(old_driver, [] {
+    const Shim shim;
+    UniqueId id;
+    Comm_t comm = nullptr;
+    NCCL_OK(shim->GetUniqueId(&id));
+    EXPECT_NE(shim->CommInitRank(&comm, 1, id, 0), nccl::kSuccess);
+    EXPECT_TRUE(mentions(shim.last_error(), "at least 11.2 is needed")) << shim.last_error();
+  });
 }
 
 TEST(Decisions, TravelInTheUniqueId) {
-  // The process would take NCCL, but the id is Weft's; its group goes to both.
+  // The process would take Weft, but one of the ids is NCCL's; its group goes to both.
   weftUniqueId of_weft;
   setenv("WEFT_SOCKET_IFNAME", "lo", 1);
   in_process(kGpuAndNccl, [&] {
@@ -305,7 +334,9 @@ TEST(Decisions, TravelInTheUniqueId) {
     Comm_t own = nullptr, real = nullptr;
     NCCL_OK(shim->CommInitRank(&own, 1, id, 0));
     EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
-    NCCL_OK(shim->GetUniqueId(&id));
+    void* const nccl = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(nccl, nullptr) << dlerror();
+    NCCL_OK(reinterpret_cast<nccl::Result_t (*)(UniqueId*)>(dlsym(nccl, "ncclGetUniqueId"))(&id));
     NCCL_OK(shim->CommInitRank(&real, 1, id, 0));
     EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
     const DeviceArray<float> in(Floats{3}), out_of_weft(1), out_of_nccl(1);

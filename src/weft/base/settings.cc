@@ -142,8 +142,8 @@ constexpr Row kRows[] = {
      kGpu,
      "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: for "
      "programs of Weft, Weft, but NCCL on device memory where the communicator is of host memory; for "
-     "programs of NCCL over Weft's libnccl.so.2, NCCL where there is a GPU and an NCCL, else Weft. It has to "
-     "be alike on all ranks."},
+     "programs of NCCL over Weft's libnccl.so.2, Weft, but NCCL where Weft cannot take the GPU's memory. It "
+     "has to be alike on all ranks."},
     {"WEFT_NCCL_LIBRARY", &Settings::nccl_library, kAny, kGpu,
      "The file of the NCCL to load, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2. Empty: as the dynamic "
      "linker finds "

@@ -1,6 +1,7 @@
 #include "nccl/decision.h"
 
 #include "base/settings.h"
+#include "device/cuda/driver.h"
 #include "nccl/gpu.h"
 #include "nccl/library.h"
 
@@ -24,10 +25,13 @@ Decision decide(Backend wanted) {
   if (!gpu()) return {Backend::weft, "this machine has no CUDA driver, so all buffers are host memory"};
   if (gpu()->devices() == 0)
     return {Backend::weft, "this process may use no GPU, so all buffers are host memory"};
-  // Weft's communicators of GPU memory have not run on a GPU yet: whoever wants them says so.
+  const Result<const device::cuda::Driver*>& driver = device::cuda::driver();
+  if (driver.ok()) return {Backend::weft, "Weft takes the memory of this machine's GPUs itself"};
   const Result<const Library*>& library = Library::get();
-  if (library.ok()) return {Backend::nccl, "there is a GPU; WEFT_BACKEND=weft takes its memory to Weft"};
-  return {Backend::weft, fmt::format("there is a GPU, but {}", library.status().message())};
+  if (library.ok())
+    return {Backend::nccl,
+            fmt::format("Weft cannot take this machine's GPU memory: {}", driver.status().message())};
+  return {Backend::weft, fmt::format("there is a GPU and no NCCL for it: {}", library.status().message())};
 }
 
 }  // namespace weft::nccl

@@ -19,8 +19,9 @@ struct Decision {
   std::string reason;  // a clause that can follow "because"
 };
 
-/// For a program that was written for NCCL, whose buffers are in device memory wherever there is a GPU. Asks
-/// the driver, and looks for NCCL, only where the answer depends on it.
+/// For a program that was written for NCCL, whose buffers are in device memory wherever there is a GPU. By
+/// itself it is Weft wherever Weft can be, and NCCL where Weft lacks what it needs of the driver. Asks the
+/// driver, and looks for NCCL, only where the answer depends on it.
 Decision decide(Backend wanted);
 
 }  // namespace weft::nccl
