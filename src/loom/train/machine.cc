@@ -73,13 +73,20 @@ struct Link {
 
 constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank gives to a collective: 1 MiB
 
-/// `run(elements)` does a collective of `hops` hops; that of kShard sends `bytes` over its slowest link.
-Result<Link> measure_link(double bytes, int hops, const std::function<Status(size_t)>& run) {
+/// `run(elements)` does a collective of `comm`, of `hops` hops; that of kShard sends `bytes` over its slowest
+/// link. It takes as long as the slowest rank says: one that comes late finds the others' data there.
+Result<Link> measure_link(double bytes, int hops, weftComm_t comm, const std::function<Status(size_t)>& run) {
   Status status;
+  const auto slowest = [&](size_t elements) {
+    double seconds = seconds_of([&] { return run(elements); }, status);
+    if (status.ok())
+      status = engine::from_weft(weftAllReduce(&seconds, &seconds, 1, weftFloat64, weftMax, comm, nullptr));
+    return seconds;
+  };
   double small = 1e9, large = 1e9;
   for (int repeat = 0; repeat < 3; ++repeat) {
-    small = std::min(small, seconds_of([&] { return run(16); }, status));
-    large = std::min(large, seconds_of([&] { return run(kShard); }, status));
+    small = std::min(small, slowest(16));
+    large = std::min(large, slowest(kShard));
   }
   LOOM_TRY(status);
   return Link{bytes / std::max(1e-9, large - small), small * 1e6 / hops};
@@ -137,7 +144,8 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
     if (link->bandwidth > 0) take(layout.place(peer) / node != groups.place() / node, *link);
   }
   const auto collective = [&](GroupKind kind, double bytes, int hops, weftComm_t comm) -> Status {
-    const Result<Link> link = measure_link(bytes, hops, [&](size_t n) {
+    LOOM_TRY(groups.barrier());  // all groups of a kind at once, and no others
+    const Result<Link> link = measure_link(bytes, hops, comm, [&](size_t n) {
       return engine::from_weft(
           kind == GroupKind::replication
               ? weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum, comm, nullptr)

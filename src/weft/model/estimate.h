@@ -12,6 +12,10 @@
 //                   communicators give the line of time over a rank's number of steps. Plans that grow like
 //                   log n lie on such a line too, and are short enough to be simulated in full up to hundreds
 //                   of ranks.
+//
+// With a root it is the time of one of two calls in a row: the mean of a call's latency and of the time that
+// its busiest CPU or interface is at work. Ranks that are done go on to the next call there, and of a tree
+// and a star the tree has the longer latency and the shorter work. Without a root every rank waits for all.
 #pragma once
 
 #include "model/simulate.h"

@@ -422,6 +422,9 @@ class Simulator {
       result.finish_us.push_back(rank.finish_us);
       result.total_us = std::max(result.total_us, rank.finish_us);
     }
+    result.busiest_us = network_.busiest_us();
+    for (const RankState& rank : ranks_)
+      result.busiest_us = std::max(result.busiest_us, workers_.busy_us(rank.worker));
     result.longest_wait_us = network_.longest_wait_us();
     result.events = events_.handled();
     result.steps = std::move(times_);

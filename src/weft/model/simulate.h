@@ -67,6 +67,7 @@ struct Simulation {
   double total_us = 0;
   std::vector<double> finish_us;  // of each rank that was simulated
   Traffic intra, inter;           // of all ranks
+  double busiest_us = 0;          // that a rank's CPU, its engines or an interface was at work, at most
   double longest_wait_us = 0;     // that something waited because the interface of its receiver was taken
   uint64_t events = 0;            // handled
   // Only with SimulateOptions::keep_steps:

@@ -31,8 +31,11 @@ class Workers {
     Worker& worker = workers_[rank];
     const double start = std::max(from_us, worker.cpu_free_us);
     worker.cpu_free_us = start + service_us * worker.slowdown;
+    worker.busy_us += worker.cpu_free_us - start;
     return {start, worker.cpu_free_us};
   }
+  /// How long the CPU or the engines of a rank were at work, whichever is more.
+  double busy_us(size_t rank) const;
   /// A copy or a reduction, by the CPU or an engine. Rank `rank` executes the step of `plan`, whose ranks of
   /// the same node are as far from it here as there.
   Span work(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
@@ -54,6 +57,7 @@ class Workers {
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
     double cpu_free_us = 0;
+    double busy_us = 0, engines_busy_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
 

@@ -2,6 +2,8 @@
 // placement has put the group.
 #include "train/machine.h"
 
+#include <array>
+
 #include "engine/ranks.h"
 
 namespace loom::testing {
@@ -37,6 +39,22 @@ TEST_P(MeasuredLinks, AreOfTheKindThatTheirGroupsGoOver) {
     EXPECT_EQ(machine->inter_bandwidth != unmeasured.inter_bandwidth, lying.between);
     EXPECT_EQ(machine->inter_latency_us != unmeasured.inter_latency_us, lying.between);
   });
+}
+
+// Each rank used to take its own time: one that came late found its data there, and saw twice the rate.
+TEST(MeasuredLink, IsTheSameOnAllRanksOfAGroup) {
+  std::array<double, 2> bandwidth{}, latency_us{};
+  on_ranks(2, 2, [&](weftComm_t world) {
+    const program::Job job = small_job(2, 2, 4, 2);
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
+    LOOM_ASSERT_OK(groups);
+    const Result<program::Machine> machine = train::measure_machine(job, *groups, 1);
+    LOOM_ASSERT_OK(machine);
+    bandwidth[static_cast<size_t>(groups->rank())] = machine->inter_bandwidth;
+    latency_us[static_cast<size_t>(groups->rank())] = machine->inter_latency_us;
+  });
+  EXPECT_EQ(bandwidth[0], bandwidth[1]);
+  EXPECT_EQ(latency_us[0], latency_us[1]);
 }
 
 // Of four ranks on two nodes, groups of two lie in a node or across, by what varies fastest.
