@@ -231,6 +231,11 @@ void* ShmTransport::map(int rank, const RemoteBuffer& target) {
   return peer == nullptr ? nullptr : peer->memory.map(target);
 }
 
+bool ShmTransport::same_process(int rank) const {
+  const Peer* const peer = find(rank);
+  return peer != nullptr && ControlSegment::in_this_process(peer->address);
+}
+
 Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
   Peer* const found = find(rank);
   if (found == nullptr) [[unlikely]]

@@ -66,6 +66,7 @@ class ShmTransport final : public Transport {
 
   /// The pointer is good until shm::PeerMemory::kMappedSegments other segments of this peer have been mapped.
   void* map(int peer, const RemoteBuffer& target) override;
+  bool same_process(int peer) const override;
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
   /// Whether read() works for plain memory of every local peer.
   bool reads_peers() const override { return reads_peers_; }
