@@ -56,9 +56,11 @@
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
  * every later operation on the communicator and, as a value, weftCommGetAsyncError(). One rank finds the
- * reason; the others get weftRemoteError with its sentence. A failed communicator can be asked, dumped,
- * shrunk, aborted or destroyed, nothing else. An operation ends by the communicator's deadline
- * (timeoutSeconds), counted from when its rank first had to wait for it.
+ * reason; the others get weftRemoteError with its sentence. Host memory of an operation that has failed may
+ * be freed, also while other ranks of the process are still in theirs; docs/failures.md says what ranks of
+ * other processes may do to it for a moment. A failed communicator can be asked, dumped, shrunk, aborted or
+ * destroyed, nothing else. An operation ends by the communicator's deadline (timeoutSeconds), counted from
+ * when its rank first had to wait for it.
  *
  * Thread safety. Every function may be called from any thread. One communicator's operations are ordered by
  * the order of the calls, so threads that share a communicator must agree on that order among themselves.
@@ -372,9 +374,9 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
  * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
- * waits in an operation, which then returns weftAborted. Ranks that are threads of one process read each
- * other's buffers in place: after a failure or an abort, free them when the operation has ended on all ranks
- * of the process. Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+ * waits in an operation, which then returns weftAborted. GPU memory that ranks which are threads of one
+ * process reach directly: after a failure or an abort, free it when the operation has ended on all ranks of
+ * the process. Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* The same, and says why: the other ranks read `reason` in weftGetLastError, behind "was aborted: ". Of a

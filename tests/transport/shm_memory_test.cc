@@ -153,6 +153,39 @@ TEST(ShmMemory, OnePutWithoutSingleCopyAtATimeAndItCanBeForgotten) {
   });
 }
 
+// What a rank had on its way to memory that its owner has taken back since, as after a failure there.
+TEST(ShmMemory, APutWithoutSingleCopyIntoMemoryThatIsFreedIsDropped) {
+  as_processes(2, {.cma = false}, [](Rank& self) {
+    constexpr size_t kBytes = 1 << 20;
+    void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    const RemoteBuffer own = *self.transport.expose(memory, kBytes);
+    self.board.buffer[static_cast<size_t>(self.rank)] = own;
+    self.meet();
+    Inbox inbox;
+    if (self.rank == 0) {
+      const std::vector<std::byte> source(kBytes, std::byte{99});
+      Completion done;
+      auto put = self.transport.put(1, Envelope(), source.data(), kBytes, self.board.buffer[1], 0, &done);
+      ASSERT_TRUE(put.ok() && *put == Progress::accepted);
+      self.meet();
+      ASSERT_TRUE(self.poll_until(inbox, [&] { return done.done; }));
+    } else {
+      self.meet();  // the first pieces are here
+      self.transport.unexpose(own);
+      ASSERT_EQ(munmap(memory, kBytes), 0);
+      // Somebody else's now, who has exposed it anew.
+      ASSERT_EQ(mmap(memory, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+                memory);
+      const RemoteBuffer again = *self.transport.expose(memory, kBytes / 2);
+      ASSERT_TRUE(self.poll_until(inbox, [&] { return !inbox.messages.empty(); }));
+      EXPECT_TRUE(filled(static_cast<std::byte*>(memory), kBytes, 0));
+      self.transport.unexpose(again);
+    }
+    self.meet();
+  });
+}
+
 TEST(ShmMemory, NothingCanBePutToo) {
   for (const bool cma : {true, false}) {
     as_both(2, {.cma = cma}, [](Rank& self) {

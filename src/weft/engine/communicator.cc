@@ -39,6 +39,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   }
   rank_ = rank_of_world_[context_->rank()];
   layout_ = topology::Layout(node_of);
+  door_ = Door::open({context_->job(), id_, context_->rank()});
+  doors_.resize(size());
   sent_.assign(size(), 0);
   received_.assign(size(), 0);
   if (options_.name.empty()) options_.name = fmt::format("{:08x}", id_);
@@ -261,6 +263,13 @@ Status Communicator::finalize() {
 Operation* Communicator::unfinished() const {
   if (!operations_.empty()) return operations_.back();
   return captures_ ? captures_->unfinished() : nullptr;
+}
+
+const Door* Communicator::door_of(int rank) {
+  std::shared_ptr<const Door>& door = doors_[rank];
+  if (!door && routes_[rank]->same_process(world_of_[rank]))
+    door = Door::find({context_->job(), id_, world_of_[rank]});
+  return door.get();
 }
 
 // ---- health

@@ -112,6 +112,9 @@ class Communicator {
   int world_rank(int rank) const { return world_of_[rank]; }
   /// -1 if a rank of the job is not in this communicator.
   int rank_of_world(int world) const { return rank_of_world_[world]; }
+  /// The door of a peer that is a thread of this process; null of others. The peer has exposed memory here.
+  const Door* door_of(int rank);
+  void shut_door() { door_->shut(); }
   const Status& failure() const { return failure_; }
   /// The network's way to GPU memory, where every rank has one; null: GPU memory is staged between nodes.
   transport::GpuDirect* gpu_direct() const { return gpu_direct_; }
@@ -178,6 +181,8 @@ class Communicator {
   std::vector<int> rank_of_world_;
   topology::Layout layout_;
   std::vector<transport::Transport*> routes_;
+  std::shared_ptr<Door> door_;
+  std::vector<std::shared_ptr<const Door>> doors_;  // of peers, by rank; null: not looked for yet
   plan::Limits limits_;
   model::Pins pins_;
 

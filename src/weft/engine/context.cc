@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "device/window.h"
@@ -41,6 +42,7 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline) {
   std::shared_ptr<Context> context(new Context);
+  context->job_ = hash_64({reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()});
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
   context->bootstrap_ = joined.take();

@@ -28,6 +28,7 @@
 #include "engine/scratch.h"
 #include "engine/stash.h"
 #include "engine/trace.h"
+#include "engine/visits.h"
 #include "model/cost.h"
 
 namespace weft::engine {
@@ -51,6 +52,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   ~Context() override;
 
   int rank() const { return bootstrap_->rank(); }
+  /// Tells this job from others of the process.
+  uint64_t job() const { return job_; }
   int ranks() const { return bootstrap_->ranks(); }
   Fabric& fabric() { return *fabric_; }
   bootstrap::Bootstrap& bootstrap() { return *bootstrap_; }
@@ -72,7 +75,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// Ends an operation, however far it is.
   void finish(Operation& op, Status status);
   /// Fails every active operation of a communicator.
-  void fail_operations(const Communicator& comm, const Status& why);
+  void fail_operations(Communicator& comm, const Status& why);
   /// Fails a communicator after the poll that is under way: transports are not called back from inside their
   /// own poll().
   void fail_later(Communicator& comm, Status why);
@@ -100,6 +103,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   // Memory for the interpreter, under the lock.
   std::byte* bounce(size_t bytes);
   std::vector<const void*>& reduce_sources() { return reduce_sources_; }
+  Visitor& visitor() { return visitor_; }
   ScratchPool& scratch() { return scratch_; }
   /// What the cost model takes this job's machine to be: the same on all ranks, and never changed once the
   /// first communicator exists.
@@ -171,6 +175,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);
 
   ProgressThread* home_ = nullptr;
+  uint64_t job_ = 0;
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;
@@ -229,6 +234,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::unique_ptr<Trace> trace_;
   std::vector<std::byte> bounce_;
   std::vector<const void*> reduce_sources_;
+  Visitor visitor_;
   int64_t last_check_ns_ = 0;
 };
 

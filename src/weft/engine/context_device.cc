@@ -73,9 +73,9 @@ void Context::learn(Operation& op, int peer, const transport::Envelope& envelope
   if (kind != MessageKind::expose_device) {
     if (envelope.bytes != sizeof(transport::RemoteBuffer)) return;
     std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
-    learned.mapped = fabric_->is_local(peer)
-                         ? static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer))
-                         : nullptr;
+    if (!fabric_->is_local(peer)) return;
+    learned.mapped = static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer));
+    learned.door = op.comm->door_of(op.comm->rank_of_world(peer));
     return;
   }
   if (envelope.bytes != sizeof(cuda::SharedMemory))

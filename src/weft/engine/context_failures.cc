@@ -16,7 +16,8 @@
 
 namespace weft::engine {
 
-void Context::fail_operations(const Communicator& comm, const Status& why) {
+void Context::fail_operations(Communicator& comm, const Status& why) {
+  comm.shut_door();  // before anybody gets buffers back
   for (Operation* op : std::vector<Operation*>(comm.operations()))
     finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/clock.h"
 #include "engine/communicator.h"
@@ -9,6 +10,7 @@
 #include "engine/device_run.h"
 #include "engine/device_steps.h"
 #include "engine/trace.h"
+#include "engine/visits.h"
 
 namespace weft::engine {
 namespace {
@@ -165,6 +167,8 @@ class Interpreter {
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {
+      const Visit visit(comm_.context().visitor());
+      if (!visit.admitted(op_.learned[handle].door)) return Outcome::blocked;
       progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset,
                                 &completion);
     } else {
@@ -234,6 +238,8 @@ class Interpreter {
       if (src == dst) return Outcome::done;
       device::copy(dst + at, src + at, bytes, streamed_bytes(step));
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
+      const Visit visit(comm_.context().visitor());
+      if (!visit.admitted(learned.door)) return Outcome::blocked;
       device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
       if (at == 0) begin_readings(step);
@@ -286,6 +292,9 @@ class Interpreter {
       uint64_t bytes = std::min(block, end - at);
       if (unmapped > 0 && !pieces_there(step, bytes))
         return at > begin ? Outcome::turn_over : Outcome::blocked;
+      std::optional<Visit> visit;
+      if (op_.prepared->handles > 0) visit.emplace(comm_.context().visitor());
+      if (visit && !admitted(*visit, step)) return at > begin ? Outcome::turn_over : Outcome::blocked;
       uint32_t slot = 0;
       for (uint32_t s = 0; s < step.source_count; ++s) {
         const std::byte* mapped = address(step.sources + s);
@@ -306,6 +315,15 @@ class Interpreter {
     if (state.progress < step.bytes) return Outcome::turn_over;
     if (!op_.readings.empty()) op_.readings.end(step.sources, step.source_count);
     return Outcome::done;
+  }
+
+  // Whether all memory that a step reads may be touched in this visit.
+  bool admitted(const Visit& visit, const Step& step) const {
+    for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
+      const int32_t handle = op_.prepared->handle_of_region[r];
+      if (handle >= 0 && !visit.admitted(op_.learned[handle].door)) return false;
+    }
+    return true;
   }
 
   // ---- plain memory of peers

@@ -23,6 +23,7 @@ namespace weft::engine {
 class Communicator;
 class Context;
 class DeviceRun;
+class Door;
 class Stream;
 
 /// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on
@@ -60,6 +61,7 @@ struct Learned {
   transport::RemoteBuffer buffer;
   std::byte* mapped = nullptr;  // through which it can be read and written from here, or null
   bool on_device = false;       // `mapped` is GPU memory
+  const Door* door = nullptr;   // of a peer of this process: `mapped` may be touched in a visit only
 };
 
 struct LaneState {

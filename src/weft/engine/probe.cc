@@ -79,6 +79,7 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
       peer_(peer),
       leads_(context.rank() == 0),
       transport_(*context.fabric().route(peer)),
+      door_(transport_.same_process(peer) ? Door::find({context.job(), comm, peer}) : nullptr),
       network_(!context.fabric().is_local(peer)),
       deadline_(deadline) {
   if (!leads_) return;  // its leader's first messages may be there
@@ -192,10 +193,12 @@ Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   return {};
 }
 
-Status Probe::exchange_buffers(void* memory, size_t bytes) {
+/// Lends the peer so many bytes, and learns of its.
+Status Probe::exchange_buffers(size_t bytes) {
+  inbox_.lent_.assign(bytes, std::byte{1});
   Result<transport::RemoteBuffer> own = [&] {
     Lock lock = context_.lock();
-    return transport_.expose(memory, bytes);
+    return transport_.expose(inbox_.lent_.data(), bytes);
   }();
   if (!own) return own.status();
   transport::Envelope envelope;
@@ -234,6 +237,8 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
     {
       Lock lock = context_.lock();
       const size_t at = reads.span_bytes == 0 ? 0 : static_cast<size_t>(i) * reads.bytes % reads.span_bytes;
+      const Visit visit(context_.visitor());
+      if (!visit.admitted(door_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, reads.bytes));
     }
     if (i > 0) durations.push_back(us_since(begin));
@@ -253,20 +258,21 @@ Status Probe::measure_reads(model::Memory* memory) {
     }
     return {};
   }
-  std::vector<std::byte> ours(kLargeRead, std::byte{1}), theirs(kLargeRead, std::byte{2});
-  WEFT_TRY(exchange_buffers(ours.data(), ours.size()));
+  std::vector<std::byte> theirs(kLargeRead, std::byte{2});
+  WEFT_TRY(exchange_buffers(kLargeRead));
   const Result<double> little = read_us(theirs.data(), {.bytes = kShortRead, .times = 60});
   if (!little.ok()) return little.status();
   const Result<double> cached =
-      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .fresh = ours.data()});
+      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .fresh = inbox_.lent_.data()});
   if (!cached.ok()) return cached.status();
   const Result<double> large = read_us(theirs.data(), {.bytes = kLargeRead, .times = 3});
   if (!large.ok()) return large.status();
   const Result<double> pieces =
-      read_us(theirs.data(), {.bytes = kReducedPiece, .times = 60, .span_bytes = ours.size()});
+      read_us(theirs.data(), {.bytes = kReducedPiece, .times = 60, .span_bytes = kLargeRead});
   if (!pieces.ok()) return pieces.status();
   // Neither goes on and frees its memory while the other reads.
   WEFT_TRY(meet());
+  inbox_.lent_ = {};
   if (memory == nullptr) return {};
   const model::Memory stated = *memory;
   const double rate = kCachedRead / std::max(*cached - *little, 1e-3);
@@ -358,10 +364,9 @@ Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
   if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
   WEFT_TRY(measure_messages(link, 200, 0.03));
-  std::vector<std::byte> memory(kStreamBlock, std::byte{1});
-  WEFT_TRY(exchange_buffers(memory.data(), memory.size()));
+  WEFT_TRY(exchange_buffers(kStreamBlock));
   Result<Stream> streamed = Stream{};
-  if (leads_) streamed = send_stream(memory.data());
+  if (leads_) streamed = send_stream(inbox_.lent_.data());
   else WEFT_TRY(receive_stream());
   if (!streamed.ok()) return streamed.status();
   if (machine == nullptr) return {};

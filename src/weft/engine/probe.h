@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "base/clock.h"
@@ -38,6 +39,7 @@ class ProbeInbox {
   friend class Probe;
   Context& context_;
   std::vector<std::byte> landing_;
+  std::vector<std::byte> lent_;      // to the peer, which may still be using it when this rank has given up
   transport::RemoteBuffer exposed_;  // the peer's
   int peer_ = -1;                    // whose messages count; -1: anybody's
   uint32_t count_ = 0;               // messages so far
@@ -63,7 +65,7 @@ class Probe {
   Result<double> one_way_us(size_t bytes, int rounds, double seconds);
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
-  Status exchange_buffers(void* memory, size_t bytes);
+  Status exchange_buffers(size_t bytes);
   struct Reads {
     size_t bytes = 0;
     int times = 0;
@@ -87,6 +89,7 @@ class Probe {
   const int peer_;
   const bool leads_;
   transport::Transport& transport_;
+  std::shared_ptr<const Door> door_;  // of a peer of this process
   const bool network_;
   const Deadline deadline_;
   uint32_t taken_ = 0;  // messages that wait() has answered for

@@ -20,7 +20,7 @@ namespace {
 
 /// What an envelope for a peer's transport is about: its `kind`.
 enum class Aside : uint8_t {
-  piece,  // of a put: `offset` is the address in the receiver where the payload belongs
+  piece,  // of a put: `offset` is the receiver's address for the payload, `op` and `comm` its exposure
   help,   // the payload is a HelpRequest
 };
 
@@ -170,7 +170,7 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
   } else if (peer.memory.single_copy()) {
     WEFT_TRY(peer.memory.write(target, offset, source, bytes));
   } else {
-    return start_relay(peer, envelope, source, bytes, target.address + offset, done);
+    return start_relay(peer, envelope, source, bytes, target, offset, done);
   }
   (void)peer.fifo.notify(envelope);
   done->done = true;
@@ -179,9 +179,15 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
 }
 
 Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope, const void* source,
-                                           size_t bytes, uint64_t target, Completion* done) {
+                                           size_t bytes, const RemoteBuffer& target, uint64_t offset,
+                                           Completion* done) {
   if (peer.relay) return Progress::busy;
-  peer.relay = Relay{envelope, static_cast<const std::byte*>(source), bytes, target, done};
+  peer.relay = Relay{envelope,
+                     static_cast<const std::byte*>(source),
+                     bytes,
+                     target.address + offset,
+                     target.keys[kExposureKey],
+                     done};
   ++relays_;
   ++counters_.puts;
   counters_.payload_bytes_sent += bytes;
@@ -198,6 +204,8 @@ int ShmTransport::continue_relay(Peer& peer) {
     Envelope envelope;
     envelope.kind = static_cast<uint8_t>(Aside::piece);
     envelope.offset = relay.target;
+    envelope.comm = static_cast<uint32_t>(relay.exposure);
+    envelope.op = static_cast<uint32_t>(relay.exposure >> 32);
     envelope.bytes = static_cast<uint32_t>(piece);
     if (!peer.fifo.tell(envelope, relay.source)) break;
     relay.source += piece;
@@ -231,6 +239,11 @@ void* ShmTransport::map(int rank, const RemoteBuffer& target) {
   return peer == nullptr ? nullptr : peer->memory.map(target);
 }
 
+bool ShmTransport::same_process(int rank) const {
+  const Peer* const peer = find(rank);
+  return peer != nullptr && ControlSegment::in_this_process(peer->address);
+}
+
 Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
   Peer* const found = find(rank);
   if (found == nullptr) [[unlikely]]
@@ -254,7 +267,7 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
 
 Result<RemoteBuffer> ShmTransport::expose(void* address, size_t bytes) {
   RemoteBuffer buffer = shm::describe_memory(address, bytes);
-  if (!shm::is_window(buffer)) buffer.keys[kExposureKey] = helper_.expose(address, bytes);
+  buffer.keys[kExposureKey] = helper_.expose(address, bytes);
   return buffer;
 }
 
@@ -265,7 +278,7 @@ std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffe
   Peer* const peer = find(rank);
   if (peer == nullptr || bytes < kHelpedBytes || offset > target.bytes || bytes > target.bytes - offset)
     return nullptr;
-  if (target.keys[kExposureKey] == 0 || ControlSegment::in_this_process(peer->address)) return nullptr;
+  if (shm::is_window(target) || ControlSegment::in_this_process(peer->address)) return nullptr;
   if (!peer->fifo.open() && !open_fifo(*peer).ok()) return nullptr;
   const shm::HelpRings::Lent lent = peer->rings.take();
   if (lent.ring == nullptr) return nullptr;
@@ -318,7 +331,9 @@ int ShmTransport::receive(Inbox& inbox, Sink& sink) {
 
 void ShmTransport::told(Peer& peer, const Envelope& envelope, const std::byte* payload) {
   if (static_cast<Aside>(envelope.kind) == Aside::piece) {
-    std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
+    const uint64_t exposure = uint64_t{envelope.op} << 32 | envelope.comm;
+    if (helper_.is_exposed(exposure, envelope.offset, envelope.bytes))
+      std::memcpy(reinterpret_cast<void*>(envelope.offset), payload, envelope.bytes);
     return;
   }
   shm::HelpRequest request;

@@ -66,6 +66,7 @@ class ShmTransport final : public Transport {
 
   /// The pointer is good until shm::PeerMemory::kMappedSegments other segments of this peer have been mapped.
   void* map(int peer, const RemoteBuffer& target) override;
+  bool same_process(int peer) const override;
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
   /// Whether read() works for plain memory of every local peer.
   bool reads_peers() const override { return reads_peers_; }
@@ -86,8 +87,9 @@ class ShmTransport final : public Transport {
   struct Relay {
     Envelope envelope;
     const std::byte* source;
-    size_t bytes;     // left
-    uint64_t target;  // address in the peer
+    size_t bytes;       // left
+    uint64_t target;    // address in the peer
+    uint64_t exposure;  // the peer's
     Completion* done;
   };
 
@@ -120,7 +122,7 @@ class ShmTransport final : public Transport {
   Status open_fifo(Peer& peer);
   Result<Progress> accepted(Peer& peer, size_t bytes);
   Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
-                               uint64_t target, Completion* done);
+                               const RemoteBuffer& target, uint64_t offset, Completion* done);
   int continue_relay(Peer& peer);
   int receive(Inbox& inbox, Sink& sink);
   void told(Peer& peer, const Envelope& envelope, const std::byte* payload);

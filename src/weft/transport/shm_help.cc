@@ -108,13 +108,16 @@ void Helper::unexpose(uint64_t exposure) {
   std::erase_if(jobs_, [&](const Job& job) { return job.request.exposure == exposure; });
 }
 
+bool Helper::is_exposed(uint64_t exposure, uint64_t address, uint64_t bytes) const {
+  const auto found = std::find_if(exposures_.begin(), exposures_.end(),
+                                  [&](const Exposure& e) { return e.serial == exposure; });
+  if (found == exposures_.end() || address < found->address) return false;
+  const uint64_t offset = address - found->address;
+  return offset <= found->bytes && bytes <= found->bytes - offset;
+}
+
 void Helper::accept(PeerMemory& reader, const HelpRequest& request) {
-  const auto exposure = std::find_if(exposures_.begin(), exposures_.end(),
-                                     [&](const Exposure& e) { return e.serial == request.exposure; });
-  if (exposure == exposures_.end() || request.ring.bytes != sizeof(HelpRing)) return;
-  const uint64_t offset = request.address - exposure->address;
-  if (request.address < exposure->address || offset > exposure->bytes ||
-      request.bytes > exposure->bytes - offset)
+  if (!is_exposed(request.exposure, request.address, request.bytes) || request.ring.bytes != sizeof(HelpRing))
     return;
   jobs_.push_back({&reader, request});
 }

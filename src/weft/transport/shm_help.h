@@ -106,6 +106,9 @@ class Helper {
   /// No reading touches that memory any more.
   void unexpose(uint64_t exposure);
 
+  /// Whether a range lies in what was exposed under that number, and still is.
+  bool is_exposed(uint64_t exposure, uint64_t address, uint64_t bytes) const;
+
   /// A request that is not for exposed memory, or whose ring cannot be mapped, is dropped: its reader does
   /// without.
   void accept(PeerMemory& reader, const HelpRequest& request);

@@ -172,6 +172,12 @@ class Transport {
     (void)peer, (void)target;
     return nullptr;
   }
+  /// Whether map() gives the very memory of `peer`, a thread of this process, which goes when its owner frees
+  /// it; elsewhere what is mapped stays. Nothing here keeps a caller from touching what has gone.
+  virtual bool same_process(int peer) const {
+    (void)peer;
+    return false;
+  }
   /// Reads a peer's exposed memory; only where reads_peers() is true.
   virtual Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
     (void)peer, (void)target, (void)offset, (void)into, (void)bytes;

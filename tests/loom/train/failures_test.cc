@@ -1,7 +1,6 @@
 // What ends a run before it does harm: a rank that fails by itself, with which the others end, a checkpoint
 // of another model, tokens that mean something else, and sizes that no machine has.
 #include <filesystem>
-#include <latch>
 
 #include "engine/arena.h"
 #include "loom/dataset.h"
@@ -36,11 +35,9 @@ class Failures : public Runs {
   }
 };
 
-/// What each rank's run ends with. Rank 1 has a dataset of its own. Ranks of one process read each other's
-/// memory in place, so none frees its own before all have ended.
+/// What each rank's run ends with. Rank 1 has a dataset of its own.
 std::vector<Status> ends_of(const train::Config& config, int ranks, const std::string& data_of_rank_1) {
   std::vector<Status> ends(static_cast<size_t>(ranks));
-  std::latch ended(ranks);
   const auto patience = [](weftConfig_t& world) { world.timeoutSeconds = 20; };
   on_ranks(
       ranks, 1,
@@ -52,7 +49,6 @@ std::vector<Status> ends_of(const train::Config& config, int ranks, const std::s
         Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(own, world);
         ends[static_cast<size_t>(rank)] =
             trainer.ok() ? (*trainer)->run([](const train::StepRecord&) {}) : trainer.status();
-        ended.arrive_and_wait();
       },
       patience);
   return ends;
