@@ -243,6 +243,7 @@ void Context::finish(Operation& op, Status status) {
     for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
     op.exposures.clear();
     if (op.device) op.device->end(status.ok());
+    op.mappings.clear();
     if (op.staged_output.data && status.ok())
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
     for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {

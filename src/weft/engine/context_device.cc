@@ -73,9 +73,11 @@ void Context::learn(Operation& op, int peer, const transport::Envelope& envelope
   if (kind != MessageKind::expose_device) {
     if (envelope.bytes != sizeof(transport::RemoteBuffer)) return;
     std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
-    learned.mapped = fabric_->is_local(peer)
-                         ? static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer))
-                         : nullptr;
+    learned.mapped = nullptr;
+    if (!fabric_->is_local(peer)) return;
+    transport::MappedBuffer reached = fabric_->local()->map(peer, learned.buffer);
+    learned.mapped = reached.address;
+    if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
     return;
   }
   if (envelope.bytes != sizeof(cuda::SharedMemory))

@@ -110,6 +110,7 @@ struct Operation {
     transport::RemoteBuffer buffer;
   };
   std::vector<Exposure> exposures;
+  std::vector<std::shared_ptr<const void>> mappings;  // of `learned`
   SourceReadings readings;
 
   // Its end.
