@@ -1,7 +1,7 @@
 // Communicators from inside: what the C functions cannot show or bring about.
 #include "engine/communicator.h"
 
-#include <gtest/gtest.h>
+#include <poll.h>
 
 #include <functional>
 #include <latch>
@@ -9,28 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/reserved_port.h"
+#include "engine/ranks.h"
+
 namespace weft::engine {
 namespace {
-
-/// Makes a communicator with a rank for every name of a pretended node, and runs `body` on each in a thread
-/// of its own.
-void run_ranks(const std::vector<std::string>& nodes, const std::function<void(Communicator&)>& body,
-               CommOptions options = {}) {
-  const auto id = bootstrap::create_unique_id();
-  ASSERT_TRUE(id.ok()) << id.status().message();
-  options.timeout_s = 20;
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < nodes.size(); ++rank)
-    threads.emplace_back([&, rank, options]() mutable {
-      options.host_id = nodes[rank];
-      const auto made =
-          Communicator::create(*id, static_cast<int>(rank), static_cast<int>(nodes.size()), options);
-      ASSERT_TRUE(made.ok()) << made.status().message();
-      body(**made);
-      EXPECT_TRUE((*made)->finalize().ok() || !(*made)->health().ok());
-    });
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
   run_ranks({"a"}, [](Communicator& comm) {
@@ -44,14 +27,35 @@ TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
   });
 }
 
-/// A sum of 1 over all ranks, or -1.
-int32_t sum_of_ones(Communicator& comm) {
-  int32_t value = 1;
-  Call call;
-  call.send = call.recv = &value;
-  call.count = 1;
-  call.type = device::DataType::int32;
-  return comm.run(call).ok() ? value : -1;
+// The ranks of a launcher look up the root's name, each on its own host.
+TEST(Communicator, IsTheSameWhateverAddressARankHasForTheRoot) {
+  const bootstrap::ReservedPort port;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto id =
+          bootstrap::unique_id_for(rank == 0 ? "127.0.0.1" : "127.0.0.2", port.number(), "secret");
+      ASSERT_TRUE(id.ok()) << id.status().message();
+      if (rank == 0) {
+        ASSERT_TRUE(bootstrap::serve_unique_id(*id).ok());
+      }
+      CommOptions options;
+      options.timeout_s = 5;
+      const auto made = Communicator::create(*id, rank, 2, options);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      EXPECT_EQ(sum_of_ones(**made), 2);
+      EXPECT_TRUE((*made)->finalize().ok());
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Returns when operations of `comm` are under way.
+void wait_for_operations(Communicator& comm) {
+  for (bool begun = false; !begun;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Lock lock = comm.context().lock();
+    begun = !comm.operations().empty();
+  }
 }
 
 // Rank 1's shrink ends its split after its part was sent, so that the split is done on rank 0 alone.
@@ -68,11 +72,7 @@ TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
       rest = comm.shrink({}, true, options).take();
     } else {
       std::thread splitter([&] { EXPECT_FALSE(comm.split(0, 0, options).ok()); });
-      for (bool begun = false; !begun;) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const Lock lock = comm.context().lock();
-        begun = !comm.operations().empty();
-      }
+      wait_for_operations(comm);
       rest = comm.shrink({}, true, options).take();
       splitter.join();
       sent.arrive_and_wait();

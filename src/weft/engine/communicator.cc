@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/unique_id.h"
 #include "engine/captures.h"
 #include "engine/dump.h"
 #include "engine/progress.h"
@@ -76,7 +77,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   auto context = Context::join(id, rank, ranks, options.host_id, options.device,
                                Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
-  const uint32_t comm_id = hash_32({reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()});
+  // Of the secret alone: the address beside it is what each rank's resolver has made of the root's name.
+  const auto job = bootstrap::read_unique_id(id);
+  if (!job) return job.status();
+  const uint32_t comm_id = hash_32({reinterpret_cast<const char*>(job->secret.data()), job->secret.size()});
   std::vector<int> world_of(ranks);
   std::iota(world_of.begin(), world_of.end(), 0);
   if (options.name.empty()) options.name = "world";
