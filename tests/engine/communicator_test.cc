@@ -118,5 +118,82 @@ TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
       options);
 }
 
+Call transfer(plan::Collective kind, int32_t* data, uint64_t count, int peer) {
+  Call call;
+  call.collective = kind;
+  call.send = call.recv = data;
+  call.count = count;
+  call.type = device::DataType::int32;
+  call.root = peer;
+  return call;
+}
+
+// One inquiry runs at a time, and a message that does not fit comes only once.
+TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
+  std::latch receiving(2), judged(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    int32_t data[20] = {};
+    if (comm.rank() == 1) {
+      receiving.arrive_and_wait();
+      EXPECT_TRUE(comm.run(transfer(plan::Collective::send, data, 10, 0)).ok());
+      EXPECT_EQ(sum_of_ones(comm), 2);
+      return judged.arrive_and_wait();
+    }
+    std::latch other_inquiry(1);
+    {
+      const Lock lock = comm.context().lock();
+      ASSERT_TRUE(comm.context().ask_peers([&] { other_inquiry.wait(); }));
+    }
+    Status received;
+    std::thread receiver([&] { received = comm.run(transfer(plan::Collective::recv, data, 20, 1)); });
+    wait_for_operations(comm);
+    receiving.arrive_and_wait();
+    EXPECT_EQ(sum_of_ones(comm), 2);  // what was sent before it is here
+    other_inquiry.count_down();
+    receiver.join();
+    EXPECT_EQ(received.code(), Code::mismatch) << received.message();
+    judged.arrive_and_wait();
+  });
+}
+
+/// Whether `ring` rings for a thread that sleeps in the context until it has received something. That thread
+/// needs the lock to get up, so it cannot have taken the ring back.
+void expect_ring(const std::function<void(Communicator&)>& ring) {
+  std::latch woken(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    if (comm.rank() == 1) return woken.arrive_and_wait();
+    int32_t data = 0;
+    std::thread receiver([&] { EXPECT_FALSE(comm.run(transfer(plan::Collective::recv, &data, 1, 1)).ok()); });
+    Lock lock = comm.context().lock();
+    while (!comm.context().waiter_sleeps()) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
+    pollfd bell{comm.context().epoll_fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&bell, 1, 0), 0);
+    ring(comm);
+    EXPECT_EQ(poll(&bell, 1, 0), 1);
+    comm.fail(fail(Code::aborted, "enough"), false);
+    lock.unlock();
+    receiver.join();
+    woken.arrive_and_wait();
+  });
+}
+
+TEST(Context, WakesASleeperWhoseOperationAnotherThreadEnds) {
+  expect_ring([](Communicator& comm) { comm.fail(fail(Code::aborted, "enough"), false); });
+}
+
+// Who slept before there were any has to look at CUDA streams from now on.
+TEST(Context, WakesASleeperForAnOperationThatWaitsForItsStream) {
+  expect_ring([](Communicator& comm) {
+    Operation* const op = comm.context().acquire();
+    op->finished.store(true);  // so that the next turn drops it
+    comm.context().await_stream(*op);
+    comm.context().release(op);
+  });
+}
+
 }  // namespace
 }  // namespace weft::engine

@@ -273,6 +273,7 @@ void Context::finish(Operation& op, Status status) {
   if (leaves_stream) op.call.stream->on_finished(op);
   op.finished.store(true, std::memory_order_release);
   if (cv_waiters_ > 0) finished_cv_.notify_all();
+  if (slept_for_ == &op) ring_sleeper();  // not all ends come from what it watches
   if (leaves_stream) release(&op);
   if (op.started) release(&op);
 }
@@ -326,10 +327,8 @@ int Context::turn() {
 
 void Context::wait(Lock& lock, Operation& op) {
   waiters_.store(waiters_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (sleeper_) {  // a progress thread sleeps in here; it will not drive now that somebody waits
-    const uint64_t one = 1;
-    if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
-  }
+  // A progress thread that sleeps in here will not drive now that somebody waits.
+  if (sleeper_) ring_sleeper();
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
   Patience patience({.spin_ns = spin_ns,
@@ -346,7 +345,7 @@ void Context::wait(Lock& lock, Operation& op) {
       patience.tell(now);
       if (now - last_check_ns_ > kCheckNs) check_deadlines(now);
       if (patience.over()) {
-        sleep(lock);
+        sleep(lock, op);
         continue;
       }
     }
@@ -385,7 +384,7 @@ void Context::end_sleep() {
   if (cv_waiters_ > 0) finished_cv_.notify_all();
 }
 
-void Context::sleep(Lock& lock) {
+void Context::sleep(Lock& lock, const Operation& op) {
   if (sleeper_) {
     ++cv_waiters_;
     finished_cv_.wait_for(lock, std::chrono::milliseconds(1));
@@ -393,10 +392,13 @@ void Context::sleep(Lock& lock) {
     return;
   }
   if (!begin_sleep()) return;
+  slept_for_ = &op;
   epoll_event event;
+  const int nap = nap_ms() < 0 ? kWatchMs : nap_ms();
   lock.unlock();
-  epoll_wait(epoll_fd(), &event, 1, nap_ms() < 0 ? kWatchMs : nap_ms());
+  epoll_wait(epoll_fd(), &event, 1, nap);
   lock = this->lock();
+  slept_for_ = nullptr;
   end_sleep();
 }
 

@@ -86,13 +86,18 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
   int turn();
+  /// Whether a progress thread has anything to look after here. A death that waits for the end of its time of
+  /// grace is that, too: nobody else may come by.
   bool busy() const {
-    return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed);
+    return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed) ||
+           !deaths_.empty();
   }
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
   /// Whether operations of GPU memory are in flight, which no descriptor tells of.
   bool device_is_busy() const { return device_operations_ > 0; }
+  /// Whether a thread sleeps here until its operation is finished.
+  bool waiter_sleeps() const { return slept_for_ != nullptr; }
 
   /// What runs plans on the memory of a CUDA device; made at the first call.
   Result<DeviceExecutor*> device_executor(int ordinal);
@@ -160,12 +165,13 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int start_awaiting();
   int take_submissions();
   void ring();
+  void ring_sleeper() const;
   void enter(Operation& op);
   bool alone() const;
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void advance_one(Operation& op);
-  void sleep(Lock& lock);
+  void sleep(Lock& lock, const Operation& op);
   void on_dead(int rank, const Status& why);
   void on_failed(int from, uint32_t comm, const std::string& why);
   bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);
@@ -177,9 +183,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   UniqueFd doorbell_;  // wakes whoever sleeps in this context
 
   BiasedMutex mutex_;
-  std::atomic<int> wanting_{0};  // threads that want the lock
-  std::atomic<int> waiters_{0};  // threads in wait(); changed under the lock
-  bool sleeper_ = false;         // somebody sleeps on epoll_fd(); under the lock
+  std::atomic<int> wanting_{0};           // threads that want the lock
+  std::atomic<int> waiters_{0};           // threads in wait(); changed under the lock
+  bool sleeper_ = false;                  // somebody sleeps on epoll_fd(); under the lock
+  const Operation* slept_for_ = nullptr;  // what the sleeper waits for; null: a progress thread, or nobody
   std::atomic<bool> asleep_{false};
   std::condition_variable_any finished_cv_;  // for waiters that are not the sleeper
   int cv_waiters_ = 0;

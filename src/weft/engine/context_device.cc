@@ -27,6 +27,7 @@ Result<DeviceExecutor*> Context::device_executor(int ordinal) {
 void Context::await_stream(Operation& op) {
   op.retain();
   awaiting_.push_back(&op);
+  if (sleeper_) ring_sleeper();  // who sleeps does not know yet how often to look at a stream
 }
 
 int Context::start_awaiting() {
