@@ -116,6 +116,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool tunes() const { return tunes_; }
   /// Who gets messages with the number kProbeNumber; null: nobody.
   void set_probe(ProbeInbox* inbox) { probe_ = inbox; }
+  /// Memory that transports may still touch, kept for as long as they exist.
+  void keep(std::vector<std::byte> memory) { kept_.push_back(std::move(memory)); }
   /// Null unless a trace is being written.
   Trace* trace() const { return trace_.get(); }
 
@@ -231,6 +233,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   model::Machine machine_;
   bool wants_measuring_ = false, tunes_ = false;
   ProbeInbox* probe_ = nullptr;
+  std::vector<std::vector<std::byte>> kept_;
 
   ScratchPool scratch_;
   std::unique_ptr<Trace> trace_;
