@@ -138,5 +138,32 @@ TEST(Groups, WithACallThatCannotBeDoneStartNone) {
   });
 }
 
+TEST(Groups, ThatStartNothingLeaveNoCommunicatorsThatAreStillBeingCreated) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    for (const bool simulated : {false, true}) {
+      weftUniqueId id;
+      WEFT_OK(weftGetUniqueId(&id));
+      weftComm_t made = nullptr, kept = nullptr;
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(weftCommInitRank(&made, 1, id, 0));
+      kept = made;
+      ASSERT_NE(kept, nullptr);
+      if (simulated) {
+        weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
+        WEFT_OK(weftGroupSimulateEnd(&info));
+      } else {
+        EXPECT_EQ(weftAllReduce(nullptr, nullptr, 4, weftFloat, weftSum, me.comm, nullptr),
+                  weftInvalidPointer);
+        EXPECT_EQ(weftGroupEnd(), weftInvalidPointer);
+      }
+      EXPECT_EQ(made, nullptr);
+      weftResult_t health = weftSuccess;
+      WEFT_OK(weftCommGetAsyncError(kept, &health));
+      EXPECT_EQ(health, simulated ? weftInvalidUsage : weftInvalidPointer);
+      WEFT_OK(weftCommDestroy(kept));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace weft::testing
