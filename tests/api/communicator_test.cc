@@ -165,5 +165,28 @@ TEST(Groups, ThatStartNothingLeaveNoCommunicatorsThatAreStillBeingCreated) {
   });
 }
 
+// Only who writes a trace has anything to tell the others before.
+TEST(Communicators, MeetWhereSomeRanksWriteATrace) {
+  for (const int tracing : {0, 1}) {
+    const std::string file = ::testing::TempDir() + "weft-trace-" + std::to_string(getpid()) + ".json";
+    const auto statuses = run_processes(
+        blocks(1, 2),
+        [&](Rank& me) {
+          float one = 1;
+          if (weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr) != weftSuccess) return 1;
+          return one == 2.f && weftCommDestroy(me.comm) == weftSuccess ? 0 : 2;
+        },
+        60,
+        [&](int rank) {
+          if (rank == tracing) setenv("WEFT_TRACE", file.c_str(), 1);
+        });
+    for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+    const std::string trace((std::istreambuf_iterator<char>(std::ifstream(file).rdbuf())), {});
+    EXPECT_TRUE(trace.starts_with("["));
+    EXPECT_NE(trace.find("AllReduce"), std::string::npos) << trace;
+    unlink(file.c_str());
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

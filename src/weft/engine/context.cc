@@ -86,12 +86,17 @@ Status Context::meet(Deadline deadline) {
   return {};
 }
 
-// A collective: the first rank of each node starts the file before the others append to it.
+// A collective where any rank writes a trace: of those on a node the first one starts the file before the
+// others append to it.
 Status Context::open_trace(Deadline deadline) {
-  if (settings().trace.empty()) return {};
-  const auto& layout = fabric_->layout();
-  const int node = layout.node_of(rank());
-  const bool first = layout.local_index(rank()) == 0;
+  const auto writes = [this](int r) { return fabric_->traces(r); };
+  bool anybody = false;
+  for (int r = 0; r < ranks(); ++r) anybody |= writes(r);
+  if (!anybody) return {};
+  const int node = fabric_->layout().node_of(rank());
+  const auto& here = fabric_->layout().on_node(node);
+  const auto first_here = std::find_if(here.begin(), here.end(), writes);
+  const bool first = first_here != here.end() && *first_here == rank();
   auto open = [&]() -> Status {
     auto trace = Trace::open(rank(), node, first);
     if (!trace) return trace.status();
