@@ -6,7 +6,7 @@ set -euo pipefail
 required=(
   gcc g++ cmake ninja-build pkg-config dpkg-dev file iproute2 python3
   libfabric-dev libhwloc-dev libfmt-dev libcli11-dev nlohmann-json3-dev libpmix-dev libgtest-dev libbenchmark-dev
-  libicu-dev libdnnl-dev
+  libicu-dev libdnnl-dev ocl-icd-opencl-dev  # oneDNN's CMake files look for OpenCL, which its package only recommends
 )
 
 if [ "${1:-}" = --peers ]; then

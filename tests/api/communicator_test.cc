@@ -138,5 +138,55 @@ TEST(Groups, WithACallThatCannotBeDoneStartNone) {
   });
 }
 
+TEST(Groups, ThatStartNothingLeaveNoCommunicatorsThatAreStillBeingCreated) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    for (const bool simulated : {false, true}) {
+      weftUniqueId id;
+      WEFT_OK(weftGetUniqueId(&id));
+      weftComm_t made = nullptr, kept = nullptr;
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(weftCommInitRank(&made, 1, id, 0));
+      kept = made;
+      ASSERT_NE(kept, nullptr);
+      if (simulated) {
+        weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
+        WEFT_OK(weftGroupSimulateEnd(&info));
+      } else {
+        EXPECT_EQ(weftAllReduce(nullptr, nullptr, 4, weftFloat, weftSum, me.comm, nullptr),
+                  weftInvalidPointer);
+        EXPECT_EQ(weftGroupEnd(), weftInvalidPointer);
+      }
+      EXPECT_EQ(made, nullptr);
+      weftResult_t health = weftSuccess;
+      WEFT_OK(weftCommGetAsyncError(kept, &health));
+      EXPECT_EQ(health, simulated ? weftInvalidUsage : weftInvalidPointer);
+      WEFT_OK(weftCommDestroy(kept));
+    }
+  });
+}
+
+// Only who writes a trace has anything to tell the others before.
+TEST(Communicators, MeetWhereSomeRanksWriteATrace) {
+  for (const int tracing : {0, 1}) {
+    const std::string file = ::testing::TempDir() + "weft-trace-" + std::to_string(getpid()) + ".json";
+    const auto statuses = run_processes(
+        blocks(1, 2),
+        [&](Rank& me) {
+          float one = 1;
+          if (weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr) != weftSuccess) return 1;
+          return one == 2.f && weftCommDestroy(me.comm) == weftSuccess ? 0 : 2;
+        },
+        60,
+        [&](int rank) {
+          if (rank == tracing) setenv("WEFT_TRACE", file.c_str(), 1);
+        });
+    for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+    const std::string trace((std::istreambuf_iterator<char>(std::ifstream(file).rdbuf())), {});
+    EXPECT_TRUE(trace.starts_with("["));
+    EXPECT_NE(trace.find("AllReduce"), std::string::npos) << trace;
+    unlink(file.c_str());
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -71,6 +71,41 @@ TEST(Failure, ARankThatExitsWithoutDestroyingIsNoFailureOfWhatItHadFinished) {
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
+// Rank 0 hears of it while it receives, from a rank that hears of it at the same time and then sends.
+TEST(Failure, ADeathDuringAnOperationThatSucceedsIsToldAllTheSame) {
+  const auto statuses = run_processes(blocks(1, 3), [](Rank& me) {
+    weftComm_t pair = nullptr;
+    if (weftCommSplit(me.comm, me.rank < 2 ? 0 : 1, me.rank, &pair, nullptr) != weftSuccess) return 1;
+    std::vector<float> data;
+    if (sum(me.comm, 1, data) != weftSuccess) return 2;
+    if (me.rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 0 has begun to receive
+      raise(SIGKILL);
+    }
+    const auto hears = [&] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      weftResult_t health = weftSuccess;
+      while (health == weftSuccess && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (weftCommGetAsyncError(me.comm, &health) != weftSuccess) return false;
+      }
+      return health == weftRemoteError;
+    };
+    float value = 7;
+    if (me.rank == 1) {
+      if (!hears()) return 3;
+      if (weftSend(&value, 1, weftFloat, 0, pair, nullptr) != weftSuccess) return 4;
+      // Not gone before rank 0 has heard: that would be another death.
+      return weftRecv(&value, 1, weftFloat, 0, pair, nullptr) == weftSuccess ? 0 : 5;
+    }
+    if (weftRecv(&value, 1, weftFloat, 1, pair, nullptr) != weftSuccess) return 6;
+    if (!hears()) return 7;
+    return weftSend(&value, 1, weftFloat, 1, pair, nullptr) == weftSuccess ? 0 : 8;
+  });
+  EXPECT_TRUE(exited_with(statuses[0], 0)) << statuses[0];
+  EXPECT_TRUE(exited_with(statuses[1], 0)) << statuses[1];
+}
+
 // The news may come between a rank's part in making the communicator and its having it.
 TEST(Failure, NewsThatComeBeforeTheCommunicatorAreNotLost) {
   run_ranks(blocks(1, 3), [](Rank& me) {

@@ -83,6 +83,36 @@ TEST(Long, CollectivesOfTwoProcessesOnOrdinaryMemory) {
   }));
 }
 
+/// A group of sums, each in a window of its own and all in flight while rank 2 is late.
+int many_windows(Rank& me) {
+  constexpr int kWindows = 300;  // more than stay mapped of one peer
+  constexpr size_t kInts = 65536;
+  std::vector<int32_t*> windows;
+  for (int i = 0; i < kWindows; ++i) {
+    void* window = nullptr;
+    if (weftMemAlloc(&window, 1 << 20) != weftSuccess) return 50;
+    windows.push_back(static_cast<int32_t*>(window));
+    for (size_t at = 0; at < kInts; ++at) windows[i][at] = value(me.rank, i + at);
+  }
+  int32_t all_there = 1;
+  if (weftAllReduce(&all_there, &all_there, 1, weftInt32, weftSum, me.comm, nullptr) != weftSuccess)
+    return 51;
+  if (me.rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  if (weftGroupStart() != weftSuccess) return 52;
+  for (int32_t* window : windows)
+    if (weftAllReduce(window, window, kInts, weftInt32, weftSum, me.comm, nullptr) != weftSuccess) return 53;
+  if (weftGroupEnd() != weftSuccess) return 54;
+  for (int i = 0; i < kWindows; ++i)
+    for (size_t at = 0; at < kInts; ++at)
+      if (windows[i][at] != value(0, i + at) + value(1, i + at) + value(2, i + at)) return 55;
+  return weftCommDestroy(me.comm) == weftSuccess ? 0 : 56;
+}
+
+TEST(Long, MoreWindowsInFlightThanStayMapped) {
+  for (const int status : run_processes(blocks(1, 3), many_windows, 120))
+    EXPECT_TRUE(exited_with(status, 0)) << "status " << status;
+}
+
 TEST(Long, AnOperationOnAStreamGoesOnWhileItsCallersSleepOrCompute) {
   expect_right(run_processes(blocks(1, 2), [](Rank& me) {
     weftStream_t stream;

@@ -1,7 +1,7 @@
 // Communicators from inside: what the C functions cannot show or bring about.
 #include "engine/communicator.h"
 
-#include <gtest/gtest.h>
+#include <poll.h>
 
 #include <functional>
 #include <latch>
@@ -9,28 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "bootstrap/reserved_port.h"
+#include "engine/ranks.h"
+
 namespace weft::engine {
 namespace {
-
-/// Makes a communicator with a rank for every name of a pretended node, and runs `body` on each in a thread
-/// of its own.
-void run_ranks(const std::vector<std::string>& nodes, const std::function<void(Communicator&)>& body,
-               CommOptions options = {}) {
-  const auto id = bootstrap::create_unique_id();
-  ASSERT_TRUE(id.ok()) << id.status().message();
-  options.timeout_s = 20;
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < nodes.size(); ++rank)
-    threads.emplace_back([&, rank, options]() mutable {
-      options.host_id = nodes[rank];
-      const auto made =
-          Communicator::create(*id, static_cast<int>(rank), static_cast<int>(nodes.size()), options);
-      ASSERT_TRUE(made.ok()) << made.status().message();
-      body(**made);
-      EXPECT_TRUE((*made)->finalize().ok() || !(*made)->health().ok());
-    });
-  for (std::thread& thread : threads) thread.join();
-}
 
 TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
   run_ranks({"a"}, [](Communicator& comm) {
@@ -44,14 +27,35 @@ TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
   });
 }
 
-/// A sum of 1 over all ranks, or -1.
-int32_t sum_of_ones(Communicator& comm) {
-  int32_t value = 1;
-  Call call;
-  call.send = call.recv = &value;
-  call.count = 1;
-  call.type = device::DataType::int32;
-  return comm.run(call).ok() ? value : -1;
+// The ranks of a launcher look up the root's name, each on its own host.
+TEST(Communicator, IsTheSameWhateverAddressARankHasForTheRoot) {
+  const bootstrap::ReservedPort port;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto id =
+          bootstrap::unique_id_for(rank == 0 ? "127.0.0.1" : "127.0.0.2", port.number(), "secret");
+      ASSERT_TRUE(id.ok()) << id.status().message();
+      if (rank == 0) {
+        ASSERT_TRUE(bootstrap::serve_unique_id(*id).ok());
+      }
+      CommOptions options;
+      options.timeout_s = 5;
+      const auto made = Communicator::create(*id, rank, 2, options);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      EXPECT_EQ(sum_of_ones(**made), 2);
+      EXPECT_TRUE((*made)->finalize().ok());
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Returns when operations of `comm` are under way.
+void wait_for_operations(Communicator& comm) {
+  for (bool begun = false; !begun;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Lock lock = comm.context().lock();
+    begun = !comm.operations().empty();
+  }
 }
 
 // Rank 1's shrink ends its split after its part was sent, so that the split is done on rank 0 alone.
@@ -68,11 +72,7 @@ TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
       rest = comm.shrink({}, true, options).take();
     } else {
       std::thread splitter([&] { EXPECT_FALSE(comm.split(0, 0, options).ok()); });
-      for (bool begun = false; !begun;) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const Lock lock = comm.context().lock();
-        begun = !comm.operations().empty();
-      }
+      wait_for_operations(comm);
       rest = comm.shrink({}, true, options).take();
       splitter.join();
       sent.arrive_and_wait();
@@ -116,6 +116,83 @@ TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
         if (comm.rank() == 0) ahead.arrive_and_wait();
       },
       options);
+}
+
+Call transfer(plan::Collective kind, int32_t* data, uint64_t count, int peer) {
+  Call call;
+  call.collective = kind;
+  call.send = call.recv = data;
+  call.count = count;
+  call.type = device::DataType::int32;
+  call.root = peer;
+  return call;
+}
+
+// One inquiry runs at a time, and a message that does not fit comes only once.
+TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
+  std::latch receiving(2), judged(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    int32_t data[20] = {};
+    if (comm.rank() == 1) {
+      receiving.arrive_and_wait();
+      EXPECT_TRUE(comm.run(transfer(plan::Collective::send, data, 10, 0)).ok());
+      EXPECT_EQ(sum_of_ones(comm), 2);
+      return judged.arrive_and_wait();
+    }
+    std::latch other_inquiry(1);
+    {
+      const Lock lock = comm.context().lock();
+      ASSERT_TRUE(comm.context().ask_peers([&] { other_inquiry.wait(); }));
+    }
+    Status received;
+    std::thread receiver([&] { received = comm.run(transfer(plan::Collective::recv, data, 20, 1)); });
+    wait_for_operations(comm);
+    receiving.arrive_and_wait();
+    EXPECT_EQ(sum_of_ones(comm), 2);  // what was sent before it is here
+    other_inquiry.count_down();
+    receiver.join();
+    EXPECT_EQ(received.code(), Code::mismatch) << received.message();
+    judged.arrive_and_wait();
+  });
+}
+
+/// Whether `ring` rings for a thread that sleeps in the context until it has received something. That thread
+/// needs the lock to get up, so it cannot have taken the ring back.
+void expect_ring(const std::function<void(Communicator&)>& ring) {
+  std::latch woken(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    if (comm.rank() == 1) return woken.arrive_and_wait();
+    int32_t data = 0;
+    std::thread receiver([&] { EXPECT_FALSE(comm.run(transfer(plan::Collective::recv, &data, 1, 1)).ok()); });
+    Lock lock = comm.context().lock();
+    while (!comm.context().waiter_sleeps()) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
+    pollfd bell{comm.context().epoll_fd(), POLLIN, 0};
+    EXPECT_EQ(poll(&bell, 1, 0), 0);
+    ring(comm);
+    EXPECT_EQ(poll(&bell, 1, 0), 1);
+    comm.fail(fail(Code::aborted, "enough"), false);
+    lock.unlock();
+    receiver.join();
+    woken.arrive_and_wait();
+  });
+}
+
+TEST(Context, WakesASleeperWhoseOperationAnotherThreadEnds) {
+  expect_ring([](Communicator& comm) { comm.fail(fail(Code::aborted, "enough"), false); });
+}
+
+// Who slept before there were any has to look at CUDA streams from now on.
+TEST(Context, WakesASleeperForAnOperationThatWaitsForItsStream) {
+  expect_ring([](Communicator& comm) {
+    Operation* const op = comm.context().acquire();
+    op->finished.store(true);  // so that the next turn drops it
+    comm.context().await_stream(*op);
+    comm.context().release(op);
+  });
 }
 
 }  // namespace

@@ -290,6 +290,45 @@ TEST(WeftRun, StopsRanksWhenNobodyReadsTheirOutput) {
   EXPECT_NE(WEXITSTATUS(status), 0);
 }
 
+/// The wait status of a weft_run whose standard output is `out`, after `before`; a hanging one is ended by
+/// SIGALRM.
+template <typename Before>
+int status_of(std::vector<const char*> arguments, int out, Before&& before) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(out, STDOUT_FILENO);
+    before();
+    alarm(60);
+    arguments.insert(arguments.begin(), WEFT_RUN);
+    arguments.push_back(nullptr);
+    execv(WEFT_RUN, const_cast<char* const*>(arguments.data()));
+    _exit(125);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status;
+}
+
+TEST(WeftRun, SeesRanksEndWhereItsParentIgnoresChildren) {
+  const int status = status_of({"-n", "2", "sh", "-c", "exit $((3 * WEFT_RANK))"}, STDOUT_FILENO,
+                               [] { signal(SIGCHLD, SIG_IGN); });
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+TEST(WeftRun, StopsAfterTheTimeoutThoughItsOutputIsNotRead) {
+  int out[2];
+  ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
+  const UniqueFd unread(out[0]), sink(out[1]);
+  const int status = status_of({"-n", "2", "--timeout", "0.2", "--grace", "0.2", "yes"}, sink.get(), [] {});
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 124);
+}
+
+TEST(WeftRun, TakesATimeoutThatTheClockCannotCountForNone) {
+  EXPECT_EQ(weft_run({"-n", "1", "--timeout", "1e10", "true"}).code, 0);
+}
+
 TEST(WeftRun, ExplainsWrongUsage) {
   const struct {
     std::vector<std::string> arguments;

@@ -53,7 +53,7 @@ Body put_and_read(const Case& c, size_t bytes) {
     EXPECT_EQ(self.transport.reads_peers(), c.cma);
     const int peer = 1 - self.rank;
     const RemoteBuffer theirs = self.board.buffer[static_cast<size_t>(peer)];
-    const auto* mapped = static_cast<const std::byte*>(self.transport.map(peer, theirs));
+    const std::byte* const mapped = self.transport.map(peer, theirs).address;
     EXPECT_EQ(mapped != nullptr, !c.processes || c.kind == Kind::window);
     EXPECT_TRUE(mapped == nullptr || filled(mapped, bytes, peer + 1));
 
@@ -224,7 +224,7 @@ TEST(ShmMemory, AWindowMayBeFreedWhileAPeerMapsIt) {
     self.meet();
     const int peer = 1 - self.rank;
     const RemoteBuffer theirs = self.board.buffer[static_cast<size_t>(peer)];
-    const auto* mapped = static_cast<const std::byte*>(self.transport.map(peer, theirs));
+    const std::byte* const mapped = self.transport.map(peer, theirs).address;
     ASSERT_NE(mapped, nullptr);
     EXPECT_TRUE(filled(mapped, kBytes, peer + 1));
     self.meet();
@@ -235,8 +235,8 @@ TEST(ShmMemory, AWindowMayBeFreedWhileAPeerMapsIt) {
     Memory next(Kind::window, kBytes, self.rank + 10);
     self.board.buffer[static_cast<size_t>(self.rank)] = *self.transport.expose(next.data(), kBytes);
     self.meet();
-    const auto* now =
-        static_cast<const std::byte*>(self.transport.map(peer, self.board.buffer[static_cast<size_t>(peer)]));
+    const std::byte* const now =
+        self.transport.map(peer, self.board.buffer[static_cast<size_t>(peer)]).address;
     ASSERT_NE(now, nullptr);
     EXPECT_TRUE(filled(now, kBytes, peer + 11));
     self.meet();
@@ -250,8 +250,8 @@ TEST(ShmMemory, MappingsAreBounded) {
       self.board.buffer[static_cast<size_t>(self.rank)] = *self.transport.expose(memory.data(), 64);
       self.meet();
       const int peer = 1 - self.rank;
-      const auto* mapped = static_cast<const std::byte*>(
-          self.transport.map(peer, self.board.buffer[static_cast<size_t>(peer)]));
+      const std::byte* const mapped =
+          self.transport.map(peer, self.board.buffer[static_cast<size_t>(peer)]).address;
       ASSERT_NE(mapped, nullptr) << i;
       EXPECT_EQ(*mapped, static_cast<std::byte>(i % 100 + 1));
       self.meet();
@@ -265,6 +265,26 @@ TEST(ShmMemory, MappingsAreBounded) {
     std::fclose(file);
     EXPECT_LE(maps, shm::PeerMemory::kMappedSegments + 10);
     EXPECT_GE(maps, shm::PeerMemory::kMappedSegments / 2) << "this test no longer sees the mappings";
+  });
+}
+
+TEST(ShmMemory, AMappingThatIsHeldOutlastsAllOthers) {
+  as_processes(2, {}, [](Rank& self) {
+    const int peer = 1 - self.rank;
+    Memory first(Kind::window, device::kLargeWindowBytes, self.rank);
+    MappedBuffer held;
+    for (size_t i = 0; i < shm::PeerMemory::kMappedSegments + 20; ++i) {
+      Memory other(Kind::window, device::kLargeWindowBytes, 50);
+      self.board.buffer[static_cast<size_t>(self.rank)] =
+          *self.transport.expose(i == 0 ? first.data() : other.data(), 64);
+      self.meet();
+      MappedBuffer mapped = self.transport.map(peer, self.board.buffer[static_cast<size_t>(peer)]);
+      ASSERT_NE(mapped.address, nullptr) << i;
+      if (i == 0) held = mapped;
+      self.meet();
+    }
+    EXPECT_TRUE(filled(held.address, device::kLargeWindowBytes, peer + 1));
+    self.meet();
   });
 }
 

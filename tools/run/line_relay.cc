@@ -1,8 +1,10 @@
 #include "run/line_relay.h"
 
 #include <fcntl.h>
-#include <poll.h>
+#include <limits.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -11,17 +13,20 @@ namespace {
 
 // A longer line is cut here, so that a rank that prints no newlines cannot fill our memory.
 constexpr size_t kLongestLine = 1 << 20;
+constexpr int kReads = 4;  // in a row
+// A pipe that takes anything takes so much without a wait.
+constexpr size_t kWrite = PIPE_BUF;
 
 }  // namespace
 
-LineRelay::LineRelay(UniqueFd source, int sink, std::string label)
-    : source_(std::move(source)), sink_(sink), label_(std::move(label)) {
+LineRelay::LineRelay(UniqueFd source, int sink, std::string label, std::function<bool(int sink)> await_room)
+    : source_(std::move(source)), sink_(sink), label_(std::move(label)), await_room_(std::move(await_room)) {
   fcntl(source_.get(), F_SETFL, fcntl(source_.get(), F_GETFL) | O_NONBLOCK);
 }
 
 void LineRelay::pump() {
   std::array<char, 64 << 10> chunk;
-  while (!done()) {
+  for (int reads = 0; reads < kReads && !done(); ++reads) {
     const ssize_t n = read(source_.get(), chunk.data(), chunk.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return;
@@ -61,15 +66,10 @@ bool LineRelay::emit_lines() {
 
 bool LineRelay::write_all(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t n = write(sink_, text.data(), text.size());
-    if (n >= 0) {
-      text.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EAGAIN) {  // somebody else made our terminal non-blocking
-      pollfd wait{sink_, POLLOUT, 0};
-      poll(&wait, 1, -1);
-    } else if (errno != EINTR) {
-      return false;
-    }
+    if (!await_room_(sink_)) return false;
+    const ssize_t n = write(sink_, text.data(), std::min(text.size(), kWrite));
+    if (n >= 0) text.remove_prefix(static_cast<size_t>(n));
+    else if (errno != EAGAIN && errno != EINTR) return false;  // EAGAIN: our terminal is non-blocking
   }
   return true;
 }

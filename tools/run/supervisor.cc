@@ -92,15 +92,8 @@ Result<int> Supervisor::run() {
   WEFT_TRY(secret.status());
 
   const Status started = start_ranks({fmt::format("127.0.0.1:{}", port->number), secret.take()});
-  if (started) {
-    const Deadline end = job_.timeout_s > 0 ? Deadline::in_seconds(job_.timeout_s) : Deadline::never();
-    serve(end);
-    if (running_ > 0) {
-      say("{} of {} ranks are still running after {} s; stopping them", running_, job_.ranks, job_.timeout_s);
-      stop(SIGTERM, kTimedOut);
-    }
-  }
-  serve(Deadline::never());
+  if (started && job_.timeout_s > 0) end_ = Deadline::in_seconds(job_.timeout_s);
+  while (running_ > 0) take_turn(Deadline::never());
   clear_up();
   if (!started) return started;
   return code_.value_or(0);
@@ -110,6 +103,7 @@ Result<int> Supervisor::run() {
 Status Supervisor::take_charge() {
   allow_many_descriptors();
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGCHLD, SIG_DFL);  // who ignores it, as our parent may, is told of no ends
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, SIGCHLD);
@@ -142,31 +136,58 @@ Status Supervisor::start_ranks(const Meeting& meeting) {
     members_.push_back({started->pid});
     ++running_;
     const std::string label = job_.label ? fmt::format("[{}] ", rank) : "";
-    relays_.emplace_back(std::move(started->out), STDOUT_FILENO, label);
-    relays_.emplace_back(std::move(started->err), STDERR_FILENO, label);
+    const auto room = [this](int sink) { return await_room(sink); };
+    relays_.emplace_back(std::move(started->out), STDOUT_FILENO, label, room);
+    relays_.emplace_back(std::move(started->err), STDERR_FILENO, label, room);
   }
   return {};
 }
 
-/// Until no rank is running, or `until`.
-void Supervisor::serve(Deadline until) {
-  while (running_ > 0 && !until.passed()) take_turn(until);
-}
-
-/// Sleeps until there is output, a signal, or `until`; relays and heeds; kills when the grace period is over.
+/// Sleeps until there is output, a signal, or `until`; relays and heeds.
 void Supervisor::take_turn(Deadline until) {
   std::vector<pollfd> watched = {{signals_.get(), POLLIN, 0}};
   for (const LineRelay& relay : relays_) watched.push_back({relay.fd(), POLLIN, 0});
-  const Deadline next = kill_at_ && kill_at_->at_ns() < until.at_ns() ? *kill_at_ : until;
-  if (poll(watched.data(), watched.size(), next.remaining_ms()) > 0) {
+  if (poll(watched.data(), watched.size(), earliest(until).remaining_ms()) > 0) {
     for (size_t i = 0; i < relays_.size(); ++i) {
       if (watched[i + 1].revents != 0) relays_[i].pump();
     }
     if (watched[0].revents != 0) heed_signals();
   }
+  heed_clock();
+}
+
+/// Waits until `sink` takes something, and meanwhile heeds signals and the clock: whoever reads our output
+/// may never go on. False if it takes nothing though ranks are being killed.
+bool Supervisor::await_room(int sink) {
+  for (;;) {
+    pollfd watched[] = {{sink, POLLOUT, 0}, {signals_.get(), POLLIN, 0}};
+    const bool something = poll(watched, 2, earliest(give_up_at_).remaining_ms()) > 0;
+    if (something && watched[1].revents != 0) heed_signals();
+    heed_clock();
+    if (something && watched[0].revents != 0) return true;
+    if (give_up_at_.passed()) return false;
+  }
+}
+
+/// `until`, or when the clock has to be heeded before.
+Deadline Supervisor::earliest(Deadline until) const {
+  Deadline next = until;
+  if (running_ > 0 && end_.at_ns() < next.at_ns()) next = end_;
+  if (kill_at_ && kill_at_->at_ns() < next.at_ns()) next = *kill_at_;
+  return next;
+}
+
+/// Stops the ranks when their time is over, kills them when the grace period is.
+void Supervisor::heed_clock() {
+  if (running_ > 0 && end_.passed()) {
+    end_ = Deadline::never();
+    say("{} of {} ranks are still running after {} s; stopping them", running_, job_.ranks, job_.timeout_s);
+    stop(SIGTERM, kTimedOut);
+  }
   if (kill_at_ && kill_at_->passed()) {
     killing_ = true;
     kill_at_ = Deadline::never();
+    give_up_at_ = Deadline::in_seconds(kDrainSeconds);
     signal_all(SIGKILL);
   }
 }
@@ -193,9 +214,13 @@ void Supervisor::notice_ends() {
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     siginfo_t info{};
     if (members_[rank].ended) continue;
-    if (waitid(P_PID, static_cast<id_t>(members_[rank].pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+    if (waitid(P_PID, static_cast<id_t>(members_[rank].pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+      if (errno != ECHILD) continue;
+      info.si_code = CLD_EXITED;  // somebody else has taken its end away: with what code we do not know
+      info.si_status = 1;
+    } else if (info.si_pid == 0) {
       continue;
-    if (info.si_pid == 0) continue;
+    }
     members_[rank].ended = true;
     --running_;
     note_end(static_cast<int>(rank), info.si_code, info.si_status);

@@ -36,8 +36,10 @@ class Supervisor {
 
   Status take_charge();
   Status start_ranks(const Meeting& meeting);
-  void serve(Deadline until);
   void take_turn(Deadline until);
+  bool await_room(int sink);
+  Deadline earliest(Deadline until) const;
+  void heed_clock();
   void heed_signals();
   void notice_ends();
   void note_end(int rank, int how, int value);
@@ -55,9 +57,11 @@ class Supervisor {
   std::vector<Member> members_;
   std::vector<LineRelay> relays_;
   int running_ = 0;
-  std::optional<int> code_;          // of the first failure
-  std::optional<Deadline> kill_at_;  // set once we are stopping
-  bool killing_ = false;             // the grace period is over
+  std::optional<int> code_;                  // of the first failure
+  Deadline end_ = Deadline::never();         // of the ranks' time
+  std::optional<Deadline> kill_at_;          // set once we are stopping
+  bool killing_ = false;                     // the grace period is over
+  Deadline give_up_at_ = Deadline::never();  // on output that nobody reads; set with killing_
 };
 
 }  // namespace weft::run

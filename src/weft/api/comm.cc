@@ -116,11 +116,18 @@ Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend
   };
   if (options.blocking) {
     // A failed creation leaves nothing behind that the caller would have to free.
-    return create_or_note([fill, out, handle]() -> Status {
-      Status filled = fill();
-      if (handle->state.load() != weftComm::live) *out = nullptr;
-      return filled;
-    });
+    return create_or_note({.create = [fill, out, handle]() -> Status {
+                             Status filled = fill();
+                             if (handle->state.load() != weftComm::live) *out = nullptr;
+                             return filled;
+                           },
+                           .cancel =
+                               [out, handle](const Status& why) {
+                                 std::lock_guard guard(handle->mutex);
+                                 handle->creation = why;
+                                 handle->state.store(weftComm::failed_to_create, std::memory_order_release);
+                                 *out = nullptr;
+                               }});
   }
   handle->background = std::thread([fill] { (void)fill(); });
   return fail(Code::in_progress, "the communicator is being created");

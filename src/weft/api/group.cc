@@ -9,7 +9,7 @@ namespace {
 
 struct Group {
   Status spoiled;
-  std::vector<std::function<Status()>> creations;
+  std::vector<Creation> creations;
   std::vector<std::pair<std::shared_ptr<engine::Communicator>, engine::Call>> calls;
   std::vector<NcclCall> nccl_calls;
 };
@@ -19,15 +19,19 @@ thread_local Group t_group;
 // Takes the outermost group's contents; the thread is outside groups again, also for what runs next.
 Group take() { return std::exchange(t_group, Group()); }
 
-Status run_creations(const std::vector<std::function<Status()>>& creations) {
-  if (creations.size() == 1) return creations[0]();
+Status run_creations(const std::vector<Creation>& creations) {
+  if (creations.size() == 1) return creations[0].create();
   std::vector<Status> outcomes(creations.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < creations.size(); ++i)
-    threads.emplace_back([&, i] { outcomes[i] = creations[i](); });
+    threads.emplace_back([&, i] { outcomes[i] = creations[i].create(); });
   for (std::thread& thread : threads) thread.join();
   for (const Status& outcome : outcomes) WEFT_TRY(outcome);
   return {};
+}
+
+void cancel_creations(const std::vector<Creation>& creations, const Status& why) {
+  for (const Creation& creation : creations) creation.cancel(why);
 }
 
 // NCCL's calls are on their way while Weft's, without a stream, are waited for.
@@ -58,9 +62,9 @@ Status run_or_note(const NcclCall& call) {
   return Fallback::finish({call});
 }
 
-Status create_or_note(std::function<Status()> create) {
-  if (!in_group()) return create();
-  t_group.creations.push_back(std::move(create));
+Status create_or_note(Creation creation) {
+  if (!in_group()) return creation.create();
+  t_group.creations.push_back(std::move(creation));
   return {};
 }
 
@@ -82,7 +86,11 @@ weftResult_t weftGroupEnd(void) {
   if (t_group_depth == 0) return report(not_in_group());
   if (--t_group_depth > 0) return weftSuccess;
   Group group = take();
-  if (!group.spoiled.ok()) return report(group.spoiled.in("nothing of the group was started"));
+  if (!group.spoiled.ok()) {
+    const Status why = group.spoiled.in("nothing of the group was started");
+    cancel_creations(group.creations, why);
+    return report(why);
+  }
   if (!group.creations.empty())
     if (Status created = run_creations(group.creations); !created) return report(created);
   return report(run_calls(group));
@@ -95,6 +103,7 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   if (t_group_depth == 0) return report(not_in_group());
   if (--t_group_depth > 0) return weftSuccess;
   Group group = take();
+  cancel_creations(group.creations, fail(Code::invalid_usage, "the group was only simulated"));
   if (!group.spoiled.ok()) return report(group.spoiled);
   double total_us = group.calls.empty() ? WEFT_UNDEF_FLOAT : 0;
   for (const auto& [comm, call] : group.calls) {

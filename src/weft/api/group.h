@@ -27,9 +27,14 @@ inline Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, con
 }
 /// The same for a call that NCCL does.
 Status run_or_note(const NcclCall& call);
+/// A communicator to be created: how, or what to do instead where the group that holds it starts nothing.
+struct Creation {
+  std::function<Status()> create;
+  std::function<void(const Status& why)> cancel;
+};
 /// Notes down the creation of a communicator, or does it now. Creations of one group run side by side, so
 /// that one thread can create several ranks.
-Status create_or_note(std::function<Status()> create);
+Status create_or_note(Creation creation);
 /// Remembers that a call inside the open group was wrong: the group's end starts nothing and reports it.
 void spoil_group(const Status& why);
 

@@ -22,7 +22,10 @@ inline int64_t now_ns() {
 class Deadline {
  public:
   static Deadline never() { return Deadline(INT64_MAX); }
-  static Deadline in_seconds(double s) { return Deadline(now_ns() + static_cast<int64_t>(s * 1e9)); }
+  /// A time that the clock cannot count is never.
+  static Deadline in_seconds(double s) {
+    return s < kCountedSeconds ? Deadline(now_ns() + static_cast<int64_t>(s * 1e9)) : never();
+  }
   bool passed() const { return at_ns_ != INT64_MAX && now_ns() >= at_ns_; }
   int64_t at_ns() const { return at_ns_; }
   /// What poll() and epoll_wait() take: rounded up, -1 for never, at most `cap`.
@@ -33,6 +36,8 @@ class Deadline {
   }
 
  private:
+  static constexpr double kCountedSeconds = 4e9;  // leaves room for the time before
+
   explicit Deadline(int64_t at) : at_ns_(at) {}
   int64_t at_ns_;
 };

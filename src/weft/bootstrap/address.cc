@@ -82,6 +82,15 @@ Result<SocketAddress> SocketAddress::resolve(const std::string& host, uint16_t p
   return fail(Code::invalid_argument, "host '{}' has neither an IPv4 nor an IPv6 address", host);
 }
 
+bool SocketAddress::is_numeric(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
 bool SocketAddress::loopback() const {
   if (family() == AF_INET) return ntohl(as_v4().sin_addr.s_addr) >> 24 == 127;
   return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&as_v6().sin6_addr);

@@ -24,6 +24,9 @@ class SocketAddress {
   /// Asks the resolver; the first address of a name, IPv4 before IPv6. Blocks as long as the resolver does.
   static Result<SocketAddress> resolve(const std::string& host, uint16_t port);
 
+  /// Whether resolve() takes a text for an address and not for a name.
+  static bool is_numeric(const std::string& host);
+
   int family() const { return storage_.ss_family; }
   bool valid() const { return family() == AF_INET || family() == AF_INET6; }
   bool loopback() const;

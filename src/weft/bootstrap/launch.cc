@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/id_exchange.h"
+#include "bootstrap/interfaces.h"
 #include "bootstrap/socket.h"
 #include "bootstrap/unique_id.h"
 
@@ -209,8 +210,25 @@ Result<LaunchInfo> detect(const Environment& env, const Settings& settings) {
   return alone;
 }
 
+/// The root's host, as this rank reaches it. Hosts are often told to call themselves 127.0.1.1 (in
+/// /etc/hosts): a rank that met the root there would tell the others that address for its own.
+Result<std::string> reached_root_host(const LaunchInfo& launch) {
+  const std::string& host = launch.root_host;
+  Result<SocketAddress> found = SocketAddress::resolve(host, static_cast<uint16_t>(launch.root_port));
+  if (!found.ok()) return found.status();
+  const bool meant = SocketAddress::is_numeric(host) || host.find("localhost") != std::string::npos;
+  if (meant || !found->loopback()) return host;
+  Result<SocketAddress> own = host_address(settings().socket_ifname);
+  if (!own.ok()) return own.status();
+  log::info("the root's host, {}, is this one, which calls itself {}: meeting at {}", host,
+            found->to_string(false), own->to_string(false));
+  return own->to_string(false);
+}
+
 Result<UniqueId> derived_id(const LaunchInfo& launch) {
-  Result<UniqueId> id = unique_id_for(launch.root_host, launch.root_port, launch.secret);
+  Result<std::string> host = reached_root_host(launch);
+  if (!host.ok()) return host.status().in("the job's root");
+  Result<UniqueId> id = unique_id_for(*host, launch.root_port, launch.secret);
   if (!id.ok()) return id.status().in("the job's root");
   if (launch.rank != 0) return id;
   if (static bool warned = false; launch.secret_is_public && !std::exchange(warned, true)) {

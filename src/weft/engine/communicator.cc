@@ -78,7 +78,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   auto context = Context::join(id, rank, ranks, options.host_id, options.device,
                                Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
-  const uint32_t comm_id = hash_32({reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()});
+  const auto comm_id = static_cast<uint32_t>((*context)->job());
   std::vector<int> world_of(ranks);
   std::iota(world_of.begin(), world_of.end(), 0);
   if (options.name.empty()) options.name = "world";

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/unique_id.h"
 #include "device/window.h"
 #include "engine/captured_calls.h"
 #include "engine/communicator.h"
@@ -42,7 +43,10 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline) {
   std::shared_ptr<Context> context(new Context);
-  context->job_ = hash_64({reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size()});
+  // Of the secret alone: the address beside it is what each rank's resolver has made of the root's name.
+  const auto job = bootstrap::read_unique_id(id);
+  if (!job) return job.status();
+  context->job_ = hash_64({reinterpret_cast<const char*>(job->secret.data()), job->secret.size()});
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
   context->bootstrap_ = joined.take();
@@ -88,12 +92,17 @@ Status Context::meet(Deadline deadline) {
   return {};
 }
 
-// A collective: the first rank of each node starts the file before the others append to it.
+// A collective where any rank writes a trace: of those on a node the first one starts the file before the
+// others append to it.
 Status Context::open_trace(Deadline deadline) {
-  if (settings().trace.empty()) return {};
-  const auto& layout = fabric_->layout();
-  const int node = layout.node_of(rank());
-  const bool first = layout.local_index(rank()) == 0;
+  const auto writes = [this](int r) { return fabric_->traces(r); };
+  bool anybody = false;
+  for (int r = 0; r < ranks(); ++r) anybody |= writes(r);
+  if (!anybody) return {};
+  const int node = fabric_->layout().node_of(rank());
+  const auto& here = fabric_->layout().on_node(node);
+  const auto first_here = std::find_if(here.begin(), here.end(), writes);
+  const bool first = first_here != here.end() && *first_here == rank();
   auto open = [&]() -> Status {
     auto trace = Trace::open(rank(), node, first);
     if (!trace) return trace.status();
@@ -245,6 +254,7 @@ void Context::finish(Operation& op, Status status) {
     for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
     op.exposures.clear();
     if (op.device) op.device->end(status.ok());
+    op.mappings.clear();
     if (op.staged_output.data && status.ok())
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
     for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {
@@ -274,6 +284,7 @@ void Context::finish(Operation& op, Status status) {
   if (leaves_stream) op.call.stream->on_finished(op);
   op.finished.store(true, std::memory_order_release);
   if (cv_waiters_ > 0) finished_cv_.notify_all();
+  if (slept_for_ == &op) ring_sleeper();  // not all ends come from what it watches
   if (leaves_stream) release(&op);
   if (op.started) release(&op);
 }
@@ -327,10 +338,8 @@ int Context::turn() {
 
 void Context::wait(Lock& lock, Operation& op) {
   waiters_.store(waiters_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (sleeper_) {  // a progress thread sleeps in here; it will not drive now that somebody waits
-    const uint64_t one = 1;
-    if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
-  }
+  // A progress thread that sleeps in here will not drive now that somebody waits.
+  if (sleeper_) ring_sleeper();
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
   Patience patience({.spin_ns = spin_ns,
@@ -347,7 +356,7 @@ void Context::wait(Lock& lock, Operation& op) {
       patience.tell(now);
       if (now - last_check_ns_ > kCheckNs) check_deadlines(now);
       if (patience.over()) {
-        sleep(lock);
+        sleep(lock, op);
         continue;
       }
     }
@@ -386,7 +395,7 @@ void Context::end_sleep() {
   if (cv_waiters_ > 0) finished_cv_.notify_all();
 }
 
-void Context::sleep(Lock& lock) {
+void Context::sleep(Lock& lock, const Operation& op) {
   if (sleeper_) {
     ++cv_waiters_;
     finished_cv_.wait_for(lock, std::chrono::milliseconds(1));
@@ -394,10 +403,13 @@ void Context::sleep(Lock& lock) {
     return;
   }
   if (!begin_sleep()) return;
+  slept_for_ = &op;
   epoll_event event;
+  const int nap = nap_ms() < 0 ? kWatchMs : nap_ms();
   lock.unlock();
-  epoll_wait(epoll_fd(), &event, 1, nap_ms() < 0 ? kWatchMs : nap_ms());
+  epoll_wait(epoll_fd(), &event, 1, nap);
   lock = this->lock();
+  slept_for_ = nullptr;
   end_sleep();
 }
 

@@ -52,7 +52,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   ~Context() override;
 
   int rank() const { return bootstrap_->rank(); }
-  /// Tells this job from others of the process.
+  /// Tells this job from others; the same on all ranks.
   uint64_t job() const { return job_; }
   int ranks() const { return bootstrap_->ranks(); }
   Fabric& fabric() { return *fabric_; }
@@ -89,13 +89,18 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
   int turn();
+  /// Whether a progress thread has anything to look after here. A death that waits for the end of its time of
+  /// grace is that, too: nobody else may come by.
   bool busy() const {
-    return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed);
+    return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed) ||
+           !deaths_.empty();
   }
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
   /// Whether operations of GPU memory are in flight, which no descriptor tells of.
   bool device_is_busy() const { return device_operations_ > 0; }
+  /// Whether a thread sleeps here until its operation is finished.
+  bool waiter_sleeps() const { return slept_for_ != nullptr; }
 
   /// What runs plans on the memory of a CUDA device; made at the first call.
   Result<DeviceExecutor*> device_executor(int ordinal);
@@ -115,6 +120,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool tunes() const { return tunes_; }
   /// Who gets messages with the number kProbeNumber; null: nobody.
   void set_probe(ProbeInbox* inbox) { probe_ = inbox; }
+  /// Memory that transports may still touch, kept for as long as they exist.
+  void keep(std::vector<std::byte> memory) { kept_.push_back(std::move(memory)); }
   /// Null unless a trace is being written.
   Trace* trace() const { return trace_.get(); }
 
@@ -164,12 +171,13 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int start_awaiting();
   int take_submissions();
   void ring();
+  void ring_sleeper() const;
   void enter(Operation& op);
   bool alone() const;
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void advance_one(Operation& op);
-  void sleep(Lock& lock);
+  void sleep(Lock& lock, const Operation& op);
   void on_dead(int rank, const Status& why);
   void on_failed(int from, uint32_t comm, const std::string& why);
   bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);
@@ -182,9 +190,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   UniqueFd doorbell_;  // wakes whoever sleeps in this context
 
   BiasedMutex mutex_;
-  std::atomic<int> wanting_{0};  // threads that want the lock
-  std::atomic<int> waiters_{0};  // threads in wait(); changed under the lock
-  bool sleeper_ = false;         // somebody sleeps on epoll_fd(); under the lock
+  std::atomic<int> wanting_{0};           // threads that want the lock
+  std::atomic<int> waiters_{0};           // threads in wait(); changed under the lock
+  bool sleeper_ = false;                  // somebody sleeps on epoll_fd(); under the lock
+  const Operation* slept_for_ = nullptr;  // what the sleeper waits for; null: a progress thread, or nobody
   std::atomic<bool> asleep_{false};
   std::condition_variable_any finished_cv_;  // for waiters that are not the sleeper
   int cv_waiters_ = 0;
@@ -229,6 +238,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   model::Machine machine_;
   bool wants_measuring_ = false, tunes_ = false;
   ProbeInbox* probe_ = nullptr;
+  std::vector<std::vector<std::byte>> kept_;
 
   ScratchPool scratch_;
   std::unique_ptr<Trace> trace_;

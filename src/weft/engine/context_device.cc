@@ -27,6 +27,7 @@ Result<DeviceExecutor*> Context::device_executor(int ordinal) {
 void Context::await_stream(Operation& op) {
   op.retain();
   awaiting_.push_back(&op);
+  if (sleeper_) ring_sleeper();  // who sleeps does not know yet how often to look at a stream
 }
 
 int Context::start_awaiting() {
@@ -73,8 +74,11 @@ void Context::learn(Operation& op, int peer, const transport::Envelope& envelope
   if (kind != MessageKind::expose_device) {
     if (envelope.bytes != sizeof(transport::RemoteBuffer)) return;
     std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
+    learned.mapped = nullptr;
     if (!fabric_->is_local(peer)) return;
-    learned.mapped = static_cast<std::byte*>(fabric_->local()->map(peer, learned.buffer));
+    transport::MappedBuffer reached = fabric_->local()->map(peer, learned.buffer);
+    learned.mapped = reached.address;
+    if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
     learned.door = op.comm->door_of(op.comm->rank_of_world(peer));
     return;
   }

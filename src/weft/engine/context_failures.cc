@@ -1,12 +1,9 @@
 // What a context does when something goes wrong: ranks that die or leave, news of failures, deadlines,
 // questions of peers. See departures.h and verdict.h.
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "engine/communicator.h"
@@ -47,8 +44,7 @@ void Context::on_dead(int rank, const Status& why) {
   bool idle = true;
   for (auto& [id, comm] : communicators_) idle = idle && comm->operations().empty();
   if (idle) act_on_deaths(INT64_MAX);
-  const uint64_t one = 1;
-  if (write(doorbell_.get(), &one, sizeof one) < 0) log::trace("doorbell is full");
+  ring_sleeper();
 }
 
 void Context::act_on_partings(int64_t now) {
@@ -123,7 +119,7 @@ void Context::check_deadlines(int64_t now) {
       op->next_check_ns =
           std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }
-    if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
+    if (now >= op->next_check_ns || op->mismatched >= 0) Verdict::on_stall(*this, *op, now);
   }
   spare_active_ = std::move(looked_at);
 }

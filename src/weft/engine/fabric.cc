@@ -28,6 +28,7 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   fabric->ranks_on_machine_ = count_ranks(*hellos, bootstrap.rank());
   fabric->cpus_on_machine_ = count_cpus(*hellos, bootstrap.rank());
   fabric->one_machine_ = fabric->ranks_on_machine_ == bootstrap.ranks();
+  for (const Hello& hello : *hellos) fabric->traces_.push_back(hello.traces);
   fabric->oversubscribed_ = fabric->ranks_on_machine_ > fabric->cpus_on_machine_;
 
   WEFT_TRY(fabric->open_shared_memory(bootstrap, deadline));

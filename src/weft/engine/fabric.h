@@ -40,6 +40,8 @@ class Fabric {
   int ranks_on_machine() const { return ranks_on_machine_; }
   /// CPUs that they may use, all together.
   int cpus_on_machine() const { return cpus_on_machine_; }
+  /// Whether a rank writes a trace (WEFT_TRACE).
+  bool traces(int rank) const { return traces_[rank]; }
   /// All nodes are pretended ones of one machine.
   bool one_machine() const { return one_machine_; }
 
@@ -80,6 +82,7 @@ class Fabric {
 
   int rank_ = 0;
   topology::Layout layout_{std::vector<int>{0}};
+  std::vector<bool> traces_;  // by rank
   bool oversubscribed_ = false;
   int ranks_on_machine_ = 1, cpus_on_machine_ = 1;
   bool one_machine_ = true;

@@ -11,17 +11,25 @@
 #include "base/hash.h"
 #include "base/settings.h"
 #include "topology/host.h"
+#include "topology/sysfs.h"
 #include "transport/ofi_providers.h"
 
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 6;
+constexpr uint32_t kWireVersion = 7;
 
 uint64_t machine_hash() {
   std::string boot_id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
   return hash_64(boot_id);
+}
+
+void note_quota(Hello& hello) {
+  constexpr char kMembership[] = "/proc/self/cgroup";
+  std::ifstream file(kMembership);
+  hello.cgroup = hash_64(std::string(std::istreambuf_iterator<char>(file), {}));
+  hello.cpu_quota = topology::sysfs::read_cpu_quota(kMembership, "/sys/fs/cgroup");
 }
 
 /// The CPUs that this rank may use: a launcher gives each rank its own, or all the same ones.
@@ -46,7 +54,9 @@ Hello own_hello(const std::string& host_id, int ranks) {
   mine.machine = machine_hash();
   mine.host = hash_64(host_id.empty() ? topology::host_id() : host_id);
   mine.shm = settings.shm;
+  mine.traces = !settings.trace.empty();
   note_cpus(mine);
+  note_quota(mine);
   mine.efa = settings.net == "auto" && ranks > 1 && transport::efa_is_usable();
   return mine;
 }
@@ -121,14 +131,22 @@ int count_ranks(const std::vector<Hello>& hellos, int rank) {
   }));
 }
 
-// Those of every different mask.
+// Those of every different mask. Where each control group is limited, the sum of their limits.
 int count_cpus(const std::vector<Hello>& hellos, int rank) {
   std::unordered_map<uint64_t, uint32_t> masks;
-  for (const Hello& hello : hellos)
-    if (hello.machine == hellos[rank].machine) masks[hello.cpu_mask] = hello.cpus;
-  uint32_t cpus = 0;
+  std::unordered_map<uint64_t, double> quotas;
+  bool limited = true;
+  for (const Hello& hello : hellos) {
+    if (hello.machine != hellos[rank].machine) continue;
+    masks[hello.cpu_mask] = hello.cpus;
+    quotas[hello.cgroup] = hello.cpu_quota;
+    limited = limited && hello.cpu_quota > 0;
+  }
+  double cpus = 0, quota = 0;
   for (const auto& [mask, count] : masks) cpus += count;
-  return static_cast<int>(std::min(cpus, std::max(std::thread::hardware_concurrency(), 1u)));
+  for (const auto& [group, share] : quotas) quota += share;
+  cpus = std::min(cpus, static_cast<double>(std::max(std::thread::hardware_concurrency(), 1u)));
+  return std::max(static_cast<int>(limited ? std::min(cpus, quota) : cpus), 1);
 }
 
 }  // namespace weft::engine

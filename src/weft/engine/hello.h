@@ -29,9 +29,12 @@ struct Hello {
   uint64_t machine;   // equal for ranks of one machine, whatever node they pretend to be on
   uint64_t host;      // equal for ranks that share memory
   uint64_t cpu_mask;  // hash of the CPUs that this rank may use
+  uint64_t cgroup;    // hash of its control group
+  double cpu_quota;   // CPUs' worth of time that all in that group have; 0: no limit
   uint32_t cpus;      // how many those are
   uint8_t shm;
-  uint8_t efa;  // this rank could use libfabric's efa provider
+  uint8_t efa;     // this rank could use libfabric's efa provider
+  uint8_t traces;  // it writes a trace (WEFT_TRACE)
 };
 
 /// All ranks' hellos. A collective. `host_id` overrides topology::host_id() if not empty. Errors: mismatch
@@ -44,7 +47,7 @@ Result<std::vector<Hello>> exchange_hellos(bootstrap::Bootstrap& bootstrap, cons
 topology::Layout layout_of(const std::vector<Hello>& hellos);
 /// Ranks on the machine of `rank`, whatever nodes they pretend to be.
 int count_ranks(const std::vector<Hello>& hellos, int rank);
-/// CPUs that they may use, all together.
+/// CPUs that they may use, all together; no more than their control groups grant the time of.
 int count_cpus(const std::vector<Hello>& hellos, int rank);
 
 /// All ranks' values of a plain struct, in rank order. A collective.

@@ -112,6 +112,7 @@ struct Operation {
     transport::RemoteBuffer buffer;
   };
   std::vector<Exposure> exposures;
+  std::vector<std::shared_ptr<const void>> mappings;  // of `learned`
   SourceReadings readings;
 
   // Its end.
@@ -138,10 +139,12 @@ struct Operation {
     references.store(1, std::memory_order_relaxed);
     deadline_ns = next_check_ns = 0;
     verdict_pending = false;
+    mismatched = -1;
   }
   int64_t deadline_ns = 0;    // 0 until the first look at the clock
   int64_t next_check_ns = 0;  // when to ask peers what holds them up
   bool verdict_pending = false;
+  int32_t mismatched = -1;  // a rank whose message did not fit: nothing but a verdict can end this
 
   // Chains of the owners.
   Operation* next_in_bucket = nullptr;

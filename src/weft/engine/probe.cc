@@ -193,26 +193,35 @@ Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   return {};
 }
 
-/// Lends the peer so many bytes, and learns of its.
-Status Probe::exchange_buffers(size_t bytes) {
-  inbox_.lent_.assign(bytes, std::byte{1});
-  Result<transport::RemoteBuffer> own = [&] {
-    Lock lock = context_.lock();
-    return transport_.expose(inbox_.lent_.data(), bytes);
-  }();
-  if (!own) return own.status();
+Probe::Exposed::~Exposed() {
+  if (!buffer_) return;
+  const Lock lock = probe_.context_.lock();
+  probe_.context_.keep(std::move(memory_));
+}
+
+void Probe::Exposed::take_back() {
+  const Lock lock = probe_.context_.lock();
+  probe_.transport_.unexpose(*buffer_);
+  buffer_.reset();
+}
+
+Status Probe::Exposed::exchange() {
   transport::Envelope envelope;
-  envelope.comm = comm_;
+  envelope.comm = probe_.comm_;
   envelope.op = kProbeNumber;
   envelope.kind = static_cast<uint8_t>(MessageKind::expose);
   envelope.bytes = sizeof(transport::RemoteBuffer);
   {
-    Lock lock = context_.lock();
-    const Result<transport::Progress> sent = transport_.send(peer_, envelope, &*own);
+    Lock lock = probe_.context_.lock();
+    const Result<transport::RemoteBuffer> own = probe_.transport_.expose(memory_.data(), memory_.size());
+    if (!own) return own.status();
+    buffer_ = *own;
+    const Result<transport::Progress> sent = probe_.transport_.send(probe_.peer_, envelope, &*own);
     if (!sent) return sent.status();
-    if (*sent == transport::Progress::busy) return fail(Code::timeout, "rank {} takes no messages", peer_);
+    if (*sent == transport::Progress::busy)
+      return fail(Code::timeout, "rank {} takes no messages", probe_.peer_);
   }
-  return wait(1);
+  return probe_.wait(1);
 }
 
 // ---- inside a node
@@ -258,12 +267,13 @@ Status Probe::measure_reads(model::Memory* memory) {
     }
     return {};
   }
+  Exposed ours(*this, kLargeRead);
   std::vector<std::byte> theirs(kLargeRead, std::byte{2});
-  WEFT_TRY(exchange_buffers(kLargeRead));
+  WEFT_TRY(ours.exchange());
   const Result<double> little = read_us(theirs.data(), {.bytes = kShortRead, .times = 60});
   if (!little.ok()) return little.status();
   const Result<double> cached =
-      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .fresh = inbox_.lent_.data()});
+      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .fresh = ours.data()});
   if (!cached.ok()) return cached.status();
   const Result<double> large = read_us(theirs.data(), {.bytes = kLargeRead, .times = 3});
   if (!large.ok()) return large.status();
@@ -272,7 +282,7 @@ Status Probe::measure_reads(model::Memory* memory) {
   if (!pieces.ok()) return pieces.status();
   // Neither goes on and frees its memory while the other reads.
   WEFT_TRY(meet());
-  inbox_.lent_ = {};
+  ours.take_back();
   if (memory == nullptr) return {};
   const model::Memory stated = *memory;
   const double rate = kCachedRead / std::max(*cached - *little, 1e-3);
@@ -319,7 +329,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
   envelope.kind = static_cast<uint8_t>(MessageKind::data);
   envelope.bytes = kStreamBlock;
   const Deadline enough = Deadline::in_seconds(kStreamNs / 1e9);
-  std::vector<std::unique_ptr<transport::Completion>> puts;
+  Puts puts;
   std::vector<int64_t> answered;
   Status status;
   bool last = false;
@@ -346,6 +356,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
     answered.push_back(now_ns());
   }
   const double wall_us = us_since(begin), worked_us = cpu_us() - cpu_begin;
+  if (status.ok()) status = wait_for_departure(puts);
   if (!status.ok()) {
     Lock lock = context_.lock();
     for (const auto& put : puts) transport_.forget(put.get(), put.get() + 1);
@@ -360,15 +371,28 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
   return stream;
 }
 
+/// The peer may have answered a put before it is known here to have left.
+Status Probe::wait_for_departure(const Puts& puts) {
+  while (!std::all_of(puts.begin(), puts.end(), [](const auto& put) { return put->done; })) {
+    if (deadline_.passed()) return fail(Code::timeout, "data for rank {} does not leave", peer_);
+    Lock lock = context_.lock();
+    const Result<int> polled = context_.fabric().poll(context_, true);
+    if (!polled) return polled.status();
+  }
+  return {};
+}
+
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
   if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
   WEFT_TRY(measure_messages(link, 200, 0.03));
-  WEFT_TRY(exchange_buffers(kStreamBlock));
+  Exposed memory(*this, kStreamBlock);
+  WEFT_TRY(memory.exchange());
   Result<Stream> streamed = Stream{};
-  if (leads_) streamed = send_stream(inbox_.lent_.data());
+  if (leads_) streamed = send_stream(memory.data());
   else WEFT_TRY(receive_stream());
   if (!streamed.ok()) return streamed.status();
+  memory.take_back();
   if (machine == nullptr) return {};
   const std::string transport = transport_.describe();
   link->by_cpu = transport.find("efa") == std::string::npos && transport.find("verbs") == std::string::npos;

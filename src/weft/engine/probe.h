@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -39,7 +40,6 @@ class ProbeInbox {
   friend class Probe;
   Context& context_;
   std::vector<std::byte> landing_;
-  std::vector<std::byte> lent_;      // to the peer, which may still be using it when this rank has given up
   transport::RemoteBuffer exposed_;  // the peer's
   int peer_ = -1;                    // whose messages count; -1: anybody's
   uint32_t count_ = 0;               // messages so far
@@ -65,7 +65,24 @@ class Probe {
   Result<double> one_way_us(size_t bytes, int rounds, double seconds);
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
-  Status exchange_buffers(size_t bytes);
+  /// Memory that the peer can reach. take_back() after a phase that has gone well; after another nobody knows
+  /// what is still on its way to it or from it, and it stays as it is.
+  class Exposed {
+   public:
+    Exposed(Probe& probe, size_t bytes) : probe_(probe), memory_(bytes, std::byte{1}) {}
+    ~Exposed();
+    Exposed(const Exposed&) = delete;
+    Exposed& operator=(const Exposed&) = delete;
+    std::byte* data() { return memory_.data(); }
+    /// Each rank tells the other where its own is.
+    Status exchange();
+    void take_back();
+
+   private:
+    Probe& probe_;
+    std::vector<std::byte> memory_;
+    std::optional<transport::RemoteBuffer> buffer_;
+  };
   struct Reads {
     size_t bytes = 0;
     int times = 0;
@@ -79,8 +96,9 @@ class Probe {
     double bytes_per_us = 0;
     double busy = 1;  // the share of its time in which the sender's CPU worked for it
   };
-  Result<Stream> stream(std::byte* memory);
   Result<Stream> send_stream(std::byte* memory);
+  using Puts = std::vector<std::unique_ptr<transport::Completion>>;
+  Status wait_for_departure(const Puts& puts);
   Status receive_stream();
 
   Context& context_;

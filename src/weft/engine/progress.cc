@@ -43,7 +43,8 @@ class ProgressThread {
     stop_.store(true);
     ring();
     thread_.join();
-    if (index_ == 0) g_signal_doorbell.store(-1);
+    int own = doorbell_.get();  // a successor may have put its own there
+    if (index_ == 0) g_signal_doorbell.compare_exchange_strong(own, -1);
   }
 
   void ring() {

@@ -1,6 +1,6 @@
 // Trace: a timeline of operations and their steps in the JSON that Perfetto (ui.perfetto.dev) opens, written
 // to the file that WEFT_TRACE names. All ranks that see that file write into it, each as a process of its
-// own; the lowest rank of a node starts it afresh. Off unless asked for, and then a test of one pointer.
+// own; the lowest of those on a node starts it afresh. Off unless asked for, and then a test of one pointer.
 //
 // Thread safety: under the context's lock.
 #pragma once

@@ -48,6 +48,9 @@ Case open_case(Operation& op) {
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
     if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())
       c.asked.push_back(rank);
+  c.mismatched = op.mismatched;
+  if (c.mismatched >= 0 && std::find(c.asked.begin(), c.asked.end(), c.mismatched) == c.asked.end())
+    c.asked.push_back(c.mismatched);
   for (int rank : c.asked) c.worlds.push_back(op.comm->world_rank(rank));
   return c;
 }
@@ -104,7 +107,7 @@ Operation* find_operation(const Communicator& comm, const Case& c) {
 }
 
 // Runs on a thread of its own: asks without the lock, judges with it.
-void conclude(Context& context, const Case& c) {
+void conclude(Context& context, Case c) {
   const auto answers =
       context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
   Lock lock = context.lock();
@@ -117,6 +120,7 @@ void conclude(Context& context, const Case& c) {
   }
   if (!op) return;
   op->verdict_pending = false;
+  if (c.mismatched < 0) c.mismatched = op->mismatched;  // it came while we asked
   if (Status differs = who_differs(c, answers); !differs) {
     comm->fail(differs.in(comm->describe(*op)), true);
   } else if (c.overdue) {
@@ -133,15 +137,12 @@ void conclude(Context& context, const Case& c) {
 
 }  // namespace
 
+// Where another inquiry is running, the next look at deadlines comes back to it: the message will not come
+// again.
 void Verdict::on_mismatch(Context& context, Operation& op, int from) {
+  op.mismatched = from;
   if (op.verdict_pending) return;
-  Case c = open_case(op);
-  c.mismatched = from;
-  if (std::find(c.asked.begin(), c.asked.end(), from) == c.asked.end()) {
-    c.asked.push_back(from);
-    c.worlds.push_back(op.comm->world_rank(from));
-  }
-  op.verdict_pending = context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
+  op.verdict_pending = context.ask_peers([c = open_case(op), &context] { conclude(context, c); });
 }
 
 void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t number, int from) {

@@ -165,7 +165,7 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
                 target.bytes, rank);
   }
   if (!peer.fifo.slot_free()) return Progress::busy;
-  if (void* mapped = peer.memory.map(target)) {
+  if (void* mapped = peer.memory.find(target)) {
     if (bytes > 0) std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
   } else if (peer.memory.single_copy()) {
     WEFT_TRY(peer.memory.write(target, offset, source, bytes));
@@ -234,9 +234,9 @@ void ShmTransport::forget(const Completion* first, const Completion* last) {
   }
 }
 
-void* ShmTransport::map(int rank, const RemoteBuffer& target) {
+MappedBuffer ShmTransport::map(int rank, const RemoteBuffer& target) {
   Peer* const peer = find(rank);
-  return peer == nullptr ? nullptr : peer->memory.map(target);
+  return peer == nullptr ? MappedBuffer() : peer->memory.map(target);
 }
 
 bool ShmTransport::same_process(int rank) const {
@@ -253,7 +253,7 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
     return fail(Code::invalid_argument, "a read of {} bytes at {} from {} bytes of rank {}", bytes, offset,
                 target.bytes, rank);
   }
-  if (const void* mapped = peer.memory.map(target)) {
+  if (const void* mapped = peer.memory.find(target)) {
     device::copy(into, static_cast<const std::byte*>(mapped) + offset, bytes);
   } else if (peer.memory.single_copy()) {
     WEFT_TRY(peer.memory.read(target, offset, into, bytes));

@@ -64,8 +64,7 @@ class ShmTransport final : public Transport {
   /// A put that is still going through the FIFO ends where it is; its envelope is not delivered.
   void forget(const Completion* first, const Completion* last) override;
 
-  /// The pointer is good until shm::PeerMemory::kMappedSegments other segments of this peer have been mapped.
-  void* map(int peer, const RemoteBuffer& target) override;
+  MappedBuffer map(int peer, const RemoteBuffer& target) override;
   bool same_process(int peer) const override;
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
   /// Whether read() works for plain memory of every local peer.

@@ -125,7 +125,7 @@ void Helper::accept(PeerMemory& reader, const HelpRequest& request) {
 int Helper::work() {
   int filled = 0;
   std::erase_if(jobs_, [&](Job& job) {
-    auto* const ring = static_cast<HelpRing*>(job.reader->map(job.request.ring));
+    auto* const ring = static_cast<HelpRing*>(job.reader->find(job.request.ring));
     if (ring == nullptr) return true;
     uint64_t chunk = kNone;
     for (uint64_t i = 0; i < kChunks; ++i) {  // a ring, then the caller's own work
@@ -146,7 +146,7 @@ int Helper::work() {
 
 bool Helper::has_work() {
   return std::any_of(jobs_.begin(), jobs_.end(), [](const Job& job) {
-    auto* const ring = static_cast<HelpRing*>(job.reader->map(job.request.ring));
+    auto* const ring = static_cast<HelpRing*>(job.reader->find(job.request.ring));
     return ring == nullptr || next_chunk(job.request, job.next, *ring) != kNone;
   });
 }

@@ -46,7 +46,13 @@ PeerMemory::PeerMemory(int rank, const ShmAddress& address, bool cma)
       same_process_(ControlSegment::in_this_process(address)),
       single_copy_(same_process_ || (cma && can_read(address))) {}
 
-void* PeerMemory::map(const RemoteBuffer& buffer) {
+MappedBuffer PeerMemory::map(const RemoteBuffer& buffer) {
+  auto* const address = static_cast<std::byte*>(find(buffer));
+  if (address == nullptr || same_process_) return {address, nullptr};
+  return {address, mapped_.front().segment};
+}
+
+void* PeerMemory::find(const RemoteBuffer& buffer) {
   if (same_process_) return reinterpret_cast<void*>(buffer.address);
   const WindowKeys keys = keys_of(buffer);
   if (keys.serial == 0) return nullptr;
@@ -57,10 +63,11 @@ void* PeerMemory::map(const RemoteBuffer& buffer) {
         pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = static_cast<int32_t>(keys.fd)});
     if (!segment) return nullptr;
     if (mapped_.size() == kMappedSegments) mapped_.pop_back();
-    found = mapped_.insert(mapped_.end(), Mapped{keys.serial, segment.take()});
+    found = mapped_.insert(mapped_.end(),
+                           Mapped{keys.serial, std::make_shared<const device::Segment>(segment.take())});
   }
   std::rotate(mapped_.begin(), found, found + 1);
-  const device::Segment& segment = mapped_.front().segment;
+  const device::Segment& segment = *mapped_.front().segment;
   if (keys.offset > segment.bytes() || buffer.bytes > segment.bytes() - keys.offset) return nullptr;
   return segment.data() + keys.offset;
 }

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/status.h"
@@ -30,8 +31,7 @@ inline bool is_window(const RemoteBuffer& buffer) { return buffer.keys[0] != 0; 
 
 class PeerMemory {
  public:
-  /// Segments of one peer that are mapped at a time: a pointer from map() is good until so many others of the
-  /// same peer have been mapped after it.
+  /// Segments of one peer that stay mapped when nobody uses them.
   static constexpr size_t kMappedSegments = 256;
 
   PeerMemory() = default;
@@ -42,8 +42,9 @@ class PeerMemory {
   bool single_copy() const { return single_copy_; }
 
   /// A pointer to the peer's buffer, or null if there is none: plain memory of another process, or a window
-  /// that is gone.
-  void* map(const RemoteBuffer& buffer);
+  /// that is gone. find()'s is for immediate use, good until the next call; map()'s as long as its mapping.
+  void* find(const RemoteBuffer& buffer);
+  MappedBuffer map(const RemoteBuffer& buffer);
 
   /// Copy between own memory and `offset` of the peer's buffer, which need not be mapped. remote_error,
   /// naming the rank, if it is gone.
@@ -53,7 +54,7 @@ class PeerMemory {
  private:
   struct Mapped {
     uint64_t serial;
-    device::Segment segment;
+    std::shared_ptr<const device::Segment> segment;  // also held by who was given it
   };
   enum class Direction { read, write };
 

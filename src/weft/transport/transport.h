@@ -64,6 +64,12 @@ static_assert(sizeof(RemoteBuffer) == 64);
 /// The outcome of handing something over. `busy` is no error: nothing was taken, call again after poll().
 enum class Progress : uint8_t { accepted, busy };
 
+/// A pointer through which a peer's memory can be read and written from here.
+struct MappedBuffer {
+  std::byte* address = nullptr;         // null if it can only be read()
+  std::shared_ptr<const void> mapping;  // keeps `address` good; null where the owner's exposure is enough
+};
+
 /// Set by a transport when a put's source may be reused. Lives until then; owned by the caller.
 struct Completion {
   bool done = false;
@@ -167,10 +173,11 @@ class Transport {
     return true;
   }
 
-  /// A pointer through which `target` can be read and written from here, or null if it can only be read().
-  virtual void* map(int peer, const RemoteBuffer& target) {
+  /// Makes `target` reachable by a pointer where that is possible; it lasts while `mapping` of the answer
+  /// does, whatever else is mapped.
+  virtual MappedBuffer map(int peer, const RemoteBuffer& target) {
     (void)peer, (void)target;
-    return nullptr;
+    return {};
   }
   /// Whether map() gives the very memory of `peer`, a thread of this process, which goes when its owner frees
   /// it; elsewhere what is mapped stays. Nothing here keeps a caller from touching what has gone.

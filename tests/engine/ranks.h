@@ -1,0 +1,45 @@
+// Ranks as threads, with their communicators as the engine knows them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/communicator.h"
+
+namespace weft::engine {
+
+/// Makes a communicator with a rank for every name of a pretended node, and runs `body` on each in a thread
+/// of its own.
+inline void run_ranks(const std::vector<std::string>& nodes, const std::function<void(Communicator&)>& body,
+                      CommOptions options = {}) {
+  const auto id = bootstrap::create_unique_id();
+  ASSERT_TRUE(id.ok()) << id.status().message();
+  options.timeout_s = 20;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < nodes.size(); ++rank)
+    threads.emplace_back([&, rank, options]() mutable {
+      options.host_id = nodes[rank];
+      const auto made =
+          Communicator::create(*id, static_cast<int>(rank), static_cast<int>(nodes.size()), options);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+      body(**made);
+      EXPECT_TRUE((*made)->finalize().ok() || !(*made)->health().ok());
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// A sum of 1 over all ranks, or -1.
+inline int32_t sum_of_ones(Communicator& comm) {
+  int32_t value = 1;
+  Call call;
+  call.send = call.recv = &value;
+  call.count = 1;
+  call.type = device::DataType::int32;
+  return comm.run(call).ok() ? value : -1;
+}
+
+}  // namespace weft::engine
