@@ -164,7 +164,7 @@ class FullDisk : public Crash {
   /// line of each of many blocks, and that is smaller than the model.
   const std::string narrow_ =
       "--model.width=4 --model.heads=1 --model.layers=48 --parallel.pipeline_degree=2 "
-      "--parallel.partition=0,1 "
+      "--parallel.partition=0,1 --parallel.tied=copies "
       "--data.microbatch=4 --run.checkpoint_optimizer=false --run.trace_ranks=0 ";
 };
 

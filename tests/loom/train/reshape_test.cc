@@ -44,6 +44,7 @@ class Reshapes : public Runs {
     config.parallel.tensor_degree = division.tensor;
     config.parallel.partition = division.partition;
     config.parallel.pipeline = division.pipeline;
+    config.parallel.tied = "copies";
     config.parallel.shard_optimizer_state = division.optimizer_only;
     config.parallel.prescaled_batch = config.data.microbatch % division.tensor != 0;
     return run_on(division.ranks, config,
