@@ -37,6 +37,20 @@ bool earn_bias(BiasedMutex& mutex, int most) {
   return false;
 }
 
+/// Nobody else gets in before this thread, which has it, lets go; it has not afterwards.
+void expect_others_kept_out(BiasedMutex& mutex) {
+  std::atomic<bool> in{false};
+  std::thread other([&] {
+    const std::lock_guard guard(mutex);
+    in = true;
+  });
+  for (int i = 0; i < 200; ++i) std::this_thread::yield();
+  EXPECT_FALSE(in);
+  mutex.unlock();
+  other.join();
+  EXPECT_TRUE(in);
+}
+
 TEST(BiasedMutex, FavoursWhoTakesItInARow) {
   if (!kMayBias || !has_membarrier()) GTEST_SKIP() << "no membarrier(2) here, or a sanitizer without it";
   BiasedMutex mutex;
@@ -55,16 +69,7 @@ TEST(BiasedMutex, WhoHasTheBiasKeepsOthersOut) {
   BiasedMutex mutex;
   earn_bias(mutex, 100);
   mutex.lock();
-  std::atomic<bool> in{false};
-  std::thread other([&] {
-    const std::lock_guard guard(mutex);
-    in = true;
-  });
-  for (int i = 0; i < 200; ++i) std::this_thread::yield();
-  EXPECT_FALSE(in);
-  mutex.unlock();
-  other.join();
-  EXPECT_TRUE(in);
+  expect_others_kept_out(mutex);
 }
 
 // The late "I am out" of an owner that has lost the bias is not its successor's.
@@ -85,15 +90,7 @@ TEST_F(BiasedMutexTest, AnOwnerThatWasStoppedOnItsWayInDoesNotLetOthersIn) {
   mutex.lock();
   goes_on.arrive_and_wait();
   over.arrive_and_wait();
-  std::atomic<bool> in{false};
-  std::thread other([&] {
-    const std::lock_guard guard(mutex);
-    in = true;
-  });
-  for (int i = 0; i < 200; ++i) std::this_thread::yield();
-  EXPECT_FALSE(in);
-  mutex.unlock();
-  other.join();
+  expect_others_kept_out(mutex);
   owner.join();
 }
 

@@ -24,6 +24,7 @@ Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads
       share_(job.share(tensor_.rank)),
       compute_(job.spec, model::Share::whole(job.spec)),
       split_(job.spec, share_),
+      masked_(job_.spec, share_, split_, job.targets),
       classifier_(job.spec, share_),
       op_(ops::operators<T>()),
       tier_folder_(std::move(tier_folder)) {
@@ -191,7 +192,10 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::recompute:
     case Op::loss:
     case Op::evaluate:
-    case Op::backward: compute(run, instruction); return {};
+    case Op::backward:
+      LOOM_TRY(check_targets(instruction));
+      compute(run, instruction);
+      return {};
     case Op::gather:
     case Op::reduce_scatter:
     case Op::all_reduce:

@@ -12,6 +12,7 @@
 #include "model/compute.h"
 #include "model/split_classifier.h"
 #include "model/split_compute.h"
+#include "model/split_masked.h"
 
 namespace loom::engine {
 
@@ -92,6 +93,9 @@ class Executor final : public Engine {
   void piece(Run& run, const program::Instruction& instruction);
   void head_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
                   const model::PieceArrays<T>& arrays);
+  Status check_targets(const program::Instruction& instruction);
+  void masked_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
+                    model::PieceArrays<T> arrays);
   void classifier_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
                         const model::PieceArrays<T>& arrays);
   void note_loss(int microbatch, const double* losses, int64_t rows);
@@ -141,6 +145,7 @@ class Executor final : public Engine {
   const model::Share share_;
   model::Compute<T> compute_;     // of units that one rank computes
   model::SplitCompute<T> split_;  // of those that tensor ranks share
+  model::SplitMasked<T> masked_;
   model::SplitClassifier<T> classifier_;
   const ops::Operators<T>& op_;
   std::unique_ptr<Arena> arena_;

@@ -48,6 +48,7 @@ template <typename T>
 void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& pass,
                              const model::PieceArrays<T>& a) {
   if (job_.spec.task == model::Task::classification) return classifier_piece(run, i, pass, a);
+  if (job_.picks_rows()) return masked_piece(run, i, pass, a);
   const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
   if (i.op == Op::loss) {
     split_.head(pass, unit, i.piece, loss_scale(run), a);
@@ -60,6 +61,34 @@ void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& 
   if (i.piece == 0 || i.piece % 2 == 1) return;
   // Of the rows so far: the last pair's stays.
   note_loss(i.microbatch, a.loss, std::min(rows(), i.piece / 2 * model::head_rows(share_, rows())));
+}
+
+/// The head picks as many rows as the job says; more than that would be left out without a word.
+template <typename T>
+Status Executor<T>::check_targets(const Instruction& i) {
+  if (!job_.picks_rows() || i.piece != 0 || (i.op != Op::loss && i.op != Op::evaluate)) return {};
+  const std::span<int32_t> all = targets(i.microbatch);
+  const int64_t count = std::count_if(all.begin(), all.end(), [](int32_t target) { return target >= 0; });
+  if (count <= job_.batch * job_.targets) return {};
+  return fail(Code::invalid_argument,
+              "microbatch {} has {} targets, but the job has {} of each of {} sequences", i.microbatch, count,
+              job_.targets, job_.batch);
+}
+
+template <typename T>
+void Executor<T>::masked_piece(Run& run, const Instruction& i, const model::Pass& pass,
+                               model::PieceArrays<T> a) {
+  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
+  if (i.op == Op::loss) {
+    masked_.head(pass, unit, i.piece, loss_scale(run), a);
+  } else {
+    a.only_row = run.logits_row;
+    masked_.head_evaluate(pass, unit, i.piece, a);
+    if (run.logits != nullptr && i.piece == 2 && i.microbatch == 0)
+      masked_.head_logits(pass, unit, a, run.logits->data());
+  }
+  const bool has_losses = i.buffer(Role::losses) >= 0;  // so far: the last pair's stay
+  if (has_losses) note_loss(i.microbatch, a.loss, rows());
 }
 
 template <typename T>
@@ -182,6 +211,9 @@ Status Executor<T>::gather_logits(std::vector<float>& logits) const {
   template void Executor<T>::piece(Run&, const Instruction&);                               \
   template void Executor<T>::head_piece(Run&, const Instruction&, const model::Pass&,       \
                                         const model::PieceArrays<T>&);                      \
+  template Status Executor<T>::check_targets(const Instruction&);                           \
+  template void Executor<T>::masked_piece(Run&, const Instruction&, const model::Pass&,     \
+                                          model::PieceArrays<T>);                           \
   template void Executor<T>::classifier_piece(Run&, const Instruction&, const model::Pass&, \
                                               const model::PieceArrays<T>&);                \
   template Status Executor<T>::exchange(Run&, const Instruction&);                          \

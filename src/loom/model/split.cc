@@ -87,6 +87,11 @@ Share share_of(const ModelSpec& spec, TensorRank tensor, bool divides_rows) {
           tensor.degree, tensor.rank,         divides_rows && tensor.degree > 1};
 }
 
+int64_t picked_rows(const Share& share, int64_t targets) {
+  const int64_t grain = share.divides_rows ? share.degree : 1;
+  return (targets + grain - 1) / grain * grain;
+}
+
 bool is_cut(const Parameter& parameter) { return split_of(parameter).axis >= 0; }
 
 bool is_of_rows(const Parameter& parameter) {

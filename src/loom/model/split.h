@@ -36,6 +36,10 @@ ops::VocabularyRange vocabulary_of(const ModelSpec& spec, TensorRank tensor);
 /// What a rank computes of each sublayer.
 Share share_of(const ModelSpec& spec, TensorRank tensor, bool divides_rows);
 
+/// R: places for so many rows with targets, which are all that a masked model's head computes
+/// (model/split_masked.h). Where rows are divided every rank has as many places, so some may stay empty.
+int64_t picked_rows(const Share& share, int64_t targets);
+
 /// Whether a parameter is cut; if not, every rank holds all of it.
 bool is_cut(const Parameter& parameter);
 

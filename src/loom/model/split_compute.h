@@ -53,6 +53,7 @@ struct PieceArrays {
   const A* all_numbers = nullptr;  // [T, head_rows(), 3]
   const int32_t *token = nullptr, *target = nullptr;
   double* loss = nullptr;  // [M]
+  int64_t only_row = -1;   // of M, where only its logits are asked for: SplitMasked
   std::byte* workspace = nullptr;
 };
 

@@ -57,7 +57,7 @@ void prefetch(int distance, Program& program);
 /// Moves what waits for reductions down past `distance` backward instructions.
 void postpone_waits(int distance, Program& program);
 
-/// Gives collectives their lanes in turn, and derives `after` from the buffers. At most `in_flight`
+/// Gives communication its lanes, and derives `after` from the buffers. At most `in_flight`
 /// reductions are left unwaited for when a gradient is computed, and a few sends when the next one begins, so
 /// that their buffers can be used again.
 void connect(int in_flight, Program& program);

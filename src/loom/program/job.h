@@ -106,10 +106,15 @@ struct Job {
   }
 
   /// Rows of a microbatch that the head computes: those with targets, and one of a sequence to be classified.
-  /// Where its vocabulary is divided it computes all rows, whatever has targets.
   int64_t head_rows() const {
     if (spec.task == model::Task::classification) return batch;
-    return batch * (targets > 0 && tensor_degree == 1 ? targets : tokens);
+    return batch * (targets > 0 ? targets : tokens);
+  }
+  /// Whether tensor ranks share the work on a masked model's head: rows with targets are picked first.
+  bool picks_rows() const { return tensor_degree > 1 && spec.task == model::Task::masked && targets > 0; }
+  /// Rows that the pieces of such a head work on, or of one that computes all.
+  int64_t split_head_rows() const {
+    return picks_rows() ? model::picked_rows(share(), head_rows()) : batch * tokens;
   }
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }

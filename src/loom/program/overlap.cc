@@ -37,45 +37,32 @@ void postpone_waits(int distance, Program& program) {
 
 namespace {
 
-constexpr int kGatherLanes = 2;
-constexpr int kReduceLanes = 2;
-constexpr int kTensorLane = 1 + kGatherLanes + kReduceLanes;
-/// For exchanges and for each kind of transfer: what is on one lane begins when what was issued there before
-/// is over, so two of a kind are in flight together.
-constexpr int kTensorLanes = 2;
-constexpr int kTransferLanes = 2;
-constexpr int kTransferLane = kTensorLane + kTensorLanes;
-constexpr int kTierLane = kTransferLane + 4 * kTransferLanes;
-constexpr int kOffloadsInFlight = 2;  // what a block leaves: its output and what it saves
+constexpr int kTransfersInFlight = 2;  // of a kind
+constexpr int kOffloadsInFlight = 2;   // what a block leaves: its output and what it saves
 
-void assign_lanes(Program& program) {
-  int gathers = 0, reductions = 0, exchanges = 0, transfers[4] = {};
-  for (Instruction& instruction : program.instructions) {
-    if (instruction.op == Op::gather) instruction.lane = 1 + gathers++ % kGatherLanes;
-    if (instruction.op == Op::reduce_scatter || instruction.op == Op::all_reduce || instruction.op == Op::tie)
-      instruction.lane = 1 + kGatherLanes + reductions++ % kReduceLanes;
-    if (is_exchange(instruction.op)) instruction.lane = kTensorLane + exchanges++ % kTensorLanes;
-    if (is_transfer(instruction.op)) {
-      const int kind = static_cast<int>(instruction.op) - static_cast<int>(Op::send);
-      instruction.lane = kTransferLane + kind * kTransferLanes + transfers[kind]++ % kTransferLanes;
-    }
-    if (is_offloading(instruction.op)) instruction.lane = kTierLane;
-  }
+/// A lane for each kind: what is on it begins when what was issued there before is over.
+int lane_of(Op op) {
+  if (op == Op::gather) return 1;
+  if (op == Op::reduce_scatter || op == Op::all_reduce || op == Op::tie) return 2;
+  if (is_exchange(op)) return 3;
+  if (is_transfer(op)) return 4 + static_cast<int>(op) - static_cast<int>(Op::send);
+  return is_offloading(op) ? 8 : 0;
 }
 
 }  // namespace
 
 void connect(int in_flight, Program& program) {
-  assign_lanes(program);
   std::vector<int> pending;  // collectives that nothing has waited for, in order
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
     Instruction& instruction = program.instructions[i];
+    instruction.lane = lane_of(instruction.op);
     instruction.after.clear();
     const bool makes_gradient = instruction.op == Op::backward || instruction.op == Op::loss;
-    int reductions = 0, offloads = 0;
+    int reductions = 0, offloads = 0, transfers = 0;
     for (const int other : pending) {
       reductions += program.instructions[other].op == Op::reduce_scatter;
       offloads += program.instructions[other].op == Op::offload;
+      transfers += is_transfer(instruction.op) && program.instructions[other].op == instruction.op;
     }
     for (const int other : pending) {
       const Instruction& before = program.instructions[other];
@@ -84,7 +71,8 @@ void connect(int in_flight, Program& program) {
         for (const Use& earlier : before.uses)
           wait |= use.buffer == earlier.buffer && (use.writes || earlier.writes);
       if (makes_gradient && before.op == Op::reduce_scatter && reductions-- > in_flight) wait = true;
-      if (is_transfer(instruction.op) && before.lane == instruction.lane) wait = true;
+      if (is_transfer(instruction.op) && before.op == instruction.op && transfers-- >= kTransfersInFlight)
+        wait = true;
       if (is_compute(instruction.op) && before.op == Op::offload && offloads-- > kOffloadsInFlight)
         wait = true;
       if (wait) instruction.after.push_back(other);

@@ -32,10 +32,11 @@ double part_of(const Job& job, const Instruction& i) {
   if (i.piece < 0) return 1;
   if (i.unit > spec.layers) {
     if (spec.task == model::Task::classification) return i.piece;
-    const double pairs = model::head_pairs(job.share(), job.batch * job.tokens);
-    if (i.piece == 0 || i.piece > 2 * pairs) return 0;
-    if (i.op == Op::evaluate) return i.piece % 2 == 1 ? 1 / pairs : 0;
-    return (i.piece % 2 == 1 ? 1.0 : 2.0) / 3 / pairs;
+    const double pairs = model::head_pairs(job.share(), job.split_head_rows());
+    const int piece = job.picks_rows() ? i.piece - 1 : i.piece;
+    if (piece <= 0 || piece > 2 * pairs) return 0;
+    if (i.op == Op::evaluate) return piece % 2 == 1 ? 1 / pairs : 0;
+    return (piece % 2 == 1 ? 1.0 : 2.0) / 3 / pairs;
   }
   const double projections = 8.0 * spec.width, heads = 2.0 * static_cast<double>(job.tokens);
   const double hidden = 4.0 * spec.feed_forward, all = projections + heads + hidden;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "model/split_classifier.h"
-#include "model/split_compute.h"
+#include "model/split_masked.h"
 #include "program/generate.h"
 
 namespace loom::program {
@@ -22,6 +22,13 @@ model::SplitSizes split_sizes_of(const Job& job) {
   });
 }
 
+model::SplitSizes head_sizes_of(const Job& job) {
+  if (!job.picks_rows()) return split_sizes_of(job);
+  return with_type(job.precision, [&]<typename T>(T) {
+    return model::picked_sizes<T>(job.spec, job.share(), job.head_rows());
+  });
+}
+
 int64_t pooled_bytes(const Job& job) {
   return with_type(job.precision,
                    [&]<typename T>(T) { return model::classifier_sizes<T>(job.spec, job.batch).pooled; });
@@ -30,7 +37,11 @@ int64_t pooled_bytes(const Job& job) {
 class Splitter {
  public:
   Splitter(const Job& job, Program& program)
-      : job_(job), program_(program), units_(job.held_units()), sizes_(split_sizes_of(job)) {}
+      : job_(job),
+        program_(program),
+        units_(job.held_units()),
+        sizes_(split_sizes_of(job)),
+        head_sizes_(head_sizes_of(job)) {}
 
   void run() {
     const std::vector<Instruction> whole = std::move(program_.instructions);
@@ -93,19 +104,21 @@ class Splitter {
   }
 
   /// What a piece on rows made, as a sublayer needs it: all rows.
-  BufferId entering(BufferId own) {
+  BufferId entering(BufferId own) { return entering(own, sizes_); }
+  BufferId entering(BufferId own, const model::SplitSizes& sizes) {
     if (!job_.divides_rows) return own;
-    const BufferId all = fresh("gathered rows", Category::activations, sizes_.rows);
+    const BufferId all = fresh("gathered rows", Category::activations, sizes.rows);
     emit(Op::tensor_gather, -1, {read(Role::input, own), write(Role::output, all)});
     return all;
   }
   /// The sum of what the ranks' sublayers made, as pieces on rows need it.
-  BufferId leaving(BufferId summand) {
+  BufferId leaving(BufferId summand) { return leaving(summand, sizes_); }
+  BufferId leaving(BufferId summand, const model::SplitSizes& sizes) {
     if (!job_.divides_rows) {
       emit(Op::tensor_all_reduce, -1, {change(Role::output, summand)});
       return summand;
     }
-    const BufferId own = fresh("sum", Category::activations, sizes_.own);
+    const BufferId own = fresh("sum", Category::activations, sizes.own);
     emit(Op::tensor_reduce_scatter, -1, {read(Role::input, summand), write(Role::output, own)});
     return own;
   }
@@ -204,23 +217,29 @@ class Splitter {
              change(Role::derivative, d), change(Role::gradient, gradient)});
   }
 
+  /// Of a masked model the rows with targets are put together first, and what follows is of them alone.
   void head() {
-    const bool learns = whole_->op == Op::loss;
-    const int64_t rows = job_.batch * job_.tokens, most = model::head_rows(job_.share(), rows);
-    const int pairs = model::head_pairs(job_.share(), rows);
-    const BufferId saved = fresh("saved", Category::activations, sizes_.head_saved);
-    const BufferId own = own_rows("normed"), made = learns ? summand() : -1;
-    work(0, {read(Role::input, of(Role::input)), write(Role::saved, saved), write(Role::normed, own)});
-    const BufferId normed = entering(own);
+    const bool learns = whole_->op == Op::loss, picks = job_.picks_rows();
+    const int64_t rows = job_.split_head_rows(), most = model::head_rows(job_.share(), rows);
+    const int pairs = model::head_pairs(job_.share(), rows), first = picks ? 1 : 0;
+    const BufferId saved = fresh("saved", Category::activations, head_sizes_.head_saved);
+    const BufferId x = picks ? picked(saved) : of(Role::input);
+    const BufferId own = fresh("normed", Category::activations, head_sizes_.own);
+    const BufferId made = learns ? fresh("summand", Category::activations, head_sizes_.rows) : -1;
+    work(first, {read(Role::input, x), picks ? change(Role::saved, saved) : write(Role::saved, saved),
+                 write(Role::normed, own)});
+    const BufferId normed = entering(own, head_sizes_);
     for (int pair = 0; pair < pairs; ++pair) {
-      const int64_t bytes = std::min(most, rows - pair * most) * sizes_.numbers;
+      const int64_t bytes = std::min(most, rows - pair * most) * head_sizes_.numbers;
       const BufferId numbers = fresh("numbers", Category::workspace, bytes);
       const BufferId all = fresh("all numbers", Category::workspace, bytes * job_.tensor_degree);
-      const BufferId logits = fresh("logits", Category::workspace, sizes_.logits);
-      const Use batch = read(Role::batch, of(Role::batch)), reads = read(Role::normed, normed);
-      work(1 + 2 * pair, {reads, batch, write(Role::logits, logits), write(Role::numbers, numbers)});
+      const BufferId logits = fresh("logits", Category::workspace, head_sizes_.logits);
+      const Use targets = picks ? change(Role::saved, saved) : read(Role::batch, of(Role::batch));
+      const Use reads = read(Role::normed, normed);
+      work(first + 1 + 2 * pair,
+           {reads, targets, write(Role::logits, logits), write(Role::numbers, numbers)});
       emit(Op::tensor_gather, -1, {read(Role::input, numbers), write(Role::output, all)});
-      std::vector<Use> uses = {reads, batch, read(Role::all_numbers, all), change(Role::logits, logits),
+      std::vector<Use> uses = {reads, targets, read(Role::all_numbers, all), change(Role::logits, logits),
                                write(Role::losses, of(Role::losses))};
       if (learns) {
         uses.push_back({Role::sum, made, pair > 0, true});
@@ -228,13 +247,25 @@ class Splitter {
         if (of(Role::tied_gradient) >= 0)
           uses.push_back({Role::tied_gradient, of(Role::tied_gradient), pair > 0, true});
       }
-      work(2 + 2 * pair, std::move(uses));
+      work(first + 2 + 2 * pair, std::move(uses));
     }
     if (!learns) return;
-    const BufferId sum = leaving(made);
-    work(1 + 2 * pairs,
-         {read(Role::input, of(Role::input)), read(Role::saved, saved), read(Role::sum, sum),
-          write(Role::derivative, of(Role::derivative)), change(Role::gradient, of(Role::gradient))});
+    const BufferId sum = leaving(made, head_sizes_), d = of(Role::derivative);
+    const BufferId back = picks ? fresh("incoming", Category::activations, head_sizes_.own) : d;
+    work(first + 1 + 2 * pairs, {read(Role::input, x), read(Role::saved, saved), read(Role::sum, sum),
+                                 write(picks ? Role::incoming : Role::derivative, back),
+                                 change(Role::gradient, of(Role::gradient))});
+    if (picks)
+      work(first + 2 + 2 * pairs, {read(Role::saved, saved), write(Role::derivative, d),
+                                   read(Role::incoming, entering(back, head_sizes_))});
+  }
+
+  /// The rows that a head is to see, as its pieces on rows need them.
+  BufferId picked(BufferId saved) {
+    const BufferId rows = fresh("picked", Category::activations, head_sizes_.rows);
+    work(0, {read(Role::input, of(Role::input)), read(Role::batch, of(Role::batch)),
+             write(Role::saved, saved), write(Role::sum, rows)});
+    return job_.divides_rows ? leaving(rows, head_sizes_) : rows;
   }
 
   /// Every rank does all of it, on the row of each sequence.
@@ -263,7 +294,7 @@ class Splitter {
   const Job& job_;
   Program& program_;
   std::vector<model::Unit> units_;
-  const model::SplitSizes sizes_;
+  const model::SplitSizes sizes_, head_sizes_;
   std::map<int, BufferId> embedded_;    // of each microbatch: what an embedding's norm reads
   const Instruction* whole_ = nullptr;  // that is being divided
   std::map<BufferId, std::pair<BufferId, BufferId>> normed_;  // of a block's forward, by what it saves

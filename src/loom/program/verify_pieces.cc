@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "model/split_classifier.h"
-#include "model/split_compute.h"
+#include "model/split_masked.h"
 
 namespace loom::program {
 namespace {
@@ -52,8 +52,9 @@ class PieceExecution {
       return op == Op::backward ? model::kBlockBackwardPieces : model::kBlockPieces;
     if (kind(unit) == UnitKind::embedding) return model::kEmbeddingPieces;
     if (classifies()) return model::kClassifierPieces;
-    const int all = model::head_pieces(model::head_pairs(job_.share(), job_.batch * job_.tokens));
-    return op == Op::evaluate ? all - 1 : all;
+    const int pairs = model::head_pairs(job_.share(), job_.split_head_rows());
+    if (job_.picks_rows()) return model::picked_head_pieces(pairs) - (op == Op::evaluate ? 2 : 0);
+    return model::head_pieces(pairs) - (op == Op::evaluate ? 1 : 0);
   }
 
   Value made(I i, Role role, bool everywhere) const {
@@ -160,15 +161,25 @@ class PieceExecution {
     return problem;
   }
 
+  /// Where rows are picked, that is a piece before the head's own, and giving them back one behind.
   std::string head(I i) {
-    if (i.piece == 0) {
-      make(i, Role::normed, Role::normed, whole());
+    const bool picks = job_.picks_rows();
+    if (picks && i.piece == 0) {
+      make(i, Role::sum, Role::sum, whole());
       return "";
     }
-    if (i.op == Op::loss && i.piece + 1 == pieces_of(i.op, i.unit))
+    const int first = picks ? 1 : 0, last = pieces_of(Op::loss, i.unit) - 1;
+    if (i.piece == first) {
+      make(i, Role::normed, Role::normed, whole());
+      return picks ? need(i, Role::input, Role::sum, 0, false) : "";
+    }
+    if (picks && i.piece == last) return need(i, Role::incoming, Role::incoming, i.piece - 1, false);
+    if (i.op == Op::loss && i.piece == last - first) {
+      make(i, Role::incoming, Role::incoming, whole());
       return need(i, Role::sum, Role::sum, i.piece - 1, false);
-    std::string problem = need(i, Role::normed, Role::normed, 0, false);
-    if (i.piece % 2 == 1) {
+    }
+    std::string problem = need(i, Role::normed, Role::normed, first, false);
+    if ((i.piece - first) % 2 == 1) {
       make(i, Role::logits, Role::logits, true);
       make(i, Role::numbers, Role::numbers, false);
       return problem;

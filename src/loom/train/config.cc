@@ -187,6 +187,11 @@ Json value_of(const std::string& text) {
   return value;
 }
 
+/// Whether the config itself says where parts begin.
+bool by_hand(const std::string& partition) {
+  return partition.find_first_not_of("0123456789,") == partition.npos;
+}
+
 Status check(const Config& c) {
   const auto within = [](const char* key, double value, double least, double most) -> Status {
     if (value >= least && value <= most) return {};
@@ -233,9 +238,9 @@ Status check(const Config& c) {
   LOOM_TRY(c.loss_scale.check());
   LOOM_TRY(one_of("parallel.pipeline", c.parallel.pipeline, {"simple", "1f1b", "interleaved"}));
   const std::string& partition = c.parallel.partition;
-  if (partition.empty() || partition.find_first_not_of("0123456789,") != std::string::npos)
+  if (partition.empty() || !by_hand(partition))
     LOOM_TRY(one_of("parallel.partition", partition, {"auto", "tree", "even", "first units such as 0,5,9"}));
-  LOOM_TRY(one_of("parallel.tied", c.parallel.tied, {"copies", "together"}));
+  LOOM_TRY(one_of("parallel.tied", c.parallel.tied, {"auto", "copies", "together"}));
   LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
   return one_of("model.activation", c.model.activation, {"", "gelu_new", "gelu", "relu"});
 }
@@ -345,6 +350,19 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   return job;
 }
 
+/// Whoever cuts by hand is asked first whether a matrix of two stages is to have two copies.
+Status check_tied_by_hand(const Config& config, const program::Job& job) {
+  const Config::Parallel& parallel = config.parallel;
+  if (!job.spec.tied || parallel.tied != "auto" || !by_hand(parallel.partition)) return {};
+  return fail(
+      Code::invalid_argument,
+      "parallel.partition \"{}\" separates unit 0, the embedding, from unit {}, the head, which share "
+      "a matrix: parallel.tied=copies puts a copy on the first and on the last stage{}",
+      parallel.partition, job.units() - 1,
+      config.model.from.empty() ? ", model.tied=false gives each a matrix of its own"
+                                : "; the model of model.from cannot be untied");
+}
+
 /// Cuts the model as the config says.
 Status cut(const Config& config, const program::MeasuredUnits& measured, program::Job& job) {
   job.first_units.clear();
@@ -359,6 +377,7 @@ Status cut(const Config& config, const program::MeasuredUnits& measured, program
         "and no pipeline has that; parallel.tied=copies puts a copy at each end, model.tied=false unties "
         "them");
   LOOM_TRY(chosen.status().in("parallel.partition"));
+  LOOM_TRY(check_tied_by_hand(config, job));
   job.first_units = chosen->first_units;
   return {};
 }

@@ -57,9 +57,11 @@ struct Config {
     bool prescaled_batch = false;             // whether each tensor rank reads its group's whole batch
     std::string pipeline = "1f1b";            // or simple, interleaved
     int64_t virtual_stages = 2;               // of a rank, interleaved
-    int64_t active_microbatches = 0;    // most that are begun and not finished; 0: what the schedule wants
-    std::string partition = "auto";     // or tree, even, or the first units of the parts: "0,5,9"
-    std::string tied = "copies";        // a tied matrix: at both ends, or together: no cut between them
+    int64_t active_microbatches = 0;  // most that are begun and not finished; 0: what the schedule wants
+    std::string partition = "auto";   // or tree, even, or the first units of the parts: "0,5,9"
+    /// A tied matrix: copies at both ends of a pipeline, or together, no cut between them; auto is copies,
+    /// but not where `partition` has the first units.
+    std::string tied = "auto";
     double memory_weight = 0.8;         // of memory against time in the partition; see parse_config()
     bool profile = false;               // measure the units' times before they are divided
     std::string placement = "cluster";  // or spread, or D, P and T in any order

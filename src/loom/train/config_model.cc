@@ -158,8 +158,10 @@ Config resolved(const Config& config, const model::ModelSpec& spec, const progra
   filled.data.microbatch = job.batch / (job.prescaled_batch ? 1 : job.tensor_degree);
   filled.parallel.sharded_data_parallel_degree = job.degree;
   filled.parallel.threads = threads;
-  if (!job.first_units.empty())
+  if (!job.first_units.empty()) {
     filled.parallel.partition = fmt::format("{}", fmt::join(job.first_units, ","));
+    if (spec.tied) filled.parallel.tied = "copies";  // as it was cut, and now looks as if cut by hand
+  }
   return filled;
 }
 

@@ -180,6 +180,10 @@ TEST_F(Command, SaysWhatIsWrong) {
   expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,
          "must divide the 1 data ranks");
   expect(loom("plan " + config() + " -n 3"), 2, "data.global_batch is 8, must be a multiple of the 3 ranks");
+  const std::string by_hand = " -n 2 --gflops 50 --parallel.pipeline_degree=2 --parallel.partition=0,1";
+  expect(loom("plan " + config() + by_hand), 2, "parallel.tied=copies puts a copy on the first and on");
+  expect(loom("plan " + config() + by_hand + " --parallel.tied=copies"), 0, "predicted step");
+  expect(loom("plan " + config() + by_hand + " --model.tied=false"), 0, "predicted step");
   expect(loom("tokenize " + (folder_ / "data/dataset.json") + " --out " + (folder_ / "d") +
               " --tokenizer nowhere"),
          1, "nowhere");

@@ -160,11 +160,24 @@ class FullDisk : public Crash {
     return std::filesystem::file_size(folder_ / ("run/" + file));
   }
 
+  /// Rank 0 of a run may write files as large as `fits` was in the first four steps, but not as `full`, once
+  /// the log has `lines` more lines; the run ends for that, and goes on from step `least` or later.
+  void expect_full_between(const std::string& fits, const std::string& full, uint64_t apart, int64_t lines,
+                           const std::string& keys, uint64_t least) const {
+    ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
+    const uint64_t smaller = bytes(fits), larger = bytes(full);
+    ASSERT_LT(smaller + apart, larger);
+    const Outcome outcome =
+        on_processes(2, limiter(0, (smaller + larger) / 2, lines_of_log() + lines) + train(narrow_ + keys));
+    expect_full(outcome, 0, std::filesystem::path(full).filename());
+    expect_resumes(narrow_, least);
+  }
+
   /// Rank 0 has the embedding of a narrow model, so that its state is smaller than the manifest, which has a
   /// line of each of many blocks, and that is smaller than the model.
   const std::string narrow_ =
       "--model.width=4 --model.heads=1 --model.layers=48 --parallel.pipeline_degree=2 "
-      "--parallel.partition=0,1 "
+      "--parallel.partition=0,1 --parallel.tied=copies "
       "--data.microbatch=4 --run.checkpoint_optimizer=false --run.trace_ranks=0 ";
 };
 
@@ -181,26 +194,14 @@ TEST_F(FullDisk, EndsAllRanksAndTheCheckpointBeforeIsKept) {
 }
 
 TEST_F(FullDisk, OfAManifestLeavesACheckpointThatIsPassedOver) {
-  ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
-  const uint64_t state = bytes("checkpoints/step-00000004/state-00000-of-00001.safetensors"),
-                 manifest = bytes("checkpoints/step-00000004/manifest.json");
-  ASSERT_LT(state + 500, manifest);
-  const Outcome full =
-      on_processes(2, limiter(0, (state + manifest) / 2, lines_of_log() + 2) +
-                          train(narrow_ + "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000"));
-  expect_full(full, 0, "manifest.json");
-  expect_resumes(narrow_, 4);
+  expect_full_between("checkpoints/step-00000004/state-00000-of-00001.safetensors",
+                      "checkpoints/step-00000004/manifest.json", 500, 2,
+                      "--run.steps=100000 --run.checkpoint_every=3 --run.keep=100000", 4);
 }
 
 TEST_F(FullDisk, OfTheModelLeavesTheLastCheckpoint) {
-  ASSERT_EQ(on_processes(2, train(narrow_ + "--run.steps=4")).code, 0);
-  const uint64_t manifest = bytes("checkpoints/step-00000004/manifest.json"),
-                 model = bytes("model/model.safetensors");
-  ASSERT_LT(manifest + 2000, model);
-  const Outcome full = on_processes(
-      2, limiter(0, (manifest + model) / 2, lines_of_log() + 1) + train(narrow_ + "--run.steps=30"));
-  expect_full(full, 0, "model.safetensors");
-  expect_resumes(narrow_, 30);
+  expect_full_between("checkpoints/step-00000004/manifest.json", "model/model.safetensors", 2000, 1,
+                      "--run.steps=30", 30);
 }
 
 TEST_F(Crash, ALossThatIsNoNumberEndsTheRunAndTheCheckpointBeforeIsKept) {

@@ -73,7 +73,8 @@ inline program::Job small_job(int world, int degree, int microbatches, int batch
   return job;
 }
 
-/// Sequences that can be learned: each token follows from the one before, but for the first.
+/// Sequences that can be learned: each token follows from the one before, but for the first. Of a masked
+/// model some tokens of each have targets.
 inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int step) {
   const program::Job& job = engine.job();
   for (int m = 0; m < job.microbatches; ++m)
@@ -84,7 +85,9 @@ inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int
       for (int64_t t = 0; t < job.tokens; ++t) {
         const int32_t next = static_cast<int32_t>((token * 3 + 5) % job.spec.vocabulary);
         engine.tokens(m)[b * job.tokens + t] = token;
-        engine.targets(m)[b * job.tokens + t] = next;
+        const bool counts = job.spec.task != model::Task::masked || job.targets == 0 ||
+                            (t * 7 + sample) % job.tokens < job.targets;
+        engine.targets(m)[b * job.tokens + t] = counts ? next : -1;
         token = next;
       }
     }

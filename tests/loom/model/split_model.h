@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/split.h"
-#include "model/split_compute.h"
+#include "model/split_masked.h"
 #include "model/whole_model.h"
 
 namespace loom::testing {
@@ -58,8 +58,10 @@ class SplitModel {
     return whole;
   }
 
-  /// Mean loss, as WholeModel::step().
-  double step(const std::vector<int32_t>& token, const std::vector<int32_t>& target, int64_t batch) {
+  /// Mean loss, as WholeModel::step(). With `targets` of each sequence, at most, the head picks their rows.
+  double step(const std::vector<int32_t>& token, const std::vector<int32_t>& target, int64_t batch,
+              int64_t targets = 0) {
+    targets_ = targets;
     rows_ = static_cast<int64_t>(token.size());
     own_ = divides_rows_ ? rows_ / degree_ : rows_;
     pass_.workers = workers_.get();
@@ -221,16 +223,17 @@ class SplitModel {
     run(7, nullptr, nullptr, &sum);
   }
 
-  double head(int u, const Rows& x, Rows& d) {
-    const model::SplitSizes sizes = model::split_sizes<T>(spec_, shares_[0], pass_.batch, pass_.tokens);
+  /// A head's pieces on rows_ rows, which begin with piece `first`. `compute` does one of a rank; `d` has the
+  /// derivative of x afterwards.
+  template <typename F>
+  void head_pieces(const Rows& x, Rows& d, std::vector<std::vector<std::byte>>& saved, int u, int first,
+                   std::vector<double>& loss, const F& compute) {
+    const model::SplitSizes sizes = model::split_sizes<T>(spec_, shares_[0], rows_, 1);
     const int64_t most = model::head_rows(shares_[0], rows_);
     const int pairs = model::head_pairs(shares_[0], rows_);
-    std::vector<std::vector<std::byte>> saved(degree_, std::vector<std::byte>(sizes.head_saved));
     std::vector<std::vector<A>> logits(degree_, std::vector<A>(sizes.logits / sizeof(A)));
     std::vector<A> numbers;
     Rows normed = own(), sum = all();
-    d = own();
-    std::vector<double> loss(rows_);
     for (int piece = 0; piece < model::head_pieces(pairs); ++piece) {
       const int64_t n = std::min(most, rows_ - std::max(0, piece - 1) / 2 * most);
       if (piece == 1) normed = gathered(normed);
@@ -239,7 +242,7 @@ class SplitModel {
       for (int r = 0; r < degree_; ++r) {
         model::PieceArrays<T> a = arrays(u, r);
         a.x = x[r].data();
-        a.d = d[r].data();
+        (first > 0 ? a.incoming : a.d) = d[r].data();
         a.saved = saved[r].data();
         a.normed = normed[r].data();
         a.logits = logits[r].data();
@@ -247,12 +250,58 @@ class SplitModel {
         a.all_numbers = numbers.data();
         a.sum = sum[r].data();
         a.loss = loss.data();
-        compute_[r]->head(pass_, units_[r][u], piece, A(1.0 / static_cast<double>(rows_)), a);
+        compute(r, first + piece, a);
       }
+    }
+  }
+
+  double head(int u, const Rows& x, Rows& d) {
+    const A scale(1.0 / static_cast<double>(rows_));
+    std::vector<double> loss(rows_);
+    d = own();
+    if (targets_ > 0) {
+      picked_head(u, x, d, scale, loss);
+    } else {
+      const model::SplitSizes sizes = model::split_sizes<T>(spec_, shares_[0], pass_.batch, pass_.tokens);
+      std::vector<std::vector<std::byte>> saved(degree_, std::vector<std::byte>(sizes.head_saved));
+      head_pieces(x, d, saved, u, 0, loss, [&](int r, int piece, const model::PieceArrays<T>& a) {
+        compute_[r]->head(pass_, units_[r][u], piece, scale, a);
+      });
     }
     double mean = 0;
     for (const double one : loss) mean += one;
     return mean / static_cast<double>(rows_);
+  }
+
+  /// Of the rows that have targets, which are put together first.
+  void picked_head(int u, const Rows& x, Rows& d, A scale, std::vector<double>& loss) {
+    const int64_t targets = pass_.batch * targets_, rows = rows_;
+    const model::SplitSizes sizes = model::picked_sizes<T>(spec_, shares_[0], targets);
+    std::vector<std::vector<std::byte>> saved(degree_, std::vector<std::byte>(sizes.head_saved));
+    rows_ = model::picked_rows(shares_[0], targets);
+    own_ = divides_rows_ ? rows_ / degree_ : rows_;
+    const auto compute = [&](int r, int piece, const model::PieceArrays<T>& a) {
+      model::SplitMasked<T>(spec_, shares_[r], *compute_[r], targets_)
+          .head(pass_, units_[r][u], piece, scale, a);
+    };
+    Rows picked = all(), incoming = own();
+    const auto outer = [&](int piece, Rows& sum) {
+      for (int r = 0; r < degree_; ++r) {
+        model::PieceArrays<T> a = arrays(u, r);
+        a.x = x[r].data();
+        a.d = d[r].data();
+        a.saved = saved[r].data();
+        a.sum = a.incoming = sum[r].data();
+        compute(r, piece, a);
+      }
+    };
+    outer(0, picked);
+    if (divides_rows_) picked = summed(picked);  // else every rank has all of them
+    head_pieces(picked, incoming, saved, u, 1, loss, compute);
+    incoming = gathered(incoming);
+    outer(model::picked_head_pieces(model::head_pairs(shares_[0], rows_)) - 1, incoming);
+    rows_ = rows;
+    own_ = divides_rows_ ? rows_ / degree_ : rows_;
   }
 
   void sum_gradients() {
@@ -272,7 +321,7 @@ class SplitModel {
   bool divides_rows_;
   std::unique_ptr<Workers> workers_;
   model::Pass pass_;
-  int64_t rows_ = 0, own_ = 0;
+  int64_t rows_ = 0, own_ = 0, targets_ = 0;
   Rows embedded_;  // what an embedding's norm reads
   std::vector<std::byte> workspace_;
   const std::vector<int32_t>*token_ = nullptr, *target_ = nullptr;

@@ -18,7 +18,9 @@ model::ModelSpec spec_of(int heads) {
   return spec;
 }
 
-void expect_equal_steps(const model::ModelSpec& spec, int degree, bool divides_rows, bool training) {
+/// With `targets` of each sequence the head picks the rows that `target` has them in.
+void expect_equal_steps(const model::ModelSpec& spec, int degree, bool divides_rows, bool training,
+                        const std::vector<int32_t>& target = kTargets, int64_t targets = 0) {
   WholeModel<double> whole(spec);
   SplitModel<double> split(spec, degree, divides_rows);
   for (size_t u = 0; u < whole.units().size(); ++u) {
@@ -32,7 +34,7 @@ void expect_equal_steps(const model::ModelSpec& spec, int degree, bool divides_r
     pass->seed = 9;
     pass->first_sample = 6;
   }
-  const double wanted = whole.step(kTokens, kTargets, 2), got = split.step(kTokens, kTargets, 2);
+  const double wanted = whole.step(kTokens, target, 2), got = split.step(kTokens, target, 2, targets);
   EXPECT_NEAR(got, wanted, 1e-12);
   for (size_t u = 0; u < whole.units().size(); ++u) {
     const Doubles gradient = split.gradients(static_cast<int>(u));
@@ -61,11 +63,40 @@ TEST(Split, PiecesDropWhatTheWholeModelDrops) {
   for (const bool divides_rows : {false, true}) expect_equal_steps(spec, 2, divides_rows, true);
 }
 
+model::ModelSpec masked_spec() {
+  model::ModelSpec bert = spec_of(4);
+  bert.task = model::Task::masked;
+  bert.norms = model::NormPlacement::post;
+  bert.causal = false;
+  bert.first_position = 2;
+  bert.context = 8;
+  bert.embedding_norm = bert.head_transform = bert.head_bias = true;
+  bert.token_types = 2;
+  return bert;
+}
+
+TEST(Split, AMaskedHeadSeesTheRowsWithTargetsOnly) {
+  const std::vector<int32_t> three = {-1, 0, -1, -1, 7, -1, -1, -1, -1, -1, 6, -1};
+  const std::vector<int32_t> first = {-1, 0, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1};  // one rank has all
+  const std::vector<int32_t> none(12, -1);
+  for (const int degree : {2, 4})
+    for (const bool divides_rows : {false, true})
+      for (const bool tied : {true, false})
+        for (const std::vector<int32_t>* target : {&three, &first, &none, &kTargets}) {
+          SCOPED_TRACE(fmt::format("{} ranks{}", degree, divides_rows ? ", rows divided" : ""));
+          model::ModelSpec spec = masked_spec();
+          spec.tied = tied;
+          spec.residual_dropout = 0.2f;
+          // Places for more rows than there are, too.
+          expect_equal_steps(spec, degree, divides_rows, true, *target, target == &kTargets ? 6 : 3);
+        }
+}
+
 TEST(Split, PiecesMakeTheStepOfEveryKindOfBlockAndEnd) {
   model::ModelSpec bloom = spec_of(4);
   bloom.position = model::Position::alibi;
   bloom.embedding_norm = true;
-  model::ModelSpec gptj = spec_of(4), neox = spec_of(4), bert = spec_of(4);
+  model::ModelSpec gptj = spec_of(4), neox = spec_of(4);
   gptj.tied = false;
   gptj.residual = model::Residual::parallel_one_norm;
   gptj.position = model::Position::rotary_interleaved;
@@ -75,14 +106,7 @@ TEST(Split, PiecesMakeTheStepOfEveryKindOfBlockAndEnd) {
   neox.residual = model::Residual::parallel_two_norms;
   neox.position = model::Position::rotary_half;
   neox.rotary_dims = 2;
-  bert.task = model::Task::masked;
-  bert.norms = model::NormPlacement::post;
-  bert.causal = false;
-  bert.first_position = 2;
-  bert.context = 8;
-  bert.embedding_norm = bert.head_transform = bert.head_bias = true;
-  bert.token_types = 2;
-  for (model::ModelSpec spec : {bloom, gptj, neox, bert}) {
+  for (model::ModelSpec spec : {bloom, gptj, neox, masked_spec()}) {
     spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.2f;
     for (const bool divides_rows : {false, true}) {
       SCOPED_TRACE(fmt::format("position {}, task {}{}", static_cast<int>(spec.position),

@@ -2,8 +2,12 @@
 // time, in partitions, and as the work that a model asks for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "program/generate.h"
 #include "program/partition.h"
 #include "program/simulate.h"
+#include "program/verify.h"
 #include "train/throughput.h"
 
 namespace loom::program {
@@ -47,10 +51,76 @@ TEST(HeadRows, AreThoseWithTargets) {
   EXPECT_DOUBLE_EQ(head_flops(job), kBatch * kTokens * kRowFlops);
 }
 
-TEST(HeadRows, AreAllWhereTheVocabularyIsDivided) {
+/// What the pieces of a job's head compute, the bytes that they exchange, and the arena of a step.
+struct HeadCosts {
+  double flops = 0, exchanged = 0, arena = 0;
+};
+
+HeadCosts head_costs(const Job& job) {
+  HeadCosts costs;
+  Machine machine;
+  machine.flops = 1e6;
+  const Result<Program> program = make_program(job);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  const MemoryPlan memory = plan_memory(*program);
+  const Status verified = verify(job, *program, memory);
+  EXPECT_TRUE(verified.ok()) << verified.message();
+  costs.arena = static_cast<double>(memory.bytes);
+  for (const Instruction& i : program->instructions) {
+    if (i.unit + 1 != job.units()) continue;
+    if (i.op == Op::loss) costs.flops += compute_us(job, machine, i);
+    if (is_exchange(i.op) && i.op != Op::tensor_gradients)
+      costs.exchanged += static_cast<double>(program->buffers[i.buffer(Role::output)].bytes);
+  }
+  return costs;
+}
+
+TEST(HeadRows, OfTensorRanksAreThoseWithTargets) {
+  constexpr int64_t kManyTokens = 4000;  // so that a step needs most memory in the head
+  constexpr double kFlops = 3 * 2.0 * kWidth * (kManyTokens + kWidth);
+  for (const int degree : {2, 4})
+    for (const bool divides_rows : {false, true})
+      for (const int64_t checkpoint_group : {0, 1}) {
+        Job job = masked_job();
+        job.spec.vocabulary = kManyTokens;
+        job.tensor_degree = job.world = degree;
+        job.divides_rows = divides_rows;
+        job.checkpoint_group = static_cast<int>(checkpoint_group);
+        const HeadCosts some = head_costs(job);
+        job.targets = 0;
+        const HeadCosts all = head_costs(job);
+        EXPECT_DOUBLE_EQ(some.flops, kBatch * kTargets * kFlops / degree);
+        EXPECT_DOUBLE_EQ(all.flops, kBatch * kTokens * kFlops / degree);
+        EXPECT_LT(some.exchanged, all.exchanged / 2) << degree << divides_rows;
+        EXPECT_LT(some.arena, all.arena) << degree << divides_rows;
+      }
+}
+
+TEST(HeadRows, OfOneTensorRankAloneAreNamed) {
   Job job = masked_job();
   job.tensor_degree = job.world = 2;
-  EXPECT_DOUBLE_EQ(head_flops(job), kBatch * kTokens * kRowFlops / 2);
+  job.divides_rows = true;
+  const Program right = *make_program(job);
+  const auto piece = [&](Program& program, int number) -> Instruction& {
+    return *std::find_if(program.instructions.begin(), program.instructions.end(),
+                         [&](const Instruction& i) { return i.op == Op::loss && i.piece == number; });
+  };
+  // A piece reads what an earlier one has made, and not what the ranks exchange of it.
+  const auto reads = [&](int reader, Role as, int maker, Role what) {
+    Program program = right;
+    const BufferId made = piece(program, maker).buffer(what);
+    for (Use& use : piece(program, reader).uses)
+      if (use.role == as) use.buffer = made;
+    connect(job.in_flight, program);
+    return verify(job, program, plan_memory(program)).message();
+  };
+  const std::string picked = reads(1, Role::input, 0, Role::sum);
+  EXPECT_NE(picked.find("adds a summand of one tensor rank, not the sum of all"), std::string::npos)
+      << picked;
+  const std::string back = reads(5, Role::incoming, 4, Role::incoming);
+  EXPECT_NE(back.find("works on what one tensor rank made"), std::string::npos) << back;
+  const std::string other = reads(5, Role::incoming, 1, Role::normed);
+  EXPECT_NE(other.find("does not see what piece 4 made"), std::string::npos) << other;
 }
 
 TEST(HeadRows, OfAClassificationAreOneASequence) {
@@ -77,7 +147,7 @@ TEST(HeadRows, CountInWhatTheModelAsksFor) {
   const double wanted = blocks + squares + kRowFlops * kTargets / kTokens;
   EXPECT_DOUBLE_EQ(job.flops_per_token(), wanted);
   EXPECT_DOUBLE_EQ(train::utilization(job, 2.0, 1e6), kBatch * kTokens * wanted / 2e6);
-  job.tensor_degree = job.world = 2;  // computes more, and is asked for the same
+  job.tensor_degree = job.world = 2;
   EXPECT_DOUBLE_EQ(job.flops_per_token(), wanted);
   job.spec.task = model::Task::causal;
   job.spec.head_transform = false;

@@ -11,14 +11,12 @@
 namespace loom::testing {
 namespace {
 
-class Beginnings : public Runs {
+class Beginnings : public SteadyRuns {
  protected:
   void SetUp() override {
-    make_tokens(config_.data.folder);
+    SteadyRuns::SetUp();
     config_.data.microbatch = 1;
     config_.run.steps = 4;
-    config_.optimizer.schedule = "constant";
-    config_.optimizer.warmup_steps = 0;
   }
 
   /// What creating the run ends with, on each of two ranks; `change` is made to rank 1's config.

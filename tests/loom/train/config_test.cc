@@ -119,7 +119,40 @@ TEST(Config, ATiedModelThatStaysTogetherHasNoStages) {
   config.parallel.tied = "copies";
   LOOM_ASSERT_OK(train::job_of(config, tied, 2));
   EXPECT_TRUE(fails_with(parsed("{}", {"parallel.tied=apart"}), Code::invalid_argument,
-                         "parallel.tied is \"apart\", must be copies, together"));
+                         "parallel.tied is \"apart\", must be auto, copies, together"));
+}
+
+TEST(Config, APartitionByHandOfATiedModelAsksForCopiesOrAnUntiedOne) {
+  Config config;
+  config.data.global_batch = 8;
+  config.data.microbatch = 1;
+  config.model.tied = false;
+  const model::ModelSpec untied = *train::spec_of(config, 200);
+  config.model.tied = true;
+  const model::ModelSpec tied = *train::spec_of(config, 200);  // 6 units
+  ASSERT_EQ(config.parallel.tied, "auto");
+  for (const char* partition : {"auto", "tree", "even"}) {
+    config.parallel.pipeline_degree = 2;
+    config.parallel.partition = partition;
+    LOOM_ASSERT_OK(train::job_of(config, tied, 2));
+  }
+  config.parallel.partition = "0,3";
+  const auto refused = [&](const char* words) {
+    return fails_with(train::job_of(config, tied, 2), Code::invalid_argument, words);
+  };
+  EXPECT_TRUE(refused(
+      "parallel.partition \"0,3\" separates unit 0, the embedding, from unit 5, the head, which share "
+      "a matrix: parallel.tied=copies puts a copy on the first and on the last stage, "
+      "model.tied=false gives each a matrix of its own"));
+  config.model.from = "gpt2";  // whose matrix is tied
+  EXPECT_TRUE(refused("last stage; the model of model.from cannot be untied"));
+  config.model.from.clear();
+  LOOM_ASSERT_OK(train::job_of(config, untied, 2));
+  config.parallel.tied = "copies";
+  EXPECT_EQ(train::job_of(config, tied, 2)->first_units, (std::vector<int>{0, 3}));
+  config.parallel.tied = "auto";
+  config.parallel.pipeline_degree = 1;
+  LOOM_ASSERT_OK(train::job_of(config, tied, 2));
 }
 
 TEST(Config, RefusesWithTheNearestRightKey) {
@@ -231,6 +264,7 @@ TEST(Config, PipelinesAreDividedAsAsked) {
   EXPECT_EQ(train::job_of(config, spec, 4, {{9, 1, 1, 1, 1, 1, 1, 1}, {}, {}})->first_units,
             (std::vector<int>{0, 1}));
   config.parallel.partition = "0,3";
+  config.parallel.tied = "copies";
   EXPECT_EQ(train::job_of(config, spec, 4)->first_units, (std::vector<int>{0, 3}));
   config.parallel.partition = "tree";
   EXPECT_EQ(train::job_of(config, spec, 4)->first_units.size(), 2u);
@@ -262,6 +296,7 @@ TEST(Config, EveryPartitionLeavesATiedMatrixAtBothEndsOnly) {
   config.data.global_batch = 6;
   config.data.microbatch = 1;
   config.parallel.pipeline_degree = 3;
+  config.parallel.tied = "copies";
   const model::ModelSpec spec = *train::spec_of(config, 200);  // 6 units
   const std::vector<int> ends = {0, 2};
   for (int second = 1; second <= 4; ++second)
@@ -369,6 +404,7 @@ TEST(Config, WhatIsLeftOpenIsFilledInAndGivesTheSameRunAgain) {
   EXPECT_EQ(filled.parallel.sharded_data_parallel_degree, 1);
   EXPECT_EQ(filled.parallel.threads, 3);
   EXPECT_EQ(filled.parallel.partition, fmt::format("0,{}", job.first_units[1]));
+  EXPECT_EQ(filled.parallel.tied, "copies");
 
   const Result<Config> again = train::parse_config(train::to_json(filled), {});
   LOOM_ASSERT_OK(again);

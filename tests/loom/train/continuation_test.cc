@@ -10,13 +10,12 @@
 namespace loom::testing {
 namespace {
 
-class Continuations : public Runs {
+class Continuations : public SteadyRuns {
  protected:
   void SetUp() override {
-    make_tokens(config_.data.folder);
+    SteadyRuns::SetUp();
     config_.run.steps = 4;
     config_.model.context = 64;
-    config_.optimizer.schedule = "constant";
   }
 
   static Status create(const train::Config& config,

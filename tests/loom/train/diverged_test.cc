@@ -7,12 +7,10 @@
 namespace loom::testing {
 namespace {
 
-class Diverged : public Runs {
+class Diverged : public SteadyRuns {
  protected:
   void SetUp() override {
-    make_tokens(config_.data.folder);
-    config_.optimizer.schedule = "constant";
-    config_.optimizer.warmup_steps = 0;
+    SteadyRuns::SetUp();
     config_.run.checkpoint_every = 1;
     config_.run.keep = 1;
   }
@@ -28,6 +26,15 @@ class Diverged : public Runs {
       if ((*trainer)->groups().rank() == 0) sentence = ended.message();
     });
     return sentence;
+  }
+
+  /// Of a run whose loss is soon no number, and which makes no checkpoint before.
+  std::string sentence_of_wild_run() {
+    config_.run.steps = 40;
+    config_.run.checkpoint_every = 100;
+    config_.optimizer.learning_rate = 1e6;
+    config_.optimizer.clip_norm = 0;
+    return sentence_of(1);
   }
 
   std::optional<uint64_t> latest() const {
@@ -66,22 +73,14 @@ TEST_F(Diverged, AnInfiniteStateIsNoCheckpointAndPushesNoneOut) {
 TEST_F(Diverged, ALossThatIsNoNumberNamesTheNewestCheckpoint) {
   config_.run.steps = 2;
   run_on(1, config_);
-  config_.run.steps = 40;
-  config_.run.checkpoint_every = 100;
-  config_.optimizer.learning_rate = 1e6;
-  config_.optimizer.clip_norm = 0;
-  const std::string sentence = sentence_of(1);
+  const std::string sentence = sentence_of_wild_run();
   EXPECT_NE(sentence.find("the newest checkpoint is of step 2: the same run.out goes on from it"),
             std::string::npos)
       << sentence;
 }
 
 TEST_F(Diverged, WithoutACheckpointThereIsNoneToName) {
-  config_.run.steps = 40;
-  config_.run.checkpoint_every = 100;
-  config_.optimizer.learning_rate = 1e6;
-  config_.optimizer.clip_norm = 0;
-  const std::string sentence = sentence_of(1);
+  const std::string sentence = sentence_of_wild_run();
   EXPECT_NE(sentence.find("there is no checkpoint to go back to, run.checkpoint_every makes some"),
             std::string::npos)
       << sentence;

@@ -1,6 +1,7 @@
 // A checkpoint of any layout resumes on any other, and becomes a model of Hugging Face's form: every family
 // and head, through chains of layouts that hand one run's state on.
 #include <filesystem>
+#include <set>
 
 #include "train/runs.h"
 #include "train/stored_state.h"
@@ -43,6 +44,7 @@ class Reshapes : public Runs {
     config.parallel.pipeline_degree = division.stages;
     config.parallel.tensor_degree = division.tensor;
     config.parallel.partition = division.partition;
+    config.parallel.tied = "copies";
     config.parallel.pipeline = division.pipeline;
     config.parallel.shard_optimizer_state = division.optimizer_only;
     config.parallel.prescaled_batch = config.data.microbatch % division.tensor != 0;
@@ -121,6 +123,21 @@ TEST_F(Reshapes, CutsInterleavedPartsAndOptimizerShardsChangeBothWays) {
                              {4, 2, 1, 2, "auto", "1f1b", true},
                              {2, 1, 2, 1, "0,2,3,4", "interleaved"},
                              {1}});
+}
+
+/// Two stages of two shards, twice: each shard is a file, which one of the two ranks that hold it has
+/// written.
+TEST_F(Reshapes, ACheckpointHasEveryShardOnce) {
+  make_tokens(config_.data.folder);
+  go_on({8, 2, 2}, 1);
+  std::set<std::string> files;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(config_.run.out + "/checkpoints/step-00000001"))
+    if (entry.path().extension() == ".safetensors") files.insert(entry.path().filename());
+  EXPECT_EQ(files,
+            (std::set<std::string>{"state-00000-of-00002.safetensors", "state-00001-of-00002.safetensors",
+                                   "state-stage-1-00000-of-00002.safetensors",
+                                   "state-stage-1-00001-of-00002.safetensors"}));
 }
 
 TEST_F(Reshapes, ThreeTensorRanksTakeOverFromTwoAndGiveBack) {

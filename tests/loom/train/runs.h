@@ -76,4 +76,14 @@ class Runs : public ::testing::Test {
   train::Config config_;
 };
 
+/// Runs on tokens that are there, with the same learning rate in every step, however many a config has.
+class SteadyRuns : public Runs {
+ protected:
+  void SetUp() override {
+    make_tokens(config_.data.folder);
+    config_.optimizer.schedule = "constant";
+    config_.optimizer.warmup_steps = 0;
+  }
+};
+
 }  // namespace loom::testing
