@@ -81,7 +81,23 @@ struct PropertiesV9 {  // and 10
   size_t longest_collective;
 };
 
-struct PropertiesV11 : PropertiesV9 {
+struct PropertiesV11 {  // not derived from 9: only of one struct does C++ promise how it lies in memory
+  char* name;
+  char* pci_path;
+  uint64_t guid;
+  int memory;
+  int registrations_are_global;
+  int force_flush;
+  int speed;
+  int port;
+  float latency;
+  int most_connections;
+  int most_receives;
+  int offload_type;
+  int offload_version;
+  VirtualDevice4 parts;
+  size_t longest_message;
+  size_t longest_collective;
   int most_in_multi_request;
 };
 

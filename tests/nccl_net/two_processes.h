@@ -46,6 +46,9 @@ inline const std::vector<Net>& nets() {
   return all;
 }
 
+/// Those that users may choose.
+inline std::vector<Net> real_nets() { return {nets().begin(), nets().end() - 1}; }
+
 /// What a test's process has.
 class Process {
  public:
@@ -112,10 +115,12 @@ class Process {
 };
 
 /// libfabric names shared memory after the process, and what was killed has left some behind: a process that
-/// has just begun owns none of those names yet.
-inline void remove_leftovers() {
+/// has just begun owns none of those names yet, and one that has ended none any more.
+inline void remove_leftovers(pid_t process) {
+  const std::string prefix = std::to_string(process) + ":";
   std::error_code ignored;
-  std::filesystem::remove("/dev/shm/" + std::to_string(getpid()) + ":0:0", ignored);
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored))
+    if (entry.path().filename().string().starts_with(prefix)) std::filesystem::remove(entry.path(), ignored);
 }
 
 using Body = std::function<void(Process&)>;
@@ -132,7 +137,7 @@ inline void run_two(int version, const Net& net, const Body& sender, const Body&
     children[side] = fork();
     ASSERT_GE(children[side], 0);
     if (children[side] > 0) continue;
-    remove_leftovers();
+    remove_leftovers(getpid());
     alarm(static_cast<unsigned>(seconds));
     ::close(channel[1 - side]);
     try {
@@ -148,6 +153,7 @@ inline void run_two(int version, const Net& net, const Body& sender, const Body&
   for (int side = 0; side < 2; ++side) {
     int status = 0;
     waitpid(children[side], &status, 0);
+    remove_leftovers(children[side]);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << (side == 0 ? "the sender's" : "the receiver's") << " process "
         << (WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "failed");
