@@ -23,6 +23,7 @@ constexpr int kSelf = 0;
 constexpr int kExpectedPeers = 64;
 constexpr size_t kBlindBytes = 64 << 10;  // over TCP; beyond, a clear costs little beside the message
 constexpr int64_t kGatherNs = 2000;       // about what a write costs
+constexpr size_t kGatherPutBytes = 256 << 10;
 constexpr size_t kUncutBytes = 1 << 20;
 constexpr uint32_t kLookEvery = 256;  // idle polls
 constexpr double kTakeBack_s = 2, kLetOut_s = 1;
@@ -38,6 +39,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<Uniqu
   options.rails = static_cast<int>(rails.size());
   options.eager_bytes = std::max(options.eager_bytes, kLongestControl);
   options.gather_ns = kGatherNs;
+  options.gather_put_bytes = kGatherPutBytes;
   options.patient = true;  // whoever polls posts the next receive before it polls again
   // Where no other rail is to share a put, it need not be cut: nothing that is short is urgent beside it.
   if (rails.size() == 1) options.segment_bytes = kUncutBytes;

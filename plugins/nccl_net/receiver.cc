@@ -23,6 +23,10 @@ constexpr size_t kToldParts = 4;
 /// what is kept here, and what it has not been told to be gone, so when it waits, that shows here (wire.h).
 constexpr size_t kCrowdParts = 2;
 
+/// While the sender may go on with so many messages of a tag, further clears wait until there are fewer, to
+/// go out together: half of what NCCL has in flight.
+constexpr int kClearedAhead = 4;
+
 Clear clear_for(const Request::Part& part) {
   Clear clear;
   clear.tag = part.tag;
@@ -92,26 +96,57 @@ void Receiver::gpu_memory_came() {
 /// Takes the part's message if it is here, or else posts the part, and clears it if its message may wait for
 /// that.
 void Receiver::match(Request& request, Request::Part& part, std::vector<Clear>& clears) {
-  part.turn = turns_[part.tag]++;
+  Tag& tag = tags_[part.tag];
+  part.turn = tag.next++;
   const uint64_t name = name_of(part.tag, part.turn);
   const auto landing = landings_.find(name);
   const bool coming = landing != landings_.end();
   if (coming && landing->second.whole) {
     const Landing landed = take_off(name);
-    return fill({&request, &part, true}, landed.data.get(), landed.bytes);
+    return fill({&request, &part, &tag, true}, landed.data.get(), landed.bytes);
   }
-  const bool to_be_cleared = !coming && ((long_ones_ && part.capacity > terms().blind_bytes) ||
-                                         asked_.erase(name) > 0 || clears_all_ || crowded());
-  posted_.emplace(name, Posted{&request, &part, coming || to_be_cleared});
-  if (to_be_cleared) clears.push_back(clear_for(part));
+  Posted& posted = posted_.emplace(name, Posted{&request, &part, &tag, coming}).first->second;
+  if (coming) return void(++tag.cleared);
+  if (asked_.erase(name) > 0 || clears_all_ || crowded()) return clears.push_back(cleared(posted));
+  if (!long_ones_ || part.capacity <= terms().blind_bytes) return;
+  if (tag.cleared < kClearedAhead) clears.push_back(cleared(posted));
+  else held_.push_back(name);
+}
+
+/// The clear of a receive, which counts as cleared from now on.
+Clear Receiver::cleared(Posted& posted) {
+  posted.cleared = true;
+  ++posted.tag->cleared;
+  return clear_for(*posted.part);
+}
+
+/// The receive's message is here. (Withdrawals clear nothing: more may be about to be withdrawn. Who waits
+/// for what is held asks.)
+Receiver::Posted Receiver::take_posted(uint64_t name) {
+  const auto found = posted_.find(name);
+  const Posted posted = found->second;
+  posted_.erase(found);
+  if (posted.cleared && --posted.tag->cleared < kClearedAhead && !held_.empty()) clear_held();
+  return posted;
+}
+
+void Receiver::clear_held() {
+  std::vector<Clear> clears;
+  for (const uint64_t name : std::exchange(held_, {})) {
+    const auto posted = posted_.find(name);
+    if (posted == posted_.end() || posted->second.cleared) continue;
+    clears.push_back(cleared(posted->second));
+    if (clears.size() == kMostReceives) tell(std::exchange(clears, {}));
+  }
+  if (!clears.empty()) tell(clears);
 }
 
 /// Other messages have what was granted, and what is posted may be for one that waits for its share.
 void Receiver::clear_all() {
   std::vector<Clear> clears;
   for (auto& [name, posted] : posted_) {
-    if (std::exchange(posted.cleared, true)) continue;
-    clears.push_back(clear_for(*posted.part));
+    if (posted.cleared) continue;
+    clears.push_back(cleared(posted));
     if (clears.size() == kMostReceives) tell(std::exchange(clears, {}));
   }
   if (!clears.empty()) tell(clears);
@@ -121,12 +156,10 @@ void Receiver::asked(const transport::Envelope& envelope) {
   long_ones_ = true;
   const uint64_t name = name_of(envelope);
   if (const auto posted = posted_.find(name); posted != posted_.end()) {
-    if (!std::exchange(posted->second.cleared, true)) tell({clear_for(*posted->second.part)});
-    return;
+    if (!posted->second.cleared) tell({cleared(posted->second)});
+  } else if (awaited(envelope)) {
+    asked_.insert(name);
   }
-  const auto turn = turns_.find(static_cast<int>(envelope.tag()));
-  const bool to_come = turn == turns_.end() || static_cast<int32_t>(envelope.op - turn->second) >= 0;
-  if (to_come) asked_.insert(name);
 }
 
 void Receiver::tell(const std::vector<Clear>& clears) {
@@ -169,11 +202,9 @@ void Receiver::arrived(const transport::Envelope& envelope, const void* payload)
   if (kind != Kind::eager && kind != Kind::put)
     return fail(weft::fail(Code::protocol_error, "the sender sent a message that is not understood"));
   const uint64_t name = name_of(envelope);
-  const auto found = posted_.find(name);
   // A put without its receive was withdrawn here.
-  if (found == posted_.end()) return kind == Kind::eager ? arrived_early(envelope, payload) : void();
-  const Posted posted = found->second;
-  posted_.erase(found);
+  if (!posted_.contains(name)) return kind == Kind::eager ? arrived_early(envelope, payload) : void();
+  const Posted posted = take_posted(name);
   long_ones_ = kind == Kind::put;
   if (landings_.contains(name)) {
     const Landing landed = take_off(name);
@@ -202,8 +233,8 @@ void Receiver::arrived_early(const transport::Envelope& envelope, const void* pa
 
 /// Whether a receive is still to come that this is for; if not, the receive was withdrawn.
 bool Receiver::awaited(const transport::Envelope& envelope) const {
-  const auto turn = turns_.find(static_cast<int>(envelope.tag()));
-  return turn == turns_.end() || static_cast<int32_t>(envelope.op - turn->second) >= 0;
+  const auto tag = tags_.find(static_cast<int>(envelope.tag()));
+  return tag == tags_.end() || static_cast<int32_t>(envelope.op - tag->second.next) >= 0;
 }
 
 bool Receiver::crowded() const {
@@ -288,7 +319,12 @@ bool Receiver::complete(Request& request) { return request.open == 0; }
 void Receiver::withdraw(Request& request) {
   for (int i = 0; i < request.count; ++i) {
     const Request::Part& part = request.parts[static_cast<size_t>(i)];
-    if (!part.done) posted_.erase(name_of(part.tag, part.turn));
+    const uint64_t name = name_of(part.tag, part.turn);
+    const auto found = posted_.find(name);
+    if (part.done || found == posted_.end()) continue;
+    if (found->second.cleared) --found->second.tag->cleared;
+    else std::erase(held_, name);
+    posted_.erase(found);
   }
 }
 

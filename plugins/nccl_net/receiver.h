@@ -33,10 +33,15 @@ class Receiver final : public Connection {
   size_t landing_bytes() const { return grant_.bytes(); }
 
  private:
+  struct Tag {
+    uint32_t next = 0;  // turn
+    int cleared = 0;    // receives that are posted, and that the sender may go on with
+  };
   struct Posted {
     Request* request;
     Request::Part* part;
-    bool cleared;
+    Tag* tag;
+    bool cleared;  // or its message has begun to come
   };
   struct Landing {
     std::unique_ptr<std::byte[]> data;
@@ -54,6 +59,9 @@ class Receiver final : public Connection {
   void match(Request& request, Request::Part& part, std::vector<Clear>& clears);
   void tell(const std::vector<Clear>& clears);
   void clear_all();
+  void clear_held();
+  Clear cleared(Posted& posted);
+  Posted take_posted(uint64_t name);
   void asked(const transport::Envelope& envelope);
   bool awaited(const transport::Envelope& envelope) const;
   bool crowded() const;
@@ -65,8 +73,9 @@ class Receiver final : public Connection {
   void consumed(size_t bytes);
 
   const LandingGrant grant_;
-  std::unordered_map<int, uint32_t> turns_;         // next one, by tag
-  std::unordered_map<uint64_t, Posted> posted_;     // by name
+  std::unordered_map<int, Tag> tags_;
+  std::unordered_map<uint64_t, Posted> posted_;  // by name
+  std::vector<uint64_t> held_;  // names of receives whose clears wait for others, or did and have gone
   std::unordered_map<uint64_t, Landing> landings_;  // by name
   size_t landed_bytes_ = 0;                         // of all landings
   std::unordered_set<uint64_t> asked_;              // names of long messages whose receive is not posted yet

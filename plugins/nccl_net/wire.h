@@ -3,8 +3,9 @@
 // Messages match in the order in which they are posted, tag by tag: both sides count, so the turn of a
 // message among those with its tag names it, and the order in which anything arrives does not matter.
 // * eager: a short message with its bytes, sent whether the receive is posted or not.
-// * clear: the receiver has posted receives, and says where each wants its bytes. It goes out at once where
-//   long messages are expected, since the last one was long, and else for whom asks.
+// * clear: the receiver has posted receives, and says where each wants its bytes. It goes out where long
+//   messages are expected, since the last one was long, and else for whom asks: at once, or, while the sender
+//   has clears of that tag for the next few, together with others.
 // * ask: a long message waits for its clear.
 // * put: the bytes of a message that was cleared, in place.
 // * credit: the receiver has taken eager messages out. A clear says that, too.

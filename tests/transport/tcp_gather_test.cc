@@ -1,5 +1,5 @@
-// Short messages that share a write, and receivers that leave in the kernel what there is no place for yet.
-// What time does is taken out: either it never passes, or what happens does not depend on it.
+// Messages and puts that share a write, and receivers that leave in the kernel what there is no place for
+// yet. What time does is taken out: either it never passes, or what happens does not depend on it.
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -92,6 +92,104 @@ TEST(TcpGather, AWaitWithoutCompanySparesTheNextOnes) {
     send_four_bytes(sender, op);
     EXPECT_EQ(before + kFrame, wire.waiting()) << "message " << op << " waits again";
   }
+}
+
+constexpr size_t kPutBytes = 10'000, kPutFrames = kPutBytes + 2 * sizeof(FrameHeader);
+
+struct Puts {
+  void put(Sender& sender, uint32_t op, size_t bytes = kPutBytes) {
+    sender.put(envelope(kPut, op, bytes, op * kPutBytes), source.data() + op * kPutBytes, bytes, &done[op]);
+  }
+  /// Ops of what arrives, after what was put has been compared.
+  std::vector<uint32_t> read(Wire& wire) {
+    PutAssembly assembly;
+    Receiver receiver(0, *wire.in, assembly);
+    RecordingSink sink;
+    sink.window.resize(source.size());
+    std::vector<std::byte> scratch(64 << 10);
+    EXPECT_TRUE(receiver.read(sink, scratch, 1 << 20).ended.ok());
+    std::vector<uint32_t> ops;
+    for (const auto& arrival : sink.arrivals) {
+      const Envelope& e = arrival.envelope;
+      ops.push_back(e.op);
+      if (e.kind != kPut) continue;
+      EXPECT_EQ(0, std::memcmp(source.data() + e.offset, sink.window.data() + e.offset, e.bytes)) << e.op;
+    }
+    return ops;
+  }
+  std::vector<std::byte> source = pattern(8 * kPutBytes, 6);
+  Completion done[8];
+};
+
+TEST(TcpGather, PutsInARowShareAWrite) {
+  Wire wire;
+  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 4 * kPutBytes});
+  sender.add(*wire.out);
+  Puts puts;
+  puts.put(sender, 0);
+  EXPECT_EQ(1, *sender.pump(1 << 20));
+  EXPECT_EQ(kPutFrames, wire.waiting()) << "the first one has nothing to wait for";
+  for (uint32_t op = 1; op < 4; ++op) {
+    puts.put(sender, op);
+    EXPECT_EQ(0, *sender.pump(1 << 20));
+  }
+  EXPECT_EQ(kPutFrames, wire.waiting());
+  EXPECT_TRUE(sender.pending()) << "what waits has not departed";
+  EXPECT_TRUE(sender.ready()) << "and is not to be slept over";
+  EXPECT_FALSE(puts.done[1].done) << "its memory is read yet";
+  puts.put(sender, 4);
+  EXPECT_EQ(1, *sender.pump(1 << 20)) << "that is enough for a write";
+  EXPECT_EQ(5 * kPutFrames, wire.waiting());
+  EXPECT_FALSE(sender.pending());
+  EXPECT_TRUE(puts.done[1].done && puts.done[4].done);
+  EXPECT_EQ((std::vector<uint32_t>{0, 1, 2, 3, 4}), puts.read(wire));
+}
+
+TEST(TcpGather, ALongPutTakesAlongThoseThatWait) {
+  Wire wire;
+  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 2 * kPutBytes});
+  sender.add(*wire.out);
+  Puts puts;
+  puts.put(sender, 0);
+  ASSERT_TRUE(sender.pump(1 << 20).ok());
+  puts.put(sender, 1);
+  EXPECT_EQ(0, *sender.pump(1 << 20));
+  puts.put(sender, 2, 2 * kPutBytes);
+  EXPECT_EQ(1, *sender.pump(1 << 20));
+  EXPECT_FALSE(sender.pending());
+  EXPECT_EQ((std::vector<uint32_t>{0, 1, 2}), puts.read(wire));
+}
+
+TEST(TcpGather, APutThatIsForgottenWhileItWaitsDoesNotGo) {
+  Wire wire;
+  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 3 * kPutBytes});
+  sender.add(*wire.out);
+  Puts puts;
+  puts.put(sender, 0);
+  ASSERT_TRUE(sender.pump(1 << 20).ok());
+  puts.put(sender, 1);
+  puts.put(sender, 2);
+  sender.forget(&puts.done[1], &puts.done[2]);
+  puts.put(sender, 3, 1000);
+  EXPECT_EQ(0, *sender.pump(1 << 20)) << "what was forgotten does not count";
+  puts.put(sender, 4, 3 * kPutBytes);
+  EXPECT_EQ(1, *sender.pump(1 << 20));
+  EXPECT_FALSE(puts.done[1].done);
+  EXPECT_EQ((std::vector<uint32_t>{0, 2, 3, 4}), puts.read(wire));
+}
+
+TEST(TcpGather, AMessageDoesNotWaitForPuts) {
+  Wire wire;
+  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 3 * kPutBytes});
+  sender.add(*wire.out);
+  Puts puts;
+  puts.put(sender, 0);
+  ASSERT_TRUE(sender.pump(1 << 20).ok());
+  puts.put(sender, 1);
+  send_four_bytes(sender, 2);
+  EXPECT_EQ(kPutFrames + kFrame, wire.waiting());
+  EXPECT_EQ(1, *sender.pump(1 << 20)) << "after that write nothing waits for the end of a time that is over";
+  EXPECT_EQ((std::vector<uint32_t>{0, 2, 1}), puts.read(wire));
 }
 
 /// A Sink that expects some of what comes only later.

@@ -58,5 +58,52 @@ TEST(TcpSender, AFrameMayBeCutAnywhereAndForgotten) {
   }
 }
 
+// Three puts go out in one write, which may end in any of their frames; the middle one is forgotten or not.
+void send_three_through_a_narrow_socket(size_t bytes, bool forget) {
+  int fds[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
+  const int least = 1;
+  ASSERT_EQ(0, ::setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
+  Socket out{UniqueFd(fds[0])}, in{UniqueFd(fds[1])};
+  Sender sender(1, {1 << 20, 1 << 20});
+  sender.add(out);
+  PutAssembly puts;
+  Receiver receiver(0, in, puts);
+
+  const auto source = pattern(3 * bytes, bytes);
+  Completion done[3];
+  for (uint32_t op = 0; op < 3; ++op)
+    sender.put(envelope(kPut, op, bytes, op * bytes), source.data() + op * bytes, bytes, &done[op]);
+  ASSERT_TRUE(sender.pump(1 << 20).ok());
+  const bool forgotten = forget && !done[1].done;
+  if (forget) sender.forget(&done[1], &done[2]);
+
+  RecordingSink sink;
+  sink.window.resize(3 * bytes);
+  std::vector<std::byte> scratch(64 << 10);
+  for (int turn = 0; turn < 1000 && (sender.pending() || turn < 100); ++turn) {
+    ASSERT_TRUE(receiver.read(sink, scratch, 1 << 20).ended.ok()) << bytes;
+    if (out.blocked()) out.room();
+    ASSERT_TRUE(sender.pump(1 << 20).ok());
+  }
+  ASSERT_EQ(0u, puts.under_way()) << bytes;
+  ASSERT_EQ(forgotten ? 2u : 3u, sink.arrivals.size()) << bytes;
+  for (size_t op = 0; op < 3; ++op) {
+    const bool gone = forgotten && op == 1;
+    EXPECT_EQ(!gone, done[op].done) << bytes;
+    EXPECT_TRUE(gone || std::equal(source.data() + op * bytes, source.data() + (op + 1) * bytes,
+                                   sink.window.data() + op * bytes))
+        << op << " of " << bytes;
+  }
+}
+
+TEST(TcpSender, AWriteOfSeveralPutsMayBeCutAnywhere) {
+  for (size_t bytes = 1; bytes < 6000; bytes += 7) {
+    send_three_through_a_narrow_socket(bytes, false);
+    send_three_through_a_narrow_socket(bytes, true);
+    if (HasFatalFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace weft::transport::tcp

@@ -16,11 +16,20 @@ constexpr size_t kKeptQueueBytes = 64
 constexpr size_t kGatheredBytes = 4 << 10;      // of a message that waits for others, at most
 constexpr size_t kGatherQueueBytes = 16 << 10;  // what is to go out in one write
 constexpr int kSparedWrites = 32;               // after a wait that brought no company
+constexpr size_t kPutsInWrite = 8;
 
 /// What is left of a segment whose source may no longer be read.
 const std::array<std::byte, 64 << 10> kZeros{};
 
 iovec part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+/// Of the put's next segment.
+FrameHeader header_of(const OutgoingPut& put, size_t bytes) {
+  FrameHeader header = put.header;
+  header.bytes = static_cast<uint32_t>(bytes);
+  header.put_offset = put.handed_out;
+  return header;
+}
 
 FrameHeader end_of(const OutgoingPut& put) {
   FrameHeader end = put.header;
@@ -71,7 +80,8 @@ Sender::Connection* Sender::least_loaded() {
   return best;
 }
 
-// Gathering. A put ends it: what is long goes out at once, and takes along what waits.
+// Gathering. A put ends it unless it may wait itself: what is long goes out at once, and takes along what
+// waits.
 
 bool Sender::may_gather(const Connection& connection, size_t bytes) const {
   const bool waits_already = connection.gathered > 0 && connection.queue.size() < kGatherQueueBytes;
@@ -80,10 +90,26 @@ bool Sender::may_gather(const Connection& connection, size_t bytes) const {
   return puts_.empty() && now_ns() < connection.gathers_until_ns;
 }
 
-/// The queue holds nothing but messages that wait for others, and the time is not over.
+bool Sender::may_gather_put(uint64_t bytes) const {
+  const Connection& connection = *connections_.front();
+  const bool alone = connection.free() && puts_.empty();
+  return bytes < limits_.gather_put_bytes && connections_.size() == 1 && connection.put == nullptr &&
+         connection.gathers_until_ns != 0 && (alone || connection.gathered > 0) &&
+         now_ns() < connection.gathers_until_ns;
+}
+
+/// There is nothing but what waits for others, not enough of it, and the time is not over.
 bool Sender::gathers(const Connection& connection) const {
-  return connection.gathered > 0 && connection.put == nullptr && puts_.empty() &&
-         connection.queue.size() < kGatherQueueBytes && now_ns() < connection.gathers_until_ns;
+  return connection.gathered > 0 && connection.put == nullptr &&
+         connection.queue.size() < kGatherQueueBytes &&
+         (puts_.empty() || waiting_put_bytes() < limits_.gather_put_bytes) &&
+         now_ns() < connection.gathers_until_ns;
+}
+
+uint64_t Sender::waiting_put_bytes() const {
+  uint64_t bytes = 0;
+  for (const OutgoingPut& put : puts_) bytes += put.length - put.handed_out;
+  return bytes;
 }
 
 void Sender::gather_after_write(Connection& connection) {
@@ -131,6 +157,7 @@ Status Sender::end_gathering(Connection& connection) {
 }
 
 void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done) {
+  if (may_gather_put(bytes)) ++connections_.front()->gathered;
   OutgoingPut& put = puts_.emplace_back();
   put.header.kind = FrameKind::segment;
   put.header.put_id = next_put_id_++;
@@ -179,41 +206,67 @@ bool Sender::begin_segment(Connection& connection) {
   connection.put = &put;
   connection.source = put.source + put.handed_out;
   connection.left = std::min<uint64_t>(limits_.segment_bytes, put.length - put.handed_out);
-  connection.header = put.header;
-  connection.header.bytes = static_cast<uint32_t>(connection.left);
-  connection.header.put_offset = put.handed_out;
+  connection.header = header_of(put, connection.left);
   connection.header_left = sizeof(FrameHeader);
   put.handed_out += connection.left;
   return true;
 }
 
+/// Writes what is left of the segment and, where its put ends with it, whole puts behind it: no more together
+/// than a segment may have, for a message that comes now waits behind them.
 Result<size_t> Sender::write_segment(Connection& connection) {
   OutgoingPut& put = *connection.put;
-  iovec parts[3];
+  FrameHeader headers[kPutsInWrite], ends[kPutsInWrite];
+  iovec parts[3 * kPutsInWrite];
   size_t count = 0;
   if (connection.header_left > 0) {
     const auto* header_end = reinterpret_cast<const std::byte*>(&connection.header + 1);
     parts[count++] = part(header_end - connection.header_left, connection.header_left);
   }
   const bool zeros = connection.source == nullptr;
-  const size_t offered = zeros ? std::min(connection.left, kZeros.size()) : connection.left;
+  size_t offered = zeros ? std::min(connection.left, kZeros.size()) : connection.left;
   parts[count++] = part(zeros ? kZeros.data() : connection.source, offered);
   // Where this connection holds all that is left of the put, its end goes with the last bytes.
-  const FrameHeader end = end_of(put);
   const bool last = offered == put.unsent && put.handed_out == put.length;
-  if (last) parts[count++] = part(&end, sizeof(end));
+  if (last) ends[0] = end_of(put), parts[count++] = part(&ends[0], sizeof(FrameHeader));
+  size_t puts = 1;
+  for (const OutgoingPut& next : puts_) {
+    if (!last || puts == kPutsInWrite || !connection.queue.empty()) break;
+    if (next.handed_out == next.length) continue;
+    if (next.handed_out > 0 || offered + next.length > limits_.segment_bytes) break;
+    headers[puts] = header_of(next, next.length), ends[puts] = end_of(next);
+    parts[count++] = part(&headers[puts], sizeof(FrameHeader));
+    parts[count++] = part(next.source, next.length);
+    parts[count++] = part(&ends[puts], sizeof(FrameHeader));
+    offered += next.length;
+    ++puts;
+  }
 
   const Io io = connection.socket.write(parts, count);
   if (io.over()) return connection_lost(peer_, io);
-  const size_t header_taken = std::min(io.bytes, connection.header_left);
-  const size_t payload_taken = std::min(io.bytes - header_taken, offered);
-  const size_t end_taken = io.bytes - header_taken - payload_taken;
+  for (size_t taken = taken_of_segment(connection, io.bytes); taken > 0;) {
+    begin_segment(connection);
+    taken = taken_of_segment(connection, taken);
+  }
+  if (connection.put == nullptr && limits_.gather_put_bytes > 0) gather_after_write(connection);
+  return io.bytes;
+}
+
+/// The kernel has taken so many bytes from the segment's on. Returns how many of them are of what follows it.
+size_t Sender::taken_of_segment(Connection& connection, size_t bytes) {
+  OutgoingPut& put = *connection.put;
+  const size_t header_taken = std::min(bytes, connection.header_left);
+  const size_t payload_taken = std::min(bytes - header_taken, connection.left);
   connection.header_left -= header_taken;
   connection.left -= payload_taken;
-  if (!zeros) connection.source += payload_taken;
+  if (connection.source != nullptr) connection.source += payload_taken;
   put.unsent -= payload_taken;
-  if (connection.left == 0) segment_written(connection, end, end_taken);
-  return io.bytes;
+  if (connection.left > 0) return 0;
+  const size_t behind = bytes - header_taken - payload_taken;
+  const FrameHeader end = end_of(put);
+  const size_t end_taken = std::min(behind, sizeof(end));
+  segment_written(connection, end, end_taken);
+  return behind - end_taken;
 }
 
 void Sender::segment_written(Connection& connection, const FrameHeader& end, size_t end_taken) {
@@ -239,8 +292,8 @@ Result<int> Sender::pump(size_t budget) {
   int writes = 0;
   for (const auto& connection : connections_) {
     for (size_t written = 0; written < budget && !connection->socket.blocked();) {
-      if (connection->free() && !begin_segment(*connection)) break;
       if (gathers(*connection)) break;
+      if (connection->free() && !begin_segment(*connection)) break;
       const bool inside_segment = connection->put != nullptr;
       const Result<size_t> moved = inside_segment ? write_segment(*connection) : write_queue(*connection);
       if (!moved.ok()) return moved.status();

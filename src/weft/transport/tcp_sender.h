@@ -5,7 +5,8 @@
 // Gathering: where it is asked for, short messages that follow one another at once share a write, because a
 // write costs more than what it carries. The first leaves immediately; those that come within `gather_ns` of
 // a write wait for the end of that time. Whether that pays is found out by trying: where a wait brings no
-// company, the next ones are spared it.
+// company, the next ones are spared it. Puts may wait in the same way, by reference, where there is one
+// connection: then a write takes several of them.
 //
 // Not who polls, connects or notices that a peer is gone: that is TcpTransport.
 //
@@ -57,6 +58,8 @@ class Sender {
     size_t queue_bytes;     // of messages waiting on a connection
     size_t segment_bytes;   // of a put in one frame
     int64_t gather_ns = 0;  // for which a message may wait for others, 0 = not at all
+    // Puts shorter than this may wait, too, until together they are as long; 0 = no put waits.
+    size_t gather_put_bytes = 0;
   };
 
   Sender(int peer, Limits limits) : peer_(peer), limits_(limits) {}
@@ -90,7 +93,7 @@ class Sender {
     size_t left = 0;
 
     int64_t gathers_until_ns = 0;
-    int gathered = 0;  // messages that wait in the queue for the end of that time
+    int gathered = 0;  // messages in the queue, and puts, that wait for the end of that time
     int spared = 0;    // writes that need not be followed by waiting, for that has brought nothing lately
 
     bool free() const { return put == nullptr && queue.empty(); }
@@ -98,12 +101,15 @@ class Sender {
 
   Connection* least_loaded();
   bool may_gather(const Connection& connection, size_t bytes) const;
+  bool may_gather_put(uint64_t bytes) const;
   bool gathers(const Connection& connection) const;
+  uint64_t waiting_put_bytes() const;
   void gather_after_write(Connection& connection);
   Status end_gathering(Connection& connection);
   bool has_segments() const;
   bool begin_segment(Connection& connection);
   Result<size_t> write_segment(Connection& connection);
+  size_t taken_of_segment(Connection& connection, size_t bytes);
   Result<size_t> write_queue(Connection& connection);
   void segment_written(Connection& connection, const FrameHeader& end, size_t end_taken);
   void erase(const OutgoingPut* put);

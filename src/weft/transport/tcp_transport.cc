@@ -166,8 +166,9 @@ Result<tcp::Sender*> TcpTransport::sender_to(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (!peer.failure.ok()) return peer.failure;
   if (peer.sender != nullptr) return peer.sender.get();
-  peer.sender = std::make_unique<tcp::Sender>(
-      rank, tcp::Sender::Limits{options_.queue_bytes, options_.segment_bytes, options_.gather_ns});
+  peer.sender =
+      std::make_unique<tcp::Sender>(rank, tcp::Sender::Limits{options_.queue_bytes, options_.segment_bytes,
+                                                              options_.gather_ns, options_.gather_put_bytes});
   if (Status status = add_rail(rank); !status.ok()) {
     fail_peer(rank, fail(Code::remote_error, "cannot connect to rank {}: {}", rank, status.message()));
     return peer.failure;
@@ -235,7 +236,8 @@ Result<Progress> TcpTransport::put(int peer, const Envelope& envelope, const voi
   ++counters_.puts;
   counters_.payload_bytes_sent += bytes;
   add_further_rails(peer);
-  // The first segment goes out at once; the rest takes turns with other peers' in poll().
+  // The first segment goes out at once, unless it may wait for others; the rest takes turns with other peers'
+  // in poll().
   int events = 0;
   WEFT_TRY(pump(peer, &events));
   return Progress::accepted;

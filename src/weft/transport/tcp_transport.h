@@ -51,7 +51,8 @@ class TcpTransport final : public Transport {
     size_t segment_bytes = 256 << 10;  // of a put in one frame
     size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     int64_t gather_ns = 0;  // for which a short message may wait for others to share a write (tcp_sender.h)
-    bool patient = false;   // a poll() leaves to the next one what there may be a place for by then
+    size_t gather_put_bytes = 0;  // puts shorter than this may wait so, too, until together they are as long
+    bool patient = false;         // a poll() leaves to the next one what there may be a place for by then
     double connect_timeout_s = 10;
     bool crowded = false;  // more ranks than cores on this host: a poll that finds nothing is thorough
   };
