@@ -93,7 +93,7 @@ void for_each_key(C& c, F&& visit) {
 }
 
 const char* kind_of(const std::string&) { return "a text"; }
-const char* kind_of(int64_t) { return "a whole number"; }
+const char* kind_of(int64_t) { return "a whole number below 2^63"; }
 const char* kind_of(const OrAuto&) { return "a whole number or \"auto\""; }
 const char* kind_of(const Checkpointing&) {
   return "none, each, contiguous, group_K or every_K, K being a whole number from 1 on";
@@ -117,7 +117,9 @@ bool assign(const Json& value, std::string& into) {
   return true;
 }
 bool assign(const Json& value, int64_t& into) {
-  if (!value.is_number_integer()) return false;
+  constexpr auto kMost = static_cast<uint64_t>(INT64_MAX);
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > kMost))
+    return false;
   into = value.get<int64_t>();
   return true;
 }

@@ -151,6 +151,15 @@ TEST(Config, RefusesWrongValuesByTheirKey) {
 TEST(Config, RefusesLossScalesThatCannotWork) {
   const auto refused = [](const char* override, const char* words) {
     EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, words)) << override;
+TEST(Config, NumbersThatASignedOneCannotHoldAreRefused) {
+  for (const char* override : {"run.seed=9223372036854775808", "run.steps=18446744073709551615",
+                               "parallel.sharded_data_parallel_degree=18446744073709551615"})
+    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, "must be a whole number"))
+        << override;
+  EXPECT_EQ(parsed("{}", {"run.seed=9223372036854775807"})->run.seed, INT64_MAX);
+  EXPECT_EQ(parsed("{}", {"run.seed=-1"})->run.seed, -1);
+}
+
   };
   refused("loss_scale.initial=0", "loss_scale.initial is 0, must be from 1e-06 to 1e+30");
   refused("loss_scale.factor=1", "loss_scale.factor is 1, must be from 1.001 to 65536");

@@ -104,6 +104,12 @@ TEST_F(Continuations, RowsAreThoseThatComeNext) {
   }
 }
 
+TEST_F(Continuations, ANegativeSeedGoesOn) {
+  config_.run.seed = -1;
+  train_first();
+  LOOM_ASSERT_OK(create(config_, [](const train::Trainer& trainer) { EXPECT_EQ(trainer.next_step(), 4); }));
+}
+
 TEST_F(Continuations, AnotherOrderIsRefusedInTheRunOfTheCheckpoint) {
   train_first();
   train::Config other = config_;
@@ -150,6 +156,7 @@ TEST(Positions, ThatCannotBeAreRefused) {
     for (const format::Json& wrong : {format::Json(-1), format::Json("x"), format::Json(nullptr)}) {
       format::Json data = right;
       data[key] = wrong;
+      if (key == "seed" && wrong == -1) continue;  // any number is one
       EXPECT_TRUE(fails_with(train::position_of({{"data", data}}, 4), Code::invalid_data, key)) << wrong;
     }
 }
