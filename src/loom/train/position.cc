@@ -31,10 +31,11 @@ Result<Position> position_of(const format::Json& manifest, int64_t step) {
     return position;
   }
   const Result<Config> config =
-      parse_config(manifest.contains("config") ? manifest["config"] : format::Json::object(), {});
+      stored_config(manifest.contains("config") ? manifest["config"] : format::Json::object());
   LOOM_TRY(config.status().in("config"));
-  return Position{step * config->data.global_batch, config->data.global_batch, config->data.sequence_length,
-                  config->run.seed};
+  const Position begun{step * config->data.global_batch, config->data.global_batch,
+                       config->data.sequence_length, config->run.seed};
+  return position_of({{"data", begun.to_json()}}, step);
 }
 
 Result<Continuation> continuation(const Position& stored, const Config& config, bool own_run) {

@@ -160,6 +160,34 @@ TEST(Config, NumbersThatASignedOneCannotHoldAreRefused) {
   EXPECT_EQ(parsed("{}", {"run.seed=-1"})->run.seed, -1);
 }
 
+TEST(Config, TheLastRateIsATenthOfTheFirstWhereItIsLeftOut) {
+  const auto last = [](const std::vector<std::string>& overrides) {
+    return parsed("{}", overrides)->optimizer.final_rate;
+  };
+  EXPECT_DOUBLE_EQ(last({}), 6e-5);
+  EXPECT_DOUBLE_EQ(last({"optimizer.learning_rate=2e-5"}), 2e-6);
+  EXPECT_EQ(last({"optimizer.learning_rate=0"}), 0);
+  EXPECT_EQ(last({"optimizer.learning_rate=2e-5", "optimizer.final_rate=1e-5"}), 1e-5);
+}
+
+TEST(Config, OptimizersThatCannotWorkAreRefused) {
+  const auto refused = [](const char* override, const char* words) {
+    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, words)) << override;
+  };
+  refused("optimizer.final_rate=-1", "optimizer.final_rate is -1, must be from 0 to 0.0006");
+  refused("optimizer.final_rate=1e-3", "optimizer.final_rate is 0.001, must be from 0 to 0.0006");
+  refused("optimizer.warmup_steps=-1", "optimizer.warmup_steps is -1, must be from 0 to");
+  refused("optimizer.weight_decay=-0.1", "optimizer.weight_decay is -0.1, must be from 0 to");
+  refused("optimizer.clip_norm=-1", "optimizer.clip_norm is -1, must be from 0 to");
+  refused("run.evaluate_every=-1", "run.evaluate_every is -1, must be from 0 to");
+  refused("run.checkpoint_every=-1", "run.checkpoint_every is -1, must be from 0 to");
+  refused("parallel.live_parameters=-1", "parallel.live_parameters is -1, must be from 0 to");
+  // A constant rate has no last one; checkpoints of earlier versions have it all the same.
+  EXPECT_TRUE(parsed("{}", {"optimizer.schedule=constant", "optimizer.learning_rate=1e-5",
+                            "optimizer.final_rate=6e-5"})
+                  .ok());
+}
+
   };
   refused("loss_scale.initial=0", "loss_scale.initial is 0, must be from 1e-06 to 1e+30");
   refused("loss_scale.factor=1", "loss_scale.factor is 1, must be from 1.001 to 65536");
