@@ -1,6 +1,9 @@
 // What a config may say, and what it means.
 #include "train/config.h"
 
+#include "model/families.h"
+#include "model/hugging_face.h"
+#include "model/same_model.h"
 #include "program/generate.h"
 #include "program/memory.h"
 #include "program/verify.h"
@@ -148,9 +151,6 @@ TEST(Config, RefusesWrongValuesByTheirKey) {
       fails_with(parsed(R"({"optimizer": {"schedule": "sine"}})"), Code::invalid_argument, "must be cosine"));
 }
 
-TEST(Config, RefusesLossScalesThatCannotWork) {
-  const auto refused = [](const char* override, const char* words) {
-    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, words)) << override;
 TEST(Config, NumbersThatASignedOneCannotHoldAreRefused) {
   for (const char* override : {"run.seed=9223372036854775808", "run.steps=18446744073709551615",
                                "parallel.sharded_data_parallel_degree=18446744073709551615"})
@@ -188,6 +188,9 @@ TEST(Config, OptimizersThatCannotWorkAreRefused) {
                   .ok());
 }
 
+TEST(Config, RefusesLossScalesThatCannotWork) {
+  const auto refused = [](const char* override, const char* words) {
+    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, words)) << override;
   };
   refused("loss_scale.initial=0", "loss_scale.initial is 0, must be from 1e-06 to 1e+30");
   refused("loss_scale.factor=1", "loss_scale.factor is 1, must be from 1.001 to 65536");
@@ -200,6 +203,38 @@ TEST(Config, OptimizersThatCannotWorkAreRefused) {
   const Result<Config> config = parsed(R"({"loss_scale": {"static": 1024}})");
   LOOM_ASSERT_OK(config);
   EXPECT_EQ(config->loss_scale.constant, 1024);
+}
+
+/// A model is stored as its config.json: what that has no key for would be another model's when it is read.
+TEST(Config, TheModelThatIsAskedForIsTheOneThatIsStored) {
+  int stored = 0, refused = 0;
+  for (const char* family : {"gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta"})
+    for (const char* task : {"causal", "masked", "classification"})
+      for (const char* key :
+           {"activation=relu", "feed_forward=96", "dropout=0.25", "tied=false", "heads=2"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", family, task, key));
+        const auto config = parsed("{}", {fmt::format("model.family={}", family),
+                                          fmt::format("model.task={}", task), fmt::format("model.{}", key)});
+        LOOM_ASSERT_OK(config);
+        if (!model::choices_of(*model::family_from(family), *model::task_from(task)).ok()) continue;
+        const Result<model::ModelSpec> asked = train::spec_of(*config, 100, 3);
+        if (!asked.ok()) {
+          EXPECT_STREQ(family, "bloom");
+          EXPECT_TRUE(fails_with(asked, Code::invalid_argument, "the config.json of a bloom model"));
+          ++refused;
+          continue;
+        }
+        const Result<model::ModelSpec> again = model::spec_from_config(model::config_of(*asked));
+        LOOM_ASSERT_OK(again);
+        EXPECT_EQ(model::difference(*again, *asked), "");
+        EXPECT_EQ(again->embedding_dropout, asked->embedding_dropout);
+        EXPECT_EQ(again->residual_dropout, asked->residual_dropout);
+        EXPECT_EQ(again->attention_dropout, asked->attention_dropout);
+        EXPECT_EQ(again->head_dropout, asked->head_dropout);
+        ++stored;
+      }
+  EXPECT_EQ(refused, 2) << "BLOOM's activation and feed_forward";
+  EXPECT_EQ(stored, 10 * 5 - 2);
 }
 
 TEST(Config, TheLearningRateWarmsUpAndFalls) {
