@@ -82,6 +82,17 @@ FamilyKeys keys_of(Family family) {
 /// BLOOM has no table of positions; this is what it was trained with where the config does not say.
 constexpr int64_t kBloomContext = 2048;
 
+/// The key under which a config has what is called `name`: published BLOOMs have some by older names, of
+/// which the width's wins.
+const char* key_in(const Json& config, Family family, const char* name) {
+  if (family != Family::bloom) return name;
+  const auto has = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
+  for (const auto& [now, older] :
+       {std::pair("n_layer", "num_hidden_layers"), {"n_head", "num_attention_heads"}})
+    if (std::string_view(name) == now && !has(now) && has(older)) return older;
+  return std::string_view(name) == "hidden_size" && has("n_embed") ? "n_embed" : name;
+}
+
 Result<ops::Activation> activation_from(const std::string& key, const std::string& name) {
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast")
     return ops::Activation::gelu_tanh;
@@ -291,7 +302,9 @@ std::string class_of(const ModelSpec& spec) {
 }
 
 Status read_common(const Json& config, ModelSpec& spec) {
-  const FamilyKeys names = keys_of(spec.family);
+  FamilyKeys names = keys_of(spec.family);
+  for (const char** name : {&names.width, &names.layers, &names.heads})
+    *name = key_in(config, spec.family, *name);
   std::string activation = activation_name(spec.activation);
   Keys keys(config);
   keys.required<int64_t>("vocab_size", spec.vocabulary)

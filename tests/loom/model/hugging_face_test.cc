@@ -280,4 +280,21 @@ TEST(HuggingFace, ScaledRotaryPositionsAreRefused) {
 }
 
 }  // namespace
+/// Published BLOOMs have these names, which its config takes for the others.
+TEST(HuggingFace, BloomsSizesHaveOlderNamesToo) {
+  const format::Json config = *format::read_config(fixture("families/bloom"));
+  format::Json older = config;
+  for (const auto& [now, then] : {std::pair("hidden_size", "n_embed"),
+                                  {"n_head", "num_attention_heads"},
+                                  {"n_layer", "num_hidden_layers"}}) {
+    older[then] = older[now];
+    older.erase(now);
+  }
+  const auto spec = model::spec_from_config(older);
+  LOOM_ASSERT_OK(spec);
+  EXPECT_EQ(model::config_of(*spec), model::config_of(*model::spec_from_config(config)));
+  older.erase("n_embed");
+  EXPECT_TRUE(fails_with(model::spec_from_config(older), Code::invalid_data, "hidden_size"));
+}
+
 }  // namespace loom::testing
