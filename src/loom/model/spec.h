@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,7 +71,9 @@ struct ModelSpec {
   bool projection_bias = true;
   bool head_bias = false;
   bool head_transform = false;  // masked: dense, activation and norm stand before the logits
-  bool pooler = false;          // classification: dense and tanh stand before the logits
+  /// Of that transform: the blocks' own, or always the same.
+  std::optional<ops::Activation> head_activation;
+  bool pooler = false;  // classification: dense and tanh stand before the logits
   bool dropout_before_pooler = false;
   Pooling pooling = Pooling::last;
   int32_t padding = -1;  // token that fills sequences up at their end; -1: none does

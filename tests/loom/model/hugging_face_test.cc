@@ -147,7 +147,8 @@ TEST_P(FamilyFixtures, RangesAreReadAlone) {
 INSTANTIATE_TEST_SUITE_P(Made, FamilyFixtures,
                          ::testing::Values("gptj", "gptj-classification", "gpt_neox", "gpt_neox-serial",
                                            "gpt_neo", "bloom", "bert", "bert-classification", "roberta",
-                                           "roberta-classification", "bert-untied", "roberta-untied"),
+                                           "roberta-classification", "bert-untied", "roberta-untied",
+                                           "roberta-relu"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
