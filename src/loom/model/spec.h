@@ -52,6 +52,7 @@ struct ModelSpec {
   float residual_dropout = 0;       // of what attention and feed-forward add
   float attention_dropout = 0;      // of attention's probabilities
   float head_dropout = 0;           // of what a classification head reads
+  bool new_head = false;            // what a checkpoint lacks of the head begins at random
   bool tied = true;                 // the head's weights are the token embedding's
   float initial_deviation = 0.02f;  // of weights; pre-norm, those that add to the residual: / √(2 · layers)
 

@@ -280,7 +280,6 @@ TEST(HuggingFace, ScaledRotaryPositionsAreRefused) {
   EXPECT_TRUE(fails_with(model::spec_from_config(config), Code::unsupported, "rope_type is \"yarn\""));
 }
 
-}  // namespace
 /// Published BLOOMs have these names, which its config takes for the others.
 TEST(HuggingFace, BloomsSizesHaveOlderNamesToo) {
   const format::Json config = *format::read_config(fixture("families/bloom"));
@@ -298,4 +297,51 @@ TEST(HuggingFace, BloomsSizesHaveOlderNamesToo) {
   EXPECT_TRUE(fails_with(model::spec_from_config(older), Code::invalid_data, "hidden_size"));
 }
 
+/// Of every parameter of the head, and what else the model has: whether it is the checkpoint's or begins
+/// anew.
+TEST(HuggingFace, AnyTasksHeadBeginsAtRandomWhereTheCheckpointIsForAnother) {
+  struct Begun {
+    const char *from, *architecture;
+    model::Task task;
+    int anew;
+  };
+  for (const auto& [from, architecture, task, anew] :
+       {Begun{"bert-classification", "", model::Task::masked, 5},
+        {"bert", "BertModel", model::Task::masked, 0},
+        {"gptj-classification", "", model::Task::causal, 2},
+        {"roberta-classification", "", model::Task::masked, 5}}) {
+    SCOPED_TRACE(fmt::format("{} {}", from, architecture));
+    const std::string folder = fixture(std::string("families/") + from);
+    format::Json config = *format::read_config(folder);
+    if (*architecture != 0) config["architectures"] = format::Json::array({architecture});
+    const auto spec = model::spec_from_config(config, task);
+    LOOM_ASSERT_OK(spec);
+    const model::Unit head = model::units_of(*spec).back();
+    std::vector<float> values(static_cast<size_t>(head.elements)), initial(values.size());
+    LOOM_ASSERT_OK(model::read_parameters(*SafetensorsReader::open(folder), head, 0, values));
+    model::initialize(head, 1, 0, initial);
+    int begun = 0;
+    for (const model::Parameter& p : head.parameters)
+      begun += std::equal(values.begin() + p.offset, values.begin() + p.offset + p.elements(),
+                          initial.begin() + p.offset);
+    EXPECT_EQ(begun, anew);
+  }
+}
+
+/// Nobody would notice the answers of a head at random.
+TEST(HuggingFace, AModelsOwnHeadMustBeThere) {
+  for (const auto& [config_from, tensors_from, name] :
+       {std::tuple("bert-classification", "bert", "bert.pooler.dense.weight"),
+        {"bert", "bert-classification", "cls.predictions.transform.dense.weight"}}) {
+    const model::ModelSpec spec =
+        *model::spec_from_config(*format::read_config(fixture(std::string("families/") + config_from)));
+    const model::Unit head = model::units_of(spec).back();
+    std::vector<float> values(static_cast<size_t>(head.elements));
+    const SafetensorsReader file =
+        SafetensorsReader::open(fixture(std::string("families/") + tensors_from)).take();
+    EXPECT_TRUE(fails_with(model::read_parameters(file, head, 0, values), Code::not_found, name));
+  }
+}
+
+}  // namespace
 }  // namespace loom::testing

@@ -146,5 +146,24 @@ TEST_F(FamilyRuns, DataOfAnotherTaskIsRefused) {
   EXPECT_TRUE(fails_with(created(), Code::unsupported, "\"llama\" is unknown"));
 }
 
+/// A bare body, and a classifier, begin a model of masked language.
+TEST_F(FamilyRuns, AnotherTasksCheckpointBeginsAModelOfMaskedLanguage) {
+  make_examples(config_.data.folder, pieces_);
+  config_.model.family = "bert";
+  losses(1, 1);
+  const std::string classifier = folder_ / "bert-1-1/model";
+  make_tokens(config_.data.folder, pieces_);
+  config_.model = {};
+  config_.model.from = classifier;
+  config_.model.task = "masked";
+  config_.run.out = folder_ / "masked";
+  const Records got =
+      run_on(1, config_, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+  EXPECT_LT(got.at(4).loss, got.at(0).loss);
+  Result<Model> model = Model::open(folder_ / "masked/model", 1);
+  LOOM_ASSERT_OK(model);
+  LOOM_ASSERT_OK(model->evaluate(config_.data.folder));
+}
+
 }  // namespace
 }  // namespace loom::testing
