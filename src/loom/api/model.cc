@@ -22,13 +22,25 @@ namespace {
 
 using Told = std::function<void(int64_t done, int64_t all)>;
 
+/// What has no order cannot be sorted.
+Status check_finite(std::span<const float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (!std::isfinite(logits[i]))
+      return fail(Code::not_finite, "logit {} is {}: the model's weights are damaged, or have diverged", i,
+                  logits[i]);
+  return {};
+}
+
 /// A token drawn from softmax(logits / temperature) among the `top_k` largest; the largest at temperature 0.
 /// A model's vocabulary may be larger than its tokenizer's, whose tokens alone are drawn.
-int32_t draw(const std::vector<float>& logits, const text::Tokenizer& tokenizer,
-             const SamplingOptions& options, uint64_t number) {
+Result<int32_t> draw(const std::vector<float>& logits, const text::Tokenizer& tokenizer,
+                     const SamplingOptions& options, uint64_t number) {
+  LOOM_TRY(check_finite(logits));
   std::vector<int32_t> order;
   for (size_t token = 0; token < logits.size(); ++token)
     if (tokenizer.has(static_cast<text::Token>(token))) order.push_back(static_cast<int32_t>(token));
+  if (order.empty())
+    return fail(Code::invalid_data, "the tokenizer has none of the model's {} tokens", logits.size());
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   if (options.temperature <= 0) return order[0];
   if (options.top_k > 0) order.resize(std::min<size_t>(order.size(), static_cast<size_t>(options.top_k)));
@@ -259,6 +271,7 @@ Result<std::vector<ClassProbability>> Model::classify(const std::string& text) {
   std::vector<ClassProbability> classes;
   for (size_t label = 0; label < names.size(); ++label)
     classes.push_back({names[label], std::exp(static_cast<double>((*logits)[label] - best)) / sum});
+  LOOM_TRY(check_finite(*logits));
   std::stable_sort(classes.begin(), classes.end(), [](const ClassProbability& a, const ClassProbability& b) {
     return a.probability > b.probability;
   });
@@ -304,6 +317,10 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
     if (model.position() + static_cast<int64_t>(tokens.size() - fed) > context()) {
       const size_t kept = static_cast<size_t>(std::max<int64_t>(1, context() / 2));
       fed = tokens.size() - std::min(tokens.size(), kept);
+  // Word pieces have no white space; what ends a text stands before the next one.
+  if (tokens.empty() && inside_->tokenizer->end_of_text())
+    tokens.push_back(*inside_->tokenizer->end_of_text());
+  if (tokens.empty()) return fail(Code::invalid_argument, "the prompt has no tokens, must have one");
       model.restart();
     }
     std::vector<float> scores;
@@ -312,7 +329,9 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
       LOOM_TRY(next.status());
       scores = next.take();
     }
-    tokens.push_back(draw(scores, *inside_->tokenizer, options, static_cast<uint64_t>(made)));
+    const Result<int32_t> token = draw(scores, *inside_->tokenizer, options, static_cast<uint64_t>(made));
+    LOOM_TRY(token.status());
+    tokens.push_back(*token);
     if (tokens.back() == inside_->tokenizer->end_of_text()) break;
   }
   return decode(tokens);
