@@ -36,7 +36,7 @@ struct ClassProbability {
 
 struct EvaluationOptions {
   int64_t sequence_length = 0;  // 0: the model's context
-  int64_t batch = 4;            // sequences at a time
+  int64_t batch = 4;            // sequences at a time; the last time those that are left
   int64_t batches = 0;          // 0: all of the validation split
   /// Called after each batch, with how many are done of how many.
   std::function<void(int64_t done, int64_t all)> tell = {};

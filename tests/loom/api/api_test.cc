@@ -155,6 +155,27 @@ TEST_F(Api, WeightsThatAreNoNumbersAreSaid) {
   EXPECT_TRUE(fails_with(classifier->classify("a"), Code::not_finite, "logit"));
 }
 
+TEST_F(Api, EvaluatesEveryWindowOnce) {
+  Result<Training> run = Training::create(*config({"run.steps=1"}));
+  LOOM_ASSERT_OK(run);
+  LOOM_ASSERT_OK(run->save_model());
+  Result<Model> model = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(model);
+  const auto evaluated = [&](int64_t batch) {
+    const Result<Evaluation> evaluation = model->evaluate(folder_ / "data", {13, batch, 0});
+    EXPECT_TRUE(evaluation.ok()) << evaluation.status().message();
+    return evaluation.ok() ? *evaluation : Evaluation();
+  };
+  const Evaluation one = evaluated(1);
+  const int64_t windows = one.batches;
+  ASSERT_GT(windows, 3);
+  for (const int64_t batch : {windows - 1, windows, windows + 1, 2 * windows}) {
+    const Evaluation some = evaluated(batch);
+    EXPECT_NEAR(some.loss, one.loss, 1e-6 * one.loss) << batch << " of " << windows;
+    EXPECT_EQ(some.batches, (windows + batch - 1) / batch);
+  }
+}
+
 TEST_F(Api, AModelThatIsNotCausalHasNoLogitsOfWhatComesNext) {
   Result<Model> model = Model::open(fixture("families/bert"), 1);
   LOOM_ASSERT_OK(model);
