@@ -44,7 +44,8 @@ Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, 
 
 class ExampleDataset {
  public:
-  /// Errors: not_found; invalid_data (damaged files, or a folder of tokens that have no labels).
+  /// Errors: not_found; invalid_data (files that are gone or damaged, or a folder of tokens that have no
+  /// labels).
   static Result<std::shared_ptr<const ExampleDataset>> open(const std::string& folder, Split split);
 
   uint64_t size() const { return labels_.size(); }

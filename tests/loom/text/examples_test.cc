@@ -182,6 +182,9 @@ TEST(Examples, BadInputIsNamed) {
                          "train.examples is damaged"));
   put_file(path, bytes.substr(0, bytes.size() - 8));
   EXPECT_FALSE(ExampleDataset::open(folder / "data", Split::train).ok());
+  std::filesystem::remove(path);
+  EXPECT_TRUE(fails_with(ExampleDataset::open(folder / "data", Split::train), Code::invalid_data,
+                         "a file of this dataset is gone"));
   EXPECT_TRUE(fails_with(ExampleDataset::open(folder.path(), Split::train), Code::not_found, "dataset.json"));
 }
 
