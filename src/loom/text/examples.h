@@ -38,7 +38,8 @@ struct ExampleSummary {
 
 /// Makes a folder of examples, and replaces what is there. The part `validation` of the texts is held
 /// out, chosen by a permutation. A text gets the tokenizer's beginning and end, where it has them. Errors:
-/// invalid_argument (less than two labels, nothing left for a split), as read_examples().
+/// invalid_argument (less than two labels, a part that is not in [0, 1) or leaves a split without texts), as
+/// read_examples(); then what was there stays.
 Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, const std::string& folder,
                                          const Tokenizer& tokenizer, double validation);
 

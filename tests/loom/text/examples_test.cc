@@ -188,5 +188,19 @@ TEST(Examples, BadInputIsNamed) {
   EXPECT_TRUE(fails_with(ExampleDataset::open(folder.path(), Split::train), Code::not_found, "dataset.json"));
 }
 
+TEST(Examples, WhatIsRefusedLeavesTheDatasetThatIsThere) {
+  const TemporaryFolder folder;
+  put_file(folder / "texts.tsv", labelled_lines());
+  const auto made = [&](double validation) {
+    return tokenize_examples({folder / "texts.tsv"}, folder / "data", *pieces(), validation);
+  };
+  LOOM_ASSERT_OK(made(0.25));
+  EXPECT_TRUE(fails_with(made(0.001), Code::invalid_argument, "must be at least one each"));
+  for (const double validation : {-0.5, 1.0, 1e30, std::nan("")})
+    EXPECT_TRUE(fails_with(made(validation), Code::invalid_argument, "must be in [0, 1)"));
+  LOOM_ASSERT_OK(ExampleDataset::open(folder / "data", Split::train));
+  LOOM_ASSERT_OK(ExampleDataset::open(folder / "data", Split::validation));
+}
+
 }  // namespace
 }  // namespace loom::text

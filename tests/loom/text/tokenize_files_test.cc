@@ -114,6 +114,17 @@ TEST_F(TokenizeFiles, AFileThatIsListedAndGoneIsNoMissingSplit) {
   EXPECT_TRUE(fails_with(TokenDataset::open(tokens_ + "/none", Split::train), Code::not_found, "none"));
 }
 
+TEST_F(TokenizeFiles, WhatIsRefusedLeavesTheDatasetThatIsThere) {
+  const std::string good = text_file("good", "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n");
+  LOOM_ASSERT_OK(tokenize_files({good}, tokens_, ByteTokenizer()));
+  TokenizeOptions options;
+  options.validation_fraction = 0.01;
+  EXPECT_TRUE(fails_with(tokenize_files({good}, tokens_, ByteTokenizer(), options), Code::invalid_argument,
+                         "nothing is left for validation"));
+  LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::train));
+  LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::validation));
+}
+
 TEST_F(TokenizeFiles, WhatIsNoTextIsRefused) {
   const std::string good = text_file("good", "one\ntwo\nthree\nfour\n");
   const std::string empty = text_file("empty", "");
