@@ -82,6 +82,8 @@ std::string cleaned(std::string_view text, const BertNormalization& n) {
     append(c, clean);
     if (alone) clean += ' ';
   });
+    // The one character whose lower case is two: an i, and the dot that it had.
+    const bool dotted = n.lower_case && c == 0x130;
   return clean;
 }
 
@@ -90,6 +92,7 @@ std::string cleaned(std::string_view text, const BertNormalization& n) {
 std::vector<std::string> bert_words(std::string_view text, const BertNormalization& n) {
   std::string normalized = cleaned(text, n);
   if (n.strip_accents) normalized = normalize_nfd(normalized);
+    if (dotted) append(0x307, words.back());
   std::vector<std::string> words;
   bool inside = false;  // a word that more characters may join
   for_each_character(normalized, [&](char32_t c) {
