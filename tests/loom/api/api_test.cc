@@ -214,6 +214,23 @@ TEST_F(Api, PlansWithoutRunning) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
 }
 
+/// RoBERTa's table of positions begins behind the padding token.
+TEST_F(Api, PlansWithTheDatasetsPadding) {
+  put_file(folder_ / "vocab.txt", "[UNK]\na\nn\n##n\n##d\n[CLS]\n[SEP]\n[MASK]\n[PAD]\n");
+  DatasetOptions options;
+  options.tokenizer = folder_ / "vocab.txt";
+  LOOM_ASSERT_OK(make_dataset({folder_ / "text.txt"}, folder_ / "pieces", options));
+  const Result<Config> told = config({"data.folder=" + (folder_ / "pieces"), "model.family=roberta"});
+  LOOM_ASSERT_OK(told);
+  const Result<Training> run = Training::create(*told);
+  LOOM_ASSERT_OK(run);
+  Cluster cluster;
+  cluster.flops = 1e10;
+  const Result<Plan> made = plan(*told, cluster);
+  LOOM_ASSERT_OK(made);
+  EXPECT_EQ(made->parameters, run->parameters());
+}
+
 TEST_F(Api, ClustersAreReadFromDescriptions) {
   const std::string path = folder_ / "cluster.json";
   put_file(path, R"({"name": "two", "nodes": {"value": 2, "source": "here"}, "ranks_per_node": 4,
