@@ -36,7 +36,7 @@ struct ClassProbability {
 
 struct EvaluationOptions {
   int64_t sequence_length = 0;  // 0: the model's context
-  int64_t batch = 4;            // sequences at a time
+  int64_t batch = 4;            // sequences at a time; the last time those that are left
   int64_t batches = 0;          // 0: all of the validation split
   /// Called after each batch, with how many are done of how many.
   std::function<void(int64_t done, int64_t all)> tell = {};
@@ -68,13 +68,14 @@ class LOOM_API Model {
   /// invalid_data, out_of_memory.
   Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
   /// The prompt, continued by tokens that the tokenizer has, until the end of text or as far as asked.
-  /// Errors: as logits().
+  /// Errors: as logits(); invalid_argument (an empty prompt, where the tokenizer has nothing to begin a text
+  /// with), not_finite (weights that give logits which are no numbers).
   Result<std::string> sample(const std::string& prompt, const SamplingOptions& options = {});
   /// Names of the classes of a model that classifies, by their numbers, or these where it has no names; of
   /// other models none.
   std::vector<std::string> labels() const;
   /// Every class of a text, the likeliest first. A text that is longer than the context is cut. Errors:
-  /// unsupported (a model that does not classify), not_found (no tokenizer), invalid_data.
+  /// unsupported (a model that does not classify), not_found (no tokenizer), invalid_data, not_finite.
   Result<std::vector<ClassProbability>> classify(const std::string& text);
   /// Scores, [vocabulary()], of every token to come after `tokens`, of which the last context() are seen.
   /// Errors: unsupported (a model that is not causal), invalid_argument (no tokens, or one that is not in the

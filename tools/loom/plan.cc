@@ -36,7 +36,8 @@ void print_memory(const Plan& plan) {
   fmt::print("\n");
   row("arena", [](const PlannedStage& stage) { return stage.arena_bytes; });
   fmt::print("\n");
-  if (plan.stages[0].tier_bytes > 0) {
+  if (std::any_of(plan.stages.begin(), plan.stages.end(),
+                  [](const PlannedStage& stage) { return stage.tier_bytes > 0; })) {
     row("offloaded", [](const PlannedStage& stage) { return stage.tier_bytes; });
     fmt::print("  to a file\n");
   }

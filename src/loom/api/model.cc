@@ -22,13 +22,25 @@ namespace {
 
 using Told = std::function<void(int64_t done, int64_t all)>;
 
+/// What has no order cannot be sorted.
+Status check_finite(std::span<const float> logits) {
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (!std::isfinite(logits[i]))
+      return fail(Code::not_finite, "logit {} is {}: the model's weights are damaged, or have diverged", i,
+                  logits[i]);
+  return {};
+}
+
 /// A token drawn from softmax(logits / temperature) among the `top_k` largest; the largest at temperature 0.
 /// A model's vocabulary may be larger than its tokenizer's, whose tokens alone are drawn.
-int32_t draw(const std::vector<float>& logits, const text::Tokenizer& tokenizer,
-             const SamplingOptions& options, uint64_t number) {
+Result<int32_t> draw(const std::vector<float>& logits, const text::Tokenizer& tokenizer,
+                     const SamplingOptions& options, uint64_t number) {
+  LOOM_TRY(check_finite(logits));
   std::vector<int32_t> order;
   for (size_t token = 0; token < logits.size(); ++token)
     if (tokenizer.has(static_cast<text::Token>(token))) order.push_back(static_cast<int32_t>(token));
+  if (order.empty())
+    return fail(Code::invalid_data, "the tokenizer has none of the model's {} tokens", logits.size());
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   if (options.temperature <= 0) return order[0];
   if (options.top_k > 0) order.resize(std::min<size_t>(order.size(), static_cast<size_t>(options.top_k)));
@@ -66,18 +78,23 @@ struct Model::Inside {
     }
     return inference.get();
   }
-  /// Mean of the engine's losses over `batches`.
-  Result<double> mean_loss(const text::BatchSource& source, int64_t batches, const Told& tell) {
+  /// Mean of the losses of a source's first `sequences`, in batches of `batch`; the last may be smaller.
+  Result<double> mean_loss(const text::BatchSource& source, int64_t sequences, int64_t batch, int64_t tokens,
+                           const Told& tell) {
     double sum = 0;
-    for (int64_t step = 0; step < batches; ++step) {
-      LOOM_TRY(source.read(static_cast<uint64_t>(step), {0, engine->job().batch}, engine->tokens(0),
-                           engine->targets(0)));
-      const Result<double> loss = engine->evaluate();
+    for (int64_t done = 0; done < sequences;) {
+      const int64_t rows = std::min(batch, sequences - done);
+      const Result<engine::Engine*> with = engine_for(rows, tokens);
+      LOOM_TRY(with.status());
+      LOOM_TRY(source.read(static_cast<uint64_t>(done / batch), {0, rows}, (*with)->tokens(0),
+                           (*with)->targets(0)));
+      const Result<double> loss = (*with)->evaluate();
       LOOM_TRY(loss.status());
-      sum += *loss;
-      if (tell) tell(step + 1, batches);
+      sum += *loss * static_cast<double>(rows);
+      done += rows;
+      if (tell) tell((done + batch - 1) / batch, (sequences + batch - 1) / batch);
     }
-    return sum / static_cast<double>(batches);
+    return sum / static_cast<double>(sequences);
   }
   Status check_labels(const std::vector<std::string>& names) const;
   Status evaluate_classes(const std::string& dataset, int64_t batches, const Told& tell, Evaluation& result);
@@ -166,13 +183,15 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(text::check_tokenizer_of_model(inside_->folder, dataset, **tokenizer));
-  LOOM_TRY(inside_->engine_for(result.batch, result.tokens).status());
   const auto source = train::open_batches(dataset, text::Split::validation, inside_->spec.task, **tokenizer,
                                           {result.tokens, result.batch, 0, false});
   LOOM_TRY(source.status());
-  const int64_t all = std::max<int64_t>(1, static_cast<int64_t>((*source)->windows()) / result.batch);
+  const auto windows = static_cast<int64_t>((*source)->windows());
+  const int64_t all = (windows - 1) / result.batch + 1;  // the last of what is left over
   result.batches = options.batches > 0 ? std::min(options.batches, all) : all;
-  const Result<double> loss = inside_->mean_loss(**source, result.batches, options.tell);
+  const Result<double> loss =
+      inside_->mean_loss(**source, result.batches < all ? result.batches * result.batch : windows,
+                         result.batch, result.tokens, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
   if (!result.masked)
@@ -252,6 +271,7 @@ Result<std::vector<ClassProbability>> Model::classify(const std::string& text) {
   text::cut_example(tokens, static_cast<size_t>(context()));
   const Result<std::vector<float>> logits = (*opened)->classify(tokens, 1);
   LOOM_TRY(logits.status());
+  LOOM_TRY(check_finite(*logits));
   const float best = *std::max_element(logits->begin(), logits->end());
   double sum = 0;
   for (const float logit : *logits) sum += std::exp(static_cast<double>(logit - best));
@@ -297,6 +317,10 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
     LOOM_TRY(encoded.status());
     tokens = encoded.take();
   }
+  // Word pieces have no white space; what ends a text stands before the next one.
+  if (tokens.empty() && inside_->tokenizer->end_of_text())
+    tokens.push_back(*inside_->tokenizer->end_of_text());
+  if (tokens.empty()) return fail(Code::invalid_argument, "the prompt has no tokens, must have one");
   model.restart();
   size_t fed = 0;
   for (int64_t made = 0; made < options.tokens; ++made) {
@@ -312,7 +336,9 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
       LOOM_TRY(next.status());
       scores = next.take();
     }
-    tokens.push_back(draw(scores, *inside_->tokenizer, options, static_cast<uint64_t>(made)));
+    const Result<int32_t> token = draw(scores, *inside_->tokenizer, options, static_cast<uint64_t>(made));
+    LOOM_TRY(token.status());
+    tokens.push_back(*token);
     if (tokens.back() == inside_->tokenizer->end_of_text()) break;
   }
   return decode(tokens);

@@ -25,20 +25,20 @@ namespace {
 
 /// A dataset that is there is asked, as training asks it.
 Result<model::ModelSpec> model_of(const train::Config& config, int64_t vocabulary) {
-  int64_t labels = 2;  // where no dataset says
   const bool known = vocabulary != 0 || config.model.vocabulary != 0 || !config.model.from.empty();
   if (!known || is_folder(config.data.folder)) {
-    const Result<train::Data> data = train::open_data(config);
+    Result<train::Data> data = train::open_data(config);
     if (!known)
       LOOM_TRY(data.status().in("the vocabulary comes from the dataset; --vocabulary does without"));
     LOOM_TRY(data.status());
     if (vocabulary != 0 && vocabulary < data->vocabulary)
       return fail(Code::invalid_argument, "the vocabulary is {}, must be at least the dataset's, {}",
                   vocabulary, data->vocabulary);
-    vocabulary = std::max(vocabulary, data->vocabulary);
-    labels = std::max<int64_t>(labels, static_cast<int64_t>(data->labels.size()));
+    data->vocabulary = std::max(vocabulary, data->vocabulary);
+    return train::spec_of(config, *data);
   }
-  return train::spec_of(config, vocabulary, labels);
+  constexpr int64_t kLabels = 2;  // where no dataset says
+  return train::spec_of(config, vocabulary, kLabels);
 }
 
 Status check(const Cluster& cluster) {

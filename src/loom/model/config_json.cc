@@ -1,6 +1,9 @@
 // config.json of every family: one table of keys for what all have, and a function for what is special.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -79,6 +82,17 @@ FamilyKeys keys_of(Family family) {
   return {};
 }
 
+/// The key under which a config has what is called `name`: published BLOOMs have some by older names, of
+/// which the width's wins.
+const char* key_in(const Json& config, Family family, const char* name) {
+  if (family != Family::bloom) return name;
+  const auto has = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
+  for (const auto& [now, older] :
+       {std::pair("n_layer", "num_hidden_layers"), {"n_head", "num_attention_heads"}})
+    if (std::string_view(name) == now && !has(now) && has(older)) return older;
+  return std::string_view(name) == "hidden_size" && has("n_embed") ? "n_embed" : name;
+}
+
 /// BLOOM has no table of positions; this is what it was trained with where the config does not say.
 constexpr int64_t kBloomContext = 2048;
 
@@ -140,6 +154,21 @@ Task task_in(const Json& config, Family family) {
       if (name.is_string() && name.get<std::string>().ends_with("ForSequenceClassification"))
         return Task::classification;
   return usual_task(family);
+}
+
+/// Whether a model of this config has the task's head: those that are named may be without any, or with one
+/// that no task here has.
+bool has_head(const Json& config, Family family, Task task) {
+  if (task_in(config, family) != task) return false;
+  if (!config.contains("architectures") || !config["architectures"].is_array()) return true;
+  constexpr std::string_view kHeads[] = {"ForSequenceClassification", "ForMaskedLM", "ForCausalLM",
+                                         "LMHeadModel", "ForPreTraining"};
+  return config["architectures"].empty() ||
+         std::any_of(config["architectures"].begin(), config["architectures"].end(), [&](const Json& name) {
+           return name.is_string() && std::any_of(std::begin(kHeads), std::end(kHeads), [&](auto head) {
+                    return name.get<std::string>().ends_with(head);
+                  });
+         });
 }
 
 int64_t labels_in(const Json& config) {
@@ -291,7 +320,9 @@ std::string class_of(const ModelSpec& spec) {
 }
 
 Status read_common(const Json& config, ModelSpec& spec) {
-  const FamilyKeys names = keys_of(spec.family);
+  FamilyKeys names = keys_of(spec.family);
+  for (const char** name : {&names.width, &names.layers, &names.heads})
+    *name = key_in(config, spec.family, *name);
   std::string activation = activation_name(spec.activation);
   Keys keys(config);
   keys.required<int64_t>("vocab_size", spec.vocabulary)
@@ -343,6 +374,7 @@ Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task,
   Result<ModelSpec> choices = choices_of(*family, task.value_or(task_in(config, *family)));
   LOOM_TRY(choices.status());
   ModelSpec spec = choices.take();
+  spec.new_head = task && !has_head(config, *family, *task);
   if (spec.task == Task::classification) spec.labels = labels > 0 ? labels : labels_in(config);
   LOOM_TRY(read_common(config, spec));
   LOOM_TRY(read_special(config, spec));

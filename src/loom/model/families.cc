@@ -57,6 +57,7 @@ void set_choices(ModelSpec& spec) {
       encoder(spec);
       spec.token_types = 1;
       spec.dropout_before_pooler = true;
+      spec.head_activation = ops::Activation::gelu_erf;
       return;
   }
 }

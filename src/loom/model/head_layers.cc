@@ -34,7 +34,8 @@ const T* HeadLayers<T>::forward(const Pass& pass, const Unit& unit, const T* par
     op_.activation_forward(workers, ops::Activation::tanh, a.hidden, a.activated, elements);
     op_.dropout(workers, dropout(pass, unit, Site::feed_forward), a.activated, a.features, elements);
   } else {
-    op_.activation_forward(workers, spec_.activation, a.hidden, a.activated, elements);
+    op_.activation_forward(workers, spec_.head_activation.value_or(spec_.activation), a.hidden, a.activated,
+                           elements);
     op_.layer_norm_forward(workers, a.activated, unit.at(Part::transform_norm_weight, parameters),
                            unit.at(Part::transform_norm_bias, parameters), a.features, a.mean, a.rstd, rows,
                            width, spec_.epsilon);
@@ -57,7 +58,8 @@ void HeadLayers<T>::backward(const Pass& pass, const Unit& unit, const T* parame
       op_.layer_norm_backward(workers, a.activated, unit.at(Part::transform_norm_weight, parameters), a.mean,
                               a.rstd, d, d, false, unit.at(Part::transform_norm_weight, gradient),
                               unit.at(Part::transform_norm_bias, gradient), rows, width);
-      op_.activation_backward(workers, spec_.activation, a.hidden, d, d, elements);
+      op_.activation_backward(workers, spec_.head_activation.value_or(spec_.activation), a.hidden, d, d,
+                              elements);
     }
     const T* x = spec_.dropout_before_pooler ? a.dropped : pre ? a.normed : input;
     op_.linear_backward_weight(workers, x, d, unit.at(Part::dense_weight, gradient),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,7 @@ struct ModelSpec {
   float residual_dropout = 0;       // of what attention and feed-forward add
   float attention_dropout = 0;      // of attention's probabilities
   float head_dropout = 0;           // of what a classification head reads
+  bool new_head = false;            // what a checkpoint lacks of the head begins at random
   bool tied = true;                 // the head's weights are the token embedding's
   float initial_deviation = 0.02f;  // of weights; pre-norm, those that add to the residual: / √(2 · layers)
 
@@ -70,7 +72,9 @@ struct ModelSpec {
   bool projection_bias = true;
   bool head_bias = false;
   bool head_transform = false;  // masked: dense, activation and norm stand before the logits
-  bool pooler = false;          // classification: dense and tanh stand before the logits
+  /// Of that transform: the blocks' own, or always the same.
+  std::optional<ops::Activation> head_activation;
+  bool pooler = false;  // classification: dense and tanh stand before the logits
   bool dropout_before_pooler = false;
   Pooling pooling = Pooling::last;
   int32_t padding = -1;  // token that fills sequences up at their end; -1: none does

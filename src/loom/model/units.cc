@@ -29,7 +29,7 @@ class Builder {
     parameter.init = init;
     parameter.deviation = deviation;
     parameter.decays = parameter.shape.size() > 1;
-    parameter.begins_anew = part >= Part::dense_weight && spec_.task == Task::classification;
+    parameter.begins_anew = part >= Part::dense_weight && spec_.new_head;
     parameter.undivided = unit_.kind == UnitKind::head && spec_.task == Task::classification;
     parameter.offset = unit_.elements;
     parameter.sources = std::move(sources);

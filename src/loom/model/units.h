@@ -68,7 +68,7 @@ struct Parameter {
   Init init = Init::zeros;
   float deviation = 0;          // of Init::normal
   bool decays = false;          // whether weight decay applies: to matrices, not to vectors
-  bool begins_anew = false;     // a checkpoint may lack it: a new task's head
+  bool begins_anew = false;     // the checkpoint of another task may lack it
   bool undivided = false;       // every tensor rank has it, and makes its whole gradient: a classifier's
   int64_t offset = 0;           // of its first element in the unit's buffer; a multiple of kAlign
   std::vector<Source> sources;  // together all columns

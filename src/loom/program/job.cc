@@ -42,7 +42,7 @@ Status check_step(const Job& job) {
 }
 
 Status check_pipeline(const Job& job) {
-  const int parts = job.pipeline_degree * job.virtual_stages;
+  const int64_t parts = int64_t{job.pipeline_degree} * job.virtual_stages;
   if (job.schedule == Schedule::interleaved && job.pipeline_degree > 1) {
     if (job.virtual_stages < 2)
       return fail(Code::invalid_argument,
@@ -67,7 +67,7 @@ Status check_pipeline(const Job& job) {
         job.virtual_stages > 1 ? fmt::format(" times {} virtual ones", job.virtual_stages) : "", job.units(),
         job.spec.layers, job.units() / job.virtual_stages);
   if (!job.first_units.empty()) {
-    if (static_cast<int>(job.first_units.size()) != parts)
+    if (static_cast<int64_t>(job.first_units.size()) != parts)
       return fail(Code::invalid_argument, "the partition has {} parts, must have {}", job.first_units.size(),
                   parts);
     if (job.first_units[0] != 0)
@@ -101,7 +101,7 @@ Status Job::check() const {
   LOOM_TRY(at_least_one("pipeline_degree", pipeline_degree));
   LOOM_TRY(at_least_one("tensor_degree", tensor_degree));
   LOOM_TRY(at_least_one("virtual_stages", virtual_stages));
-  if (world % (pipeline_degree * tensor_degree) != 0)
+  if (world % (int64_t{pipeline_degree} * tensor_degree) != 0)
     return fail(Code::invalid_argument,
                 "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,
                 tensor_degree, world);
@@ -141,7 +141,7 @@ std::vector<Part> parts_of(const Job& job) {
   const int count = job.pipeline_degree * job.virtual_stages, units = job.units();
   const auto first = [&](int part) {
     if (part == count) return units;
-    return job.first_units.empty() ? part * units / count : job.first_units[part];
+    return job.first_units.empty() ? static_cast<int>(int64_t{part} * units / count) : job.first_units[part];
   };
   std::vector<Part> parts;
   for (int part = 0; part < count; ++part)

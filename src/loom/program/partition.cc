@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -81,6 +82,21 @@ class Cuts {
   const int units_;
 };
 
+/// What costs are fractions of.
+struct Whole {
+  /// The whole model's memory is counted with one active microbatch: a number that no cut changes.
+  explicit Whole(const PartitionRequest& request)
+      : time_us(time_of(request, 0, count_of(request))), weight(request.memory_weight) {
+    for (const UnitCost& unit : request.units) bytes += unit.state_bytes + unit.activation_bytes;
+  }
+  double cost(double part_bytes, double part_us) const {
+    return weight * (bytes > 0 ? part_bytes / bytes : 0) +
+           (1 - weight) * (time_us > 0 ? part_us / time_us : 0);
+  }
+
+  double bytes = 0, time_us, weight;
+};
+
 double unit_time_us(const Job& job, const Machine& machine, int unit) {
   if (unit == job.units() - 1) return compute_us(job, machine, unit, Op::loss);
   const double forward = compute_us(job, machine, unit, Op::forward);
@@ -118,14 +134,7 @@ double memory_of(const PartitionRequest& request, int part, int begin, int end) 
 }
 
 double cost_of(const PartitionRequest& request, int part, int begin, int end) {
-  // The whole model's memory is counted with one active microbatch: a number that no cut changes.
-  double all_bytes = 0;
-  for (const UnitCost& unit : request.units) all_bytes += unit.state_bytes + unit.activation_bytes;
-  const double all_time = time_of(request, 0, count_of(request));
-  const double w = request.memory_weight;
-  const double memory = all_bytes > 0 ? memory_of(request, part, begin, end) / all_bytes : 0;
-  const double time = all_time > 0 ? time_of(request, begin, end) / all_time : 0;
-  return w * memory + (1 - w) * time;
+  return Whole(request).cost(memory_of(request, part, begin, end), time_of(request, begin, end));
 }
 
 Result<Partition> partition_by_hand(const PartitionRequest& request, std::vector<int> first_units) {
@@ -170,15 +179,26 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
   const auto memory = [&](int part, int begin, int end) { return memory_of(request, part, begin, end); };
   // Costs are asked for again and again: a table of them.
   const int units = count_of(request);
+  constexpr double kMostCosts = 1 << 27;  // a GiB of them
+  if (static_cast<double>(request.parts) * (units + 1.0) * (units + 1.0) > kMostCosts)
+    return fail(Code::invalid_argument,
+                "{} units into {} parts are too many for trying all cuts, must be {:.0f} units at most; "
+                "parallel.partition \"even\" or the first unit of each part does without",
+                units, request.parts, std::sqrt(kMostCosts / request.parts) - 1);
   std::vector<double> table(static_cast<size_t>(request.parts) * (units + 1) * (units + 1));
   const auto at = [&](int part, int begin, int end) -> double& {
     return table[(static_cast<size_t>(part) * (units + 1) + begin) * (units + 1) + end];
   };
+  const Whole whole(request);
   for (int part = 0; part < request.parts; ++part)
-    for (int begin = 0; begin < units; ++begin)
-      for (int end = begin + 1; end <= units; ++end)
-        at(part, begin, end) =
-            limit > 0 && memory(part, begin, end) > limit ? kNever : cost_of(request, part, begin, end);
+    for (int begin = 0; begin < units; ++begin) {
+      double bytes = 0, time_us = 0;  // added in the order of memory_of() and time_of()
+      for (int end = begin + 1; end <= units; ++end) {
+        bytes += memory_of(request, part, end - 1, end);
+        time_us += request.units[end - 1].time_us;
+        at(part, begin, end) = limit > 0 && bytes > limit ? kNever : whole.cost(bytes, time_us);
+      }
+    }
   const double largest = cuts.least_largest(at);
   if (largest == kNever) {
     const double least = cuts.least_largest(memory);

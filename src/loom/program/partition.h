@@ -44,8 +44,8 @@ struct Partition {
 
 /// Exact, by dynamic programming in O(parts · units²): the least largest cost; of those partitions that have
 /// it, the least crossing bytes; of those, the least sum of squared costs. Errors: invalid_argument (more
-/// parts than can be cut), out_of_memory (no partition keeps every part below the limit), with what is
-/// possible.
+/// parts than can be cut, or more units than a GiB of costs is for), out_of_memory (no partition keeps every
+/// part below the limit), with what is possible.
 Result<Partition> partition_exactly(const PartitionRequest& request);
 
 /// For parts that are dealt out to stages in turn, part k to stage k mod `stages`: the least largest cost of

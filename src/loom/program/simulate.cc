@@ -14,6 +14,10 @@ namespace {
 /// A unit's work in forward passes: backward computes two products for each of them.
 double passes_of(Op op) { return op == Op::loss ? 3 : op == Op::backward ? 2 : 1; }
 
+/// Of attention's products of pairs of tokens, for one token and element of its width: half of all pairs
+/// where a token sees only those before it.
+double pair_flops(const Job& job) { return (job.spec.causal ? 2.0 : 4.0) * static_cast<double>(job.tokens); }
+
 double compute_flops(const Job& job, int unit, Op op) {
   const model::ModelSpec& spec = job.spec;
   const double rows = static_cast<double>(job.batch) * job.tokens;
@@ -21,7 +25,7 @@ double compute_flops(const Job& job, int unit, Op op) {
   double forward = 0;
   if (unit > 0 && unit <= spec.layers)
     forward =
-        rows * (2.0 * (4.0 * width * width + 2.0 * width * spec.feed_forward) + 2.0 * width * job.tokens);
+        rows * (2.0 * (4.0 * width * width + 2.0 * width * spec.feed_forward) + width * pair_flops(job));
   if (unit > spec.layers) forward = static_cast<double>(job.head_rows()) * 2.0 * spec.head_weights();
   return passes_of(op) * forward;
 }
@@ -38,7 +42,7 @@ double part_of(const Job& job, const Instruction& i) {
     if (i.op == Op::evaluate) return piece % 2 == 1 ? 1 / pairs : 0;
     return (piece % 2 == 1 ? 1.0 : 2.0) / 3 / pairs;
   }
-  const double projections = 8.0 * spec.width, heads = 2.0 * static_cast<double>(job.tokens);
+  const double projections = 8.0 * spec.width, heads = pair_flops(job);
   const double hidden = 4.0 * spec.feed_forward, all = projections + heads + hidden;
   if (i.op != Op::backward)
     return i.piece == 1 ? (projections + heads) / all : i.piece == 3 ? hidden / all : 0;

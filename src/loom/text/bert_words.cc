@@ -1,10 +1,8 @@
 #include "text/bert_words.h"
 
-#include <unicode/bytestream.h>
-#include <unicode/normalizer2.h>
-#include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
 
+#include "text/normalize.h"
 #include "text/utf8.h"
 
 namespace loom::text {
@@ -60,16 +58,6 @@ void for_each_character(std::string_view text, F&& visit) {
   }
 }
 
-/// Unicode's normalization form D: accents are characters of their own.
-std::string normalize_nfd(const std::string& text) {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* normalizer = icu::Normalizer2::getNFDInstance(error);
-  std::string normalized;
-  icu::StringByteSink<std::string> sink(&normalized);
-  if (U_SUCCESS(error)) normalizer->normalizeUTF8(0, text, sink, nullptr, error);
-  return U_SUCCESS(error) ? normalized : text;
-}
-
 std::string cleaned(std::string_view text, const BertNormalization& n) {
   std::string clean;
   for_each_character(text, [&](char32_t c) {
@@ -94,6 +82,8 @@ std::vector<std::string> bert_words(std::string_view text, const BertNormalizati
   bool inside = false;  // a word that more characters may join
   for_each_character(normalized, [&](char32_t c) {
     if (n.strip_accents && u_charType(code_of(c)) == U_NON_SPACING_MARK) return;
+    // The one character whose lower case is two: an i, and the dot that it had.
+    const bool dotted = n.lower_case && c == 0x130;
     if (n.lower_case) c = static_cast<char32_t>(u_tolower(code_of(c)));
     if (is_space(c)) {
       inside = false;
@@ -102,6 +92,7 @@ std::vector<std::string> bert_words(std::string_view text, const BertNormalizati
     const bool mark = is_punctuation(c);
     if (!inside || mark) words.emplace_back();
     append(c, words.back());
+    if (dotted) append(0x307, words.back());
     inside = !mark;
   });
   return words;

@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "text/byte_alphabet.h"
+#include "text/normalize.h"
 
 namespace loom::text {
 namespace {

@@ -36,7 +36,7 @@ Result<std::shared_ptr<const TokenDataset>> TokenDataset::open(const std::string
 }
 
 Status TokenDataset::add_file(const std::string& path) {
-  Result<TokenFile> file = TokenFile::open(path);
+  Result<TokenFile> file = TokenFile::open_listed(path);
   if (!file.ok()) return file.status();
   if (!files_.empty() &&
       (file->tokenizer_hash() != tokenizer_hash() || file->vocabulary_size() != vocabulary_size())) {

@@ -27,7 +27,8 @@ const char* split_name(Split split);
 class TokenDataset {
  public:
   /// Opens the files that dataset.json names. Errors: not_found (no folder, no dataset.json, no such split);
-  /// invalid_data (a damaged file, files of different tokenizers, other counts than dataset.json says).
+  /// invalid_data (a file that is gone or damaged, files of different tokenizers, other counts than
+  /// dataset.json says).
   static Result<std::shared_ptr<const TokenDataset>> open(const std::string& folder, Split split);
 
   uint64_t tokens() const { return starts_.back(); }

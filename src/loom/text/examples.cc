@@ -32,9 +32,9 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
   dataset->padding_ = *padding;
 
   const std::string stem = join_path(folder, split_name(split));
-  const Result<TokenFile> tokens = TokenFile::open(stem + ".tokens");
+  const Result<TokenFile> tokens = TokenFile::open_listed(stem + ".tokens");
   LOOM_TRY(tokens.status());
-  const Result<TokenFile> examples = TokenFile::open(stem + ".examples");
+  const Result<TokenFile> examples = TokenFile::open_listed(stem + ".examples");
   LOOM_TRY(examples.status());
   // All of it is read here anyway.
   LOOM_TRY(tokens->verify());

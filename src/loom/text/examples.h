@@ -38,13 +38,15 @@ struct ExampleSummary {
 
 /// Makes a folder of examples, and replaces what is there. The part `validation` of the texts is held
 /// out, chosen by a permutation. A text gets the tokenizer's beginning and end, where it has them. Errors:
-/// invalid_argument (less than two labels, nothing left for a split), as read_examples().
+/// invalid_argument (less than two labels, a part that is not in [0, 1) or leaves a split without texts), as
+/// read_examples(); then what was there stays.
 Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, const std::string& folder,
                                          const Tokenizer& tokenizer, double validation);
 
 class ExampleDataset {
  public:
-  /// Errors: not_found; invalid_data (damaged files, or a folder of tokens that have no labels).
+  /// Errors: not_found; invalid_data (files that are gone or damaged, or a folder of tokens that have no
+  /// labels).
   static Result<std::shared_ptr<const ExampleDataset>> open(const std::string& folder, Split split);
 
   uint64_t size() const { return labels_.size(); }

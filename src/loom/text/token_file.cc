@@ -76,6 +76,13 @@ size_t copy_tokens(const std::byte* from, int64_t vocabulary_size, std::span<Tok
 
 }  // namespace
 
+Result<TokenFile> TokenFile::open_listed(const std::string& path) {
+  Result<TokenFile> file = open(path);
+  if (file.status().code() == Code::not_found)
+    return fail(Code::invalid_data, "a file of this dataset is gone: {}", file.status().message());
+  return file;
+}
+
 Result<TokenFile> TokenFile::open(const std::string& path) {
   Result<MappedFile> mapped = MappedFile::open(path);
   if (!mapped.ok()) return mapped.status();

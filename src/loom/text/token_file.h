@@ -33,6 +33,8 @@ class TokenFile {
   /// Checks the header and the file's length. Errors: not_found; invalid_data, saying what is wrong: no token
   /// file, another version, a damaged header, a file that was cut short or is too long.
   static Result<TokenFile> open(const std::string& path);
+  /// Of a file that a dataset says it has: that it is gone is invalid_data, and not as if it had never been.
+  static Result<TokenFile> open_listed(const std::string& path);
 
   uint64_t count() const { return count_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }

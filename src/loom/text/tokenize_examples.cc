@@ -56,8 +56,7 @@ class Writer {
     LOOM_TRY(tokens_.append(tokens));
     return examples_.append(numbers);
   }
-  uint64_t size() const { return examples_.count() / 2; }
-  Json to_json() const { return {{"examples", size()}, {"tokens", tokens_.count()}}; }
+  Json to_json() const { return {{"examples", examples_.count() / 2}, {"tokens", tokens_.count()}}; }
   Status finish() {
     LOOM_TRY(tokens_.finish());
     return examples_.finish();
@@ -110,6 +109,8 @@ Result<std::vector<Example>> read_examples(const std::string& path) {
 
 Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, const std::string& folder,
                                          const Tokenizer& tokenizer, double validation) {
+  if (!(validation >= 0 && validation < 1))
+    return fail(Code::invalid_argument, "the validation fraction is {}, must be in [0, 1)", validation);
   std::vector<Example> all;
   for (const std::string& path : files) {
     Result<std::vector<Example>> some = read_examples(path);
@@ -126,6 +127,22 @@ Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, 
   if (!padding)
     return fail(Code::invalid_argument,
                 "the tokenizer has neither a padding token nor an end of text to fill sequences up with");
+  // By a permutation: every n-th text might be always of the same label.
+  const Permutation order(all.size(), 0, 0);
+  const auto wanted = static_cast<uint64_t>(static_cast<double>(all.size()) * validation);
+  std::vector<std::vector<Token>> tokens;
+  ExampleSummary summary;
+  summary.labels.assign(names.begin(), names.end());
+  for (uint64_t i = 0; i < all.size(); ++i) {
+    tokens.push_back(example_tokens(all[i].text, tokenizer));
+    if (!tokens.back().empty()) ++(order(i) < wanted ? summary.validation : summary.train);
+  }
+  if (summary.train == 0 || summary.validation == 0)
+    return fail(
+        Code::invalid_argument,
+        "{} texts with {:g} % held out leave {} to train on and {} to validate with, must be at least "
+        "one each",
+        all.size(), validation * 100, summary.train, summary.validation);
   LOOM_TRY(make_folders(folder));
   LOOM_TRY(remove_dataset(folder));
   LOOM_TRY(replace_tokenizer(tokenizer, folder));
@@ -133,26 +150,12 @@ Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, 
                  held_out = Writer::create(folder, Split::validation, tokenizer);
   LOOM_TRY(train.status());
   LOOM_TRY(held_out.status());
-  // By a permutation: every n-th text might be always of the same label.
-  const Permutation order(all.size(), 0, 0);
-  const auto wanted = static_cast<uint64_t>(static_cast<double>(all.size()) * validation);
-  ExampleSummary summary;
-  summary.labels.assign(names.begin(), names.end());
   for (uint64_t i = 0; i < all.size(); ++i) {
+    if (tokens[i].empty()) continue;
     const auto place = std::lower_bound(summary.labels.begin(), summary.labels.end(), all[i].label);
-    const std::vector<Token> tokens = example_tokens(all[i].text, tokenizer);
-    if (tokens.empty()) continue;
     LOOM_TRY((order(i) < wanted ? *held_out : *train)
-                 .add(tokens, static_cast<Token>(place - summary.labels.begin())));
+                 .add(tokens[i], static_cast<Token>(place - summary.labels.begin())));
   }
-  summary.train = train->size();
-  summary.validation = held_out->size();
-  if (summary.train == 0 || summary.validation == 0)
-    return fail(
-        Code::invalid_argument,
-        "{} texts with {:g} % held out leave {} to train on and {} to validate with, must be at least "
-        "one each",
-        all.size(), validation * 100, summary.train, summary.validation);
   LOOM_TRY(train->finish());
   LOOM_TRY(held_out->finish());
   Json json;

@@ -156,13 +156,6 @@ Result<TokenizeSummary> write_tokens(std::span<const Part> parts, const std::str
     (part.split == Split::train ? summary.train_bytes : summary.validation_bytes) += part.text.size();
   }
   const uint64_t all = summary.train_bytes + summary.validation_bytes;
-  if (options.validation_fraction > 0 && summary.validation_bytes == 0) {
-    return fail(Code::invalid_argument,
-                "no line ends in the last {:g} % of any file, so nothing is left for validation; ask for "
-                "another fraction, "
-                "or 0",
-                options.validation_fraction * 100);
-  }
   SplitWriter train(Split::train, folder, tokenizer, options.tokens_a_file);
   SplitWriter validation(Split::validation, folder, tokenizer, options.tokens_a_file);
   const size_t threads = options.threads > 0 ? static_cast<size_t>(options.threads)
@@ -230,6 +223,13 @@ Result<TokenizeSummary> tokenize_files(const std::vector<std::string>& files, co
     add_parts(file->text(), tokenizer, options, parts);
     texts.push_back(file.take());
   }
+  const bool held_out = std::any_of(parts.begin(), parts.end(),
+                                    [](const Part& part) { return part.split == Split::validation; });
+  if (options.validation_fraction > 0 && !held_out)
+    return fail(Code::invalid_argument,
+                "no line ends in the last {:g} % of any file, so nothing is left for validation; ask for "
+                "another fraction, or 0",
+                options.validation_fraction * 100);
   LOOM_TRY(make_folders(folder));
   LOOM_TRY(remove_dataset(folder));
   Result<TokenizeSummary> summary = write_tokens(parts, folder, tokenizer, options);

@@ -144,8 +144,22 @@ Result<std::shared_ptr<const WordPieceTokenizer>> WordPieceTokenizer::from_vocab
     LOOM_TRY(lower_case.status().in(beside));
     const Result<bool> accents = format::value_or<bool>(*json, "strip_accents", *lower_case);
     LOOM_TRY(accents.status().in(beside));
+    const Result<bool> chinese = format::value_or<bool>(*json, "tokenize_chinese_chars", true);
+    LOOM_TRY(chinese.status().in(beside));
+    const Result<bool> basic = format::value_or<bool>(*json, "do_basic_tokenize", true);
+    LOOM_TRY(basic.status().in(beside));
+    if (!*basic)
+      return fail(Code::unsupported, "{}: do_basic_tokenize is false; only true is supported", beside);
+    // Stands there as a text, or as an added token with its settings.
+    const bool object = json->contains("unk_token") && (*json)["unk_token"].is_object();
+    const Result<std::string> unknown =
+        object ? format::required<std::string>((*json)["unk_token"], "content")
+               : format::value_or<std::string>(*json, "unk_token", model.unknown);
+    LOOM_TRY(unknown.status().in(beside));
     model.lower_case = *lower_case;
     model.strip_accents = *accents;
+    model.chinese_characters = *chinese;
+    model.unknown = *unknown;
   }
   Result<std::shared_ptr<const WordPieceTokenizer>> tokenizer = make(std::move(model));
   LOOM_TRY(tokenizer.status().in(vocab_txt));

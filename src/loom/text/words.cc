@@ -1,8 +1,5 @@
 #include "text/words.h"
 
-#include <unicode/bytestream.h>
-#include <unicode/normalizer2.h>
-#include <unicode/stringpiece.h>
 #include <unicode/uchar.h>
 
 #include <algorithm>
@@ -137,25 +134,6 @@ size_t trailing_space(std::string_view text) {
     start = previous;
   }
   return text.size() - start;
-}
-
-std::string normalize_nfc(std::string_view text) {
-  const bool ascii =
-      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; });
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* const form = ascii ? nullptr : icu::Normalizer2::getNFCInstance(error);
-  if (form == nullptr) return std::string(text);
-  std::string normalized;
-  // ICU counts in 32 bits. Nothing composes with a line feed or with white space, so a text may be cut there.
-  constexpr size_t kAtOnce = size_t{1} << 28;
-  for (size_t at = 0; at < text.size();) {
-    const std::string_view part = text.substr(at, safe_cut(text.substr(at), kAtOnce));
-    icu::StringByteSink<std::string> sink(&normalized, static_cast<int32_t>(part.size()));
-    form->normalizeUTF8(0, icu::StringPiece(part.data(), static_cast<int32_t>(part.size())), sink, nullptr,
-                        error);
-    at += part.size();
-  }
-  return normalized;
 }
 
 }  // namespace loom::text

@@ -36,7 +36,4 @@ size_t safe_cut(std::string_view text, size_t at);
 size_t leading_space(std::string_view text);
 size_t trailing_space(std::string_view text);
 
-/// Unicode's normalization form C.
-std::string normalize_nfc(std::string_view text);
-
 }  // namespace loom::text

@@ -93,7 +93,7 @@ void for_each_key(C& c, F&& visit) {
 }
 
 const char* kind_of(const std::string&) { return "a text"; }
-const char* kind_of(int64_t) { return "a whole number"; }
+const char* kind_of(int64_t) { return "a whole number below 2^63"; }
 const char* kind_of(const OrAuto&) { return "a whole number or \"auto\""; }
 const char* kind_of(const Checkpointing&) {
   return "none, each, contiguous, group_K or every_K, K being a whole number from 1 on";
@@ -117,7 +117,9 @@ bool assign(const Json& value, std::string& into) {
   return true;
 }
 bool assign(const Json& value, int64_t& into) {
-  if (!value.is_number_integer()) return false;
+  constexpr auto kMost = static_cast<uint64_t>(INT64_MAX);
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > kMost))
+    return false;
   into = value.get<int64_t>();
   return true;
 }
@@ -192,6 +194,34 @@ bool by_hand(const std::string& partition) {
   return partition.find_first_not_of("0123456789,") == partition.npos;
 }
 
+/// Of what is left out, some depends on other values.
+Result<Config> config_of(Values values) {
+  Config config;
+  const bool weighs = values.contains("parallel.memory_weight");
+  const bool ends = values.contains("optimizer.final_rate") || !values.contains("optimizer.learning_rate");
+  Status status;
+  std::vector<std::string> known;
+  for_each_key(config, [&](const char* key, auto& member) {
+    known.push_back(key);
+    const auto found = values.find(key);
+    if (found == values.end()) return;
+    if (!assign(found->second, member) && status.ok())
+      status =
+          fail(Code::invalid_argument, "{} is {}, must be {}", key, found->second.dump(), kind_of(member));
+    values.erase(found);
+  });
+  LOOM_TRY(status);
+  if (!values.empty()) {
+    const std::string& wrong = values.begin()->first;
+    const std::string nearest = format::nearest_name(wrong, known);
+    return fail(Code::invalid_argument, "there is no key {}{}", wrong,
+                nearest.empty() ? "" : "; did you mean " + nearest + "?");
+  }
+  if (!weighs) config.parallel.memory_weight = config.parallel.optimize == "speed" ? 0.2 : 0.8;
+  if (!ends) config.optimizer.final_rate = config.optimizer.learning_rate / 10;
+  return config;
+}
+
 Status check(const Config& c) {
   const auto within = [](const char* key, double value, double least, double most) -> Status {
     if (value >= least && value <= most) return {};
@@ -214,15 +244,23 @@ Status check(const Config& c) {
   LOOM_TRY(within("parallel.memory_weight", c.parallel.memory_weight, 0, 1));
   LOOM_TRY(within("parallel.prefetch", static_cast<double>(c.parallel.prefetch), 0, 1000));
   LOOM_TRY(within("parallel.in_flight", static_cast<double>(c.parallel.in_flight), 1, 1000));
+  LOOM_TRY(within("parallel.live_parameters", static_cast<double>(c.parallel.live_parameters), 0, kMany));
   LOOM_TRY(within("parallel.activation_loading_horizon",
                   static_cast<double>(c.parallel.activation_loading_horizon), 0, 1e6));
   LOOM_TRY(within("parallel.threads", static_cast<double>(c.parallel.threads), 0, 4096));
   LOOM_TRY(within("optimizer.learning_rate", c.optimizer.learning_rate, 0, 1e6));
+  if (c.optimizer.schedule != "constant")  // which never comes to it
+    LOOM_TRY(within("optimizer.final_rate", c.optimizer.final_rate, 0, c.optimizer.learning_rate));
+  LOOM_TRY(within("optimizer.warmup_steps", static_cast<double>(c.optimizer.warmup_steps), 0, 4e9));
+  LOOM_TRY(within("optimizer.weight_decay", c.optimizer.weight_decay, 0, 1e6));
+  LOOM_TRY(within("optimizer.clip_norm", c.optimizer.clip_norm, 0, 1e30));
   LOOM_TRY(within("optimizer.beta1", c.optimizer.beta1, 0, 0.999999));
   LOOM_TRY(within("optimizer.beta2", c.optimizer.beta2, 0, 0.9999999));
   LOOM_TRY(within("optimizer.epsilon", c.optimizer.epsilon, 1e-30, 1));
   LOOM_TRY(within("run.steps", static_cast<double>(c.run.steps), 1, 4e9));
+  LOOM_TRY(within("run.evaluate_every", static_cast<double>(c.run.evaluate_every), 0, 4e9));
   LOOM_TRY(within("run.evaluation_steps", static_cast<double>(c.run.evaluation_steps), 1, kMany));
+  LOOM_TRY(within("run.checkpoint_every", static_cast<double>(c.run.checkpoint_every), 0, 4e9));
   LOOM_TRY(within("run.save_model_every", static_cast<double>(c.run.save_model_every), 0, 4e9));
   LOOM_TRY(within("run.keep", static_cast<double>(c.run.keep), 1, 1e6));
   LOOM_TRY(
@@ -260,29 +298,16 @@ Result<Config> parse_config(const Json& json, std::span<const std::string> overr
     LOOM_TRY(check_utf8(text));
     values[text.substr(0, equals)] = value_of(text.substr(equals + 1));
   }
-  Config config;
-  const bool weighs = values.contains("parallel.memory_weight");
-  Status status;
-  std::vector<std::string> known;
-  for_each_key(config, [&](const char* key, auto& member) {
-    known.push_back(key);
-    const auto found = values.find(key);
-    if (found == values.end()) return;
-    if (!assign(found->second, member) && status.ok())
-      status =
-          fail(Code::invalid_argument, "{} is {}, must be {}", key, found->second.dump(), kind_of(member));
-    values.erase(found);
-  });
-  LOOM_TRY(status);
-  if (!values.empty()) {
-    const std::string& wrong = values.begin()->first;
-    const std::string nearest = format::nearest_name(wrong, known);
-    return fail(Code::invalid_argument, "there is no key {}{}", wrong,
-                nearest.empty() ? "" : "; did you mean " + nearest + "?");
-  }
-  LOOM_TRY(check(config));
-  if (!weighs) config.parallel.memory_weight = config.parallel.optimize == "speed" ? 0.2 : 0.8;
+  Result<Config> config = config_of(std::move(values));
+  LOOM_TRY(config.status());
+  LOOM_TRY(check(*config));
   return config;
+}
+
+Result<Config> stored_config(const Json& json) {
+  Values values;
+  LOOM_TRY(flatten(json, values));
+  return config_of(std::move(values));
 }
 
 Json to_json(const Config& config) {

@@ -79,7 +79,7 @@ struct Config {
   } parallel;
   struct Optimizer {
     double learning_rate = 6e-4;
-    double final_rate = 6e-5;
+    double final_rate = 6e-5;  // at most learning_rate
     int64_t warmup_steps = 20;
     std::string schedule = "cosine";  // cosine, linear or constant after the warmup
     double beta1 = 0.9;
@@ -107,9 +107,13 @@ struct Config {
 };
 
 /// `overrides` are "section.key=value". Where parallel.memory_weight is left out, parallel.optimize gives it:
-/// SMP's 0.8 for memory and 0.2 for speed. Errors (invalid_argument, invalid_data): an unknown key, with the
-/// nearest right one; a value of another type; a value out of range.
+/// SMP's 0.8 for memory and 0.2 for speed; a tenth of learning_rate is a final_rate that is left out. Errors
+/// (invalid_argument, invalid_data): an unknown key, with the nearest right one; a value of another type; a
+/// value out of range.
 Result<Config> parse_config(const format::Json& json, std::span<const std::string> overrides);
+/// What a checkpoint keeps of its run's config. It may be of an earlier version, which took values that are
+/// out of range now. Errors: as above, without the last.
+Result<Config> stored_config(const format::Json& json);
 /// How these stand in a config, found by the JSON library.
 void to_json(format::Json& json, const OrAuto& value);
 void to_json(format::Json& json, const Checkpointing& value);

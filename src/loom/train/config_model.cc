@@ -3,6 +3,7 @@
 
 #include "model/families.h"
 #include "model/hugging_face.h"
+#include "model/same_model.h"
 #include "text/examples.h"
 #include "train/config.h"
 #include "train/folders.h"
@@ -56,6 +57,7 @@ Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
 
 void set_dropout(double probability, model::ModelSpec& spec) {
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(probability);
+  if (spec.family == model::Family::bloom) spec.embedding_dropout = 0;  // has a norm there instead
   if (spec.task == model::Task::classification && spec.pooler) spec.head_dropout = spec.residual_dropout;
 }
 
@@ -67,6 +69,19 @@ std::optional<double> dropout_of(const model::ModelSpec& spec) {
       same.head_dropout != spec.head_dropout)
     return {};
   return std::stod(fmt::format("{}", spec.residual_dropout));
+}
+
+/// A model is stored as its config.json. What its family has no key for would be lost, and whoever read the
+/// model would compute another one.
+Status check_stored(const model::ModelSpec& spec) {
+  const Result<model::ModelSpec> stored =
+      model::spec_from_config(model::config_of(spec), spec.task, spec.labels);
+  LOOM_TRY(stored.status());
+  const std::string lost = model::difference(*stored, spec);
+  if (lost.empty()) return {};
+  return fail(Code::invalid_argument,
+              "the config.json of a {} model would stand for {}: the family has no key for another",
+              model::family_name(spec.family), lost);
 }
 
 Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, int64_t dataset_vocabulary,
@@ -119,7 +134,7 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   Result<model::ModelSpec> choices = model::choices_of(*family, *task);
   LOOM_TRY(choices.status());
   model::ModelSpec spec = choices.take();
-  spec.labels = labels;
+  if (*task == model::Task::classification) spec.labels = labels;
   if (*task != model::Task::causal || model::usual_task(*family) == model::Task::masked)
     spec.padding = padding;
   spec.vocabulary = value_or(config.model.vocabulary, dataset_vocabulary);
@@ -138,6 +153,7 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   spec.tied = spec.tied && config.model.tied.value_or(true);
   model::complete(spec);
   LOOM_TRY(spec.check());
+  LOOM_TRY(check_stored(spec));
   return spec;
 }
 

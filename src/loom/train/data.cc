@@ -1,5 +1,6 @@
 #include "train/data.h"
 
+#include "model/families.h"
 #include "text/examples.h"
 #include "text/masked_batches.h"
 #include "text/same_tokenizer.h"
@@ -72,6 +73,23 @@ Result<Data> open_data(const Config& config) {
   data.labels = (*examples)->label_names();
   data.padding = (*examples)->padding();
   return data;
+}
+
+Result<model::ModelSpec> spec_of(const Config& config, const Data& data) {
+  Result<model::ModelSpec> spec =
+      spec_of(config, data.vocabulary, static_cast<int64_t>(data.labels.size()), data.padding);
+  LOOM_TRY(spec.status());
+  const text::SpecialTokens specials = data.tokenizer->specials();
+  if (specials.padding || spec->task != model::Task::masked) return spec;
+  for (const auto& [does, token] : {std::pair("begins a sequence", specials.begin),
+                                    {"ends a sequence", specials.end},
+                                    {"hides a token", specials.mask}})
+    if (token == spec->padding)
+      return fail(Code::invalid_argument,
+                  "the tokenizer has no padding token, and a {} model takes token {} for it, which {} here: "
+                  "nobody would see that token; must have \"<pad>\" of a BPE, or \"[PAD]\"",
+                  model::family_name(spec->family), spec->padding, does);
+  return spec;
 }
 
 }  // namespace loom::train

@@ -28,6 +28,10 @@ struct Data {
 /// folder is not for the task, or not of model.from's tokenizer, saying what would be.
 Result<Data> open_data(const Config& config);
 
+/// The model of this config for its data. Errors: as spec_of() of numbers; invalid_argument where the
+/// tokenizer has no padding token, and what the family takes for one begins, ends or hides.
+Result<model::ModelSpec> spec_of(const Config& config, const Data& data);
+
 /// What `split` of a folder holds, for any task. Used by `loom eval`, too.
 Result<std::unique_ptr<text::BatchSource>> open_batches(const std::string& folder, text::Split split,
                                                         model::Task task, const text::Tokenizer& tokenizer,

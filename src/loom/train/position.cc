@@ -14,10 +14,11 @@ format::Json Position::to_json() const {
 
 Result<Position> position_of(const format::Json& manifest, int64_t step) {
   Position position;
-  const auto read = [](const format::Json& from, const char* key, int64_t& into) -> Status {
+  const auto read = [](const format::Json& from, const char* key, int64_t& into,
+                       int64_t least = 0) -> Status {
     const Result<int64_t> value = format::required<int64_t>(from, key);
     LOOM_TRY(value.status());
-    if (*value < 0) return fail(Code::invalid_data, "\"{}\" is {}, must not be negative", key, *value);
+    if (*value < least) return fail(Code::invalid_data, "\"{}\" is {}, must not be negative", key, *value);
     into = *value;
     return {};
   };
@@ -26,14 +27,15 @@ Result<Position> position_of(const format::Json& manifest, int64_t step) {
     LOOM_TRY(read(data, "sequences", position.sequences).in("data"));
     LOOM_TRY(read(data, "global_batch", position.global_batch).in("data"));
     LOOM_TRY(read(data, "sequence_length", position.sequence_length).in("data"));
-    LOOM_TRY(read(data, "seed", position.seed).in("data"));
+    LOOM_TRY(read(data, "seed", position.seed, INT64_MIN).in("data"));
     return position;
   }
   const Result<Config> config =
-      parse_config(manifest.contains("config") ? manifest["config"] : format::Json::object(), {});
+      stored_config(manifest.contains("config") ? manifest["config"] : format::Json::object());
   LOOM_TRY(config.status().in("config"));
-  return Position{step * config->data.global_batch, config->data.global_batch, config->data.sequence_length,
-                  config->run.seed};
+  const Position begun{step * config->data.global_batch, config->data.global_batch,
+                       config->data.sequence_length, config->run.seed};
+  return position_of({{"data", begun.to_json()}}, step);
 }
 
 Result<Continuation> continuation(const Position& stored, const Config& config, bool own_run) {

@@ -22,7 +22,7 @@ Result<format::Json> object_of(const format::Json& manifest, const char* key) {
 Result<bool> put_tokenizer(const format::Json& manifest, const std::string& folder) {
   const Result<format::Json> section = object_of(manifest, "config");
   LOOM_TRY(section.status());
-  const Result<Config> config = parse_config(*section, {});
+  const Result<Config> config = stored_config(*section);
   LOOM_TRY(config.status());
   const auto tokenizer = text::open_tokenizer(config->data.folder);
   if (tokenizer.status().code() == Code::not_found) return false;

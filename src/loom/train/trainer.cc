@@ -45,8 +45,7 @@ Result<model::ModelSpec> Trainer::open() {
   Result<Data> data = open_data(config_);
   LOOM_TRY(data.status());
   data_ = data.take();
-  Result<model::ModelSpec> spec =
-      spec_of(config_, data_.vocabulary, static_cast<int64_t>(data_.labels.size()), data_.padding);
+  Result<model::ModelSpec> spec = spec_of(config_, data_);
   LOOM_TRY(spec.status());
   LOOM_TRY(check_label_order(config_, data_.labels));
   return spec;

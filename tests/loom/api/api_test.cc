@@ -2,6 +2,7 @@
 #include <loom/loom.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include "engine/ranks.h"
@@ -109,6 +110,72 @@ TEST_F(Api, SamplesOnlyTokensThatTheTokenizerHas) {
   for (const uint64_t seed : {1, 2, 3, 4, 5}) LOOM_ASSERT_OK(model->sample("a", {12, 1000, 0, seed}));
 }
 
+/// A line feed is no token of word pieces: a text begins with the token that ends the one before.
+TEST_F(Api, SamplesWithoutAPromptWhateverTheTokenizerHas) {
+  const auto sampled = [&](const std::string& tokenizer) -> Result<std::string> {
+    DatasetOptions options;
+    options.tokenizer = tokenizer;
+    LOOM_TRY(make_dataset({folder_ / "text.txt"}, folder_ / "pieces", options).status());
+    const Result<Config> told =
+        config({"run.steps=1", "run.resume=false", "data.folder=" + (folder_ / "pieces")});
+    LOOM_TRY(told.status());
+    std::filesystem::remove_all(folder_ / "out");
+    Result<Training> run = Training::create(*told);
+    LOOM_TRY(run.status());
+    LOOM_TRY(run->save_model());
+    Result<Model> model = Model::open(folder_ / "out/model", 1);
+    LOOM_TRY(model.status());
+    return model->sample("", {3, 1, 0, 1});
+  };
+  LOOM_ASSERT_OK(sampled("bytes"));
+  LOOM_ASSERT_OK(sampled(fixture("wordpiece.json")));
+  put_file(folder_ / "vocab.txt", "[UNK]\na\nn\n##n\n##d\n1\n2\n");
+  EXPECT_TRUE(fails_with(sampled(folder_ / "vocab.txt"), Code::invalid_argument,
+                         "the prompt has no tokens, must have one"));
+}
+
+/// Sorting what has no order is undefined.
+TEST_F(Api, WeightsThatAreNoNumbersAreSaid) {
+  const auto spoilt = [&](const char* name) {
+    const std::string folder = folder_ / std::filesystem::path(name).filename().string();
+    std::filesystem::copy(fixture(name), folder);
+    std::string bytes = get_file(folder + "/model.safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    std::fill(bytes.begin() + 8 + static_cast<std::ptrdiff_t>(header), bytes.end(), '\xff');
+    put_file(folder + "/model.safetensors", bytes);
+    put_file(folder + "/vocab.txt", "[UNK]\n[PAD]\n[CLS]\n[SEP]\na\n");
+    return Model::open(folder, 1);
+  };
+  Result<Model> causal = spoilt("gpt2-tied"), classifier = spoilt("families/bert-classification");
+  LOOM_ASSERT_OK(causal);
+  LOOM_ASSERT_OK(classifier);
+  for (const double temperature : {0.0, 1.0})
+    EXPECT_TRUE(fails_with(causal->sample("a", {2, temperature, 0, 1}), Code::not_finite, "logit"));
+  EXPECT_TRUE(fails_with(classifier->classify("a"), Code::not_finite, "logit"));
+}
+
+TEST_F(Api, EvaluatesEveryWindowOnce) {
+  Result<Training> run = Training::create(*config({"run.steps=1"}));
+  LOOM_ASSERT_OK(run);
+  LOOM_ASSERT_OK(run->save_model());
+  Result<Model> model = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(model);
+  const auto evaluated = [&](int64_t batch) {
+    const Result<Evaluation> evaluation = model->evaluate(folder_ / "data", {13, batch, 0});
+    EXPECT_TRUE(evaluation.ok()) << evaluation.status().message();
+    return evaluation.ok() ? *evaluation : Evaluation();
+  };
+  const Evaluation one = evaluated(1);
+  const int64_t windows = one.batches;
+  ASSERT_GT(windows, 3);
+  for (const int64_t batch : {windows - 1, windows, windows + 1, 2 * windows}) {
+    const Evaluation some = evaluated(batch);
+    EXPECT_NEAR(some.loss, one.loss, 1e-6 * one.loss) << batch << " of " << windows;
+    EXPECT_EQ(some.batches, (windows + batch - 1) / batch);
+  }
+}
+
 TEST_F(Api, AModelThatIsNotCausalHasNoLogitsOfWhatComesNext) {
   Result<Model> model = Model::open(fixture("families/bert"), 1);
   LOOM_ASSERT_OK(model);
@@ -145,6 +212,23 @@ TEST_F(Api, PlansWithoutRunning) {
   EXPECT_NEAR(us, made->step_us, 1e-6 * made->step_us);
   EXPECT_NE(made->program.find("reduce_scatter unit 1"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+/// RoBERTa's table of positions begins behind the padding token.
+TEST_F(Api, PlansWithTheDatasetsPadding) {
+  put_file(folder_ / "vocab.txt", "[UNK]\na\nn\n##n\n##d\n[CLS]\n[SEP]\n[MASK]\n[PAD]\n");
+  DatasetOptions options;
+  options.tokenizer = folder_ / "vocab.txt";
+  LOOM_ASSERT_OK(make_dataset({folder_ / "text.txt"}, folder_ / "pieces", options));
+  const Result<Config> told = config({"data.folder=" + (folder_ / "pieces"), "model.family=roberta"});
+  LOOM_ASSERT_OK(told);
+  const Result<Training> run = Training::create(*told);
+  LOOM_ASSERT_OK(run);
+  Cluster cluster;
+  cluster.flops = 1e10;
+  const Result<Plan> made = plan(*told, cluster);
+  LOOM_ASSERT_OK(made);
+  EXPECT_EQ(made->parameters, run->parameters());
 }
 
 TEST_F(Api, ClustersAreReadFromDescriptions) {

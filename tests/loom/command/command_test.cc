@@ -126,6 +126,15 @@ TEST_F(Command, AVocabularyThatEndsEarlySaysWhy) {
       << made.text;
 }
 
+TEST_F(Command, PlansOffloadingThatTheFirstStageHasNoneOf) {
+  const Outcome planned = loom("plan " + config() + " -n 2 --gflops 50 --parallel.pipeline_degree=2 " +
+                               "--parallel.partition=0,1 --parallel.pipeline=simple --data.microbatch=4 " +
+                               "--parallel.activation_checkpointing=each --model.layers=8 " +
+                               "--parallel.activation_offloading=true --tier 1");
+  EXPECT_EQ(planned.code, 0) << planned.text;
+  EXPECT_NE(planned.text.find("\noffloaded               0.00"), std::string::npos) << planned.text;
+}
+
 TEST_F(Command, PlansDataRanksWithTheirGroups) {
   const Outcome planned = loom("plan " + config() + " -n 4 --ranks-per-node 2 --gflops 50 " +
                                "--parallel.sharded_data_parallel_degree=2");

@@ -147,7 +147,8 @@ TEST_P(FamilyFixtures, RangesAreReadAlone) {
 INSTANTIATE_TEST_SUITE_P(Made, FamilyFixtures,
                          ::testing::Values("gptj", "gptj-classification", "gpt_neox", "gpt_neox-serial",
                                            "gpt_neo", "bloom", "bert", "bert-classification", "roberta",
-                                           "roberta-classification", "bert-untied", "roberta-untied"),
+                                           "roberta-classification", "bert-untied", "roberta-untied",
+                                           "roberta-relu"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -277,6 +278,69 @@ TEST(HuggingFace, ScaledRotaryPositionsAreRefused) {
   LOOM_ASSERT_OK(model::spec_from_config(config));
   config["rope_parameters"]["rope_type"] = "yarn";
   EXPECT_TRUE(fails_with(model::spec_from_config(config), Code::unsupported, "rope_type is \"yarn\""));
+}
+
+/// Published BLOOMs have these names, which its config takes for the others.
+TEST(HuggingFace, BloomsSizesHaveOlderNamesToo) {
+  const format::Json config = *format::read_config(fixture("families/bloom"));
+  format::Json older = config;
+  for (const auto& [now, then] : {std::pair("hidden_size", "n_embed"),
+                                  {"n_head", "num_attention_heads"},
+                                  {"n_layer", "num_hidden_layers"}}) {
+    older[then] = older[now];
+    older.erase(now);
+  }
+  const auto spec = model::spec_from_config(older);
+  LOOM_ASSERT_OK(spec);
+  EXPECT_EQ(model::config_of(*spec), model::config_of(*model::spec_from_config(config)));
+  older.erase("n_embed");
+  EXPECT_TRUE(fails_with(model::spec_from_config(older), Code::invalid_data, "hidden_size"));
+}
+
+/// Of every parameter of the head, and what else the model has: whether it is the checkpoint's or begins
+/// anew.
+TEST(HuggingFace, AnyTasksHeadBeginsAtRandomWhereTheCheckpointIsForAnother) {
+  struct Begun {
+    const char *from, *architecture;
+    model::Task task;
+    int anew;
+  };
+  for (const auto& [from, architecture, task, anew] :
+       {Begun{"bert-classification", "", model::Task::masked, 5},
+        {"bert", "BertModel", model::Task::masked, 0},
+        {"gptj-classification", "", model::Task::causal, 2},
+        {"roberta-classification", "", model::Task::masked, 5}}) {
+    SCOPED_TRACE(fmt::format("{} {}", from, architecture));
+    const std::string folder = fixture(std::string("families/") + from);
+    format::Json config = *format::read_config(folder);
+    if (*architecture != 0) config["architectures"] = format::Json::array({architecture});
+    const auto spec = model::spec_from_config(config, task);
+    LOOM_ASSERT_OK(spec);
+    const model::Unit head = model::units_of(*spec).back();
+    std::vector<float> values(static_cast<size_t>(head.elements)), initial(values.size());
+    LOOM_ASSERT_OK(model::read_parameters(*SafetensorsReader::open(folder), head, 0, values));
+    model::initialize(head, 1, 0, initial);
+    int begun = 0;
+    for (const model::Parameter& p : head.parameters)
+      begun += std::equal(values.begin() + p.offset, values.begin() + p.offset + p.elements(),
+                          initial.begin() + p.offset);
+    EXPECT_EQ(begun, anew);
+  }
+}
+
+/// Nobody would notice the answers of a head at random.
+TEST(HuggingFace, AModelsOwnHeadMustBeThere) {
+  for (const auto& [config_from, tensors_from, name] :
+       {std::tuple("bert-classification", "bert", "bert.pooler.dense.weight"),
+        {"bert", "bert-classification", "cls.predictions.transform.dense.weight"}}) {
+    const model::ModelSpec spec =
+        *model::spec_from_config(*format::read_config(fixture(std::string("families/") + config_from)));
+    const model::Unit head = model::units_of(spec).back();
+    std::vector<float> values(static_cast<size_t>(head.elements));
+    const SafetensorsReader file =
+        SafetensorsReader::open(fixture(std::string("families/") + tensors_from)).take();
+    EXPECT_TRUE(fails_with(model::read_parameters(file, head, 0, values), Code::not_found, name));
+  }
 }
 
 }  // namespace

@@ -76,6 +76,13 @@ TEST(Inference, SizesThatNoMachineHasAreRefusedBeforeTheyAreAllocated) {
   EXPECT_TRUE(fails_with((*longest)->feed(5), Code::out_of_memory, "keys and values of its context"));
 }
 
+TEST(Inference, AClassifierWithoutItsHeadIsRefused) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(fixture("families/bert-classification/config.json"), folder / "config.json");
+  std::filesystem::copy(fixture("families/bert/model.safetensors"), folder / "model.safetensors");
+  EXPECT_TRUE(fails_with(model::Inference::open(folder.path(), 1), Code::not_found, "bert.pooler.dense"));
+}
+
 TEST(Inference, RefusesWhatDoesNotApply) {
   auto bert = model::Inference::open(fixture("families/bert"), 1);
   LOOM_ASSERT_OK(bert);

@@ -155,5 +155,36 @@ TEST(HeadRows, CountInWhatTheModelAsksFor) {
   EXPECT_DOUBLE_EQ(job.flops_per_token(), blocks + squares + 6.0 * kWidth * kVocabulary);
 }
 
+/// Attention's products are of pairs of tokens: half of all pairs where a token sees only those before it.
+TEST(BlockFlops, AreThoseOfTheModelCausalOrNot) {
+  Machine machine;
+  machine.flops = 1e6;
+  for (const bool causal : {true, false}) {
+    Job job = masked_job();
+    job.spec.causal = causal;
+    double flops = 0;
+    for (int unit = 0; unit < job.units() - 1; ++unit)
+      flops += compute_us(job, machine, unit, Op::forward) + compute_us(job, machine, unit, Op::backward);
+    flops += compute_us(job, machine, job.units() - 1, Op::loss);
+    EXPECT_DOUBLE_EQ(flops, job.flops_per_token() * kBatch * kTokens) << causal;
+  }
+}
+
+TEST(BlockFlops, ASplitBlocksPiecesShareAsItsProductsDo) {
+  Machine machine;
+  machine.flops = 1e6;
+  for (const bool causal : {true, false}) {
+    Job job = masked_job();
+    job.spec.causal = causal;
+    job.tensor_degree = job.world = 2;
+    Instruction attention;
+    attention.op = Op::forward;
+    attention.unit = 1;
+    attention.piece = 1;
+    const double products = 8.0 * kWidth * kWidth + (causal ? 2.0 : 4.0) * kWidth * kTokens;
+    EXPECT_DOUBLE_EQ(compute_us(job, machine, attention), kBatch * kTokens * products / 2) << causal;
+  }
+}
+
 }  // namespace
 }  // namespace loom::program

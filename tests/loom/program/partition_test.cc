@@ -245,5 +245,24 @@ TEST(Partition, OfAModelBalancesTheHead) {
   EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 7}));
 }
 
+TEST(Partition, ATableThatNoMachineHasIsRefused) {
+  PartitionRequest request;
+  request.parts = 2;
+  request.units.assign(65538, {1, 1, 1, 1});
+  EXPECT_TRUE(fails_with(partition_exactly(request), Code::invalid_argument, "65538 units into 2 parts"));
+}
+
+/// Their number does not fit 32 bits: it would be none.
+TEST(Partition, MorePartsThanUnitsAreRefusedHoweverMany) {
+  Job job;
+  job.spec.vocabulary = job.spec.context = 8;
+  job.spec.width = job.spec.heads = job.spec.feed_forward = 8;
+  job.spec.layers = 2;
+  job.schedule = Schedule::interleaved;
+  job.world = job.pipeline_degree = job.microbatches = 1 << 12;
+  job.virtual_stages = 1 << 20;
+  EXPECT_TRUE(fails_with(job.check(), Code::invalid_argument, "4096 stages times 1048576 virtual ones"));
+}
+
 }  // namespace
 }  // namespace loom::testing

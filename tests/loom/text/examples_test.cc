@@ -182,7 +182,24 @@ TEST(Examples, BadInputIsNamed) {
                          "train.examples is damaged"));
   put_file(path, bytes.substr(0, bytes.size() - 8));
   EXPECT_FALSE(ExampleDataset::open(folder / "data", Split::train).ok());
+  std::filesystem::remove(path);
+  EXPECT_TRUE(fails_with(ExampleDataset::open(folder / "data", Split::train), Code::invalid_data,
+                         "a file of this dataset is gone"));
   EXPECT_TRUE(fails_with(ExampleDataset::open(folder.path(), Split::train), Code::not_found, "dataset.json"));
+}
+
+TEST(Examples, WhatIsRefusedLeavesTheDatasetThatIsThere) {
+  const TemporaryFolder folder;
+  put_file(folder / "texts.tsv", labelled_lines());
+  const auto made = [&](double validation) {
+    return tokenize_examples({folder / "texts.tsv"}, folder / "data", *pieces(), validation);
+  };
+  LOOM_ASSERT_OK(made(0.25));
+  EXPECT_TRUE(fails_with(made(0.001), Code::invalid_argument, "must be at least one each"));
+  for (const double validation : {-0.5, 1.0, 1e30, std::nan("")})
+    EXPECT_TRUE(fails_with(made(validation), Code::invalid_argument, "must be in [0, 1)"));
+  LOOM_ASSERT_OK(ExampleDataset::open(folder / "data", Split::train));
+  LOOM_ASSERT_OK(ExampleDataset::open(folder / "data", Split::validation));
 }
 
 }  // namespace

@@ -104,6 +104,27 @@ TEST_F(TokenizeFiles, TokenizersThatLookOverLinesGetWholeTexts) {
   EXPECT_EQ(all_tokens(**TokenDataset::open(tokens_, Split::train)), expected);
 }
 
+/// As if the split had never been: nobody would miss its evaluation.
+TEST_F(TokenizeFiles, AFileThatIsListedAndGoneIsNoMissingSplit) {
+  LOOM_ASSERT_OK(tokenize_files({text_file("a", get_file(fixture("corpus.txt")))}, tokens_, ByteTokenizer()));
+  LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::validation));
+  std::filesystem::remove(tokens_ + "/validation-00000.tokens");
+  EXPECT_TRUE(fails_with(TokenDataset::open(tokens_, Split::validation), Code::invalid_data,
+                         "validation-00000.tokens"));
+  EXPECT_TRUE(fails_with(TokenDataset::open(tokens_ + "/none", Split::train), Code::not_found, "none"));
+}
+
+TEST_F(TokenizeFiles, WhatIsRefusedLeavesTheDatasetThatIsThere) {
+  const std::string good = text_file("good", "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n");
+  LOOM_ASSERT_OK(tokenize_files({good}, tokens_, ByteTokenizer()));
+  TokenizeOptions options;
+  options.validation_fraction = 0.01;
+  EXPECT_TRUE(fails_with(tokenize_files({good}, tokens_, ByteTokenizer(), options), Code::invalid_argument,
+                         "nothing is left for validation"));
+  LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::train));
+  LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::validation));
+}
+
 TEST_F(TokenizeFiles, WhatIsNoTextIsRefused) {
   const std::string good = text_file("good", "one\ntwo\nthree\nfour\n");
   const std::string empty = text_file("empty", "");

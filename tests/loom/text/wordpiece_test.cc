@@ -98,5 +98,40 @@ TEST(WordPiece, BadFilesAreRefusedWithTheReason) {
                          "\"a\" is in the vocabulary twice"));
 }
 
+/// Beside a vocab.txt this file says how texts are cut.
+TEST(WordPiece, SettingsBesideAVocabularyAreRead) {
+  const TemporaryFolder folder;
+  put_file(folder / "vocab.txt", "[PAD]\n<none>\n[UNK]\n\u7ec7\n\u7ec7\u7ec7\n##\u7ec7\n");
+  const auto opened = [&](const char* settings) {
+    put_file(folder / "tokenizer_config.json", settings);
+    return WordPieceTokenizer::from_vocabulary(folder / "vocab.txt");
+  };
+  const auto tokens = [&](const char* settings) {
+    const auto tokenizer = opened(settings);
+    return tokenizer.ok() ? (*tokenizer)->encode("\u7ec7\u7ec7 x") : std::vector<Token>();
+  };
+  EXPECT_EQ(tokens("{}"), (std::vector<Token>{3, 3, 2}));
+  EXPECT_EQ(tokens(R"({"tokenize_chinese_chars": false})"), (std::vector<Token>{4, 2}));
+  EXPECT_EQ(tokens(R"({"unk_token": "<none>"})"), (std::vector<Token>{3, 3, 1}));
+  EXPECT_EQ(tokens(R"({"unk_token": {"content": "<none>", "lstrip": false}})"),
+            (std::vector<Token>{3, 3, 1}));
+  EXPECT_TRUE(fails_with(opened(R"({"do_basic_tokenize": false})"), Code::unsupported, "do_basic_tokenize"));
+  EXPECT_TRUE(fails_with(opened(R"({"unk_token": 3})"), Code::invalid_data, "unk_token"));
+
+  WordPieceModel model = open_fixture()->model();
+  model.chinese_characters = false;
+  const auto made = WordPieceTokenizer::make(model).take();
+  LOOM_ASSERT_OK(made->save(folder.path()));
+  EXPECT_EQ((*WordPieceTokenizer::from_vocabulary(folder / "vocab.txt"))->hash(), made->hash());
+}
+
+/// The only character whose lower case is two.
+TEST(WordPiece, ACapitalIWithADotKeepsItsDotWhereAccentsStay) {
+  WordPieceModel model{{"[UNK]", "i", "i\u0307"}};
+  EXPECT_EQ((*WordPieceTokenizer::make(model))->encode("\u0130"), std::vector<Token>{1});
+  model.strip_accents = false;
+  EXPECT_EQ((*WordPieceTokenizer::make(model))->encode("\u0130"), std::vector<Token>{2});
+}
+
 }  // namespace
 }  // namespace loom::text

@@ -127,11 +127,6 @@ TEST(Words, SpaceAtTheEnds) {
   EXPECT_EQ(trailing_space("  "), 2u);
 }
 
-TEST(Words, NormalizationComposes) {
-  EXPECT_EQ(normalize_nfc("cafe\u0301 \u1112\u1161\u11ab"), "caf\u00e9 \ud55c");
-  EXPECT_EQ(normalize_nfc("plain"), "plain");
-}
-
 TEST(Utf8, OnlyWhatIsValid) {
   EXPECT_EQ(utf8_at("é", 0).value, U'é');
   EXPECT_EQ(utf8_at("🧵", 0).bytes, 4u);

@@ -1,6 +1,9 @@
 // What a config may say, and what it means.
 #include "train/config.h"
 
+#include "model/families.h"
+#include "model/hugging_face.h"
+#include "model/same_model.h"
 #include "program/generate.h"
 #include "program/memory.h"
 #include "program/verify.h"
@@ -181,6 +184,43 @@ TEST(Config, RefusesWrongValuesByTheirKey) {
       fails_with(parsed(R"({"optimizer": {"schedule": "sine"}})"), Code::invalid_argument, "must be cosine"));
 }
 
+TEST(Config, NumbersThatASignedOneCannotHoldAreRefused) {
+  for (const char* override : {"run.seed=9223372036854775808", "run.steps=18446744073709551615",
+                               "parallel.sharded_data_parallel_degree=18446744073709551615"})
+    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, "must be a whole number"))
+        << override;
+  EXPECT_EQ(parsed("{}", {"run.seed=9223372036854775807"})->run.seed, INT64_MAX);
+  EXPECT_EQ(parsed("{}", {"run.seed=-1"})->run.seed, -1);
+}
+
+TEST(Config, TheLastRateIsATenthOfTheFirstWhereItIsLeftOut) {
+  const auto last = [](const std::vector<std::string>& overrides) {
+    return parsed("{}", overrides)->optimizer.final_rate;
+  };
+  EXPECT_DOUBLE_EQ(last({}), 6e-5);
+  EXPECT_DOUBLE_EQ(last({"optimizer.learning_rate=2e-5"}), 2e-6);
+  EXPECT_EQ(last({"optimizer.learning_rate=0"}), 0);
+  EXPECT_EQ(last({"optimizer.learning_rate=2e-5", "optimizer.final_rate=1e-5"}), 1e-5);
+}
+
+TEST(Config, OptimizersThatCannotWorkAreRefused) {
+  const auto refused = [](const char* override, const char* words) {
+    EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, words)) << override;
+  };
+  refused("optimizer.final_rate=-1", "optimizer.final_rate is -1, must be from 0 to 0.0006");
+  refused("optimizer.final_rate=1e-3", "optimizer.final_rate is 0.001, must be from 0 to 0.0006");
+  refused("optimizer.warmup_steps=-1", "optimizer.warmup_steps is -1, must be from 0 to");
+  refused("optimizer.weight_decay=-0.1", "optimizer.weight_decay is -0.1, must be from 0 to");
+  refused("optimizer.clip_norm=-1", "optimizer.clip_norm is -1, must be from 0 to");
+  refused("run.evaluate_every=-1", "run.evaluate_every is -1, must be from 0 to");
+  refused("run.checkpoint_every=-1", "run.checkpoint_every is -1, must be from 0 to");
+  refused("parallel.live_parameters=-1", "parallel.live_parameters is -1, must be from 0 to");
+  // A constant rate has no last one; checkpoints of earlier versions have it all the same.
+  EXPECT_TRUE(parsed("{}", {"optimizer.schedule=constant", "optimizer.learning_rate=1e-5",
+                            "optimizer.final_rate=6e-5"})
+                  .ok());
+}
+
 TEST(Config, RefusesLossScalesThatCannotWork) {
   const auto refused = [](const char* override, const char* words) {
     EXPECT_TRUE(fails_with(parsed("{}", {override}), Code::invalid_argument, words)) << override;
@@ -196,6 +236,38 @@ TEST(Config, RefusesLossScalesThatCannotWork) {
   const Result<Config> config = parsed(R"({"loss_scale": {"static": 1024}})");
   LOOM_ASSERT_OK(config);
   EXPECT_EQ(config->loss_scale.constant, 1024);
+}
+
+/// A model is stored as its config.json: what that has no key for would be another model's when it is read.
+TEST(Config, TheModelThatIsAskedForIsTheOneThatIsStored) {
+  int stored = 0, refused = 0;
+  for (const char* family : {"gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta"})
+    for (const char* task : {"causal", "masked", "classification"})
+      for (const char* key :
+           {"activation=relu", "feed_forward=96", "dropout=0.25", "tied=false", "heads=2"}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", family, task, key));
+        const auto config = parsed("{}", {fmt::format("model.family={}", family),
+                                          fmt::format("model.task={}", task), fmt::format("model.{}", key)});
+        LOOM_ASSERT_OK(config);
+        if (!model::choices_of(*model::family_from(family), *model::task_from(task)).ok()) continue;
+        const Result<model::ModelSpec> asked = train::spec_of(*config, 100, 3);
+        if (!asked.ok()) {
+          EXPECT_STREQ(family, "bloom");
+          EXPECT_TRUE(fails_with(asked, Code::invalid_argument, "the config.json of a bloom model"));
+          ++refused;
+          continue;
+        }
+        const Result<model::ModelSpec> again = model::spec_from_config(model::config_of(*asked));
+        LOOM_ASSERT_OK(again);
+        EXPECT_EQ(model::difference(*again, *asked), "");
+        EXPECT_EQ(again->embedding_dropout, asked->embedding_dropout);
+        EXPECT_EQ(again->residual_dropout, asked->residual_dropout);
+        EXPECT_EQ(again->attention_dropout, asked->attention_dropout);
+        EXPECT_EQ(again->head_dropout, asked->head_dropout);
+        ++stored;
+      }
+  EXPECT_EQ(refused, 2) << "BLOOM's activation and feed_forward";
+  EXPECT_EQ(stored, 10 * 5 - 2);
 }
 
 TEST(Config, TheLearningRateWarmsUpAndFalls) {

@@ -103,6 +103,12 @@ TEST_F(Continuations, RowsAreThoseThatComeNext) {
   }
 }
 
+TEST_F(Continuations, ANegativeSeedGoesOn) {
+  config_.run.seed = -1;
+  train_first();
+  LOOM_ASSERT_OK(create(config_, [](const train::Trainer& trainer) { EXPECT_EQ(trainer.next_step(), 4); }));
+}
+
 TEST_F(Continuations, AnotherOrderIsRefusedInTheRunOfTheCheckpoint) {
   train_first();
   train::Config other = config_;
@@ -133,6 +139,7 @@ TEST(Positions, OfCheckpointsThatKeepNoneAreTheirConfigs) {
   const format::Json manifest = {
       {"config",
        {{"data", {{"folder", "data"}, {"global_batch", 6}, {"sequence_length", 10}}},
+        {"optimizer", {{"learning_rate", 1e-5}, {"final_rate", 6e-5}}},  // as earlier versions had it
         {"run", {{"seed", 9}}}}}};
   const Result<train::Position> position = train::position_of(manifest, 5);
   LOOM_ASSERT_OK(position);
@@ -148,6 +155,7 @@ TEST(Positions, ThatCannotBeAreRefused) {
   for (const auto& [key, value] : right.items())
     for (const format::Json& wrong : {format::Json(-1), format::Json("x"), format::Json(nullptr)}) {
       format::Json data = right;
+      if (key == "seed" && wrong == -1) continue;  // any number is one
       data[key] = wrong;
       EXPECT_TRUE(fails_with(train::position_of({{"data", data}}, 4), Code::invalid_data, key)) << wrong;
     }

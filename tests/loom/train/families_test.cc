@@ -146,5 +146,64 @@ TEST_F(FamilyRuns, DataOfAnotherTaskIsRefused) {
   EXPECT_TRUE(fails_with(created(), Code::unsupported, "\"llama\" is unknown"));
 }
 
+/// Byte pairs in which token 1 ends a sequence, or fills it up.
+class Pairs final : public text::Tokenizer {
+ public:
+  explicit Pairs(text::SpecialTokens specials) : specials_(specials) {}
+  using text::Tokenizer::encode;
+  void encode(std::string_view text, std::vector<text::Token>& tokens) const override {
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  }
+  Result<std::string> decode(std::span<const text::Token>) const override { return std::string(); }
+  int64_t vocabulary_size() const override { return 256; }
+  bool may_be_cut() const override { return true; }
+  std::optional<text::Token> end_of_text() const override { return specials_.end; }
+  text::SpecialTokens specials() const override { return specials_; }
+  uint64_t hash() const override { return 0; }
+  std::string description() const override { return "bytes"; }
+  Status save(const std::string&) const override { return {}; }
+
+ private:
+  text::SpecialTokens specials_;
+};
+
+/// The last token of every sequence would be hidden from all others.
+TEST_F(FamilyRuns, ASpecialTokenIsNotTakenForPadding) {
+  const auto spec = [&](const char* family, text::SpecialTokens specials) {
+    train::Data data;
+    data.tokenizer = std::make_shared<Pairs>(specials);
+    data.vocabulary = 256;
+    data.padding = specials.padding.value_or(-1);
+    config_.model.family = family;
+    return train::spec_of(config_, data);
+  };
+  EXPECT_TRUE(fails_with(spec("roberta", {0, 1, 2, {}}), Code::invalid_argument,
+                         "a roberta model takes token 1 for it, which ends a sequence here"));
+  EXPECT_TRUE(fails_with(spec("bert", {0, 1, 2, {}}), Code::invalid_argument, "begins a sequence"));
+  EXPECT_TRUE(fails_with(spec("roberta", {0, 2, 1, {}}), Code::invalid_argument, "hides a token"));
+  EXPECT_EQ(spec("roberta", {0, 1, 2, 3})->padding, 3);
+  EXPECT_EQ(spec("roberta", {0, 2, 3, {}})->padding, 1);
+  LOOM_ASSERT_OK(spec("gpt2", {0, 1, 2, {}}));  // which has no padding
+}
+
+/// A bare body, and a classifier, begin a model of masked language.
+TEST_F(FamilyRuns, AnotherTasksCheckpointBeginsAModelOfMaskedLanguage) {
+  make_examples(config_.data.folder, pieces_);
+  config_.model.family = "bert";
+  losses(1, 1);
+  const std::string classifier = folder_ / "bert-1-1/model";
+  make_tokens(config_.data.folder, pieces_);
+  config_.model = {};
+  config_.model.from = classifier;
+  config_.model.task = "masked";
+  config_.run.out = folder_ / "masked";
+  const Records got =
+      run_on(1, config_, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+  EXPECT_LT(got.at(4).loss, got.at(0).loss);
+  Result<Model> model = Model::open(folder_ / "masked/model", 1);
+  LOOM_ASSERT_OK(model);
+  LOOM_ASSERT_OK(model->evaluate(config_.data.folder));
+}
+
 }  // namespace
 }  // namespace loom::testing
