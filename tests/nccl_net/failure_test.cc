@@ -241,6 +241,9 @@ TEST_P(BadInput, IsAnsweredByASentence) {
     void *listener = nullptr, *sender = nullptr, *memory = nullptr, *request = nullptr;
     EXPECT_EQ(host.listen(99, handle, &listener), abi::kInvalidArgument);
     EXPECT_TRUE(has_logged("there is no network device 99"));
+    EXPECT_EQ(host.listen(-1, handle, &listener), abi::kInvalidArgument);
+    EXPECT_EQ(host.has_device(99), abi::kInvalidArgument);
+    EXPECT_EQ(host.has_device(host.devices()), abi::kInvalidArgument);
     EXPECT_EQ(host.connect(0, handle, &sender), abi::kInvalidArgument);
     EXPECT_TRUE(has_logged("was not written by this plugin"));
 
@@ -255,6 +258,8 @@ TEST_P(BadInput, IsAnsweredByASentence) {
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidArgument);
     EXPECT_TRUE(has_logged("its checksum is wrong"));
     std::memcpy(other, handle, sizeof other);
+    EXPECT_EQ(host.connect(99, other, &sender), abi::kInvalidArgument);
+    EXPECT_EQ(sender, nullptr);
     EXPECT_EQ(host.close_listener(listener), abi::kSuccess);
     abi::Result result = abi::kSuccess;  // nobody listens any more
     EXPECT_TRUE(wait_until([&] {
@@ -268,6 +273,27 @@ TEST_P(BadInput, IsAnsweredByASentence) {
     int done = 0;
     EXPECT_EQ(host.test(nullptr, &done, nullptr), abi::kInvalidArgument);
     EXPECT_EQ(host.send(nullptr, handle, 1, 0, nullptr, &request), abi::kInvalidArgument);
+  });
+}
+
+TEST_P(BadInput, OfVirtualDevicesIsAnsweredByASentence) {
+  if (version() < 9) GTEST_SKIP() << "version 8 knows no virtual devices";
+  run([](Process& self) {
+    PluginHost& host = self.host();
+    const int devices = host.devices();
+    int made = -1;
+    EXPECT_EQ(host.make_virtual_device({0, 99}, 2, &made), abi::kInvalidArgument);
+    EXPECT_TRUE(has_logged("there is no network device 99"));
+    EXPECT_EQ(host.make_virtual_device({}, 0, &made), abi::kInvalidArgument);
+    EXPECT_TRUE(has_logged("a virtual device of 0 devices was asked for, must be 1 to 4"));
+    EXPECT_EQ(host.make_virtual_device({0, 0, 0, 0}, 5, &made), abi::kInvalidArgument);
+    EXPECT_TRUE(has_logged("a virtual device of 5 devices was asked for, must be 1 to 4"));
+    EXPECT_EQ(host.make_virtual_device({0}, -1, &made), abi::kInvalidArgument);
+    const int pair = host.make_virtual_device({0, 0});
+    EXPECT_EQ(host.make_virtual_device({0, pair}, 2, &made), abi::kInvalidArgument);
+    EXPECT_TRUE(has_logged("is virtual already and cannot be part of another"));
+    EXPECT_EQ(made, -1);
+    EXPECT_EQ(host.devices(), devices + 1);
   });
 }
 
@@ -342,8 +368,7 @@ TEST_P(BadInput, StrangersAreSentAwayAndHoldUpNobody) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, BadInput,
-                         ::testing::Combine(::testing::Values(nets()[0], nets()[1]),
-                                            ::testing::Values(8, 12)),
+                         ::testing::Combine(::testing::ValuesIn(real_nets()), ::testing::Values(8, 12)),
                          name_of_net);
 
 // In a process of its own: settings are read once.

@@ -1,6 +1,7 @@
 // The tables of all versions behind one face.
 #include "plugin_host.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
@@ -113,15 +114,19 @@ class Host final : public PluginHost {
   abi::Result close_sender(void* sender) override { return table_.close_sender(sender); }
   abi::Result close_receiver(void* receiver) override { return table_.close_receiver(receiver); }
   abi::Result close_listener(void* listener) override { return table_.close_listener(listener); }
-  int make_virtual_device([[maybe_unused]] const std::vector<int>& parts) override {
-    int device = -1;
+  abi::Result has_device(int device) override {
+    Properties own{};
+    return table_.get_properties(device, &own);
+  }
+  abi::Result make_virtual_device([[maybe_unused]] const std::vector<int>& parts, [[maybe_unused]] int count,
+                                  [[maybe_unused]] int* device) override {
     if constexpr (Number >= 9) {
       std::conditional_t<Number >= 12, abi::VirtualDevice8, abi::VirtualDevice4> whole{};
-      whole.count = static_cast<int>(parts.size());
-      for (size_t i = 0; i < parts.size(); ++i) whole.devices[i] = parts[i];
-      EXPECT_EQ(table_.make_virtual_device(&device, &whole), abi::kSuccess);
+      whole.count = count;
+      std::copy_n(parts.begin(), std::min(parts.size(), std::size(whole.devices)), whole.devices);
+      return table_.make_virtual_device(device, &whole);
     }
-    return device;
+    return abi::kInternalError;
   }
   abi::Result finalize() override {
     if constexpr (Number >= 11) {

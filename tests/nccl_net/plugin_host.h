@@ -49,8 +49,16 @@ class PluginHost {
   virtual abi::Result close_sender(void* sender) = 0;
   virtual abi::Result close_receiver(void* receiver) = 0;
   virtual abi::Result close_listener(void* listener) = 0;
-  /// A device of several; -1 where the version has none such.
-  virtual int make_virtual_device(const std::vector<int>& parts) = 0;
+  /// What getting a device's properties says.
+  virtual abi::Result has_device(int device) = 0;
+  /// A device of `parts`, or of their first ones, if `count` says so. Internal error where the version has
+  /// none such.
+  virtual abi::Result make_virtual_device(const std::vector<int>& parts, int count, int* device) = 0;
+  int make_virtual_device(const std::vector<int>& parts) {
+    int device = -1;
+    EXPECT_EQ(make_virtual_device(parts, static_cast<int>(parts.size()), &device), abi::kSuccess);
+    return device;
+  }
   virtual abi::Result finalize() = 0;
 };
 
