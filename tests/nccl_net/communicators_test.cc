@@ -77,8 +77,7 @@ TEST_P(Communicators, WorkAtOnceFromThreadsOfTheirOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Communicators,
-                         ::testing::Combine(::testing::Values(nets()[0], nets()[1], nets()[3]),
-                                            ::testing::Values(8, 11, 12)),
+                         ::testing::Combine(::testing::ValuesIn(nets()), ::testing::Values(8, 11, 12)),
                          name_of_net);
 
 }  // namespace
