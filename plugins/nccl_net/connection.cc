@@ -184,8 +184,9 @@ Result<bool> Connection::test(Request& request, int* sizes) {
 
 void Connection::fail(const Status& why) {
   if (!failure_.ok()) return;
-  failure_ = weft::fail(why.code() == Code::aborted ? Code::aborted : Code::remote_error,
-                        "the connection with {} is lost: {}", peer_name_, why.message());
+  const bool own_fault = why.code() == Code::aborted || why.code() == Code::invalid_usage;
+  failure_ = weft::fail(own_fault ? why.code() : Code::remote_error, "the connection with {} is lost: {}",
+                        peer_name_, why.message());
   for (Request& request : requests_)
     if (in_use(request) && !complete(request)) end(request, failure_);
 }

@@ -63,6 +63,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
   options.interface = fmt::format("{}", fmt::join(device.rails, ","));
   options.rails = static_cast<int>(device.rails.size());
   options.expected_peers = kExpectedPeers;
+  options.careful = true;
   if (wanted_eager() > 0) options.eager_bytes = std::max(wanted_eager(), kLongestControl);
   const Result<device::cuda::Device*> gpu = gpu::wanted();
   if (gpu.ok()) options.cuda_device = (*gpu)->ordinal();

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <set>
 
+#include "base/checked_copy.h"
 #include "gpu.h"
+#include "transport/lost_memory.h"
 
 namespace weft::nccl_net {
 
@@ -35,10 +37,14 @@ Clear clear_for(const Request::Part& part) {
 /// Whether a CPU may write `bytes` there.
 bool placeable(const Request::Part& part, size_t bytes) { return bytes <= part.capacity && !part.of_gpu(); }
 
+/// What has waited for its receive may find that NCCL has freed the memory meanwhile.
 Status copy_in(const Request::Part& part, const void* payload, size_t bytes) {
   if (part.of_gpu()) return gpu::copy_in(part.memory->gpu, part.data, payload, bytes);
-  std::memcpy(part.data, payload, bytes);
-  return {};
+  if (bytes <= transport::kUncheckedBytes) return std::memcpy(part.data, payload, bytes), Status();
+  if (copy_checked(part.data, payload, bytes)) return {};
+  return fail(Code::invalid_usage,
+              "a buffer was freed or unmapped while {} bytes with tag {} were received into it", bytes,
+              part.tag);
 }
 
 }  // namespace

@@ -71,6 +71,11 @@ class Process {
   void tell(const void* data, size_t bytes) {
     ASSERT_EQ(::send(channel_, data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
   }
+  /// Whether something was told that has not been heard yet: so that a process can poll until then.
+  bool has_been_told() const {
+    char byte;
+    return ::recv(channel_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
   void hear(void* data, size_t bytes) {
     ASSERT_EQ(::recv(channel_, data, bytes, MSG_WAITALL), static_cast<ssize_t>(bytes))
         << "the other process ended";

@@ -133,7 +133,8 @@ void OfiTransport::file_segment(Sink& sink, int from, IncomingPut& put, const He
     if (!place) put.staging.resize(total);
   }
   if (put.filing == IncomingPut::Filing::staged) place = put.staging.data();
-  if (place) std::memcpy(place + header.position, payload, bytes);
+  const Status copied = place ? copy(from, place + header.position, payload, bytes) : Status();
+  if (!copied.ok()) return lose(from, copied);
   put.bytes_filed += bytes;
   if (put.bytes_filed == total) arrived_whole(sink, from, put);
 }

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <functional>
 
+#include "base/checked_copy.h"
 #include "base/log.h"
+#include "transport/lost_memory.h"
 #include "transport/ofi.h"
 
 namespace weft::transport {
@@ -41,7 +43,9 @@ Result<fi_addr_t> OfiTransport::route(int peer, size_t rail) {
 void OfiTransport::lose(int peer, const Status& why) {
   Peer& who = peers_[static_cast<size_t>(peer)];
   if (!who.lost.ok()) return;
-  who.lost = fail(Code::remote_error, "the connection to rank {} is lost: {}", peer, why.message());
+  const Code code =
+      why.code() == Code::invalid_usage ? why.code() : Code::remote_error;  // this process's own
+  who.lost = fail(code, "the connection to rank {} is lost: {}", peer, why.message());
   losses_.push_back(peer);
 }
 
@@ -80,6 +84,14 @@ Result<Progress> OfiTransport::post_message(int peer, Header header, const void*
   return outcome;
 }
 
+/// Between a network buffer and memory of the program's.
+Status OfiTransport::copy(int peer, void* to, const void* from, size_t bytes) const {
+  if (options_.careful && bytes > kUncheckedBytes)
+    return copy_checked(to, from, bytes) ? Status() : memory_is_gone(peer);
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return {};
+}
+
 Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, const void* payload,
                                                 size_t bytes) {
   const size_t rails = peers_[static_cast<size_t>(peer)].routes.size();
@@ -91,7 +103,10 @@ Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, 
     Operation* send = rail.take_send();
     if (!send) continue;
     std::memcpy(send->buffer, &header, sizeof(header));
-    if (bytes > 0) std::memcpy(send->buffer + sizeof(header), payload, bytes);
+    if (Status copied = copy(peer, send->buffer + sizeof(header), payload, bytes); !copied.ok()) {
+      rail.give_back(send);
+      return copied;
+    }
     send->number = last_message_ + 1;
     Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
     if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);

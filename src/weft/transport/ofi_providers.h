@@ -28,6 +28,7 @@ struct OfiOptions {
   bool register_sources = false;  // also where the provider does not ask for it; for tests
   int sequence_bits = 0;          // of the immediate, 0 = all there are; for tests
   int expected_peers = 0;         // that room for addresses is made for at first; 0 = all ranks
+  bool careful = false;           // long copies say it when the program's memory is gone, and do not crash
   int cuda_device = -1;           // whose memory rails should reach themselves, if they can; -1 = none
 };
 

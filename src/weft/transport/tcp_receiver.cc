@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked_copy.h"
+#include "transport/lost_memory.h"
 
 namespace weft::transport::tcp {
 

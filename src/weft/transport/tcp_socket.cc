@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/lost_memory.h"
+
 namespace weft::transport::tcp {
 
 namespace {
@@ -102,14 +104,6 @@ Status connection_lost(int peer, const Io& io) {
   if (io.error == EFAULT) return memory_is_gone(peer);
   return fail(Code::remote_error, "the connection with rank {} broke: {} (errno {})", peer,
               std::strerror(io.error), io.error);
-}
-
-Status memory_is_gone(int peer) {
-  return fail(
-      Code::invalid_usage,
-      "a buffer was freed or unmapped while a message between it and rank {} was under way: buffers must "
-      "stay until their operation has ended",
-      peer);
 }
 
 }  // namespace weft::transport::tcp

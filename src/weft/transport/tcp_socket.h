@@ -60,7 +60,5 @@ class Socket {
 
 /// Why a connection with `peer` ended: remote_error that names the rank, or what memory_is_gone() says.
 Status connection_lost(int peer, const Io& io);
-/// invalid_usage: this process's own memory was unmapped while bytes were on their way from it, or to it.
-Status memory_is_gone(int peer);
 
 }  // namespace weft::transport::tcp
