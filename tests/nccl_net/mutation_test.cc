@@ -1,5 +1,7 @@
 // Whether the conformance suite notices a transport that does wrong: it is run again, by itself, against a
 // plugin with such a transport, and has to fail.
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdio>
 
@@ -28,18 +30,28 @@ Outcome run_suite(const std::string& mutation, const std::string& filter) {
   return outcome;
 }
 
-class Mutation : public ::testing::TestWithParam<const char*> {};
+using Harm = std::tuple<const char*, const char*>;  // what is done, and over which way
+
+class Mutation : public ::testing::TestWithParam<Harm> {};
 
 TEST_P(Mutation, IsCaught) {
-  for (const char* test : {"MessagesOfOneTagStayInOrder", "GroupsOfReceivesReportEverySize"}) {
-    const Outcome outcome = run_suite(GetParam(), std::string("*") + test + "/tcp_v12");
+  const auto [mutation, way] = GetParam();
+  std::vector<std::string> tests = {"MessagesOfOneTagStayInOrder", "GroupsOfReceivesReportEverySize"};
+  // With one message of a tag at a time, one that took its neighbour's place would be waited for in vain.
+  if (mutation != std::string("reorder")) tests.push_back("SendFromAllToAll");
+  for (const std::string& test : tests) {
+    const Outcome outcome = run_suite(mutation, fmt::format("Conformance/*{}/{}_v12", test, way));
     EXPECT_FALSE(outcome.passed) << test << " did not notice that the transport does wrong";
     EXPECT_NE(outcome.output.find("1 FAILED TEST"), std::string::npos) << outcome.output;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Mutation, ::testing::Values("corrupt", "reorder", "missize"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Conformance, Mutation,
+                         ::testing::Combine(::testing::Values("corrupt", "reorder", "missize"),
+                                            ::testing::Values("tcp", "ofi_tcp", "ofi_shm")),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param), std::get<1>(info.param));
+                         });
 
 // The same of GPU memory, which goes another way.
 class GpuMutation : public ::testing::TestWithParam<const char*> {};
@@ -53,13 +65,21 @@ TEST_P(GpuMutation, IsCaught) {
 INSTANTIATE_TEST_SUITE_P(Conformance, GpuMutation, ::testing::Values("reorder", "missize"),
                          [](const auto& info) { return std::string(info.param); });
 
-// The same run, but for the harm: so it is the harm that fails.
-TEST(Mutation, NoneIsPassed) {
-  const Outcome outcome =
-      run_suite("none", "*MessagesOfOneTagStayInOrder/tcp_v12:*GroupsOfReceives*/tcp_v12");
+// The same runs, but for the harm: so it is the harm that fails.
+class NoMutation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NoMutation, IsPassed) {
+  std::string filter;
+  for (const char* test :
+       {"MessagesOfOneTagStayInOrder", "GroupsOfReceivesReportEverySize", "SendFromAllToAll"})
+    filter += fmt::format(":Conformance/*{}/{}_v12", test, GetParam());
+  const Outcome outcome = run_suite("none", filter.substr(1));
   EXPECT_TRUE(outcome.passed) << outcome.output;
-  EXPECT_NE(outcome.output.find("[  PASSED  ] 2 tests."), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("[  PASSED  ] 3 tests."), std::string::npos) << outcome.output;
 }
+
+INSTANTIATE_TEST_SUITE_P(Conformance, NoMutation, ::testing::Values("tcp", "ofi_tcp", "ofi_shm"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace weft::nccl_net_test
