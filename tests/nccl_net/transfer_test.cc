@@ -1,6 +1,10 @@
 // What arrives: every size, every order, groups, more than there is room for. Over all ways of reaching a
 // peer, and over a transport without order.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <random>
 
@@ -214,6 +218,47 @@ TEST_P(Transfer, ThirtyTwoRequestsAreInFlightAndNoMore) {
       });
 }
 
+// A receiver has 32 requests, each of a group; a sender has as many for each place in a group.
+TEST_P(Transfer, ASenderHasARequestForEveryReceiveOfEveryGroup) {
+  static constexpr int kGroup = 8, kSends = 32 * kGroup;
+  static constexpr size_t kBytes = 70'000;
+  run(
+      [](Process& self) {
+        End end = self.connect();
+        Buffer buffer(end, kSends * kBytes);
+        std::vector<void*> requests;
+        for (int i = 0; i < kSends; ++i) {
+          std::byte* at = buffer.data() + i * kBytes;
+          fill(at, kBytes, i);
+          requests.push_back(send(end, at, kBytes, i % kGroup, buffer.memory()));
+        }
+        void* request = &end;
+        EXPECT_EQ(self.host().send(end.get(), buffer.data(), kBytes, 0, buffer.memory(), &request),
+                  abi::kSuccess);
+        EXPECT_EQ(request, nullptr) << "one more than there may be";
+        self.meet();
+        std::shuffle(requests.begin(), requests.end(), std::mt19937(5));
+        for (void* each : requests) finish(self.host(), each);
+        self.meet();
+      },
+      [](Process& self) {
+        End end = self.accept();
+        Buffer buffer(end, kSends * kBytes);
+        self.meet();
+        std::vector<void*> requests;
+        for (int first = 0; first < kSends; first += kGroup) {
+          std::vector<void*> data, memory(kGroup, buffer.memory());
+          std::vector<int> tags;
+          for (int i = 0; i < kGroup; ++i)
+            data.push_back(buffer.data() + (first + i) * kBytes), tags.push_back(i);
+          requests.push_back(receive(end, data, std::vector<size_t>(kGroup, kBytes), tags, memory));
+        }
+        for (void* each : requests) EXPECT_EQ(finish(self.host(), each), std::vector<int>(kGroup, kBytes));
+        for (int i = 0; i < kSends; ++i) EXPECT_TRUE(holds(buffer.data() + i * kBytes, kBytes, i)) << i;
+        self.meet();
+      });
+}
+
 TEST_P(Transfer, ASenderThatIsFarAheadIsHeldBack) {
   constexpr int kMessages = 1500;
   run(
@@ -345,6 +390,18 @@ TEST_P(Transfer, WhatIsCompleteArrivesThoughTheSenderHasGone) {
       });
 }
 
+/// Sockets of this process that have sent a good part of `bytes`.
+int busy_sockets(size_t bytes) {
+  int busy = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    const int fd = std::stoi(entry.path().filename().string());
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) busy += info.tcpi_bytes_acked > bytes / 8;
+  }
+  return busy;
+}
+
 TEST_P(Transfer, TwoRailsShareAMessage) {
   if (version() < 9) GTEST_SKIP() << "version 8 knows no virtual devices";
   const auto use_two_rails = [](Process& self) {
@@ -364,6 +421,9 @@ TEST_P(Transfer, TwoRailsShareAMessage) {
           finish(self.host(), send(end, buffer.data(), kBytes, 0, buffer.memory()));
         }
         self.meet();
+        if (net().name == "tcp") {
+          EXPECT_EQ(busy_sockets(3 * kBytes), 2);
+        }
       },
       [&](Process& self) {
         use_two_rails(self);
@@ -381,83 +441,20 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Transfer,
                          ::testing::Combine(::testing::ValuesIn(nets()), ::testing::Values(8, 12)),
                          name_of_net);
 
-// ---- All versions, and the longest message
-
-class Versions : public OverNets {};
-
-TEST_P(Versions, TellAndCarryTheSame) {
-  run(
-      [](Process& self) {
-        End end = self.connect();
-        Buffer buffer(end, 300'000);
-        for (const size_t bytes : {size_t{0}, size_t{100}, buffer.size()}) {
-          fill(buffer.data(), bytes, bytes);
-          EXPECT_EQ(finish(self.host(), send(end, buffer.data(), bytes, 1, buffer.memory())).at(0),
-                    static_cast<int>(bytes));
-        }
-        self.meet();
-      },
-      [](Process& self) {
-        ASSERT_GE(self.host().devices(), 1);
-        const abi::PropertiesV12 properties = self.host().properties(0);
-        EXPECT_NE(std::string(properties.name), "");
-        EXPECT_EQ(properties.memory, abi::kHostMemory);
-        EXPECT_GT(properties.speed, 0);
-        EXPECT_GT(properties.most_connections, 0);
-        EXPECT_GE(properties.most_receives, 8);
-        EXPECT_EQ(properties.offload_type, 0);
-        if (self.version() >= 9) {
-          EXPECT_EQ(properties.parts.count, 1);
-          EXPECT_EQ(properties.parts.devices[0], 0);
-          EXPECT_EQ(properties.longest_message, size_t{1} << 30);
-        }
-        EXPECT_EQ(properties.most_in_multi_request, self.version() >= 11 ? 1 : 0);
-        EXPECT_EQ(properties.rail, self.version() >= 12 ? -1 : 0);
-        End end = self.accept();
-        Buffer buffer(end, 300'000);
-        for (const size_t bytes : {size_t{0}, size_t{100}, buffer.size()}) {
-          EXPECT_EQ(finish(self.host(), receive(end, buffer, 1)).at(0), static_cast<int>(bytes));
-          EXPECT_TRUE(holds(buffer.data(), bytes, bytes));
-          void* data = buffer.data();
-          void* memory = buffer.memory();
-          int size = static_cast<int>(bytes);
-          void* request = &size;
-          EXPECT_EQ(self.host().flush(end.get(), 1, &data, &size, &memory, &request), abi::kSuccess);
-          EXPECT_EQ(request, nullptr);  // host memory needs none
-        }
-        self.meet();
-      });
+/// Ways on which other messages than by default are sent before their receive is known.
+std::vector<Net> with_eager_bytes(const std::string& bytes) {
+  std::vector<Net> nets = real_nets();
+  for (Net& net : nets) net.environment.emplace_back("WEFT_EAGER_INTER_BYTES", bytes);
+  return nets;
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Versions,
-                         ::testing::Combine(::testing::Values(nets()[0], nets()[1]),
-                                            ::testing::ValuesIn(kVersions)),
+INSTANTIATE_TEST_SUITE_P(FewEager, Transfer,
+                         ::testing::Combine(::testing::ValuesIn(with_eager_bytes("5000")),
+                                            ::testing::Values(12)),
                          name_of_net);
-
-class LongestMessage : public OverNets {};
-
-TEST_P(LongestMessage, IsOneGiB) {
-  constexpr size_t kBytes = size_t{1} << 30;
-  run(
-      [](Process& self) {
-        End end = self.connect();
-        Buffer buffer(end, kBytes);
-        fill(buffer.data(), kBytes, 1);
-        EXPECT_EQ(finish(self.host(), send(end, buffer.data(), kBytes, 1, buffer.memory())).at(0),
-                  static_cast<int>(kBytes));
-        self.meet();
-      },
-      [](Process& self) {
-        End end = self.accept();
-        Buffer buffer(end, kBytes);
-        EXPECT_EQ(finish(self.host(), receive(end, buffer, 1)).at(0), static_cast<int>(kBytes));
-        EXPECT_TRUE(holds(buffer.data(), kBytes, 1));
-        self.meet();
-      });
-}
-
-INSTANTIATE_TEST_SUITE_P(Conformance, LongestMessage,
-                         ::testing::Combine(::testing::Values(nets()[0], nets()[1]), ::testing::Values(12)),
+INSTANTIATE_TEST_SUITE_P(ManyEager, Transfer,
+                         ::testing::Combine(::testing::Values(with_eager_bytes("256K").front()),
+                                            ::testing::Values(12)),
                          name_of_net);
 
 }  // namespace
