@@ -2,6 +2,7 @@
 // --explain the plan that would be used for a request, and why.
 //
 // This file is the command line; info/ is the rest.
+#include "base/json_text.h"
 #include "base/settings.h"
 #include "command_line.h"
 #include "info/explain.h"
@@ -80,7 +81,7 @@ int main(int argc, char** argv) {
   if (options.json) {
     nlohmann::ordered_json json = nlohmann::ordered_json::object();
     for (const auto& section : sections) json[section.name] = section.json;
-    fmt::print("{}\n", json.dump(2));
+    fmt::print("{}\n", weft::json_text(json, 2));
   } else {
     for (size_t i = 0; i < sections.size(); ++i) {
       const bool headed = sections.size() > 1 && sections[i].name != "version";

@@ -1,9 +1,12 @@
 // weft_info: what it prints of this host and of the library, what it explains, and how it refuses.
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <set>
 #include <string>
 
@@ -108,7 +111,7 @@ struct Outcome {
 
 Outcome run(const std::string& arguments) {
   Outcome outcome;
-  FILE* const pipe = popen((std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* const pipe = popen(("timeout 60 " + std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return outcome;
   std::array<char, 4096> buffer;
   while (const size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
@@ -125,6 +128,26 @@ TEST(Program, SaysItInJsonToo) {
   EXPECT_GE(json["topology"]["cores"], 1);
   EXPECT_TRUE(json.contains("algorithms"));
   EXPECT_FALSE(json.contains("settings"));
+}
+
+TEST(Program, SaysWhatIsNotUtf8InJsonToo) {
+  setenv("WEFT_HOSTID", "a\xff", 1);
+  const Outcome outcome = run("--settings --json");
+  unsetenv("WEFT_HOSTID");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(nlohmann::json::accept(outcome.out)) << outcome.out;
+}
+
+// The folder is shared where it is /tmp.
+TEST(Program, IsNotHeldUpByAFifoAmongTheTallies) {
+  std::string folder = (std::filesystem::temp_directory_path() / "weft-info-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(mkfifo((folder + "/weft-nccl.1").c_str(), 0600), 0);
+  setenv("WEFT_RECORDER_DIR", folder.c_str(), 1);
+  const Outcome outcome = run("--nccl");
+  setenv("WEFT_RECORDER_DIR", "none", 1);  // as CTest has set it
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
 }
 
 /// What weft_info --explain says of an AllReduce on four nodes, with `algo` as WEFT_ALGO.

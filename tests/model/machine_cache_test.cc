@@ -57,6 +57,14 @@ TEST_F(MachineCache, GivesBackWhatWasKept) {
     EXPECT_EQ(entry.path(), file()) << "nothing else is left behind";
 }
 
+TEST_F(MachineCache, GivesBackWhatWasKeptForFactsThatAreNotUtf8) {
+  facts_.intra = "shared \xff memory";
+  ASSERT_TRUE(keep(directory_, facts_, machine_).ok());
+  const auto cached = find_cached(directory_, facts_);
+  ASSERT_TRUE(cached.ok()) << cached.status().message();
+  EXPECT_TRUE(cached->has_value());
+}
+
 TEST_F(MachineCache, HasNothingForOtherFacts) {
   ASSERT_TRUE(keep(directory_, facts_, machine_).ok());
   for (const auto& change : std::vector<std::function<void(Facts&)>>{

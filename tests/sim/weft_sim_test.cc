@@ -155,6 +155,10 @@ TEST_F(WeftSim, RefusesWrongDescriptionsByName) {
   EXPECT_TRUE(mentions(refusal(""), "nic_bytes_per_us is -5, must be in"));
   std::ofstream(path_) << R"({"nodes": 2, "machine": {"nic_speed": 5}})";
   EXPECT_TRUE(mentions(refusal(""), "unknown key \"nic_speed\""));
+  const int levels = 200'000;  // more than a stack holds
+  std::ofstream(path_) << R"({"nodes": 2, "machine": )" << std::string(levels, '[')
+                       << std::string(levels, ']') << "}";
+  EXPECT_TRUE(mentions(refusal(""), "nested more than 64 levels deep"));
 }
 
 TEST_F(WeftSim, RefusesWrongQuestionsByName) {
@@ -173,6 +177,7 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   says("-a direct", "all_to_all, ring, recursive_doubling");
   says("-a one_hop -s 64M", "one_hop sends 67108864 bytes at once, at most 16384 go eagerly");
   says("--nodes 0", "nodes is 0");
+  says("--nodes 2-2000000000", "nodes is 32768, must be in [1, 16384]");
   says("--nodes many", "\"many\" is no number");
   says("--slow-node 3", "--slow-node is \"3\", must be written NODE=RATE");
   says("--slow-node 3=fast", "\"fast\" is no number");

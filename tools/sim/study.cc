@@ -59,7 +59,9 @@ Result<std::vector<T>> parse_list(const char* option, const std::vector<std::str
       return fail(Code::invalid_argument, "{} is \"{}\", must begin with at least 1 and not end before",
                   option, text);
     }
-    for (T value = *first; value <= *last; value *= 2) all.push_back(value);
+    T value = *first;
+    all.push_back(value);
+    while (value <= *last / 2) all.push_back(value *= 2);  // compared so, it cannot run past what T holds
   }
   return all;
 }
@@ -250,9 +252,12 @@ Result<Study> answer(const Question& question) {
   const Result<std::vector<uint64_t>> sizes =
       parse_list<uint64_t>("--size", question.sizes, model::parse_bytes);
   if (!sizes.ok()) return sizes.status();
-  for (const int count : *nodes) {
+  for (const int count : *nodes) {  // all, before the first is simulated
     study.cluster.nodes = count;
     WEFT_TRY(model::check_cluster(study.cluster));
+  }
+  for (const int count : *nodes) {
+    study.cluster.nodes = count;
     for (const std::string& collective : question.collectives) {
       for (const uint64_t size : *sizes) {
         const auto request = request_of(question, collective, size, count * study.cluster.ranks_per_node);

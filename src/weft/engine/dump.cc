@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/captures.h"
 #include "engine/communicator.h"
-#include "engine/json_text.h"
 #include "engine/progress.h"
 
 namespace weft::engine {

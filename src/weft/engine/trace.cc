@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/communicator.h"
-#include "engine/json_text.h"
 #include "engine/operation.h"
 
 namespace weft::engine {

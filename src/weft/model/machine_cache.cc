@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/hash.h"
+#include "base/json_text.h"
 #include "base/settings.h"
 #include "weft/weft.h"
 
@@ -47,6 +48,9 @@ Json json_of(const Facts& facts) {
   json["one_machine"] = facts.one_machine;
   return json;
 }
+
+/// As they are kept: what is not UTF-8 is not kept as it is.
+std::string text_of(const Facts& facts) { return json_text(json_of(facts)); }
 
 /// Throws what the JSON library throws.
 Facts facts_of(const Json& json) {
@@ -151,7 +155,7 @@ std::string cache_directory() {
 }
 
 std::string cache_file(const std::string& directory, const Facts& facts) {
-  return fmt::format("{}/machine-{:016x}.json", directory, hash_64(json_of(facts).dump()));
+  return fmt::format("{}/machine-{:016x}.json", directory, hash_64(text_of(facts)));
 }
 
 Result<std::optional<Cached>> read_cache(const std::string& path) {
@@ -180,7 +184,7 @@ Result<std::optional<Cached>> read_cache(const std::string& path) {
 Result<std::optional<Cached>> find_cached(const std::string& directory, const Facts& facts) {
   const std::string path = cache_file(directory, facts);
   Result<std::optional<Cached>> cached = read_cache(path);
-  if (cached.ok() && cached->has_value() && (*cached)->facts != facts) {
+  if (cached.ok() && cached->has_value() && text_of((*cached)->facts) != text_of(facts)) {
     return fail(Code::invalid_argument, "tuning cache {}: it was measured on another machine", path);
   }
   return cached;
@@ -218,7 +222,7 @@ Status keep(const std::string& directory, const Facts& facts, const Machine& mac
   const std::string path = cache_file(directory, facts);
   static std::atomic<uint32_t> count{0};
   const std::string fresh = fmt::format("{}.{}.{}.new", path, getpid(), count++);
-  Status status = write_all(fresh, json.dump(2) + "\n");
+  Status status = write_all(fresh, json_text(json, 2) + "\n");
   if (status.ok() && rename(fresh.c_str(), path.c_str()) != 0)
     status = fail_errno(errno, fmt::format("cannot write {}", path));
   if (!status.ok()) unlink(fresh.c_str());

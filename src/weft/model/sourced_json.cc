@@ -5,6 +5,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kDeepest = 64;  // levels of objects and arrays: what reads them calls itself for each
 constexpr char kValue[] = "value", kSource[] = "source";
 
 std::string join(const std::string& path, const std::string& key) {
@@ -38,7 +39,15 @@ Status strip(Json& json, const std::string& what, const std::string& path) {
 }
 
 Result<Json> parse_object(const std::string& text, const std::string& what) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  bool too_deep = false;
+  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep |= depth > kDeepest;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, bounded, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return fail(Code::invalid_argument, "{}: this JSON is nested more than {} levels deep", what, kDeepest);
+  }
   if (json.is_discarded() || !json.is_object()) {
     return fail(Code::invalid_argument, "{}: this is not a JSON object: {}", what,
                 text.size() > 60 ? text.substr(0, 60) + "…" : text);

@@ -105,10 +105,12 @@ View view_of(const Page& page) {
   return {page.pid, std::string(page.program), running, view_of(page.weft), view_of(page.nccl)};
 }
 
-/// A page of another process, copied; false where the file is none.
+/// A page of another process, copied; false where the file is none. Anybody can put something of that name
+/// into a folder that is shared, such as a FIFO, which would be waited for.
 bool read_page(const std::string& path, Page* page) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.valid()) return false;
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+  struct stat info;
+  if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
   alignas(Page) char bytes[sizeof(Page)];
   if (::read(file.get(), bytes, sizeof bytes) != sizeof bytes) return false;
   std::memcpy(static_cast<void*>(page), bytes, sizeof bytes);

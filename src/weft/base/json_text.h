@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace weft::engine {
+namespace weft {
 
 /// `indent` < 0: on one line.
 inline std::string json_text(const nlohmann::ordered_json& value, int indent = -1) {
   return value.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace weft::engine
+}  // namespace weft
