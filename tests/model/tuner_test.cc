@@ -218,12 +218,14 @@ void expect_close(const Request& request, const Layout& layout, double tolerance
     const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster(), kLimits);
     ASSERT_TRUE(whole.ok()) << whole.status().message();
     ASSERT_TRUE(estimated.ok()) << estimated.status().message();
-    // With a root, the time of one of two calls in a row.
-    const double expected =
+    const double row_us =
         plan::has_root(request.collective) ? (whole->total_us + whole->busiest_us) / 2 : whole->total_us;
-    EXPECT_NEAR(estimated->us, expected, tolerance * expected)
+    EXPECT_NEAR(estimated->us, row_us, tolerance * row_us)
         << algorithm.name << " of " << to_string(request, layout.ranks()) << " on " << layout.to_string()
         << ", " << method_of(*estimated);
+    const Result<Estimate> alone = estimate(algorithm, request, layout, cluster(), kLimits, Calls::alone);
+    ASSERT_TRUE(alone.ok()) << alone.status().message();
+    EXPECT_NEAR(alone->us, whole->total_us, tolerance * whole->total_us) << algorithm.name;
   }
 }
 

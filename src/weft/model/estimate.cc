@@ -31,6 +31,7 @@ struct Question {
   const plan::Algorithm& algorithm;
   plan::Limits limits;
   uint64_t working_set_bytes;
+  Calls calls;
 
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);
@@ -145,9 +146,8 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
     const double each = static_cast<double>(simulation->inter.bytes) / stage.layout.nodes();
     *floor_us = stage.machine.inter.alpha_us + each / stage.machine.node_bytes_per_us();
   }
-  // With a root no rank need wait for all others: calls in a row follow each other as fast as the busiest
-  // can.
-  if (plan::has_root(stage.request.collective)) return (simulation->total_us + simulation->busiest_us) / 2;
+  if (question.calls == Calls::in_a_row && plan::has_root(stage.request.collective))
+    return (simulation->total_us + simulation->busiest_us) / 2;
   return simulation->total_us;
 }
 
@@ -219,7 +219,7 @@ const char* method_of(const Estimate& estimate) {
 }
 
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& request, const Layout& layout,
-                          const Machine& machine, const plan::Limits& limits) {
+                          const Machine& machine, const plan::Limits& limits, Calls calls) {
   if (plan::is_transfer(request.collective)) {
     // The other end's plan is of another request, and who this end is has not been said.
     const Link& link = layout.nodes() > 1 ? machine.inter : machine.intra;
@@ -228,7 +228,7 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
     return Estimate{us, false, false, false};
   }
   const Stage whole{layout, machine, request};
-  const Question question{algorithm, limits, working_set(request, layout.ranks())};
+  const Question question{algorithm, limits, working_set(request, layout.ranks()), calls};
   uint64_t longest = std::max<uint64_t>(limits.slice_bytes, 1);
   while (longest < question.working_set_bytes) longest *= 2;
   const Question unsliced = question.with_slices(longest);

@@ -13,14 +13,17 @@
 //                   log n lie on such a line too, and are short enough to be simulated in full up to hundreds
 //                   of ranks.
 //
-// With a root it is the time of one of two calls in a row: the mean of a call's latency and of the time that
-// its busiest CPU or interface is at work. Ranks that are done go on to the next call there, and of a tree
-// and a star the tree has the longer latency and the shorter work. Without a root every rank waits for all.
+// Of calls in a row with a root it is the time of one of two: the mean of a call's latency and of the time
+// that its busiest CPU or interface is at work. Ranks that are done go on to the next call there, and of a
+// tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
+// all.
 #pragma once
 
 #include "model/simulate.h"
 
 namespace weft::model {
+
+enum class Calls { in_a_row, alone };
 
 struct Estimate {
   double us = 0;
@@ -35,6 +38,7 @@ const char* method_of(const Estimate& estimate);
 /// Predicts `algorithm`, which must fit. The number of simulated steps is bounded, growing with the number of
 /// ranks up to a limit. Uses +, −, × and / on doubles only, so that every rank comes to the same bits.
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const plan::Request& request,
-                          const topology::Layout& layout, const Machine& machine, const plan::Limits& limits);
+                          const topology::Layout& layout, const Machine& machine, const plan::Limits& limits,
+                          Calls calls = Calls::in_a_row);
 
 }  // namespace weft::model

@@ -81,7 +81,8 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
                   "fewer nodes or longer slices would do",
                   options.most_steps, layout.to_string());
     }
-    const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster.machine, limits);
+    const Result<Estimate> estimated =
+        estimate(algorithm, request, layout, cluster.machine, limits, Calls::alone);
     if (!estimated.ok()) return estimated.status();
     result.us = estimated->us;
     result.scope = Scope::extrapolated;
