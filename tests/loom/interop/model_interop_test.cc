@@ -39,7 +39,7 @@ TEST(Interop, TransformersComputesTheSameLogitsOfEveryFamily) {
     std::filesystem::create_directory(to);
     divide_and_save(entry.path().string(), to);
   }
-  EXPECT_EQ(folder.entries(), 12u);
+  EXPECT_EQ(folder.entries(), 13u);
   const char* const chosen = std::getenv("LOOM_PYTHON");
   const int status =
       std::system(fmt::format("{} '{}' '{}' '{}'", chosen ? chosen : "python3",
