@@ -127,10 +127,11 @@ TEST_F(Command, AVocabularyThatEndsEarlySaysWhy) {
 }
 
 TEST_F(Command, PlansOffloadingThatTheFirstStageHasNoneOf) {
-  const Outcome planned = loom("plan " + config() + " -n 2 --gflops 50 --parallel.pipeline_degree=2 " +
-                               "--parallel.partition=0,1 --parallel.pipeline=simple --data.microbatch=4 " +
-                               "--parallel.activation_checkpointing=each --model.layers=8 " +
-                               "--parallel.activation_offloading=true --tier 1");
+  const Outcome planned =
+      loom("plan " + config() + " -n 2 --gflops 50 --parallel.pipeline_degree=2 " +
+           "--parallel.partition=0,1 --parallel.pipeline=simple --data.microbatch=4 " +
+           "--parallel.activation_checkpointing=each --model.layers=8 --parallel.tied=copies " +
+           "--parallel.activation_offloading=true --tier 1");
   EXPECT_EQ(planned.code, 0) << planned.text;
   EXPECT_NE(planned.text.find("\noffloaded               0.00"), std::string::npos) << planned.text;
 }
