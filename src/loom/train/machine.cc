@@ -74,10 +74,13 @@ struct Link {
 constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank gives to a collective: 1 MiB
 
 /// `run(elements)` does a collective of `comm`, of `hops` hops; that of kShard sends `bytes` over its slowest
-/// link. It takes as long as the slowest rank says: one that comes late finds the others' data there.
-Result<Link> measure_link(double bytes, int hops, weftComm_t comm, const std::function<Status(size_t)>& run) {
+/// link. It takes as long as the slowest rank says, since one that comes late finds the others' data there,
+/// and all groups begin together, since a group that has a link to itself sees more of it than it will have.
+Result<Link> measure_link(double bytes, int hops, const engine::Groups& groups, weftComm_t comm,
+                          const std::function<Status(size_t)>& run) {
   Status status;
   const auto slowest = [&](size_t elements) {
+    if (status.ok()) status = groups.barrier();
     double seconds = seconds_of([&] { return run(elements); }, status);
     if (status.ok())
       status = engine::from_weft(weftAllReduce(&seconds, &seconds, 1, weftFloat64, weftMax, comm, nullptr));
@@ -144,8 +147,7 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
     if (link->bandwidth > 0) take(layout.place(peer) / node != groups.place() / node, *link);
   }
   const auto collective = [&](GroupKind kind, double bytes, int hops, weftComm_t comm) -> Status {
-    LOOM_TRY(groups.barrier());  // all groups of a kind at once, and no others
-    const Result<Link> link = measure_link(bytes, hops, comm, [&](size_t n) {
+    const Result<Link> link = measure_link(bytes, hops, groups, comm, [&](size_t n) {
       return engine::from_weft(
           kind == GroupKind::replication
               ? weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum, comm, nullptr)
