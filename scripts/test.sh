@@ -7,7 +7,7 @@ shift
 
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
-ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" --timeout 300 \
+ctest --test-dir "$build" --output-on-failure --parallel "$(($(nproc) + 1))" --timeout 300 \
   --no-tests=error --output-junit "$results" ${CTEST_ARGUMENTS:-} "$@"
 code=$?
 
