@@ -130,23 +130,22 @@ Receiver::Posted Receiver::take_posted(uint64_t name) {
   return posted;
 }
 
-void Receiver::clear_held() {
-  std::vector<Clear> clears;
-  for (const uint64_t name : std::exchange(held_, {})) {
-    const auto posted = posted_.find(name);
-    if (posted == posted_.end() || posted->second.cleared) continue;
-    clears.push_back(cleared(posted->second));
-    if (clears.size() == kMostReceives) tell(std::exchange(clears, {}));
-  }
-  if (!clears.empty()) tell(clears);
-}
+void Receiver::clear_held() { clear(std::exchange(held_, {})); }
 
 /// Other messages have what was granted, and what is posted may be for one that waits for its share.
 void Receiver::clear_all() {
+  std::vector<uint64_t> names;
+  for (const auto& [name, posted] : posted_) names.push_back(name);
+  clear(names);
+}
+
+/// Tells of those that are still posted and have no clear yet, as many at once as go into a message.
+void Receiver::clear(const std::vector<uint64_t>& names) {
   std::vector<Clear> clears;
-  for (auto& [name, posted] : posted_) {
-    if (posted.cleared) continue;
-    clears.push_back(cleared(posted));
+  for (const uint64_t name : names) {
+    const auto posted = posted_.find(name);
+    if (posted == posted_.end() || posted->second.cleared) continue;
+    clears.push_back(cleared(posted->second));
     if (clears.size() == kMostReceives) tell(std::exchange(clears, {}));
   }
   if (!clears.empty()) tell(clears);

@@ -60,6 +60,7 @@ class Receiver final : public Connection {
   void tell(const std::vector<Clear>& clears);
   void clear_all();
   void clear_held();
+  void clear(const std::vector<uint64_t>& names);
   Clear cleared(Posted& posted);
   Posted take_posted(uint64_t name);
   void asked(const transport::Envelope& envelope);
