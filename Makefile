@@ -30,7 +30,7 @@ demo: deps ## build what it takes, then three collectives over 4 ranks as 2 node
 	@scripts/demo.sh $(BUILD)
 
 test: deps ## build, then every test
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS="$(CMAKE_FLAGS) -DWEFT_TESTS=ON"
 	@scripts/test.sh $(BUILD)
 
 test-asan: deps ## the tests under the address and undefined-behaviour sanitizers, in build-asan/

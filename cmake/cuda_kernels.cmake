@@ -38,8 +38,6 @@ add_custom_command(
           ${WEFT_KERNEL_IMAGE}
   DEPENDS ${weft_kernel_source} ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/reduce_range.h
           ${CMAKE_CURRENT_SOURCE_DIR}/device/float_format.h
-  COMMENT "GPU kernels" VERBATIM)
-add_custom_target(weft_kernels DEPENDS ${WEFT_KERNEL_IMAGE})
-add_dependencies(weft_objects weft_kernels)
+  COMMENT "GPU kernels (a minute or two)" VERBATIM)
 set_source_files_properties(device/cuda/kernel_image.cc PROPERTIES
   COMPILE_DEFINITIONS "WEFT_KERNEL_IMAGE=\"${WEFT_KERNEL_IMAGE}\"" OBJECT_DEPENDS ${WEFT_KERNEL_IMAGE})

@@ -3,7 +3,7 @@
 
 # Shared: all of the archive, though nothing refers to it yet.
 set(LOOM_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/loom.map)
-file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/loom_shared.cc "")
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/loom_shared.cc CONTENT "")  # as old as it is, unlike WRITE
 add_library(loom_shared SHARED ${CMAKE_CURRENT_BINARY_DIR}/loom_shared.cc)
 add_dependencies(loom_shared loom)
 target_link_options(loom_shared PRIVATE LINKER:--version-script=${LOOM_EXPORTS}
