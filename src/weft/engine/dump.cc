@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/temporary_folder.h"
 #include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/progress.h"
@@ -88,8 +89,7 @@ Status dump_to(const Communicator& comm, const std::string& path) {
 std::string dump_to_directory(const Communicator& comm) {
   std::string directory = settings().recorder_dir;
   if (directory == "none") return "";
-  std::error_code error;
-  if (directory.empty()) directory = std::filesystem::temp_directory_path(error).string();
+  if (directory.empty()) directory = temporary_folder();
   std::string name = comm.name();
   for (char& c : name)
     if (!isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';

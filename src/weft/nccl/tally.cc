@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/temporary_folder.h"
 
 namespace weft::nccl::tally {
 namespace {
@@ -47,8 +48,7 @@ std::atomic<Page*> current{nullptr};
 std::string folder() {
   const std::string& set = settings().recorder_dir;
   if (!set.empty()) return set == "none" ? "" : set;
-  std::error_code error;
-  return std::filesystem::temp_directory_path(error).string();
+  return temporary_folder();
 }
 
 std::string file_of(int pid) { return fmt::format("{}/{}{}", folder(), kPrefix, pid); }
