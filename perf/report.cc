@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 namespace weft::perf {
@@ -181,7 +183,8 @@ bool Report::footing(const std::string& transports) {
   std::ofstream file(options_.json);
   file << document.dump(2) << '\n';
   file.close();
-  if (!file) std::fprintf(stderr, "--json: cannot write %s\n", options_.json.c_str());
+  if (!file)
+    std::fprintf(stderr, "--json: cannot write %s: %s\n", options_.json.c_str(), std::strerror(errno));
   return static_cast<bool>(file);
 }
 

@@ -28,6 +28,13 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv, std::strin
     std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
+    // What could not be made sense of comes before what is missing for that reason.
+    const std::vector<std::string> left = app.remaining();
+    const bool no_command = app.get_require_subcommand_min() > 0 && app.get_subcommands().empty();
+    if (!left.empty() && (no_command || left.front().starts_with("-")))
+      return complain(app, fmt::format("unknown {} {}; {}", no_command ? "command" : "option", left.front(),
+                                       advice.empty() ? fmt::format("{} --help lists them", app.get_name())
+                                                      : std::string(advice)));
     if (!advice.empty()) return complain(app, fmt::format("{}; {}", error.what(), advice));
     return complain(app, fmt::format("{}; {} --help lists the options", error.what(), app.get_name()));
   }

@@ -3,6 +3,7 @@
 //
 // This file is the command line; run/ is the rest.
 #include <memory>
+#include <string_view>
 
 #include "command_line.h"
 #include "run/supervisor.h"
@@ -16,6 +17,13 @@ class HelpText : public CLI::Formatter {
     return "Usage: weft_run -n RANKS [--nodes N] [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
   }
 };
+
+/// mpirun's spelling, which would be taken for -n with "p" for a number.
+void take_np(int argc, char** argv) {
+  static char ranks[] = "-n";
+  for (int i = 1; i < argc && argv[i][0] == '-' && std::string_view(argv[i]) != "--"; ++i)
+    if (std::string_view(argv[i]) == "-np") argv[i++] = ranks;
+}
 
 /// What CLI11 cannot see: how the values fit together.
 std::string problem_of(const weft::run::Job& job) {
@@ -47,7 +55,7 @@ int main(int argc, char** argv) {
       "WEFT_JOB_SECRET in its environment; weftCommInitEnv() reads them."};
   app.name("weft_run");
   app.formatter(std::make_shared<HelpText>());
-  app.add_option("-n,--ranks", job.ranks, "Ranks to start")->required();
+  app.add_option("-n,--ranks", job.ranks, "Ranks to start (or -np)")->required();
   app.add_option("--nodes", job.nodes,
                  "Pretend that they sit on this many nodes, in blocks as even as possible");
   app.add_flag("--keep-going", job.keep_going, "Let the others run on when a rank fails");
@@ -57,6 +65,7 @@ int main(int argc, char** argv) {
   app.add_option("--grace", job.grace_s, "Seconds from SIGTERM to SIGKILL")->capture_default_str();
   app.prefix_command();
 
+  take_np(argc, argv);
   if (const std::optional<int> over = weft::tools::parse(app, argc, argv)) return *over;
   job.command = app.remaining();
   if (!job.command.empty() && job.command.front() == "--") job.command.erase(job.command.begin());

@@ -176,6 +176,11 @@ TEST(WeftRun, PrintsLinesAsTheyAreWhenAsked) {
   EXPECT_EQ(weft_run({"-n", "2", "--no-label", "echo", "same"}).out, "same\nsame\n");
 }
 
+/// As mpirun spells it; the program's own options stay as they are.
+TEST(WeftRun, TakesTheNumberOfRanksAsMpirunDoes) {
+  EXPECT_EQ(weft_run({"-np", "2", "--no-label", "echo", "-np"}).out, "-np\n-np\n");
+}
+
 TEST(WeftRun, TellsRanksWhereTheyAre) {
   const Outcome run =
       weft_run(scripted({"-n", "5", "--nodes", "2"},
@@ -335,6 +340,7 @@ TEST(WeftRun, ExplainsWrongUsage) {
     const char* sentence;
   } cases[] = {
       {{"true"}, "--ranks is required"},
+      {{"--foo", "true"}, "unknown option --foo"},
       {{"-n", "0", "true"}, "-n is 0, must be from 1 to 4096"},
       {{"-n", "x", "true"}, "--ranks = x"},
       {{"-n", "2", "--nodes", "3", "true"}, "--nodes is 3, must be from 1 to the number of ranks, 2"},

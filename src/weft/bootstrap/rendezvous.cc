@@ -130,8 +130,8 @@ Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port,
     } else if (now_ns() - shut_out_since_ns > static_cast<int64_t>(kShutOutAfter_s * 1e9)) {
       return fail(
           Code::protocol_error,
-          "{} closes every connection without an answer: the root of another job listens there (the secrets "
-          "differ), or no root of Weft",
+          "{} closes every connection without an answer: the root of another job listens there (the secrets, "
+          "or the numbers of ranks, differ), or no root of Weft",
           job.root.to_string());
     }
     const double wait_s = pause_s * std::uniform_real_distribution<double>(0.5, 1.0)(jitter);

@@ -185,6 +185,7 @@ TEST_F(Command, SaysWhatIsWrong) {
   };
   expect(loom("train " + config() + " --run.step=3"), 2, "there is no key run.step; did you mean run.steps?");
   expect(loom("train " + config() + " --steps"), 2, "--steps is no option");
+  expect(loom("frobnicate"), 2, "unknown command frobnicate");
   expect(loom("train " + config() + " --data.sequence_length=100000"), 2, "100000");
   expect(loom("train " + (folder_ / "none.json")), 1, "none.json");
   expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,
