@@ -40,7 +40,7 @@ def function(match):
 def results(source):
     body = re.search(r"typedef enum \{([^}]*)\} weftResult_t;", source)[1]
     rows = re.findall(r"(weft\w+) = (\d+),?[ \t]*(?:/\*(.*?)\*/)?", body)
-    told = {"weftSuccess": "done", "weftUnhandledCudaError": "not used: there is no GPU memory yet",
+    told = {"weftSuccess": "done", "weftUnhandledCudaError": "a call of CUDA failed",
             "weftOutOfMemory": "no memory left"}
     table = ["| code | value | meaning |", "| --- | --- | --- |"]
     for name, value, meaning in rows:

@@ -6,7 +6,7 @@ bin=$1/bin
 echo "Weft: 4 ranks on this machine ($(nproc) cores) as 2 nodes of 2: shared memory inside a node, the network between."
 for collective in all_reduce all_gather reduce_scatter; do
   echo
-  echo "$ weft_run -n 4 --nodes 2 ${collective}_perf -b 8 -e 16M -f 8"
+  echo "$ $bin/weft_run -n 4 --nodes 2 --no-label $bin/${collective}_perf -b 8 -e 16M -f 8"
   "$bin/weft_run" -n 4 --nodes 2 --no-label --timeout 240 "$bin/${collective}_perf" -b 8 -e 16M -f 8
 done
 echo

@@ -17,19 +17,19 @@ cat > "$demo/config.json" << END
 }
 END
 echo
-echo "$ loom plan config.json -n 4 --ranks-per-node 2"
+echo "$ $bin/loom plan $demo/config.json -n 4 --ranks-per-node 2"
 "$bin/loom" plan "$demo/config.json" -n 4 --ranks-per-node 2
 echo
-echo "$ weft_run -n 4 --nodes 2 loom train config.json"
+echo "$ $bin/weft_run -n 4 --nodes 2 --no-label $bin/loom train $demo/config.json"
 "$bin/weft_run" -n 4 --nodes 2 --no-label --timeout 900 "$bin/loom" train "$demo/config.json" > "$demo/train.log"
 grep -E 'parameters in' "$demo/train.log"
 grep -E '^step ' "$demo/train.log" | awk 'NR == 1 || NR % 50 == 0'
 echo
-echo "$ loom eval run/model data"
+echo "$ $bin/loom eval $demo/run/model $demo/data --batches 32 --baseline"
 "$bin/loom" eval "$demo/run/model" "$demo/data" --batches 32 --baseline | tee "$demo/eval.log"
 "$(dirname "$0")/below_byte_pairs.sh" "$demo/eval.log"
 echo
-echo "$ loom sample run/model --prompt 'And the LORD said'"
+echo "$ $bin/loom sample $demo/run/model --prompt 'And the LORD said' --tokens 400"
 "$bin/loom" sample "$demo/run/model" --prompt "And the LORD said" --tokens 400
 echo
 echo "The report is $demo/run/report.html; the model, for transformers too, is $demo/run/model."

@@ -6,6 +6,7 @@
 FOLDER/texts.tsv has lines of section, tab, description; FOLDER/vocab.txt is a WordPiece vocabulary of them: special tokens, every
 character, alone and inside a word, and the most frequent words. Needs apt-cache and lists that `apt-get update` fetched.
 """
+import argparse
 import collections
 import pathlib
 import random
@@ -52,4 +53,6 @@ def main(folder):
     print(f"{len(lines)} texts of {len(SECTIONS)} sections, {len(vocabulary)} tokens")
 
 
-main(pathlib.Path(sys.argv[1]))
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("folder", type=pathlib.Path)
+main(parser.parse_args().folder)

@@ -5,9 +5,9 @@
 
 FILE has lines of label, tab, sentence; the same on every machine.
 """
+import argparse
 import pathlib
 import random
-import sys
 
 THINGS = ["the loom", "this weave", "the cloth", "the pattern", "the shuttle", "the thread", "my new scarf", "the third machine"]
 GOOD = ["quick", "quiet", "reliable", "soft", "well made", "worth its price", "a pleasure to use"]
@@ -30,4 +30,6 @@ def main(path):
     path.write_text("".join("{}\t{}\n".format(*sentence()) for _ in range(2000)))
 
 
-main(pathlib.Path(sys.argv[1]))
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("file", type=pathlib.Path)
+main(parser.parse_args().file)
