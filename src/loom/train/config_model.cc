@@ -84,13 +84,26 @@ Status check_stored(const model::ModelSpec& spec) {
               model::family_name(spec.family), lost);
 }
 
+/// The dataset says what its sequences are filled up with.
+Status take_padding(int32_t padding, const std::string& from, model::ModelSpec& spec) {
+  if (spec.first_position > 0 && padding != spec.padding)
+    return fail(
+        Code::invalid_argument,
+        "the dataset fills sequences up with token {0}, the model {1} with token {2}, from which a {3} "
+        "counts its positions: `loom tokenize --tokenizer {1}` makes a dataset that fits",
+        padding, from, spec.padding, model::family_name(spec.family));
+  spec.padding = padding;
+  return {};
+}
+
 Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, int64_t dataset_vocabulary,
                                       int64_t labels, int32_t padding) {
   const Result<Json> json = config_of_from(config);
   LOOM_TRY(json.status());
   Result<model::ModelSpec> spec = model::spec_from_config(*json, task, labels);
   LOOM_TRY(spec.status().in(config.model.from));
-  if (task == model::Task::classification && padding >= 0) spec->padding = padding;
+  if (task == model::Task::classification && padding >= 0)
+    LOOM_TRY(take_padding(padding, config.model.from, *spec));
   if (spec->vocabulary < dataset_vocabulary)
     return fail(
         Code::invalid_argument,
@@ -100,6 +113,7 @@ Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, in
   LOOM_TRY(check_given(config.model, *spec));
   if (config.model.dropout) set_dropout(*config.model.dropout, *spec);
   LOOM_TRY(spec->check());
+  LOOM_TRY(check_stored(*spec));
   return spec;
 }
 

@@ -455,6 +455,21 @@ TEST(Config, AVocabularyThatIsTooSmallIsRefused) {
   EXPECT_TRUE(fails_with(train::spec_of(config, 256), Code::invalid_argument, "has 61 tokens"));
 }
 
+/// Its files would say that positions begin elsewhere: whoever read it would compute another model, or none.
+TEST(Config, ARobertaIsNotTunedWithAnotherPadding) {
+  Config config;
+  config.model.from = fixture("families/roberta-classification");
+  config.data.sequence_length = 8;
+  const auto spec = train::spec_of(config, 29, 3, 3);
+  LOOM_ASSERT_OK(spec);
+  EXPECT_EQ(spec->padding, 3);
+  for (const int32_t padding : {0, 28})
+    EXPECT_TRUE(fails_with(train::spec_of(config, 29, 3, padding), Code::invalid_argument,
+                           "with token 3, from which a roberta counts its positions"));
+  config.model.from = fixture("families/gptj-classification");
+  EXPECT_EQ(train::spec_of(config, 29, 3, 28)->padding, 28);
+}
+
 TEST(Config, WhatIsLeftOpenIsFilledInAndGivesTheSameRunAgain) {
   Config config;
   config.data.global_batch = 12;
