@@ -236,7 +236,7 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
   const int64_t all = most > 0 ? std::min(size, most * result.batch) : size;
   for (uint64_t step = 0; result.texts < all; ++step) {
     LOOM_TRY(batches->read(step, {0, result.batch}, inputs, targets));
-    const Result<std::vector<float>> logits = (*opened)->classify(inputs, result.batch);
+    const Result<std::vector<float>> logits = (*opened)->classify(inputs, result.batch, (*data)->padding());
     LOOM_TRY(logits.status());
     ++result.batches;
     for (int64_t row = 0; row < result.batch && result.texts < all; ++row, ++result.texts) {
@@ -269,7 +269,7 @@ Result<std::vector<ClassProbability>> Model::classify(const std::string& text) {
   std::vector<text::Token> tokens = text::example_tokens(text, *inside_->tokenizer);
   if (tokens.empty()) return fail(Code::invalid_argument, "the text is empty, must have a token");
   text::cut_example(tokens, static_cast<size_t>(context()));
-  const Result<std::vector<float>> logits = (*opened)->classify(tokens, 1);
+  const Result<std::vector<float>> logits = (*opened)->classify(tokens, 1, inside_->spec.padding);
   LOOM_TRY(logits.status());
   LOOM_TRY(check_finite(*logits));
   const float best = *std::max_element(logits->begin(), logits->end());
@@ -302,10 +302,12 @@ Result<std::vector<float>> Model::logits(std::span<const int32_t> tokens) {
 }
 
 Result<std::string> Model::sample(const std::string& prompt, const SamplingOptions& options) {
-  if (!std::isfinite(options.temperature) || options.top_k < 0 || options.tokens < 0)
-    return fail(Code::invalid_argument,
-                "temperature is {}, must be a number; top_k is {} and tokens {}, must not be negative",
-                options.temperature, options.top_k, options.tokens);
+  if (!std::isfinite(options.temperature) || options.temperature < 0)
+    return fail(Code::invalid_argument, "temperature is {}, must be a number from 0 on", options.temperature);
+  if (options.top_k < 0)
+    return fail(Code::invalid_argument, "top_k is {}, must be from 0 on; 0 draws among all", options.top_k);
+  if (options.tokens < 0)
+    return fail(Code::invalid_argument, "{} tokens are asked for, must be from 0 on", options.tokens);
   const Result<model::Inference*> opened = inside_->reader();
   LOOM_TRY(opened.status());
   model::Inference& model = **opened;

@@ -93,14 +93,21 @@ std::vector<float> Inference::head_logits(int64_t row) {
   return logits;
 }
 
-Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, int64_t batch) {
+Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, int64_t batch,
+                                               int32_t padding) {
   if (spec_.task != Task::classification)
     return fail(Code::unsupported, "the model is {}, must be a classification", task_name(spec_.task));
   const int64_t tokens = static_cast<int64_t>(token.size()) / batch;
   if (tokens < 1 || tokens > spec_.context)
     return fail(Code::invalid_argument, "sequences of {} tokens, must be 1 to the model's context, {}",
                 tokens, spec_.context);
+  if (spec_.first_position > 0 && padding != spec_.padding)
+    return fail(Code::invalid_argument,
+                "sequences are filled up with token {}, must be with the model's padding, {}: it counts its "
+                "positions from there",
+                padding, spec_.padding);
   LOOM_TRY(check_tokens(token));
+  spec_.padding = padding;
   pass_.past = nullptr;
   pass_.first_token = 0;
   run(token.data(), batch, tokens);

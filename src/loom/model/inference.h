@@ -24,10 +24,11 @@ class Inference {
 
   const ModelSpec& spec() const { return spec_; }
 
-  /// [batch, labels] from token[batch, tokens], with the spec's padding behind short sequences. Errors:
-  /// unsupported for a model that does not classify; invalid_argument for sequences that are longer than the
-  /// context.
-  Result<std::vector<float>> classify(std::span<const int32_t> token, int64_t batch);
+  /// [batch, labels] from token[batch, tokens], with `padding` behind short sequences: what a dataset was
+  /// filled up with need not be what the model's files say, which may say nothing. Errors: unsupported for a
+  /// model that does not classify; invalid_argument for sequences that are longer than the context, and for
+  /// another padding than the spec's where positions are counted from it.
+  Result<std::vector<float>> classify(std::span<const int32_t> token, int64_t batch, int32_t padding);
 
   /// Tokens fed so far.
   int64_t position() const { return position_; }

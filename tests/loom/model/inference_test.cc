@@ -47,13 +47,28 @@ TEST(Inference, ClassifiesAsTheWholeModel) {
     LOOM_ASSERT_OK(opened);
     const std::vector<int32_t> tokens = {5, 9, 4, 17, 20, 6, 8, 3, 3, 3}, targets(10, 1);
     whole.step(tokens, targets, 2);
-    const auto logits = (*opened)->classify(tokens, 2);
+    const auto logits = (*opened)->classify(tokens, 2, (*opened)->spec().padding);
     LOOM_ASSERT_OK(logits);
     Doubles wanted;
     for (const int64_t row : {0, 5})
       for (const float value : whole.logits(row)) wanted.push_back(value);
     EXPECT_LT(error_of(doubles(*logits), wanted), 1e-6);
   }
+}
+
+/// What the files of a model say of padding is not always what a dataset has: often they say nothing.
+TEST(Inference, PaddingIsWhatSequencesAreFilledUpWith) {
+  auto opened = model::Inference::open(fixture("families/gptj-classification"), 1);
+  LOOM_ASSERT_OK(opened);
+  const auto plain = (*opened)->classify(std::vector<int32_t>{5, 9, 4}, 1, (*opened)->spec().padding);
+  LOOM_ASSERT_OK(plain);
+  const auto filled_up = (*opened)->classify(std::vector<int32_t>{5, 9, 4, 27, 27}, 1, 27);
+  LOOM_ASSERT_OK(filled_up);
+  EXPECT_LT(error_of(doubles(*filled_up), doubles(*plain)), 1e-6);
+  auto roberta = model::Inference::open(fixture("families/roberta-classification"), 1);
+  LOOM_ASSERT_OK(roberta);
+  EXPECT_TRUE(fails_with((*roberta)->classify(std::vector<int32_t>{5, 27}, 1, 27), Code::invalid_argument,
+                         "filled up with token 27"));
 }
 
 TEST(Inference, SizesThatNoMachineHasAreRefusedBeforeTheyAreAllocated) {
@@ -88,7 +103,7 @@ TEST(Inference, RefusesWhatDoesNotApply) {
   LOOM_ASSERT_OK(bert);
   EXPECT_TRUE(
       fails_with((*bert)->feed(5), Code::unsupported, "a bert model of task masked does not continue texts"));
-  EXPECT_TRUE(fails_with((*bert)->classify(std::vector<int32_t>{5}, 1), Code::unsupported,
+  EXPECT_TRUE(fails_with((*bert)->classify(std::vector<int32_t>{5}, 1, 0), Code::unsupported,
                          "the model is masked, must be a classification"));
   auto gpt = model::Inference::open(fixture("families/gptj"), 1);
   LOOM_ASSERT_OK(gpt);
