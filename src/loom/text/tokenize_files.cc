@@ -99,13 +99,19 @@ Status check_options(const std::vector<std::string>& files, const TokenizeOption
   return {};
 }
 
+/// Where the line ends in which `at` is, or the line before it.
+size_t line_end(std::string_view text, size_t at) {
+  const size_t line_feed = text.find('\n', at > 0 ? at - 1 : 0);
+  return line_feed == std::string_view::npos ? text.size() : line_feed + 1;
+}
+
 /// Cuts a document into its two splits and these into parts, so that the tokens are those of each split as a
 /// whole.
 void add_parts(std::string_view text, const Tokenizer& tokenizer, const TokenizeOptions& options,
                std::vector<Part>& parts) {
   const double train = std::ceil(static_cast<double>(text.size()) * (1 - options.validation_fraction));
   const size_t border =
-      options.validation_fraction > 0 ? safe_cut(text, static_cast<size_t>(train)) : text.size();
+      options.validation_fraction > 0 ? line_end(text, static_cast<size_t>(train)) : text.size();
   const auto add_split = [&](Split split, std::string_view whole) {
     for (size_t at = 0; at < whole.size();) {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(options.part_bytes, whole.size() - at));

@@ -115,12 +115,19 @@ size_t word_end(std::string_view text, size_t at, WordRule rule) {
 }
 
 size_t safe_cut(std::string_view text, size_t at) {
-  for (at = std::max<size_t>(at, 2);; ++at) {
-    at = text.find('\n', at - 1);
-    if (at == std::string_view::npos || at + 1 >= text.size()) return text.size();
-    ++at;
-    if (char_at(text, at).kind == CharClass::space) continue;
-    if (char_at(text, previous_char(text, at - 1)).kind != CharClass::space) return at;
+  const auto last_space = [&](size_t place) {
+    if (place >= text.size()) return false;
+    const Char character = char_at(text, place);
+    const size_t next = place + character.bytes;
+    return character.kind == CharClass::space && next < text.size() &&
+           char_at(text, next).kind != CharClass::space;
+  };
+  for (at = std::max<size_t>(at, 1);; ++at) {
+    const size_t line_feed = text.find('\n', at - 1);
+    if (line_feed == std::string_view::npos) return text.size();
+    for (const size_t place : {line_feed, line_feed + 1})
+      if (place >= at && last_space(place)) return place;
+    at = line_feed + 1;
   }
 }
 

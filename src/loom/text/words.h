@@ -28,8 +28,9 @@ enum class WordRule { gpt2, bloom };
 size_t word_end(std::string_view text, size_t at, WordRule rule = WordRule::gpt2);
 
 /// Where a text may be cut so that the words of both parts, as GPT-2 cuts them, are those of the whole: the
-/// first place at or after `at` that follows a line feed between two characters that are no white space, else
-/// the end.
+/// first place at or after `at`, but for the beginning, in front of the white space that something else
+/// follows (of several the last one), where that is a line feed or comes after one; else the end. No token
+/// reaches over it that has no line feed in it.
 size_t safe_cut(std::string_view text, size_t at);
 
 /// How many bytes of white space a text begins or ends with.

@@ -59,6 +59,18 @@ TEST_F(TokenizeFiles, EveryByteIsInOneOfTheSplits) {
   EXPECT_EQ((*open_tokenizer(tokens_))->hash(), bytes_.hash());  // it is saved beside them
 }
 
+/// As texts come: lines of DOS, a blank line between paragraphs, WikiText, indented.
+TEST_F(TokenizeFiles, TextsOfAnyKindOfLinesHaveAValidationSplit) {
+  for (const char* line : {"word word\r\n", "word word\n\n", " word word \n", "\n    word word"}) {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += line;
+    const Result<TokenizeSummary> summary = tokenize_files({text_file("a", text)}, tokens_, bytes_);
+    LOOM_ASSERT_OK(summary);
+    EXPECT_GT(summary->validation_bytes, text.size() / 20) << line;
+    EXPECT_EQ(summary->train_bytes + summary->validation_bytes, text.size());
+  }
+}
+
 TEST_F(TokenizeFiles, TheSameForAnyThreadsAndParts) {
   const auto tokenizer = BpeTokenizer::from_tokenizer_json(fixture("gpt2.json"));
   LOOM_ASSERT_OK(tokenizer);

@@ -90,30 +90,43 @@ TEST(Words, AnyBytesAreCutWithoutLoss) {
   }
 }
 
+std::string with_lines(const std::string& text, const std::string& between) {
+  std::string all;
+  for (const char letter : text) all += letter == '\n' ? between : std::string(1, letter);
+  return all;
+}
+
+/// As texts come: lines, those of DOS, a blank line between paragraphs, spaces at the ends of lines
+/// (WikiText).
 TEST(Words, ATextCutSafelyHasTheSameWords) {
-  const std::string corpus = testing::get_file(testing::fixture("corpus.txt"));
-  const Words whole = words_of(corpus);
-  for (const size_t part_bytes : {1, 10, 1000, 7777}) {
-    Words parts;
-    size_t count = 0;
-    for (size_t at = 0; at < corpus.size(); ++count) {
-      const size_t end = safe_cut(corpus, at + part_bytes);
-      ASSERT_GT(end, at);
-      const Words part = words_of(std::string_view(corpus).substr(at, end - at));
-      parts.insert(parts.end(), part.begin(), part.end());
-      at = end;
+  for (const char* between : {"\n", "\r\n", "\n\n", " \n "}) {
+    const std::string corpus = with_lines(testing::get_file(testing::fixture("corpus.txt")), between);
+    const Words whole = words_of(corpus);
+    for (const size_t part_bytes : {1, 10, 1000, 7777}) {
+      Words parts;
+      size_t count = 0;
+      for (size_t at = 0; at < corpus.size(); ++count) {
+        const size_t end = safe_cut(corpus, at + part_bytes);
+        ASSERT_GT(end, at);
+        const Words part = words_of(std::string_view(corpus).substr(at, end - at));
+        parts.insert(parts.end(), part.begin(), part.end());
+        at = end;
+      }
+      EXPECT_EQ(parts, whole);
+      EXPECT_GT(count, 4u);
     }
-    EXPECT_EQ(parts, whole);
-    EXPECT_GT(count, 4u);
   }
 }
 
-TEST(Words, SafeCutsAreAfterLonelyLineFeeds) {
-  EXPECT_EQ(safe_cut("ab\ncd", 0), 3u);
-  EXPECT_EQ(safe_cut("ab\ncd", 3), 3u);
-  EXPECT_EQ(safe_cut("ab\ncd", 4), 5u);
-  EXPECT_EQ(safe_cut("ab\n\ncd", 0), 6u);
-  EXPECT_EQ(safe_cut("ab\u3000\ncd\nx", 0), 9u);
+TEST(Words, SafeCutsAreBesideLineFeeds) {
+  EXPECT_EQ(safe_cut("ab\ncd", 0), 2u);
+  EXPECT_EQ(safe_cut("ab\ncd", 2), 2u);
+  EXPECT_EQ(safe_cut("ab\ncd", 3), 5u);
+  EXPECT_EQ(safe_cut("ab\n\ncd", 0), 3u);
+  EXPECT_EQ(safe_cut("ab\n cd", 0), 3u);
+  EXPECT_EQ(safe_cut("ab\n  cd", 0), 6u);
+  EXPECT_EQ(safe_cut("ab\u3000\ncd\nx", 0), 5u);
+  EXPECT_EQ(safe_cut("ab\n\u3000cd", 0), 3u);
   EXPECT_EQ(safe_cut("\nab", 0), 3u);
   EXPECT_EQ(safe_cut("ab\n", 0), 3u);
   EXPECT_EQ(safe_cut("", 0), 0u);
