@@ -181,16 +181,15 @@ std::string numbered_label(int64_t label) { return fmt::format("LABEL_{}", label
 
 Status read_rope(const Json& config, ModelSpec& spec) {
   float part = 0.25f;
+  Keys old_keys(config);  // which fill in what the newer object leaves out
+  old_keys.optional<float>("rotary_pct", part).optional<float>("rotary_emb_base", spec.rotary_base);
+  LOOM_TRY(old_keys.status());
   const bool nested = config.contains("rope_parameters") && config["rope_parameters"].is_object();
   if (nested) {
     Keys keys(config["rope_parameters"]);
     keys.optional<float>("partial_rotary_factor", part)
         .optional<float>("rope_theta", spec.rotary_base)
         .only("rope_type", std::string("default"));
-    LOOM_TRY(keys.status());
-  } else {
-    Keys keys(config);
-    keys.optional<float>("rotary_pct", part).optional<float>("rotary_emb_base", spec.rotary_base);
     LOOM_TRY(keys.status());
   }
   if (config.contains("rope_scaling") && !config["rope_scaling"].is_null())

@@ -158,6 +158,18 @@ TEST(HostileConfigs, KindsOfLayersWithoutEnd) {
   LOOM_ASSERT_OK(model::spec_from_config(config));
 }
 
+/// As `transformers` reads them.
+TEST(HostileConfigs, OldKeysOfRotationsFillInWhatTheNewOnesLeaveOut) {
+  Json config = config_of("families/gpt_neox");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500}};
+  config["rotary_pct"] = 1.0;
+  config["rotary_emb_base"] = 7;
+  const Result<model::ModelSpec> spec = model::spec_from_config(config);
+  LOOM_ASSERT_OK(spec);
+  EXPECT_EQ(spec->rotary_dims, spec->head_size());
+  EXPECT_EQ(spec->rotary_base, 500);
+}
+
 TEST(HostileConfigs, RotationsThatAreNone) {
   Json config = config_of("families/gpt_neox");
   const auto refused = [&](const char* key, double value, const char* words) {
