@@ -25,7 +25,7 @@ Result<Example> example_of_json(std::string_view line) {
   Result<std::string> text = format::required<std::string>(*json, "text");
   LOOM_TRY(text.status());
   if (json->contains("label") && (*json)["label"].is_number_integer())
-    return Example{text.take(), fmt::format("{}", (*json)["label"].get<int64_t>())};
+    return Example{text.take(), (*json)["label"].dump()};
   Result<std::string> label = format::required<std::string>(*json, "label");
   LOOM_TRY(label.status());
   return Example{text.take(), label.take()};

@@ -31,4 +31,13 @@ inline Utf8Char utf8_at(std::string_view text, size_t at) {
   return {value, length, true};
 }
 
+inline bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char character = utf8_at(text, at);
+    if (!character.valid) return false;
+    at += character.bytes;
+  }
+  return true;
+}
+
 }  // namespace loom::text

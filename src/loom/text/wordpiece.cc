@@ -1,5 +1,7 @@
 #include "text/wordpiece.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "text/bert_words.h"
 #include "text/utf8.h"
@@ -23,8 +25,7 @@ Result<std::shared_ptr<const WordPieceTokenizer>> WordPieceTokenizer::make(WordP
     return fail(Code::invalid_data, "the vocabulary lacks its token for unknown words, {}", m.unknown);
   made->unknown_ = *unknown;
   made->specials_ = {find("[CLS]"), find("[SEP]"), find("[MASK]"), find("[PAD]")};
-  for (const std::string& name :
-       {std::string("[CLS]"), std::string("[SEP]"), std::string("[MASK]"), std::string("[PAD]"), m.unknown})
+  for (const std::string& name : m.added)
     if (const std::optional<Token> id = find(name)) LOOM_TRY(made->added_.add({name, *id}));
   return std::shared_ptr<const WordPieceTokenizer>(made);
 }
@@ -91,12 +92,18 @@ Result<std::string> WordPieceTokenizer::decode(std::span<const Token> tokens) co
   return text;
 }
 
+bool WordPieceTokenizer::is_added(const std::string& name) const {
+  return std::find(model_.added.begin(), model_.added.end(), name) != model_.added.end();
+}
+
 uint64_t WordPieceTokenizer::hash() const {
   Hash64 hash;
   hash.add("loom wordpiece");
   for (const std::string& token : model_.vocabulary) hash.add(token), hash.add("\n");
   hash.add(fmt::format("{} {} {} {} {} {} {}", model_.lower_case, model_.strip_accents, model_.clean_text,
                        model_.chinese_characters, model_.unknown, model_.prefix, model_.longest_word));
+  for (const std::string& name : WordPieceModel().added)
+    if (token_spelled_.contains(name) && !is_added(name)) hash.add("not added: " + name);
   return hash.value();
 }
 

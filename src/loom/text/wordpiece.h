@@ -24,6 +24,8 @@ struct WordPieceModel {
   bool clean_text = true;
   bool chinese_characters = true;  // stand alone
   std::string unknown = "[UNK]";
+  /// What is found in a text before anything else, BERT's own alone.
+  std::vector<std::string> added = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   std::string prefix = "##";   // of pieces that do not begin a word
   int64_t longest_word = 100;  // characters; a longer one is unknown
 };
@@ -56,6 +58,7 @@ class WordPieceTokenizer final : public Tokenizer {
  private:
   explicit WordPieceTokenizer(WordPieceModel model) : model_(std::move(model)) {}
   void encode_plain(std::string_view text, std::vector<Token>& tokens) const;
+  bool is_added(const std::string& name) const;
   void encode_word(std::string_view word, std::vector<Token>& tokens) const;
 
   WordPieceModel model_;

@@ -2,10 +2,12 @@
 // tokens and that Loom does not have is refused, since its tokens would silently be others.
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/file.h"
 #include "format/json_file.h"
 #include "text/tokenizer_json.h"
+#include "text/utf8.h"
 #include "text/wordpiece.h"
 
 namespace loom::text {
@@ -13,8 +15,6 @@ namespace {
 
 using format::Json;
 using format::SortedJson;
-
-constexpr const char* kSpecials[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 bool is_null(const SortedJson& object, const char* key) {
   return !object.contains(key) || object[key].is_null();
@@ -58,13 +58,17 @@ Result<WordPieceModel> model_of(const SortedJson& json) {
   model.prefix = pieces.value("continuing_subword_prefix", "##");
   model.longest_word = pieces.value("max_input_chars_per_word", int64_t{100});
   LOOM_TRY(read_vocabulary(pieces.value("vocab", SortedJson()), model));
+  const std::vector<std::string> own = std::exchange(model.added, {});
   for (const SortedJson& added : json.value("added_tokens", SortedJson::array())) {
     const std::string content = added.is_object() ? added.value("content", "") : "";
-    bool known = content == model.unknown;
-    for (const char* special : kSpecials) known = known || content == special;
-    if (!known)
+    if (content != model.unknown && std::find(own.begin(), own.end(), content) == own.end())
       return fail(Code::unsupported,
                   "the added token \"{}\" is none of BERT's own, which are all there may be", content);
+    for (const char* setting : {"single_word", "normalized"})
+      if (added.value(setting, false))
+        return fail(Code::unsupported, "\"{}\" of the added token \"{}\" is true; only false is supported",
+                    setting, content);
+    model.added.push_back(content);
   }
   return model;
 }
@@ -75,10 +79,10 @@ Json tokenizer_json(const WordPieceModel& model) {
   const Json vocabulary(std::move(entries));
   Json added = Json::array();
   for (size_t id = 0; id < model.vocabulary.size(); ++id)
-    for (const char* special : kSpecials)
-      if (model.vocabulary[id] == special)
+    for (const std::string& name : model.added)
+      if (model.vocabulary[id] == name)
         added.push_back({{"id", id},
-                         {"content", special},
+                         {"content", name},
                          {"single_word", false},
                          {"lstrip", false},
                          {"rstrip", false},
@@ -133,6 +137,9 @@ Result<std::shared_ptr<const WordPieceTokenizer>> WordPieceTokenizer::from_vocab
     const size_t end = std::min(lines->find('\n', at), lines->size());
     std::string line = lines->substr(at, end - at);
     if (line.ends_with('\r')) line.pop_back();
+    if (!is_utf8(line))
+      return fail(Code::invalid_data, "{}: line {} is not UTF-8, must be a token in UTF-8", vocab_txt,
+                  model.vocabulary.size() + 1);
     model.vocabulary.push_back(std::move(line));
     at = end + 1;
   }
@@ -161,6 +168,8 @@ Result<std::shared_ptr<const WordPieceTokenizer>> WordPieceTokenizer::from_vocab
     model.chinese_characters = *chinese;
     model.unknown = *unknown;
   }
+  if (std::find(model.added.begin(), model.added.end(), model.unknown) == model.added.end())
+    model.added.push_back(model.unknown);
   Result<std::shared_ptr<const WordPieceTokenizer>> tokenizer = make(std::move(model));
   LOOM_TRY(tokenizer.status().in(vocab_txt));
   return tokenizer;

@@ -162,6 +162,16 @@ TEST(Examples, JsonLinesAreTheSame) {
   EXPECT_EQ((*examples)[1].label, "1");
 }
 
+TEST(Examples, LabelsThatASignedNumberCannotHoldAreTheirOwn) {
+  const TemporaryFolder folder;
+  put_file(folder / "a.jsonl",
+           "{\"text\": \"a\", \"label\": 18446744073709551615}\n{\"text\": \"b\", \"label\": -1}\n");
+  const auto examples = read_examples(folder / "a.jsonl");
+  LOOM_ASSERT_OK(examples);
+  EXPECT_EQ((*examples)[0].label, "18446744073709551615");
+  EXPECT_EQ((*examples)[1].label, "-1");
+}
+
 TEST(Examples, BadInputIsNamed) {
   const TemporaryFolder folder;
   const auto tokenizer = pieces();

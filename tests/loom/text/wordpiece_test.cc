@@ -98,6 +98,36 @@ TEST(WordPiece, BadFilesAreRefusedWithTheReason) {
                          "\"a\" is in the vocabulary twice"));
 }
 
+TEST(WordPiece, OnlyWhatIsListedAsAddedIsFoundInsideOfWords) {
+  const TemporaryFolder folder;
+  const auto opened = [&](const char* added) {
+    put_file(folder / "tokenizer.json",
+             std::string(R"({"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": )") +
+                 R"("BertPreTokenizer"}, "added_tokens": [)" + added +
+                 R"(], "model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "[MASK]": 1, "a": 2}}})");
+    return WordPieceTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+  };
+  const auto listed = opened(R"({"content": "[MASK]"})"), none = opened("");
+  LOOM_ASSERT_OK(listed);
+  LOOM_ASSERT_OK(none);
+  EXPECT_EQ((*listed)->encode("a[MASK]"), (std::vector<Token>{2, 1}));
+  EXPECT_EQ((*none)->encode("a[MASK]"), (std::vector<Token>{2, 0, 0, 0}));
+  EXPECT_NE((*listed)->hash(), (*none)->hash());
+  EXPECT_TRUE(fails_with(opened(R"({"content": "[MASK]", "single_word": true})"), Code::unsupported,
+                         "\"single_word\" of the added token \"[MASK]\" is true"));
+  EXPECT_TRUE(
+      fails_with(opened(R"({"content": "[MASK]", "normalized": true})"), Code::unsupported, "normalized"));
+}
+
+/// Such a vocabulary cannot be written into a tokenizer.json, which was noticed when the old dataset was
+/// gone.
+TEST(WordPiece, AVocabularyMustBeUtf8) {
+  const TemporaryFolder folder;
+  put_file(folder / "vocab.txt", "[UNK]\nna\xefve\n");
+  EXPECT_TRUE(fails_with(WordPieceTokenizer::from_vocabulary(folder / "vocab.txt"), Code::invalid_data,
+                         "vocab.txt: line 2 is not UTF-8"));
+}
+
 /// Beside a vocab.txt this file says how texts are cut.
 TEST(WordPiece, SettingsBesideAVocabularyAreRead) {
   const TemporaryFolder folder;
