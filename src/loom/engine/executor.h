@@ -111,7 +111,7 @@ class Executor final : public Engine {
   double sum_of_norms(const double* all, int64_t count) const;
   Result<double> mean_loss(Run* run);
   void optimize(Run& run, const program::Instruction& instruction);
-  model::Pass pass_of(const Run& run, int microbatch);
+  model::Pass pass_of(const Run& run, const program::Instruction& i);
 
   template <typename E>
   E* at(const Run& run, const program::Instruction& instruction, Role role) const {
