@@ -179,10 +179,22 @@ Status check_utf8(std::string_view override) {
   return {};
 }
 
-/// A value of the command line: JSON if it is any, else a text.
-Json value_of(const std::string& text) {
+/// Whether what a key takes is a text.
+bool takes_text(const std::string& key) {
+  const Config config;
+  bool takes = false;
+  for_each_key(config, [&](const char* other, const auto& member) {
+    takes |= key == other && std::is_same_v<std::remove_cvref_t<decltype(member)>, std::string>;
+  });
+  return takes;
+}
+
+/// A value of the command line: JSON if it is any, else a text. What is to be a text is one even if it looks
+/// like a number; a list of them may be a partition.
+Json value_of(const std::string& key, const std::string& text) {
   Json value = Json::parse(text, nullptr, false);
   if (value.is_discarded() || value.is_object()) return text;
+  if (takes_text(key) && !value.is_string() && !value.is_array()) return text;
   return value;
 }
 
@@ -288,7 +300,8 @@ Result<Config> parse_config(const Json& json, std::span<const std::string> overr
     if (equals == std::string::npos || equals == 0)
       return fail(Code::invalid_argument, "\"{}\" is no override; write section.key=value", text);
     LOOM_TRY(check_utf8(text));
-    values[text.substr(0, equals)] = value_of(text.substr(equals + 1));
+    const std::string key = text.substr(0, equals);
+    values[key] = value_of(key, text.substr(equals + 1));
   }
   Result<Config> config = config_of(std::move(values));
   LOOM_TRY(config.status());
