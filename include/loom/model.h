@@ -18,8 +18,9 @@ struct Evaluation {
   double loss = 0;           // nats a token
   double loss_per_byte = 0;  // nats a byte of text
   int64_t batches = 0;
-  int64_t batch = 0;   // sequences of a batch
-  int64_t tokens = 0;  // of a sequence
+  int64_t batch = 0;      // sequences of a batch, but for the last, which has those that are left
+  int64_t sequences = 0;  // that were read, in all
+  int64_t tokens = 0;     // of a sequence
   // Of a model that classifies; then the loss is a text's, and there is none a byte:
   int64_t texts = 0;
   int64_t right = 0;  // of them

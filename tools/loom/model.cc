@@ -4,6 +4,7 @@
 #include <loom/dataset.h>
 #include <loom/model.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "loom/commands.h"
@@ -24,17 +25,19 @@ Status evaluate(const EvaluateOptions& options) {
                result->texts, result->loss, result->labels.size(), fmt::join(result->labels, ", "));
     return {};
   }
+  const int64_t at_a_time = std::min(result->batch, result->sequences);
   if (result->masked) {
     fmt::print(
-        "validation loss {:.4f} nats a hidden token, perplexity {:.2f}; {} batches of {} x {} tokens\n",
-        result->loss, std::exp(result->loss), result->batches, result->batch, result->tokens);
+        "validation loss {:.4f} nats a hidden token, perplexity {:.2f}; {} sequences of {} tokens, {} at a "
+        "time\n",
+        result->loss, std::exp(result->loss), result->sequences, result->tokens, at_a_time);
     return {};
   }
   fmt::print(
-      "validation loss {:.4f} nats a token, perplexity {:.2f}, {:.4f} nats a byte; {} batches of {} x {} "
-      "tokens\n",
-      result->loss, std::exp(result->loss), result->loss_per_byte, result->batches, result->batch,
-      result->tokens);
+      "validation loss {:.4f} nats a token, perplexity {:.2f}, {:.4f} nats a byte; {} sequences of {} "
+      "tokens, {} at a time\n",
+      result->loss, std::exp(result->loss), result->loss_per_byte, result->sequences, result->tokens,
+      at_a_time);
   if (!options.baseline) return {};
   const Result<double> baseline = bigram_baseline(options.data);
   LOOM_TRY(baseline.status());

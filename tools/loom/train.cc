@@ -67,9 +67,11 @@ class Chronicle {
     line(train::json_line(comparison));
   }
 
-  Status report(const train::Comparison& comparison, const Status& ended = {}) const {
-    return write_file(join_path(trainer_.config().run.out, "report.html"),
-                      train::html_report(records_, trainer_, comparison, ended));
+  /// Of a run that was over before, the report stays that has what only the run itself could tell.
+  Status report(const train::Comparison& comparison, const Status& ended) const {
+    const std::string path = join_path(trainer_.config().run.out, "report.html");
+    if (ended.ok() && steps_ == 0 && is_file(path)) return {};
+    return write_file(path, train::html_report(records_, trainer_, comparison, ended));
   }
 
  private:
@@ -132,24 +134,22 @@ Status train(const TrainOptions& options) {
   const double peak = trainer.machine().flops;
   if (speaks) introduce(trainer, peak);
   std::optional<LinesAboveBar> bar(std::in_place, speaks);
-  const Status ended = trainer.run([&](const train::StepRecord& record) {
+  Status ended = trainer.run([&](const train::StepRecord& record) {
     if (!speaks) return;
     bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
     chronicle->add(record);
   });
   bar.reset();
-  if (!ended.ok()) {  // what was is worth a look all the same; the other ranks may be gone
-    if (speaks) (void)chronicle->report(train::compare(trainer, trainer.machine()), ended);
-    return ended;
-  }
-  LOOM_TRY(trainer.save_model());
+  const bool complete = ended.ok();
+  if (complete) ended = trainer.save_model();
   Status reported;
-  if (speaks) {
+  if (speaks) {  // what was is worth a look, whatever ended it; the other ranks may be gone
     const train::Comparison comparison = train::compare(trainer, trainer.machine());
-    chronicle->conclude(comparison);
-    reported = chronicle->report(comparison);
-    fmt::print("model in {0}/model, report in {0}/report.html\n", config->run.out);
+    if (complete) chronicle->conclude(comparison);
+    reported = chronicle->report(comparison, ended);
   }
+  LOOM_TRY(ended);
+  if (speaks) fmt::print("model in {0}/model, report in {0}/report.html\n", config->run.out);
   return trainer.groups().agree(reported);
 }
 

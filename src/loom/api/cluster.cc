@@ -1,4 +1,5 @@
 // Clusters as weft_sim's descriptions have them: what of such a file a plan needs.
+#include <cmath>
 
 #include "format/json_file.h"
 #include "loom/plan.h"
@@ -33,6 +34,15 @@ class Section {
       return fail(Code::invalid_argument, "{}{}{} is {}, must be a number from {} to {}", name_,
                   name_.empty() ? "" : ".", key, value.dump(), least, most);
     into = value.get<double>();
+    return {};
+  }
+  Status whole_number(const char* key, double least, double most, int64_t& into) const {
+    double value = static_cast<double>(into);
+    LOOM_TRY(number(key, least, most, value));
+    if (value != std::floor(value))
+      return fail(Code::invalid_argument, "{}{}{} is {}, must be a whole number", name_,
+                  name_.empty() ? "" : ".", key, value);
+    into = static_cast<int64_t>(value);
     return {};
   }
 
@@ -72,13 +82,18 @@ Status read_machine(const Section& machine, Cluster& cluster) {
 Result<Cluster> cluster_of(const Json& json) {
   if (!json.is_object()) return fail(Code::invalid_argument, "a cluster must be an object");
   const Section top(json, "");
-  double nodes = 0, ranks_per_node = 1, gflops = 0;
-  LOOM_TRY(top.number("nodes", 1, 1 << 20, nodes));
+  constexpr int64_t kMostRanks = 1 << 20;
+  int64_t nodes = 0, ranks_per_node = 1;
+  double gflops = 0;
+  LOOM_TRY(top.whole_number("nodes", 1, kMostRanks, nodes));
   if (nodes == 0) return fail(Code::invalid_argument, "nodes is missing, must be a number");
-  LOOM_TRY(top.number("ranks_per_node", 1, 4096, ranks_per_node));
+  LOOM_TRY(top.whole_number("ranks_per_node", 1, 4096, ranks_per_node));
+  if (nodes * ranks_per_node > kMostRanks)
+    return fail(Code::invalid_argument, "{} nodes of {} ranks have {} ranks, must have {} at most", nodes,
+                ranks_per_node, nodes * ranks_per_node, kMostRanks);
   Cluster cluster;
   cluster.ranks_per_node = static_cast<int>(ranks_per_node);
-  cluster.ranks = static_cast<int>(nodes) * cluster.ranks_per_node;
+  cluster.ranks = static_cast<int>(nodes * ranks_per_node);
   if (json.contains("name") && json["name"].is_string()) cluster.name = json["name"].get<std::string>();
   const Result<Section> machine = top.section("machine"), compute = top.section("compute");
   LOOM_TRY(machine.status());

@@ -92,7 +92,7 @@ struct Model::Inside {
       LOOM_TRY(loss.status());
       sum += *loss * static_cast<double>(rows);
       done += rows;
-      if (tell) tell((done + batch - 1) / batch, (sequences + batch - 1) / batch);
+      if (tell) tell((done - 1) / batch + 1, (sequences - 1) / batch + 1);
     }
     return sum / static_cast<double>(sequences);
   }
@@ -189,9 +189,9 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   const auto windows = static_cast<int64_t>((*source)->windows());
   const int64_t all = (windows - 1) / result.batch + 1;  // the last of what is left over
   result.batches = options.batches > 0 ? std::min(options.batches, all) : all;
+  result.sequences = result.batches < all ? result.batches * result.batch : windows;
   const Result<double> loss =
-      inside_->mean_loss(**source, result.batches < all ? result.batches * result.batch : windows,
-                         result.batch, result.tokens, options.tell);
+      inside_->mean_loss(**source, result.sequences, result.batch, result.tokens, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
   if (!result.masked)
@@ -231,15 +231,21 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
   LOOM_TRY(text::check_tokenizer_of_model(folder, dataset, **tokenizer_of_data));
   const auto batches = text::ExampleBatches::create(*data, {result.tokens, result.batch, 0, false});
   LOOM_TRY(batches.status());
-  std::vector<text::Token> inputs(static_cast<size_t>(result.batch * result.tokens)), targets(inputs.size());
+  if (result.tokens > spec.context)
+    return fail(Code::invalid_argument, "sequences of {} tokens, must be 1 to the model's context, {}",
+                result.tokens, spec.context);
   const auto size = static_cast<int64_t>((*data)->size());
-  const int64_t all = most > 0 ? std::min(size, most * result.batch) : size;
+  const int64_t all = most > 0 && most < size / result.batch + 1 ? std::min(size, most * result.batch) : size;
+  std::vector<text::Token> inputs, targets;
   for (uint64_t step = 0; result.texts < all; ++step) {
-    LOOM_TRY(batches->read(step, {0, result.batch}, inputs, targets));
-    const Result<std::vector<float>> logits = (*opened)->classify(inputs, result.batch, (*data)->padding());
+    const int64_t rows = std::min(result.batch, all - result.texts);  // the last time those that are left
+    inputs.resize(static_cast<size_t>(rows * result.tokens));
+    targets.resize(inputs.size());
+    LOOM_TRY(batches->read(step, {0, rows}, inputs, targets));
+    const Result<std::vector<float>> logits = (*opened)->classify(inputs, rows, (*data)->padding());
     LOOM_TRY(logits.status());
     ++result.batches;
-    for (int64_t row = 0; row < result.batch && result.texts < all; ++row, ++result.texts) {
+    for (int64_t row = 0; row < rows; ++row, ++result.texts) {
       const auto first = logits->begin() + row * spec.labels, last = first + spec.labels;
       const auto best = std::max_element(first, last);
       const int32_t wanted = targets[static_cast<size_t>(row * result.tokens)];
@@ -248,8 +254,9 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
       for (auto logit = first; logit != last; ++logit) sum += std::exp(static_cast<double>(*logit - *best));
       result.loss += std::log(sum) + static_cast<double>(*best - first[wanted]);
     }
-    if (tell) tell(result.batches, (all + result.batch - 1) / result.batch);
+    if (tell) tell(result.batches, (all - 1) / result.batch + 1);
   }
+  result.sequences = result.texts;
   result.loss /= static_cast<double>(result.texts);
   return {};
 }

@@ -124,10 +124,14 @@ std::string partition_text(const train::Config& config, const program::Job& job,
                            const program::MeasuredUnits& measured) {
   if (job.pipeline_degree == 1) return {};
   const program::PartitionRequest request = train::partition_request(config, job, measured);
-  const Result<program::Partition> partition = train::partition_of(config, job, measured);
+  Result<program::Partition> partition = train::partition_of(config, job, measured);
+  const bool gave_way =
+      partition.ok() && !job.first_units.empty() && partition->first_units != job.first_units;
+  if (gave_way) partition = program::partition_by_hand(request, job.first_units);
   if (!partition.ok()) return {};  // cannot be: the job is right
-  return fmt::format("partition \"{}\", {}\n{}", config.parallel.partition,
+  return fmt::format("partition \"{}\", {}{}\n{}", config.parallel.partition,
                      measured.us.empty() ? "modelled times" : "measured times and memory",
+                     gave_way ? "; better ones do not fit parallel.memory_limit_mb" : "",
                      program::to_string(job, request, *partition));
 }
 

@@ -87,7 +87,7 @@ Status Executor<T>::prepare() {
 }
 
 template <typename T>
-model::Pass Executor<T>::pass_of(const Run& run, int microbatch) {
+model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
   model::Pass pass;
   pass.workers = &workers_;
   pass.spec = &job_.spec;
@@ -98,13 +98,14 @@ model::Pass Executor<T>::pass_of(const Run& run, int microbatch) {
     pass.seed = run.settings->seed;
     pass.step = run.settings->step;
   }
-  if (job_.spec.padding >= 0) {
+  // What is not declared may be on its way yet, and on a stage where nothing is declared never comes.
+  if (job_.spec.padding >= 0 && i.buffer(Role::batch) >= 0) {
     lengths_.resize(static_cast<size_t>(job_.batch));
-    model::find_lengths(job_.spec, tokens(microbatch).data(), job_.batch, job_.tokens, lengths_.data());
+    model::find_lengths(job_.spec, tokens(i.microbatch).data(), job_.batch, job_.tokens, lengths_.data());
     pass.lengths = lengths_.data();
   }
   pass.first_sample = static_cast<uint64_t>(
-      program::microbatch_number(job_, groups_.group(), groups_.member(), microbatch) * job_.batch);
+      program::microbatch_number(job_, groups_.group(), groups_.member(), i.microbatch) * job_.batch);
   return pass;
 }
 
@@ -233,7 +234,7 @@ template <typename T>
 void Executor<T>::compute(Run& run, const Instruction& i) {
   if (stand_in_) return stand_in_(i);
   const model::Unit& unit = units_[i.unit];
-  const model::Pass pass = pass_of(run, i.microbatch);
+  const model::Pass pass = pass_of(run, i);
   const int32_t* token = tokens(i.microbatch).data();
   const T* parameters = at<T>(run, i, Role::parameters);
   std::byte* workspace = at<std::byte>(run, i, Role::workspace);

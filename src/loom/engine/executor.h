@@ -111,7 +111,7 @@ class Executor final : public Engine {
   double sum_of_norms(const double* all, int64_t count) const;
   Result<double> mean_loss(Run* run);
   void optimize(Run& run, const program::Instruction& instruction);
-  model::Pass pass_of(const Run& run, int microbatch);
+  model::Pass pass_of(const Run& run, const program::Instruction& i);
 
   template <typename E>
   E* at(const Run& run, const program::Instruction& instruction, Role role) const {
@@ -125,8 +125,9 @@ class Executor final : public Engine {
   void find_state();
   template <typename F>
   Status read_masters(F&& read);
-  Status gather_share(const model::Unit& whole, std::vector<float>& into) const;
-  Status gather_at_root(const model::Unit& whole, std::vector<float>& into) const;
+  class Room;
+  Result<std::span<const float>> gather_share(const model::Unit& whole, Room& room) const;
+  Result<std::span<const float>> gather_at_root(const model::Unit& whole, Room& room) const;
   /// Copies masters to parameters, and clears the moments.
   void after_load(bool clear_moments);
   int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }

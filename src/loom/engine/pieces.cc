@@ -13,7 +13,7 @@ using program::Op;
 template <typename T>
 void Executor<T>::piece(Run& run, const Instruction& i) {
   const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
-  const model::Pass pass = pass_of(run, i.microbatch);
+  const model::Pass pass = pass_of(run, i);
   model::PieceArrays<T> a;
   a.parameters = at<T>(run, i, Role::parameters);
   a.tied_parameters = at<T>(run, i, Role::tied_parameters);

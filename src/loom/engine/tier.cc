@@ -13,7 +13,8 @@ namespace loom::engine {
 
 Result<std::unique_ptr<Tier>> Tier::create(const std::string& folder, int64_t bytes) {
   const char* temporary = std::getenv("TMPDIR");
-  const std::string place = !folder.empty() ? folder : temporary != nullptr ? temporary : "/var/tmp";
+  const bool told = temporary != nullptr && *temporary != '\0';
+  const std::string place = !folder.empty() ? folder : told ? temporary : "/var/tmp";
   std::string path = place + "/loom-tier-XXXXXX";
   UniqueFd file(::mkostemp(path.data(), O_CLOEXEC));
   if (!file.valid()) return fail_errno(errno, "cannot make a file for offloaded activations in " + place);

@@ -107,16 +107,22 @@ std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units) {
 }
 
 Status write_parameters(format::ModelWriter& file, const Unit& unit, std::span<const float> buffer) {
+  constexpr int64_t kSome = 1 << 18;  // elements that are put in order at a time, where rows stay rows
   std::vector<float> tensor;
   for (const Parameter& parameter : unit.parameters) {
     const int64_t columns = parameter.columns(), rows = parameter.elements() / columns;
     const float* from = buffer.data() + parameter.offset;
     for (const Source& source : parameter.sources) {
-      tensor.resize(static_cast<size_t>(rows * source.columns));
-      for (int64_t row = 0; row < rows; ++row)
-        for (int64_t column = source.first_column; column < source.first_column + source.columns; ++column)
-          tensor[static_cast<size_t>(place_in(source, rows, row, column))] = from[row * columns + column];
-      LOOM_TRY(file.write_f32(source.name, tensor));
+      const int64_t most = source.transposed ? rows : std::max<int64_t>(1, kSome / source.columns);
+      for (int64_t begin = 0; begin < rows; begin += most) {
+        const int64_t end = std::min(rows, begin + most), before = begin * source.columns;
+        tensor.resize(static_cast<size_t>((end - begin) * source.columns));
+        for (int64_t row = begin; row < end; ++row)
+          for (int64_t column = source.first_column; column < source.first_column + source.columns; ++column)
+            tensor[static_cast<size_t>(place_in(source, rows, row, column) - before)] =
+                from[row * columns + column];
+        LOOM_TRY(file.write_f32(source.name, tensor));
+      }
     }
   }
   return {};

@@ -107,6 +107,10 @@ Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, i
                 "positions from there",
                 padding, spec_.padding);
   LOOM_TRY(check_tokens(token));
+  const BufferSizes sizes = buffer_sizes<float>(spec_, Share::whole(spec_), batch, tokens);
+  LOOM_TRY(check_memory("the activations of so many texts at a time",
+                        2.0 * static_cast<double>(batch * tokens * spec_.width) * sizeof(float) +
+                            static_cast<double>(sizes.saved) + static_cast<double>(sizes.workspace)));
   spec_.padding = padding;
   pass_.past = nullptr;
   pass_.first_token = 0;

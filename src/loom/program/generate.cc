@@ -153,6 +153,11 @@ class Generator {
     return uses;
   }
 
+  std::vector<Use> block_uses(std::vector<Use> uses) const {
+    if (job_.attends_by_length()) uses.push_back({Role::batch, program_.batch, true, false});
+    return uses;
+  }
+
   /// All units of the part but the head, whose forward pass is done with its backward pass, or is an
   /// evaluation.
   void forward(const Part& part, int m) {
@@ -169,11 +174,11 @@ class Generator {
       const BufferId saved = saved_[{u, m}] =
           program_.add(fmt::format("saved {}.{}", u, m), Category::activations, sizes_.saved);
       emit(Op::forward, u, m,
-           {{Role::parameters, whole_[u], true, false},
-            {Role::input, x_.at({u - 1, m}), true, false},
-            {Role::output, x, false, true},
-            {Role::saved, saved, false, true},
-            {Role::workspace, workspace_, false, true}});
+           block_uses({{Role::parameters, whole_[u], true, false},
+                       {Role::input, x_.at({u - 1, m}), true, false},
+                       {Role::output, x, false, true},
+                       {Role::saved, saved, false, true},
+                       {Role::workspace, workspace_, false, true}}));
     }
     if (part.end <= last_)
       emit(Op::send, part.end - 1, m, {{Role::output, x_.at({part.end - 1, m}), true, false}}).peer =
@@ -191,12 +196,12 @@ class Generator {
     for (int u = std::min(part.end, last_) - 1; u >= std::max(part.begin, 1); --u) {
       const BufferId gradient = gradient_target(states_[u].gradient, u, m);
       emit(Op::backward, u, m,
-           {{Role::parameters, whole_[u], true, false},
-            {Role::input, x_.at({u - 1, m}), true, false},
-            {Role::saved, saved_.at({u, m}), true, false},
-            {Role::derivative, d, true, true},
-            {Role::gradient, gradient, false, true},
-            {Role::workspace, workspace_, false, true}});
+           block_uses({{Role::parameters, whole_[u], true, false},
+                       {Role::input, x_.at({u - 1, m}), true, false},
+                       {Role::saved, saved_.at({u, m}), true, false},
+                       {Role::derivative, d, true, true},
+                       {Role::gradient, gradient, false, true},
+                       {Role::workspace, workspace_, false, true}}));
       reduce(states_[u].gradient, u, m);
     }
     if (part.begin > 0) {

@@ -119,6 +119,10 @@ struct Job {
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
 
+  /// Whether blocks look at the batch, too: at where each sequence's padding begins, behind which nothing is
+  /// attended to. In causal models no token before it sees it.
+  bool attends_by_length() const { return spec.padding >= 0 && !spec.causal; }
+
   /// Whether what this unit saves is made again before its backward.
   bool recomputes(int unit) const {
     return checkpoint_group > 0 && unit > 0 && unit <= spec.layers && (unit - 1) % checkpoint_every == 0;

@@ -176,7 +176,12 @@ Result<Partition> partition_by_hand(const PartitionRequest& request, std::vector
 Result<Partition> partition_exactly(const PartitionRequest& request) {
   const Cuts cuts(request);
   const double limit = request.memory_limit_bytes;
-  const auto memory = [&](int part, int begin, int end) { return memory_of(request, part, begin, end); };
+  const auto besides = [&](int part) {
+    return request.besides.empty() ? 0 : request.besides[static_cast<size_t>(part)];
+  };
+  const auto memory = [&](int part, int begin, int end) {
+    return memory_of(request, part, begin, end) + besides(part);
+  };
   // Costs are asked for again and again: a table of them.
   const int units = count_of(request);
   constexpr double kMostCosts = 1 << 27;  // a GiB of them
@@ -196,7 +201,8 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
       for (int end = begin + 1; end <= units; ++end) {
         bytes += memory_of(request, part, end - 1, end);
         time_us += request.units[end - 1].time_us;
-        at(part, begin, end) = limit > 0 && bytes > limit ? kNever : whole.cost(bytes, time_us);
+        at(part, begin, end) =
+            limit > 0 && bytes + besides(part) > limit ? kNever : whole.cost(bytes, time_us);
       }
     }
   const double largest = cuts.least_largest(at);
@@ -235,6 +241,8 @@ PartitionRequest partition_request(const Job& job, const Machine& machine, const
     if (unit.kind == model::UnitKind::block && !job.recomputes(unit.index))
       cost.activation_bytes =
           (cost.activation_bytes + static_cast<double>(sizes.saved)) * saved_part(measured, unit.index);
+    // In a file, but for some next to the computing: as many, wherever the cuts are.
+    if (job.offload) cost.activation_bytes = 0;
     cost.boundary_bytes = 2 * static_cast<double>(sizes.activation);
     request.units.push_back(cost);
   }

@@ -29,7 +29,8 @@ struct PartitionRequest {
   std::vector<UnitCost> units;
   int parts = 1;
   double memory_weight = 0.8;
-  double memory_limit_bytes = 0;              // of a part; 0: none
+  double memory_limit_bytes = 0;              // of a stage's parts together; 0: none
+  std::vector<double> besides;                // of each stage: bytes that count towards the limit alone
   std::vector<int> active;                    // of each part: active microbatches
   std::vector<std::pair<int, int>> together;  // first and last of units that must be in one part
 };
@@ -42,16 +43,17 @@ struct Partition {
   bool proven = false;           // whether the algorithm knows that none is better by its measure
 };
 
-/// Exact, by dynamic programming in O(parts · units²): the least largest cost; of those partitions that have
-/// it, the least crossing bytes; of those, the least sum of squared costs. Errors: invalid_argument (more
-/// parts than can be cut, or more units than a GiB of costs is for), out_of_memory (no partition keeps every
-/// part below the limit), with what is possible.
+/// A part a stage. Exact, by dynamic programming in O(parts · units²): the least largest cost; of those
+/// partitions that have it, the least crossing bytes; of those, the least sum of squared costs. Errors:
+/// invalid_argument (more parts than can be cut, or more units than a GiB of costs is for), out_of_memory (no
+/// partition keeps every part below the limit), with what is possible.
 Result<Partition> partition_exactly(const PartitionRequest& request);
 
 /// For parts that are dealt out to stages in turn, part k to stage k mod `stages`: the least largest cost of
 /// a stage; of those partitions that have it, the least sum of the stages' squared costs. By branch and bound
 /// that begins with partition_exactly(), its cuts moved: exact, unless 4 million parts were tried, when it is
-/// the best so far and not `proven`. Errors: as partition_exactly().
+/// the best so far and not `proven`. Errors: as partition_exactly(); out_of_memory also when none of those
+/// that were tried keeps the stages below the limit.
 Result<Partition> partition_interleaved(const PartitionRequest& request, int stages);
 
 /// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021) on the tree
@@ -80,8 +82,8 @@ struct MeasuredUnits {
 };
 
 /// A partition request for a job: parts, active microbatches, and costs: times by the model of the simulator
-/// and activations as planned, or both as they were measured. A tied head is charged with its copy of the
-/// embedding.
+/// and activations as planned, or both as they were measured; none where they are offloaded. A tied head is
+/// charged with its copy of the embedding.
 PartitionRequest partition_request(const Job& job, const Machine& machine,
                                    const MeasuredUnits& measured = {});
 

@@ -24,31 +24,50 @@ struct Score {
   }
 };
 
+/// Of each part: the sums over the units before each unit, so that a range's is a difference.
+class Sums {
+ public:
+  template <typename F>
+  Sums(int parts, int units, F&& value)
+      : units_(units), before_(static_cast<size_t>(parts) * (units + 1), 0.0) {
+    for (int part = 0; part < parts; ++part)
+      for (int unit = 0; unit < units; ++unit) at(part, unit + 1) = at(part, unit) + value(part, unit);
+  }
+  double of(int part, int begin, int end) const { return at(part, end) - at(part, begin); }
+
+ private:
+  double& at(int part, int unit) { return before_[static_cast<size_t>(part) * (units_ + 1) + unit]; }
+  double at(int part, int unit) const { return before_[static_cast<size_t>(part) * (units_ + 1) + unit]; }
+
+  int units_;
+  std::vector<double> before_;
+};
+
 class Search {
  public:
   Search(const PartitionRequest& request, int stages)
-      : parts_(request.parts),
+      : request_(request),
+        parts_(request.parts),
         units_(static_cast<int>(request.units.size())),
-        costs_(static_cast<size_t>(parts_) * (units_ + 1) * (units_ + 1), kNever),
+        costs_(parts_, units_, [&](int part, int unit) { return cost_of(request, part, unit, unit + 1); }),
+        bytes_(parts_, units_, [&](int part, int unit) { return memory_of(request, part, unit, unit + 1); }),
         rest_(units_ + 1, kNever),
         sums_(stages, 0.0),
+        room_(stages, kNever),
         first_(parts_, 0) {
-    const double limit = request.memory_limit_bytes;
-    for (int part = 0; part < parts_; ++part)
-      for (int begin = 0; begin < units_; ++begin) {
-        rest_[begin] = std::min(rest_[begin], cost_of(request, part, begin, units_));
-        if (begin > 0 && !may_cut(request, begin)) continue;
-        for (int end = begin + 1; end <= units_; ++end)
-          if (limit == 0 || memory_of(request, part, begin, end) <= limit)
-            cost(part, begin, end) = cost_of(request, part, begin, end);
-      }
-    rest_[units_] = 0;
+    for (int begin = 0; begin <= units_; ++begin)
+      for (int part = 0; part < parts_; ++part)
+        rest_[begin] = std::min(rest_[begin], costs_.of(part, begin, units_));
+    if (request.memory_limit_bytes == 0) return;
+    for (int stage = 0; stage < stages; ++stage)
+      room_[stage] = request.memory_limit_bytes - (request.besides.empty() ? 0 : request.besides[stage]);
   }
 
-  /// Begins with a partition that is known. Whether it has seen all that could be better is proven().
+  /// Begins with a partition that is known, and that need not keep the limit. Empty when none that it has
+  /// seen does. Whether it has seen all that could be better is proven().
   std::vector<int> run(std::vector<int> known) {
     score_ = move_cuts(known);
-    best_ = std::move(known);
+    if (score_.largest < kNever) best_ = std::move(known);
     extend(0, 0);
     return best_;
   }
@@ -58,9 +77,7 @@ class Search {
   static constexpr int64_t kMost = 4'000'000;  // parts that are tried, in all
 
   size_t stage_of(int part) const { return static_cast<size_t>(part) % sums_.size(); }
-  double& cost(int part, int begin, int end) {
-    return costs_[(static_cast<size_t>(part) * (units_ + 1) + begin) * (units_ + 1) + end];
-  }
+  bool may_begin_with(int unit) const { return unit == 0 || may_cut(request_, unit); }
 
   static Score score_of(const std::vector<double>& sums) {
     Score score{0, 0};
@@ -71,15 +88,20 @@ class Search {
     return score;
   }
 
-  Score score_of(const std::vector<int>& first) {
-    std::vector<double> sums(sums_.size(), 0.0);
-    for (int part = 0; part < parts_; ++part)
-      sums[stage_of(part)] += cost(part, first[part], part + 1 < parts_ ? first[part + 1] : units_);
+  Score score_of(const std::vector<int>& first) const {
+    std::vector<double> sums(sums_.size(), 0.0), room = room_;
+    for (int part = 0; part < parts_; ++part) {
+      const int end = part + 1 < parts_ ? first[part + 1] : units_;
+      if (!may_begin_with(first[part])) return {};
+      sums[stage_of(part)] += costs_.of(part, first[part], end);
+      room[stage_of(part)] -= bytes_.of(part, first[part], end);
+      if (room[stage_of(part)] < 0) return {};
+    }
     return score_of(sums);
   }
 
   /// Moves one cut at a time to where it is best, until none helps.
-  Score move_cuts(std::vector<int>& first) {
+  Score move_cuts(std::vector<int>& first) const {
     Score best = score_of(first);
     for (bool moved = true; moved;) {
       moved = false;
@@ -110,24 +132,28 @@ class Search {
       if (const Score now = score_of(sums_); now < score_) score_ = now, best_ = first_;
       return;
     }
+    if (!may_begin_with(begin)) return;
     first_[part] = begin;
-    double& sum = sums_[stage_of(part)];
-    const double before = sum;
+    double &sum = sums_[stage_of(part)], &room = room_[stage_of(part)];
+    const double before = sum, room_before = room;
     const int left = parts_ - part - 1;
     for (int end = left == 0 ? units_ : begin + 1; end <= units_ - left; ++end) {
       if (++looked_at_ > kMost) break;
-      const double own = cost(part, begin, end);
-      if (own == kNever || before + own > score_.largest + kSame) break;  // longer parts cost more
-      sum = before + own;
+      sum = before + costs_.of(part, begin, end);
+      room = room_before - bytes_.of(part, begin, end);
+      if (room < 0 || sum > score_.largest + kSame) break;  // longer parts need and cost more
       if (bound(end) < score_) extend(part + 1, end);
     }
     sum = before;
+    room = room_before;
   }
 
+  const PartitionRequest& request_;
   const int parts_, units_;
-  std::vector<double> costs_;  // [part, begin, end]
-  std::vector<double> rest_;   // the least that units from here on cost
-  std::vector<double> sums_;   // of each stage, so far
+  const Sums costs_, bytes_;
+  std::vector<double> rest_;  // the least that units from here on cost
+  std::vector<double> sums_;  // of each stage's costs, so far
+  std::vector<double> room_;  // of each stage: bytes that the limit leaves it, so far
   std::vector<int> first_, best_;
   Score score_;
   int64_t looked_at_ = 0;
@@ -136,10 +162,17 @@ class Search {
 }  // namespace
 
 Result<Partition> partition_interleaved(const PartitionRequest& request, int stages) {
-  const Result<Partition> begin = partition_exactly(request);
+  PartitionRequest anywhere = request;  // the limit is of stages, not of each part
+  anywhere.memory_limit_bytes = 0;
+  const Result<Partition> begin = partition_exactly(anywhere);
   LOOM_TRY(begin.status());
   Search search(request, stages);
-  Result<Partition> partition = partition_by_hand(request, search.run(begin->first_units));
+  std::vector<int> first = search.run(begin->first_units);
+  if (first.empty())
+    return fail(Code::out_of_memory, "no partition into {} parts{} keeps each of {} stages below {:.1f} MiB",
+                request.parts, search.proven() ? "" : " that was tried", stages,
+                request.memory_limit_bytes / (1 << 20));
+  Result<Partition> partition = partition_by_hand(request, std::move(first));
   LOOM_TRY(partition.status());
   Partition best = partition.take();
   best.proven = search.proven();

@@ -103,6 +103,12 @@ class Splitter {
     emit(whole_->op, piece, std::move(uses));
   }
 
+  /// Of a piece that attends: the sequences, where it must know how long each is.
+  std::vector<Use> attends(std::vector<Use> uses) const {
+    if (of(Role::batch) >= 0) uses.push_back(read(Role::batch, of(Role::batch)));
+    return uses;
+  }
+
   /// What a piece on rows made, as a sublayer needs it: all rows.
   BufferId entering(BufferId own) { return entering(own, sizes_); }
   BufferId entering(BufferId own, const model::SplitSizes& sizes) {
@@ -160,7 +166,8 @@ class Splitter {
     work(0, {read(Role::input, of(Role::input)), write(Role::saved, saved), write(Role::normed, first)});
     BufferId made = summand();
     const BufferId attention_reads = entering(first);
-    work(1, {read(Role::normed, attention_reads), change(Role::saved, saved), write(Role::sum, made)});
+    work(1,
+         attends({read(Role::normed, attention_reads), change(Role::saved, saved), write(Role::sum, made)}));
     BufferId sum = leaving(made);
     work(2, {read(Role::input, of(Role::input)), read(Role::sum, sum), change(Role::saved, saved),
              write(Role::normed, second)});
@@ -175,8 +182,9 @@ class Splitter {
   /// not waited for before somebody reads it.
   BufferId sublayer_backward(int piece, BufferId incoming) {
     const BufferId made = summand();
-    work(piece, {read(Role::incoming, incoming), read(Role::saved, of(Role::saved)), write(Role::sum, made),
-                 write(Role::workspace, of(Role::workspace))});
+    std::vector<Use> uses = {read(Role::incoming, incoming), read(Role::saved, of(Role::saved)),
+                             write(Role::sum, made), write(Role::workspace, of(Role::workspace))};
+    work(piece, piece == 5 ? attends(std::move(uses)) : std::move(uses));
     return leaving(made);
   }
   /// Gradients of a sublayer's matrices, from what it read or from what came back to it, or from both; -1:

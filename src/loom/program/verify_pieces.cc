@@ -96,7 +96,10 @@ class PieceExecution {
       if (use.role == Role::workspace && use.writes) make(i, Role::workspace, Role::workspace, true);
     if (kind(i.unit) == UnitKind::head) return classifies() ? classifier(i) : head(i);
     if (kind(i.unit) == UnitKind::embedding) return embedding(i);
-    return i.op == Op::backward ? backward(i) : forward(i);
+    const bool back = i.op == Op::backward, attends = i.piece == (back ? 5 : 1);
+    if (attends && job_.attends_by_length() && i.buffer(Role::batch) < 0)
+      return "does not know where texts end";
+    return back ? backward(i) : forward(i);
   }
 
   /// Pieces come one after the other; only those of a block's backward may come as soon as what they read is

@@ -8,9 +8,6 @@
 #include <map>
 #include <numbers>
 
-#include "program/generate.h"
-#include "program/memory.h"
-#include "text/masked_batches.h"
 #include "text/utf8.h"
 
 namespace loom::train {
@@ -182,16 +179,23 @@ Status check_utf8(std::string_view override) {
   return {};
 }
 
-/// A value of the command line: JSON if it is any, else a text.
-Json value_of(const std::string& text) {
-  Json value = Json::parse(text, nullptr, false);
-  if (value.is_discarded() || value.is_object()) return text;
-  return value;
+/// Whether what a key takes is a text.
+bool takes_text(const std::string& key) {
+  const Config config;
+  bool takes = false;
+  for_each_key(config, [&](const char* other, const auto& member) {
+    takes |= key == other && std::is_same_v<std::remove_cvref_t<decltype(member)>, std::string>;
+  });
+  return takes;
 }
 
-/// Whether the config itself says where parts begin.
-bool by_hand(const std::string& partition) {
-  return partition.find_first_not_of("0123456789,") == partition.npos;
+/// A value of the command line: JSON if it is any, else a text. What is to be a text is one even if it looks
+/// like a number; a list of them may be a partition.
+Json value_of(const std::string& key, const std::string& text) {
+  Json value = Json::parse(text, nullptr, false);
+  if (value.is_discarded() || value.is_object()) return text;
+  if (takes_text(key) && !value.is_string() && !value.is_array()) return text;
+  return value;
 }
 
 /// Of what is left out, some depends on other values.
@@ -296,7 +300,8 @@ Result<Config> parse_config(const Json& json, std::span<const std::string> overr
     if (equals == std::string::npos || equals == 0)
       return fail(Code::invalid_argument, "\"{}\" is no override; write section.key=value", text);
     LOOM_TRY(check_utf8(text));
-    values[text.substr(0, equals)] = value_of(text.substr(equals + 1));
+    const std::string key = text.substr(0, equals);
+    values[key] = value_of(key, text.substr(equals + 1));
   }
   Result<Config> config = config_of(std::move(values));
   LOOM_TRY(config.status());
@@ -317,170 +322,6 @@ Json to_json(const Config& config) {
     json[key.substr(0, dot)][key.substr(dot + 1)] = json_of(member);
   });
   return json;
-}
-
-namespace {
-
-/// What of the job needs no search.
-Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spec, int world) {
-  using program::Schedule;
-  const Config::Parallel& parallel = config.parallel;
-  program::Job job;
-  job.spec = spec;
-  job.precision = parallel.precision == "bf16"   ? program::Precision::bf16
-                  : parallel.precision == "fp16" ? program::Precision::fp16
-                                                 : program::Precision::fp32;
-  job.tokens = config.data.sequence_length;
-  if (spec.task == model::Task::masked) job.targets = text::masked_targets(job.tokens);
-  if (spec.task == model::Task::classification) job.targets = 1;
-  job.world = world;
-  job.strict = parallel.strict;
-  job.checkpoint_group =
-      static_cast<int>(std::min(parallel.activation_checkpointing.group, std::max<int64_t>(1, spec.layers)));
-  job.checkpoint_every = static_cast<int>(parallel.activation_checkpointing.every);
-  job.offload = parallel.activation_offloading;
-  job.loading_horizon = static_cast<int>(parallel.activation_loading_horizon);
-  job.prefetch = static_cast<int>(parallel.prefetch);
-  job.in_flight = static_cast<int>(parallel.in_flight);
-  job.live_elements = parallel.live_parameters;
-  job.shard_optimizer_only = parallel.shard_optimizer_state;
-  job.pipeline_degree = static_cast<int>(parallel.pipeline_degree);
-  job.tensor_degree = static_cast<int>(parallel.tensor_degree);
-  job.divides_rows = parallel.optimize == "memory" && parallel.tensor_degree > 1;
-  job.prescaled_batch = parallel.prescaled_batch || parallel.tensor_degree == 1;
-  job.placement = parallel.placement;
-  job.schedule = parallel.pipeline == "simple"        ? Schedule::simple
-                 : parallel.pipeline == "interleaved" ? Schedule::interleaved
-                                                      : Schedule::one_f_one_b;
-  const bool interleaved = job.schedule == Schedule::interleaved && job.pipeline_degree > 1;
-  job.virtual_stages = interleaved ? static_cast<int>(parallel.virtual_stages) : 1;
-  job.active_microbatches = static_cast<int>(parallel.active_microbatches);
-  const int64_t together = parallel.pipeline_degree * parallel.tensor_degree;
-  if (world % together != 0)
-    return fail(Code::invalid_argument,
-                "parallel.pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks",
-                parallel.pipeline_degree, parallel.tensor_degree, world);
-  const int64_t global = config.data.global_batch, data = job.data_degree();
-  if (global % data != 0)
-    return fail(Code::invalid_argument, "data.global_batch is {}, must be a multiple of the {} {}ranks",
-                global, data, together > 1 ? "data " : "");
-  const int64_t share = global / data;
-  // What is not prescaled is a rank's own: its tensor group computes that of all its ranks together.
-  const int64_t readers = job.prescaled_batch ? 1 : job.tensor_degree;
-  job.batch = config.data.microbatch > 0 ? config.data.microbatch * readers : share;
-  if (share % job.batch != 0)
-    return fail(Code::invalid_argument, "data.microbatch is {}, must divide a rank's share, {} sequences",
-                config.data.microbatch, share / readers);
-  job.microbatches = static_cast<int>(share / job.batch);
-  return job;
-}
-
-/// Whoever cuts by hand is asked first whether a matrix of two stages is to have two copies.
-Status check_tied_by_hand(const Config& config, const program::Job& job) {
-  const Config::Parallel& parallel = config.parallel;
-  if (!job.spec.tied || parallel.tied != "auto" || !by_hand(parallel.partition)) return {};
-  return fail(
-      Code::invalid_argument,
-      "parallel.partition \"{}\" separates unit 0, the embedding, from unit {}, the head, which share "
-      "a matrix: parallel.tied=copies puts a copy on the first and on the last stage{}",
-      parallel.partition, job.units() - 1,
-      config.model.from.empty() ? ", model.tied=false gives each a matrix of its own"
-                                : "; the model of model.from cannot be untied");
-}
-
-/// Cuts the model as the config says.
-Status cut(const Config& config, const program::MeasuredUnits& measured, program::Job& job) {
-  job.first_units.clear();
-  const bool together = config.parallel.tied == "together" && job.spec.tied;
-  if (job.pipeline_degree == 1 || (config.parallel.partition == "even" && !together)) return {};
-  LOOM_TRY(job.check());
-  const Result<program::Partition> chosen = partition_of(config, job, measured);
-  if (!chosen.ok() && together && chosen.status().code() == Code::invalid_argument)
-    return chosen.status().in(
-        "parallel.tied is together, so the embedding and the head, which share a matrix, must be in one "
-        "part, "
-        "and no pipeline has that; parallel.tied=copies puts a copy at each end, model.tied=false unties "
-        "them");
-  LOOM_TRY(chosen.status().in("parallel.partition"));
-  LOOM_TRY(check_tied_by_hand(config, job));
-  job.first_units = chosen->first_units;
-  return {};
-}
-
-}  // namespace
-
-Result<program::Partition> partition_of(const Config& config, const program::Job& job,
-                                        const program::MeasuredUnits& measured) {
-  const program::PartitionRequest request = partition_request(config, job, measured);
-  const std::string& how = config.parallel.partition;
-  if (how == "auto" && job.virtual_stages > 1)
-    return program::partition_interleaved(request, job.pipeline_degree);
-  if (how == "auto") return program::partition_exactly(request);
-  if (how == "tree") return program::partition_by_tree(request);
-  std::vector<int> first;
-  if (how == "even") {
-    for (const program::Part& part : program::parts_of(job)) first.push_back(part.begin);
-    return program::partition_by_hand(request, std::move(first));
-  }
-  for (size_t at = 0; at <= how.size();) {
-    const size_t comma = std::min(how.find(',', at), how.size());
-    if (comma - at < 1 || comma - at > 8)
-      return fail(Code::invalid_argument, "parallel.partition is \"{}\", must be first units such as 0,5,9",
-                  how);
-    first.push_back(std::stoi(how.substr(at, comma - at)));
-    at = comma + 1;
-  }
-  return program::partition_by_hand(request, std::move(first));
-}
-
-program::PartitionRequest partition_request(const Config& config, const program::Job& job,
-                                            const program::MeasuredUnits& measured) {
-  program::PartitionRequest request = program::partition_request(job, program::Machine(), measured);
-  request.memory_weight = config.parallel.memory_weight;
-  request.memory_limit_bytes =
-      static_cast<double>(config.parallel.memory_limit_mb << 20) / job.virtual_stages;
-  if (config.parallel.tied == "together" && job.spec.tied) request.together = {{0, job.units() - 1}};
-  return request;
-}
-
-Result<int64_t> arena_bytes(const program::Job& job) {
-  const Result<std::vector<program::Program>> programs = program::make_programs(job);
-  LOOM_TRY(programs.status());
-  int64_t most = 0;
-  for (const program::Program& program : *programs)
-    most = std::max(most, program::plan_memory(program).bytes);
-  return most;
-}
-
-Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
-                            const program::MeasuredUnits& measured) {
-  Result<program::Job> made = plain_job(config, spec, world);
-  LOOM_TRY(made.status());
-  program::Job job = made.take();
-  const int data = job.data_degree();
-  const int64_t limit = config.parallel.memory_limit_mb << 20;
-  const bool choose = config.parallel.sharded_data_parallel_degree == 0;
-  Status status;
-  for (int degree = 1; degree <= data; ++degree) {
-    if (choose && data % degree != 0) continue;
-    job.degree = choose ? degree : static_cast<int>(config.parallel.sharded_data_parallel_degree);
-    status = cut(config, measured, job);
-    if (status.ok() && limit > 0) {
-      const Result<int64_t> bytes = arena_bytes(job);
-      LOOM_TRY(bytes.status());
-      if (*bytes > limit)
-        status = fail(
-            Code::out_of_memory,
-            "a rank needs {} MiB with sharded_data_parallel_degree {}, but "
-            "parallel.memory_limit_mb is {}; activation_checkpointing or a smaller microbatch needs less",
-            (*bytes >> 20) + 1, job.degree, config.parallel.memory_limit_mb);
-    }
-    // More ranks may share what is too much for these.
-    if (!choose || status.code() != Code::out_of_memory) break;
-  }
-  LOOM_TRY(status);
-  LOOM_TRY(job.check());
-  return job;
 }
 
 double learning_rate(const Config& config, int64_t step) {

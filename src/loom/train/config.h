@@ -128,16 +128,20 @@ Result<model::Task> task_of(const Config& config);
 /// be, or is given and is another one in model.from; a vocabulary below the dataset's.
 Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabulary, int64_t labels = 0,
                                  int32_t padding = -1);
-/// For so many ranks. Chooses the degree when the config leaves it open. Errors: invalid_argument, naming
-/// what does not divide; out_of_memory when no degree fits.
+/// For so many ranks. Chooses the degree when the config leaves it open, and of partitions that are chosen,
+/// too, one that fits the memory limit. Errors: invalid_argument, naming what does not divide; out_of_memory
+/// when no degree fits.
 ///
 /// `measured` is of the units, for the partition; empty: by the model of the simulator.
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
                             const program::MeasuredUnits& measured = {});
-/// How the config divides the job's model, a pipeline. Errors: those of program/partition.h.
+/// Whether a parallel.partition itself says where parts begin.
+bool by_hand(const std::string& partition);
+/// How the config divides the job's model, a pipeline, whatever memory a rank has. Errors: those of
+/// program/partition.h.
 Result<program::Partition> partition_of(const Config& config, const program::Job& job,
                                         const program::MeasuredUnits& measured = {});
-/// What job_of() asked for the partition: for showing why.
+/// What partition_of() asks for: for showing why.
 program::PartitionRequest partition_request(const Config& config, const program::Job& job,
                                             const program::MeasuredUnits& measured = {});
 /// The config with what was left open filled in: the model's sizes and choices, the microbatch, the degree of

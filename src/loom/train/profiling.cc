@@ -14,6 +14,7 @@ Result<std::vector<engine::UnitProfile>> profile(const Config& config, const mod
   even.parallel.partition = "even";
   even.parallel.memory_limit_mb = 0;
   even.parallel.sharded_data_parallel_degree = 1;
+  even.parallel.shard_optimizer_state = false;  // which needs more than one, and no unit's time depends on
   const Result<program::Job> job = job_of(even, spec, ranks);
   LOOM_TRY(job.status());
   return engine::profile_units(*job, threads);

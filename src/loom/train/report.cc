@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace loom::train {
 namespace {
@@ -117,8 +118,15 @@ std::optional<StepRecord> record_of_line(std::string_view line) {
     if (value.ok()) into = *value;
     return value.ok();
   };
+  // What is not finite, as in a step that was skipped, is written as null.
+  const auto read_any = [&](const char* key, double& into) {
+    const auto found = json->find(key);
+    if (found == json->end() || !found->is_null()) return read(key, into);
+    into = std::numeric_limits<double>::quiet_NaN();
+    return true;
+  };
   bool right = read("step", record.step) && record.step-- > 0;
-  right = right && read("loss", record.loss) && read("gradient_norm", record.gradient_norm) &&
+  right = right && read_any("loss", record.loss) && read_any("gradient_norm", record.gradient_norm) &&
           read("learning_rate", record.learning_rate) && read("seconds", record.seconds) &&
           read("tokens_per_second", record.tokens_per_second);
   if (!right) return std::nullopt;
@@ -169,7 +177,8 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
       page +=
           "<h2>Units</h2><pre>" + engine::to_string(trainer.engine().job(), trainer.profiles()) + "</pre>\n";
   }
-  return page + "<h2>Config</h2><pre>" + to_json(trainer.config()).dump(2) + "</pre></body></html>\n";
+  return page + "<h2>Config</h2><pre>" + as_text(to_json(trainer.config()).dump(2)) +
+         "</pre></body></html>\n";
 }
 
 }  // namespace loom::train

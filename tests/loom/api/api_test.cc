@@ -261,6 +261,11 @@ TEST_F(Api, ClustersAreReadFromDescriptions) {
   EXPECT_TRUE(refused(R"({"nodes": 2, "machine": {"intra": 3}})", "machine.intra is 3, must be an object"));
   EXPECT_TRUE(refused(R"({"nodes": 2, "compute": {"gflops": {"value": -1, "source": ""}}})",
                       "compute.gflops is -1, must be a number"));
+  EXPECT_TRUE(refused(R"({"nodes": 2.7})", "nodes is 2.7, must be a whole number"));
+  EXPECT_TRUE(refused(R"({"nodes": 2, "ranks_per_node": {"value": 1.5}})",
+                      "ranks_per_node is 1.5, must be a whole number"));
+  EXPECT_TRUE(refused(R"({"nodes": 1048576, "ranks_per_node": 4096})",
+                      "1048576 nodes of 4096 ranks have 4294967296 ranks, must have 1048576 at most"));
   EXPECT_TRUE(fails_with(read_cluster(folder_ / "none.json"), Code::not_found, "none.json"));
 }
 

@@ -8,10 +8,11 @@ class Demo : public ::testing::Test {
  protected:
   /// What is said of a model and of byte pairs with these losses, as `loom eval --baseline` prints them.
   Outcome judged(const std::string& model, const std::string& pairs) {
-    put_file(folder_ / "eval.log",
-             "validation loss 9.9000 nats a token, perplexity 7.00, " + model +
-                 "; 32 batches of 4 x 128 tokens\na model of byte pairs, trained on the same text: " + pairs +
-                 "\n");
+    put_file(
+        folder_ / "eval.log",
+        "validation loss 9.9000 nats a token, perplexity 7.00, " + model +
+            "; 128 sequences of 128 tokens, 4 at a time\na model of byte pairs, trained on the same text: " +
+            pairs + "\n");
     return shell(LOOM_EXAMPLES "/../scripts/below_byte_pairs.sh " + (folder_ / "eval.log"));
   }
 

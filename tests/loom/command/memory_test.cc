@@ -40,6 +40,9 @@ TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffl
   for (const auto& [name, keys] :
        {Way{"1f1b", "--parallel.pipeline=1f1b"},
         Way{"simple", "--parallel.pipeline=simple --parallel.activation_checkpointing=2"},
+        Way{"both",
+            "--parallel.pipeline=simple --parallel.activation_checkpointing=each "
+            "--parallel.activation_offloading=true --parallel.offload_folder=/var/tmp"},
         Way{"interleaved",
             "--parallel.pipeline=interleaved --parallel.activation_offloading=true "
             "--parallel.offload_folder=/var/tmp --parallel.activation_loading_horizon=1"}}) {
@@ -72,6 +75,9 @@ TEST_F(Memory, OfTensorRanksAndOfShardsInStagesIsThePlannedWithEveryKindOfCheckp
         Way{"tensor-contiguous", 2,
             "--parallel.tensor_degree=2 --parallel.optimize=speed "
             "--parallel.activation_checkpointing=contiguous"},
+        Way{"tensor-offloaded", 2,
+            "--parallel.tensor_degree=2 --parallel.activation_offloading=true "
+            "--parallel.offload_folder=/var/tmp"},
         Way{"shards-every_2", 4,
             "--parallel.sharded_data_parallel_degree=2 --parallel.pipeline_degree=2 "
             "--parallel.activation_checkpointing=every_2"}}) {

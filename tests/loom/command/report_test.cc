@@ -24,10 +24,36 @@ class Report : public Command {
 TEST_F(Report, OfAResumedRunHasTheStepsBefore) {
   ASSERT_EQ(loom("train " + config() + " --run.steps=4").code, 0);
   EXPECT_EQ(steps(), std::pair(1, 4));
-  const Outcome resumed = loom("train " + config() + " --run.steps=6");
+  const Outcome resumed = loom(
+      "train " + config() + " --run.steps=6 '--parallel.offload_folder=<a>&'");  // of what is not offloaded
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_NE(resumed.text.find("resumed after step 4"), std::string::npos);
   EXPECT_EQ(steps(), std::pair(1, 6));
+  EXPECT_NE(page().find("\"offload_folder\": \"&lt;a&gt;&amp;\""), std::string::npos);
+}
+
+/// What was measured of a run that is over is not there any more.
+TEST_F(Report, OfARunThatWasOverIsLeftAsItIs) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=2").code, 0);
+  const std::string before = page();
+  const Outcome again = loom("train " + config() + " --run.steps=2");
+  ASSERT_EQ(again.code, 0) << again.text;
+  EXPECT_NE(again.text.find("resumed after step 2"), std::string::npos);
+  EXPECT_EQ(page(), before);
+  std::filesystem::remove(folder_ / "run/report.html");
+  ASSERT_EQ(loom("train " + config() + " --run.steps=2").code, 0);
+  EXPECT_EQ(steps(), std::pair(1, 2)) << "losses are in the log";
+}
+
+TEST_F(Report, OfARunWhoseModelCannotBeSavedHasItsStepsAndItsEnd) {
+  std::filesystem::create_directory(folder_ / "run");
+  put_file(folder_ / "run/model", "");  // where the folder is to be
+  const Outcome ended = loom("train " + config() + " --run.steps=2");
+  EXPECT_EQ(ended.code, 1) << ended.text;
+  EXPECT_NE(ended.text.find(folder_ / "run/model"), std::string::npos) << ended.text;
+  EXPECT_NE(page().find("The run failed after 2 of 2 steps"), std::string::npos);
+  EXPECT_EQ(steps(), std::pair(1, 2));
+  EXPECT_NE(get_file(folder_ / "run/log.jsonl").find("{\"predicted\":"), std::string::npos);
 }
 
 TEST_F(Report, OfARunThatDivergedSaysSoAndHasItsSteps) {

@@ -17,9 +17,13 @@
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> largest{0};  // bytes
 
-void note() {
-  if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+void note(size_t bytes) {
+  if (!counting.load(std::memory_order_relaxed)) return;
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  for (int64_t most = largest; most < static_cast<int64_t>(bytes);)
+    if (largest.compare_exchange_weak(most, static_cast<int64_t>(bytes))) break;
 }
 }  // namespace
 
@@ -30,27 +34,27 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 
 void* malloc(size_t bytes) {
-  note();
+  note(bytes);
   return __libc_malloc(bytes);
 }
 void* calloc(size_t count, size_t bytes) {
-  note();
+  note(count * bytes);
   return __libc_calloc(count, bytes);
 }
 void* realloc(void* memory, size_t bytes) {
-  note();
+  note(bytes);
   return __libc_realloc(memory, bytes);
 }
 void* memalign(size_t alignment, size_t bytes) {
-  note();
+  note(bytes);
   return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(size_t alignment, size_t bytes) {
-  note();
+  note(bytes);
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** memory, size_t alignment, size_t bytes) {
-  note();
+  note(bytes);
   *memory = __libc_memalign(alignment, bytes);
   return *memory != nullptr ? 0 : ENOMEM;
 }
@@ -134,6 +138,33 @@ TEST(Allocation, NoneInStepsOfTwoRanksOverSharedMemory) {
       EXPECT_GE(std::count(counts.begin() + 20, counts.end(), 0), 30)
           << "degree " << degree << ": " << ::testing::PrintToString(counts);
     }
+}
+
+/// Units are gathered where steps have what they need only then, by the ranks that have the model once, and
+/// are put in order a part at a time.
+TEST(Allocation, NothingAsLargeAsAUnitWhileAModelIsSaved) {
+  for (const auto& [world, degree, pipeline] : {std::tuple{1, 1, 1}, {2, 2, 1}, {4, 2, 1}, {4, 2, 2}}) {
+    program::Job job = small_job(world, degree, 1, 2);
+    job.pipeline_degree = pipeline;
+    job.spec.vocabulary = 40000;
+    std::barrier together(job.world);
+    const TemporaryFolder folder;
+    on_ranks(job.world, 1, [&](weftComm_t world) {
+      const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
+      LOOM_ASSERT_OK(groups);
+      const auto engine = engine::Engine::create(job, *groups, 1);
+      LOOM_ASSERT_OK(engine);
+      LOOM_ASSERT_OK((*engine)->initialize(3));
+      together.arrive_and_wait();
+      if (groups->rank() == 0) largest = 0, counting = true;
+      together.arrive_and_wait();
+      const Status saved = (*engine)->save_model(folder.path());
+      together.arrive_and_wait();
+      if (groups->rank() == 0) counting = false;
+      LOOM_ASSERT_OK(saved);
+    });
+    EXPECT_LT(largest, 40000 * 32 * 4 / 2) << fmt::format("{} ranks, p {}, P {}", world, degree, pipeline);
+  }
 }
 
 /// Steps of whole runs, which read their batches.

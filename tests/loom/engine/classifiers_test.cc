@@ -43,6 +43,7 @@ void fill_classes(engine::Engine& engine, const engine::Groups& groups, int step
           engine.tokens(m)[static_cast<size_t>(b * job.tokens)] % static_cast<int32_t>(kLabels);
     }
   }
+  keep_own_sequences(engine, groups);
 }
 
 struct Outcome {
@@ -122,15 +123,23 @@ TEST_P(Classifiers, TensorRanksHaveTheLossesAndTheModelOfOneRank) {
   EXPECT_NEAR(one.losses.front(), std::log(3.0), 0.3);
   struct Case {
     int pipeline, tensor, data;
-    bool divides_rows;
+    bool divides_rows, prescaled = true;
   };
-  for (const auto& [pipeline, tensor, data, divides_rows] :
-       {Case{1, 2, 1, false}, {1, 2, 1, true}, {1, 4, 1, true}, {2, 2, 1, true}, {1, 2, 2, true}}) {
-    SCOPED_TRACE(fmt::format("{} stages, {} tensor ranks, {} data ranks{}", pipeline, tensor, data,
-                             divides_rows ? ", rows divided" : ""));
+  for (const auto& [pipeline, tensor, data, divides_rows, prescaled] :
+       {Case{1, 2, 1, false},
+        {1, 2, 1, true},
+        {1, 4, 1, true},
+        {2, 2, 1, true},
+        {1, 2, 2, true},
+        // Between the ends no unit has tokens.
+        {3, 2, 1, false, false},
+        {3, 2, 1, true, false}}) {
+    SCOPED_TRACE(fmt::format("{} stages, {} tensor ranks, {} data ranks{}{}", pipeline, tensor, data,
+                             divides_rows ? ", rows divided" : "", prescaled ? "" : ", batch exchanged"));
     program::Job job = classifier_of(GetParam(), pipeline, tensor, data);
     job.degree = data;
     job.divides_rows = divides_rows;
+    job.prescaled_batch = prescaled;
     job.checkpoint_group = divides_rows ? 1 : 0;
     const std::string name = fmt::format("{}{}{}{}", pipeline, tensor, data, divides_rows);
     const Outcome got = classify(job, into(name));

@@ -77,6 +77,7 @@ TEST_P(Divided, EveryLayoutHasTheLossesOfOneRank) {
       job.microbatches = std::min(job.microbatches, layout.pipeline);
       job.batch = kSequences / layout.data / job.microbatches;
       job.divides_rows = number % 2 == 0;
+      job.prescaled_batch = number % 3 != 1 || job.batch % layout.tensor != 0;
     }
     job.strict = layout.tensor == 1 || number % 3 == 0;
     job.checkpoint_group = number % 3;
@@ -139,22 +140,25 @@ TEST(Families, PipelinesGiveTheBitsOfOneRank) {
 }
 
 TEST(Families, StagesOfTensorRanksHaveTheLossesOfOneRank) {
-  for (const model::Family family : kEveryFamily)
-    for (const bool divides_rows : {false, true}) {
-      const auto job_for = [&](const Layout& layout) {
-        program::Job job = job_of_family(family, layout);
-        job.microbatches = 2;
-        job.batch = kSequences / 2;
-        return job;
-      };
-      const std::vector<double> wanted = train(job_for({1, 1, 1, 1, "DPT"}), 0, 3);
-      program::Job job = job_for({1, 2, 2, 1, "DPT"});
-      job.divides_rows = divides_rows;
-      const std::vector<double> got = train(job, 0, 3);
-      for (size_t step = 0; step < got.size(); ++step)
-        EXPECT_NEAR(got[step], wanted[step], 1e-5 * wanted[step])
-            << model::family_name(family) << divides_rows << step;
-    }
+  for (const model::Family family : kEveryFamily) {
+    const auto job_for = [&](const Layout& layout) {
+      program::Job job = job_of_family(family, layout);
+      job.microbatches = 2;
+      job.batch = kSequences / 2;
+      return job;
+    };
+    const std::vector<double> wanted = train(job_for({1, 1, 1, 1, "DPT"}), 0, 3);
+    for (const int stages : {2, 3})
+      for (const bool divides_rows : {false, true}) {
+        program::Job job = job_for({1, stages, 2, 1, "DPT"});
+        job.divides_rows = divides_rows;
+        job.prescaled_batch = stages == 2;
+        const std::vector<double> got = train(job, 0, 3);
+        for (size_t step = 0; step < got.size(); ++step)
+          EXPECT_NEAR(got[step], wanted[step], 1e-5 * wanted[step])
+              << model::family_name(family) << stages << divides_rows << step;
+      }
+  }
 }
 
 }  // namespace

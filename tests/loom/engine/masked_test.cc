@@ -54,6 +54,26 @@ TEST(Masked, StagesOfTensorRanksWithShardsHaveTheLossesOfOneRank) {
   }
 }
 
+/// Blocks look at where sequences end, also on stages whose units have no tokens and no targets.
+TEST(Masked, TextsWithPaddingInThreeStagesHaveTheLossesOfOneRank) {
+  program::Job one = masked_job();
+  one.spec.padding = 0;
+  const std::vector<double> wanted = train(one, 0, kSteps);
+  for (const bool divides_rows : {false, true})
+    for (const bool prescaled : {false, true}) {
+      SCOPED_TRACE(fmt::format("rows divided {}, prescaled {}", divides_rows, prescaled));
+      program::Job job = masked_job(2, divides_rows);
+      job.spec.padding = 0;
+      job.world = 6;
+      job.pipeline_degree = 3;
+      job.microbatches = 2;
+      job.batch = kSequences / 2;
+      job.checkpoint_group = divides_rows ? 1 : 0;
+      job.prescaled_batch = prescaled;
+      expect_equal_losses(job, wanted);
+    }
+}
+
 TEST(Masked, MoreRowsThanLogitsOfAtATimeHaveTheLossesOfOneRank) {
   program::Job one = masked_job();
   one.spec.context = one.tokens = 150;

@@ -73,8 +73,19 @@ inline program::Job small_job(int world, int degree, int microbatches, int batch
   return job;
 }
 
+/// Leaves a rank the sequences that it is given where its batch is not prescaled. The others come in the
+/// step.
+inline void keep_own_sequences(engine::Engine& engine, const engine::Groups& groups) {
+  const program::Job& job = engine.job();
+  if (job.prescaled_batch) return;
+  const int64_t part = job.batch * job.tokens / job.tensor_degree, first = part * groups.coordinates().tensor;
+  for (int m = 0; m < job.microbatches; ++m)
+    for (int64_t at = 0; at < job.batch * job.tokens; ++at)
+      if (at < first || at >= first + part) engine.tokens(m)[at] = engine.targets(m)[at] = 0;
+}
+
 /// Sequences that can be learned: each token follows from the one before, but for the first. Of a masked
-/// model some tokens of each have targets.
+/// model some tokens of each have targets. Of one that knows padding they have several lengths.
 inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int step) {
   const program::Job& job = engine.job();
   for (int m = 0; m < job.microbatches; ++m)
@@ -90,7 +101,13 @@ inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int
         engine.targets(m)[b * job.tokens + t] = counts ? next : -1;
         token = next;
       }
+      if (job.spec.padding < 0) continue;
+      for (int64_t t = 1 + (sample * 5 + step) % job.tokens; t < job.tokens; ++t) {
+        engine.tokens(m)[b * job.tokens + t] = job.spec.padding;
+        engine.targets(m)[b * job.tokens + t] = -1;
+      }
     }
+  keep_own_sequences(engine, groups);
 }
 
 inline engine::StepSettings settings_of(int step) {

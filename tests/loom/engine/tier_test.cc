@@ -48,6 +48,11 @@ TEST(Tier, WaitsForWhatIsOpenBeforeItEnds) {
 TEST(Tier, SaysWhatIsWrong) {
   EXPECT_TRUE(fails_with(Tier::create("/var/tmp/loom-nowhere", 100), Code::not_found, "nowhere"));
   EXPECT_TRUE(fails_with(Tier::create(kFolder, int64_t{1} << 60), Code::disk_full, "cannot reserve"));
+  const char* const temporary = std::getenv("TMPDIR");
+  const std::string kept = temporary != nullptr ? temporary : "";
+  ASSERT_EQ(::setenv("TMPDIR", "", 1), 0);  // as good as none, and not the root of all folders
+  EXPECT_TRUE(fails_with(Tier::create("", int64_t{1} << 60), Code::disk_full, "activations in /var/tmp"));
+  temporary != nullptr ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
   if (std::filesystem::exists("/dev/shm")) {
     EXPECT_TRUE(fails_with(Tier::create("/dev/shm", 100), Code::invalid_argument,
                            "parallel.offload_folder must be on a disk"));

@@ -28,14 +28,16 @@ void for_each_partition(int units, int parts, const std::function<void(const std
   extend();
 }
 
-bool fits(const PartitionRequest& request, const std::vector<int>& first) {
+/// Whether every stage keeps the limit; parts are dealt out in turn.
+bool fits(const PartitionRequest& request, const std::vector<int>& first, int stages) {
+  std::vector<double> bytes = request.besides;
+  bytes.resize(static_cast<size_t>(stages));
   for (int part = 0; part < request.parts; ++part) {
     const int end = part + 1 < request.parts ? first[part + 1] : static_cast<int>(request.units.size());
-    if (request.memory_limit_bytes > 0 &&
-        memory_of(request, part, first[part], end) > request.memory_limit_bytes)
-      return false;
+    bytes[static_cast<size_t>(part % stages)] += memory_of(request, part, first[part], end);
   }
-  return true;
+  return request.memory_limit_bytes == 0 ||
+         *std::max_element(bytes.begin(), bytes.end()) <= request.memory_limit_bytes;
 }
 
 PartitionRequest random_request(std::mt19937& random) {
@@ -52,6 +54,8 @@ PartitionRequest random_request(std::mt19937& random) {
   for (int part = 0; part < request.parts; ++part) request.active.push_back(request.parts - part);
   if (pick(0, 2) == 0) request.together.push_back({units / 3, units / 3 + 1});
   if (pick(0, 2) == 0) request.memory_limit_bytes = pick(10, 60);
+  if (pick(0, 1) == 0)
+    for (int part = 0; part < request.parts; ++part) request.besides.push_back(pick(-3, 9));
   return request;
 }
 
@@ -64,7 +68,7 @@ TEST(Partition, IsThatOfBruteForce) {
     for_each_partition(static_cast<int>(request.units.size()), request.parts,
                        [&](const std::vector<int>& first) {
                          const Result<Partition> partition = partition_by_hand(request, first);
-                         if (!partition.ok() || !fits(request, first)) return;
+                         if (!partition.ok() || !fits(request, first, request.parts)) return;
                          if (partition->largest < largest - 1e-9)
                            largest = partition->largest, crossing = 1e300;
                          if (partition->largest < largest + 1e-9)
@@ -76,7 +80,7 @@ TEST(Partition, IsThatOfBruteForce) {
     if (!exact.ok()) continue;
     EXPECT_NEAR(exact->largest, largest, 1e-9) << "trial " << trial;
     EXPECT_EQ(exact->crossing_bytes, crossing) << "trial " << trial;
-    EXPECT_TRUE(fits(request, exact->first_units));
+    EXPECT_TRUE(fits(request, exact->first_units, request.parts));
   }
   EXPECT_GT(possible, 200);
   EXPECT_GT(impossible, 20);
@@ -187,25 +191,49 @@ TEST(Partition, InterleavedPartsBalanceTheSumsOfStages) {
 
 TEST(Partition, InterleavedOnesKeepLimitsAndWhatBelongsTogether) {
   std::mt19937 random(21);
-  int possible = 0;
-  for (int trial = 0; trial < 100; ++trial) {
+  int possible = 0, impossible = 0;
+  for (int trial = 0; trial < 200; ++trial) {
     PartitionRequest request = random_request(random);
     if (request.units.size() < 6) continue;
     request.parts = 4;
     request.active = {2, 1, 2, 1};
+    if (!request.besides.empty()) request.besides.resize(2);
     const Result<Partition> partition = partition_interleaved(request, 2);
     double least = 1e300;
     for_each_partition(static_cast<int>(request.units.size()), 4, [&](const std::vector<int>& first) {
       const Result<Partition> other = partition_by_hand(request, first);
-      if (other.ok() && fits(request, first)) least = std::min(least, largest_stage(*other, 2));
+      if (other.ok() && fits(request, first, 2)) least = std::min(least, largest_stage(*other, 2));
     });
     ASSERT_EQ(partition.ok(), least < 1e300) << "trial " << trial;
-    if (!partition.ok()) continue;
+    if (!partition.ok()) {
+      ++impossible;
+      continue;
+    }
     ++possible;
-    EXPECT_TRUE(fits(request, partition->first_units));
+    EXPECT_TRUE(fits(request, partition->first_units, 2));
     EXPECT_NEAR(largest_stage(*partition, 2), least, 1e-9) << "trial " << trial;
   }
-  EXPECT_GT(possible, 20);
+  EXPECT_GT(possible, 40);
+  EXPECT_GT(impossible, 5);
+}
+
+TEST(Partition, OfWhatIsOffloadedOnlyTheStateIsCharged) {
+  Job job;
+  job.spec.vocabulary = 50;
+  job.spec.context = job.tokens = 16;
+  job.spec.width = job.spec.feed_forward = 64;
+  job.spec.layers = 4;
+  job.spec.heads = 2;
+  job.world = job.pipeline_degree = 2;
+  job.microbatches = 4;
+  const PartitionRequest kept = partition_request(job, Machine());
+  job.offload = true;
+  const PartitionRequest offloaded = partition_request(job, Machine());
+  for (size_t unit = 0; unit < kept.units.size(); ++unit) {
+    EXPECT_EQ(offloaded.units[unit].activation_bytes, 0) << unit;
+    EXPECT_EQ(offloaded.units[unit].state_bytes, kept.units[unit].state_bytes) << unit;
+  }
+  EXPECT_GT(kept.units[1].activation_bytes, 0);
 }
 
 /// A hundred unequal units in 64 parts: more partitions than anybody can look at.

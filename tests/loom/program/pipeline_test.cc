@@ -199,6 +199,8 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
     job.prefetch = pick({0, 1, 2});
     job.in_flight = pick({1, 3});
     job.active_microbatches = job.schedule == Schedule::interleaved ? 0 : pick({0, 1, 2, 5});
+    job.spec.causal = trial % 2 == 0;
+    job.spec.padding = 0;
     job.precision = pick({0, 1}) == 1 ? Precision::fp16 : Precision::fp32;
     job.live_elements = pick({0, 100000});
     job.shard_optimizer_only = job.degree > 1 && pick({0, 1, 2}) == 0;
@@ -244,6 +246,37 @@ TEST(PipelineVerifier, ALostSendIsFound) {
   EXPECT_TRUE(fails_with(
       broken([](auto& programs) { erase(programs[2], find(programs[2], Op::send_back, 1)); }),
       Code::internal_error, "(receive_back of unit 9, microbatch 1) waits for what stage 2 never sends"));
+}
+
+/// Blocks without a causal order must know where texts end, on stages without other use for tokens, too.
+TEST(PipelineVerifier, BlocksThatDoNotKnowWhereTextsEndAreFound) {
+  const auto without_batch = [](Op op, int tensor, bool exchanged) {
+    Job job = pipeline_job(3, 4);
+    job.spec.causal = false;
+    job.spec.padding = 0;
+    job.spec.heads = 4;
+    job.world = job.pipeline_degree * tensor;
+    job.tensor_degree = tensor;
+    job.prescaled_batch = !exchanged;
+    job.batch = 2;
+    return broken(
+        [&](auto& programs) {
+          std::vector<Instruction>& list = programs[1].instructions;
+          if (exchanged) {
+            EXPECT_EQ(list[0].op, Op::tensor_gather);
+            erase(programs[1], 0);
+          }
+          for (Instruction& i : list)
+            if (i.op == op) std::erase_if(i.uses, [](const Use& use) { return use.role == Role::batch; });
+        },
+        job);
+  };
+  for (const int tensor : {1, 2})
+    for (const Op op : {Op::forward, Op::backward})
+      EXPECT_TRUE(fails_with(without_batch(op, tensor, false), Code::internal_error,
+                             "does not know where texts end"));
+  EXPECT_TRUE(fails_with(without_batch(Op::norm, 2, true), Code::internal_error,
+                         "piece 1): reads the sequences that one tensor rank was given"));
 }
 
 TEST(PipelineVerifier, ALostReceiveIsFound) {

@@ -387,6 +387,18 @@ TEST(Config, EveryPartitionLeavesATiedMatrixAtBothEndsOnly) {
   EXPECT_EQ(holders_of_embedding(*job), std::pair(ends, ends));
 }
 
+TEST(Config, ATextMayLookLikeSomethingElse) {
+  const Result<Config> config =
+      parsed("{}", {"run.out=2024", "data.folder=true", "model.from=null", "run.resume_from=\"7\""});
+  LOOM_ASSERT_OK(config);
+  EXPECT_EQ(config->run.out, "2024");
+  EXPECT_EQ(config->data.folder, "true");
+  EXPECT_EQ(config->model.from, "null");
+  EXPECT_EQ(config->run.resume_from, "7") << "as JSON has texts";
+  EXPECT_TRUE(fails_with(parsed(R"({"run": {"out": 2024}})"), Code::invalid_argument,
+                         "run.out is 2024, must be a text"));
+}
+
 TEST(Config, APartitionIsAListToo) {
   EXPECT_EQ(parsed(R"({"parallel": {"partition": [0, 2, 5]}})")->parallel.partition, "0,2,5");
   const std::vector<std::string> override = {"parallel.partition=[0,3]"};
@@ -441,7 +453,7 @@ TEST(Config, PipelinesThatCannotBeAreRefused) {
   EXPECT_TRUE(refused("4 stages times 2 virtual ones of a model of 6 units"));
   config.parallel.pipeline = "1f1b";
   config.parallel.memory_limit_mb = 1;
-  EXPECT_TRUE(fails_with(train::job_of(config, spec, 4), Code::out_of_memory, "the least possible is"));
+  EXPECT_TRUE(fails_with(train::job_of(config, spec, 4), Code::out_of_memory, "and partition 0,"));
   EXPECT_TRUE(fails_with(parsed(R"({"parallel": {"partition": "some"}})"), Code::invalid_argument,
                          "parallel.partition is \"some\", must be auto, tree, even"));
 }

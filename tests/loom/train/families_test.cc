@@ -90,7 +90,26 @@ TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
   std::string longer = "it is";
   for (int i = 0; i < 50; ++i) longer += " 12";
   LOOM_ASSERT_OK(model->classify(longer + " of them"));  // is cut to the context
-  LOOM_ASSERT_OK(model->evaluate(config_.data.folder));
+  // However many at a time, what is left is all that is computed.
+  std::vector<Evaluation> evaluations;
+  for (const int64_t batch : {int64_t{4}, int64_t{7}, int64_t{1} << 20, INT64_MAX}) {
+    int64_t told = 0;
+    const auto tell = [&](int64_t done, int64_t all) {
+      EXPECT_EQ(done, ++told);
+      EXPECT_EQ(all, (20 - 1) / batch + 1);
+    };
+    const Result<Evaluation> evaluation = model->evaluate(config_.data.folder, {0, batch, 0, tell});
+    LOOM_ASSERT_OK(evaluation);
+    EXPECT_EQ(evaluation->texts, 20);
+    EXPECT_EQ(evaluation->sequences, 20);
+    EXPECT_EQ(evaluation->batches, told);
+    evaluations.push_back(*evaluation);
+    EXPECT_EQ(evaluation->right, evaluations[0].right);
+    EXPECT_NEAR(evaluation->loss, evaluations[0].loss, 1e-5);
+  }
+  EXPECT_EQ(model->evaluate(config_.data.folder, {0, 7, 2})->texts, 14);
+  EXPECT_TRUE(fails_with(model->evaluate(config_.data.folder, {int64_t{1} << 50, 4, 0}),
+                         Code::invalid_argument, "must be 1 to the model's context, 16"));
 
   // The same classes in another order would train the head for others.
   format::Json swapped = config;

@@ -64,5 +64,18 @@ TEST_F(ProfiledRuns, DivideByWhatIsMeasuredWithoutANote) {
   });
 }
 
+/// What one rank measures has no degree; the plan of the same config measures, too.
+TEST_F(ProfiledRuns, MeasureWhereTheOptimizersStateAloneIsShared) {
+  make_tokens(config_.data.folder);
+  config_.parallel.profile = true;
+  config_.parallel.shard_optimizer_state = true;
+  config_.parallel.sharded_data_parallel_degree = 2;
+  config_.run.steps = 1;
+  run_on(2, config_, [&](train::Trainer& trainer) {
+    EXPECT_EQ(trainer.profiles().size(), 4u);
+    EXPECT_TRUE(trainer.notes().empty());
+  });
+}
+
 }  // namespace
 }  // namespace loom::testing

@@ -2,6 +2,7 @@
 // cannot be written says so, once.
 #include "train/run_log.h"
 
+#include <cmath>
 #include <filesystem>
 
 #include "support.h"
@@ -46,6 +47,23 @@ TEST_F(RunLogs, ARecordIsReadAsItWasWritten) {
   for (const char* other : {"", "{", "[]", "3", R"({"step": 0, "loss": 1})", R"({"step": 3, "loss": null})",
                             R"({"predicted": {}, "measured": {}})", R"({"trace": {"step": 4}})"})
     EXPECT_FALSE(train::record_of_line(other).has_value()) << other;
+}
+
+/// JSON has no infinity: of a step that was skipped loss and norm are null.
+TEST_F(RunLogs, AStepThatWasSkippedIsReadBack) {
+  train::StepRecord skipped = record(4, INFINITY);
+  skipped.gradient_norm = NAN;
+  skipped.loss_scale = 1024;
+  skipped.skipped = true;
+  skipped.skipped_steps = 1;
+  const std::optional<train::StepRecord> got = train::record_of_line(train::json_line(skipped, 1000));
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->step, 4);
+  EXPECT_TRUE(std::isnan(got->loss));
+  EXPECT_TRUE(std::isnan(got->gradient_norm));
+  EXPECT_TRUE(got->skipped);
+  EXPECT_EQ(train::json_line(*got, 1000), train::json_line(skipped, 1000));
+  EXPECT_FALSE(train::record_of_line(R"({"step": null, "loss": 1})").has_value());
 }
 
 TEST_F(RunLogs, ARunThatGoesOnHasTheStepsBeforeAndNoOthers) {
