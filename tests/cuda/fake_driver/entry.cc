@@ -273,6 +273,22 @@ FAKE_API int cuIpcOpenMemHandle_v2(DevicePointer* pointer, IpcHandle handle, uns
   *pointer = address;
   return failed;
 }
+// As CUDA: whole pages of the host only. The file of a range that is not at an allocation's begin is left
+// out.
+FAKE_API int cuMemGetHandleForAddressRange(void* handle, DevicePointer pointer, size_t bytes, int type,
+                                           unsigned long long flags) {
+  ENTER(cuMemGetHandleForAddressRange);
+  NEED_CONTEXT();
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (pointer % page != 0 || bytes % page != 0 || bytes == 0 || type != kDmaBufHandle || flags != 0)
+    return kInvalidValue;
+  const auto allocation = World::instance().find(pointer);
+  if (!allocation || allocation->foreign) return kInvalidValue;
+  if (pointer != allocation->address || bytes >= allocation->bytes + page) return kNotSupported;
+  const int fd = dup(allocation->fd);
+  std::memcpy(handle, &fd, sizeof fd);
+  return fd < 0 ? kOutOfMemory : kSuccess;
+}
 FAKE_API int cuFlushGPUDirectRDMAWrites(int target, int scope) {
   ENTER(cuFlushGPUDirectRDMAWrites);
   NEED_CONTEXT();
