@@ -40,6 +40,7 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   if (!flags) return flags.status();
   flags_ = *flags;
   turn_ = ++flags_->turn;
+  cuda::Surplus::instance().stream_waits();
   return cuda::check(
       d.stream_write_value(stream, device.address_of(&flags_->ready), turn_, cuda::kWriteValueDefault),
       "cuStreamWriteValue32");
@@ -76,6 +77,7 @@ void DeviceRun::release_stream() {
   std::atomic_ref(flags_->done).store(turn_, std::memory_order_release);
   if (reusable) executor_.device().give_flags(flags_);
   flags_ = nullptr;
+  cuda::Surplus::instance().stream_goes_on();
 }
 
 // ---- Buffers

@@ -25,14 +25,14 @@ class DeviceBytes {
  public:
   explicit DeviceBytes(cuda::Device& device) : device_(device) {}
   ~DeviceBytes() {
-    const cuda::Scope scope(device_);
-    if (pointer_) (void)(*cuda::driver())->mem_free(pointer_);
+    if (pointer_) cuda::Surplus::instance().add_block(device_, cuda::BlockKind::device, data(), bytes_);
   }
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;
 
   Status allocate(size_t bytes) {
     const cuda::Scope scope(device_);
+    bytes_ = bytes;
     return cuda::check((*cuda::driver())->mem_alloc(&pointer_, bytes),
                        fmt::format("{} bytes of GPU memory to measure with (cuMemAlloc)", bytes));
   }
@@ -41,6 +41,7 @@ class DeviceBytes {
  private:
   cuda::Device& device_;
   cuda::DevicePointer pointer_ = 0;
+  size_t bytes_ = 0;
 };
 
 /// What one device does, in µs and bytes/µs.

@@ -88,7 +88,7 @@ FAKE_API int cuDeviceGetPCIBusId(char* text, int bytes, DeviceNumber device) {
 }
 FAKE_API int cuDeviceCanAccessPeer(int* can, DeviceNumber device, DeviceNumber peer) {
   ENTER(cuDeviceCanAccessPeer);
-  *can = device != peer;
+  *can = World::instance().peers && device != peer;
   return kSuccess;
 }
 FAKE_API int cuDevicePrimaryCtxRetain(ContextHandle** context, DeviceNumber device) {
@@ -128,6 +128,7 @@ FAKE_API int cuCtxGetDevice(DeviceNumber* device) {
 FAKE_API int cuCtxEnablePeerAccess(ContextHandle* peer, unsigned) {
   ENTER(cuCtxEnablePeerAccess);
   NEED_CONTEXT();
+  if (!World::instance().peers) return kPeerAccessUnsupported;
   const std::lock_guard guard(World::instance().mutex);
   return context->reaches.insert(peer->ordinal).second ? kSuccess : kPeerAccessAlreadyEnabled;
 }
@@ -147,6 +148,7 @@ FAKE_API int cuMemFree_v2(DevicePointer pointer) {
   ENTER(cuMemFree);
   NEED_NO_CAPTURE();
   if (!current()) return kInvalidContext;
+  World::instance().synchronize_for("cuMemFree");
   return World::instance().free(pointer, false);
 }
 FAKE_API int cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
@@ -170,6 +172,7 @@ FAKE_API int cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned) {
 }
 FAKE_API int cuMemHostUnregister(void* pointer) {
   ENTER(cuMemHostUnregister);
+  World::instance().synchronize_for("cuMemHostUnregister");
   return World::instance().unpin(pointer, false);
 }
 FAKE_API int cuMemHostGetDevicePointer_v2(DevicePointer* pointer, void* host, unsigned) {
@@ -267,6 +270,7 @@ FAKE_API int cuIpcOpenMemHandle_v2(DevicePointer* pointer, IpcHandle handle, uns
   std::memcpy(&content, &handle, sizeof content);
   if (content.magic != kIpcMagic) return kInvalidValue;
   if (content.pid == getpid()) return kInvalidContext;  // as CUDA: not in the process that made it
+  if (content.ordinal != context->ordinal && !World::instance().peers) return kPeerAccessUnsupported;
   uintptr_t address = 0;
   const int failed =
       World::instance().import(content.pid, content.fd, content.bytes, content.ordinal, &address);
@@ -298,6 +302,7 @@ FAKE_API int cuFlushGPUDirectRDMAWrites(int target, int scope) {
 }
 FAKE_API int cuIpcCloseMemHandle(DevicePointer pointer) {
   ENTER(cuIpcCloseMemHandle);
+  World::instance().synchronize_for("cuIpcCloseMemHandle");
   return World::instance().free(pointer, true);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -38,7 +39,9 @@ World::World()
       graph_memops(from_environment("FAKE_CUDA_GRAPH_MEMOPS", 1) != 0),
       kernels(from_environment("FAKE_CUDA_KERNELS", 1) != 0),
       ipc(from_environment("FAKE_CUDA_IPC", 1) != 0),
+      peers(from_environment("FAKE_CUDA_PEERS", 1) != 0),
       flushes(from_environment("FAKE_CUDA_FLUSH", 1) != 0),
+      synchronizing_frees(from_environment("FAKE_CUDA_SYNC_FREE", 0) != 0),
       delay_us(static_cast<unsigned>(from_environment("FAKE_CUDA_DELAY_US", 20))) {
   for (int ordinal = 0; ordinal < devices; ++ordinal) {
     contexts_.push_back(std::make_unique<ContextHandle>());
@@ -68,6 +71,33 @@ void World::pause() {
   thread_local std::minstd_rand random(std::random_device{}());
   // Mostly none, so that tests stay fast; sometimes long enough for a mistake to show.
   if (random() % 4 == 0) usleep(random() % delay_us);
+}
+
+// A stream may be destroyed meanwhile.
+void World::synchronize_for(const char* function) {
+  if (!synchronizing_frees) return;
+  constexpr int kLooks = 200'000, kBetween_us = 100;  // far longer than any test's work takes
+  std::map<StreamHandle*, uint64_t> until;
+  for (int look = 0; look < kLooks; ++look) {
+    {
+      const std::lock_guard guard(mutex);
+      if (look == 0)
+        for (StreamHandle* stream : streams) {
+          const std::lock_guard stream_guard(stream->mutex);
+          until[stream] = stream->queued;
+        }
+      std::erase_if(until, [this](const auto& entry) {
+        const auto& [stream, queued] = entry;
+        if (!streams.contains(stream)) return true;
+        const std::lock_guard stream_guard(stream->mutex);
+        return stream->done >= queued || stream->queued < queued;
+      });
+    }
+    if (until.empty()) return;
+    usleep(kBetween_us);
+  }
+  std::fprintf(stderr, "the fake driver: %s waits for a stream that never comes to its end\n", function);
+  std::abort();
 }
 
 // ---- Memory

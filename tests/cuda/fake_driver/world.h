@@ -16,6 +16,9 @@
 //   FAKE_CUDA_KERNELS   0: no module loads
 //   FAKE_CUDA_GRAPH_MEMOPS 0: graphs cannot hold stream memory operations
 //   FAKE_CUDA_IPC       0: memory cannot be shared
+//   FAKE_CUDA_PEERS     0: no device reaches another one's memory, nor maps it
+//   FAKE_CUDA_SYNC_FREE 1: what gives memory or mappings back waits for all streams, as a driver may; the
+//                       process ends where one of them never comes
 //   FAKE_CUDA_FLUSH     0: a network's writes cannot be flushed (GPUDirect)
 //   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
 #pragma once
@@ -104,7 +107,7 @@ class World {
   static World& instance();
 
   int devices, version;
-  bool memops, graph_memops, kernels, ipc, flushes;
+  bool memops, graph_memops, kernels, ipc, peers, flushes, synchronizing_frees;
   unsigned delay_us;
   std::atomic<bool> initialized{false};
 
@@ -128,6 +131,8 @@ class World {
   void fail_after(const char* function, int calls, int error);
   uint64_t calls(const char* function);
   void pause();  // a little while
+  /// Where frees synchronize: returns when every stream has done what is in it now.
+  void synchronize_for(const char* function);
 
   std::mutex mutex;
   std::set<StreamHandle*> streams;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "device/cuda/surplus.h"
+
 namespace weft::device::cuda {
 
 uint64_t process_number() {
@@ -39,8 +41,7 @@ Result<SharedMemory> Exporter::describe(const void* address, size_t bytes, bool 
 }
 
 Importer::Mapping::~Mapping() {
-  const Scope scope(device_);
-  (void)(*driver())->ipc_close_mem_handle(base_);
+  Surplus::instance().add_mapping(device_, base_);
 }
 
 Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
