@@ -1,5 +1,6 @@
 // What GPU memory does when it is used wrongly or breaks, what takes no kernel, and ranks as processes, which
 // reach each other's memory through CUDA IPC.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -57,6 +58,49 @@ int gather_and_add(Rank& me) {
     }
   }
   return weftCommDestroy(comm) || weftCommDestroy(me.comm);
+}
+
+// A program whose buffers come and go, at the same addresses: what peers have mapped of the old ones is in
+// the way of the new ones.
+int gather_from_new_buffers(Rank& me) {
+  const FakeControls fake;
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 0;
+  weftComm_t comm = nullptr;
+  if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
+  constexpr size_t kCount = 300000;
+  std::vector<const float*> addresses;
+  const DeviceStream stream;
+  for (int round = 0; round < 3; ++round) {
+    DeviceArray<float> send(Values(kCount, static_cast<float>(10 * round + me.rank)));
+    DeviceArray<float> all(kCount * static_cast<size_t>(me.size));
+    addresses.push_back(send.data());
+    if (weftAllGather(send.data(), all.data(), kCount, weftFloat, comm, stream.weft())) return 3;
+    stream.synchronize();
+    weftResult_t health = weftSuccess;
+    if (weftCommGetAsyncError(comm, &health) || health) {
+      std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(comm));
+      return 4;
+    }
+    Values expected;
+    for (int r = 0; r < me.size; ++r)
+      expected.insert(expected.end(), kCount, static_cast<float>(10 * round + r));
+    if (all.get() != expected) return 5;
+    float one = 1, sum = 0;  // nobody frees what another one is still reading
+    if (weftAllReduce(&one, &sum, 1, weftFloat, weftSum, me.comm, nullptr)) return 6;
+    send.free();
+    all.free();
+  }
+  // Else this has tested nothing.
+  if (fake.valid() && std::count(addresses.begin(), addresses.end(), addresses[0]) < 2) return 7;
+  return weftCommDestroy(comm) || weftCommDestroy(me.comm);
+}
+
+TEST(MemoryDeathTest, OfAPeerThatIsFreedAndAllocatedAnewAtTheSameAddressIsMappedAgain) {
+  const std::vector<int> statuses = run_processes(
+      blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_from_new_buffers(me) : 77; }, 120);
+  if (exited_with(statuses[0], 77)) GTEST_SKIP() << "no CUDA device";
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
 class ProcessesDeathTest : public ::testing::TestWithParam<Nodes> {};

@@ -19,6 +19,7 @@ struct IpcContent {
   int32_t pid, fd;
   uint64_t bytes;
   int32_t ordinal;
+  uint64_t address, id;
 };
 static_assert(sizeof(IpcContent) <= sizeof(IpcHandle));
 
@@ -258,7 +259,9 @@ FAKE_API int cuIpcGetMemHandle(IpcHandle* handle, DevicePointer pointer) {
   NEED_CONTEXT();
   const auto allocation = World::instance().find(pointer);
   if (!allocation || allocation->foreign || !World::instance().ipc) return kInvalidValue;
-  const IpcContent content{kIpcMagic, getpid(), allocation->fd, allocation->bytes, allocation->ordinal};
+  const IpcContent content{
+      kIpcMagic,           getpid(),      allocation->fd, allocation->bytes, allocation->ordinal,
+      allocation->address, allocation->id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &content, sizeof content);
   return kSuccess;
@@ -272,8 +275,8 @@ FAKE_API int cuIpcOpenMemHandle_v2(DevicePointer* pointer, IpcHandle handle, uns
   if (content.pid == getpid()) return kInvalidContext;  // as CUDA: not in the process that made it
   if (content.ordinal != context->ordinal && !World::instance().peers) return kPeerAccessUnsupported;
   uintptr_t address = 0;
-  const int failed =
-      World::instance().import(content.pid, content.fd, content.bytes, content.ordinal, &address);
+  const int failed = World::instance().import({content.pid, content.address, content.id}, content.fd,
+                                              content.bytes, content.ordinal, &address);
   *pointer = address;
   return failed;
 }

@@ -46,6 +46,13 @@ namespace fake {
 
 using namespace weft::device::cuda;
 
+/// What was imported: whose, where the owner has it, and the owner's number of it.
+struct Origin {
+  pid_t pid = 0;
+  uintptr_t address = 0;
+  uint64_t id = 0;
+};
+
 /// A piece of device memory: where CUDA says it is, and where its bytes are.
 struct Allocation {
   uintptr_t address = 0;
@@ -55,6 +62,8 @@ struct Allocation {
   int ordinal = 0;
   uint64_t id = 0;
   bool foreign = false;  // another process's
+  Origin origin;         // then
+  int opened = 1;        // then: how often
   ~Allocation();
 };
 
@@ -117,12 +126,15 @@ class World {
 
   // Memory.
   int allocate(size_t bytes, int ordinal, uintptr_t* address);
-  /// Maps what another process has allocated.
-  int import(pid_t pid, int fd, size_t bytes, int ordinal, uintptr_t* address);
+  /// Maps what another process has allocated; once more, where it is mapped already. Refuses what overlaps
+  /// with other memory of that process that is mapped: the owner must have freed that.
+  int import(const Origin& origin, int fd, size_t bytes, int ordinal, uintptr_t* address);
   int free(uintptr_t address, bool foreign);
   std::shared_ptr<Allocation> find(uintptr_t address);
   bool find_pinned(uintptr_t address, uintptr_t* base, Pinned* pinned);
   bool was_freed(uintptr_t address);
+  /// Where memory of this length was, if any was freed.
+  uintptr_t freed_of(size_t bytes);
   void pin(void* memory, size_t bytes, bool allocated);
   int unpin(void* memory, bool allocated);
 
