@@ -23,15 +23,16 @@ bool mentions(const char* text, const char* words) {
 // ---- Ranks as processes. First in the program, since a child must not inherit a driver that is in use.
 
 int gather_and_add(Rank& me) {
+  const int ordinal = me.rank % *cuda::Device::count();
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  config.device = 0;
+  config.device = ordinal;
   weftComm_t comm = nullptr;
   if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(nullptr));
     return 2;
   }
   {
-    const DeviceStream stream;
+    const DeviceStream stream(ordinal);
     for (size_t count : {size_t{3}, size_t{3000}, size_t{200000}}) {
       Values mine(count), sum(count), gathered;
       for (int r = 0; r < me.size; ++r)
@@ -41,7 +42,7 @@ int gather_and_add(Rank& me) {
           sum[i] += value;
           gathered.push_back(value);
         }
-      const DeviceArray<float> send(mine), reduced(count), all(gathered.size());
+      const DeviceArray<float> send(mine, ordinal), reduced(count, ordinal), all(gathered.size(), ordinal);
       for (int round = 0; round < 3; ++round) {
         if (weftAllReduce(send.data(), reduced.data(), count, weftFloat, weftSum, comm, stream.weft()) ||
             weftAllGather(send.data(), all.data(), count, weftFloat, comm, stream.weft())) {
@@ -105,7 +106,7 @@ TEST(MemoryDeathTest, OfAPeerThatIsFreedAndAllocatedAnewAtTheSameAddressIsMapped
 
 class ProcessesDeathTest : public ::testing::TestWithParam<Nodes> {};
 
-TEST_P(ProcessesDeathTest, ShareADevice) {
+TEST_P(ProcessesDeathTest, ShareDevices) {
   const std::vector<int> statuses = run_processes(
       GetParam(),
       [](Rank& me) {

@@ -118,6 +118,8 @@ class Communicator {
   const Status& failure() const { return failure_; }
   /// The network's way to GPU memory, where every rank has one; null: GPU memory is staged between nodes.
   transport::GpuDirect* gpu_direct() const { return gpu_direct_; }
+  /// Whether ranks of a node reach each other's GPU memory; else it is staged. The same on all ranks.
+  bool shares_gpu_memory() const { return shares_gpu_memory_; }
   /// What the cost model takes this communicator's machine to be: the context's, or that of its GPU memory.
   const model::Machine& machine() const { return gpu_machine_ ? *gpu_machine_ : context_->machine(); }
   /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
@@ -164,7 +166,10 @@ class Communicator {
   Operation* make_again(const Call& call);
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
-  Status open_device(const Communicator* shrunk_from = nullptr);
+  enum class Siblings : uint8_t { on_devices, mixed };
+  Status open_device(Siblings siblings, const Communicator* shrunk_from = nullptr);
+  Status settle_sharing(Siblings siblings);
+  Status reach_neighbours(const std::vector<cuda::SharedMemory>& offers);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);
   Status leave_on_device(Operation& op);
@@ -188,6 +193,7 @@ class Communicator {
 
   DeviceExecutor* device_executor_ = nullptr;  // the context's; null: host memory
   transport::GpuDirect* gpu_direct_ = nullptr;
+  bool shares_gpu_memory_ = false;
   std::shared_ptr<const model::Machine> gpu_machine_;  // null: the context's
   std::unique_ptr<Captures> captures_;                 // null: host memory, or a lane
   Communicator* parent_ = nullptr;                     // of a lane

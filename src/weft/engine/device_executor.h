@@ -32,7 +32,7 @@ class DeviceExecutor {
   cuda::Importer& importer() { return importer_; }
   /// Null: reductions are the CPU's.
   const cuda::Kernels* kernels() const { return kernels_; }
-  /// Whether other processes can map memory of the device.
+  /// Whether other processes could map memory of the device; whether they can, each communicator finds out.
   bool shares_memory() const { return shares_memory_; }
   /// Logs, once, that memory is staged which the network could not register, and why.
   void note_staging(const Status& why);

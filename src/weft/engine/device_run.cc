@@ -106,7 +106,7 @@ Status DeviceRun::prepare() {
 Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) const {
   const int index = static_cast<int>(space);
   if (!op_.prepared->exposes_inside[index] || op_.base_bytes[index] == 0) return false;
-  if (!executor_.shares_memory()) return true;
+  if (!op_.comm->shares_gpu_memory()) return true;
   auto place = cuda::locate(address);
   if (!place) return place.status();
   return !place->shareable;
@@ -115,7 +115,7 @@ Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) c
 Status DeviceRun::place_scratch() {
   if (op_.base_bytes[kScratch] == 0) return {};
   on_device_[kScratch] =
-      executor_.kernels() && (executor_.shares_memory() || !op_.prepared->exposes_inside[kScratch]);
+      executor_.kernels() && (op_.comm->shares_gpu_memory() || !op_.prepared->exposes_inside[kScratch]);
   cuda::BlockPool& pool = on_device_[kScratch] ? executor_.device_blocks() : executor_.host_blocks();
   auto block = pool.take(op_.base_bytes[kScratch]);
   if (!block) return block.status();
@@ -200,7 +200,7 @@ const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& 
 Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
   const cuda::Scope scope(executor_.device());
   const int index = static_cast<int>(space);
-  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], executor_.shares_memory());
+  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], op_.comm->shares_gpu_memory());
 }
 
 Result<std::byte*> DeviceRun::reach(const cuda::SharedMemory& memory) {

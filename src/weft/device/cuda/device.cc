@@ -200,7 +200,8 @@ Status Device::reach(int ordinal) {
   int can = 0;
   WEFT_TRY(check(d.device_can_access_peer(&can, number_, (*other)->number_), "cuDeviceCanAccessPeer"));
   if (!can)
-    return fail(Code::unsupported, "{} cannot reach the memory of {}", description_, (*other)->description_);
+    return fail(Code::unsupported, "{} cannot reach the memory of {} (WEFT_CUDA_IPC=off does without)",
+                description_, (*other)->description_);
   const Scope scope(*this);
   const int enabled = d.context_enable_peer_access((*other)->context_, 0);
   if (enabled != kPeerAccessAlreadyEnabled) WEFT_TRY(check(enabled, "cuCtxEnablePeerAccess"));
