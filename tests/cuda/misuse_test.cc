@@ -313,5 +313,27 @@ TEST(DeviceCounts, MovingDataTakesNoKernelAndEveryCopyIsPinned) {
       on_device);
 }
 
+// WEFT_CUDA_BLOCKS bounds a launch, so that launches of one rank must not run beside each other.
+TEST(DeviceCounts, KernelsOfARankFollowEachOther) {
+  WEFT_NEED_FAKE(fake);
+  const int ranks = 4;
+  const uint64_t launches = fake.calls("cuLaunchKernel"), streams = fake.calls("stream with kernels");
+  run_ranks(
+      blocks(2, ranks / 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const size_t count = 1 << 20;
+        const DeviceArray<float> send(count), recv(count);
+        for (int round = 0; round < 2; ++round)
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+      },
+      on_device);
+  const uint64_t launched = fake.calls("cuLaunchKernel") - launches;
+  if (launched == 0) GTEST_SKIP() << "reductions are the CPU's";
+  EXPECT_GT(launched, uint64_t{2 * ranks});  // several lanes
+  EXPECT_EQ(fake.calls("stream with kernels") - streams, uint64_t{ranks});
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -25,7 +25,9 @@ class DeviceExecutor {
 
   cuda::Device& device() const { return device_; }
   /// Work of different lanes may run side by side.
-  cuda::Queue& queue(uint32_t lane) { return *queues_[lane % queues_.size()]; }
+  cuda::Queue& queue(uint32_t lane) { return *queues_[lane % kCopyQueues]; }
+  /// Kernels follow each other, so that WEFT_CUDA_BLOCKS bounds all of them together.
+  cuda::Queue& kernel_queue() { return *queues_[kCopyQueues]; }
   cuda::BlockPool& host_blocks() { return host_blocks_; }
   cuda::BlockPool& device_blocks() { return device_blocks_; }
   cuda::Exporter& exporter() { return exporter_; }
@@ -46,6 +48,8 @@ class DeviceExecutor {
         device_blocks_(device, cuda::BlockPool::Kind::device),
         importer_(device) {}
 
+  static constexpr size_t kCopyQueues = 4;
+
   cuda::Device& device_;
   cuda::BlockPool host_blocks_, device_blocks_;
   cuda::Exporter exporter_;
@@ -53,7 +57,8 @@ class DeviceExecutor {
   const cuda::Kernels* kernels_ = nullptr;
   bool shares_memory_ = false;
   bool staging_noted_ = false;
-  std::array<std::unique_ptr<cuda::Queue>, 4> queues_;  // emptied before the blocks go
+  int64_t last_asked_ns_ = 0;                                         // whether it is alive
+  std::array<std::unique_ptr<cuda::Queue>, kCopyQueues + 1> queues_;  // emptied before the blocks go
 };
 
 }  // namespace weft::engine

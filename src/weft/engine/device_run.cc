@@ -96,7 +96,8 @@ Status DeviceRun::prepare() {
   WEFT_TRY(place_output());
   WEFT_TRY(place_input());
   if (before_ == Before::nothing) return {};
-  auto ticket = executor_.queue(0).mark();
+  cuda::Queue& queue = device_input_.data ? executor_.kernel_queue() : executor_.queue(0);
+  auto ticket = queue.mark();
   if (!ticket) return ticket.status();
   ticket_ = ticket.take();
   return {};
@@ -160,7 +161,7 @@ Status DeviceRun::place_input() {
   device_input_ = *block;
   op_.base[kInput] = block->data;
   before_ = Before::copies;
-  return executor_.kernels()->scale(executor_.queue(0), op_.call.type, block->data, op_.call.send,
+  return executor_.kernels()->scale(executor_.kernel_queue(), op_.call.type, block->data, op_.call.send,
                                     bytes / device::size_of(op_.call.type), op_.call.scalar);
 }
 

@@ -450,6 +450,7 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
   NEED_CONTEXT();
   StreamHandle* const stream = resolve(handle);
   if (!stream) return kInvalidHandle;
+  if (!stream->had_kernels.exchange(true)) (void)World::instance().enter("stream with kernels");
   if (grid_x == 0 || block_x == 0 || block_x > 1024 || grid_y * grid_z * block_y * block_z != 1 || extra)
     return kInvalidValue;
   const auto* first = static_cast<const char*>(parameters[0]);

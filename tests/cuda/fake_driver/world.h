@@ -91,6 +91,7 @@ struct StreamHandle {
   std::shared_ptr<fake::Capture> capture;  // that is under way on it, and after which nodes it is
   std::vector<size_t> frontier;
   bool closing = false;
+  std::atomic<bool> had_kernels{false};
   std::thread thread;
 
   void push(fake::Piece piece);
