@@ -143,6 +143,7 @@ class DeviceArray {
 struct FakeControls {
   decltype(&fake_cuda_fail_after) fail_after = nullptr;
   decltype(&fake_cuda_calls) calls = nullptr;
+  decltype(&fake_cuda_break) break_device = nullptr;
   bool valid() const { return calls != nullptr; }
 
   FakeControls() {
@@ -150,6 +151,7 @@ struct FakeControls {
     void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (!library) return;
     fail_after = reinterpret_cast<decltype(fail_after)>(dlsym(library, "fake_cuda_fail_after"));
+    break_device = reinterpret_cast<decltype(break_device)>(dlsym(library, "fake_cuda_break"));
     calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cuda_calls"));
   }
 };

@@ -249,6 +249,65 @@ TEST(DeviceFailures, AnAbortLetsAStreamGoOnThatWaitsForAPeer) {
       on_device);
 }
 
+/// Makes a stream wait for what is done by the caller: the flags, with `turn` as the value that ends the
+/// wait.
+cuda::Device::Flags* hold(const DeviceStream& stream) {
+  cuda::Device& device = **cuda::Device::open(0);
+  cuda::Device::Flags* const flags = *device.take_flags();
+  const cuda::Scope scope(device);
+  EXPECT_EQ(driver().stream_wait_value(stream.get(), device.address_of(&flags->done), ++flags->turn,
+                                       cuda::kWaitValueGeq),
+            cuda::kSuccess);
+  return flags;
+}
+
+TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFor) {
+  WEFT_NEED_FAKE(fake);
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(100), recv(100);
+        cuda::Device::Flags* const flags = hold(stream);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        fake.break_device(0, cuda::kIllegalAddress);
+        EXPECT_EQ(weftCommFinalize(me.comm), weftUnhandledCudaError);
+        const std::string why = weftGetLastError(me.comm);
+        EXPECT_TRUE(mentions(why.c_str(), "illegal memory access")) << why;
+        EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
+        EXPECT_EQ(weftCommDestroy(me.comm), weftSuccess);
+        me.comm = nullptr;
+        std::atomic_ref(flags->done).store(flags->turn);
+        fake.break_device(0, cuda::kSuccess);
+        stream.synchronize();
+      },
+      on_device);
+}
+
+TEST(DeviceFailures, AStreamThatDoesNotComeIsWaitedForUntilTheDeadlineWhenACommunicatorGoes) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(100), recv(100);
+        cuda::Device::Flags* const flags = hold(stream);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        EXPECT_EQ(weftCommFinalize(me.comm), weftTimeout);
+        const std::string why = weftGetLastError(me.comm);
+        EXPECT_TRUE(mentions(why.c_str(), "stream has not come to it")) << why;
+        EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
+        std::atomic_ref(flags->done).store(flags->turn);
+        stream.synchronize();  // goes on
+      },
+      [](weftConfig_t& config) {
+        config.device = 0;
+        config.timeoutSeconds = 0.2;
+      });
+}
+
 TEST(DeviceFailures, HostMemoryOnOneRankAndGpuMemoryOnAnotherIsToldByName) {
   WEFT_NEED_DEVICE();
   run_ranks(blocks(1, 2), [](Rank& me) {

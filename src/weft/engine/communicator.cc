@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -253,6 +254,7 @@ void Communicator::deregister_buffer(void* handle) {
 
 Status Communicator::finalize() {
   Lock lock = context_->lock();
+  finalized_by_ns_ = now_ns() + static_cast<int64_t>(options_.timeout_s * 1e9);
   const auto next = [&] {
     if (captures_) context_->turn();  // takes in what graphs have come to
     return unfinished();

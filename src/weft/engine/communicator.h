@@ -85,7 +85,7 @@ class Communicator {
   Result<void*> register_buffer(void* address, size_t bytes);
   void deregister_buffer(void* registration);
 
-  /// Waits for everything that was queued.
+  /// Waits for everything that was queued; for a CUDA stream that does not come, the communicator's timeout.
   Status finalize();
   /// Fails everything that is unfinished, now. Others are told `reason`, unless that is empty.
   void abort(std::string_view reason = {});
@@ -126,6 +126,8 @@ class Communicator {
   void fail(const Status& why, bool tell_others);
   /// The part of that which a lane's communicator has done to it.
   void fail_as_lane(const Status& why);
+  /// Until when finalize() waits for streams to come to their operations; 0: it has not been called.
+  int64_t finalized_by_ns() const { return finalized_by_ns_; }
   /// Starts an operation that a graph has come to.
   void run_captured(const Call& call, const std::shared_ptr<const Prepared>& prepared,
                     std::shared_ptr<CapturedCalls> calls);
@@ -198,6 +200,7 @@ class Communicator {
   std::unique_ptr<Captures> captures_;                 // null: host memory, or a lane
   Communicator* parent_ = nullptr;                     // of a lane
   Status failure_;
+  int64_t finalized_by_ns_ = 0;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
   uint32_t splits_ = 0, shrinks_ = 0;

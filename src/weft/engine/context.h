@@ -171,6 +171,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
              const void* payload);
   int start_awaiting();
+  void check_awaiting(int64_t now);
   int take_submissions();
   void ring();
   void ring_sleeper() const;

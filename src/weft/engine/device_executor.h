@@ -38,6 +38,8 @@ class DeviceExecutor {
   bool shares_memory() const { return shares_memory_; }
   /// Logs, once, that memory is staged which the network could not register, and why.
   void note_staging(const Status& why);
+  /// An error where the device does nothing any more. Asks it, if the last time is a while ago.
+  Status alive(int64_t now);
   /// Returns when everything queued has ended, with or without success.
   void drain();
 

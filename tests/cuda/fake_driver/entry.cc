@@ -467,6 +467,9 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
 FAKE_API void fake_cuda_fail_after(const char* function, int calls, int error) {
   World::instance().fail_after(function, calls, error);
 }
+FAKE_API void fake_cuda_break(int ordinal, int error) {
+  World::instance().context(ordinal)->asynchronous_error.store(error);
+}
 FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
 FAKE_API void* fake_cuda_bytes_behind(const void* device, uint64_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(device);

@@ -281,7 +281,9 @@ void StreamHandle::push(fake::Piece piece) {
       work.pop_front();
       lock.unlock();
       fake::World::instance().pause();
-      while (!next()) usleep(20);
+      // After an error of the device nothing runs on it any more.
+      const auto& broken = fake::World::instance().context(ordinal)->asynchronous_error;
+      while (broken.load() == 0 && !next()) usleep(20);
       lock.lock();
       ++done;
       changed.notify_all();
