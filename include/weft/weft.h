@@ -362,9 +362,10 @@ WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksLis
 
 /* ---- ending and asking communicators ---- */
 
-/* Waits until this rank's operations are complete; other ranks may still be busy with theirs. Afterwards only
- * questions, weftCommAbort and weftCommDestroy are allowed. Errors: weftInvalidComm, weftInvalidUsage (twice,
- * or inside a group), and what the communicator failed with. */
+/* Waits until this rank's operations are complete; other ranks may still be busy with theirs. For a CUDA
+ * stream that does not come to its operation it waits as long as config.timeoutSeconds says, then fails with
+ * weftTimeout. Afterwards only questions, weftCommAbort and weftCommDestroy are allowed. Errors:
+ * weftInvalidComm, weftInvalidUsage (twice, or inside a group), and what the communicator failed with. */
 WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
 
 /* Frees the communicator. Waits for this rank's operations first (as weftCommFinalize, if that was not

@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -110,8 +111,25 @@ weftResult_t collective(const std::string& name, const float* from, float* to, s
   return weftReduceScatter(from, to, count, weftFloat, weftSum, comm, weft_stream);
 }
 
-/// Holds a multiprocessor until told to let go: its shared memory leaves no room for another block.
-__global__ void hold(volatile int* held, volatile int* let_go) {
+constexpr int kLongestBlock = 1024;  // threads
+
+/// Blocks that fill a multiprocessor together: with as many threads as it takes, since a kernel without shared
+/// memory fits in beside any shared memory on devices of compute capability 7, and with all of that memory.
+struct Filling {
+  int blocks, threads, shared_bytes;
+};
+Filling filling_of_a_multiprocessor() {
+  int threads = 0, shared = 0, of_block = 0, reserved = 0;
+  must(cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, 0));
+  must(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerMultiprocessor, 0));
+  must(cudaDeviceGetAttribute(&of_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  must(cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, 0));
+  const int blocks = (threads + kLongestBlock - 1) / kLongestBlock;
+  return {blocks, threads / blocks, std::min(of_block, shared / blocks - reserved)};
+}
+
+/// One of the blocks that hold a multiprocessor until told to let go.
+__global__ void __launch_bounds__(kLongestBlock) hold(volatile int* held, volatile int* let_go) {
   if (threadIdx.x == 0) atomicAdd(const_cast<int*>(held), 1);
   while (*let_go == 0) __nanosleep(1000);
 }
@@ -119,9 +137,10 @@ __global__ void hold(volatile int* held, volatile int* let_go) {
 void census(const std::string& name) {
   constexpr int kRanks = 2;
   constexpr size_t kCount = 1 << 20;
-  int multiprocessors = 0, shared_bytes = 0;
+  int multiprocessors = 0;
   must(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  must(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  const Filling filling = filling_of_a_multiprocessor();
+  const int blocks = multiprocessors * filling.blocks;
   int* words = nullptr;
   must(cudaHostAlloc(&words, 2 * sizeof(int), cudaHostAllocMapped));
   volatile int *held = words, *let_go = words + 1;
@@ -153,11 +172,11 @@ void census(const std::string& name) {
     });
   while (ready < kRanks) std::this_thread::yield();
   cudaStream_t stream = make_stream();
-  must(cudaFuncSetAttribute(hold, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  hold<<<multiprocessors, 32, static_cast<size_t>(shared_bytes), stream>>>(held, let_go);
+  must(cudaFuncSetAttribute(hold, cudaFuncAttributeMaxDynamicSharedMemorySize, filling.shared_bytes));
+  hold<<<blocks, filling.threads, static_cast<size_t>(filling.shared_bytes), stream>>>(held, let_go);
   must(cudaGetLastError());
   const double begin = now_s();
-  while (*held < multiprocessors)
+  while (*held < blocks)
     if (now_s() - begin > 10) give_up("the kernel does not get every multiprocessor: is the GPU in use?");
   go = true;
   while (ended < kRanks && now_s() - begin < 15) std::this_thread::yield();

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/ranks_at_work.h"
 #include "weft/weft.h"
 
 #define WEFT_OK(call)                                                               \
@@ -42,6 +43,7 @@ inline void run_ranks(const Nodes& nodes, const std::function<void(Rank&)>& body
   weftUniqueId id;
   WEFT_OK(weftGetUniqueId(&id));
   const int size = static_cast<int>(nodes.size());
+  const RanksAtWork at_work;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {

@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "api/ranks_at_work.h"
 #include "base/settings.h"
 #include "cuda/fake_driver/control.h"
 #include "device/cuda/device.h"
@@ -56,11 +59,40 @@ class DeviceStream {
   cuda::StreamHandle* stream_ = nullptr;
 };
 
+/// Frees device memory when no ranks run as threads of this process any more: see ranks_at_work.h.
+class DeferredFrees {
+ public:
+  static void add(cuda::Device& device, cuda::DevicePointer memory) {
+    const std::lock_guard guard(mutex_);
+    waiting_.emplace_back(&device, memory);
+    free_if_ranks_rest();
+  }
+  static void free_now(cuda::Device& device, cuda::DevicePointer memory) {
+    const cuda::Scope scope(device);
+    (void)driver().mem_free(memory);
+  }
+  /// Of what was left when ranks had ended.
+  static void catch_up() {
+    const std::lock_guard guard(mutex_);
+    free_if_ranks_rest();
+  }
+
+ private:
+  static void free_if_ranks_rest() {
+    if (RanksAtWork::any()) return;
+    for (const auto& [device, memory] : std::exchange(waiting_, {})) free_now(*device, memory);
+  }
+  static inline std::mutex mutex_;
+  static inline std::vector<std::pair<cuda::Device*, cuda::DevicePointer>> waiting_;
+};
+
+/// An array in device memory, which is freed when it goes, or once no rank is at work.
 template <typename T>
 class DeviceArray {
  public:
   explicit DeviceArray(size_t count, int ordinal = 0)
       : device_(**cuda::Device::open(ordinal)), count_(count) {
+    DeferredFrees::catch_up();
     const cuda::Scope scope(device_);
     cuda::DevicePointer pointer = 0;
     if (count > 0) {
@@ -71,14 +103,16 @@ class DeviceArray {
   explicit DeviceArray(const std::vector<T>& values, int ordinal = 0) : DeviceArray(values.size(), ordinal) {
     set(values);
   }
-  ~DeviceArray() { free(); }
+  ~DeviceArray() {
+    if (data_) DeferredFrees::add(device_, address());
+  }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() const { return data_; }
+  /// At once.
   void free() {
-    const cuda::Scope scope(device_);
-    if (data_) (void)driver().mem_free(address());
+    if (data_) DeferredFrees::free_now(device_, address());
     data_ = nullptr;
   }
   void set(const std::vector<T>& values, size_t first = 0) {
@@ -109,6 +143,7 @@ class DeviceArray {
 struct FakeControls {
   decltype(&fake_cuda_fail_after) fail_after = nullptr;
   decltype(&fake_cuda_calls) calls = nullptr;
+  decltype(&fake_cuda_break) break_device = nullptr;
   bool valid() const { return calls != nullptr; }
 
   FakeControls() {
@@ -116,6 +151,7 @@ struct FakeControls {
     void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (!library) return;
     fail_after = reinterpret_cast<decltype(fail_after)>(dlsym(library, "fake_cuda_fail_after"));
+    break_device = reinterpret_cast<decltype(break_device)>(dlsym(library, "fake_cuda_break"));
     calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cuda_calls"));
   }
 };

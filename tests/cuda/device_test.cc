@@ -1,6 +1,7 @@
 // The device layer: what is said when CUDA is missing or wrong, kinds of memory, and kernels whose bits are
 // the CPU's.
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -139,6 +140,26 @@ TEST(DeviceMemory, AHandleOfAnotherDriverIsRefusedWithBothVersions) {
   EXPECT_NE(refused.message().find("its driver is for CUDA 12.2, this process's for 13.0"), std::string::npos)
       << refused.message();
   EXPECT_NE(refused.message().find("WEFT_CUDA_IPC=off does without"), std::string::npos) << refused.message();
+}
+
+// The driver takes whole pages of the host only; allocations and the ranges that are registered are none.
+TEST(DeviceMemory, OfAnyLengthBecomesADmaBuf) {
+  WEFT_NEED_FAKE(fake);
+  cuda::Device& device = **cuda::Device::open(0);
+  const cuda::Scope scope(device);
+  std::vector<char> values(10001);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<char>(i % 101);
+  const DeviceArray<char> array(values);
+  for (const size_t begin : {0, 3, 4095}) {
+    const size_t bytes = values.size() - begin;
+    auto buffer = cuda::make_dma_buf(array.data() + begin, bytes);
+    ASSERT_TRUE(buffer.ok()) << buffer.status().message();
+    EXPECT_EQ(buffer->offset, begin);
+    std::vector<char> read(bytes);
+    ASSERT_EQ(pread(buffer->file.get(), read.data(), bytes, static_cast<off_t>(buffer->offset)),
+              static_cast<ssize_t>(bytes));
+    EXPECT_EQ(read, std::vector<char>(values.begin() + static_cast<ptrdiff_t>(begin), values.end()));
+  }
 }
 
 TEST(DeviceMemory, BlocksAreReusedAndDoNotOverlap) {

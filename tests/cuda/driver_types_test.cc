@@ -24,6 +24,7 @@ static_assert(int{kInvalidValue} == CUDA_ERROR_INVALID_VALUE &&
               int{kHostMemoryAlreadyRegistered} == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
               int{kHostMemoryNotRegistered} == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED &&
               int{kStreamCaptureImplicit} == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT &&
+              int{kAlreadyMapped} == CUDA_ERROR_ALREADY_MAPPED &&
               int{kNoBinaryForGpu} == CUDA_ERROR_NO_BINARY_FOR_GPU &&
               int{kInvalidImage} == CUDA_ERROR_INVALID_IMAGE &&
               int{kInvalidContext} == CUDA_ERROR_INVALID_CONTEXT &&

@@ -33,7 +33,7 @@ void reduce_and_gather(Rank& me, size_t count, int rounds) {
       sum[i] += value;
       all.push_back(value);
     }
-  const DeviceArray<float> send(mine), reduced(count), gathered(all.size());
+  DeviceArray<float> send(mine), reduced(count), gathered(all.size());
   for (int round = 0; round < rounds; ++round) {
     WEFT_OK(weftAllReduce(send.data(), reduced.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
     WEFT_OK(weftAllGather(send.data(), gathered.data(), count, weftFloat, me.comm, stream.weft()));
@@ -41,6 +41,8 @@ void reduce_and_gather(Rank& me, size_t count, int rounds) {
   stream.synchronize();
   ASSERT_EQ(reduced.get(), sum);
   ASSERT_EQ(gathered.get(), all);
+  for (DeviceArray<float>* array : {&send, &reduced, &gathered})
+    array->free();  // not when the ranks have ended
 }
 
 struct GpuDirect : ::testing::Test {

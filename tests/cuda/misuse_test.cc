@@ -1,5 +1,6 @@
 // What GPU memory does when it is used wrongly or breaks, what takes no kernel, and ranks as processes, which
 // reach each other's memory through CUDA IPC.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -22,15 +23,16 @@ bool mentions(const char* text, const char* words) {
 // ---- Ranks as processes. First in the program, since a child must not inherit a driver that is in use.
 
 int gather_and_add(Rank& me) {
+  const int ordinal = me.rank % *cuda::Device::count();
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  config.device = 0;
+  config.device = ordinal;
   weftComm_t comm = nullptr;
   if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) {
     std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(nullptr));
     return 2;
   }
   {
-    const DeviceStream stream;
+    const DeviceStream stream(ordinal);
     for (size_t count : {size_t{3}, size_t{3000}, size_t{200000}}) {
       Values mine(count), sum(count), gathered;
       for (int r = 0; r < me.size; ++r)
@@ -40,7 +42,7 @@ int gather_and_add(Rank& me) {
           sum[i] += value;
           gathered.push_back(value);
         }
-      const DeviceArray<float> send(mine), reduced(count), all(gathered.size());
+      const DeviceArray<float> send(mine, ordinal), reduced(count, ordinal), all(gathered.size(), ordinal);
       for (int round = 0; round < 3; ++round) {
         if (weftAllReduce(send.data(), reduced.data(), count, weftFloat, weftSum, comm, stream.weft()) ||
             weftAllGather(send.data(), all.data(), count, weftFloat, comm, stream.weft())) {
@@ -59,9 +61,52 @@ int gather_and_add(Rank& me) {
   return weftCommDestroy(comm) || weftCommDestroy(me.comm);
 }
 
+// A program whose buffers come and go, at the same addresses: what peers have mapped of the old ones is in
+// the way of the new ones.
+int gather_from_new_buffers(Rank& me) {
+  const FakeControls fake;
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 0;
+  weftComm_t comm = nullptr;
+  if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
+  constexpr size_t kCount = 300000;
+  std::vector<const float*> addresses;
+  const DeviceStream stream;
+  for (int round = 0; round < 3; ++round) {
+    DeviceArray<float> send(Values(kCount, static_cast<float>(10 * round + me.rank)));
+    DeviceArray<float> all(kCount * static_cast<size_t>(me.size));
+    addresses.push_back(send.data());
+    if (weftAllGather(send.data(), all.data(), kCount, weftFloat, comm, stream.weft())) return 3;
+    stream.synchronize();
+    weftResult_t health = weftSuccess;
+    if (weftCommGetAsyncError(comm, &health) || health) {
+      std::fprintf(stderr, "rank %d: %s\n", me.rank, weftGetLastError(comm));
+      return 4;
+    }
+    Values expected;
+    for (int r = 0; r < me.size; ++r)
+      expected.insert(expected.end(), kCount, static_cast<float>(10 * round + r));
+    if (all.get() != expected) return 5;
+    float one = 1, sum = 0;  // nobody frees what another one is still reading
+    if (weftAllReduce(&one, &sum, 1, weftFloat, weftSum, me.comm, nullptr)) return 6;
+    send.free();
+    all.free();
+  }
+  // Else this has tested nothing.
+  if (fake.valid() && std::count(addresses.begin(), addresses.end(), addresses[0]) < 2) return 7;
+  return weftCommDestroy(comm) || weftCommDestroy(me.comm);
+}
+
+TEST(MemoryDeathTest, OfAPeerThatIsFreedAndAllocatedAnewAtTheSameAddressIsMappedAgain) {
+  const std::vector<int> statuses = run_processes(
+      blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_from_new_buffers(me) : 77; }, 120);
+  if (exited_with(statuses[0], 77)) GTEST_SKIP() << "no CUDA device";
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
 class ProcessesDeathTest : public ::testing::TestWithParam<Nodes> {};
 
-TEST_P(ProcessesDeathTest, ShareADevice) {
+TEST_P(ProcessesDeathTest, ShareDevices) {
   const std::vector<int> statuses = run_processes(
       GetParam(),
       [](Rank& me) {
@@ -204,6 +249,65 @@ TEST(DeviceFailures, AnAbortLetsAStreamGoOnThatWaitsForAPeer) {
       on_device);
 }
 
+/// Makes a stream wait for what is done by the caller: the flags, with `turn` as the value that ends the
+/// wait.
+cuda::Device::Flags* hold(const DeviceStream& stream) {
+  cuda::Device& device = **cuda::Device::open(0);
+  cuda::Device::Flags* const flags = *device.take_flags();
+  const cuda::Scope scope(device);
+  EXPECT_EQ(driver().stream_wait_value(stream.get(), device.address_of(&flags->done), ++flags->turn,
+                                       cuda::kWaitValueGeq),
+            cuda::kSuccess);
+  return flags;
+}
+
+TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFor) {
+  WEFT_NEED_FAKE(fake);
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(100), recv(100);
+        cuda::Device::Flags* const flags = hold(stream);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        fake.break_device(0, cuda::kIllegalAddress);
+        EXPECT_EQ(weftCommFinalize(me.comm), weftUnhandledCudaError);
+        const std::string why = weftGetLastError(me.comm);
+        EXPECT_TRUE(mentions(why.c_str(), "illegal memory access")) << why;
+        EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
+        EXPECT_EQ(weftCommDestroy(me.comm), weftSuccess);
+        me.comm = nullptr;
+        std::atomic_ref(flags->done).store(flags->turn);
+        fake.break_device(0, cuda::kSuccess);
+        stream.synchronize();
+      },
+      on_device);
+}
+
+TEST(DeviceFailures, AStreamThatDoesNotComeIsWaitedForUntilTheDeadlineWhenACommunicatorGoes) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(100), recv(100);
+        cuda::Device::Flags* const flags = hold(stream);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        EXPECT_EQ(weftCommFinalize(me.comm), weftTimeout);
+        const std::string why = weftGetLastError(me.comm);
+        EXPECT_TRUE(mentions(why.c_str(), "stream has not come to it")) << why;
+        EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
+        std::atomic_ref(flags->done).store(flags->turn);
+        stream.synchronize();  // goes on
+      },
+      [](weftConfig_t& config) {
+        config.device = 0;
+        config.timeoutSeconds = 0.2;
+      });
+}
+
 TEST(DeviceFailures, HostMemoryOnOneRankAndGpuMemoryOnAnotherIsToldByName) {
   WEFT_NEED_DEVICE();
   run_ranks(blocks(1, 2), [](Rank& me) {
@@ -266,6 +370,28 @@ TEST(DeviceCounts, MovingDataTakesNoKernelAndEveryCopyIsPinned) {
         }
       },
       on_device);
+}
+
+// WEFT_CUDA_BLOCKS bounds a launch, so that launches of one rank must not run beside each other.
+TEST(DeviceCounts, KernelsOfARankFollowEachOther) {
+  WEFT_NEED_FAKE(fake);
+  const int ranks = 4;
+  const uint64_t launches = fake.calls("cuLaunchKernel"), streams = fake.calls("stream with kernels");
+  run_ranks(
+      blocks(2, ranks / 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const size_t count = 1 << 20;
+        const DeviceArray<float> send(count), recv(count);
+        for (int round = 0; round < 2; ++round)
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+      },
+      on_device);
+  const uint64_t launched = fake.calls("cuLaunchKernel") - launches;
+  if (launched == 0) GTEST_SKIP() << "reductions are the CPU's";
+  EXPECT_GT(launched, uint64_t{2 * ranks});  // several lanes
+  EXPECT_EQ(fake.calls("stream with kernels") - streams, uint64_t{ranks});
 }
 
 }  // namespace

@@ -23,5 +23,7 @@ expect 0 "it runs" env "$fake" "$gate" echo it runs
 expect 1 "driver cannot be loaded" env "$fake" "$gate" sh -c "echo the driver cannot be loaded; exit 1"
 expect 77 "skipped: .*nowhere/libnccl" env "$fake" WEFT_NCCL_LIBRARY=/nowhere/libnccl.so.2 "$gate" --nccl echo it runs
 expect 0 "it runs" env "$fake" "WEFT_NCCL_LIBRARY=$fake_nccl" "$gate" --nccl echo it runs
+expect 77 "skipped: .*remote writes of GPU memory" env "$fake" "$gate" --gpu-direct echo it runs
 expect 126 "cannot run /nowhere/program: No such file" env "$fake" "$gate" /nowhere/program
 expect 126 "usage: with_gpu" "$gate" --nccl
+expect 126 "usage: with_gpu" "$gate" --gpu-direct

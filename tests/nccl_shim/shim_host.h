@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/ranks_at_work.h"
 #include "nccl/library.h"
 
 namespace weft::nccl_shim_test {
@@ -112,6 +113,7 @@ inline void in_process(const Environment& environment, const std::function<void(
 inline void on_threads(const Shim& shim, int ranks, const std::function<void(int, Comm_t)>& body) {
   UniqueId id;
   ASSERT_EQ(shim->GetUniqueId(&id), nccl::kSuccess) << shim.last_error();
+  const testing::RanksAtWork at_work;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {

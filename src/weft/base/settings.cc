@@ -165,7 +165,16 @@ constexpr Row kRows[] = {
      &Settings::cuda_blocks,
      {.min = 1, .max = 1024},
      kGpu,
-     "Thread blocks of a reduction kernel, at most: the number of multiprocessors that it can keep busy."},
+     "Thread blocks, at most, of the reduction kernels that run at a time for a rank, over all operations of "
+     "its job: the number of multiprocessors that they can keep busy."},
+    {"WEFT_CUDA_KEEP_BYTES",
+     &Settings::cuda_keep_bytes,
+     {.min = 0, .max = 1024 * kGiB},
+     kGpu,
+     "How much pinned host memory, and how much GPU memory, a rank keeps for later operations, in blocks "
+     "from "
+     "1 MiB on. More goes back to the driver at the next moment at which no CUDA stream of the process waits "
+     "for Weft and no captured graph holds a call."},
     {"WEFT_CUDA_MEMOPS", &Settings::cuda_memops, kAny, kGpu,
      "Whether CUDA streams and Weft wait for each other by stream memory operations, where the driver has "
      "them. Off: a call on a CUDA stream returns only when its result is there."},

@@ -27,13 +27,14 @@ struct Settings {
   bool cma = true;           // WEFT_CMA
   int rails = 0;             // WEFT_RAILS: network interfaces to use at most, 0 = all
   // GPU memory.
-  std::string cuda_library;         // WEFT_CUDA_LIBRARY: "" = libcuda.so.1
-  bool cuda_ipc = true;             // WEFT_CUDA_IPC
-  std::string cuda_reduce = "gpu";  // WEFT_CUDA_REDUCE: gpu, cpu
-  int cuda_blocks = 16;             // WEFT_CUDA_BLOCKS
-  bool cuda_memops = true;          // WEFT_CUDA_MEMOPS
-  int cuda_poll_us = 50;            // WEFT_CUDA_POLL_US
-  std::string gpu_direct = "auto";  // WEFT_GPU_DIRECT: auto, on, off
+  std::string cuda_library;           // WEFT_CUDA_LIBRARY: "" = libcuda.so.1
+  bool cuda_ipc = true;               // WEFT_CUDA_IPC
+  std::string cuda_reduce = "gpu";    // WEFT_CUDA_REDUCE: gpu, cpu
+  int cuda_blocks = 16;               // WEFT_CUDA_BLOCKS
+  int64_t cuda_keep_bytes = 1 << 30;  // WEFT_CUDA_KEEP_BYTES
+  bool cuda_memops = true;            // WEFT_CUDA_MEMOPS
+  int cuda_poll_us = 50;              // WEFT_CUDA_POLL_US
+  std::string gpu_direct = "auto";    // WEFT_GPU_DIRECT: auto, on, off
   // Algorithms.
   std::string algo;                 // WEFT_ALGO: pins and bans
   bool strict = false;              // WEFT_STRICT

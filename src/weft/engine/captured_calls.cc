@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/cuda/surplus.h"
 #include "engine/communicator.h"
 #include "engine/device_executor.h"
 
@@ -17,10 +18,15 @@ Result<std::shared_ptr<CapturedCalls>> CapturedCalls::create(Communicator& lane)
 }
 
 CapturedCalls::CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Device::Flags& flags)
-    : device_(device), flags_(flags), turn_(++flags.turn), lane_(&lane) {}
+    : device_(device), flags_(flags), turn_(++flags.turn), lane_(&lane) {
+  cuda::Surplus::instance().graph_begins();
+}
 
 // Nothing of the graph is left, and `ready` was never given to a stream.
-CapturedCalls::~CapturedCalls() { device_.give_flags(&flags_); }
+CapturedCalls::~CapturedCalls() {
+  device_.give_flags(&flags_);
+  cuda::Surplus::instance().graph_ends();
+}
 
 void CapturedCalls::add(const Call& call, std::shared_ptr<const Prepared> prepared) {
   calls_.push_back({call, std::move(prepared)});

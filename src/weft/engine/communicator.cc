@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -91,9 +92,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
         new Communicator(*context, hash_32(~uint64_t{0}, comm_id), world_of, std::move(apart)));
     WEFT_TRY(measure_machine(**context, *tuning));
   }
+  const Siblings siblings = (*context)->all_joined_on_devices() ? Siblings::on_devices : Siblings::mixed;
   std::shared_ptr<Communicator> made(
       new Communicator(context.take(), comm_id, std::move(world_of), std::move(options)));
-  WEFT_TRY(made->open_device());
+  WEFT_TRY(made->open_device(siblings));
   return made;
 }
 
@@ -102,15 +104,15 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, CommOptions options) {
   struct Choice {
-    int32_t color, key;
+    int32_t color, key, device;
   };
   std::vector<Choice> all(size());
-  const Choice mine{color, key};
+  const Choice mine{color, key, options.device};
   Call call;
   call.collective = plan::Collective::all_gather;
   call.send = &mine;
   call.recv = all.data();
-  call.count = 2;
+  call.count = 3;
   call.type = device::DataType::int32;
   WEFT_TRY(run(call));
   const uint32_t split = ++splits_;
@@ -120,10 +122,14 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, Co
   for (int rank = 0; rank < size(); ++rank)
     if (all[rank].color == color) members.push_back(rank);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
-  for (int& member : members) member = world_of_[member];
+  Siblings siblings = Siblings::on_devices;
+  for (int& member : members) {
+    if (all[member].device < 0) siblings = Siblings::mixed;
+    member = world_of_[member];
+  }
   const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, id_));
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
-  WEFT_TRY(made->open_device());
+  WEFT_TRY(made->open_device(siblings));
   return made;
 }
 
@@ -150,7 +156,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
     id = hash_32(out[rank], id);
   }
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
-  WEFT_TRY(made->open_device(this));
+  WEFT_TRY(made->open_device(Siblings::on_devices, this));
   return made;
 }
 
@@ -162,6 +168,7 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
   lane->parent_ = this;
   lane->device_executor_ = device_executor_;
   lane->gpu_direct_ = gpu_direct_;
+  lane->shares_gpu_memory_ = shares_gpu_memory_;
   return lane;
 }
 
@@ -247,6 +254,7 @@ void Communicator::deregister_buffer(void* handle) {
 
 Status Communicator::finalize() {
   Lock lock = context_->lock();
+  finalized_by_ns_ = now_ns() + static_cast<int64_t>(options_.timeout_s * 1e9);
   const auto next = [&] {
     if (captures_) context_->turn();  // takes in what graphs have come to
     return unfinished();

@@ -85,7 +85,7 @@ class Communicator {
   Result<void*> register_buffer(void* address, size_t bytes);
   void deregister_buffer(void* registration);
 
-  /// Waits for everything that was queued.
+  /// Waits for everything that was queued; for a CUDA stream that does not come, the communicator's timeout.
   Status finalize();
   /// Fails everything that is unfinished, now. Others are told `reason`, unless that is empty.
   void abort(std::string_view reason = {});
@@ -118,12 +118,16 @@ class Communicator {
   const Status& failure() const { return failure_; }
   /// The network's way to GPU memory, where every rank has one; null: GPU memory is staged between nodes.
   transport::GpuDirect* gpu_direct() const { return gpu_direct_; }
+  /// Whether ranks of a node reach each other's GPU memory; else it is staged. The same on all ranks.
+  bool shares_gpu_memory() const { return shares_gpu_memory_; }
   /// What the cost model takes this communicator's machine to be: the context's, or that of its GPU memory.
   const model::Machine& machine() const { return gpu_machine_ ? *gpu_machine_ : context_->machine(); }
   /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
   void fail(const Status& why, bool tell_others);
   /// The part of that which a lane's communicator has done to it.
   void fail_as_lane(const Status& why);
+  /// Until when finalize() waits for streams to come to their operations; 0: it has not been called.
+  int64_t finalized_by_ns() const { return finalized_by_ns_; }
   /// Starts an operation that a graph has come to.
   void run_captured(const Call& call, const std::shared_ptr<const Prepared>& prepared,
                     std::shared_ptr<CapturedCalls> calls);
@@ -164,7 +168,10 @@ class Communicator {
   Operation* make_again(const Call& call);
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
-  Status open_device(const Communicator* shrunk_from = nullptr);
+  enum class Siblings : uint8_t { on_devices, mixed };
+  Status open_device(Siblings siblings, const Communicator* shrunk_from = nullptr);
+  Status settle_sharing(Siblings siblings);
+  Status reach_neighbours(const std::vector<cuda::SharedMemory>& offers);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);
   Status leave_on_device(Operation& op);
@@ -188,10 +195,12 @@ class Communicator {
 
   DeviceExecutor* device_executor_ = nullptr;  // the context's; null: host memory
   transport::GpuDirect* gpu_direct_ = nullptr;
+  bool shares_gpu_memory_ = false;
   std::shared_ptr<const model::Machine> gpu_machine_;  // null: the context's
   std::unique_ptr<Captures> captures_;                 // null: host memory, or a lane
   Communicator* parent_ = nullptr;                     // of a lane
   Status failure_;
+  int64_t finalized_by_ns_ = 0;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
   uint32_t splits_ = 0, shrinks_ = 0;

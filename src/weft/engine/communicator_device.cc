@@ -1,7 +1,11 @@
 // A communicator of GPU memory: what its calls check, and how they meet the caller's CUDA stream. The rest of
 // a call is communicator_calls.cc's.
+#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/captures.h"
@@ -10,9 +14,14 @@
 #include "engine/gpu_tuning.h"
 
 namespace weft::engine {
+namespace {
+
+constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: see communicator.cc
+
+}  // namespace
 
 // Sends nothing for a communicator that is shrunk from another: what that one measured counts on.
-Status Communicator::open_device(const Communicator* shrunk_from) {
+Status Communicator::open_device(Siblings siblings, const Communicator* shrunk_from) {
   if (options_.device < 0) return {};
   {
     const Lock lock = context_->lock();
@@ -22,11 +31,74 @@ Status Communicator::open_device(const Communicator* shrunk_from) {
     WEFT_TRY(settle_gpu_direct());
     captures_ = std::make_unique<Captures>(*this);
   }
+  shares_gpu_memory_ = device_executor_->shares_memory();
+  if (!shrunk_from) WEFT_TRY(settle_sharing(siblings));
+  else if (shrunk_from->device_executor_) shares_gpu_memory_ = shrunk_from->shares_gpu_memory_;
   if (shrunk_from) gpu_machine_ = shrunk_from->gpu_machine_;
   if (shrunk_from || !context_->tunes() || size() == 1) return {};
   auto machine = machine_for_gpu(*this, *device_executor_);
   if (!machine) return machine.status();
   gpu_machine_ = std::make_shared<const model::Machine>(machine.take());
+  return {};
+}
+
+// Every rank lends the others a block, those of its node try to reach it, and all hear whether all could:
+// what one rank stages its peers must not look for in GPU memory. Where some ranks have host memory nothing
+// is asked, since those would not answer; the first operation tells of them.
+Status Communicator::settle_sharing(Siblings siblings) {
+  if (siblings == Siblings::mixed || layout_.nodes() == size()) return {};
+  CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
+  apart.name = name() + " devices";
+  apart.timeout_s = options_.timeout_s;
+  Communicator meeting(context_, hash_32(kDevices, id_), world_of_, std::move(apart));
+  const auto gather = [&](const void* mine, void* all, size_t bytes) {
+    Call call;
+    call.collective = plan::Collective::all_gather;
+    call.send = mine;
+    call.recv = all;
+    call.count = bytes;
+    call.type = device::DataType::uint8;
+    return meeting.run(call);
+  };
+  cuda::SharedMemory offer;
+  cuda::Block lent;
+  {
+    const Lock lock = context_->lock();
+    const cuda::Scope scope(device_executor_->device());
+    if (shares_gpu_memory_)
+      if (auto block = device_executor_->device_blocks().take(1)) lent = *block;
+    if (lent.data)
+      if (auto described = device_executor_->exporter().describe(lent.data, 1, true)) offer = *described;
+  }
+  std::vector<cuda::SharedMemory> offers(static_cast<size_t>(size()));
+  std::vector<uint8_t> reached_by(static_cast<size_t>(size()));
+  Status reached;
+  Status met = gather(&offer, offers.data(), sizeof offer);
+  if (met.ok()) {
+    reached = reach_neighbours(offers);
+    const uint8_t mine = reached.ok();
+    met = gather(&mine, reached_by.data(), sizeof mine);
+  }
+  const Lock lock = context_->lock();
+  const cuda::Scope scope(device_executor_->device());
+  device_executor_->device_blocks().give(lent);
+  if (!met.ok()) return met.in("settling how GPU memory is shared");
+  shares_gpu_memory_ = std::count(reached_by.begin(), reached_by.end(), 1) == size();
+  if (!reached.ok() && settings().cuda_ipc)
+    log::warn("communicator \"{}\": GPU memory is staged in pinned host memory inside nodes: rank {}: {}",
+              name(), rank_, reached.message());
+  return {};
+}
+
+Status Communicator::reach_neighbours(const std::vector<cuda::SharedMemory>& offers) {
+  const Lock lock = context_->lock();
+  const cuda::Scope scope(device_executor_->device());
+  for (const int neighbour : layout_.on_node(layout_.node_of(rank_))) {
+    const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)];
+    if (offer.bytes == 0) return weft::fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
+    if (neighbour == rank_) continue;
+    WEFT_TRY(device_executor_->importer().reach(offer).status().in(fmt::format("rank {}", neighbour)));
+  }
   return {};
 }
 

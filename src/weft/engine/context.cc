@@ -57,7 +57,7 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   auto fabric = Fabric::open(*context->bootstrap_, host_id, cuda_device, deadline);
   if (!fabric) return fabric.status();
   context->fabric_ = fabric.take();
-  WEFT_TRY(context->meet(deadline));
+  WEFT_TRY(context->meet(cuda_device >= 0, deadline));
   WEFT_TRY(context->open_trace(deadline));
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(context->epoll_fd(), EPOLL_CTL_ADD, context->doorbell_.get(), &event) != 0)
@@ -80,12 +80,17 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
 }
 
 // Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in
-// opening its fabric. On this occasion rank 0 says which machine all are to reckon with.
-Status Context::meet(Deadline deadline) {
-  const std::vector<std::byte> mine = (rank() == 0 ? decide_machine(*fabric_) : MachineDecision()).packed();
+// opening its fabric. On this occasion rank 0 says which machine all are to reckon with, and each whether it
+// has a device.
+Status Context::meet(bool on_device, Deadline deadline) {
+  std::vector<std::byte> mine = (rank() == 0 ? decide_machine(*fabric_) : MachineDecision()).packed();
+  mine.push_back(std::byte{on_device});
   auto all = bootstrap_->all_gather(mine, deadline);
   if (!all) return all.status();
-  const MachineDecision decision = MachineDecision::unpack({all->data(), mine.size()});
+  all_on_devices_ = true;
+  for (size_t end = mine.size(); end <= all->size(); end += mine.size())
+    all_on_devices_ &= (*all)[end - 1] != std::byte{0};
+  const MachineDecision decision = MachineDecision::unpack({all->data(), mine.size() - 1});
   machine_ = decision.machine;
   wants_measuring_ = decision.measure;
   tunes_ = decision.tunes;

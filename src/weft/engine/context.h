@@ -56,6 +56,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   uint64_t job() const { return job_; }
   int ranks() const { return bootstrap_->ranks(); }
   Fabric& fabric() { return *fabric_; }
+  /// Whether every rank has joined with a CUDA device.
+  bool all_joined_on_devices() const { return all_on_devices_; }
   bootstrap::Bootstrap& bootstrap() { return *bootstrap_; }
 
   /// Takes the context's lock; a thread that spins with it gives way.
@@ -155,7 +157,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
  private:
   Context();
 
-  Status meet(Deadline deadline);
+  Status meet(bool on_device, Deadline deadline);
   Status open_trace(Deadline deadline);
   static constexpr size_t kBuckets = 256;
   Operation*& bucket(uint32_t comm, OpNumber number) {
@@ -169,6 +171,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
              const void* payload);
   int start_awaiting();
+  void check_awaiting(int64_t now);
   int take_submissions();
   void ring();
   void ring_sleeper() const;
@@ -184,6 +187,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
 
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;
+  bool all_on_devices_ = false;
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;

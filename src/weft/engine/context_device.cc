@@ -50,6 +50,24 @@ int Context::start_awaiting() {
   return events;
 }
 
+// An operation that its stream has not reached is not active, and may rightly wait for long. But a stream of
+// a device that has failed never comes; and who destroys a communicator is not to wait for ever.
+void Context::check_awaiting(int64_t now) {
+  for (Operation* op : std::vector<Operation*>(awaiting_)) {
+    if (op->finished.load(std::memory_order_relaxed)) continue;
+    Communicator& comm = *op->comm;
+    if (const Status alive = op->device->executor().alive(now); !alive.ok())
+      comm.fail(alive.in("before its CUDA stream has come to it").in(comm.describe(*op)), true);
+    else if (comm.finalized_by_ns() > 0 && now >= comm.finalized_by_ns())
+      comm.fail(
+          fail(Code::timeout,
+               "{}: the communicator is finalized or destroyed, but the call's CUDA stream has not come to "
+               "it for {} s: synchronize the stream before, or abort the communicator",
+               comm.describe(*op), comm.options().timeout_s),
+          true);
+  }
+}
+
 int Context::nap_us() const {
   if (device_operations_ > 0 || !awaiting_.empty()) return settings().cuda_poll_us;
   return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;

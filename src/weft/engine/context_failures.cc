@@ -110,6 +110,7 @@ void Context::check_deadlines(int64_t now) {
   last_check_ns_ = now;
   if (!deaths_.empty()) act_on_deaths(now);
   if (!partings_.empty()) act_on_partings(now);
+  if (!awaiting_.empty()) check_awaiting(now);
   if (active_.empty()) return;
   std::vector<Operation*> looked_at = std::exchange(spare_active_, {});  // a verdict may end some of them
   looked_at = active_;

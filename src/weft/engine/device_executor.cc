@@ -10,6 +10,8 @@
 namespace weft::engine {
 namespace {
 
+constexpr int64_t kBetweenQuestionsNs = 100'000'000;
+
 /// Whether peers' processes could map a block of ours; why not, if they cannot.
 Status probe_sharing(cuda::Exporter& exporter, cuda::BlockPool& blocks) {
   if (!settings().cuda_ipc) return fail(Code::unsupported, "WEFT_CUDA_IPC is off");
@@ -76,6 +78,16 @@ void DeviceExecutor::note_staging(const Status& why) {
   if (std::exchange(staging_noted_, true)) return;
   log::warn("{}: some memory is staged between nodes in spite of GPUDirect: {}", device_.describe(),
             why.message());
+}
+
+// What a kernel or a copy of the program has done to the device's context every later call returns.
+Status DeviceExecutor::alive(int64_t now) {
+  if (now - last_asked_ns_ < kBetweenQuestionsNs) return {};
+  last_asked_ns_ = now;
+  const cuda::Scope scope(device_);
+  auto ticket = queue(0).mark();
+  if (!ticket) return ticket.status();
+  return ticket->done().status();
 }
 
 void DeviceExecutor::drain() {

@@ -25,17 +25,21 @@ class DeviceExecutor {
 
   cuda::Device& device() const { return device_; }
   /// Work of different lanes may run side by side.
-  cuda::Queue& queue(uint32_t lane) { return *queues_[lane % queues_.size()]; }
+  cuda::Queue& queue(uint32_t lane) { return *queues_[lane % kCopyQueues]; }
+  /// Kernels follow each other, so that WEFT_CUDA_BLOCKS bounds all of them together.
+  cuda::Queue& kernel_queue() { return *queues_[kCopyQueues]; }
   cuda::BlockPool& host_blocks() { return host_blocks_; }
   cuda::BlockPool& device_blocks() { return device_blocks_; }
   cuda::Exporter& exporter() { return exporter_; }
   cuda::Importer& importer() { return importer_; }
   /// Null: reductions are the CPU's.
   const cuda::Kernels* kernels() const { return kernels_; }
-  /// Whether other processes can map memory of the device.
+  /// Whether other processes could map memory of the device; whether they can, each communicator finds out.
   bool shares_memory() const { return shares_memory_; }
   /// Logs, once, that memory is staged which the network could not register, and why.
   void note_staging(const Status& why);
+  /// An error where the device does nothing any more. Asks it, if the last time is a while ago.
+  Status alive(int64_t now);
   /// Returns when everything queued has ended, with or without success.
   void drain();
 
@@ -46,6 +50,8 @@ class DeviceExecutor {
         device_blocks_(device, cuda::BlockPool::Kind::device),
         importer_(device) {}
 
+  static constexpr size_t kCopyQueues = 4;
+
   cuda::Device& device_;
   cuda::BlockPool host_blocks_, device_blocks_;
   cuda::Exporter exporter_;
@@ -53,7 +59,8 @@ class DeviceExecutor {
   const cuda::Kernels* kernels_ = nullptr;
   bool shares_memory_ = false;
   bool staging_noted_ = false;
-  std::array<std::unique_ptr<cuda::Queue>, 4> queues_;  // emptied before the blocks go
+  int64_t last_asked_ns_ = 0;                                         // whether it is alive
+  std::array<std::unique_ptr<cuda::Queue>, kCopyQueues + 1> queues_;  // emptied before the blocks go
 };
 
 }  // namespace weft::engine

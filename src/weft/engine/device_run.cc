@@ -40,6 +40,7 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   if (!flags) return flags.status();
   flags_ = *flags;
   turn_ = ++flags_->turn;
+  cuda::Surplus::instance().stream_waits();
   return cuda::check(
       d.stream_write_value(stream, device.address_of(&flags_->ready), turn_, cuda::kWriteValueDefault),
       "cuStreamWriteValue32");
@@ -76,6 +77,7 @@ void DeviceRun::release_stream() {
   std::atomic_ref(flags_->done).store(turn_, std::memory_order_release);
   if (reusable) executor_.device().give_flags(flags_);
   flags_ = nullptr;
+  cuda::Surplus::instance().stream_goes_on();
 }
 
 // ---- Buffers
@@ -94,7 +96,8 @@ Status DeviceRun::prepare() {
   WEFT_TRY(place_output());
   WEFT_TRY(place_input());
   if (before_ == Before::nothing) return {};
-  auto ticket = executor_.queue(0).mark();
+  cuda::Queue& queue = device_input_.data ? executor_.kernel_queue() : executor_.queue(0);
+  auto ticket = queue.mark();
   if (!ticket) return ticket.status();
   ticket_ = ticket.take();
   return {};
@@ -104,7 +107,7 @@ Status DeviceRun::prepare() {
 Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) const {
   const int index = static_cast<int>(space);
   if (!op_.prepared->exposes_inside[index] || op_.base_bytes[index] == 0) return false;
-  if (!executor_.shares_memory()) return true;
+  if (!op_.comm->shares_gpu_memory()) return true;
   auto place = cuda::locate(address);
   if (!place) return place.status();
   return !place->shareable;
@@ -113,7 +116,7 @@ Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) c
 Status DeviceRun::place_scratch() {
   if (op_.base_bytes[kScratch] == 0) return {};
   on_device_[kScratch] =
-      executor_.kernels() && (executor_.shares_memory() || !op_.prepared->exposes_inside[kScratch]);
+      executor_.kernels() && (op_.comm->shares_gpu_memory() || !op_.prepared->exposes_inside[kScratch]);
   cuda::BlockPool& pool = on_device_[kScratch] ? executor_.device_blocks() : executor_.host_blocks();
   auto block = pool.take(op_.base_bytes[kScratch]);
   if (!block) return block.status();
@@ -158,7 +161,7 @@ Status DeviceRun::place_input() {
   device_input_ = *block;
   op_.base[kInput] = block->data;
   before_ = Before::copies;
-  return executor_.kernels()->scale(executor_.queue(0), op_.call.type, block->data, op_.call.send,
+  return executor_.kernels()->scale(executor_.kernel_queue(), op_.call.type, block->data, op_.call.send,
                                     bytes / device::size_of(op_.call.type), op_.call.scalar);
 }
 
@@ -198,7 +201,7 @@ const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& 
 Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
   const cuda::Scope scope(executor_.device());
   const int index = static_cast<int>(space);
-  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], executor_.shares_memory());
+  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], op_.comm->shares_gpu_memory());
 }
 
 Result<std::byte*> DeviceRun::reach(const cuda::SharedMemory& memory) {

@@ -48,7 +48,8 @@ class DeviceRun {
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
   void follow(std::shared_ptr<CapturedCalls> calls) { calls_ = std::move(calls); }
-  /// Lets the stream go on.
+  /// Lets the stream go on. What the operation used was given back before, to pools that call nothing of CUDA
+  /// as long as a stream waits.
   void release_stream();
 
   // ---- Buffers

@@ -39,7 +39,7 @@ class DeviceStepper {
         run_(*op.device),
         executor_(run_.executor()),
         work_(run_.lane(lane)),
-        queue_(executor_.queue(lane)),
+        queue_(by_kernel() ? executor_.kernel_queue() : executor_.queue(lane)),
         scope_(executor_.device()) {}
 
   Result<DeviceStep> put(plan::StepId id, transport::Envelope envelope);
@@ -65,6 +65,10 @@ class DeviceStepper {
     return Memory{known.mapped + offset, !known.on_device, known.on_device};
   }
 
+  bool by_kernel() const {
+    return step_.kind == plan::StepKind::reduce && executor_.kernels() &&
+           cuda::Kernels::takes(static_cast<int>(step_.source_count));
+  }
   /// Whether what was queued for this step has ended; true if nothing was.
   Result<bool> settled() {
     if (!work_.ticket.valid()) return true;
@@ -219,8 +223,7 @@ Result<DeviceStep> DeviceStepper::reduce() {
     if (!memory) return memory.status();
     sources.push_back(*memory);
   }
-  const bool by_kernel = executor_.kernels() && cuda::Kernels::takes(static_cast<int>(step_.source_count));
-  return by_kernel ? reduce_on_device(sources, own(step_.dst)) : reduce_on_host(sources, own(step_.dst));
+  return by_kernel() ? reduce_on_device(sources, own(step_.dst)) : reduce_on_host(sources, own(step_.dst));
 }
 
 Result<DeviceStep> DeviceStepper::reduce_on_device(const std::vector<Memory>& sources, const Memory& dst) {

@@ -25,14 +25,14 @@ class DeviceBytes {
  public:
   explicit DeviceBytes(cuda::Device& device) : device_(device) {}
   ~DeviceBytes() {
-    const cuda::Scope scope(device_);
-    if (pointer_) (void)(*cuda::driver())->mem_free(pointer_);
+    if (pointer_) cuda::Surplus::instance().add_block(device_, cuda::BlockKind::device, data(), bytes_);
   }
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;
 
   Status allocate(size_t bytes) {
     const cuda::Scope scope(device_);
+    bytes_ = bytes;
     return cuda::check((*cuda::driver())->mem_alloc(&pointer_, bytes),
                        fmt::format("{} bytes of GPU memory to measure with (cuMemAlloc)", bytes));
   }
@@ -41,6 +41,7 @@ class DeviceBytes {
  private:
   cuda::Device& device_;
   cuda::DevicePointer pointer_ = 0;
+  size_t bytes_ = 0;
 };
 
 /// What one device does, in µs and bytes/µs.
@@ -74,8 +75,12 @@ Result<double> median_us(cuda::Queue& queue, int rounds, const std::function<Sta
 /// Measures the device of rank 0, and its way to a neighbour's memory.
 class Measurement {
  public:
-  Measurement(DeviceExecutor& executor, const model::Memory& host)
-      : executor_(executor), host_(host), queue_(executor.queue(0)), memory_(executor.device()) {}
+  Measurement(DeviceExecutor& executor, const model::Memory& host, bool shares)
+      : executor_(executor),
+        host_(host),
+        shares_(shares),
+        queue_(executor.queue(0)),
+        memory_(executor.device()) {}
 
   /// `neighbour`: kLongBytes of a rank of this node, or null if there is none that can be mapped.
   Status run(const cuda::SharedMemory* neighbour);
@@ -90,6 +95,7 @@ class Measurement {
 
   DeviceExecutor& executor_;
   const model::Memory& host_;
+  const bool shares_;
   cuda::Queue& queue_;
   DeviceBytes memory_;
   std::byte *into_ = nullptr, *first_ = nullptr, *second_ = nullptr;
@@ -153,7 +159,7 @@ Status Measurement::measure_reductions() {
 
 Status Measurement::measure_peer(const cuda::SharedMemory* neighbour) {
   rates.from_peer = 1 / (1 / rates.to_host + 1 / rates.to_device);  // staged
-  if (!executor_.shares_memory() || !neighbour) return {};
+  if (!shares_ || !neighbour) return {};
   cuda::Importer importer(executor_.device());  // of its own: the mapping goes with it
   auto reached = importer.reach(*neighbour);
   if (!reached) return reached.status();
@@ -186,7 +192,7 @@ model::Facts facts_for_gpu(const Communicator& comm, const DeviceExecutor& execu
   facts.host.emplace_back(
       "gpu_use",
       fmt::format(
-          "{} peers, {} between nodes, reductions by {}", executor.shares_memory() ? "mapped" : "staged",
+          "{} peers, {} between nodes, reductions by {}", comm.shares_gpu_memory() ? "mapped" : "staged",
           comm.gpu_direct() ? "direct" : "staged",
           executor.kernels() ? fmt::format("{} blocks", settings().cuda_blocks) : std::string("the CPU")));
   return facts;
@@ -230,13 +236,13 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   if (comm.rank() == neighbour && lent.allocate(kLongBytes).ok()) {
     const Lock lock = context.lock();
     const cuda::Scope scope(executor.device());
-    auto described = executor.exporter().describe(lent.data(), kLongBytes, executor.shares_memory());
+    auto described = executor.exporter().describe(lent.data(), kLongBytes, comm.shares_gpu_memory());
     if (described) mine = *described;
   }
   std::vector<cuda::SharedMemory> offers(static_cast<size_t>(comm.size()));
   WEFT_TRY(exchange(comm, plan::Collective::all_gather, &mine, offers.data(), sizeof mine));
   if (leads) {
-    Measurement measurement(executor, context.machine().memory);
+    Measurement measurement(executor, context.machine().memory, comm.shares_gpu_memory());
     Status measured;
     {
       const Lock lock = context.lock();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <random>
 
-#include "base/fd.h"
 #include "device/cuda/device.h"
 #include "transport/ofi_library.h"
 
@@ -63,15 +62,9 @@ Result<Fid<fid_mr>> register_file(const RegistrationDomain& domain, void* base, 
 Result<Fid<fid_mr>> register_by_driver(const RegistrationDomain& domain, void* base, size_t bytes,
                                        uint64_t key, int ordinal) {
   WEFT_TRY(takes_files_of_gpu_memory());
-  const cuda::Driver& d = **cuda::driver();
-  if (!d.mem_get_handle_for_range)
-    return fail(Code::unsupported, "the driver is older than CUDA 11.7, which makes dma-bufs");
-  int fd = -1;
-  WEFT_TRY(cuda::check(
-      d.mem_get_handle_for_range(&fd, reinterpret_cast<uintptr_t>(base), bytes, cuda::kDmaBufHandle, 0),
-      "a dma-buf of GPU memory (cuMemGetHandleForAddressRange)"));
-  const UniqueFd file(fd);  // the registration holds the memory by itself
-  return register_file(domain, base, bytes, key, ordinal, {.fd = fd});
+  auto made = cuda::make_dma_buf(base, bytes);  // closed here: the registration holds the memory by itself
+  if (!made) return made.status();
+  return register_file(domain, base, bytes, key, ordinal, {.fd = made->file.get(), .offset = made->offset});
 }
 
 Result<cuda::Place> locate_on_device(const void* address) {

@@ -8,8 +8,11 @@ extern "C" {
 /// `function` (without version suffix, "cuMemcpyAsync") fails once with `error`, after `calls` more good
 /// calls.
 void fake_cuda_fail_after(const char* function, int calls, int error);
-/// How often a function was called; "pageable copy" counts copies from or to memory that was not pinned.
+/// How often a function was called; "pageable copy" counts copies from or to memory that was not pinned,
+/// "stream with kernels" streams that a kernel was launched on.
 uint64_t fake_cuda_calls(const char* function);
+/// The device fails with an error that every later call returns, and its streams stop; 0: it works again.
+void fake_cuda_break(int ordinal, int error);
 /// Where the bytes of device memory are, for a network that reaches it; null for what is none.
 void* fake_cuda_bytes_behind(const void* device, uint64_t bytes);
 }

@@ -19,6 +19,7 @@ struct IpcContent {
   int32_t pid, fd;
   uint64_t bytes;
   int32_t ordinal;
+  uint64_t address, id;
 };
 static_assert(sizeof(IpcContent) <= sizeof(IpcHandle));
 
@@ -88,7 +89,7 @@ FAKE_API int cuDeviceGetPCIBusId(char* text, int bytes, DeviceNumber device) {
 }
 FAKE_API int cuDeviceCanAccessPeer(int* can, DeviceNumber device, DeviceNumber peer) {
   ENTER(cuDeviceCanAccessPeer);
-  *can = device != peer;
+  *can = World::instance().peers && device != peer;
   return kSuccess;
 }
 FAKE_API int cuDevicePrimaryCtxRetain(ContextHandle** context, DeviceNumber device) {
@@ -128,6 +129,7 @@ FAKE_API int cuCtxGetDevice(DeviceNumber* device) {
 FAKE_API int cuCtxEnablePeerAccess(ContextHandle* peer, unsigned) {
   ENTER(cuCtxEnablePeerAccess);
   NEED_CONTEXT();
+  if (!World::instance().peers) return kPeerAccessUnsupported;
   const std::lock_guard guard(World::instance().mutex);
   return context->reaches.insert(peer->ordinal).second ? kSuccess : kPeerAccessAlreadyEnabled;
 }
@@ -147,6 +149,7 @@ FAKE_API int cuMemFree_v2(DevicePointer pointer) {
   ENTER(cuMemFree);
   NEED_NO_CAPTURE();
   if (!current()) return kInvalidContext;
+  World::instance().synchronize_for("cuMemFree");
   return World::instance().free(pointer, false);
 }
 FAKE_API int cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
@@ -170,6 +173,7 @@ FAKE_API int cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned) {
 }
 FAKE_API int cuMemHostUnregister(void* pointer) {
   ENTER(cuMemHostUnregister);
+  World::instance().synchronize_for("cuMemHostUnregister");
   return World::instance().unpin(pointer, false);
 }
 FAKE_API int cuMemHostGetDevicePointer_v2(DevicePointer* pointer, void* host, unsigned) {
@@ -255,7 +259,9 @@ FAKE_API int cuIpcGetMemHandle(IpcHandle* handle, DevicePointer pointer) {
   NEED_CONTEXT();
   const auto allocation = World::instance().find(pointer);
   if (!allocation || allocation->foreign || !World::instance().ipc) return kInvalidValue;
-  const IpcContent content{kIpcMagic, getpid(), allocation->fd, allocation->bytes, allocation->ordinal};
+  const IpcContent content{
+      kIpcMagic,           getpid(),      allocation->fd, allocation->bytes, allocation->ordinal,
+      allocation->address, allocation->id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &content, sizeof content);
   return kSuccess;
@@ -267,11 +273,28 @@ FAKE_API int cuIpcOpenMemHandle_v2(DevicePointer* pointer, IpcHandle handle, uns
   std::memcpy(&content, &handle, sizeof content);
   if (content.magic != kIpcMagic) return kInvalidValue;
   if (content.pid == getpid()) return kInvalidContext;  // as CUDA: not in the process that made it
+  if (content.ordinal != context->ordinal && !World::instance().peers) return kPeerAccessUnsupported;
   uintptr_t address = 0;
-  const int failed =
-      World::instance().import(content.pid, content.fd, content.bytes, content.ordinal, &address);
+  const int failed = World::instance().import({content.pid, content.address, content.id}, content.fd,
+                                              content.bytes, content.ordinal, &address);
   *pointer = address;
   return failed;
+}
+// As CUDA: whole pages of the host only. The file of a range that is not at an allocation's begin is left
+// out.
+FAKE_API int cuMemGetHandleForAddressRange(void* handle, DevicePointer pointer, size_t bytes, int type,
+                                           unsigned long long flags) {
+  ENTER(cuMemGetHandleForAddressRange);
+  NEED_CONTEXT();
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (pointer % page != 0 || bytes % page != 0 || bytes == 0 || type != kDmaBufHandle || flags != 0)
+    return kInvalidValue;
+  const auto allocation = World::instance().find(pointer);
+  if (!allocation || allocation->foreign) return kInvalidValue;
+  if (pointer != allocation->address || bytes >= allocation->bytes + page) return kNotSupported;
+  const int fd = dup(allocation->fd);
+  std::memcpy(handle, &fd, sizeof fd);
+  return fd < 0 ? kOutOfMemory : kSuccess;
 }
 FAKE_API int cuFlushGPUDirectRDMAWrites(int target, int scope) {
   ENTER(cuFlushGPUDirectRDMAWrites);
@@ -282,6 +305,7 @@ FAKE_API int cuFlushGPUDirectRDMAWrites(int target, int scope) {
 }
 FAKE_API int cuIpcCloseMemHandle(DevicePointer pointer) {
   ENTER(cuIpcCloseMemHandle);
+  World::instance().synchronize_for("cuIpcCloseMemHandle");
   return World::instance().free(pointer, true);
 }
 
@@ -426,6 +450,7 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
   NEED_CONTEXT();
   StreamHandle* const stream = resolve(handle);
   if (!stream) return kInvalidHandle;
+  if (!stream->had_kernels.exchange(true)) (void)World::instance().enter("stream with kernels");
   if (grid_x == 0 || block_x == 0 || block_x > 1024 || grid_y * grid_z * block_y * block_z != 1 || extra)
     return kInvalidValue;
   const auto* first = static_cast<const char*>(parameters[0]);
@@ -441,6 +466,9 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
 
 FAKE_API void fake_cuda_fail_after(const char* function, int calls, int error) {
   World::instance().fail_after(function, calls, error);
+}
+FAKE_API void fake_cuda_break(int ordinal, int error) {
+  World::instance().context(ordinal)->asynchronous_error.store(error);
 }
 FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
 FAKE_API void* fake_cuda_bytes_behind(const void* device, uint64_t bytes) {

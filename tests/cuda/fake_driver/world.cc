@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -38,7 +39,9 @@ World::World()
       graph_memops(from_environment("FAKE_CUDA_GRAPH_MEMOPS", 1) != 0),
       kernels(from_environment("FAKE_CUDA_KERNELS", 1) != 0),
       ipc(from_environment("FAKE_CUDA_IPC", 1) != 0),
+      peers(from_environment("FAKE_CUDA_PEERS", 1) != 0),
       flushes(from_environment("FAKE_CUDA_FLUSH", 1) != 0),
+      synchronizing_frees(from_environment("FAKE_CUDA_SYNC_FREE", 0) != 0),
       delay_us(static_cast<unsigned>(from_environment("FAKE_CUDA_DELAY_US", 20))) {
   for (int ordinal = 0; ordinal < devices; ++ordinal) {
     contexts_.push_back(std::make_unique<ContextHandle>());
@@ -70,33 +73,80 @@ void World::pause() {
   if (random() % 4 == 0) usleep(random() % delay_us);
 }
 
+// A stream may be destroyed meanwhile.
+void World::synchronize_for(const char* function) {
+  if (!synchronizing_frees) return;
+  constexpr int kLooks = 200'000, kBetween_us = 100;  // far longer than any test's work takes
+  std::map<StreamHandle*, uint64_t> until;
+  for (int look = 0; look < kLooks; ++look) {
+    {
+      const std::lock_guard guard(mutex);
+      if (look == 0)
+        for (StreamHandle* stream : streams) {
+          const std::lock_guard stream_guard(stream->mutex);
+          until[stream] = stream->queued;
+        }
+      std::erase_if(until, [this](const auto& entry) {
+        const auto& [stream, queued] = entry;
+        if (!streams.contains(stream)) return true;
+        const std::lock_guard stream_guard(stream->mutex);
+        return stream->done >= queued || stream->queued < queued;
+      });
+    }
+    if (until.empty()) return;
+    usleep(kBetween_us);
+  }
+  std::fprintf(stderr, "the fake driver: %s waits for a stream that never comes to its end\n", function);
+  std::abort();
+}
+
 // ---- Memory
 
 int World::allocate(size_t bytes, int ordinal, uintptr_t* address) {
   if (bytes == 0) return kInvalidValue;
   const int fd = memfd_create("fake-device-memory", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(to_pages(bytes))) != 0) return kOutOfMemory;
-  const int failed = import(0, fd, bytes, ordinal, address);
+  const int failed = import({}, fd, bytes, ordinal, address);
   if (failed) return failed;
   const auto made = find(*address);
   std::memset(made->backing, 0xa5, std::min<size_t>(bytes, 1 << 20));
   return kSuccess;
 }
 
-int World::import(pid_t pid, int fd, size_t bytes, int ordinal, uintptr_t* address) {
+int World::import(const Origin& origin, int fd, size_t bytes, int ordinal, uintptr_t* address) {
+  if (origin.pid != 0) {
+    const std::lock_guard guard(mutex);
+    for (const auto& [begin, known] : allocations_) {
+      if (known->origin.pid != origin.pid) continue;
+      if (known->origin.id == origin.id) {
+        ++known->opened;
+        *address = begin;
+        return kSuccess;
+      }
+      if (known->origin.address < origin.address + bytes &&
+          origin.address < known->origin.address + known->bytes)
+        return kAlreadyMapped;
+    }
+  }
   auto made = std::make_shared<Allocation>();
   made->bytes = bytes;
   made->ordinal = ordinal;
-  made->foreign = pid != 0;
+  made->foreign = origin.pid != 0;
+  made->origin = origin;
   made->fd = fd;
   if (made->foreign) {
-    const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+    const std::string path = "/proc/" + std::to_string(origin.pid) + "/fd/" + std::to_string(fd);
     made->fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (made->fd < 0) return kMapFailed;
   }
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* backing = mmap(nullptr, to_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
-  void* front = mmap(nullptr, to_pages(bytes), PROT_NONE, flags, -1, 0);
+  // Where memory of the same length was freed, if the address is free: CUDA uses addresses again, too.
+  void* front = MAP_FAILED;
+  if (const uintptr_t freed = made->foreign ? 0 : freed_of(bytes))
+    front =
+        mmap(reinterpret_cast<void*>(freed), to_pages(bytes), PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+  if (front == MAP_FAILED) front = mmap(nullptr, to_pages(bytes), PROT_NONE, flags, -1, 0);
   if (backing == MAP_FAILED || front == MAP_FAILED) return kOutOfMemory;
   made->backing = static_cast<std::byte*>(backing);
   made->address = *address = reinterpret_cast<uintptr_t>(front);
@@ -107,12 +157,20 @@ int World::import(pid_t pid, int fd, size_t bytes, int ordinal, uintptr_t* addre
   return kSuccess;
 }
 
+uintptr_t World::freed_of(size_t bytes) {
+  const std::lock_guard guard(mutex);
+  for (const auto& [address, length] : freed_)
+    if (length == bytes) return address;
+  return 0;
+}
+
 int World::free(uintptr_t address, bool foreign) {
   std::shared_ptr<Allocation> gone;  // unmapped when the last piece of work is done with it
   const std::lock_guard guard(mutex);
   auto found = allocations_.find(address);
   if (found == allocations_.end() || found->second->foreign != foreign) return kInvalidValue;
   gone = found->second;
+  if (foreign && --gone->opened > 0) return kSuccess;
   freed_[address] = gone->bytes;
   allocations_.erase(found);
   return kSuccess;
@@ -223,7 +281,9 @@ void StreamHandle::push(fake::Piece piece) {
       work.pop_front();
       lock.unlock();
       fake::World::instance().pause();
-      while (!next()) usleep(20);
+      // After an error of the device nothing runs on it any more.
+      const auto& broken = fake::World::instance().context(ordinal)->asynchronous_error;
+      while (broken.load() == 0 && !next()) usleep(20);
       lock.lock();
       ++done;
       changed.notify_all();

@@ -16,6 +16,9 @@
 //   FAKE_CUDA_KERNELS   0: no module loads
 //   FAKE_CUDA_GRAPH_MEMOPS 0: graphs cannot hold stream memory operations
 //   FAKE_CUDA_IPC       0: memory cannot be shared
+//   FAKE_CUDA_PEERS     0: no device reaches another one's memory, nor maps it
+//   FAKE_CUDA_SYNC_FREE 1: what gives memory or mappings back waits for all streams, as a driver may; the
+//                       process ends where one of them never comes
 //   FAKE_CUDA_FLUSH     0: a network's writes cannot be flushed (GPUDirect)
 //   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
 #pragma once
@@ -43,6 +46,13 @@ namespace fake {
 
 using namespace weft::device::cuda;
 
+/// What was imported: whose, where the owner has it, and the owner's number of it.
+struct Origin {
+  pid_t pid = 0;
+  uintptr_t address = 0;
+  uint64_t id = 0;
+};
+
 /// A piece of device memory: where CUDA says it is, and where its bytes are.
 struct Allocation {
   uintptr_t address = 0;
@@ -52,6 +62,8 @@ struct Allocation {
   int ordinal = 0;
   uint64_t id = 0;
   bool foreign = false;  // another process's
+  Origin origin;         // then
+  int opened = 1;        // then: how often
   ~Allocation();
 };
 
@@ -79,6 +91,7 @@ struct StreamHandle {
   std::shared_ptr<fake::Capture> capture;  // that is under way on it, and after which nodes it is
   std::vector<size_t> frontier;
   bool closing = false;
+  std::atomic<bool> had_kernels{false};
   std::thread thread;
 
   void push(fake::Piece piece);
@@ -104,7 +117,7 @@ class World {
   static World& instance();
 
   int devices, version;
-  bool memops, graph_memops, kernels, ipc, flushes;
+  bool memops, graph_memops, kernels, ipc, peers, flushes, synchronizing_frees;
   unsigned delay_us;
   std::atomic<bool> initialized{false};
 
@@ -114,12 +127,15 @@ class World {
 
   // Memory.
   int allocate(size_t bytes, int ordinal, uintptr_t* address);
-  /// Maps what another process has allocated.
-  int import(pid_t pid, int fd, size_t bytes, int ordinal, uintptr_t* address);
+  /// Maps what another process has allocated; once more, where it is mapped already. Refuses what overlaps
+  /// with other memory of that process that is mapped: the owner must have freed that.
+  int import(const Origin& origin, int fd, size_t bytes, int ordinal, uintptr_t* address);
   int free(uintptr_t address, bool foreign);
   std::shared_ptr<Allocation> find(uintptr_t address);
   bool find_pinned(uintptr_t address, uintptr_t* base, Pinned* pinned);
   bool was_freed(uintptr_t address);
+  /// Where memory of this length was, if any was freed.
+  uintptr_t freed_of(size_t bytes);
   void pin(void* memory, size_t bytes, bool allocated);
   int unpin(void* memory, bool allocated);
 
@@ -128,6 +144,8 @@ class World {
   void fail_after(const char* function, int calls, int error);
   uint64_t calls(const char* function);
   void pause();  // a little while
+  /// Where frees synchronize: returns when every stream has done what is in it now.
+  void synchronize_for(const char* function);
 
   std::mutex mutex;
   std::set<StreamHandle*> streams;

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/log.h"
+#include "base/settings.h"
 #include "device/window.h"
 
 namespace weft::device::cuda {
 
 BlockPool::~BlockPool() {
-  const Scope scope(device_);
   for (size_t size_class = kSlab; size_class < free_.size(); ++size_class)
-    for (std::byte* block : free_[size_class]) release(block);
-  for (std::byte* slab : slabs_) release(slab);
+    for (std::byte* block : free_[size_class]) release(block, size_t{1} << size_class);
+  for (std::byte* slab : slabs_) release(slab, size_t{1} << kSlab);
 }
 
 Result<Block> BlockPool::take(size_t bytes) {
@@ -38,13 +37,15 @@ void BlockPool::give(Block block) {
   if (!block.data) return;
   const size_t bytes = size_t{1} << block.size_class;
   if (block.size_class >= kSlab) {
-    if (kept_bytes_ + bytes > kKeptBytes) return release(block.data);
+    if (kept_bytes_ + bytes > static_cast<size_t>(settings().cuda_keep_bytes))
+      return release(block.data, bytes);
     kept_bytes_ += bytes;
   }
   free_[block.size_class].push_back(block.data);
 }
 
 Result<std::byte*> BlockPool::acquire(size_t bytes) {
+  if (std::byte* const again = Surplus::instance().take_block(device_, kind_, bytes)) return again;
   const Driver& d = **driver();
   if (kind_ == Kind::device) {
     DevicePointer pointer = 0;
@@ -63,14 +64,8 @@ Result<std::byte*> BlockPool::acquire(size_t bytes) {
   return static_cast<std::byte*>(*window);
 }
 
-void BlockPool::release(std::byte* data) {
-  const Driver& d = **driver();
-  const Status freed = kind_ == Kind::device
-                           ? check(d.mem_free(reinterpret_cast<uintptr_t>(data)), "cuMemFree")
-                           : check(d.mem_host_unregister(data), "cuMemHostUnregister");
-  if (!freed.ok()) log::warn("giving back memory of an operation: {}", freed.message());
-  if (kind_ == Kind::host)
-    if (Status gone = window_free(data); !gone) log::error("window: {}", gone.message());
+void BlockPool::release(std::byte* data, size_t bytes) {
+  Surplus::instance().add_block(device_, kind_, data, bytes);
 }
 
 }  // namespace weft::device::cuda

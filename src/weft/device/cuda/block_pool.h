@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "device/cuda/device.h"
+#include "device/cuda/surplus.h"
 
 namespace weft::device::cuda {
 
@@ -21,7 +22,7 @@ struct Block {
 
 class BlockPool {
  public:
-  enum class Kind : uint8_t { host, device };
+  using Kind = BlockKind;
 
   BlockPool(Device& device, Kind kind) : device_(device), kind_(kind) {}
   /// All blocks must have been given back, or nothing may use them any more.
@@ -31,22 +32,21 @@ class BlockPool {
 
   /// At least `bytes` bytes, 64-byte aligned, uninitialised. Errors: out_of_memory, unhandled_cuda_error.
   Result<Block> take(size_t bytes);
-  /// An empty block is allowed.
+  /// An empty block is allowed. Calls nothing of CUDA while a stream waits for Weft: see surplus.h.
   void give(Block block);
 
  private:
-  static constexpr int kSmallest = 12;           // 4 KiB
-  static constexpr int kSlab = 20;               // smaller blocks are pieces of 1 MiB
-  static constexpr size_t kKeptBytes = 1 << 30;  // beyond this, large blocks go back to the system
+  static constexpr int kSmallest = 12;  // 4 KiB
+  static constexpr int kSlab = 20;      // smaller blocks are pieces of 1 MiB
 
   Result<std::byte*> acquire(size_t bytes);
-  void release(std::byte* data);
+  void release(std::byte* data, size_t bytes);
 
   Device& device_;
   const Kind kind_;
   std::array<std::vector<std::byte*>, 48> free_;
   std::vector<std::byte*> slabs_;
-  size_t kept_bytes_ = 0;  // in free large blocks
+  size_t kept_bytes_ = 0;  // in free large blocks; beyond WEFT_CUDA_KEEP_BYTES they are surplus
 };
 
 }  // namespace weft::device::cuda

@@ -1,5 +1,7 @@
 #include "device/cuda/device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 
@@ -198,7 +200,8 @@ Status Device::reach(int ordinal) {
   int can = 0;
   WEFT_TRY(check(d.device_can_access_peer(&can, number_, (*other)->number_), "cuDeviceCanAccessPeer"));
   if (!can)
-    return fail(Code::unsupported, "{} cannot reach the memory of {}", description_, (*other)->description_);
+    return fail(Code::unsupported, "{} cannot reach the memory of {} (WEFT_CUDA_IPC=off does without)",
+                description_, (*other)->description_);
   const Scope scope(*this);
   const int enabled = d.context_enable_peer_access((*other)->context_, 0);
   if (enabled != kPeerAccessAlreadyEnabled) WEFT_TRY(check(enabled, "cuCtxEnablePeerAccess"));
@@ -248,6 +251,20 @@ Result<Place> locate(const void* address) {
     place.bytes = bytes;
   }
   return place;
+}
+
+// The end of an allocation that is no whole page belongs to a page of it all the same.
+Result<DmaBuf> make_dma_buf(const void* address, size_t bytes) {
+  const Driver& d = **driver();
+  if (!d.mem_get_handle_for_range)
+    return fail(Code::unsupported, "the driver is older than CUDA 11.7, which makes dma-bufs");
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const DevicePointer begin = to_device(address);
+  const DevicePointer first = begin / page * page, last = (begin + bytes + page - 1) / page * page;
+  int fd = -1;
+  WEFT_TRY(check(d.mem_get_handle_for_range(&fd, first, last - first, kDmaBufHandle, 0),
+                 "a dma-buf of GPU memory (cuMemGetHandleForAddressRange)"));
+  return DmaBuf{UniqueFd(fd), begin - first};
 }
 
 Status check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/status.h"
 #include "device/cuda/driver.h"
 
@@ -112,6 +113,14 @@ struct Place {
   size_t bytes = 0;        // … and how long it is
 };
 Result<Place> locate(const void* address);
+
+/// Device memory as a file that other drivers take.
+struct DmaBuf {
+  UniqueFd file;
+  uint64_t offset = 0;  // of the memory in it: the driver makes files of whole pages of the host
+};
+/// Of [address, address + bytes). Errors: unsupported (a driver older than CUDA 11.7), unhandled_cuda_error.
+Result<DmaBuf> make_dma_buf(const void* address, size_t bytes);
 
 /// Fails where `address` is not memory that operations on `device` can use for `bytes` bytes; the sentence
 /// names the buffer and what would be right.

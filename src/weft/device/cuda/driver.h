@@ -45,6 +45,7 @@ enum Error : int {
   kInvalidImage = 200,
   kInvalidContext = 201,
   kMapFailed = 205,
+  kAlreadyMapped = 208,
   kNoBinaryForGpu = 209,
   kPeerAccessUnsupported = 217,
   kUnsupportedPtxVersion = 222,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <random>
 
+#include "device/cuda/surplus.h"
+
 namespace weft::device::cuda {
 
 uint64_t process_number() {
@@ -27,6 +29,7 @@ Result<SharedMemory> Exporter::describe(const void* address, size_t bytes, bool 
     return fail(Code::unsupported, "CUDA cannot share the memory at {} with other processes", address);
   memory.buffer_id = place->buffer_id;
   memory.offset = memory.address - place->base;
+  memory.whole = place->bytes;
   auto known = handles_.find(place->buffer_id);
   if (known == handles_.end()) {
     IpcHandle handle;
@@ -38,9 +41,35 @@ Result<SharedMemory> Exporter::describe(const void* address, size_t bytes, bool 
   return memory;
 }
 
-Importer::Mapping::~Mapping() {
-  const Scope scope(device_);
-  (void)(*driver())->ipc_close_mem_handle(base_);
+Importer::Mapping::~Mapping() { Surplus::instance().add_mapping(device_, base_); }
+
+// A mapping that is in the way is closed although a stream waits for this very operation: it fails otherwise.
+Result<DevicePointer> Importer::map(const SharedMemory& memory) {
+  const Driver& d = **driver();
+  const uint64_t first = memory.address - memory.offset, last = first + memory.whole;
+  std::erase_if(
+      kept_, [&](const Kept& k) { return k.process == memory.process && k.first < last && first < k.last; });
+  DevicePointer base = 0;
+  const auto open = [&] { return d.ipc_open_mem_handle(&base, memory.handle, kIpcLazyPeerAccess); };
+  int opened = open();
+  if (opened == kAlreadyMapped) {
+    Surplus::instance().close_mappings();
+    opened = open();
+  }
+  if (opened == kAlreadyMapped) {
+    std::erase_if(kept_,
+                  [&](const Kept& k) { return k.process == memory.process && k.mapping.use_count() == 1; });
+    Surplus::instance().close_mappings();
+    opened = open();
+  }
+  const Status status =
+      check(opened, "mapping a peer's GPU memory (cuIpcOpenMemHandle; WEFT_CUDA_IPC=off does without)");
+  if (status.ok()) return base;
+  if (memory.cuda_version == d.version / 10) return status;
+  return fail(status.code(),
+              "{}; its driver is for CUDA {}.{}, this process's for {}.{}: give both the same one",
+              status.message(), memory.cuda_version / 100, memory.cuda_version % 100, d.version / 1000,
+              d.version % 1000 / 10);
 }
 
 Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
@@ -58,21 +87,12 @@ Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
     return k.process == memory.process && k.buffer_id == memory.buffer_id;
   });
   if (known == kept_.end()) {
-    DevicePointer base = 0;
-    const Driver& d = **driver();
-    if (const Status opened =
-            check(d.ipc_open_mem_handle(&base, memory.handle, kIpcLazyPeerAccess),
-                  "mapping a peer's GPU memory (cuIpcOpenMemHandle; WEFT_CUDA_IPC=off does without)");
-        !opened) {
-      if (memory.cuda_version == d.version / 10) return opened;
-      return fail(opened.code(),
-                  "{}; its driver is for CUDA {}.{}, this process's for {}.{}: give both the same one",
-                  opened.message(), memory.cuda_version / 100, memory.cuda_version % 100, d.version / 1000,
-                  d.version % 1000 / 10);
-    }
+    auto mapped = map(memory);
+    if (!mapped) return mapped.status();
     if (kept_.size() == kKept) kept_.pop_back();
-    known = kept_.insert(kept_.end(),
-                         {memory.process, memory.buffer_id, std::make_shared<Mapping>(device_, base)});
+    known = kept_.insert(kept_.end(), {memory.process, memory.buffer_id, memory.address - memory.offset,
+                                       memory.address - memory.offset + memory.whole,
+                                       std::make_shared<Mapping>(device_, *mapped)});
   }
   std::rotate(kept_.begin(), known, known + 1);
   const auto& mapping = kept_.front().mapping;

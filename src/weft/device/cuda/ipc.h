@@ -15,7 +15,7 @@
 namespace weft::device::cuda {
 
 /// What a description holds; another library's may hold something else.
-inline constexpr uint16_t kSharedMemoryFormat = 2;
+inline constexpr uint16_t kSharedMemoryFormat = 3;
 
 /// A range of device memory, in terms that a peer can use; plain bytes, to travel as a payload.
 struct SharedMemory {
@@ -24,6 +24,7 @@ struct SharedMemory {
   uint64_t bytes = 0;      // of the range
   uint64_t buffer_id = 0;  // of the allocation
   uint64_t offset = 0;     // of the range in it
+  uint64_t whole = 0;      // length of the allocation
   int32_t ordinal = 0;     // of the device in the owner's process
   uint16_t format = kSharedMemoryFormat;
   uint16_t cuda_version = 0;  // of the owner's driver, divided by 10: 1302 is 13.2
@@ -44,8 +45,10 @@ class Exporter {
 /// This process's number in SharedMemory::process.
 uint64_t process_number();
 
-/// Maps peers' memory, and keeps the mappings that were used last: mapping is slow. Memory that its owner has
-/// freed stays allocated while it is mapped here.
+/// Maps peers' memory, and keeps the mappings that were used last: mapping is slow. CUDA leaves open what
+/// becomes of memory that its owner frees while it is mapped elsewhere; such a mapping is never used again
+/// here. Where the owner has other memory at the same address by then, it goes first: a driver may refuse to
+/// map both.
 class Importer {
  public:
   explicit Importer(Device& device) : device_(device) {}
@@ -73,9 +76,12 @@ class Importer {
   Result<Reached> reach(const SharedMemory& memory);
 
  private:
+  Result<DevicePointer> map(const SharedMemory& memory);
+
   static constexpr size_t kKept = 64;
   struct Kept {
     uint64_t process, buffer_id;
+    uint64_t first, last;  // [first, last) of its owner's addresses
     std::shared_ptr<Mapping> mapping;
   };
   Device& device_;
