@@ -69,6 +69,14 @@ void Sender::ask(Request& request) {
   post(envelope(Kind::ask, part.tag, part.turn), nullptr, 0);
 }
 
+/// When to do so, if it waits with that. A receiver clears in the order of turns, as it takes in what came
+/// before: while an earlier message of the tag goes out, a clear is not missing.
+int64_t Sender::ask_at_ns(const Request& request) const {
+  const Request::Part& part = request.only();
+  const bool behind = part.tag == last_put_.tag && static_cast<int32_t>(part.turn - last_put_.turn) > 0;
+  return behind ? std::max(request.ask_at_ns, last_put_.seen_ns + kAskNs) : request.ask_at_ns;
+}
+
 // Over TCP nothing is copied that is worth a put, for there a receiver places what comes, cleared or not.
 // (What is withdrawn in the middle keeps its share of the grant until the connection closes: nothing tells
 // the receiver how much of it has come.)
@@ -120,6 +128,7 @@ bool Sender::put(Request& request, Kind kind, const transport::RemoteBuffer& tar
   request.open = 0;
   request.ticket = transport().ticket();
   last_ = &request;
+  last_put_ = {part.tag, part.turn, now_ns()};
   return true;
 }
 
@@ -203,6 +212,8 @@ void Sender::pump() {
   std::deque<Request*> still_waiting;
   bool room = true, asks_later = false;
   const int64_t now = waiting_.empty() ? 0 : now_ns();
+  const bool writes = last_ && last_->owner && last_->open == 0 && !last_->put.done;
+  if (writes && !waiting_.empty()) last_put_.seen_ns = now;
   for (Request* request : waiting_) {
     const auto clear = clears_.find(name_of(request->only().tag, request->only().turn));
     const bool cleared = clear != clears_.end();
@@ -211,7 +222,7 @@ void Sender::pump() {
       still_waiting.push_back(request);
     else if (cleared) clears_.erase(clear);
     if (may || request->ask_at_ns == 0) continue;
-    if (request->ask_at_ns <= now) ask(*request);
+    if (ask_at_ns(*request) <= now) ask(*request);
     else asks_later = true;
   }
   waiting_.swap(still_waiting);

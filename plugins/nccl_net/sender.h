@@ -29,6 +29,7 @@ class Sender final : public Connection {
 
   bool may_send_blind(const Request::Part& part) const;
   void ask(Request& request);
+  int64_t ask_at_ns(const Request& request) const;
   void consumed(const EagerCount& count);
   void cleared(const transport::Envelope& envelope, const void* payload);
   bool has_left(const Clear& clear) const;
@@ -44,7 +45,13 @@ class Sender final : public Connection {
   std::unordered_map<uint64_t, Clear> clears_;  // whose send has not started, by name
   std::deque<Request*> waiting_;   // to be cleared or for the window, in the order of their start
   const Request* last_ = nullptr;  // that was started
-  uint64_t owed_ = 0;              // ticket that the last one to be over has to wait for
+  struct Outgoing {
+    int tag = 0;
+    uint32_t turn = 0;
+    int64_t seen_ns = 0;  // on its way out
+  };
+  Outgoing last_put_;
+  uint64_t owed_ = 0;  // ticket that the last one to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
   bool all_are_cleared_ = false;          // the receiver has said so
   int puts_in_row_ = abi::kMostRequests;  // since the last eager message

@@ -1,6 +1,7 @@
 // The seam of a plugin that does wrong, to see that the conformance suite notices. MUTATION says what:
 // corrupt (host memory alone), reorder or missize; each harms one message in a few. "none" does nothing
-// wrong, but as badly as is allowed: it is busy now and then and delivers in any order. Without it the plugin
+// wrong, but as badly as is allowed: it is busy now and then and delivers in any order; "unasked" breaks a
+// connection that asks for the clear of any message but the first ones. Without it the plugin
 // is as it should be; it then serves tests of GPU memory, for which its network is cuda/fake_network.
 #include <cstdlib>
 #include <deque>
@@ -19,12 +20,16 @@ using transport::Envelope;
 using transport::Progress;
 using transport::RemoteBuffer;
 
+constexpr uint32_t kFirstOnes = 8;
+
 class Mutant final : public transport::Decorator {
  public:
   Mutant(std::unique_ptr<Transport> inner, std::string mutation)
       : Decorator(std::move(inner)), mutation_(std::move(mutation)) {}
 
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override {
+    if (mutation_ == "unasked" && static_cast<Kind>(envelope.kind) == Kind::ask && envelope.op >= kFirstOnes)
+      return fail(Code::internal_error, "the clear of message {} was asked for", envelope.op);
     size_t bytes = envelope.bytes;
     const Envelope wrong = mutated(envelope, &payload, &bytes);
     return inner().send(peer, wrong, payload);

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -360,6 +361,42 @@ TEST_P(Transfer, LongMessagesForReceivesFromBeforeGoOn) {
         for (int i = 0; i < kGroups * kGroup; ++i)
           EXPECT_TRUE(holds(buffer.data() + i * kBytes, kBytes, 3)) << "message " << i;
         self.meet();
+      });
+}
+
+// Each is longer than what the kernel holds, so while one goes out the clears of those after it have come.
+// Asking for one all the same costs a write here and a read there: it was done for most messages that took
+// longer than the time for which a clear was waited for.
+TEST(LongMessages, AreNotAskedForWhileOthersGoOut) {
+  static constexpr int kMessages = 16, kAtOnce = 8;
+  static constexpr size_t kBytes = 48 << 20;
+  const Net net{"tcp",
+                {{"WEFT_NET", "tcp"}, {"WEFT_SOCKET_IFNAME", "lo"}, {"MUTATION", "unasked"}},
+                WEFT_NCCL_NET_MUTANT};
+  const auto move_all = [](Process& self, std::deque<void*> requests, const std::function<void*()>& start) {
+    for (int moved = 0; moved < kMessages; ++moved) {
+      while (requests.size() < kAtOnce && moved + static_cast<int>(requests.size()) < kMessages)
+        requests.push_back(start());
+      ASSERT_EQ(finish(self.host(), requests.front()).at(0), static_cast<int>(kBytes));
+      requests.pop_front();
+    }
+    self.meet();
+  };
+  run_two(
+      12, net,
+      [&](Process& self) {
+        End end = self.connect();
+        Buffer buffer(end, kBytes);
+        self.meet();
+        move_all(self, {}, [&] { return send(end, buffer.data(), kBytes, 1, buffer.memory()); });
+      },
+      [&](Process& self) {
+        End end = self.accept();
+        Buffer buffer(end, kBytes);
+        std::deque<void*> requests;
+        for (int i = 0; i < kAtOnce; ++i) requests.push_back(receive(end, buffer, 1));
+        self.meet();
+        move_all(self, std::move(requests), [&] { return receive(end, buffer, 1); });
       });
 }
 
