@@ -6,6 +6,7 @@
 // which is given or was measured before, so that any number of stages "compute" side by side on any number of
 // cores. It says nothing of how fast a model is.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <weft/weft.h>
 
 #include <CLI/CLI.hpp>
@@ -32,6 +33,7 @@ struct Options {
   int64_t layers = 16, width = 256, tokens = 256, batch = 1, vocabulary = 1024;
   double block_ms = 0, embedding_ms = 0, head_ms = 0;
   std::vector<int> first_units;
+  std::string timelines;
 };
 
 void declare(CLI::App& app, Options& o) {
@@ -54,6 +56,11 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--head-ms", o.head_ms, "The head's, where the block's is given");
   app.add_option("--first-units", o.first_units, "First unit of each part; equal times as far as that goes")
       ->delimiter(',');
+  app.add_option(
+         "--timelines", o.timelines,
+         "Folder for tables of the last step, one a schedule and rank: when each instruction began and "
+         "ended, simulated and measured")
+      ->check(CLI::ExistingDirectory);
 }
 
 /// The times that ranks sleep: rank 0's, on all ranks.
@@ -141,7 +148,31 @@ double median(std::vector<double> values) {
 struct Measured {
   std::vector<double> bubbles, seconds;
   std::vector<double> outside;  // seconds of a step in which a rank does not compute, mean over the ranks
+  std::vector<double> late;     // part by which computing took longer than planned, mean over the ranks
   double planned = 0;           // seconds of computing in a step, mean over the ranks
+};
+
+/// Time that passes where a unit would be computed. It is slept in slices: a virtual machine stands still now
+/// and then, for tens of milliseconds, and nobody computes meanwhile. What a slice takes beyond kLate is
+/// such time, and does not count as computed, or ranks that stand still together would go on apart.
+class Sleeper {
+ public:
+  void compute(double us) {
+    planned_us += us;
+    for (double left = us; left > 0;) {
+      const double slice = std::min(left, kSlice);
+      const auto begin = std::chrono::steady_clock::now();
+      std::this_thread::sleep_for(Microseconds(slice));
+      const double took = Microseconds(std::chrono::steady_clock::now() - begin).count();
+      slept_us += took;
+      left -= std::min(took, slice + kLate);
+    }
+  }
+  double planned_us = 0, slept_us = 0;
+
+ private:
+  using Microseconds = std::chrono::duration<double, std::micro>;
+  static constexpr double kSlice = 2000, kLate = 1000;
 };
 
 /// The mean of `value` over the ranks.
@@ -150,39 +181,62 @@ Result<double> mean(double value, const engine::Groups& groups) {
   return value / groups.ranks();
 }
 
+/// A line an instruction. What is measured of communication is how long issuing it took; `after` tells what
+/// was waited for before it. Clocks of ranks on one machine agree.
+Status write_timeline(const std::string& path, const engine::Engine& engine, const engine::StepResult& step,
+                      const program::Forecast& forecast) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return fail(Code::invalid_argument, "cannot write {}", path);
+  fmt::print(file, "# the step began at {:.1f} us and took {:.1f}\n", step.begin_us, step.seconds * 1e6);
+  fmt::print(file,
+             "instruction\tunit\tmicrobatch\tlane\tsimulated_begin_us\tsimulated_end_us\t"
+             "begin_us\tend_us\tafter\n");
+  for (size_t i = 0; i < engine.timeline().size(); ++i) {
+    const program::Instruction& one = engine.training().instructions[i];
+    const program::Interval &there = forecast.intervals[i], &here = engine.timeline()[i];
+    fmt::print(file, "{}\t{}\t{}\t{}\t{:.1f}\t{:.1f}\t{:.1f}\t{:.1f}\t{}\n", program::op_name(one.op),
+               one.unit, one.microbatch, one.lane, there.begin_us, there.end_us, here.begin_us, here.end_us,
+               fmt::join(one.after, ","));
+  }
+  std::fclose(file);
+  return {};
+}
+
 Result<Measured> measure(const Options& o, const program::Job& job, const engine::Groups& groups,
-                         const program::Machine& machine) {
+                         const program::Machine& machine, const program::PipelineForecast& forecast) {
   Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, groups, 1);
   LOOM_TRY(made.status());
   engine::Engine& engine = **made;
   LOOM_TRY(engine.initialize(1));
-  using Microseconds = std::chrono::duration<double, std::micro>;
-  double planned_us = 0, slept_us = 0;
-  engine.stand_in([&](const program::Instruction& i) {
-    const double us = program::compute_us(job, machine, i);
-    const auto begin = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(Microseconds(us));
-    slept_us += Microseconds(std::chrono::steady_clock::now() - begin).count();
-    planned_us += us;
-  });
+  Sleeper sleeper;
+  engine.stand_in(
+      [&](const program::Instruction& i) { sleeper.compute(program::compute_us(job, machine, i)); });
   engine::StepSettings settings;
   settings.optimizer.learning_rate = 1e-3f;
   Measured measured;
   for (int step = 0; step <= o.repeats; ++step) {
     settings.step = static_cast<uint32_t>(step);
     LOOM_TRY(groups.barrier());
-    planned_us = slept_us = 0;
+    sleeper = {};
     const Result<engine::StepResult> result = engine.step(settings);
     LOOM_TRY(result.status());
-    const Result<double> outside = mean(result->seconds - slept_us / 1e6, groups);
+    const Result<double> outside = mean(result->seconds - sleeper.slept_us / 1e6, groups);
     LOOM_TRY(outside.status());
-    const Result<double> planned = mean(planned_us / 1e6, groups);
+    const Result<double> planned = mean(sleeper.planned_us / 1e6, groups);
     LOOM_TRY(planned.status());
+    const Result<double> late = mean(sleeper.slept_us / sleeper.planned_us - 1, groups);
+    LOOM_TRY(late.status());
     if (step == 0) continue;  // it touches memory and opens connections
     measured.bubbles.push_back(result->bubble);
     measured.seconds.push_back(result->seconds);
     measured.outside.push_back(*outside);
+    measured.late.push_back(*late);
     measured.planned = *planned;
+    if (step < o.repeats || o.timelines.empty()) continue;
+    const std::string name =
+        fmt::format("{}/{}.{}", o.timelines, program::schedule_name(job.schedule), groups.rank());
+    const program::Coordinates at = groups.coordinates();
+    LOOM_TRY(write_timeline(name, engine, *result, forecast.stages[static_cast<size_t>(at.stage)]));
   }
   return measured;
 }
@@ -204,18 +258,19 @@ Status bench_schedule(const Options& o, const std::string& schedule, weftComm_t 
   const Result<std::vector<program::Program>> programs = program::make_programs(job);
   LOOM_TRY(programs.status());
   const program::PipelineForecast forecast = program::simulate(job, *programs, *machine);
-  const Result<Measured> measured = measure(o, job, *groups, *machine);
+  const Result<Measured> measured = measure(o, job, *groups, *machine, forecast);
   LOOM_TRY(measured.status());
   if (rank != 0) return {};
   const auto [least, most] = std::minmax_element(measured->bubbles.begin(), measured->bubbles.end());
   fmt::print(
       "{:<12}{:>8.1f}{:>10.1f}{:>11.1f}{:>10.1f}   {:.1f} to "
-      "{:.1f}{:>12.1f}{:>12.1f}{:>16.1f}{:>16.1f}{:>10.0f}"
+      "{:.1f}{:>12.1f}{:>12.1f}{:>16.1f}{:>16.1f}{:>9.1f}{:>10.0f}"
       "{:>9.0f}\n",
       schedule, program::ideal_bubble(job) * 100, formula(job, machine->unit_us) * 100, forecast.bubble * 100,
       median(measured->bubbles) * 100, *least * 100, *most * 100, forecast.step_us / 1e3,
       median(measured->seconds) * 1e3, forecast.step_us / 1e3 - measured->planned * 1e3,
-      median(measured->outside) * 1e3, machine->inter_bandwidth / 1e6, machine->inter_latency_us);
+      median(measured->outside) * 1e3, median(measured->late) * 100, machine->inter_bandwidth / 1e6,
+      machine->inter_latency_us);
   std::fflush(stdout);
   return {};
 }
@@ -233,9 +288,9 @@ Status bench(const Options& o) {
     fmt::print(
         "{} ranks, {} stages of {} tensor ranks, {} data ranks share a copy; {} microbatches\n"
         "computing is sleeping; bubbles in %, medians of {} steps; outside: of computing, mean over the "
-        "ranks\n"
+        "ranks; late: by how many % it took longer\n"
         "schedule       equal   formula  simulated  measured   of these   sim., ms  measured, ms  "
-        "outside sim., ms   measured, ms      MB/s       us\n",
+        "outside sim., ms   measured, ms     late      MB/s       us\n",
         ranks, o.stages > 0 ? o.stages : ranks / o.tensor, o.tensor, o.sharded, o.microbatches, o.repeats);
   Status status;
   for (const std::string& schedule : o.schedules)

@@ -58,7 +58,7 @@ double part_of(const Job& job, const Instruction& i) {
 }
 
 /// One direction of a node's link: when it is taken. Stages are simulated in turn and not in the order of
-/// time, so a transfer may find a place before one that was put there earlier.
+/// time, so what is sent may find a place before what was put there earlier.
 class Direction {
  public:
   /// The first moment from `begin` on when the link is free for so long.
@@ -77,6 +77,17 @@ class Direction {
  private:
   std::vector<Interval> taken_;  // ascending, apart
 };
+
+/// Takes both for so long, as soon as they are free together, and says from when.
+double take_both(Direction& outward, Direction& inward, double begin, double duration) {
+  for (double at = -1; at != begin;) {
+    at = begin;
+    begin = inward.free_from(outward.free_from(begin, duration), duration);
+  }
+  outward.take(begin, begin + duration);
+  inward.take(begin, begin + duration);
+  return begin;
+}
 
 /// One rank of each stage; stages take turns, each as far as it comes.
 class Simulation {
@@ -112,7 +123,7 @@ class Simulation {
     std::map<std::tuple<Op, int, int>, size_t>
         waiting;                         // transfers without their other side, by unit, microbatch
     std::map<int, double> channel_free;  // transfers are matched in their order
-    Direction outward, inward;           // of its node's link, for transfers of both channels
+    Direction outward, inward;           // of its node's link, which transfers and collectives share
   };
 
   PipelineForecast result() {
@@ -178,8 +189,10 @@ class Simulation {
       stage.forecast.compute_us += duration;
       stage.now += duration;
     } else {
-      double& link = stage.link_free[is_offloading(instruction.op) ? 2 : leaves_node(instruction, s) ? 1 : 0];
-      const double begin = std::max(stage.now, link);
+      const bool to_tier = is_offloading(instruction.op), between = !to_tier && leaves_node(instruction, s);
+      double& link = stage.link_free[to_tier ? 2 : between ? 1 : 0];
+      double begin = std::max(stage.now, link);
+      if (between && stages_.size() > 1) begin = take_both(stage.outward, stage.inward, begin, duration);
       link = begin + duration;
       interval = {begin, link};
     }
@@ -209,14 +222,8 @@ class Simulation {
     double& channel = sender.channel_free[own.op == Op::send || own.op == Op::receive ? 0 : 1];
     const double duration = duration_of(own, programs_[s]->stage);
     double begin = std::max({stage.now, there.begin_us, channel});
-    if (own.op != Op::tie && leaves_node(own, s)) {
-      for (double at = -1; at != begin;) {
-        at = begin;
-        begin = receiver.inward.free_from(sender.outward.free_from(begin, duration), duration);
-      }
-      sender.outward.take(begin, begin + duration);
-      receiver.inward.take(begin, begin + duration);
-    }
+    if (own.op != Op::tie && leaves_node(own, s))
+      begin = take_both(sender.outward, receiver.inward, begin, duration);
     channel = begin + duration;
     stage.forecast.intervals[index] = there = {begin, channel};
     other.known[found->second] = true;

@@ -1,7 +1,7 @@
 // The simulator of programs: how long a step takes on a machine that need not be there. Computing takes its
 // floating-point operations at a rate; collectives take MiCS's volumes at the bandwidth of the slowest link
 // that they cross, one after the other for each link, plus a latency for each message of the hops. Stages of
-// a pipeline are simulated together.
+// a pipeline are simulated together, and what they send to each other shares a node's link with collectives.
 //
 // Thread safety: pure functions.
 #pragma once

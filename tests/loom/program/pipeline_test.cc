@@ -418,6 +418,30 @@ TEST(PipelineSimulator, BothDirectionsShareANodesLink) {
   EXPECT_DOUBLE_EQ(ends().first, ends().second);
 }
 
+/// Both stages have a gather on the way when the first one sends: its link is taken.
+TEST(PipelineSimulator, TransfersAndCollectivesShareANodesLink) {
+  Job job = pipeline_job(2, 1);
+  job.world = 4;
+  job.degree = 2;
+  std::vector<Program> programs(2);
+  programs[1].stage = 1;
+  for (const int stage : {0, 1}) {
+    std::vector<Instruction>& list = programs[static_cast<size_t>(stage)].instructions;
+    list.push_back({Op::gather, 8 * stage + 1, -1, 1, {}, {}});
+    list.push_back({stage == 0 ? Op::send : Op::receive, 7, 0, 2, {}, {}, -1, 1 - stage});
+  }
+  Machine machine;
+  machine.intra_latency_us = machine.inter_latency_us = 0;
+  const auto intervals = [&] { return simulate(job, programs, machine).stages[1].intervals; };
+  const double message_us = 32.0 * 64 * 4 / machine.inter_bandwidth * 1e6;
+  EXPECT_GT(intervals()[0].end_us, 0);
+  EXPECT_DOUBLE_EQ(intervals()[1].begin_us, intervals()[0].end_us);
+  EXPECT_DOUBLE_EQ(intervals()[1].end_us, intervals()[0].end_us + message_us);
+  job.placement = "spread";
+  machine.ranks_per_node = 2;  // a stage is a node: gathers stay inside
+  EXPECT_EQ(intervals()[1].begin_us, 0);
+}
+
 TEST(Pipeline, OptimizerShardsAloneMoveAStepsTrafficNotAMicrobatchs) {
   Job job = pipeline_job(2, 4);
   job.world = 4;
