@@ -235,7 +235,8 @@ Status Communicator::run(const Call& call) {
     }
     context_->start(*op);
   }
-  if (!op->finished.load(std::memory_order_relaxed)) context_->wait(lock, *op);
+  if (op->finished.load(std::memory_order_relaxed)) context_->leave();
+  else context_->wait(lock, *op);
   Status status = op->status;
   keep_or_release(op);
   return status;
@@ -321,7 +322,8 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     if (op->context != waited.front()->context) op->context->wake_progress();
   for (Operation* op : waited) {
     Lock lock = op->context->lock();
-    if (!op->finished.load()) op->context->wait(lock, *op);
+    if (op->finished.load()) op->context->leave();
+    else op->context->wait(lock, *op);
     if (!op->status.ok()) note(op->status);
     op->context->release(op);
   }

@@ -306,7 +306,7 @@ int Context::turn() {
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) events += take_submissions();
   if (!awaiting_.empty()) events += start_awaiting();
-  const bool network = network_operations_ > 0 || ++turns_ % kQuietNetworkTurns == 0;
+  const bool network = network_operations_ > 0 || fabric_->unsent() || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
   if (!polled) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) comm->fail(polled.status(), true);
@@ -370,7 +370,7 @@ void Context::wait(Lock& lock, Operation& op) {
       lock = this->lock();
     }
   }
-  if (waiters_.fetch_sub(1) == 1 && busy()) ProgressEngine::wake(home_);
+  if (waiters_.fetch_sub(1) == 1 && busy()) wake_progress();
 }
 
 bool Context::begin_sleep() {

@@ -89,11 +89,15 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
   int turn();
-  /// Whether a progress thread has anything to look after here. A death that waits for the end of its time of
-  /// grace is that, too: nobody else may come by.
+  /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
+  void leave() {
+    if (!has_waiters() && fabric_->unsent()) wake_progress();
+  }
+  /// Whether a progress thread has anything to look after here. That is also what ended operations have left
+  /// with the network, and a death that waits for the end of its time of grace: nobody else may come by.
   bool busy() const {
     return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed) ||
-           !deaths_.empty();
+           !deaths_.empty() || fabric_->unsent();
   }
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
