@@ -41,5 +41,31 @@ TEST(InFlight, WhatDoneSendsHaveQueuedGoesOutWithoutAnotherCall) {
   });
 }
 
+// A peer of another process may write to it until it has heard of the failure.
+TEST(InFlight, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
+  std::latch failed(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    if (comm.rank() == 1) return failed.arrive_and_wait();
+    std::vector<int32_t> data(2 * 10000);
+    std::thread caller(
+        [&] { EXPECT_FALSE(comm.run(in_place(Collective::all_to_all, data.data(), 10000)).ok()); });
+    wait_for_operations(comm);
+    {
+      const Lock lock = comm.context().lock();
+      const Operation& op = *comm.operations().front();
+      EXPECT_TRUE(op.prepared->exposes_inside[static_cast<int>(plan::Space::scratch)]);
+      const ScratchPool::Block lent = op.scratch;
+      EXPECT_NE(lent.data, nullptr);
+      comm.fail(fail(Code::aborted, "enough"), true);
+      ScratchPool& pool = comm.context().scratch();
+      const auto next = pool.take(size_t{1} << lent.size_class);
+      EXPECT_TRUE(next.ok() && next->data != lent.data);
+      if (next) pool.give(*next);
+    }
+    caller.join();
+    failed.arrive_and_wait();
+  });
+}
+
 }  // namespace
 }  // namespace weft::engine

@@ -235,6 +235,15 @@ Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& bloc
   return {};
 }
 
+// Peers of an operation that succeeded are done with what it has exposed; those of one that failed may stand
+// in the middle of a write.
+void Context::give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded) {
+  if (!block.data) return;
+  if (succeeded || !op.prepared->exposes[static_cast<int>(space)]) scratch_.give(block);
+  else scratch_.retire(block);
+  block = {};
+}
+
 void Context::advance_one(Operation& op) {
   Result<bool> moved = advance(op);
   if (!moved) {
@@ -257,10 +266,9 @@ void Context::finish(Operation& op, Status status) {
     op.mappings.clear();
     if (op.staged_output.data && status.ok())
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
-    for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {
-      if (block->data) scratch_.give(*block);
-      *block = {};
-    }
+    give_back(op, plan::Space::scratch, op.scratch, status.ok());
+    give_back(op, plan::Space::input, op.staged_input, status.ok());
+    give_back(op, plan::Space::output, op.staged_output, status.ok());
     network_operations_ -= op.prepared->between_nodes;
     device_operations_ -= op.device != nullptr;
     active_[op.active_index] = active_.back();

@@ -180,6 +180,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool alone() const;
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
+  void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);
   void advance_one(Operation& op);
   void sleep(Lock& lock, const Operation& op);
   void on_dead(int rank, const Status& why);
