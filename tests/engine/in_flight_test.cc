@@ -16,6 +16,17 @@ namespace {
 
 using plan::Collective;
 
+/// The first of `comm` that meets a condition, as soon as there is one.
+Operation* wait_for(Communicator& comm, Lock& lock, const std::function<bool(const Operation&)>& met) {
+  while (true) {
+    for (Operation* op : comm.operations())
+      if (met(*op)) return op;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock = comm.context().lock();
+  }
+}
+
 // A Send is done when its message is queued: rank 1 has all of them before rank 0 calls again.
 TEST(InFlight, WhatDoneSendsHaveQueuedGoesOutWithoutAnotherCall) {
   std::atomic<int> sent{0};
@@ -64,6 +75,48 @@ TEST(InFlight, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
     }
     caller.join();
     failed.arrive_and_wait();
+  });
+}
+
+// So many calls are queued behind rank 0's AllReduce that its record has gone to one of them.
+TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
+  std::latch called(3), judged(3);
+  run_ranks({"a", "a", "a"}, [&](Communicator& comm) {
+    int32_t ones[1] = {1}, others[1] = {};
+    const Call sum = in_place(Collective::all_reduce, ones, 1);
+    const Call next = in_place(Collective::broadcast, others, 1);
+    Stream stream;
+    const auto queue = [&](Call call) {
+      call.stream = &stream;
+      EXPECT_TRUE(comm.run(call).ok());
+    };
+    const auto queue_all_others = [&] {
+      for (int i = 0; i < settings().recorder_ops; ++i) queue(next);
+    };
+    if (comm.rank() < 2) queue(sum);
+    if (comm.rank() == 0) queue_all_others();
+    called.arrive_and_wait();
+    if (comm.rank() == 0) {
+      Lock lock = comm.context().lock();
+      Operation* const first = wait_for(comm, lock, [](const Operation& op) { return op.number == 1; });
+      first->retain();
+      EXPECT_EQ(comm.describe(*first), "operation 1 (AllReduce of 1 int32 (sum)) of communicator world");
+      first->deadline_ns = now_ns() + 10'000'000'000;  // not overdue
+      Verdict::on_stall(comm.context(), *first, 0);
+      EXPECT_TRUE(first->verdict_pending);
+      while (first->verdict_pending && !first->finished) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        lock = comm.context().lock();
+      }
+      comm.context().release(first);
+    }
+    judged.arrive_and_wait();
+    if (comm.rank() == 2) queue(sum);
+    if (comm.rank() > 0) queue_all_others();
+    const Status done = stream.synchronize();
+    EXPECT_TRUE(done.ok()) << done.message();
+    EXPECT_EQ(ones[0], 3);
   });
 }
 

@@ -318,7 +318,7 @@ bool Communicator::has_ended(OpNumber number) const {
 
 std::string Communicator::describe(const Operation& op) const {
   const bool transfer = op.number & kTransferBit;
-  const std::string what = op.record->number == op.number ? op.record->describe() : "an operation";
+  const std::string what = record_of(op).describe();
   return transfer ? fmt::format("{} on communicator {}", what, name())
                   : fmt::format("operation {} ({}) of communicator {}", op.number, what, name());
 }

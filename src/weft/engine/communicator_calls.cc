@@ -119,9 +119,9 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   return op;
 }
 
-void Communicator::record(Operation& op) {
+Record record_of(const Operation& op) {
   const Call& call = op.call;
-  Record& record = recorder_.next();
+  Record record;
   record.number = op.number;
   record.collective = call.collective;
   record.type = call.type;
@@ -129,13 +129,17 @@ void Communicator::record(Operation& op) {
   record.in_place = call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
-  record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
   record.algorithm = op.prepared->plan.algorithm;
-  record.queued = ticks();
-  record.started = record.done = 0;
-  op.record = &record;
+  record.of = &op;
+  return record;
+}
+
+void Communicator::record(Operation& op) {
+  op.record = &recorder_.next();
+  *op.record = record_of(op);
+  op.record->queued = ticks();
 }
 
 Result<Communicator::Planned> Communicator::planned(const Call& call) {

@@ -168,7 +168,8 @@ void Context::release(Operation* op) {
 
 void Context::start(Operation& op) {
   if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
-  op.record->started = op.call.stream || op.device ? ticks() : op.record->queued;
+  if (Record* record = op.own_record())
+    record->started = op.call.stream || op.device ? ticks() : record->queued;
   enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
   if (Status prepared = op.device ? op.device->prepare() : prepare_buffers(op); !prepared)
@@ -279,9 +280,9 @@ void Context::finish(Operation& op, Status status) {
     *link = op.next_in_bucket;
     if (hot_ == &op) hot_ = active_.empty() ? nullptr : active_.back();
   }
-  if (op.record->number == op.number) {
-    op.record->outcome = status.code();
-    op.record->done = ticks();
+  if (Record* record = op.own_record()) {
+    record->outcome = status.code();
+    record->done = ticks();
     if (trace_ && op.started) trace_->operation(op);
   }
   if (op.device) op.device->release_stream();

@@ -100,9 +100,13 @@ bootstrap::OpReport Context::on_question(int from, uint32_t comm, uint32_t numbe
   if (found == communicators_.end() || from < 0 || from >= ranks()) return {};
   bootstrap::OpReport report{true, found->second->last_called(), ""};
   const int asking = found->second->rank_of_world(from);
-  for (const Record& record : found->second->recorder().snapshot())
+  const auto tell = [&](const Record& record) {
     if (record.number == number && (!(number & kTransferBit) || record.root == asking))
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
+  };
+  for (const Record& record : found->second->recorder().snapshot()) tell(record);
+  // The ring may have come round since an unfinished one was called.
+  for (const Operation* op : found->second->operations()) tell(record_of(*op));
   return report;
 }
 

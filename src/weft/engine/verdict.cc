@@ -32,8 +32,8 @@ struct Case {
   bool ended = false;   // the operation is over here
 };
 
-std::string describe_call(const Operation& op) {
-  return fmt::format("{} by {}", op.record->describe(), op.record->algorithm);
+std::string describe_call(const Record& record) {
+  return fmt::format("{} by {}", record.describe(), record.algorithm);
 }
 
 Case open_case(Operation& op) {
@@ -42,7 +42,7 @@ Case open_case(Operation& op) {
   c.number = op.number;
   c.transfer_peer = op.transfer_peer;
   c.rank = op.comm->rank();
-  c.mine = describe_call(op);
+  c.mine = describe_call(record_of(op));
   c.asked = awaited_peers(op);
   const bool collective = !(op.number & kTransferBit);
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
@@ -151,7 +151,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.number = number;
   c.rank = comm.rank();
   for (const Record& record : comm.recorder().snapshot())
-    if (record.number == number) c.mine = fmt::format("{} by {}", record.describe(), record.algorithm);
+    if (record.number == number) c.mine = describe_call(record);
   c.asked = {from};
   c.worlds = {comm.world_rank(from)};
   c.mismatched = from;
