@@ -120,5 +120,41 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
   });
 }
 
+// Rank 1 reads nothing while this thread of it has the lock.
+TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
+  std::latch offered(2), seen(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    std::vector<int32_t> data(8 << 20);
+    if (comm.rank() == 1) {
+      Stream stream;
+      Call recv = in_place(Collective::recv, data.data(), data.size(), 0);
+      recv.stream = &stream;
+      EXPECT_TRUE(comm.run(recv).ok());
+      Lock lock = comm.context().lock();
+      offered.arrive_and_wait();
+      seen.arrive_and_wait();
+      lock.unlock();
+      EXPECT_FALSE(stream.synchronize().ok());
+      return;
+    }
+    offered.arrive_and_wait();
+    std::thread sender(
+        [&] { EXPECT_FALSE(comm.run(in_place(Collective::send, data.data(), data.size(), 1)).ok()); });
+    {
+      Lock lock = comm.context().lock();
+      const Operation* const op = wait_for(comm, lock, [](const Operation& candidate) {
+        return candidate.started && candidate.lanes_left == 0 && candidate.puts_open > 0;
+      });
+      EXPECT_EQ(awaited_peers(*op), std::vector<int>{1});
+      comm.context().lost(1, fail(Code::remote_error, "its connection has ended"));
+      comm.context().check_deadlines(now_ns() + 2'000'000'000);  // after the time of grace
+      EXPECT_EQ(comm.failure().code(), Code::remote_error);
+      if (comm.failure().ok()) comm.fail(fail(Code::aborted, "nobody noticed"), true);
+    }
+    seen.arrive_and_wait();
+    sender.join();
+  });
+}
+
 }  // namespace
 }  // namespace weft::engine
