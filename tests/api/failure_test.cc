@@ -106,6 +106,36 @@ TEST(Failure, ADeathDuringAnOperationThatSucceedsIsToldAllTheSame) {
   EXPECT_TRUE(exited_with(statuses[1], 0)) << statuses[1];
 }
 
+// Two ranks die, and the survivors exclude one of them, after both deaths have been acted on.
+TEST(Failure, ACommunicatorMadeAfterTheDeathOfAMemberFails) {
+  const auto statuses = run_processes(blocks(1, 4), [](Rank& me) {
+    weftComm_t with[4] = {};  // with[2] has one of those who die, with[3] the other
+    for (int victim : {2, 3}) {
+      const int color = me.rank < 2 || me.rank == victim ? 0 : WEFT_SPLIT_NOCOLOR;
+      if (weftCommSplit(me.comm, color, me.rank, &with[victim], nullptr) != weftSuccess) return 1;
+    }
+    if (me.rank >= 2) raise(SIGKILL);
+    for (int victim : {2, 3}) {
+      weftResult_t health = weftSuccess;
+      while (health == weftSuccess)
+        if (weftCommGetAsyncError(with[victim], &health) != weftSuccess) return 2;
+    }
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.timeoutSeconds = 3;
+    const int excluded = 3;
+    weftComm_t rest = nullptr;
+    if (weftCommShrink(me.comm, &excluded, 1, &rest, &config, WEFT_SHRINK_ABORT) != weftSuccess) return 3;
+    std::vector<float> data;
+    if (sum(rest, 1, data) != weftRemoteError) return 4;
+    const std::string why = weftGetLastError(rest);
+    if (why.find("rank 2 of communicator") == std::string::npos) return 5;
+    for (weftComm_t comm : {rest, with[2], with[3], me.comm})  // so that leaving is not one more death
+      if (weftCommDestroy(comm) != weftSuccess) return 6;
+    return 0;
+  });
+  for (int survivor : {0, 1}) EXPECT_TRUE(exited_with(statuses[survivor], 0)) << statuses[survivor];
+}
+
 // The news may come between a rank's part in making the communicator and its having it.
 TEST(Failure, NewsThatComeBeforeTheCommunicatorAreNotLost) {
   run_ranks(blocks(1, 3), [](Rank& me) {

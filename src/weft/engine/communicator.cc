@@ -20,12 +20,13 @@ constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32, kGraph = uint64_t{0x6772617
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of,
-                           CommOptions options)
+                           CommOptions options, Communicator* lane_of)
     : context_(std::move(context)),
       id_(id),
       options_(std::move(options)),
       world_of_(std::move(world_of)),
       layout_({0}),
+      parent_(lane_of),
       last_collective_(options_.calls_before & kCollectiveMask),
       recorder_(settings().recorder_ops) {
   const Fabric& fabric = context_->fabric();
@@ -56,6 +57,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   context_->attach(*this);
   // A rank that was here earlier may have failed already: nobody tells that twice.
   if (const Status told = context_->news_of(*this); !told) fail(told, false);
+  if (const Status loss = context_->first_loss_of(*this); !loss) fail(loss, false);
 }
 
 Communicator::~Communicator() {
@@ -158,8 +160,7 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
   CommOptions options = options_;
   options.name = fmt::format("{} graph {}", name(), number);
   std::unique_ptr<Communicator> lane(
-      new Communicator(context_, hash_32(kGraph, hash_32(number, id_)), world_of_, std::move(options)));
-  lane->parent_ = this;
+      new Communicator(context_, hash_32(kGraph, hash_32(number, id_)), world_of_, std::move(options), this));
   lane->device_executor_ = device_executor_;
   lane->gpu_direct_ = gpu_direct_;
   return lane;

@@ -85,6 +85,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
   /// anybody had the lock to act on it.
   Status news_of(const Communicator& comm);
+  /// Why a communicator cannot work from its beginning: a member whose death has been acted on; ok if none.
+  Status first_loss_of(const Communicator& comm);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
@@ -228,10 +230,12 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
       retired_;  // ids of communicators that are gone: their late messages are dropped
   Stash stash_;
 
-  uint64_t events_ = 0;  // that all turns have seen
-  Departures deaths_;    // from the bootstrap
-  Departures partings_;  // connections that ended
+  uint64_t events_ = 0;         // that all turns have seen
+  Departures deaths_;           // from the bootstrap
+  std::map<int, Status> dead_;  // those of them that have been acted on, by rank of the world
+  Departures partings_;         // connections that ended
   void act_on_deaths(int64_t now);
+  static Status loss_of(const Communicator& comm, int world_rank, const Status& why);
   void act_on_partings(int64_t now);
 
   std::vector<std::pair<uint32_t, Status>> pending_failures_;
