@@ -290,6 +290,46 @@ TEST(Failure, SendAndRecvOfDifferentCounts) {
   });
 }
 
+// With nothing to send or to receive an end does not wait for the other; and where the receiver of a few
+// waits for the data itself, and the sender of many for its leave, both wait.
+TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {
+  const std::pair<int, int> counts[] = {{0, 10}, {10, 0}, {1000000, 0}, {1000000, 10}, {0, 1000000}};
+  for (const auto& [sent, received] : counts)
+    for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)}) {
+      const auto body = [sent, received](Rank& me) {
+        std::vector<float> data(1000000);
+        weftResult_t result = me.rank == 0 ? weftSend(data.data(), sent, weftFloat, 1, me.comm, nullptr)
+                                           : weftRecv(data.data(), received, weftFloat, 0, me.comm, nullptr);
+        // A rank whose part was over before the difference showed learns of it at its next call.
+        if (result == weftSuccess)
+          result = weftAllReduce(data.data(), data.data(), 1, weftFloat, weftSum, me.comm, nullptr);
+        if (result != weftMismatch && result != weftRemoteError) return 1;
+        const std::string why = weftGetLastError(me.comm);
+        const bool named = why.find("Send of " + std::to_string(sent) + " float") != std::string::npos &&
+                           why.find("Recv of " + std::to_string(received) + " float") != std::string::npos;
+        if (!named) fprintf(stderr, "rank %d: %s\n", me.rank, why.c_str());
+        return named ? 0 : 2;
+      };
+      const auto statuses =
+          run_processes(nodes, body, 20, [](int) { setenv("WEFT_STALL_CHECK_S", "0.1", 1); });
+      for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << sent << " to " << received;
+    }
+}
+
+TEST(Transfers, OfNothingGoWithTheOthersInTheOrderOfTheCalls) {
+  for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)})
+    run_ranks(nodes, [](Rank& me) {
+      for (int count : {0, 3, 0, 0, 5}) {
+        std::vector<float> data(5, static_cast<float>(me.rank == 0 ? count : -1));
+        EXPECT_EQ(me.rank == 0
+                      ? weftSend(data.data(), count, weftFloat, 1, me.comm, nullptr)
+                      : weftRecv(count ? data.data() : nullptr, count, weftFloat, 0, me.comm, nullptr),
+                  weftSuccess);
+        EXPECT_EQ(data[0], static_cast<float>(count > 0 || me.rank == 0 ? count : -1));
+      }
+    });
+}
+
 // ---- ranks that do not come, aborts
 // ---------------------------------------------------------------------------------
 
