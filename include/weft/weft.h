@@ -369,8 +369,10 @@ WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksLis
 WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
 
 /* Frees the communicator. Waits for this rank's operations first (as weftCommFinalize, if that was not
- * called); that they failed is no error here. Errors: weftInvalidComm (NULL, or destroyed before),
- * weftInvalidUsage (inside a group). */
+ * called); that they failed is no error here. The last communicator of a job then waits, for
+ * 5 s at most, until what complete operations have sent has reached the peers' machines. What a peer has not
+ * taken by then, since it is late with its calls, is lost, and those calls fail. Errors: weftInvalidComm
+ * (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees

@@ -106,6 +106,36 @@ TEST(Failure, ADeathDuringAnOperationThatSucceedsIsToldAllTheSame) {
   EXPECT_TRUE(exited_with(statuses[1], 0)) << statuses[1];
 }
 
+// Two ranks die, and the survivors exclude one of them, after both deaths have been acted on.
+TEST(Failure, ACommunicatorMadeAfterTheDeathOfAMemberFails) {
+  const auto statuses = run_processes(blocks(1, 4), [](Rank& me) {
+    weftComm_t with[4] = {};  // with[2] has one of those who die, with[3] the other
+    for (int victim : {2, 3}) {
+      const int color = me.rank < 2 || me.rank == victim ? 0 : WEFT_SPLIT_NOCOLOR;
+      if (weftCommSplit(me.comm, color, me.rank, &with[victim], nullptr) != weftSuccess) return 1;
+    }
+    if (me.rank >= 2) raise(SIGKILL);
+    for (int victim : {2, 3}) {
+      weftResult_t health = weftSuccess;
+      while (health == weftSuccess)
+        if (weftCommGetAsyncError(with[victim], &health) != weftSuccess) return 2;
+    }
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.timeoutSeconds = 3;
+    const int excluded = 3;
+    weftComm_t rest = nullptr;
+    if (weftCommShrink(me.comm, &excluded, 1, &rest, &config, WEFT_SHRINK_ABORT) != weftSuccess) return 3;
+    std::vector<float> data;
+    if (sum(rest, 1, data) != weftRemoteError) return 4;
+    const std::string why = weftGetLastError(rest);
+    if (why.find("rank 2 of communicator") == std::string::npos) return 5;
+    for (weftComm_t comm : {rest, with[2], with[3], me.comm})  // so that leaving is not one more death
+      if (weftCommDestroy(comm) != weftSuccess) return 6;
+    return 0;
+  });
+  for (int survivor : {0, 1}) EXPECT_TRUE(exited_with(statuses[survivor], 0)) << statuses[survivor];
+}
+
 // The news may come between a rank's part in making the communicator and its having it.
 TEST(Failure, NewsThatComeBeforeTheCommunicatorAreNotLost) {
   run_ranks(blocks(1, 3), [](Rank& me) {
@@ -258,6 +288,46 @@ TEST(Failure, SendAndRecvOfDifferentCounts) {
       EXPECT_NE(std::string(weftGetLastError(me.comm)).find("rank 0"), std::string::npos);
     }
   });
+}
+
+// With nothing to send or to receive an end does not wait for the other; and where the receiver of a few
+// waits for the data itself, and the sender of many for its leave, both wait.
+TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {
+  const std::pair<int, int> counts[] = {{0, 10}, {10, 0}, {1000000, 0}, {1000000, 10}, {0, 1000000}};
+  for (const auto& [sent, received] : counts)
+    for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)}) {
+      const auto body = [sent, received](Rank& me) {
+        std::vector<float> data(1000000);
+        weftResult_t result = me.rank == 0 ? weftSend(data.data(), sent, weftFloat, 1, me.comm, nullptr)
+                                           : weftRecv(data.data(), received, weftFloat, 0, me.comm, nullptr);
+        // A rank whose part was over before the difference showed learns of it at its next call.
+        if (result == weftSuccess)
+          result = weftAllReduce(data.data(), data.data(), 1, weftFloat, weftSum, me.comm, nullptr);
+        if (result != weftMismatch && result != weftRemoteError) return 1;
+        const std::string why = weftGetLastError(me.comm);
+        const bool named = why.find("Send of " + std::to_string(sent) + " float") != std::string::npos &&
+                           why.find("Recv of " + std::to_string(received) + " float") != std::string::npos;
+        if (!named) fprintf(stderr, "rank %d: %s\n", me.rank, why.c_str());
+        return named ? 0 : 2;
+      };
+      const auto statuses =
+          run_processes(nodes, body, 20, [](int) { setenv("WEFT_STALL_CHECK_S", "0.1", 1); });
+      for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << sent << " to " << received;
+    }
+}
+
+TEST(Transfers, OfNothingGoWithTheOthersInTheOrderOfTheCalls) {
+  for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)})
+    run_ranks(nodes, [](Rank& me) {
+      for (int count : {0, 3, 0, 0, 5}) {
+        std::vector<float> data(5, static_cast<float>(me.rank == 0 ? count : -1));
+        EXPECT_EQ(me.rank == 0
+                      ? weftSend(data.data(), count, weftFloat, 1, me.comm, nullptr)
+                      : weftRecv(count ? data.data() : nullptr, count, weftFloat, 0, me.comm, nullptr),
+                  weftSuccess);
+        EXPECT_EQ(data[0], static_cast<float>(count > 0 || me.rank == 0 ? count : -1));
+      }
+    });
 }
 
 // ---- ranks that do not come, aborts

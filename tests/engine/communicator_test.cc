@@ -49,15 +49,6 @@ TEST(Communicator, IsTheSameWhateverAddressARankHasForTheRoot) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Returns when operations of `comm` are under way.
-void wait_for_operations(Communicator& comm) {
-  for (bool begun = false; !begun;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const Lock lock = comm.context().lock();
-    begun = !comm.operations().empty();
-  }
-}
-
 // Rank 1's shrink ends its split after its part was sent, so that the split is done on rank 0 alone.
 TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
   std::latch sent(2);
@@ -118,16 +109,6 @@ TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
       options);
 }
 
-Call transfer(plan::Collective kind, int32_t* data, uint64_t count, int peer) {
-  Call call;
-  call.collective = kind;
-  call.send = call.recv = data;
-  call.count = count;
-  call.type = device::DataType::int32;
-  call.root = peer;
-  return call;
-}
-
 // One inquiry runs at a time, and a message that does not fit comes only once.
 TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
   std::latch receiving(2), judged(2);
@@ -135,7 +116,7 @@ TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
     int32_t data[20] = {};
     if (comm.rank() == 1) {
       receiving.arrive_and_wait();
-      EXPECT_TRUE(comm.run(transfer(plan::Collective::send, data, 10, 0)).ok());
+      EXPECT_TRUE(comm.run(in_place(plan::Collective::send, data, 10, 0)).ok());
       EXPECT_EQ(sum_of_ones(comm), 2);
       return judged.arrive_and_wait();
     }
@@ -145,7 +126,7 @@ TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
       ASSERT_TRUE(comm.context().ask_peers([&] { other_inquiry.wait(); }));
     }
     Status received;
-    std::thread receiver([&] { received = comm.run(transfer(plan::Collective::recv, data, 20, 1)); });
+    std::thread receiver([&] { received = comm.run(in_place(plan::Collective::recv, data, 20, 1)); });
     wait_for_operations(comm);
     receiving.arrive_and_wait();
     EXPECT_EQ(sum_of_ones(comm), 2);  // what was sent before it is here
@@ -163,7 +144,7 @@ void expect_ring(const std::function<void(Communicator&)>& ring) {
   run_ranks({"a", "a"}, [&](Communicator& comm) {
     if (comm.rank() == 1) return woken.arrive_and_wait();
     int32_t data = 0;
-    std::thread receiver([&] { EXPECT_FALSE(comm.run(transfer(plan::Collective::recv, &data, 1, 1)).ok()); });
+    std::thread receiver([&] { EXPECT_FALSE(comm.run(in_place(plan::Collective::recv, &data, 1, 1)).ok()); });
     Lock lock = comm.context().lock();
     while (!comm.context().waiter_sleeps()) {
       lock.unlock();

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -40,6 +41,26 @@ inline int32_t sum_of_ones(Communicator& comm) {
   call.count = 1;
   call.type = device::DataType::int32;
   return comm.run(call).ok() ? value : -1;
+}
+
+/// Of int32; `root` is a transfer's peer.
+inline Call in_place(plan::Collective kind, int32_t* data, uint64_t count, int root = 0) {
+  Call call;
+  call.collective = kind;
+  call.send = call.recv = data;
+  call.count = count;
+  call.type = device::DataType::int32;
+  call.root = root;
+  return call;
+}
+
+/// Returns when operations of `comm` are under way.
+inline void wait_for_operations(Communicator& comm) {
+  for (bool begun = false; !begun;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Lock lock = comm.context().lock();
+    begun = !comm.operations().empty();
+  }
 }
 
 }  // namespace weft::engine

@@ -318,6 +318,21 @@ TEST(BrokenPair, SendThatMeetsNoReceive) {
       says(verify_pair(sent, received, layout, kNothingEager).message(), {"expects to learn output"}));
 }
 
+// Without a message the end that expects something would never hear of the other's mistake.
+TEST(Pair, OfNothingIsOneNotification) {
+  const Layout layout = Layout::blocks(2, 1);
+  for (const Limits& limits : {Limits{}, kNothingEager}) {
+    const Plan sent = find_algorithm(Collective::send, "point_to_point")
+                          ->make({.collective = Collective::send, .count = 0, .root = 1}, layout, limits, 0);
+    const Plan received =
+        find_algorithm(Collective::recv, "point_to_point")
+            ->make({.collective = Collective::recv, .count = 0, .root = 0}, layout, limits, 1);
+    EXPECT_EQ(verify_pair(sent, received, layout, limits).message(), "");
+    EXPECT_EQ(sent.steps.size(), 1u);
+    EXPECT_EQ(received.steps.size(), 1u);
+  }
+}
+
 /// Plans are as short as they can be: whatever single step is dropped, the verifier notices.
 TEST(EveryStepCounts, DroppingAnyIsCaught) {
   const Layout layout(std::vector{0, 1, 0, 1, 2});

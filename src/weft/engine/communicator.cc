@@ -21,12 +21,13 @@ constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32, kGraph = uint64_t{0x6772617
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of,
-                           CommOptions options)
+                           CommOptions options, Communicator* lane_of)
     : context_(std::move(context)),
       id_(id),
       options_(std::move(options)),
       world_of_(std::move(world_of)),
       layout_({0}),
+      parent_(lane_of),
       last_collective_(options_.calls_before & kCollectiveMask),
       recorder_(settings().recorder_ops) {
   const Fabric& fabric = context_->fabric();
@@ -57,6 +58,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   context_->attach(*this);
   // A rank that was here earlier may have failed already: nobody tells that twice.
   if (const Status told = context_->news_of(*this); !told) fail(told, false);
+  if (const Status loss = context_->first_loss_of(*this); !loss) fail(loss, false);
 }
 
 Communicator::~Communicator() {
@@ -164,8 +166,7 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
   CommOptions options = options_;
   options.name = fmt::format("{} graph {}", name(), number);
   std::unique_ptr<Communicator> lane(
-      new Communicator(context_, hash_32(kGraph, hash_32(number, id_)), world_of_, std::move(options)));
-  lane->parent_ = this;
+      new Communicator(context_, hash_32(kGraph, hash_32(number, id_)), world_of_, std::move(options), this));
   lane->device_executor_ = device_executor_;
   lane->gpu_direct_ = gpu_direct_;
   lane->shares_gpu_memory_ = shares_gpu_memory_;
@@ -326,7 +327,7 @@ bool Communicator::has_ended(OpNumber number) const {
 
 std::string Communicator::describe(const Operation& op) const {
   const bool transfer = op.number & kTransferBit;
-  const std::string what = op.record->number == op.number ? op.record->describe() : "an operation";
+  const std::string what = record_of(op).describe();
   return transfer ? fmt::format("{} on communicator {}", what, name())
                   : fmt::format("operation {} ({}) of communicator {}", op.number, what, name());
 }

@@ -145,7 +145,8 @@ class Communicator {
   void operation_ended(Operation& op);
 
  private:
-  Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of, CommOptions options);
+  Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> world_of, CommOptions options,
+               Communicator* lane_of = nullptr);
   plan::Request request_for(const Call& call) const;
   struct Planned {
     Call call;

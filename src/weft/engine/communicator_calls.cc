@@ -119,9 +119,9 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   return op;
 }
 
-void Communicator::record(Operation& op) {
+Record record_of(const Operation& op) {
   const Call& call = op.call;
-  Record& record = recorder_.next();
+  Record record;
   record.number = op.number;
   record.collective = call.collective;
   record.type = call.type;
@@ -129,13 +129,17 @@ void Communicator::record(Operation& op) {
   record.in_place = call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
-  record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
   record.algorithm = op.prepared->plan.algorithm;
-  record.queued = ticks();
-  record.started = record.done = 0;
-  op.record = &record;
+  record.of = &op;
+  return record;
+}
+
+void Communicator::record(Operation& op) {
+  op.record = &recorder_.next();
+  *op.record = record_of(op);
+  op.record->queued = ticks();
 }
 
 Result<Communicator::Planned> Communicator::planned(const Call& call) {
@@ -235,7 +239,8 @@ Status Communicator::run(const Call& call) {
     }
     context_->start(*op);
   }
-  if (!op->finished.load(std::memory_order_relaxed)) context_->wait(lock, *op);
+  if (op->finished.load(std::memory_order_relaxed)) context_->leave();
+  else context_->wait(lock, *op);
   Status status = op->status;
   keep_or_release(op);
   return status;
@@ -321,7 +326,8 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     if (op->context != waited.front()->context) op->context->wake_progress();
   for (Operation* op : waited) {
     Lock lock = op->context->lock();
-    if (!op->finished.load()) op->context->wait(lock, *op);
+    if (op->finished.load()) op->context->leave();
+    else op->context->wait(lock, *op);
     if (!op->status.ok()) note(op->status);
     op->context->release(op);
   }

@@ -173,7 +173,8 @@ void Context::release(Operation* op) {
 
 void Context::start(Operation& op) {
   if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
-  op.record->started = op.call.stream || op.device ? ticks() : op.record->queued;
+  if (Record* record = op.own_record())
+    record->started = op.call.stream || op.device ? ticks() : record->queued;
   enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
   if (Status prepared = op.device ? op.device->prepare() : prepare_buffers(op); !prepared)
@@ -240,6 +241,15 @@ Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& bloc
   return {};
 }
 
+// Peers of an operation that succeeded are done with what it has exposed; those of one that failed may stand
+// in the middle of a write.
+void Context::give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded) {
+  if (!block.data) return;
+  if (succeeded || !op.prepared->exposes[static_cast<int>(space)]) scratch_.give(block);
+  else scratch_.retire(block);
+  block = {};
+}
+
 void Context::advance_one(Operation& op) {
   Result<bool> moved = advance(op);
   if (!moved) {
@@ -262,10 +272,9 @@ void Context::finish(Operation& op, Status status) {
     op.mappings.clear();
     if (op.staged_output.data && status.ok())
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
-    for (ScratchPool::Block* block : {&op.scratch, &op.staged_input, &op.staged_output}) {
-      if (block->data) scratch_.give(*block);
-      *block = {};
-    }
+    give_back(op, plan::Space::scratch, op.scratch, status.ok());
+    give_back(op, plan::Space::input, op.staged_input, status.ok());
+    give_back(op, plan::Space::output, op.staged_output, status.ok());
     network_operations_ -= op.prepared->between_nodes;
     device_operations_ -= op.device != nullptr;
     active_[op.active_index] = active_.back();
@@ -276,9 +285,9 @@ void Context::finish(Operation& op, Status status) {
     *link = op.next_in_bucket;
     if (hot_ == &op) hot_ = active_.empty() ? nullptr : active_.back();
   }
-  if (op.record->number == op.number) {
-    op.record->outcome = status.code();
-    op.record->done = ticks();
+  if (Record* record = op.own_record()) {
+    record->outcome = status.code();
+    record->done = ticks();
     if (trace_ && op.started) trace_->operation(op);
   }
   if (op.device) op.device->release_stream();
@@ -311,7 +320,7 @@ int Context::turn() {
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) events += take_submissions();
   if (!awaiting_.empty()) events += start_awaiting();
-  const bool network = network_operations_ > 0 || ++turns_ % kQuietNetworkTurns == 0;
+  const bool network = network_operations_ > 0 || fabric_->unsent() || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
   if (!polled) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) comm->fail(polled.status(), true);
@@ -375,7 +384,7 @@ void Context::wait(Lock& lock, Operation& op) {
       lock = this->lock();
     }
   }
-  if (waiters_.fetch_sub(1) == 1 && busy()) ProgressEngine::wake(home_);
+  if (waiters_.fetch_sub(1) == 1 && busy()) wake_progress();
 }
 
 bool Context::begin_sleep() {

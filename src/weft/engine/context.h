@@ -87,15 +87,21 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
   /// anybody had the lock to act on it.
   Status news_of(const Communicator& comm);
+  /// Why a communicator cannot work from its beginning: a member whose death has been acted on; ok if none.
+  Status first_loss_of(const Communicator& comm);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
   void wait(Lock& lock, Operation& op);
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
   int turn();
-  /// Whether a progress thread has anything to look after here. A death that waits for the end of its time of
-  /// grace is that, too: nobody else may come by.
+  /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
+  void leave() {
+    if (!has_waiters() && fabric_->unsent()) wake_progress();
+  }
+  /// Whether a progress thread has anything to look after here. That is also what ended operations have left
+  /// with the network, and a death that waits for the end of its time of grace: nobody else may come by.
   bool busy() const {
     return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed) ||
-           !deaths_.empty();
+           !deaths_.empty() || fabric_->unsent();
   }
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
@@ -179,6 +185,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool alone() const;
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
+  void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);
   void advance_one(Operation& op);
   void sleep(Lock& lock, const Operation& op);
   void on_dead(int rank, const Status& why);
@@ -227,10 +234,12 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
       retired_;  // ids of communicators that are gone: their late messages are dropped
   Stash stash_;
 
-  uint64_t events_ = 0;  // that all turns have seen
-  Departures deaths_;    // from the bootstrap
-  Departures partings_;  // connections that ended
+  uint64_t events_ = 0;         // that all turns have seen
+  Departures deaths_;           // from the bootstrap
+  std::map<int, Status> dead_;  // those of them that have been acted on, by rank of the world
+  Departures partings_;         // connections that ended
   void act_on_deaths(int64_t now);
+  static Status loss_of(const Communicator& comm, int world_rank, const Status& why);
   void act_on_partings(int64_t now);
 
   std::vector<std::pair<uint32_t, Status>> pending_failures_;

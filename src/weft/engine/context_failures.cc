@@ -62,16 +62,24 @@ void Context::act_on_partings(int64_t now) {
 
 void Context::act_on_deaths(int64_t now) {
   for (const Departures::Departure& death : deaths_.take_due(now, events_)) {
-    for (auto& [id, comm] : std::unordered_map(communicators_)) {
-      const int rank = comm->rank_of_world(death.rank);
-      // Not told to others: the bootstrap tells them, and what they wait for may still end in their own time
-      // of grace.
-      if (rank >= 0 && !comm->is_lane())
-        comm->fail(fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm->name(),
-                        death.why.message()),
-                   false);
-    }
+    dead_.emplace(death.rank, death.why);
+    for (auto& [id, comm] : std::unordered_map(communicators_))
+      if (const Status loss = loss_of(*comm, death.rank, death.why); !loss) comm->fail(loss, false);
   }
+}
+
+// Not told to others: the bootstrap tells them, and what they wait for may still end in their own time of
+// grace.
+Status Context::loss_of(const Communicator& comm, int world_rank, const Status& why) {
+  const int rank = comm.rank_of_world(world_rank);
+  if (rank < 0 || comm.is_lane()) return {};
+  return fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(), why.message());
+}
+
+Status Context::first_loss_of(const Communicator& comm) {
+  for (const auto& [rank, why] : dead_)
+    if (Status loss = loss_of(comm, rank, why); !loss) return loss;
+  return {};
 }
 
 void Context::on_failed(int from, uint32_t comm, const std::string& why) {
@@ -100,9 +108,13 @@ bootstrap::OpReport Context::on_question(int from, uint32_t comm, uint32_t numbe
   if (found == communicators_.end() || from < 0 || from >= ranks()) return {};
   bootstrap::OpReport report{true, found->second->last_called(), ""};
   const int asking = found->second->rank_of_world(from);
-  for (const Record& record : found->second->recorder().snapshot())
+  const auto tell = [&](const Record& record) {
     if (record.number == number && (!(number & kTransferBit) || record.root == asking))
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
+  };
+  for (const Record& record : found->second->recorder().snapshot()) tell(record);
+  // The ring may have come round since an unfinished one was called.
+  for (const Operation* op : found->second->operations()) tell(record_of(*op));
   return report;
 }
 

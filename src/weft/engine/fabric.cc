@@ -139,6 +139,11 @@ Result<int> Fabric::poll(transport::Sink& sink, bool network) {
   return events;
 }
 
+bool Fabric::unsent() {
+  transport::Transport* const network = between_nodes();
+  return network && !network->departed(network->ticket());
+}
+
 bool Fabric::prepare_sleep() {
   for (size_t i = 0; i < transports_.size(); ++i) {
     if (transports_[i]->prepare_sleep()) continue;

@@ -57,6 +57,8 @@ class Fabric {
 
   /// Polls shared memory, and the network if `network`.
   Result<int> poll(transport::Sink& sink, bool network);
+  /// Whether something that the network has accepted needs further polls to get out.
+  bool unsent();
 
   /// See Transport: sleep on epoll_fd() only after prepare_sleep() said true; then finish_sleep().
   bool prepare_sleep();

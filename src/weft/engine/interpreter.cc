@@ -436,6 +436,11 @@ std::vector<int> awaited_peers(const Operation& op) {
   const plan::Plan& plan = op.prepared->plan;
   std::vector<int> peers;
   for (size_t lane = 0; lane < op.lanes.size(); ++lane) {
+    for (uint32_t i = plan.lane_begin[lane]; op.puts_open > 0 && i < op.lanes[lane].next; ++i) {
+      const StepId id = plan.lane_steps[i];
+      const int32_t put = op.prepared->put_of_step[id];
+      if (put >= 0 && !op.completions[put].done) peers.push_back(plan.steps[id].peer);
+    }
     if (op.lanes[lane].next == plan.lane_begin[lane + 1]) continue;
     const Step& step = plan.steps[plan.lane_steps[op.lanes[lane].next]];
     const bool waits = step.kind == StepKind::wait && !op.arrived[plan.wait_begin[step.peer] + step.tag];

@@ -25,7 +25,8 @@ void reset_progress(Operation& op);
 Result<bool> advance(Operation& op);
 /// Whether every step is done.
 bool complete(const Operation& op);
-/// The peers (ranks of the communicator) whose notifications the operation is waiting for right now.
+/// The peers (ranks of the communicator) that the operation is waiting for right now: for their
+/// notifications, for room to send to them, or for a put to them that is under way.
 std::vector<int> awaited_peers(const Operation& op);
 
 }  // namespace weft::engine

@@ -83,7 +83,9 @@ struct Operation {
   uint32_t signature = 0;
   std::shared_ptr<const Prepared> prepared;  // kept in the pool: the next call is often the same
   device::Reduction reduction;
-  Record* record = nullptr;
+  Record* record = nullptr;  // its place in the ring
+  /// That, or null once it has gone to a later operation.
+  Record* own_record() const { return record->of == this ? record : nullptr; }
 
   // Where it works: base addresses by plan::Space.
   std::byte* base[3] = {};
@@ -151,5 +153,8 @@ struct Operation {
   uint32_t active_index = 0;
   uint32_t comm_index = 0;  // in Communicator::operations()
 };
+
+/// How the flight recorder puts it down when it is called.
+Record record_of(const Operation& op);
 
 }  // namespace weft::engine

@@ -16,6 +16,8 @@
 
 namespace weft::engine {
 
+struct Operation;
+
 /// One operation as the caller asked for it and what became of it. Times are clock ticks (base/clock.h).
 struct Record {
   uint32_t number = 0;  // operation number on its communicator; see operation.h
@@ -30,6 +32,7 @@ struct Record {
   uint64_t count = 0;
   std::string_view algorithm;
   uint64_t queued = 0, started = 0, done = 0;
+  const Operation* of = nullptr;  // only to be compared with: it may be gone
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
   /// from root 3".

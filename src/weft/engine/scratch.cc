@@ -6,11 +6,18 @@
 #include "device/window.h"
 
 namespace weft::engine {
+namespace {
+
+void free_block(std::byte* block) {
+  if (Status freed = device::window_free(block); !freed) log::error("scratch: {}", freed.message());
+}
+
+}  // namespace
 
 ScratchPool::~ScratchPool() {
   for (auto& blocks : free_)
-    for (std::byte* block : blocks)
-      if (Status freed = device::window_free(block); !freed) log::error("scratch: {}", freed.message());
+    for (std::byte* block : blocks) free_block(block);
+  for (std::byte* block : retired_) free_block(block);
 }
 
 Result<ScratchPool::Block> ScratchPool::take(size_t bytes) {
@@ -30,12 +37,15 @@ Result<ScratchPool::Block> ScratchPool::take(size_t bytes) {
 void ScratchPool::give(Block block) {
   if (!block.data) return;
   const size_t bytes = size_t{1} << block.size_class;
-  if (kept_bytes_ + bytes > kKeptBytes) {
-    if (Status freed = device::window_free(block.data); !freed) log::error("scratch: {}", freed.message());
-    return;
-  }
+  if (kept_bytes_ + bytes > kKeptBytes) return free_block(block.data);
   free_[block.size_class].push_back(block.data);
   kept_bytes_ += bytes;
+}
+
+// A large window has a segment of its own: what peers still map of it is nobody's any more.
+void ScratchPool::retire(Block block) {
+  if (size_t{1} << block.size_class >= device::kLargeWindowBytes) return free_block(block.data);
+  retired_.push_back(block.data);
 }
 
 }  // namespace weft::engine

@@ -26,12 +26,16 @@ class ScratchPool {
   /// At least `bytes` bytes, 64-byte aligned, uninitialised.
   Result<Block> take(size_t bytes);
   void give(Block block);
+  /// The same for one that a peer may still write to, which has not heard yet that the operation failed: lent
+  /// to nobody else as long as the pool exists.
+  void retire(Block block);
 
  private:
   static constexpr int kSmallest = 12;                // 4 KiB
   static constexpr size_t kKeptBytes = 256ull << 20;  // beyond this, blocks go back to the system
   std::array<std::vector<std::byte*>, 48> free_;
   size_t kept_bytes_ = 0;
+  std::vector<std::byte*> retired_;
 };
 
 }  // namespace weft::engine

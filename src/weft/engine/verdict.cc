@@ -25,6 +25,7 @@ struct Case {
   int transfer_peer = -1;   // transfers with others may have the same number
   int rank;                 // this one, in the communicator
   std::string mine;         // what it called, as peers describe theirs
+  std::string expected;     // what they say if it fits
   std::vector<int> asked;   // ranks of the communicator
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
@@ -32,8 +33,19 @@ struct Case {
   bool ended = false;   // the operation is over here
 };
 
-std::string describe_call(const Operation& op) {
-  return fmt::format("{} by {}", op.record->describe(), op.record->algorithm);
+std::string describe_call(const Record& record) {
+  return fmt::format("{} by {}", record.describe(), record.algorithm);
+}
+
+/// What a peer says that has called the same, or the other end of the same transfer.
+std::string expected_of(const Operation& op) {
+  Record record = record_of(op);
+  if (op.number & kTransferBit) {
+    const bool sends = record.collective == plan::Collective::send;
+    record.collective = sends ? plan::Collective::recv : plan::Collective::send;
+    record.root = op.comm->rank();
+  }
+  return describe_call(record);
 }
 
 Case open_case(Operation& op) {
@@ -42,7 +54,8 @@ Case open_case(Operation& op) {
   c.number = op.number;
   c.transfer_peer = op.transfer_peer;
   c.rank = op.comm->rank();
-  c.mine = describe_call(op);
+  c.mine = describe_call(record_of(op));
+  c.expected = expected_of(op);
   c.asked = awaited_peers(op);
   const bool collective = !(op.number & kTransferBit);
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
@@ -81,11 +94,11 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
   return fmt::format("{}", fmt::join(missing, "; "));
 }
 
-/// Whether what rank `from` says it called under this number is another call than ours. Of a transfer the two
-/// ends never say the same.
+/// Whether what rank `from` says it called under this number does not fit ours.
 bool is_other_call(const Case& c, int from, const std::string& theirs) {
   if (theirs.empty()) return false;
-  return c.number & kTransferBit ? from == c.mismatched : theirs != c.mine;
+  const bool did_not_fit = (c.number & kTransferBit) && from == c.mismatched;
+  return did_not_fit || theirs != c.expected;
 }
 
 // A rank that called something else under this number, and what; or nobody.
@@ -151,7 +164,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.number = number;
   c.rank = comm.rank();
   for (const Record& record : comm.recorder().snapshot())
-    if (record.number == number) c.mine = fmt::format("{} by {}", record.describe(), record.algorithm);
+    if (record.number == number) c.mine = c.expected = describe_call(record);
   c.asked = {from};
   c.worlds = {comm.world_rank(from)};
   c.mismatched = from;

@@ -41,7 +41,7 @@
 //
 // In place means that input and output are the same memory at the offset the C API says; every plan must be
 // correct both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements
-// has no steps.
+// has no steps, but for a transfer's, which is one notification.
 //
 // A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
 #pragma once

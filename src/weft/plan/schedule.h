@@ -11,8 +11,8 @@
 
 namespace weft::plan {
 
-/// What a generator is given. It may assume at least two ranks and at least one element: make_with() sees to
-/// the rest.
+/// What a generator is given. It may assume at least two ranks and, but for transfers, at least one element:
+/// make_with() sees to the rest.
 struct Task {
   const Request& request;
   const topology::Layout& layout;
@@ -138,7 +138,8 @@ template <const char* kName, void (*kGenerate)(const Task&, Builder&)>
 Plan make_with(const Request& request, const topology::Layout& layout, const Limits& limits, int rank) {
   Builder builder(kName, request, layout.ranks(), rank);
   const Task task{request, layout, limits, rank};
-  if (request.bytes() > 0) layout.ranks() == 1 ? plan_alone(task, builder) : kGenerate(task, builder);
+  const bool has_steps = request.bytes() > 0 || is_transfer(request.collective);
+  if (has_steps) layout.ranks() == 1 ? plan_alone(task, builder) : kGenerate(task, builder);
   return builder.finish();
 }
 

@@ -251,17 +251,23 @@ void TcpTransport::forget(const Completion* first, const Completion* last) {
   }
 }
 
-// Looks at all peers, so it is for transports with few: connections do not tell how far each message is.
+// Connections do not tell how far each message is, only whether all of them are out.
 bool TcpTransport::departed(uint64_t asked) {
-  if (asked > departed_ && std::none_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
-        return peer.sender != nullptr && peer.sender->pending();
-      }))
-    departed_ = ticket();
+  if (pending_peers_ == 0) departed_ = ticket();
   return asked <= departed_;
 }
 
+void TcpTransport::count_pending(Peer& peer) {
+  const bool pending = peer.sender != nullptr && peer.sender->pending();
+  if (pending == peer.pending) return;
+  peer.pending = pending;
+  pending ? ++pending_peers_ : --pending_peers_;
+}
+
+/// To be called whenever something has changed about what waits for a peer.
 void TcpTransport::activate(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
+  count_pending(peer);
   if (peer.active || peer.sender == nullptr || !peer.sender->ready()) return;
   peer.active = true;
   active_.push_back(rank);
@@ -415,6 +421,7 @@ void TcpTransport::fail_peer(int rank, Status why) {
   peer.failure = std::move(why);
   peer.failed_at_ns = now_ns();
   peer.sender.reset();
+  count_pending(peer);
   failing_.push_back(rank);
 }
 

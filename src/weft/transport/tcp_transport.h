@@ -112,6 +112,7 @@ class TcpTransport final : public Transport {
     std::unique_ptr<tcp::Sender> sender;       // from the first send on, over some of the links
     size_t usable_rails = 0;                   // fewer than Options::rails where one could not be connected
     bool active = false;                       // listed in active_
+    bool pending = false;                      // counted in pending_peers_
     Status failure;                            // not ok: lost
     int64_t failed_at_ns = 0;
     bool heard = false;     // has opened a connection, or sent something over ours
@@ -134,6 +135,7 @@ class TcpTransport final : public Transport {
   int take_over_accepted();
   Status pump(int peer, int* events);
   void activate(int peer);
+  void count_pending(Peer& peer);
 
   int write_all();
   Result<int> read_all(Sink& sink);
@@ -152,6 +154,7 @@ class TcpTransport final : public Transport {
   Counters counters_;
   uint64_t departed_ = 0;           // every message and put up to this ticket is with the kernel
   std::vector<Peer> peers_;         // by rank
+  size_t pending_peers_ = 0;        // to which not everything is with the kernel
   std::deque<int> active_;          // peers to which something can be written now
   std::vector<int> failing_;        // peers that failed and are not reported yet
   std::vector<std::byte> scratch_;  // of all receivers

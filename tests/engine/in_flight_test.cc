@@ -1,0 +1,160 @@
+// Operations in flight from inside: what is known of them, what they wait for, and what they leave behind.
+#include <atomic>
+#include <latch>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "engine/interpreter.h"
+#include "engine/ranks.h"
+#include "engine/stream.h"
+#include "engine/verdict.h"
+
+namespace weft::engine {
+namespace {
+
+using plan::Collective;
+
+/// The first of `comm` that meets a condition, as soon as there is one.
+Operation* wait_for(Communicator& comm, Lock& lock, const std::function<bool(const Operation&)>& met) {
+  while (true) {
+    for (Operation* op : comm.operations())
+      if (met(*op)) return op;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock = comm.context().lock();
+  }
+}
+
+// A Send is done when its message is queued: rank 1 has all of them before rank 0 calls again.
+TEST(InFlight, WhatDoneSendsHaveQueuedGoesOutWithoutAnotherCall) {
+  std::atomic<int> sent{0};
+  std::latch all_sent(2), all_received(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    std::vector<int32_t> data(8000);
+    if (comm.rank() == 0) {
+      for (int in_a_row = 0; in_a_row < 16;) {  // the kernel takes no more, and half a MiB waits
+        EXPECT_TRUE(comm.run(in_place(Collective::send, data.data(), data.size(), 1)).ok());
+        ++sent;
+        const Lock lock = comm.context().lock();
+        in_a_row = comm.context().fabric().unsent() ? in_a_row + 1 : 0;
+      }
+      all_sent.arrive_and_wait();
+      return all_received.arrive_and_wait();
+    }
+    all_sent.arrive_and_wait();
+    Status received;
+    for (int i = 0; i < sent && received.ok(); ++i)
+      received = comm.run(in_place(Collective::recv, data.data(), data.size(), 0));
+    EXPECT_TRUE(received.ok()) << received.message();
+    all_received.arrive_and_wait();
+  });
+}
+
+// A peer of another process may write to it until it has heard of the failure.
+TEST(InFlight, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
+  std::latch failed(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    if (comm.rank() == 1) return failed.arrive_and_wait();
+    std::vector<int32_t> data(2 * 10000);
+    std::thread caller(
+        [&] { EXPECT_FALSE(comm.run(in_place(Collective::all_to_all, data.data(), 10000)).ok()); });
+    wait_for_operations(comm);
+    {
+      const Lock lock = comm.context().lock();
+      const Operation& op = *comm.operations().front();
+      EXPECT_TRUE(op.prepared->exposes_inside[static_cast<int>(plan::Space::scratch)]);
+      const ScratchPool::Block lent = op.scratch;
+      EXPECT_NE(lent.data, nullptr);
+      comm.fail(fail(Code::aborted, "enough"), true);
+      ScratchPool& pool = comm.context().scratch();
+      const auto next = pool.take(size_t{1} << lent.size_class);
+      EXPECT_TRUE(next.ok() && next->data != lent.data);
+      if (next) pool.give(*next);
+    }
+    caller.join();
+    failed.arrive_and_wait();
+  });
+}
+
+// So many calls are queued behind rank 0's AllReduce that its record has gone to one of them.
+TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
+  std::latch called(3), judged(3);
+  run_ranks({"a", "a", "a"}, [&](Communicator& comm) {
+    int32_t ones[1] = {1}, others[1] = {};
+    const Call sum = in_place(Collective::all_reduce, ones, 1);
+    const Call next = in_place(Collective::broadcast, others, 1);
+    Stream stream;
+    const auto queue = [&](Call call) {
+      call.stream = &stream;
+      EXPECT_TRUE(comm.run(call).ok());
+    };
+    const auto queue_all_others = [&] {
+      for (int i = 0; i < settings().recorder_ops; ++i) queue(next);
+    };
+    if (comm.rank() < 2) queue(sum);
+    if (comm.rank() == 0) queue_all_others();
+    called.arrive_and_wait();
+    if (comm.rank() == 0) {
+      Lock lock = comm.context().lock();
+      Operation* const first = wait_for(comm, lock, [](const Operation& op) { return op.number == 1; });
+      first->retain();
+      EXPECT_EQ(comm.describe(*first), "operation 1 (AllReduce of 1 int32 (sum)) of communicator world");
+      first->deadline_ns = now_ns() + 10'000'000'000;  // not overdue
+      Verdict::on_stall(comm.context(), *first, 0);
+      EXPECT_TRUE(first->verdict_pending);
+      while (first->verdict_pending && !first->finished) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        lock = comm.context().lock();
+      }
+      comm.context().release(first);
+    }
+    judged.arrive_and_wait();
+    if (comm.rank() == 2) queue(sum);
+    if (comm.rank() > 0) queue_all_others();
+    const Status done = stream.synchronize();
+    EXPECT_TRUE(done.ok()) << done.message();
+    EXPECT_EQ(ones[0], 3);
+  });
+}
+
+// Rank 1 reads nothing while this thread of it has the lock.
+TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
+  std::latch offered(2), seen(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    std::vector<int32_t> data(8 << 20);
+    if (comm.rank() == 1) {
+      Stream stream;
+      Call recv = in_place(Collective::recv, data.data(), data.size(), 0);
+      recv.stream = &stream;
+      EXPECT_TRUE(comm.run(recv).ok());
+      Lock lock = comm.context().lock();
+      offered.arrive_and_wait();
+      seen.arrive_and_wait();
+      lock.unlock();
+      EXPECT_FALSE(stream.synchronize().ok());
+      return;
+    }
+    offered.arrive_and_wait();
+    std::thread sender(
+        [&] { EXPECT_FALSE(comm.run(in_place(Collective::send, data.data(), data.size(), 1)).ok()); });
+    {
+      Lock lock = comm.context().lock();
+      const Operation* const op = wait_for(comm, lock, [](const Operation& candidate) {
+        return candidate.started && candidate.lanes_left == 0 && candidate.puts_open > 0;
+      });
+      EXPECT_EQ(awaited_peers(*op), std::vector<int>{1});
+      comm.context().lost(1, fail(Code::remote_error, "its connection has ended"));
+      comm.context().check_deadlines(now_ns() + 2'000'000'000);  // after the time of grace
+      EXPECT_EQ(comm.failure().code(), Code::remote_error);
+      if (comm.failure().ok()) comm.fail(fail(Code::aborted, "nobody noticed"), true);
+    }
+    seen.arrive_and_wait();
+    sender.join();
+  });
+}
+
+}  // namespace
+}  // namespace weft::engine
