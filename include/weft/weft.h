@@ -504,7 +504,7 @@ WEFT_API weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t
                                     weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 
 /* recvbuff[r × count + i] of rank s = sendbuff[s × count + i] of rank r, i < count. Both have n × count
- * elements. In place when sendbuff == recvbuff. */
+ * elements. In place when sendbuff == recvbuff: on all ranks or on none. */
 WEFT_API weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                                    weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 

@@ -126,7 +126,8 @@ void Communicator::record(Operation& op) {
   record.collective = call.collective;
   record.type = call.type;
   record.op = call.op;
-  record.in_place = call.send == call.recv;
+  record.in_place = call.collective == plan::Collective::all_to_all ? !op.prepared->plan.request.disjoint
+                                                                    : call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
   record.outcome = Code::in_progress;

@@ -8,6 +8,7 @@ std::string Record::describe() const {
   if (plan::reduces(collective))
     text += fmt::format(" ({}{})", device::name_of(op), strict ? ", strict order" : "");
   switch (collective) {
+    case Collective::all_to_all: text += in_place ? " in place" : ""; break;
     case Collective::broadcast:
     case Collective::scatter: text += fmt::format(" from root {}", root); break;
     case Collective::reduce:

@@ -22,7 +22,7 @@ struct Record {
   plan::Collective collective = plan::Collective::all_reduce;
   device::DataType type = device::DataType::float32;
   device::ReduceOp op = device::ReduceOp::sum;
-  bool in_place = false;
+  bool in_place = false;  // of an AlltoAll: as its plan takes it, which all ranks must agree on
   bool on_stream = false;
   bool strict = false;  // reduces in an order that no layout changes
   Code outcome = Code::in_progress;
@@ -32,7 +32,7 @@ struct Record {
   uint64_t queued = 0, started = 0, done = 0;
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
-  /// from root 3".
+  /// from root 3", "AlltoAll of 8 float in place". The same on all ranks that called the same.
   std::string describe() const;
 };
 
