@@ -52,6 +52,8 @@
  * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
  * must be grouped. Groups nest and belong to the calling thread. A null-stream call in a group completes in
  * weftGroupEnd(). The calls of a group on one stream run together, after what the stream had before.
+ * Communicators that a group creates are made before its other calls run: side by side, but splits and
+ * shrinks of one parent in the order of the calls.
  *
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
@@ -218,7 +220,8 @@ typedef struct {
   unsigned int magic;
   unsigned int version;
   int blocking;    /* 1 (default): calls return when they are done. 0: calls that create, split, shrink and
-                      finalize may return weftInProgress; poll weftCommGetAsyncError() until it is not. */
+                      finalize may return weftInProgress; poll weftCommGetAsyncError() until it is not. A
+                      split or shrink has its place among the calls on the parent all the same */
   int splitShare;  /* accepted for NCCL's sake: children always share progress threads with the parent */
   int shrinkShare; /* the same, for shrink */
   const char* commName; /* appears in errors, logs and the flight recorder; copied. Default: "world" for
@@ -343,9 +346,10 @@ WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* de
 WEFT_API weftResult_t weftCommInitEnv(weftComm_t* comm);
 
 /* Divides a communicator: ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
- * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL. A collective: all ranks of
- * `comm` call it. config NULL inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm,
- * weftInvalidArgument (color < -1, config), and as weftCommInitRank. */
+ * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL, also where it does not
+ * block: then at once. A collective: all ranks of `comm` call it, in the same place among their calls. config
+ * NULL inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument
+ * (color < -1, config), weftMismatch, and as weftCommInitRank. */
 WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
                                     const weftConfig_t* config);
 

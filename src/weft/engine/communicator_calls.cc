@@ -30,7 +30,8 @@ uint32_t signature_of(const Call& call, const Prepared& prepared) {
     hash ^= hash >> 32;
   };
   const bool transfer = plan::is_transfer(call.collective);
-  mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8);
+  mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8 |
+      uint64_t{call.splits} << 16);
   mix(call.count);
   if (plan::reduces(call.collective))
     mix(static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
@@ -130,6 +131,7 @@ void Communicator::record(Operation& op) {
                                                                     : call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
+  record.splits = call.splits;
   record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;

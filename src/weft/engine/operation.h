@@ -53,6 +53,7 @@ struct Call {
   int root = 0;              // or peer
   Stream* stream = nullptr;  // null: the caller waits
   bool on_device = false;    // GPU memory, in order after `cuda_stream`
+  bool splits = false;       // the AllGather of a split, which no other matches
   void* cuda_stream = nullptr;
 };
 
@@ -84,6 +85,7 @@ struct Operation {
   std::shared_ptr<const Prepared> prepared;  // kept in the pool: the next call is often the same
   device::Reduction reduction;
   Record* record = nullptr;
+  std::shared_ptr<const void> buffers;  // of a call that the library makes for itself; null: the caller's
 
   // Where it works: base addresses by plan::Space.
   std::byte* base[3] = {};

@@ -4,6 +4,7 @@ namespace weft::engine {
 
 std::string Record::describe() const {
   using plan::Collective;
+  if (splits) return "Split";
   std::string text = fmt::format("{} of {} {}", plan::name_of(collective), count, device::name_of(type));
   if (plan::reduces(collective))
     text += fmt::format(" ({}{})", device::name_of(op), strict ? ", strict order" : "");

@@ -25,6 +25,7 @@ struct Record {
   bool in_place = false;  // of an AlltoAll: as its plan takes it, which all ranks must agree on
   bool on_stream = false;
   bool strict = false;  // reduces in an order that no layout changes
+  bool splits = false;  // the AllGather of a split
   Code outcome = Code::in_progress;
   int32_t root = 0;
   uint64_t count = 0;
@@ -32,7 +33,7 @@ struct Record {
   uint64_t queued = 0, started = 0, done = 0;
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
-  /// from root 3", "AlltoAll of 8 float in place". The same on all ranks that called the same.
+  /// from root 3", "AlltoAll of 8 float in place", "Split". The same on all ranks that called the same.
   std::string describe() const;
 };
 
