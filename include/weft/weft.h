@@ -378,9 +378,11 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
  * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
- * waits in an operation, which then returns weftAborted. GPU memory that ranks which are threads of one
- * process reach directly: after a failure or an abort, free it when the operation has ended on all ranks of
- * the process. Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+ * waits in an operation, which then returns weftAborted. One that is still being created without blocking is
+ * waited for, at most WEFT_INIT_TIMEOUT_S or, in a split, the parent's timeoutSeconds; then the others are
+ * told. GPU memory that ranks which are threads of one process reach directly: after a failure or an abort,
+ * free it when the operation has ended on all ranks of the process. Errors: weftInvalidComm (NULL, or
+ * destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* The same, and says why: the other ranks read `reason` in weftGetLastError, behind "was aborted: ". Of a

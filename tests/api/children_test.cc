@@ -1,4 +1,5 @@
-// Making communicators where more goes on: several of one parent, calls on the parent, groups that are wrong.
+// Making communicators where more goes on: several of one parent, calls on the parent, groups that are wrong,
+// aborts that come before the communicator.
 #include <fstream>
 #include <latch>
 #include <nlohmann/json.hpp>
@@ -130,6 +131,32 @@ TEST(Children, ThatARankIsNotInAreNullAtOnceIfItDoesNotBlock) {
     }
     EXPECT_EQ(sum(1, me.comm), 3.f);
   });
+}
+
+// The others have theirs then, and would wait in it.
+TEST(Children, AbortedBeforeTheyAreThereAreToldToTheOthers) {
+  std::latch told(3);
+  run_ranks(
+      blocks(1, 3),
+      [&](Rank& me) {
+        weftComm_t child = nullptr;
+        if (me.rank == 1) {
+          const weftConfig_t config = not_blocking();
+          ASSERT_EQ(weftCommSplit(me.comm, 0, 0, &child, &config), weftInProgress);
+          WEFT_OK(weftCommAbortWithReason(child, "nobody wants it"));
+          weftResult_t state = weftSuccess;
+          EXPECT_EQ(weftCommGetAsyncError(child, &state), weftInvalidComm);
+        } else {
+          WEFT_OK(weftCommSplit(me.comm, 0, 0, &child, nullptr));
+          float value = 1;
+          EXPECT_EQ(weftAllReduce(&value, &value, 1, weftFloat, weftSum, child, nullptr), weftRemoteError);
+          const std::string why = weftGetLastError(child);
+          EXPECT_NE(why.find("was aborted: nobody wants it"), std::string::npos) << why;
+          WEFT_OK(weftCommDestroy(child));
+        }
+        told.arrive_and_wait();
+      },
+      [](weftConfig_t& config) { config.timeoutSeconds = 10; });
 }
 
 // It was called an AllGather of 2 int32, and matched one.

@@ -89,17 +89,24 @@ Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent
   return backends[config->backend];
 }
 
-// Puts what a creation has come to into its handle.
+// Puts what a creation has come to into its handle, which may have been aborted in the meantime: then nobody
+// uses it, and the others are told.
 Status settle(weftComm_t handle, Made made, const std::shared_ptr<Fallback>& fallback) {
   const std::lock_guard guard(handle->mutex);
+  const bool aborted = handle->state.load() == weftComm::destroyed;
   if (!made) {
     handle->creation = made.status();
-    handle->state.store(weftComm::failed_to_create, std::memory_order_release);
+    if (!aborted) handle->state.store(weftComm::failed_to_create, std::memory_order_release);
     return made.status();
   }
   if (!*made) {  // split: this rank is in no new communicator
     handle->state.store(weftComm::destroyed, std::memory_order_release);
     return {};
+  }
+  if (aborted) {
+    if (fallback) fallback->abort();
+    (*made)->abort(handle->aborted_for);
+    return fail(Code::aborted, "the communicator was aborted while it was being created");
   }
   handle->comm = made.take();
   handle->fallback = fallback;
@@ -307,9 +314,17 @@ Status check_not_destroyed(weftComm_t comm) {
 
 weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
   if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(function));
-  comm->state.store(weftComm::destroyed);  // no new call comes in
-  if (comm->fallback) comm->fallback->abort();
-  if (comm->comm) comm->comm->abort(reason ? reason : "");
+  std::shared_ptr<Communicator> made;
+  std::shared_ptr<Fallback> fallback;
+  {
+    const std::lock_guard guard(comm->mutex);
+    comm->aborted_for = reason ? reason : "";
+    comm->state.store(weftComm::destroyed);  // no new call comes in, and a creation aborts what it makes
+    made = comm->comm;
+    fallback = comm->fallback;
+  }
+  if (fallback) fallback->abort();
+  if (made) made->abort(reason ? reason : "");
   take_apart(comm);
   return weftSuccess;
 }
