@@ -52,6 +52,8 @@
  * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
  * must be grouped. Groups nest and belong to the calling thread. A null-stream call in a group completes in
  * weftGroupEnd(). The calls of a group on one stream run together, after what the stream had before.
+ * Communicators that a group creates are made before its other calls run: side by side, but splits and
+ * shrinks of one parent in the order of the calls.
  *
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
@@ -218,7 +220,8 @@ typedef struct {
   unsigned int magic;
   unsigned int version;
   int blocking;    /* 1 (default): calls return when they are done. 0: calls that create, split, shrink and
-                      finalize may return weftInProgress; poll weftCommGetAsyncError() until it is not. */
+                      finalize may return weftInProgress; poll weftCommGetAsyncError() until it is not. A
+                      split or shrink has its place among the calls on the parent all the same */
   int splitShare;  /* accepted for NCCL's sake: children always share progress threads with the parent */
   int shrinkShare; /* the same, for shrink */
   const char* commName; /* appears in errors, logs and the flight recorder; copied. Default: "world" for
@@ -343,9 +346,10 @@ WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* de
 WEFT_API weftResult_t weftCommInitEnv(weftComm_t* comm);
 
 /* Divides a communicator: ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
- * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL. A collective: all ranks of
- * `comm` call it. config NULL inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm,
- * weftInvalidArgument (color < -1, config), and as weftCommInitRank. */
+ * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL, also where it does not
+ * block: then at once. A collective: all ranks of `comm` call it, in the same place among their calls. config
+ * NULL inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument
+ * (color < -1, config), weftMismatch, and as weftCommInitRank. */
 WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
                                     const weftConfig_t* config);
 
@@ -377,9 +381,11 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
  * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
- * waits in an operation, which then returns weftAborted. GPU memory that ranks which are threads of one
- * process reach directly: after a failure or an abort, free it when the operation has ended on all ranks of
- * the process. Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+ * waits in an operation, which then returns weftAborted. One that is still being created without blocking is
+ * waited for, at most WEFT_INIT_TIMEOUT_S or, in a split, the parent's timeoutSeconds; then the others are
+ * told. GPU memory that ranks which are threads of one process reach directly: after a failure or an abort,
+ * free it when the operation has ended on all ranks of the process. Errors: weftInvalidComm (NULL, or
+ * destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* The same, and says why: the other ranks read `reason` in weftGetLastError, behind "was aborted: ". Of a
@@ -507,7 +513,7 @@ WEFT_API weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t
                                     weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 
 /* recvbuff[r × count + i] of rank s = sendbuff[s × count + i] of rank r, i < count. Both have n × count
- * elements. In place when sendbuff == recvbuff. */
+ * elements. In place when sendbuff == recvbuff: on all ranks or on none. */
 WEFT_API weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                                    weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 

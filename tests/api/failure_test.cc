@@ -264,6 +264,18 @@ TEST(Failure, StrictOrderOnOneRankIsReported) {
   EXPECT_GT(named, 0);
 }
 
+TEST(Failure, AlltoAllInPlaceOnSomeRanksOnlyIsNamedAsThat) {
+  std::latch told(2);
+  run_ranks(blocks(1, 2), [&](Rank& me) {
+    float data[4] = {};
+    EXPECT_NE(weftAlltoAll(data, me.rank == 0 ? data : data + 2, 1, weftFloat, me.comm, nullptr),
+              weftSuccess);
+    const std::string why = weftGetLastError(me.comm);
+    EXPECT_NE(why.find("AlltoAll of 1 float in place"), std::string::npos) << why;
+    told.arrive_and_wait();  // so that each can be asked
+  });
+}
+
 TEST(Failure, ASettingThatDiffersIsNamedWithBothValues) {
   ::testing::internal::CaptureStderr();
   const auto statuses = run_processes(

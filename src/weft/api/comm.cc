@@ -17,6 +17,7 @@ namespace {
 using engine::CommOptions;
 using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
+using Making = Communicator::Making;
 
 // What weft.h promises; in nanoseconds, and added to a time, it still fits 64 bits.
 constexpr double kLongestTimeout_s = 1e9;
@@ -88,49 +89,72 @@ Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent
   return backends[config->backend];
 }
 
-// Fills a new handle by `make`, now, at the group's end, or (non-blocking) on a thread of its own.
-Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend,
-              std::function<Made()> make) {
+// Puts what a creation has come to into its handle, which may have been aborted in the meantime: then nobody
+// uses it, and the others are told.
+Status settle(weftComm_t handle, Made made, const std::shared_ptr<Fallback>& fallback) {
+  const std::lock_guard guard(handle->mutex);
+  const bool aborted = handle->state.load() == weftComm::destroyed;
+  if (!made) {
+    handle->creation = made.status();
+    if (!aborted) handle->state.store(weftComm::failed_to_create, std::memory_order_release);
+    return made.status();
+  }
+  if (!*made) {  // split: this rank is in no new communicator
+    handle->state.store(weftComm::destroyed, std::memory_order_release);
+    return {};
+  }
+  if (aborted) {
+    if (fallback) fallback->abort();
+    (*made)->abort(handle->aborted_for);
+    return fail(Code::aborted, "the communicator was aborted while it was being created");
+  }
+  handle->comm = made.take();
+  handle->fallback = fallback;
+  handle->state.store(weftComm::live, std::memory_order_release);
+  return {};
+}
+
+// Fills a new handle, now or at the group's end: `begin` takes the creation's place among the calls on
+// `parent`; the rest is done there and then, or (non-blocking) on a thread of its own.
+Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend, Communicator* parent,
+              std::function<Result<Making>()> begin) {
   weftComm* handle = new_comm_handle();
   *out = handle;
   handle->backend = backend;
-  auto fill = [handle, out, make = std::move(make),
-               fallback = Fallback::make(backend, options.device)]() -> Status {
-    Made made = make();
+  const auto fill = [handle, fallback = Fallback::make(backend, options.device)](const Making& rest) {
+    Made made = rest();
     if (made && *made && fallback)
       if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
-    std::lock_guard guard(handle->mutex);
-    if (!made) {
-      handle->creation = made.status();
-      handle->state.store(weftComm::failed_to_create, std::memory_order_release);
-      return made.status();
+    return settle(handle, std::move(made), fallback);
+  };
+  const auto refuse = [handle, out](const Status& why) {
+    (void)settle(handle, why, nullptr);
+    *out = nullptr;
+  };
+  const auto run = [=, blocking = options.blocking, begin = std::move(begin)]() -> Status {
+    Result<Making> rest = begin();
+    if (!rest) {
+      refuse(rest.status());
+      return rest.status();
     }
-    if (!*made) {  // split: this rank is in no new communicator
-      handle->state.store(weftComm::destroyed, std::memory_order_release);
+    if (!blocking) {
+      handle->background = std::thread([fill, rest = rest.take()] { (void)fill(rest); });
       return {};
     }
-    handle->comm = made.take();
-    handle->fallback = fallback;
-    handle->state.store(weftComm::live, std::memory_order_release);
-    return {};
-  };
-  if (options.blocking) {
+    Status filled = fill(*rest);
     // A failed creation leaves nothing behind that the caller would have to free.
-    return create_or_note({.create = [fill, out, handle]() -> Status {
-                             Status filled = fill();
-                             if (handle->state.load() != weftComm::live) *out = nullptr;
-                             return filled;
-                           },
-                           .cancel =
-                               [out, handle](const Status& why) {
-                                 std::lock_guard guard(handle->mutex);
-                                 handle->creation = why;
-                                 handle->state.store(weftComm::failed_to_create, std::memory_order_release);
-                                 *out = nullptr;
-                               }});
-  }
-  handle->background = std::thread([fill] { (void)fill(); });
+    if (handle->state.load() != weftComm::live) *out = nullptr;
+    return filled;
+  };
+  WEFT_TRY(create_or_note({.parent = parent, .create = run, .cancel = refuse}));
+  if (options.blocking) return {};
   return fail(Code::in_progress, "the communicator is being created");
+}
+
+// One that begins a job of its own has no place to take.
+Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend, Making make) {
+  return create(out, options, backend, nullptr,
+                [make = std::move(make)]() -> Result<Making> { return make; });
 }
 
 Status check_members(int nranks, int rank) {
@@ -156,19 +180,94 @@ Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank,
                 [=, options = *options] { return Communicator::create(unique, rank, nranks, options); });
 }
 
-// The parent must outlive the making, which may happen later.
-template <typename Make>
-Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config, Make make) {
+// What is behind a handle, kept beyond its end.
+Result<std::shared_ptr<Communicator>> kept(weftComm_t handle) {
+  const InUse in_use(handle);
+  auto found = usable(handle);
+  if (!found) return found.status();
+  return handle->comm;
+}
+
+// A child by `begin`, of a parent that is kept until it is made. `wanted`: false where the split gives this
+// rank none.
+template <typename Begin>
+Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config, bool wanted, Begin begin) {
   if (!newcomm) return fail(Code::invalid_pointer, "newcomm is NULL");
   *newcomm = nullptr;
-  auto found = usable(parent);
+  auto found = kept(parent);
   if (!found) return found.status();
-  auto options = options_from(config, &(*found)->options());
+  const std::shared_ptr<Communicator> keep = found.take();
+  auto options = options_from(config, &keep->options());
   if (!options) return options.status();
   auto backend = backend_from(config, parent);
   if (!backend) return backend.status();
-  return create(newcomm, *options, *backend,
-                [make, keep = parent->comm, options = *options] { return make(*keep, options); });
+  if (!wanted && !options->blocking)
+    return create_or_note({.parent = keep.get(),
+                           .create = [keep] { return keep->stay_out_of_split(); },
+                           .cancel = [](const Status&) {}});
+  return create(newcomm, *options, *backend, keep.get(), [=, options = *options]() -> Result<Making> {
+    Result<Making> rest = begin(*keep, options);
+    if (!rest) return rest;
+    return Making([keep, rest = rest.take()] { return rest(); });
+  });
+}
+
+Status split(weftComm_t comm, int color, int key, weftComm_t* newcomm, const weftConfig_t* config) {
+  if (color < 0 && color != WEFT_SPLIT_NOCOLOR)
+    return fail(Code::invalid_argument, "color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR", color);
+  return derive(comm, newcomm, config, color != WEFT_SPLIT_NOCOLOR,
+                [=](Communicator& parent, const CommOptions& options) {
+                  return parent.begin_split(color, key, options);
+                });
+}
+
+Status shrink(weftComm_t comm, const int* excluded, int count, weftComm_t* newcomm,
+              const weftConfig_t* config, int flags) {
+  if (count < 0 || (count > 0 && !excluded))
+    return fail(Code::invalid_argument, "excludeRanksCount is {} with excludeRanksList {}", count,
+                static_cast<const void*>(excluded));
+  if (flags != WEFT_SHRINK_DEFAULT && flags != WEFT_SHRINK_ABORT)
+    return fail(Code::invalid_argument,
+                "shrinkFlags is {}, must be WEFT_SHRINK_DEFAULT (0) or WEFT_SHRINK_ABORT (1)", flags);
+  return derive(comm, newcomm, config, true,
+                [=, list = std::vector<int>(excluded, excluded + count)](Communicator& parent,
+                                                                         const CommOptions& options) {
+                  return parent.begin_shrink(list, flags == WEFT_SHRINK_ABORT, options);
+                });
+}
+
+Status init_all(weftComm_t* comms, int ndev) {
+  if (!comms) return fail(Code::invalid_pointer, "comms is NULL");
+  if (ndev < 1) return fail(Code::invalid_argument, "ndev is {}, must be at least 1", ndev);
+  std::fill_n(comms, ndev, nullptr);
+  WEFT_TRY(settings_status());
+  auto made = bootstrap::create_unique_id();
+  if (!made) return made.status();
+  weftUniqueId id;
+  std::memcpy(id.internal, made->bytes.data(), sizeof id.internal);
+  for (int rank = 0; rank < ndev; ++rank) WEFT_TRY(init_rank(&comms[rank], ndev, id, rank, nullptr));
+  return {};
+}
+
+Status init_env(weftComm_t* comm) {
+  if (!comm) return fail(Code::invalid_pointer, "comm is NULL");
+  *comm = nullptr;
+  WEFT_TRY(settings_status());
+  auto launch = bootstrap::detect_launch();
+  if (!launch) return launch.status();
+  static std::atomic<bool> done{false};
+  if (done.load() && launch->size > 1)
+    return fail(Code::invalid_usage,
+                "this process has the communicator of its job already, or had it; more of them come from "
+                "weftCommSplit, or from weftGetUniqueId and weftCommInitRank");
+  auto options = options_from(nullptr, nullptr);
+  return create(comm, *options, nccl::wanted_backend(), [launch = *launch, options = *options]() -> Made {
+    auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
+    if (!id) return id.status();
+    auto made = Communicator::create(*id, launch.rank, launch.size, options);
+    if (made) done.store(true);
+    return made;
+  });
 }
 
 Status finalize(weftComm_t handle) {
@@ -215,9 +314,17 @@ Status check_not_destroyed(weftComm_t comm) {
 
 weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
   if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(function));
-  comm->state.store(weftComm::destroyed);  // no new call comes in
-  if (comm->fallback) comm->fallback->abort();
-  if (comm->comm) comm->comm->abort(reason ? reason : "");
+  std::shared_ptr<Communicator> made;
+  std::shared_ptr<Fallback> fallback;
+  {
+    const std::lock_guard guard(comm->mutex);
+    comm->aborted_for = reason ? reason : "";
+    comm->state.store(weftComm::destroyed);  // no new call comes in, and a creation aborts what it makes
+    made = comm->comm;
+    fallback = comm->fallback;
+  }
+  if (fallback) fallback->abort();
+  if (made) made->abort(reason ? reason : "");
   take_apart(comm);
   return weftSuccess;
 }
@@ -230,6 +337,14 @@ Status health_of(weftComm_t handle) {
 
 weftResult_t report_as(const char* function, const Status& status) {
   return status.code() == Code::in_progress ? weftInProgress : report(status.in(function));
+}
+
+/// The same of a creation, which may be a call of a group: one that is wrong starts nothing of it.
+weftResult_t report_creation(const char* function, const Status& status) {
+  if (status.ok() || status.code() == Code::in_progress) return static_cast<weftResult_t>(status.code());
+  const Status named = status.in(function);
+  spoil_group(named);
+  return report(named);
 }
 
 void copy_text(char (&into)[32], const std::string& text) {
@@ -280,77 +395,32 @@ weftResult_t weftGetUniqueId(weftUniqueId* uniqueId) {
 }
 
 weftResult_t weftCommInitRank(weftComm_t* comm, int nranks, weftUniqueId commId, int rank) {
-  return report_as(__func__, init_rank(comm, nranks, commId, rank, nullptr));
+  return report_creation(__func__, init_rank(comm, nranks, commId, rank, nullptr));
 }
 
 weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftUniqueId commId, int rank,
                                     const weftConfig_t* config) {
-  return report_as(__func__, init_rank(comm, nranks, commId, rank, config));
+  return report_creation(__func__, init_rank(comm, nranks, commId, rank, config));
 }
 
 weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int*) {
-  if (!comms) return report(fail(Code::invalid_pointer, "weftCommInitAll: comms is NULL"));
-  if (ndev < 1)
-    return report(fail(Code::invalid_argument, "weftCommInitAll: ndev is {}, must be at least 1", ndev));
-  weftUniqueId id;
-  if (weftResult_t made = weftGetUniqueId(&id); made != weftSuccess) return made;
   (void)weftGroupStart();
-  for (int rank = 0; rank < ndev; ++rank)
-    if (Status noted = init_rank(&comms[rank], ndev, id, rank, nullptr); !noted) spoil_group(noted);
-  return weftGroupEnd();
+  const weftResult_t noted = report_creation(__func__, init_all(comms, ndev));
+  const weftResult_t ended = weftGroupEnd();
+  return noted != weftSuccess ? noted : ended;
 }
 
-weftResult_t weftCommInitEnv(weftComm_t* comm) {
-  if (!comm) return report(fail(Code::invalid_pointer, "weftCommInitEnv: comm is NULL"));
-  *comm = nullptr;
-  if (!settings_status()) return report(settings_status());
-  auto launch = bootstrap::detect_launch();
-  if (!launch) return report(launch.status().in(__func__));
-  static std::atomic<bool> done{false};
-  if (done.load() && launch->size > 1)
-    return report(fail(
-        Code::invalid_usage,
-        "weftCommInitEnv: this process has the communicator of its job already, or had it; more of them come "
-        "from weftCommSplit, or from weftGetUniqueId and weftCommInitRank"));
-  auto options = options_from(nullptr, nullptr);
-  return report_as(
-      __func__,
-      create(comm, *options, nccl::wanted_backend(), [launch = *launch, options = *options]() -> Made {
-        auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
-        if (!id) return id.status();
-        auto made = Communicator::create(*id, launch.rank, launch.size, options);
-        if (made) done.store(true);
-        return made;
-      }));
-}
+weftResult_t weftCommInitEnv(weftComm_t* comm) { return report_creation(__func__, init_env(comm)); }
 
 weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
                            const weftConfig_t* config) {
-  if (color < 0 && color != WEFT_SPLIT_NOCOLOR)
-    return report(fail(Code::invalid_argument,
-                       "weftCommSplit: color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR", color));
-  return report_as(__func__,
-                   derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
-                     return parent.split(color, key, options);
-                   }));
+  return report_creation(__func__, split(comm, color, key, newcomm, config));
 }
 
 weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                             weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags) {
-  if (excludeRanksCount < 0 || (excludeRanksCount > 0 && !excludeRanksList))
-    return report(fail(Code::invalid_argument,
-                       "weftCommShrink: excludeRanksCount is {} with excludeRanksList {}", excludeRanksCount,
-                       static_cast<const void*>(excludeRanksList)));
-  if (shrinkFlags != WEFT_SHRINK_DEFAULT && shrinkFlags != WEFT_SHRINK_ABORT)
-    return report(fail(Code::invalid_argument,
-                       "weftCommShrink: shrinkFlags is {}, must be WEFT_SHRINK_DEFAULT (0) or "
-                       "WEFT_SHRINK_ABORT (1)",
-                       shrinkFlags));
-  std::vector<int> excluded(excludeRanksList, excludeRanksList + excludeRanksCount);
-  return report_as(__func__,
-                   derive(comm, newcomm, config, [=](Communicator& parent, const CommOptions& options) {
-                     return parent.shrink(excluded, shrinkFlags == WEFT_SHRINK_ABORT, options);
-                   }));
+  return report_creation(__func__,
+                         shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
 }
 
 weftResult_t weftCommFinalize(weftComm_t comm) { return report_as(__func__, finalize(comm)); }

@@ -1,5 +1,6 @@
 #include "api/group.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "api/handles.h"
@@ -19,12 +20,28 @@ thread_local Group t_group;
 // Takes the outermost group's contents; the thread is outside groups again, also for what runs next.
 Group take() { return std::exchange(t_group, Group()); }
 
+// Which creations each thread has to do, by their numbers.
+std::vector<std::vector<size_t>> rows_of(const std::vector<Creation>& creations) {
+  std::vector<std::vector<size_t>> rows;
+  for (size_t i = 0; i < creations.size(); ++i) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const std::vector<size_t>& others) {
+      return creations[i].parent && creations[others.front()].parent == creations[i].parent;
+    });
+    if (row == rows.end()) rows.push_back({i});
+    else row->push_back(i);
+  }
+  return rows;
+}
+
 Status run_creations(const std::vector<Creation>& creations) {
-  if (creations.size() == 1) return creations[0].create();
   std::vector<Status> outcomes(creations.size());
+  const auto run = [&](const std::vector<size_t>& row) {
+    for (const size_t i : row) outcomes[i] = creations[i].create();
+  };
+  const std::vector<std::vector<size_t>> rows = rows_of(creations);
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < creations.size(); ++i)
-    threads.emplace_back([&, i] { outcomes[i] = creations[i].create(); });
+  for (size_t i = 1; i < rows.size(); ++i) threads.emplace_back(run, rows[i]);
+  run(rows.front());
   for (std::thread& thread : threads) thread.join();
   for (const Status& outcome : outcomes) WEFT_TRY(outcome);
   return {};

@@ -29,11 +29,13 @@ inline Status run_or_note(const std::shared_ptr<engine::Communicator>& comm, con
 Status run_or_note(const NcclCall& call);
 /// A communicator to be created: how, or what to do instead where the group that holds it starts nothing.
 struct Creation {
+  engine::Communicator* parent;  // whose calls it is one of; null: of none
   std::function<Status()> create;
   std::function<void(const Status& why)> cancel;
 };
 /// Notes down the creation of a communicator, or does it now. Creations of one group run side by side, so
-/// that one thread can create several ranks.
+/// that one thread can create several ranks; those of one parent in the order of the calls, since its ranks
+/// match them by that.
 Status create_or_note(Creation creation);
 /// Remembers that a call inside the open group was wrong: the group's end starts nothing and reports it.
 void spoil_group(const Status& why);

@@ -40,9 +40,10 @@ struct weftComm {
   std::shared_ptr<weft::engine::Communicator> comm;
   std::shared_ptr<weft::api::Fallback> fallback;  // null where nothing can be for NCCL
 
-  std::mutex mutex;        // over what follows
-  weft::Status creation;   // why creating or finalizing failed
-  std::thread background;  // a non-blocking creation or finalization
+  std::mutex mutex;         // over what follows
+  weft::Status creation;    // why creating or finalizing failed
+  std::string aborted_for;  // what others are told where the creation has still to make what was aborted
+  std::thread background;   // a non-blocking creation or finalization
   std::vector<weft::api::PreMulSum> operators;
   std::vector<void*> registrations;  // opaque, for weftCommDeregister
 };

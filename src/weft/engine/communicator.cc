@@ -104,39 +104,67 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
 // ---- children
 // ------------------------------------------------------------------------------------------------------
 
-Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, CommOptions options) {
-  struct Choice {
-    int32_t color, key, device;
-  };
-  std::vector<Choice> all(size());
-  const Choice mine{color, key, options.device};
+// (lock) Starts the AllGather of a split: `choices` has room for those of all ranks and holds this rank's own
+// behind them.
+Result<Operation*> Communicator::gather_choices(std::shared_ptr<std::vector<Choice>> choices) {
   Call call;
   call.collective = plan::Collective::all_gather;
-  call.send = &mine;
-  call.recv = all.data();
-  call.count = 3;
+  call.send = &choices->back();
+  call.recv = choices->data();
+  call.count = sizeof(Choice) / sizeof(int32_t);
   call.type = device::DataType::int32;
-  WEFT_TRY(run(call));
-  const uint32_t split = ++splits_;
-  if (color < 0) return std::shared_ptr<Communicator>();
-
-  std::vector<int> members;
-  for (int rank = 0; rank < size(); ++rank)
-    if (all[rank].color == color) members.push_back(rank);
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
-  Siblings siblings = Siblings::on_devices;
-  for (int& member : members) {
-    if (all[member].device < 0) siblings = Siblings::mixed;
-    member = world_of_[member];
-  }
-  const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, id_));
-  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
-  WEFT_TRY(made->open_device(siblings));
+  call.splits = true;
+  auto made = make(call);
+  if (!made) return made;
+  (*made)->buffers = std::move(choices);
+  context_->start(**made);
   return made;
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& excluded, bool abort_first,
-                                                           CommOptions options) {
+Result<Communicator::Making> Communicator::begin_split(int color, int key, CommOptions options) {
+  auto choices = std::make_shared<std::vector<Choice>>(world_of_.size() + 1);
+  choices->back() = {color, key, options.device};
+  const Lock lock = context_->lock();
+  auto gather = gather_choices(choices);
+  if (!gather) return gather.status();
+  const uint32_t split = ++splits_;
+  return Making([=, this, op = *gather]() -> Result<std::shared_ptr<Communicator>> {
+    Lock lock = context_->lock();
+    if (!op->finished.load()) context_->wait(lock, *op);
+    const Status gathered = op->status;
+    context_->release(op);
+    lock.unlock();
+    WEFT_TRY(gathered);
+    if (color < 0) return std::shared_ptr<Communicator>();
+    const std::vector<Choice>& all = *choices;
+    std::vector<int> members;
+    for (int rank = 0; rank < size(); ++rank)
+      if (all[rank].color == color) members.push_back(rank);
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
+    Siblings siblings = Siblings::on_devices;
+    for (int& member : members) {
+      if (all[member].device < 0) siblings = Siblings::mixed;
+      member = world_of_[member];
+    }
+    const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, id_));
+    return make_child(id, std::move(members), options, siblings, nullptr);
+  });
+}
+
+Status Communicator::stay_out_of_split() {
+  auto choices = std::make_shared<std::vector<Choice>>(world_of_.size() + 1);
+  choices->back() = {-1, 0, -1};
+  const Lock lock = context_->lock();
+  auto gather = gather_choices(std::move(choices));
+  if (!gather) return gather.status();
+  ++splits_;
+  context_->release(*gather);
+  if (!context_->has_waiters()) context_->wake_progress();
+  return {};
+}
+
+Result<Communicator::Making> Communicator::begin_shrink(const std::vector<int>& excluded, bool abort_first,
+                                                        CommOptions options) {
   std::vector<bool> out(size(), false);
   for (int rank : excluded) {
     if (rank < 0 || rank >= size())
@@ -146,19 +174,36 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
   if (out[rank_])
     return weft::fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink",
                       rank_);
-  if (abort_first) {
-    const Lock lock = context_->lock();
-    fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
-  }
-  // Not counted with the splits: one that failed may have been done on some ranks.
+  const Lock lock = context_->lock();
+  if (abort_first) fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
+  // Not counted with the splits: one that failed may have been begun on some ranks only.
   uint32_t id = hash_32(kShrunk, hash_32(++shrinks_, id_));
   std::vector<int> members;
   for (int rank = 0; rank < size(); ++rank) {
     if (!out[rank]) members.push_back(world_of_[rank]);
     id = hash_32(out[rank], id);
   }
-  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(members), std::move(options)));
-  WEFT_TRY(made->open_device(Siblings::on_devices, this));
+  return Making([=, this] { return make_child(id, members, options, Siblings::on_devices, this); });
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key, CommOptions options) {
+  auto making = begin_split(color, key, std::move(options));
+  if (!making) return making.status();
+  return (*making)();
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int>& excluded, bool abort_first,
+                                                           CommOptions options) {
+  auto making = begin_shrink(excluded, abort_first, std::move(options));
+  if (!making) return making.status();
+  return (*making)();
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::make_child(uint32_t id, std::vector<int> world_of,
+                                                               CommOptions options,
+                                                               const Communicator* shrunk_from) {
+  std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(world_of), std::move(options)));
+  WEFT_TRY(made->open_device(siblings, shrunk_from));
   return made;
 }
 

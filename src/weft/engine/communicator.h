@@ -4,6 +4,7 @@
 // Thread safety: methods marked (lock) need the context's lock; the others take it themselves.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -52,11 +53,19 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// What is left of making a communicator when its place in the order of the calls is taken: it is called
+  /// once, on any thread, and the parent stays until it has returned.
+  using Making = std::function<Result<std::shared_ptr<Communicator>>()>;
   /// A communicator of those that pass the same color, ordered by (key, rank); null for a negative color. A
-  /// collective.
-  Result<std::shared_ptr<Communicator>> split(int color, int key, CommOptions options);
+  /// collective, whose place in the order of the calls is that of this call.
+  Result<Making> begin_split(int color, int key, CommOptions options);
+  /// This rank's part in a split of which it wants nothing; does not wait.
+  Status stay_out_of_split();
   /// A communicator without `excluded`; only the others call it, and nothing is sent, so that it works after
-  /// a failure.
+  /// a failure. Shrinks of a communicator are told apart by the order of these calls.
+  Result<Making> begin_shrink(const std::vector<int>& excluded, bool abort_first, CommOptions options);
+  /// Both halves.
+  Result<std::shared_ptr<Communicator>> split(int color, int key, CommOptions options);
   Result<std::shared_ptr<Communicator>> shrink(const std::vector<int>& excluded, bool abort_first,
                                                CommOptions options);
 
@@ -162,6 +171,15 @@ class Communicator {
     cuda::Capture capture;
   };
   static Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls);
+  enum class Siblings : uint8_t { on_devices, mixed };
+  /// What a rank says in a split.
+  struct Choice {
+    int32_t color, key, device;
+  };
+  Result<Operation*> gather_choices(std::shared_ptr<std::vector<Choice>> choices);
+  Result<std::shared_ptr<Communicator>> make_child(uint32_t id, std::vector<int> world_of,
+                                                   CommOptions options, Siblings siblings,
+                                                   const Communicator* shrunk_from);
   Result<cuda::Capture> capture_of(const Call& call) const;
   Status run_on_device(const Call& call);
   Operation* unfinished() const;
@@ -169,7 +187,6 @@ class Communicator {
   Operation* make_again(const Call& call);
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
-  enum class Siblings : uint8_t { on_devices, mixed };
   Status open_device(Siblings siblings, const Communicator* shrunk_from = nullptr);
   Status settle_sharing(Siblings siblings);
   Status reach_neighbours(const std::vector<cuda::SharedMemory>& offers);
@@ -204,7 +221,7 @@ class Communicator {
   int64_t finalized_by_ns_ = 0;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
-  uint32_t splits_ = 0, shrinks_ = 0;
+  uint32_t splits_ = 0, shrinks_ = 0;      // begun
   std::vector<Operation*> operations_;
   Recorder recorder_;
   transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created

@@ -30,7 +30,8 @@ uint32_t signature_of(const Call& call, const Prepared& prepared) {
     hash ^= hash >> 32;
   };
   const bool transfer = plan::is_transfer(call.collective);
-  mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8);
+  mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8 |
+      uint64_t{call.splits} << 16);
   mix(call.count);
   if (plan::reduces(call.collective))
     mix(static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
@@ -126,9 +127,11 @@ Record record_of(const Operation& op) {
   record.collective = call.collective;
   record.type = call.type;
   record.op = call.op;
-  record.in_place = call.send == call.recv;
+  record.in_place = call.collective == plan::Collective::all_to_all ? !op.prepared->plan.request.disjoint
+                                                                    : call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
+  record.splits = call.splits;
   record.root = call.root;
   record.count = call.count;
   record.algorithm = op.prepared->plan.algorithm;

@@ -165,7 +165,9 @@ Operation* Context::acquire() {
 }
 
 void Context::release(Operation* op) {
-  if (op->drop()) free_.push_back(op);
+  if (!op->drop()) return;
+  op->buffers.reset();
+  free_.push_back(op);
 }
 
 // ---- starting and ending

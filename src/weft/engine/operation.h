@@ -53,6 +53,7 @@ struct Call {
   int root = 0;              // or peer
   Stream* stream = nullptr;  // null: the caller waits
   bool on_device = false;    // GPU memory, in order after `cuda_stream`
+  bool splits = false;       // the AllGather of a split, which no other matches
   void* cuda_stream = nullptr;
 };
 
@@ -86,6 +87,7 @@ struct Operation {
   Record* record = nullptr;  // its place in the ring
   /// That, or null once it has gone to a later operation.
   Record* own_record() const { return record->of == this ? record : nullptr; }
+  std::shared_ptr<const void> buffers;  // of a call that the library makes for itself; null: the caller's
 
   // Where it works: base addresses by plan::Space.
   std::byte* base[3] = {};

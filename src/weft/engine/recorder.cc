@@ -4,10 +4,12 @@ namespace weft::engine {
 
 std::string Record::describe() const {
   using plan::Collective;
+  if (splits) return "Split";
   std::string text = fmt::format("{} of {} {}", plan::name_of(collective), count, device::name_of(type));
   if (plan::reduces(collective))
     text += fmt::format(" ({}{})", device::name_of(op), strict ? ", strict order" : "");
   switch (collective) {
+    case Collective::all_to_all: text += in_place ? " in place" : ""; break;
     case Collective::broadcast:
     case Collective::scatter: text += fmt::format(" from root {}", root); break;
     case Collective::reduce:

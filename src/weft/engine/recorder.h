@@ -24,9 +24,10 @@ struct Record {
   plan::Collective collective = plan::Collective::all_reduce;
   device::DataType type = device::DataType::float32;
   device::ReduceOp op = device::ReduceOp::sum;
-  bool in_place = false;
+  bool in_place = false;  // of an AlltoAll: as its plan takes it, which all ranks must agree on
   bool on_stream = false;
   bool strict = false;  // reduces in an order that no layout changes
+  bool splits = false;  // the AllGather of a split
   Code outcome = Code::in_progress;
   int32_t root = 0;
   uint64_t count = 0;
@@ -35,7 +36,7 @@ struct Record {
   const Operation* of = nullptr;  // only to be compared with: it may be gone
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
-  /// from root 3".
+  /// from root 3", "AlltoAll of 8 float in place", "Split". The same on all ranks that called the same.
   std::string describe() const;
 };
 
