@@ -103,10 +103,11 @@ void copy(void* to, const void* from, size_t bytes) {
   bind<int(void**)>(library, "cuCtxPopCurrent_v2")(&context);
 }
 
-/// Records the call; a failure if the test has asked for one.
+/// Records the call, and whether it was in a group; a failure if the test has asked for one.
 Result_t called(const char* name) {
   const std::lock_guard guard(mutex);
   calls.push_back(name);
+  if (depth > 0) calls.push_back(std::string(name) + " in a group");
   const char* fail = std::getenv("FAKE_NCCL_FAIL");
   return fail && std::strcmp(fail, name) == 0 ? kInternalError : kSuccess;
 }

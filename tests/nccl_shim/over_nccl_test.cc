@@ -147,6 +147,25 @@ TEST(OverNccl, OneThreadWithAllRanks) {
   });
 }
 
+TEST(OverNccl, CommunicatorsEndInItsGroups) {
+  in_process(kNccl, [] {
+    const Shim shim;
+    Comm_t comms[3];
+    NCCL_OK(shim->CommInitAll(comms, 3, nullptr));
+    NCCL_OK(shim->GroupStart());
+    NCCL_OK(shim->CommFinalize(comms[0]));
+    NCCL_OK(shim->CommDestroy(comms[0]));
+    NCCL_OK(shim->CommDestroy(comms[1]));
+    NCCL_OK(shim->CommAbort(comms[2]));
+    NCCL_OK(shim->CommAbort(nullptr));
+    NCCL_OK(shim->GroupEnd());
+    EXPECT_EQ(calls_of_fake("CommFinalize in a group"), 1);
+    EXPECT_EQ(calls_of_fake("CommDestroy in a group"), 2);
+    EXPECT_EQ(calls_of_fake("CommAbort in a group"), 1);
+    EXPECT_EQ(shim->CommDestroy(comms[2]), nccl::kInvalidArgument);
+  });
+}
+
 TEST(OverNccl, ItsFailuresKeepTheirCodeAndSentence) {
   Environment failing = kNccl;
   failing.push_back({"FAKE_NCCL_FAIL", "AllReduce"});
