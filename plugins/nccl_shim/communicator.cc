@@ -53,6 +53,7 @@ Result_t pncclGetVersion(int* version) {
 WEFT_NCCL_ALIAS(GetVersion)
 
 const char* pncclGetErrorString(int result) {
+  if (result == kTimeout) return code_name(Code::timeout);
   return result >= kSuccess && result <= kInProgress ? code_name(static_cast<Code>(result))
                                                      : "unknown result";
 }
