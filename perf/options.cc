@@ -79,6 +79,10 @@ void describe(CLI::App& app, Options& o, Texts& text) {
          "warm-up takes no longer than that either");
   number("-w,--warmup_iters", o.warmup, from_zero, "Iterations before them, at each size");
   number("-m,--agg_iters", o.aggregated, counted, "Operations in one group, in each iteration");
+  number(
+      "-G,--cudagraph", o.graphs, from_zero,
+      "With --device cuda: the timed iterations are captured into one CUDA graph, which is launched so many "
+      "times; checked runs are graphs, too. 0: no graph");
   number("-N,--run_cycles", o.cycles, from_zero, "Runs over all sizes; 0: for ever");
   number("-c,--check", o.checks, from_zero, "Checked runs at each size; 0: nothing is checked");
   number("-a,--average", o.average, CLI::Range(0, 3),
@@ -123,7 +127,6 @@ void describe_fixed(CLI::App& app) {
   fixed("-t,--nthreads", 1, 1, "1: every rank is a process; start them with weft_run -n, mpirun or srun");
   fixed("-g,--ngpus", 1, 1, "1");
   fixed("-p,--parallel_init", 0, 1, "Accepted: ranks always start in parallel");
-  fixed("-G,--cudagraph", 0, 0, "0");
 }
 
 void interpret(const Texts& text, Options& o) {
@@ -147,6 +150,10 @@ void interpret(const Texts& text, Options& o) {
   if (o.backend == "mpi" && o.cuda)
     throw CLI::ValidationError("--backend",
                                "is mpi, which is measured on host memory: leave --device at host");
+  if (o.graphs > 0 && !o.cuda)
+    throw CLI::ValidationError("--cudagraph", "wants calls on a CUDA stream: set --device cuda");
+  if (o.graphs > 0 && o.time_ms > 0)
+    throw CLI::ValidationError("--cudagraph", "is a number of launches: leave --time_ms out, set --iters");
   if (o.timeout_s < 0) throw CLI::ValidationError("--timeout", "must be positive");
   if (text.root == "all") {
     o.root.reset();

@@ -113,6 +113,8 @@ class Trial {
   size_t offset(size_t elements) const { return elements * static_cast<size_t>(session_.rank()) * element_; }
   void run(size_t turn);
   void iterate(int iterations);
+  template <typename Calls>
+  std::unique_ptr<Graph> captured(Calls calls);
   void finish() { session_.finish(); }
   int warm_up();
   int iterations_in_time(double each_us) const;
@@ -153,6 +155,16 @@ void Trial::iterate(int iterations) {
     for (int a = 0; a < options_.aggregated; ++a) run(static_cast<size_t>(i * options_.aggregated + a));
     if (grouped) session_.must(weftGroupEnd(), "weftGroupEnd");
   }
+}
+
+/// A CUDA graph of these calls; null where none is asked for.
+template <typename Calls>
+std::unique_ptr<Graph> Trial::captured(Calls calls) {
+  if (options_.graphs == 0) return nullptr;
+  auto graph = std::make_unique<Graph>(*session_.cuda());
+  calls();
+  graph->end();
+  return graph;
 }
 
 /// Returns the number of iterations to time: the one asked for, or what fits into the time asked for by the
@@ -200,15 +212,21 @@ int Trial::iterations_in_time(double each_us) const {
 Measurement Trial::time(int iterations) {
   Measurement measured;
   measured.iterations = iterations;
+  const std::unique_ptr<Graph> graph = captured([&] { iterate(iterations); });
+  if (graph && options_.warmup > 0) {
+    graph->launch();
+    finish();
+  }
   session_.barrier();
   const double cpu_begin = cpu_now_us(), begin = now_us();
-  iterate(measured.iterations);
+  if (!graph) iterate(iterations);
+  for (int i = 0; i < options_.graphs; ++i) graph->launch();
   const double issued = now_us();
   finish();
   const double done = now_us(), cpu_done = cpu_now_us();
   // Before the library is used for anything else.
   algorithm_ = session_.mpi() ? "mpi" : session_.stats().lastAlgorithm;
-  const int operations = measured.iterations * options_.aggregated;
+  const int operations = iterations * options_.aggregated * std::max(1, options_.graphs);
   measured.time_us = across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
   measured.cpu_us = mean((cpu_done - cpu_begin) / operations);
   return measured;
@@ -254,7 +272,9 @@ uint64_t Trial::check(uint64_t seed) {
   input_.upload(in_, input_bytes);
   session_.barrier();
 
-  run(0);
+  const std::unique_ptr<Graph> graph = captured([&] { run(0); });
+  if (graph) graph->launch();
+  else run(0);
   finish();
   output_.download(out_, output_bytes);
   output_.download(margin_, Buffer::kMargin);

@@ -49,9 +49,9 @@ void Report::heading(const std::vector<Seat>& seats) {
               WEFT_PATCH);
   std::printf(
       "# nThread 1 nGpus 1 minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
-      "validation: %d graph: 0\n#\n",
+      "validation: %d graph: %d\n#\n",
       o.min_bytes, o.max_bytes, factor ? o.step_factor : o.step_bytes, factor ? "factor" : "bytes", o.warmup,
-      o.iterations, o.aggregated, o.checks);
+      o.iterations, o.aggregated, o.checks, o.graphs);
   std::printf("# Using ranks, on %s, %s\n", o.cuda ? "GPU memory" : "host memory",
               o.blocking && !o.cuda ? "blocking calls" : "a stream");
   for (size_t rank = 0; rank < seats.size(); ++rank) {
@@ -150,6 +150,7 @@ nlohmann::json Report::config() const {
           {"warmup_iterations", o.warmup},
           {"iterations", o.iterations},
           {"aggregated_iterations", o.aggregated},
+          {"graph_launches", o.graphs},
           {"validation", o.checks},
           {"blocking_collectives", o.blocking},
           {"backend", o.backend.empty() ? nlohmann::json(nullptr) : nlohmann::json(o.backend)},

@@ -38,7 +38,7 @@ class Session {
   /// Returns when what was called on the stream is done.
   void finish() const;
   /// Null unless buffers are GPU memory.
-  const Cuda* cuda() const { return cuda_.get(); }
+  Cuda* cuda() const { return cuda_.get(); }
 
   /// Ends the process unless `result` is success; `what` is the call.
   void must(weftResult_t result, const char* what) const;

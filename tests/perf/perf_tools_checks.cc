@@ -101,6 +101,23 @@ TEST(PerfTools, MeasureWhoeverTakesGpuMemory) {
   EXPECT_TRUE(mentions(mpi.output, "leave --device at host")) << mpi.output;
 }
 
+TEST(PerfTools, MeasureCudaGraphs) {
+  const std::string fake = "WEFT_CUDA_LIBRARY=" WEFT_FAKE_CUDA " ";
+  const std::string tool = WEFT_BIN "/all_reduce_perf --device cuda -b 8 -e 64 -f 8 -n 2 -w 1 -m 2 -G 3";
+  const Outcome run = shell(fake + WEFT_BIN "/weft_run -n 2 " + tool);
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(mentions(run.output, " graph: 3\n")) << run.output;
+  EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 0 OK")) << run.output;
+  EXPECT_FALSE(mentions(run.output, "N/A")) << run.output;
+  // Only a capture is refused without such operations.
+  const Outcome refused = shell("WEFT_CUDA_MEMOPS=off " + fake + tool);
+  EXPECT_EQ(refused.code, 3) << refused.output;
+  EXPECT_TRUE(mentions(refused.output, "captured")) << refused.output;
+  const Outcome on_host = shell(WEFT_BIN "/all_reduce_perf -G 1 -b 8");
+  EXPECT_EQ(on_host.code, 2);
+  EXPECT_TRUE(mentions(on_host.output, "set --device cuda")) << on_host.output;
+}
+
 TEST(PerfTools, SayWhatIsMissingForAnotherBackend) {
   const Outcome no_nccl =
       shell("WEFT_NCCL_LIBRARY=/nowhere/nccl.so " WEFT_BIN "/all_reduce_perf --backend nccl -b 8");
