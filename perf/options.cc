@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 namespace weft::perf {
 namespace {
@@ -108,11 +109,13 @@ void describe(CLI::App& app, Options& o, Texts& text) {
        "Report the time that calls take, not the time until results are there");
   flag("-M,--memory_report", o.memory, "Report memory");
   flag("--rotate", o.rotate, "Use another part of the buffers in each iteration, so that caches are cold");
-  app.add_option("--backend", o.backend,
-                 "Who does the collectives: weft, nccl, or mpi: the MPI whose launcher started the ranks. "
-                 "Default: what "
-                 "WEFT_BACKEND says")
+  app.add_option(
+         "--backend", o.backends,
+         "Who does the collectives: weft, nccl, or mpi: the MPI whose launcher started the ranks; several, "
+         "as in weft,nccl, take turns at each size. Default: what WEFT_BACKEND says")
       ->group("Measurement")
+      ->delimiter(',')
+      ->type_name("BACKEND,...")
       ->check(CLI::IsMember({"weft", "nccl", "mpi"}));
   app.add_option("-T,--timeout", o.timeout_s, "Seconds that an operation may take")->group("Measurement");
   app.add_option("-J,--output_file,--json", o.json, "Write options and results to this file, as JSON")
@@ -145,9 +148,14 @@ void interpret(const Texts& text, Options& o) {
                                "is " + text.min + ", must not be more than --maxbytes, " + text.max);
   if (o.step_factor == 1 && o.step_bytes == 0 && o.min_bytes < o.max_bytes)
     throw CLI::ValidationError("--stepbytes", "is 0, must be positive");
-  if (o.backend == "mpi" && !o.blocking)
+  if (std::set<std::string>(o.backends.begin(), o.backends.end()).size() != o.backends.size())
+    throw CLI::ValidationError("--backend", "names one twice");
+  if (o.backends.size() > 1 && o.registered)
+    throw CLI::ValidationError("--backend",
+                               "names several, but memory is registered with one: leave -R at 0");
+  if (o.measures("mpi") && !o.blocking)
     throw CLI::ValidationError("--backend", "is mpi, which has blocking calls only: leave --blocking at 1");
-  if (o.backend == "mpi" && o.cuda)
+  if (o.measures("mpi") && o.cuda)
     throw CLI::ValidationError("--backend",
                                "is mpi, which is measured on host memory: leave --device at host");
   if (o.graphs > 0 && !o.cuda)
@@ -188,6 +196,10 @@ size_t parse_size(const std::string& option, const std::string& text) {
   if (end == text.c_str() || scale < 0 || !(bytes >= 0) || bytes >= 0x1p62)
     throw CLI::ValidationError(option, "is " + text + ", must be a number of bytes such as 8, 64K, 1M or 2G");
   return static_cast<size_t>(bytes);
+}
+
+bool Options::measures(const std::string& backend) const {
+  return std::find(backends.begin(), backends.end(), backend) != backends.end();
 }
 
 std::vector<size_t> Options::sizes() const {

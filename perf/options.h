@@ -30,10 +30,12 @@ struct Options {
   bool rotate = false;      // move through the buffers from one iteration to the next
   int unaligned = 0;        // elements by which buffers are shifted
   double timeout_s = 0;     // 0 = the library's default
-  std::string backend;      // weft, nccl or mpi; "" = what WEFT_BACKEND says
-  bool cuda = false;        // buffers of GPU memory, on a stream of CUDA
-  std::string json;         // "" = none
+  // weft, nccl or mpi, which take turns at each size; "" = what WEFT_BACKEND says
+  std::vector<std::string> backends = {""};
+  bool cuda = false;  // buffers of GPU memory, on a stream of CUDA
+  std::string json;   // "" = none
 
+  bool measures(const std::string& backend) const;
   /// The sizes to scan, in bytes.
   std::vector<size_t> sizes() const;
 };
