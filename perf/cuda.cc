@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kCallFailed = 3;
 constexpr unsigned kNonBlocking = 1;
+constexpr int kCaptureOfThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 unsigned long long address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 
@@ -87,5 +88,30 @@ void Cuda::copy(void* to, const void* from, size_t bytes) const {
   must(copy_(address_of(to), address_of(from), bytes, stream_), "cuMemcpyAsync");
   synchronize();
 }
+
+void Cuda::begin_capture() {
+  if (!begin_capture_) {
+    bind(end_capture_, "cuStreamEndCapture");
+    bind(instantiate_, "cuGraphInstantiateWithFlags");
+    bind(launch_, "cuGraphLaunch");
+    bind(destroy_graph_, "cuGraphDestroy");
+    bind(destroy_executable_, "cuGraphExecDestroy");
+    bind(begin_capture_, "cuStreamBeginCapture_v2");
+  }
+  must(begin_capture_(stream_, kCaptureOfThread), "cuStreamBeginCapture");
+}
+
+void* Cuda::end_capture() {
+  void* graph = nullptr;
+  void* executable = nullptr;
+  must(end_capture_(stream_, &graph), "cuStreamEndCapture");
+  must(instantiate_(&executable, graph, 0), "cuGraphInstantiate");
+  must(destroy_graph_(graph), "cuGraphDestroy");
+  return executable;
+}
+
+void Cuda::launch(void* graph) const { must(launch_(graph, stream_), "cuGraphLaunch"); }
+
+void Cuda::destroy(void* graph) const { must(destroy_executable_(graph), "cuGraphExecDestroy"); }
 
 }  // namespace weft::perf

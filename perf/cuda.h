@@ -23,6 +23,12 @@ class Cuda {
   /// Between any two of device and host memory; returns when it is done.
   void copy(void* to, const void* from, size_t bytes) const;
 
+  /// What is queued on the stream from begin_capture() on becomes a graph, which end_capture() returns.
+  void begin_capture();
+  void* end_capture();
+  void launch(void* graph) const;
+  void destroy(void* graph) const;
+
  private:
   void must(int error, const char* call) const;
   template <typename Function>
@@ -40,6 +46,28 @@ class Cuda {
   int (*copy_)(unsigned long long, unsigned long long, size_t, void*) = nullptr;
   int (*create_)(void**, unsigned) = nullptr;
   int (*synchronize_)(void*) = nullptr;
+  // Of graphs, bound by the first capture: an old driver may lack them.
+  int (*begin_capture_)(void*, int) = nullptr;
+  int (*end_capture_)(void*, void**) = nullptr;
+  int (*instantiate_)(void**, void*, unsigned long long) = nullptr;
+  int (*launch_)(void*, void*) = nullptr;
+  int (*destroy_graph_)(void*) = nullptr;
+  int (*destroy_executable_)(void*) = nullptr;
+};
+
+/// What was captured on the stream between the constructor and end(), for as long as it lives.
+class Graph {
+ public:
+  explicit Graph(Cuda& cuda) : cuda_(cuda) { cuda_.begin_capture(); }
+  ~Graph() { cuda_.destroy(executable_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void end() { executable_ = cuda_.end_capture(); }
+  void launch() const { cuda_.launch(executable_); }
+
+ private:
+  Cuda& cuda_;
+  void* executable_ = nullptr;
 };
 
 }  // namespace weft::perf

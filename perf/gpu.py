@@ -190,12 +190,18 @@ class Bench:
                          lambda output: f"{bus_bandwidth(output):.2f} GB/s", self.of_nccl(environment))
 
     def round_trip(self):
+        def of_8_bytes(output):
+            return re.findall(r"\n\s*8\s.*", output)[-1].split()[5] + " µs"
+
         if self.probe:
             self.measure("round trip between a stream and a CPU thread, by flags", [self.probe, "flag"],
                          lambda output: f"{float(output):.2f} µs")
         self.measure("all_reduce of 8 bytes on a stream, 2 ranks on one GPU",
                      self.launched(2, "all_reduce_perf", "--device", "cuda", "-b", "8", "-e", "8", "-n", "200"),
-                     lambda output: re.findall(r"\n\s*8\s.*", output)[-1].split()[5] + " µs")
+                     of_8_bytes)
+        self.measure("the same in a CUDA graph of 20, launched 10 times",
+                     self.launched(2, "all_reduce_perf", "--device", "cuda", "-b", "8", "-e", "8", "-n", "20", "-G", "10"),
+                     of_8_bytes)
 
     def all(self):
         self.find_probe()

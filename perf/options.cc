@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 namespace weft::perf {
 namespace {
@@ -79,6 +80,10 @@ void describe(CLI::App& app, Options& o, Texts& text) {
          "warm-up takes no longer than that either");
   number("-w,--warmup_iters", o.warmup, from_zero, "Iterations before them, at each size");
   number("-m,--agg_iters", o.aggregated, counted, "Operations in one group, in each iteration");
+  number(
+      "-G,--cudagraph", o.graphs, from_zero,
+      "With --device cuda: the timed iterations are captured into one CUDA graph, which is launched so many "
+      "times; checked runs are graphs, too. 0: no graph");
   number("-N,--run_cycles", o.cycles, from_zero, "Runs over all sizes; 0: for ever");
   number("-c,--check", o.checks, from_zero, "Checked runs at each size; 0: nothing is checked");
   number("-a,--average", o.average, CLI::Range(0, 3),
@@ -104,11 +109,13 @@ void describe(CLI::App& app, Options& o, Texts& text) {
        "Report the time that calls take, not the time until results are there");
   flag("-M,--memory_report", o.memory, "Report memory");
   flag("--rotate", o.rotate, "Use another part of the buffers in each iteration, so that caches are cold");
-  app.add_option("--backend", o.backend,
-                 "Who does the collectives: weft, nccl, or mpi: the MPI whose launcher started the ranks. "
-                 "Default: what "
-                 "WEFT_BACKEND says")
+  app.add_option(
+         "--backend", o.backends,
+         "Who does the collectives: weft, nccl, or mpi: the MPI whose launcher started the ranks; several, "
+         "as in weft,nccl, take turns at each size. Default: what WEFT_BACKEND says")
       ->group("Measurement")
+      ->delimiter(',')
+      ->type_name("BACKEND,...")
       ->check(CLI::IsMember({"weft", "nccl", "mpi"}));
   app.add_option("-T,--timeout", o.timeout_s, "Seconds that an operation may take")->group("Measurement");
   app.add_option("-J,--output_file,--json", o.json, "Write options and results to this file, as JSON")
@@ -123,7 +130,6 @@ void describe_fixed(CLI::App& app) {
   fixed("-t,--nthreads", 1, 1, "1: every rank is a process; start them with weft_run -n, mpirun or srun");
   fixed("-g,--ngpus", 1, 1, "1");
   fixed("-p,--parallel_init", 0, 1, "Accepted: ranks always start in parallel");
-  fixed("-G,--cudagraph", 0, 0, "0");
 }
 
 void interpret(const Texts& text, Options& o) {
@@ -142,11 +148,20 @@ void interpret(const Texts& text, Options& o) {
                                "is " + text.min + ", must not be more than --maxbytes, " + text.max);
   if (o.step_factor == 1 && o.step_bytes == 0 && o.min_bytes < o.max_bytes)
     throw CLI::ValidationError("--stepbytes", "is 0, must be positive");
-  if (o.backend == "mpi" && !o.blocking)
+  if (std::set<std::string>(o.backends.begin(), o.backends.end()).size() != o.backends.size())
+    throw CLI::ValidationError("--backend", "names one twice");
+  if (o.backends.size() > 1 && o.registered)
+    throw CLI::ValidationError("--backend",
+                               "names several, but memory is registered with one: leave -R at 0");
+  if (o.measures("mpi") && !o.blocking)
     throw CLI::ValidationError("--backend", "is mpi, which has blocking calls only: leave --blocking at 1");
-  if (o.backend == "mpi" && o.cuda)
+  if (o.measures("mpi") && o.cuda)
     throw CLI::ValidationError("--backend",
                                "is mpi, which is measured on host memory: leave --device at host");
+  if (o.graphs > 0 && !o.cuda)
+    throw CLI::ValidationError("--cudagraph", "wants calls on a CUDA stream: set --device cuda");
+  if (o.graphs > 0 && o.time_ms > 0)
+    throw CLI::ValidationError("--cudagraph", "is a number of launches: leave --time_ms out, set --iters");
   if (o.timeout_s < 0) throw CLI::ValidationError("--timeout", "must be positive");
   if (text.root == "all") {
     o.root.reset();
@@ -181,6 +196,10 @@ size_t parse_size(const std::string& option, const std::string& text) {
   if (end == text.c_str() || scale < 0 || !(bytes >= 0) || bytes >= 0x1p62)
     throw CLI::ValidationError(option, "is " + text + ", must be a number of bytes such as 8, 64K, 1M or 2G");
   return static_cast<size_t>(bytes);
+}
+
+bool Options::measures(const std::string& backend) const {
+  return std::find(backends.begin(), backends.end(), backend) != backends.end();
 }
 
 std::vector<size_t> Options::sizes() const {

@@ -16,6 +16,7 @@ struct Options {
   size_t step_factor = 1;
   std::vector<size_t> listed;  // sizes named one by one; empty = from min_bytes to max_bytes
   int iterations = 20, warmup = 5, aggregated = 1, cycles = 1, checks = 1;
+  int graphs = 0;        // launches of a CUDA graph of all iterations; 0 = no graph
   int time_ms = 0;       // 0 = `iterations`; else as many iterations as take about so long, 3 to 10000
   bool in_place = true;  // measure the in-place form too, where there is one
   std::vector<Operator> operators;
@@ -29,10 +30,12 @@ struct Options {
   bool rotate = false;      // move through the buffers from one iteration to the next
   int unaligned = 0;        // elements by which buffers are shifted
   double timeout_s = 0;     // 0 = the library's default
-  std::string backend;      // weft, nccl or mpi; "" = what WEFT_BACKEND says
-  bool cuda = false;        // buffers of GPU memory, on a stream of CUDA
-  std::string json;         // "" = none
+  // weft, nccl or mpi, which take turns at each size; "" = what WEFT_BACKEND says
+  std::vector<std::string> backends = {""};
+  bool cuda = false;  // buffers of GPU memory, on a stream of CUDA
+  std::string json;   // "" = none
 
+  bool measures(const std::string& backend) const;
   /// The sizes to scan, in bytes.
   std::vector<size_t> sizes() const;
 };

@@ -113,6 +113,8 @@ class Trial {
   size_t offset(size_t elements) const { return elements * static_cast<size_t>(session_.rank()) * element_; }
   void run(size_t turn);
   void iterate(int iterations);
+  template <typename Calls>
+  std::unique_ptr<Graph> captured(Calls calls);
   void finish() { session_.finish(); }
   int warm_up();
   int iterations_in_time(double each_us) const;
@@ -153,6 +155,16 @@ void Trial::iterate(int iterations) {
     for (int a = 0; a < options_.aggregated; ++a) run(static_cast<size_t>(i * options_.aggregated + a));
     if (grouped) session_.must(weftGroupEnd(), "weftGroupEnd");
   }
+}
+
+/// A CUDA graph of these calls; null where none is asked for.
+template <typename Calls>
+std::unique_ptr<Graph> Trial::captured(Calls calls) {
+  if (options_.graphs == 0) return nullptr;
+  auto graph = std::make_unique<Graph>(*session_.cuda());
+  calls();
+  graph->end();
+  return graph;
 }
 
 /// Returns the number of iterations to time: the one asked for, or what fits into the time asked for by the
@@ -200,15 +212,21 @@ int Trial::iterations_in_time(double each_us) const {
 Measurement Trial::time(int iterations) {
   Measurement measured;
   measured.iterations = iterations;
+  const std::unique_ptr<Graph> graph = captured([&] { iterate(iterations); });
+  if (graph && options_.warmup > 0) {
+    graph->launch();
+    finish();
+  }
   session_.barrier();
   const double cpu_begin = cpu_now_us(), begin = now_us();
-  iterate(measured.iterations);
+  if (!graph) iterate(iterations);
+  for (int i = 0; i < options_.graphs; ++i) graph->launch();
   const double issued = now_us();
   finish();
   const double done = now_us(), cpu_done = cpu_now_us();
   // Before the library is used for anything else.
   algorithm_ = session_.mpi() ? "mpi" : session_.stats().lastAlgorithm;
-  const int operations = measured.iterations * options_.aggregated;
+  const int operations = iterations * options_.aggregated * std::max(1, options_.graphs);
   measured.time_us = across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
   measured.cpu_us = mean((cpu_done - cpu_begin) / operations);
   return measured;
@@ -254,7 +272,9 @@ uint64_t Trial::check(uint64_t seed) {
   input_.upload(in_, input_bytes);
   session_.barrier();
 
-  run(0);
+  const std::unique_ptr<Graph> graph = captured([&] { run(0); });
+  if (graph) graph->launch();
+  else run(0);
   finish();
   output_.download(out_, output_bytes);
   output_.download(margin_, Buffer::kMargin);
@@ -289,10 +309,10 @@ class Scan {
   int wrong() const { return wrong_; }
 
  private:
-  void row(const Case& the_case, const Buffer& in, const Buffer& out);
+  void row(const Case& the_case, size_t backend, const Buffer& in, const Buffer& out);
   Measurement half(Trial& trial);
 
-  const Collective& collective_;
+  const Collective& collective_;  // as Weft does it
   const Options& options_;
   Session& session_;
   Report* const report_;  // null but on rank 0
@@ -313,23 +333,29 @@ void Scan::run() {
     const Buffer out(session_, options_.max_bytes, shift, options_.registered);
     for (const Operator op : operators) {
       for (const int root : roots) {
-        for (const size_t bytes : options_.sizes()) row({bytes, type, op, root}, in, out);
+        for (const size_t bytes : options_.sizes())
+          for (size_t backend = 0; backend < options_.backends.size(); ++backend)
+            row({bytes, type, op, root}, backend, in, out);
       }
     }
   }
 }
 
-void Scan::row(const Case& the_case, const Buffer& in, const Buffer& out) {
-  Trial apart(collective_, options_, session_, the_case, false, in, out, options_.max_bytes);
+void Scan::row(const Case& the_case, size_t backend, const Buffer& in, const Buffer& out) {
+  session_.use(backend);
+  Collective collective = collective_;
+  if (session_.mpi()) collective.run = session_.mpi()->find(collective_.title.c_str());
+  Trial apart(collective, options_, session_, the_case, false, in, out, options_.max_bytes);
   const Measurement out_of_place = half(apart);
   std::optional<Measurement> in_place;
   if (collective_.has_in_place && options_.in_place) {
-    Trial together(collective_, options_, session_, the_case, true, in, out, options_.max_bytes);
+    Trial together(collective, options_, session_, the_case, true, in, out, options_.max_bytes);
     in_place = half(together);
   }
   if (!report_) return;
   report_->row({apart.extent(), apart.shape().argument, the_case.type, the_case.op,
-                collective_.rooted ? the_case.root : -1, apart.algorithm(), apart.predicted_us()},
+                collective_.rooted ? the_case.root : -1, apart.algorithm(), apart.predicted_us(),
+                options_.backends[backend]},
                out_of_place, in_place);
 }
 
@@ -362,9 +388,16 @@ std::string transports_of(const weftCommStats_t& stats) {
 }
 
 /// What carried the data: Weft's transports, or the library that stood in for Weft.
-std::string carriers_of(const Session& session, const Options& options) {
-  if (session.mpi()) return session.mpi()->version();
-  return options.backend == "nccl" ? "NCCL" : transports_of(session.stats());
+std::string carriers_of(Session& session, const Options& options) {
+  std::string text;
+  for (size_t backend = 0; backend < options.backends.size(); ++backend) {
+    session.use(backend);
+    const std::string carrier = session.mpi()                         ? session.mpi()->version()
+                                : options.backends[backend] == "nccl" ? "NCCL"
+                                                                      : transports_of(session.stats());
+    if (!carrier.empty()) text += (text.empty() ? "" : "; ") + carrier;
+  }
+  return text;
 }
 
 std::string memory_note(Session& session, const char* when) {
@@ -375,14 +408,12 @@ std::string memory_note(Session& session, const char* when) {
 
 }  // namespace
 
-int perf_main(int argc, char** argv, const Collective& asked) {
-  Collective collective = asked;
+int perf_main(int argc, char** argv, const Collective& collective) {
   const Parsed parsed = parse_options(argc, argv, collective.title);
   if (!parsed.options) return parsed.exit_code;
   const Options& options = *parsed.options;
 
   Session session(options);
-  if (session.mpi()) collective.run = session.mpi()->find(collective.title.c_str());
   if (collective.rooted && options.root.value_or(0) >= session.ranks()) {
     std::fprintf(stderr, "--root is %d, must be below the number of ranks, %d\n", *options.root,
                  session.ranks());

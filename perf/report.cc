@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -51,9 +52,9 @@ void Report::heading(const std::vector<Seat>& seats) {
               WEFT_PATCH);
   std::printf(
       "# nThread 1 nGpus 1 minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %d iters: %d agg iters: %d "
-      "validation: %d graph: 0\n#\n",
+      "validation: %d graph: %d\n#\n",
       o.min_bytes, o.max_bytes, factor ? o.step_factor : o.step_bytes, factor ? "factor" : "bytes", o.warmup,
-      o.iterations, o.aggregated, o.checks);
+      o.iterations, o.aggregated, o.checks, o.graphs);
   std::printf("# Using ranks, on %s, %s\n", o.cuda ? "GPU memory" : "host memory",
               o.blocking && !o.cuda ? "blocking calls" : "a stream");
   for (size_t rank = 0; rank < seats.size(); ++rank) {
@@ -78,6 +79,7 @@ void Report::row(const Row& row, const std::optional<Measurement>& out,
               row.root);
   half(out);
   half(in);
+  if (totals_.size() > 1) std::printf("  %s", row.backend.c_str());
   std::printf("\n");
   std::fflush(stdout);
   remember(row, out, in);
@@ -99,30 +101,33 @@ void Report::half(const std::optional<Measurement>& measurement) {
 
 void Report::remember(const Row& row, const std::optional<Measurement>& out,
                       const std::optional<Measurement>& in) {
+  Total& total =
+      *std::find_if(totals_.begin(), totals_.end(), [&](const Total& t) { return t.backend == row.backend; });
   for (const auto* measurement : {&out, &in}) {
     if (!*measurement) continue;
-    busbw_total_ += (*measurement)->busbw;
-    ++measurements_;
+    total.busbw += (*measurement)->busbw;
+    ++total.measurements;
     wrong_rows_ += (*measurement)->wrong.value_or(0) > 0;
   }
   if (!row.algorithm.empty()) {
-    const bool goes_on = !stretches_.empty() && stretches_.back().algorithm == row.algorithm &&
-                         stretches_.back().to <= row.bytes;
-    if (goes_on) {
-      stretches_.back().to = row.bytes;
-    } else {
-      stretches_.push_back({row.algorithm, row.bytes, row.bytes});
-    }
+    const auto last = std::find_if(stretches_.rbegin(), stretches_.rend(),
+                                   [&](const Stretch& stretch) { return stretch.backend == row.backend; });
+    const bool goes_on =
+        last != stretches_.rend() && last->algorithm == row.algorithm && last->to <= row.bytes;
+    if (goes_on) last->to = row.bytes;
+    else stretches_.push_back({row.algorithm, row.backend, row.bytes, row.bytes});
   }
-  results_.push_back({{"size", row.bytes},
-                      {"count", row.count},
-                      {"type", name_of(row.type)},
-                      {"redop", name_of(row.op)},
-                      {"root", row.root},
-                      {"algorithm", row.algorithm},
-                      {"predicted_us", row.predicted_us},
-                      {"out_of_place", to_json(out)},
-                      {"in_place", to_json(in)}});
+  results_.push_back(
+      {{"size", row.bytes},
+       {"count", row.count},
+       {"type", name_of(row.type)},
+       {"redop", name_of(row.op)},
+       {"root", row.root},
+       {"algorithm", row.algorithm},
+       {"backend", row.backend.empty() ? nlohmann::json(nullptr) : nlohmann::json(row.backend)},
+       {"predicted_us", row.predicted_us},
+       {"out_of_place", to_json(out)},
+       {"in_place", to_json(in)}});
 }
 
 void Report::note(const std::string& text) {
@@ -152,23 +157,35 @@ nlohmann::json Report::config() const {
           {"warmup_iterations", o.warmup},
           {"iterations", o.iterations},
           {"aggregated_iterations", o.aggregated},
+          {"graph_launches", o.graphs},
           {"validation", o.checks},
           {"blocking_collectives", o.blocking},
-          {"backend", o.backend.empty() ? nlohmann::json(nullptr) : nlohmann::json(o.backend)},
+          {"backend", o.measures("") ? nlohmann::json(nullptr)
+                                     : nlohmann::json(fmt::format("{}", fmt::join(o.backends, ",")))},
           {"registered", o.registered},
           {"average", o.average}};
 }
 
+/// "17.3", or of several backends "17.3 (weft), 12.1 (nccl)".
+std::string Report::bandwidths() const {
+  if (totals_.size() == 1) return fmt::format("{:g} ", totals_.front().mean());
+  std::string text;
+  for (const Total& total : totals_)
+    text += fmt::format("{}{:g} ({})", text.empty() ? "" : ", ", total.mean(), total.backend);
+  return text;
+}
+
 bool Report::footing(const std::string& transports) {
-  const double busbw = measurements_ > 0 ? busbw_total_ / measurements_ : 0;
   if (!transports.empty()) note("Transports           : " + transports);
   if (!stretches_.empty()) note("Algorithms           : " + algorithms_used());
   std::printf("# Out of bounds values : %llu %s\n", static_cast<unsigned long long>(wrong_rows_),
               wrong_rows_ > 0 ? "FAILED" : "OK");
-  std::printf("# Avg bus bandwidth    : %g \n#\n", busbw);
+  std::printf("# Avg bus bandwidth    : %s\n#\n", bandwidths().c_str());
   std::fflush(stdout);
   if (options_.json.empty()) return true;
 
+  nlohmann::json busbw = nlohmann::json::object();
+  for (const Total& total : totals_) busbw[totals_.size() == 1 ? "bandwidth" : total.backend] = total.mean();
   const nlohmann::json document = {
       {"version", 1},
       {"weft_version", fmt::format("{}.{}.{}", WEFT_MAJOR, WEFT_MINOR, WEFT_PATCH)},
@@ -178,7 +195,7 @@ bool Report::footing(const std::string& transports) {
       {"transports", transports},
       {"results", results_},
       {"out_of_bounds", {{"count", wrong_rows_}, {"okay", wrong_rows_ == 0}}},
-      {"average_bus_bandwidth", {{"bandwidth", busbw}}},
+      {"average_bus_bandwidth", busbw},
   };
   std::ofstream file(options_.json);
   file << document.dump(2) << '\n';

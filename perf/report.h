@@ -34,11 +34,14 @@ struct Row {
   int root;     // -1 where there is none
   std::string algorithm;
   double predicted_us;  // by the library, for one operation
+  std::string backend;  // "" where --backend was left out
 };
 
 class Report {
  public:
-  Report(std::string title, Options options) : title_(std::move(title)), options_(std::move(options)) {}
+  Report(std::string title, Options options) : title_(std::move(title)), options_(std::move(options)) {
+    for (const std::string& backend : options_.backends) totals_.push_back({backend});
+  }
 
   void heading(const std::vector<Seat>& seats);
   /// A half is missing where the operation has no such form.
@@ -63,12 +66,18 @@ class Report {
   nlohmann::json seats_ = nlohmann::json::array();
   nlohmann::json results_ = nlohmann::json::array();
   struct Stretch {
-    std::string algorithm;
+    std::string algorithm, backend;
     size_t from, to;  // bytes
   };
   std::vector<Stretch> stretches_;  // in the order of the rows
-  double busbw_total_ = 0;
-  int measurements_ = 0;
+  struct Total {
+    std::string backend;
+    double busbw = 0;
+    int measurements = 0;
+    double mean() const { return measurements > 0 ? busbw / measurements : 0; }
+  };
+  std::string bandwidths() const;
+  std::vector<Total> totals_;  // of each backend
   uint64_t wrong_rows_ = 0;
 };
 

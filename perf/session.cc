@@ -48,10 +48,10 @@ std::string told_by(const std::string& call, const std::string& why) {
   return why.starts_with(call + ":") ? why : call + ": " + why;
 }
 
-Session::Session(const Options& options) : before_kib_(resident_kib()) {
+Session::Session(const Options& options) : backends_(options.backends), before_kib_(resident_kib()) {
   if (options.timeout_s > 0) setenv("WEFT_TIMEOUT_S", std::to_string(options.timeout_s).c_str(), 1);
-  if (!options.backend.empty()) setenv("WEFT_BACKEND", "weft", 1);
-  if (options.backend == "mpi") join_by_mpi();
+  if (!options.measures("")) setenv("WEFT_BACKEND", "weft", 1);
+  if (options.measures("mpi")) join_by_mpi();
   else must(weftCommInitEnv(&control_), "weftCommInitEnv");
   comm_ = control_;
   must(weftCommUserRank(comm_, &rank_), "weftCommUserRank");
@@ -61,16 +61,25 @@ Session::Session(const Options& options) : before_kib_(resident_kib()) {
     device_ = rank_ % std::max(cuda_->devices(), 1);
     cuda_->use(device_);
   }
-  if (options.cuda || options.backend == "nccl") make_comm(options);
+  for (const std::string& backend : backends_)
+    comms_.push_back(options.cuda || backend == "nccl" ? make_comm(backend) : control_);
+  use(0);
   if (cuda_) stream_ = static_cast<weftStream_t>(cuda_->stream());
   else if (!options.blocking) must(weftStreamCreate(&stream_), "weftStreamCreate");
 }
 
 Session::~Session() {
   if (stream_ && !cuda_) must(weftStreamDestroy(stream_), "weftStreamDestroy");
-  if (comm_ != control_) must(weftCommDestroy(comm_), "weftCommDestroy");
+  for (weftComm_t comm : comms_)
+    if (comm != control_) must(weftCommDestroy(comm), "weftCommDestroy");
+  comm_ = control_;
   must(weftCommDestroy(control_), "weftCommDestroy");
   if (mpi_) mpi_->finish();
+}
+
+void Session::use(size_t backend) {
+  comm_ = comms_[backend];
+  comm_is_mpis_ = backends_[backend] == "mpi";
 }
 
 // MPI comes first: it uses the launcher's connection, which Weft would take. Weft's ranks then meet over MPI.
@@ -84,9 +93,9 @@ void Session::join_by_mpi() {
 }
 
 // NCCL takes its device from the thread.
-void Session::make_comm(const Options& options) {
+weftComm_t Session::make_comm(const std::string& backend) {
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  if (options.backend == "nccl") {
+  if (backend == "nccl") {
     config.backend = WEFT_BACKEND_NCCL;
   } else {
     config.device = device_;
@@ -94,7 +103,7 @@ void Session::make_comm(const Options& options) {
   }
   weftComm_t made = nullptr;
   must(weftCommSplit(control_, 0, rank_, &made, &config), "weftCommSplit");
-  comm_ = made;
+  return made;
 }
 
 void Session::must(weftResult_t result, const char* what) const {
@@ -103,7 +112,7 @@ void Session::must(weftResult_t result, const char* what) const {
   const bool of_device = comm_ != control_ && weftCommGetAsyncError(comm_, &health) == weftSuccess && health;
   const std::string who = comm_ ? "rank " + std::to_string(rank_) + ": " : "";
   std::fflush(stdout);
-  const bool of_mpi = mpi_ && *mpi_->last_error();
+  const bool of_mpi = mpi() && *mpi_->last_error();
   const std::string why =
       of_mpi ? mpi_->last_error() : told_by(what, weftGetLastError(of_device ? comm_ : control_));
   std::fprintf(stderr, "%s%s (%s)\n", who.c_str(), why.c_str(), weftGetErrorString(result));

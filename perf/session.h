@@ -30,15 +30,17 @@ class Session {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  /// Whose collectives are under test from now on: a number of Options::backends, the first to begin with.
+  void use(size_t backend);
   /// The communicator under test; with backend mpi it is there, but MPI does the work.
   weftComm_t comm() const { return comm_; }
   /// Null but with backend mpi.
-  const MpiModule* mpi() const { return mpi_; }
+  const MpiModule* mpi() const { return comm_is_mpis_ ? mpi_ : nullptr; }
   weftStream_t stream() const { return stream_; }  // null for blocking calls
   /// Returns when what was called on the stream is done.
   void finish() const;
   /// Null unless buffers are GPU memory.
-  const Cuda* cuda() const { return cuda_.get(); }
+  Cuda* cuda() const { return cuda_.get(); }
 
   /// Ends the process unless `result` is success; `what` is the call.
   void must(weftResult_t result, const char* what) const;
@@ -60,13 +62,16 @@ class Session {
 
  private:
   void join_by_mpi();
-  void make_comm(const Options& options);
+  weftComm_t make_comm(const std::string& backend);
 
   const MpiModule* mpi_ = nullptr;
   std::unique_ptr<Cuda> cuda_;
   int device_ = 0;
-  weftComm_t control_ = nullptr;  // of host memory, for times and results of ranks
-  weftComm_t comm_ = nullptr;     // control_, or one of GPU memory or of NCCL
+  weftComm_t control_ = nullptr;   // of host memory, for times and results of ranks
+  std::vector<weftComm_t> comms_;  // of each backend: control_, or one of GPU memory or of NCCL
+  std::vector<std::string> backends_;
+  weftComm_t comm_ = nullptr;  // the one of them that is in use
+  bool comm_is_mpis_ = false;
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
   bool just_started_ = true;

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "base/log.h"
+#include "bootstrap/routes.h"
 #include "bootstrap/socket.h"
 
 namespace weft::nccl_net {
@@ -58,7 +61,7 @@ Result<std::unique_ptr<Dialer>> Dialer::start(const Device& device, std::shared_
         "device {} uses {}, but the handle to connect to is of a device that does not: set WEFT_NET and "
         "WEFT_PROVIDER alike on all hosts",
         device.name, device.way == Way::tcp ? "sockets" : "libfabric");
-  std::unique_ptr<Dialer> dialer(new Dialer(std::move(endpoint), handle));
+  std::unique_ptr<Dialer> dialer(new Dialer(device, std::move(endpoint), handle));
   WEFT_TRY(dialer->open(device.way == Way::ofi ? 0 : std::min<size_t>(device.rails.size(), handle.rails)));
   return dialer;
 }
@@ -92,9 +95,30 @@ Status Dialer::open(size_t rails) {
 }
 
 Status Dialer::connect_socket(const Greeting& greeting, size_t rail) {
-  Result<UniqueFd> socket = bootstrap::begin_connect(handle_.address(rail));
+  const bootstrap::SocketAddress target = handle_.address(rail);
+  Result<UniqueFd> socket = bootstrap::begin_connect(target, own_end(rail, target));
   if (!socket.ok()) return socket.status();
   sockets_.push_back({socket.take(), greeting});
+  return {};
+}
+
+/// The address of the rail's interface: left to itself, the kernel sends all that goes to one network from
+/// one of the interfaces there. None where that would not help, since the routes lead elsewhere all the same:
+/// packets that leave by one interface with the address of another may be dropped on their way.
+bootstrap::SocketAddress Dialer::own_end(size_t rail, const bootstrap::SocketAddress& target) const {
+  if (device_.way != Way::tcp || device_.addresses[rail].family() != target.family()) return {};
+  const std::string& interface = device_.rails[rail];
+  const bootstrap::SocketAddress& own = device_.addresses[rail];
+  const Result<bool> leaves = bootstrap::leaves_by(interface, own, target);
+  if (leaves.ok() && *leaves) return own;
+  static std::mutex mutex;
+  static std::set<std::string>& told = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (told.insert(interface).second)
+    log::info(
+        "nccl_net: this host does not send by {} what goes from {} to {}{}: connections go as its routes say",
+        interface, own.to_string(false), target.to_string(false),
+        leaves.ok() ? "" : " (" + leaves.status().message() + ")");
   return {};
 }
 

@@ -34,14 +34,16 @@ class Dialer {
     bool connected = false;
   };
 
-  Dialer(std::shared_ptr<Endpoint> endpoint, const Handle& handle)
-      : endpoint_(std::move(endpoint)), handle_(handle) {}
+  Dialer(const Device& device, std::shared_ptr<Endpoint> endpoint, const Handle& handle)
+      : device_(device), endpoint_(std::move(endpoint)), handle_(handle) {}
   Status open(size_t rails);
   Status connect_socket(const Greeting& greeting, size_t rail);
+  bootstrap::SocketAddress own_end(size_t rail, const bootstrap::SocketAddress& target) const;
   Result<bool> greet(Socket& socket);
   Result<bool> hear_answer();
   Result<std::unique_ptr<Sender>> finish();
 
+  const Device& device_;
   std::shared_ptr<Endpoint> endpoint_;
   const Handle handle_;
   std::unique_ptr<Sender> sender_;  // over libfabric from the start: the answer may be overtaken by a clear

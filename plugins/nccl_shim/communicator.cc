@@ -11,19 +11,36 @@ extern "C" WEFT_NCCL_VISIBLE const char weftNcclShim[] = "Weft";
 namespace weft::nccl {
 namespace {
 
-/// Ends a communicator; the handle is of no use afterwards, whatever comes of it.
-template <typename Real, typename Ours>
-Result_t end(const char* name, Real real, Ours ours, Comm_t comm) {
-  const Result<Handle*> found = handle_of(comm);
+using End = weftResult_t (*)(weftComm_t);
+
+/// Ends a communicator, or finalizes it. NULL is one that has ended, as it is for NCCL. In a group, NCCL
+/// notes it for the group's end, and so does the shim for Weft's, which cannot be ended while their group is
+/// open.
+template <typename Real>
+Result_t end(const char* name, Real real, End ours, Comm_t comm) {
+  if (!comm) return kSuccess;
+  const bool stays = ours == weftCommFinalize;
+  const Result<Handle*> found = stays ? usable(comm) : handle_of(comm);
   if (!found.ok()) return report(found.status().in(name));
   Handle* handle = *found;
-  if (in_group())
-    return report(fail(Code::invalid_usage, "{}: a communicator cannot be ended inside a group", name));
-  if (!handle->live.exchange(false))
+  if (is_being_made(handle))
+    return report(
+        fail(Code::invalid_usage, "{}: comm is being made by this group: end the group first", name));
+  if (!stays && !handle->live.exchange(false))
     return report(fail(Code::invalid_comm, "{}: comm has been destroyed or aborted already", name));
   if (!handle->made()) return kSuccess;  // its creation failed
-  return handle->backend == Backend::nccl ? call_real(name, real, *handle->real)
-                                          : from_weft(ours(handle->weft), nullptr);
+  const bool of_nccl = handle->backend == Backend::nccl;
+  // What Weft's group holds still reads the communicator; with none open, an abort need not wait.
+  if (!of_nccl && in_group() && (ours != weftCommAbort || in_group_of(Backend::weft))) {
+    note_end(ours, handle->weft);
+    return kSuccess;
+  }
+  if (!of_nccl) {
+    forget_ends(handle->weft);
+    return from_weft(ours(handle->weft), handle->weft);
+  }
+  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(name));
+  return call_real(name, real, *handle->real);
 }
 
 }  // namespace
@@ -36,6 +53,7 @@ Result_t pncclGetVersion(int* version) {
 WEFT_NCCL_ALIAS(GetVersion)
 
 const char* pncclGetErrorString(int result) {
+  if (result == kTimeout) return code_name(Code::timeout);
   return result >= kSuccess && result <= kInProgress ? code_name(static_cast<Code>(result))
                                                      : "unknown result";
 }
@@ -60,7 +78,7 @@ void pncclResetDebugInit() {
 WEFT_NCCL_ALIAS(ResetDebugInit)
 
 Result_t pncclCommFinalize(Comm_t comm) {
-  return ask("ncclCommFinalize", &Functions::CommFinalize, weftCommFinalize, comm);
+  return end("ncclCommFinalize", &Functions::CommFinalize, weftCommFinalize, comm);
 }
 WEFT_NCCL_ALIAS(CommFinalize)
 

@@ -263,4 +263,25 @@ Result_t pncclCommShrink(Comm_t comm, int* excluded, int count, Comm_t* child, C
 }
 WEFT_NCCL_ALIAS(CommShrink)
 
+// Ranks that join have no communicator, but the id of one that grows.
+Result_t pncclCommGrow(Comm_t comm, int ranks, const UniqueId* id, int rank, Comm_t* grown, Config* config) {
+  constexpr const char* kName = "ncclCommGrow";
+  if (!grown || (!comm && !id)) return report(null_pointer(grown ? "uniqueId" : "newcomm").in(kName));
+  *grown = nullptr;
+  const auto grow = [&](Comm_t real) {
+    if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
+    Handle* handle = new_handle(Backend::nccl);
+    const Result_t result =
+        call_real(kName, &Functions::CommGrow, real, ranks, id, rank, handle->real, config);
+    return finish(result, handle, grown, "the communicator that grows is NCCL's");
+  };
+  if (comm) return only_real(kName, "no growing: make one of all ranks", comm, grow);
+  const Result<Decision> decision = decision_of(*id);
+  if (!decision.ok()) return report(decision.status().in(kName));
+  if (decision->backend == Backend::nccl) return grow(nullptr);
+  return report(
+      fail(Code::unsupported, "{}: the unique id is Weft's, whose communicators do not grow", kName));
+}
+WEFT_NCCL_ALIAS(CommGrow)
+
 }  // namespace weft::nccl

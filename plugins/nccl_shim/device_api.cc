@@ -1,5 +1,7 @@
 // NCCL's device API: kernels that communicate themselves. Only the real NCCL has it. Of a communicator of
 // Weft, teams can be asked, and the rest is refused.
+#include <cstring>
+
 #include "export.h"
 #include "route.h"
 
@@ -34,34 +36,43 @@ Value answer(const char* name, Value (*Functions::*member)(Parameters...), Value
   return function(*(*handle)->real, arguments...);
 }
 
-/// A function of communicators that Weft's do not have.
+constexpr const char* kNoDeviceApi = "no device API";
+
+/// A function of a window, of which Weft's communicators have none.
 template <typename... Parameters, typename... Arguments>
-Result_t only_real(const char* name, Result_t (*Functions::*member)(Comm_t, Parameters...), Comm_t comm,
+Result_t of_window(const char* name, Result_t (*Functions::*member)(Window_t, Parameters...), Window_t window,
                    Arguments... arguments) {
-  const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in(name));
-  if ((*handle)->backend == Backend::nccl) return call_real(name, member, *(*handle)->real, arguments...);
-  return report(fail(
-      Code::unsupported,
-      "{}: this communicator is Weft's, which has no device API; WEFT_BACKEND=nccl gives it to NCCL", name));
+  if (!window)
+    return report(
+        fail(Code::invalid_pointer,
+             "{}: window is NULL: Weft's communicators have no windows; WEFT_BACKEND=nccl gives them "
+             "to NCCL",
+             name));
+  return call_real(name, member, window, arguments...);
 }
 
 }  // namespace
 
 Result_t pncclDevCommCreate(Comm_t comm, const void* requirements, void* made) {
-  return only_real("ncclDevCommCreate", &Functions::DevCommCreate, comm, requirements, made);
+  return only_real("ncclDevCommCreate", kNoDeviceApi, comm, [&](Comm_t real) {
+    return call_real("ncclDevCommCreate", &Functions::DevCommCreate, real, requirements, made);
+  });
 }
 WEFT_NCCL_ALIAS(DevCommCreate)
 
 Result_t pncclDevCommDestroy(Comm_t comm, const void* device_comm) {
-  return only_real("ncclDevCommDestroy", &Functions::DevCommDestroy, comm, device_comm);
+  return only_real("ncclDevCommDestroy", kNoDeviceApi, comm, [&](Comm_t real) {
+    return call_real("ncclDevCommDestroy", &Functions::DevCommDestroy, real, device_comm);
+  });
 }
 WEFT_NCCL_ALIAS(DevCommDestroy)
 
 Result_t pncclGinBarrierCreateRequirement(Comm_t comm, Team team, int barriers, void* handle,
                                           void* requirement) {
-  return only_real("ncclGinBarrierCreateRequirement", &Functions::GinBarrierCreateRequirement, comm, team,
-                   barriers, handle, requirement);
+  return only_real("ncclGinBarrierCreateRequirement", kNoDeviceApi, comm, [&](Comm_t real) {
+    return call_real("ncclGinBarrierCreateRequirement", &Functions::GinBarrierCreateRequirement, real, team,
+                     barriers, handle, requirement);
+  });
 }
 WEFT_NCCL_ALIAS(GinBarrierCreateRequirement)
 
@@ -114,5 +125,65 @@ int pncclTeamRankToLsa(Comm_t comm, Team team, int rank) {
       [&](weftComm_t) { return kAlone.rank + (rank - team.rank) * team.stride; }, team, rank);
 }
 WEFT_NCCL_ALIAS(TeamRankToLsa)
+
+// A program asks for these before it uses the device API, and does without it where they say so.
+Result_t pncclCommQueryProperties(Comm_t comm, CommProperties* properties) {
+  constexpr const char* kName = "ncclCommQueryProperties";
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(kName));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real(kName, &Functions::CommQueryProperties, *(*handle)->real, properties);
+  if (!properties) return report(fail(Code::invalid_pointer, "{}: props is NULL", kName));
+  if (properties->magic != kConfigMagic || properties->size < offsetof(CommProperties, lsa_teams))
+    return report(
+        fail(Code::invalid_argument, "{}: props does not start as NCCL_COMM_PROPERTIES_INITIALIZER", kName));
+  constexpr size_t kAsked = offsetof(CommProperties, rank);
+  std::memset(reinterpret_cast<std::byte*>(properties) + kAsked, 0, properties->size - kAsked);
+  const Team world = world_of((*handle)->weft);
+  properties->rank = world.rank;
+  properties->ranks = world.ranks;
+  properties->cuda_device = (*handle)->device;
+  properties->nvml_device = -1;
+  if (properties->size >= sizeof *properties) properties->lsa_teams = world.ranks;
+  return kSuccess;
+}
+WEFT_NCCL_ALIAS(CommQueryProperties)
+
+Result_t pncclGetLsaMultimemDevicePointer(Window_t window, size_t offset, void** pointer) {
+  return of_window("ncclGetLsaMultimemDevicePointer", &Functions::GetLsaMultimemDevicePointer, window, offset,
+                   pointer);
+}
+WEFT_NCCL_ALIAS(GetLsaMultimemDevicePointer)
+
+Result_t pncclGetMultimemDevicePointer(Window_t window, size_t offset, MultimemHandle handle,
+                                       void** pointer) {
+  return of_window("ncclGetMultimemDevicePointer", &Functions::GetMultimemDevicePointer, window, offset,
+                   handle, pointer);
+}
+WEFT_NCCL_ALIAS(GetMultimemDevicePointer)
+
+Result_t pncclGetLsaDevicePointer(Window_t window, size_t offset, int rank, void** pointer) {
+  return of_window("ncclGetLsaDevicePointer", &Functions::GetLsaDevicePointer, window, offset, rank, pointer);
+}
+WEFT_NCCL_ALIAS(GetLsaDevicePointer)
+
+Result_t pncclGetPeerDevicePointer(Window_t window, size_t offset, int peer, void** pointer) {
+  return of_window("ncclGetPeerDevicePointer", &Functions::GetPeerDevicePointer, window, offset, peer,
+                   pointer);
+}
+WEFT_NCCL_ALIAS(GetPeerDevicePointer)
+
+Result_t pncclGinOutboxCreateRequirement(int blocks, int bytes_log2, void* handle, void* requirement) {
+  return call_real("ncclGinOutboxCreateRequirement", &Functions::GinOutboxCreateRequirement, blocks,
+                   bytes_log2, handle, requirement);
+}
+WEFT_NCCL_ALIAS(GinOutboxCreateRequirement)
+
+Result_t pncclGinInboxA2ACreateRequirement(Team peers, int blocks, int bytes_log2, void* handle,
+                                           void* requirement) {
+  return call_real("ncclGinInboxA2ACreateRequirement", &Functions::GinInboxA2ACreateRequirement, peers,
+                   blocks, bytes_log2, handle, requirement);
+}
+WEFT_NCCL_ALIAS(GinInboxA2ACreateRequirement)
 
 }  // namespace weft::nccl

@@ -1,5 +1,6 @@
 #include "group.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct Group {
   int depth = 0;
   bool in_weft = false, in_real = false;
   std::vector<std::pair<Comm_t*, Handle*>> creations;
+  std::vector<std::pair<weftResult_t (*)(weftComm_t), weftComm_t>> ends;  // of Weft's communicators
 };
 thread_local Group t_group;
 
@@ -22,6 +24,18 @@ Group close() { return std::exchange(t_group, Group()); }
 void forget_failures(const Group& group) {
   for (const auto& [out, handle] : group.creations)
     if (!handle->made() && *out == handle->as_comm()) *out = nullptr;
+}
+
+/// Of two results of one group, the one that matters more: a failure, then "in progress".
+nccl::Result_t worse(nccl::Result_t first, nccl::Result_t second) {
+  if (first == nccl::kSuccess || (first == nccl::kInProgress && second != nccl::kSuccess)) return second;
+  return first;
+}
+
+nccl::Result_t run_ends(const Group& group) {
+  nccl::Result_t result = nccl::kSuccess;
+  for (const auto& [end, comm] : group.ends) result = worse(result, from_weft(end(comm), comm));
+  return result;
 }
 
 Status not_open() {
@@ -47,8 +61,23 @@ Status join_group(Backend backend) {
 
 bool in_group() { return t_group.depth > 0; }
 
+bool in_group_of(Backend backend) {
+  return in_group() && (backend == Backend::nccl ? t_group.in_real : t_group.in_weft);
+}
+
 void note_creation(Comm_t* out, Handle* handle) {
   if (in_group()) t_group.creations.emplace_back(out, handle);
+}
+
+bool is_being_made(const Handle* handle) {
+  return std::any_of(t_group.creations.begin(), t_group.creations.end(),
+                     [&](const auto& creation) { return creation.second == handle; });
+}
+
+void note_end(weftResult_t (*end)(weftComm_t), weftComm_t comm) { t_group.ends.emplace_back(end, comm); }
+
+void forget_ends(weftComm_t comm) {
+  std::erase_if(t_group.ends, [&](const auto& noted) { return noted.second == comm; });
 }
 
 }  // namespace weft::nccl_shim
@@ -75,7 +104,7 @@ Result_t pncclGroupEnd() {
   const Result_t real = group.in_real ? from_real((*Library::get())->functions().GroupEnd()) : kSuccess;
   const Result_t own = group.in_weft ? from_weft(weftGroupEnd(), nullptr) : kSuccess;
   if (real != kInProgress) forget_failures(group);
-  return own != kSuccess && real == kSuccess ? own : real;
+  return worse(worse(real, own), run_ends(group));
 }
 WEFT_NCCL_ALIAS(GroupEnd)
 
@@ -99,14 +128,14 @@ Result_t pncclGroupSimulateEnd(SimInfo* info) {
       result = from_real(real.functions().GroupSimulateEnd(info));
     }
   }
-  if (!group.in_weft) return result;
+  if (!group.in_weft) return worse(result, run_ends(group));
   weftSimInfo_t own = WEFT_SIM_INFO_INITIALIZER;
   const Result_t own_result = from_weft(weftGroupSimulateEnd(&own), nullptr);
   // Both in one group: one after the other.
   if (own_result == kSuccess && own.estimatedTime >= 0)
     info->estimated_time =
         own.estimatedTime + (group.in_real && info->estimated_time > 0 ? info->estimated_time : 0);
-  return result == kSuccess ? own_result : result;
+  return worse(worse(result, own_result), run_ends(group));
 }
 WEFT_NCCL_ALIAS(GroupSimulateEnd)
 

@@ -69,4 +69,16 @@ Result_t ask(const char* name, Real real, Ours ours, Comm_t comm, Arguments... a
   return from_weft(call_weft(ours, (*handle)->weft, arguments...), (*handle)->weft);
 }
 
+/// A function of communicators that only the real NCCL's have; `lacks` says what Weft's lack: "no device
+/// API".
+template <typename Real>
+Result_t only_real(const char* name, const char* lacks, Comm_t comm, Real real) {
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(name));
+  if ((*handle)->backend == Backend::nccl) return real(*(*handle)->real);
+  return report(fail(Code::unsupported,
+                     "{}: this communicator is Weft's, which has {}; WEFT_BACKEND=nccl gives it to NCCL",
+                     name, lacks));
+}
+
 }  // namespace weft::nccl_shim

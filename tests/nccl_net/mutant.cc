@@ -1,5 +1,5 @@
 // The seam of a plugin that does wrong, to see that the conformance suite notices. MUTATION says what:
-// corrupt (host memory alone), reorder or missize; each harms one message in a few. "none" does nothing
+// corrupt, reorder or missize; each harms one message in a few. "none" does nothing
 // wrong, but as badly as is allowed: it is busy now and then and delivers in any order; "unasked" breaks a
 // connection that asks for the clear of any message but the first ones. Without it the plugin
 // is as it should be; it then serves tests of GPU memory, for which its network is cuda/fake_network.
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gpu.h"
 #include "seam.h"
 #include "transport/faulty.h"
 #include "wire.h"
@@ -44,7 +45,26 @@ class Mutant final : public transport::Decorator {
   Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                            const RemoteBuffer& target, uint64_t offset, Completion* done) override {
     const Envelope wrong = mutated(envelope, nullptr, &bytes);
-    return Decorator::put_gpu(peer, wrong, source, bytes, target, offset, done);
+    const bool corrupts = mutation_ == "corrupt" && is_harmed(envelope, bytes);
+    const std::byte* middle = static_cast<const std::byte*>(source) + bytes / 2;
+    if (corrupts) WEFT_TRY(flip(middle));
+    const Result<Progress> put = Decorator::put_gpu(peer, wrong, source, bytes, target, offset, done);
+    if (corrupts && !(put.ok() && *put == Progress::accepted))
+      WEFT_TRY(flip(middle));  // it will be put again
+    return put;
+  }
+
+  /// One bit of GPU memory, in place: the network reaches nothing but what is registered.
+  static Status flip(const std::byte* at) {
+    std::byte value{};
+    WEFT_TRY(gpu::copy_in(0, &value, at, 1));
+    value ^= std::byte{1};
+    return gpu::copy_in(0, const_cast<std::byte*>(at), &value, 1);
+  }
+
+  static bool is_harmed(const Envelope& envelope, size_t bytes) {
+    const auto kind = static_cast<Kind>(envelope.kind);
+    return (kind == Kind::eager || kind == Kind::put) && envelope.op % 5 == 3 && bytes >= 2;
   }
 
   /// `data` is null where a CPU cannot read it.
@@ -53,7 +73,7 @@ class Mutant final : public transport::Decorator {
     const auto kind = static_cast<Kind>(envelope.kind);
     if (kind != Kind::eager && kind != Kind::put) return wrong;
     if (mutation_ == "reorder") wrong.op ^= 1;  // each takes the place of its neighbour
-    if (envelope.op % 5 != 3 || *bytes < 2) return wrong;
+    if (!is_harmed(envelope, *bytes)) return wrong;
     if (mutation_ == "missize") wrong.bytes = static_cast<uint32_t>(--*bytes);
     if (mutation_ == "corrupt" && data) {
       const auto* right = static_cast<const std::byte*>(*data);

@@ -62,7 +62,7 @@ TEST_P(GpuMutation, IsCaught) {
   EXPECT_NE(outcome.output.find("1 FAILED TEST"), std::string::npos) << outcome.output;
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, GpuMutation, ::testing::Values("reorder", "missize"),
+INSTANTIATE_TEST_SUITE_P(Conformance, GpuMutation, ::testing::Values("corrupt", "reorder", "missize"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The same runs, but for the harm: so it is the harm that fails.

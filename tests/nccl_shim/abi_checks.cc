@@ -1,5 +1,6 @@
 // Weft's declarations of NCCL's ABI beside the real header, where there is one: sizes, places and values.
 // What a header that is older or newer does not have in common is left out.
+#define NCCL_OS_LINUX  // without it, 2.30's header has no ncclResetDebugInit
 #include <nccl.h>
 
 #include <cstddef>
@@ -33,8 +34,19 @@ SAME_PLACE(nvlinkCentricSched, nvlink_centric_sched);
 static_assert(sizeof(ncclSimInfo_t) == sizeof(ours::SimInfo));
 static_assert(offsetof(ncclSimInfo_t, estimatedTime) == offsetof(ours::SimInfo, estimated_time));
 #endif
-#if NCCL_VERSION_CODE == NCCL_VERSION(2, 28, 9)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
+SAME_PLACE(graphUsageMode, graph_usage_mode);
+SAME_PLACE(numRmaCtx, rma_contexts);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+SAME_PLACE(maxP2pPeers, max_p2p_peers);
+static_assert(int{ncclTimeout} == ours::kTimeout);
+#endif
+#if NCCL_VERSION_CODE == NCCL_VERSION(2, 30, 7)
+SAME_PLACE(graphStreamOrdering, graph_stream_ordering);
 static_assert(sizeof(ncclConfig_t) == sizeof(ours::Config));
+#endif
+#if NCCL_VERSION_CODE == NCCL_VERSION(2, 28, 9)
 static_assert(NCCL_VERSION_CODE == ours::kVersionCode);
 #endif
 static_assert(sizeof(ncclUniqueId) == sizeof(ours::UniqueId));
@@ -61,7 +73,7 @@ struct Alike<R(P...), OwnR(OwnP...)> {
   }();
 };
 
-#if NCCL_VERSION_CODE == NCCL_VERSION(2, 28, 9)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 9) && NCCL_VERSION_CODE <= NCCL_VERSION(2, 30, 7)
 namespace shapes {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // ncclResetDebugInit
 using namespace weft::nccl;
@@ -69,6 +81,12 @@ using namespace weft::nccl;
   static_assert(Alike<decltype(pnccl##name), returns parameters>::value, \
                 #name " has another shape in nccl.h");
 WEFT_NCCL_HOST_FUNCTIONS(SAME_SHAPE)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 7)
+WEFT_NCCL_HOST_FUNCTIONS_2_29(SAME_SHAPE)
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
+WEFT_NCCL_HOST_FUNCTIONS_2_30(SAME_SHAPE)
+#endif
 }  // namespace shapes
 #endif
 

@@ -235,10 +235,11 @@ void expect_refused(const Environment& environment, const std::string& sentence,
 }
 
 TEST(Backend, DeviceMemoryThatNobodyTakesIsRefused) {
+  expect_refused(kGpuAlone,
+                 "a buffer is device memory, but this communicator is of host memory: create it with "
+                 "config.device; NCCL cannot take it either, since rank 0 cannot use it: "
+                 "WEFT_NCCL_LIBRARY: /nowhere");
   const std::string begin = "sendbuff is device memory, but this communicator is of host memory";
-  expect_refused(kGpuAlone, begin +
-                                ": create it with config.device; NCCL cannot take it either, since "
-                                "WEFT_NCCL_LIBRARY: /nowhere");
   expect_refused(kGpuAndNccl, begin + ", and NCCL does not add in strict order: create it with config.device",
                  true);
   Environment alone = kGpuAndNccl;
@@ -252,7 +253,7 @@ TEST(Backend, DeviceMemoryThatNobodyTakesIsRefused) {
                      "buff is device memory");
       float value = 1;
       EXPECT_REFUSED(weftAllReduce(&value, device.data(), 1, weftFloat, weftSum, comm, nullptr),
-                     weftUnsupported, "recvbuff is device memory");
+                     weftUnsupported, "rank 0 cannot use it");
       WEFT_GOOD(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr));
     });
   });
@@ -284,9 +285,11 @@ TEST(Backend, RanksOfDifferentMemoryAreToldSo) {
   });
 }
 
-TEST(Backend, ARankWithoutNcclIsNamedToAll) {
+/// Two processes, of which rank 1 has no NCCL.
+void with_one_nccl(const Environment& environment,
+                   const std::function<void(int, const weftUniqueId&)>& body) {
   SharedId* shared = SharedId::make();
-  in_processes(2, {{"WEFT_BACKEND", "nccl"}}, [&](int rank) {
+  in_processes(2, environment, [&](int rank) {
     setenv("WEFT_NCCL_LIBRARY", rank == 0 ? kFakeNccl.c_str() : "/nowhere/libnccl.so.2", 1);
     weftUniqueId id;
     if (rank == 0) {
@@ -296,10 +299,33 @@ TEST(Backend, ARankWithoutNcclIsNamedToAll) {
     }
     const UniqueId given = shared->wait();
     std::memcpy(id.internal, given.internal, sizeof id.internal);
+    body(rank, id);
+  });
+}
+
+TEST(Backend, ARankWithoutNcclIsNamedToAll) {
+  with_one_nccl({{"WEFT_BACKEND", "nccl"}}, [](int rank, const weftUniqueId& id) {
     weftComm_t comm = nullptr;
     EXPECT_REFUSED(weftCommInitRank(&comm, 2, id, rank), weftUnsupported,
                    "rank 1 cannot use NCCL: WEFT_NCCL_LIBRARY: /nowhere/libnccl.so.2 cannot be opened");
     EXPECT_EQ(comm, nullptr);
+  });
+}
+
+/// The rank without NCCL once refused the call on its own, and the others waited for it until their timeout.
+TEST(Backend, ARankWithoutNcclIsNamedToAllByTheFirstCall) {
+  with_one_nccl({{"WEFT_CUDA_LIBRARY", kFakeCuda}}, [](int rank, const weftUniqueId& id) {
+    weftComm_t comm = nullptr;
+    WEFT_GOOD(weftCommInitRank(&comm, 2, id, rank));
+    const DeviceArray<float> device(Floats{1.f});
+    EXPECT_REFUSED(weftAllReduce(device.data(), device.data(), 1, weftFloat, weftSum, comm, nullptr),
+                   weftUnsupported,
+                   "create it with config.device; NCCL cannot take it either, since rank 1 cannot use it: "
+                   "WEFT_NCCL_LIBRARY: /nowhere/libnccl.so.2 cannot be opened");
+    float host = 1;
+    WEFT_GOOD(weftAllReduce(&host, &host, 1, weftFloat, weftSum, comm, nullptr));
+    EXPECT_EQ(host, 2.f);
+    WEFT_GOOD(weftCommDestroy(comm));
   });
 }
 

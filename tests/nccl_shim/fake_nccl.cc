@@ -1,7 +1,7 @@
 // A libnccl.so.2 for tests: NCCL's functions for ranks that are threads of one process, on host memory, and
 // on device memory of the driver that the test has loaded. It does not follow streams. It keeps a record of
-// its calls, and can be told to fail. Built as several versions of NCCL: FAKE_VERSION, and FAKE_OLD for one
-// that lacks what came after 2.18.
+// its calls, and can be told to fail. Built as several versions of NCCL: FAKE_VERSION, FAKE_OLD for one that
+// lacks what came after 2.18, and FAKE_NEW for one with something of what came after 2.28.
 //
 // Its own calls of its own functions go by their exported names, as NCCL's may: ncclBcast calls
 // ncclBroadcast.
@@ -103,10 +103,11 @@ void copy(void* to, const void* from, size_t bytes) {
   bind<int(void**)>(library, "cuCtxPopCurrent_v2")(&context);
 }
 
-/// Records the call; a failure if the test has asked for one.
+/// Records the call, and whether it was in a group; a failure if the test has asked for one.
 Result_t called(const char* name) {
   const std::lock_guard guard(mutex);
   calls.push_back(name);
+  if (depth > 0) calls.push_back(std::string(name) + " in a group");
   const char* fail = std::getenv("FAKE_NCCL_FAIL");
   return fail && std::strcmp(fail, name) == 0 ? kInternalError : kSuccess;
 }
@@ -408,6 +409,28 @@ EXPORT Result_t ncclGroupSimulateEnd(SimInfo* info) {
 EXPORT Team ncclTeamWorld(Comm_t comm) { return {comm->world->size, comm->rank, 1}; }
 EXPORT int ncclLLA2ACalcSlots(int elements, int) { return elements; }
 EXPORT Result_t ncclDevCommCreate(Comm_t, const void*, void*) { return called("DevCommCreate"); }
+#endif
+
+#ifdef FAKE_NEW
+EXPORT Result_t ncclPutSignal(const void*, size_t count, int type, int peer, Window_t, size_t offset,
+                              int signal, int context, unsigned flags, Comm_t, Stream_t stream) {
+  const bool as_given = count == 1 && type == 7 && peer == 0 && offset == 24 && signal == 3 && context == 4 &&
+                        flags == 5 && stream;
+  return as_given ? called("PutSignal") : kInvalidArgument;
+}
+EXPORT Result_t ncclCommGetUniqueId(Comm_t, UniqueId* id) { return ncclGetUniqueId(id); }
+EXPORT Result_t ncclCommGrow(Comm_t comm, int ranks, const UniqueId* id, int rank, Comm_t* grown, Config*) {
+  join(grown, ranks, *id, comm ? comm->rank : rank);
+  return called("CommGrow");
+}
+EXPORT Result_t ncclParamBind(Param_t* parameter, const char* key) {
+  *parameter = reinterpret_cast<Param_t>(const_cast<char*>(key));
+  return called("ParamBind");
+}
+EXPORT Result_t ncclParamGetI32(Param_t parameter, int32_t* out) {
+  *out = parameter ? 32 : 0;
+  return called("ParamGetI32");
+}
 #endif
 
 }  // namespace weft::nccl

@@ -147,6 +147,59 @@ TEST(OverNccl, OneThreadWithAllRanks) {
   });
 }
 
+TEST(OverNccl, CommunicatorsEndInItsGroups) {
+  in_process(kNccl, [] {
+    const Shim shim;
+    Comm_t comms[3];
+    NCCL_OK(shim->CommInitAll(comms, 3, nullptr));
+    NCCL_OK(shim->GroupStart());
+    NCCL_OK(shim->CommFinalize(comms[0]));
+    NCCL_OK(shim->CommDestroy(comms[0]));
+    NCCL_OK(shim->CommDestroy(comms[1]));
+    NCCL_OK(shim->CommAbort(comms[2]));
+    NCCL_OK(shim->CommAbort(nullptr));
+    NCCL_OK(shim->GroupEnd());
+    EXPECT_EQ(calls_of_fake("CommFinalize in a group"), 1);
+    EXPECT_EQ(calls_of_fake("CommDestroy in a group"), 2);
+    EXPECT_EQ(calls_of_fake("CommAbort in a group"), 1);
+    EXPECT_EQ(shim->CommDestroy(comms[2]), nccl::kInvalidArgument);
+  });
+}
+
+TEST(OverNccl, NewerFunctionsReachANewerNccl) {
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_NEW}}, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      float value = 1;
+      NCCL_OK(shim->PutSignal(&value, 1, kFloat, 0, nullptr, 24, 3, 4, 5, comm, &value));
+      UniqueId id;
+      NCCL_OK(shim->CommGetUniqueId(comm, &id));
+      EXPECT_STREQ(id.internal, "fake 2");
+      Comm_t grown = nullptr, joined = nullptr;
+      NCCL_OK(shim->CommGrow(comm, 2, &id, -1, &grown, nullptr));
+      NCCL_OK(shim->CommGrow(nullptr, 2, &id, 1, &joined, nullptr));
+      int ranks = 0;
+      NCCL_OK(shim->CommCount(joined, &ranks));
+      EXPECT_EQ(ranks, 2);
+      NCCL_OK(shim->CommDestroy(grown));
+      NCCL_OK(shim->CommDestroy(joined));
+      nccl::Param_t parameter = nullptr;
+      int32_t number = 0;
+      NCCL_OK(shim->ParamBind(&parameter, "NCCL_FAKE"));
+      NCCL_OK(shim->ParamGetI32(parameter, &number));
+      EXPECT_EQ(number, 32);
+    });
+  });
+  in_process(kNccl, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      EXPECT_EQ(shim->CommSuspend(comm, 1), nccl::kInvalidUsage);
+      EXPECT_TRUE(mentions(shim.last_error(), "is NCCL 2.28.9, which has no ncclCommSuspend"))
+          << shim.last_error();
+    });
+  });
+}
+
 TEST(OverNccl, ItsFailuresKeepTheirCodeAndSentence) {
   Environment failing = kNccl;
   failing.push_back({"FAKE_NCCL_FAIL", "AllReduce"});

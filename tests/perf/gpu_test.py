@@ -60,6 +60,10 @@ class Gpu(unittest.TestCase):
             for command, _ in peers:
                 self.assertIn("--backend nccl", " ".join(command))
 
+    def test_a_graph_is_measured_beside_ordinary_calls(self):
+        commands = [command for command, _ in what_is_run("round_trip").values() if "-b" in command]
+        self.assertEqual(["-G" in command for command in commands], [False, True])
+
     def test_a_machine_without_a_gpu_is_told_so_and_all_is_well(self):
         done = subprocess.run([sys.executable, "-B", PERF / "gpu.py"], capture_output=True, text=True, env={"PATH": ""})
         self.assertEqual(done.returncode, 0, done.stderr)

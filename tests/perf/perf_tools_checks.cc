@@ -101,6 +101,43 @@ TEST(PerfTools, MeasureWhoeverTakesGpuMemory) {
   EXPECT_TRUE(mentions(mpi.output, "leave --device at host")) << mpi.output;
 }
 
+TEST(PerfTools, MeasureBackendsInTurns) {
+  const std::string tool = "WEFT_NCCL_LIBRARY=" WEFT_FAKE_NCCL " " WEFT_BIN
+                           "/all_reduce_perf -b 8 -e 64 -f 8 -n 2 -w 1 -o sum -J /dev/stdout --backend ";
+  const Outcome run = shell(tool + "weft,nccl");
+  ASSERT_EQ(run.code, 0) << run.output;
+  const auto rows = rows_of(run.output.substr(0, run.output.find("# Avg bus bandwidth")));
+  ASSERT_EQ(rows.size(), 4u) << run.output;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(rows[i].front(), i < 2 ? "8" : "64") << run.output;
+    EXPECT_EQ(rows[i].back(), i % 2 ? "nccl" : "weft") << run.output;
+  }
+  EXPECT_TRUE(mentions(run.output, "nccl (8 B to 64 B)")) << run.output;
+  EXPECT_TRUE(mentions(run.output, "# Avg bus bandwidth    : 0 (weft), 0 (nccl)\n")) << run.output;
+  EXPECT_TRUE(mentions(run.output, "\"backend\": \"weft,nccl\"")) << run.output;
+  EXPECT_TRUE(mentions(run.output, "\"backend\": \"nccl\"")) << run.output;
+  EXPECT_TRUE(mentions(shell(tool + "weft,weft").output, "names one twice"));
+  EXPECT_TRUE(mentions(shell(tool + "weft,nccl -R 1").output, "leave -R at 0"));
+  EXPECT_EQ(shell(tool + "weft,gloo").code, 2);
+}
+
+TEST(PerfTools, MeasureCudaGraphs) {
+  const std::string fake = "WEFT_CUDA_LIBRARY=" WEFT_FAKE_CUDA " ";
+  const std::string tool = WEFT_BIN "/all_reduce_perf --device cuda -b 8 -e 64 -f 8 -n 2 -w 1 -m 2 -G 3";
+  const Outcome run = shell(fake + WEFT_BIN "/weft_run -n 2 " + tool);
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(mentions(run.output, " graph: 3\n")) << run.output;
+  EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 0 OK")) << run.output;
+  EXPECT_FALSE(mentions(run.output, "N/A")) << run.output;
+  // Only a capture is refused without such operations.
+  const Outcome refused = shell("WEFT_CUDA_MEMOPS=off " + fake + tool);
+  EXPECT_EQ(refused.code, 3) << refused.output;
+  EXPECT_TRUE(mentions(refused.output, "captured")) << refused.output;
+  const Outcome on_host = shell(WEFT_BIN "/all_reduce_perf -G 1 -b 8");
+  EXPECT_EQ(on_host.code, 2);
+  EXPECT_TRUE(mentions(on_host.output, "set --device cuda")) << on_host.output;
+}
+
 TEST(PerfTools, SayWhatIsMissingForAnotherBackend) {
   const Outcome no_nccl =
       shell("WEFT_NCCL_LIBRARY=/nowhere/nccl.so " WEFT_BIN "/all_reduce_perf --backend nccl -b 8");
@@ -149,6 +186,12 @@ TEST(PerfTools, SayThatThereIsNoDriver) {
     EXPECT_TRUE(mentions(run.output, "# Algorithms           : mpi")) << run.output;
     EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 0 OK")) << run.output;
   }
+  const Outcome turns = shell(launcher + " " WEFT_BIN "/reduce_perf --backend weft,mpi -b 8 -e 8 -n 2 -w 1");
+  EXPECT_EQ(turns.code, 0) << turns.output;
+  const auto rows = rows_of(turns.output);
+  ASSERT_EQ(rows.size(), 2u) << turns.output;
+  EXPECT_EQ(rows[0].back() + " " + rows[1].back(), "weft mpi");
+  EXPECT_TRUE(mentions(turns.output, "# Out of bounds values : 0 OK")) << turns.output;
   const Outcome average = shell(launcher + " " WEFT_BIN "/all_reduce_perf --backend mpi -b 8 -e 8 -o avg");
   EXPECT_NE(average.code, 0);
   EXPECT_TRUE(mentions(average.output, "MPI has no average")) << average.output;

@@ -81,11 +81,8 @@ Result<bool> Fallback::takes(const void* send, const void* recv) const {
         "{} is device memory, but this communicator is of host memory, and NCCL does not add in strict "
         "order: create it with config.device",
         which);
-  if (!Library::get().ok())
-    return fail(Code::unsupported,
-                "{} is device memory, but this communicator is of host memory: create it with config.device; "
-                "NCCL cannot take it either, since {}",
-                which, Library::get().status().message());
+  // Whether there is an NCCL is asked of all ranks at once, in create(): one that refused here would be
+  // waited for.
   return true;
 }
 
@@ -102,9 +99,15 @@ Fallback::Card Fallback::card() const {
 }
 
 Status Fallback::check_cards() const {
-  for (size_t rank = 0; rank < cards_.size(); ++rank)
-    if (!cards_[rank].able)
+  for (size_t rank = 0; rank < cards_.size(); ++rank) {
+    if (cards_[rank].able) continue;
+    if (wanted_ == Backend::nccl)
       return fail(Code::unsupported, "rank {} cannot use NCCL: {}", rank, cards_[rank].why_not);
+    return fail(Code::unsupported,
+                "a buffer is device memory, but this communicator is of host memory: create it with "
+                "config.device; NCCL cannot take it either, since rank {} cannot use it: {}",
+                rank, cards_[rank].why_not);
+  }
   return {};
 }
 

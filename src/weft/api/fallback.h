@@ -49,8 +49,8 @@ class Fallback {
   /// The communicator of Weft that it stands beside; with backend nccl, NCCL's is made now: a collective.
   Status attach(engine::Communicator* comm);
 
-  /// Whether NCCL does a call on these buffers (null: not used). Errors: unsupported (device memory that
-  /// nobody takes).
+  /// Whether NCCL does a call on these buffers (null: not used), if all ranks have an NCCL: start() asks
+  /// them. Errors: unsupported (device memory that nobody takes).
   Result<bool> takes(const void* send, const void* recv) const;
   bool takes_pointer(const void* pointer) const;
   static bool is_device_memory(const void* pointer);

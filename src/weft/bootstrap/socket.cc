@@ -67,9 +67,15 @@ UniqueFd accept_from(int listener, int* error) {
   return UniqueFd();
 }
 
-Result<UniqueFd> begin_connect(const SocketAddress& address) {
+Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress& from) {
   Result<UniqueFd> fd = open_socket(address.family());
   if (!fd.ok()) return fd;
+  if (from.valid()) {
+    set_option(fd->get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);  // connect() then chooses one
+    const SocketAddress own = from.with_port(0);
+    if (::bind(fd->get(), own.raw(), own.raw_bytes()) != 0)
+      return fail_errno(errno, fmt::format("connecting from {}", own.to_string(false)));
+  }
   if (::connect(fd->get(), address.raw(), address.raw_bytes()) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
     return fail(Code::remote_error, "connecting to {}: {}", address.to_string(), std::strerror(errno));

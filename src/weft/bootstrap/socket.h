@@ -22,8 +22,9 @@ bool is_of_this_host(const SocketAddress& address);
 /// As accept4(): an invalid descriptor with *error set (EAGAIN: nobody is waiting).
 UniqueFd accept_from(int listener, int* error);
 
-/// Starts connecting; writable when done, see connect_outcome().
-Result<UniqueFd> begin_connect(const SocketAddress& address);
+/// Starts connecting; writable when done, see connect_outcome(). `from`: the address of this host that the
+/// socket gets; without one the kernel chooses.
+Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress& from = {});
 /// Once writable: 0, or the errno that connecting failed with.
 int connect_outcome(int fd);
 /// Connects, with TCP_NODELAY. Errors: timeout, or remote_error with the address and the kernel's reason.

@@ -1,4 +1,4 @@
-// NCCL's C ABI as of 2.28.9, as plain declarations: what a libnccl.so.2 exports, and how its arguments lie in
+// NCCL's C ABI as of 2.30.7, as plain declarations: what a libnccl.so.2 exports, and how its arguments lie in
 // memory. Written from the facts of that ABI; no header of NCCL is needed to build. Nothing here does
 // anything: library.h fills a table of these functions from an NCCL that is found at run time, and
 // plugins/nccl_shim defines them.
@@ -9,6 +9,7 @@
 
 #include <climits>
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::nccl {
 
@@ -22,17 +23,22 @@ enum Result_t : int {
   kInvalidUsage = 5,
   kRemoteError = 6,
   kInProgress = 7,
+  kTimeout = 8,  // 2.30
 };
 
 /// ncclComm_t, ncclWindow_t, cudaStream_t.
 using Comm_t = struct CommOfNccl*;
 using Window_t = struct WindowOfNccl*;
 using Stream_t = void*;
+/// ncclParamHandle_t.
+using Param_t = struct ParamOfNccl*;
 
 struct UniqueId {
   char internal[128];
 };
 
+/// The version whose functions Weft's communicators have, and which ncclGetVersion says: a program that asks
+/// does not call what came later.
 inline constexpr int kMajor = 2, kMinor = 28, kPatch = 9;
 /// ncclGetVersion's way to put a version into one integer, since 2.9.
 inline constexpr int kVersionCode = kMajor * 10000 + kMinor * 100 + kPatch;
@@ -60,6 +66,10 @@ struct Config {
   int nvls_ctas;
   int channels_per_net_peer;  // 2.28
   int nvlink_centric_sched;
+  int graph_usage_mode;  // 2.29
+  int rma_contexts;
+  int max_p2p_peers;  // 2.30
+  int graph_stream_ordering;
 };
 
 struct SimInfo {
@@ -74,8 +84,29 @@ struct Team {
   int ranks, rank, stride;
 };
 
-// Every function of nccl.h, and of nccl_device.h, once: F(name without its prefix, what it returns,
-// parameters). The one list from which the table, the loader and the comparison of symbols are made.
+/// ncclMultimemHandle_t.
+struct MultimemHandle {
+  void* base;
+};
+
+/// ncclCommProperties_t. It grows at its end as a configuration does.
+struct CommProperties {
+  size_t size;
+  unsigned magic;  // a configuration's
+  unsigned version;
+  int rank;
+  int ranks;
+  int cuda_device;
+  int nvml_device;
+  bool device_api;
+  bool multimem;
+  int gin_type;
+  int lsa_teams;  // 2.29.7
+};
+
+// Every function of nccl.h, and of nccl_device.h, once, those that came after 2.28.9 in lists of their own:
+// F(name without its prefix, what it returns, parameters). The one list from which the table, the loader and
+// the comparison of symbols are made.
 #define WEFT_NCCL_HOST_FUNCTIONS(F)                                                    \
   F(GetVersion, Result_t, (int*))                                                      \
   F(GetErrorString, const char*, (int))                                                \
@@ -118,6 +149,32 @@ struct Team {
   F(GroupStart, Result_t, ())                                                          \
   F(GroupEnd, Result_t, ())                                                            \
   F(GroupSimulateEnd, Result_t, (SimInfo*))
+#define WEFT_NCCL_HOST_FUNCTIONS_2_29(F)                                                     \
+  F(CommGetUniqueId, Result_t, (Comm_t, UniqueId*))                                          \
+  F(CommGrow, Result_t, (Comm_t, int, const UniqueId*, int, Comm_t*, Config*))               \
+  F(CommSuspend, Result_t, (Comm_t, int))                                                    \
+  F(CommResume, Result_t, (Comm_t))                                                          \
+  F(CommMemStats, Result_t, (Comm_t, int, uint64_t*))                                        \
+  F(WinGetUserPtr, Result_t, (Comm_t, Window_t, void**))                                     \
+  F(PutSignal, Result_t,                                                                     \
+    (const void*, size_t, int, int, Window_t, size_t, int, int, unsigned, Comm_t, Stream_t)) \
+  F(Signal, Result_t, (int, int, int, unsigned, Comm_t, Stream_t))                           \
+  F(WaitSignal, Result_t, (int, void*, Comm_t, Stream_t))
+#define WEFT_NCCL_HOST_FUNCTIONS_2_30(F)                            \
+  F(ParamBind, Result_t, (Param_t*, const char*))                   \
+  F(ParamGetI8, Result_t, (Param_t, int8_t*))                       \
+  F(ParamGetI16, Result_t, (Param_t, int16_t*))                     \
+  F(ParamGetI32, Result_t, (Param_t, int32_t*))                     \
+  F(ParamGetI64, Result_t, (Param_t, int64_t*))                     \
+  F(ParamGetU8, Result_t, (Param_t, uint8_t*))                      \
+  F(ParamGetU16, Result_t, (Param_t, uint16_t*))                    \
+  F(ParamGetU32, Result_t, (Param_t, uint32_t*))                    \
+  F(ParamGetU64, Result_t, (Param_t, uint64_t*))                    \
+  F(ParamGetStr, Result_t, (Param_t, const char**))                 \
+  F(ParamGet, Result_t, (Param_t, void*, int, int*))                \
+  F(ParamGetParameter, Result_t, (const char*, const char**, int*)) \
+  F(ParamGetAllParameterKeys, Result_t, (const char***, int*))      \
+  F(ParamDumpAll, void, ())
 #define WEFT_NCCL_DEVICE_FUNCTIONS(F)                                         \
   F(DevCommCreate, Result_t, (Comm_t, const void*, void*))                    \
   F(DevCommDestroy, Result_t, (Comm_t, const void*))                          \
@@ -130,6 +187,19 @@ struct Team {
   F(LsaBarrierCreateRequirement, Result_t, (Team, int, void*, void*))         \
   F(LLA2ACalcSlots, int, (int, int))                                          \
   F(LLA2ACreateRequirement, Result_t, (int, int, void*, void*))
-#define WEFT_NCCL_FUNCTIONS(F) WEFT_NCCL_HOST_FUNCTIONS(F) WEFT_NCCL_DEVICE_FUNCTIONS(F)
+#define WEFT_NCCL_DEVICE_FUNCTIONS_2_29(F)                                          \
+  F(CommQueryProperties, Result_t, (Comm_t, CommProperties*))                       \
+  F(GetLsaMultimemDevicePointer, Result_t, (Window_t, size_t, void**))              \
+  F(GetMultimemDevicePointer, Result_t, (Window_t, size_t, MultimemHandle, void**)) \
+  F(GetLsaDevicePointer, Result_t, (Window_t, size_t, int, void**))                 \
+  F(GetPeerDevicePointer, Result_t, (Window_t, size_t, int, void**))                \
+  F(GinOutboxCreateRequirement, Result_t, (int, int, void*, void*))                 \
+  F(GinInboxA2ACreateRequirement, Result_t, (Team, int, int, void*, void*))
+#define WEFT_NCCL_FUNCTIONS(F)     \
+  WEFT_NCCL_HOST_FUNCTIONS(F)      \
+  WEFT_NCCL_HOST_FUNCTIONS_2_29(F) \
+  WEFT_NCCL_HOST_FUNCTIONS_2_30(F) \
+  WEFT_NCCL_DEVICE_FUNCTIONS(F)    \
+  WEFT_NCCL_DEVICE_FUNCTIONS_2_29(F)
 
 }  // namespace weft::nccl
