@@ -200,7 +200,7 @@ Result<std::shared_ptr<Communicator>> Communicator::shrink(const std::vector<int
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::make_child(uint32_t id, std::vector<int> world_of,
-                                                               CommOptions options,
+                                                               CommOptions options, Siblings siblings,
                                                                const Communicator* shrunk_from) {
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(world_of), std::move(options)));
   WEFT_TRY(made->open_device(siblings, shrunk_from));
