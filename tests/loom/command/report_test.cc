@@ -49,7 +49,7 @@ TEST_F(Report, OfARunWhoseModelCannotBeSavedHasItsStepsAndItsEnd) {
   std::filesystem::create_directory(folder_ / "run");
   put_file(folder_ / "run/model", "");  // where the folder is to be
   const Outcome ended = loom("train " + config() + " --run.steps=2");
-  EXPECT_EQ(ended.code, 1) << ended.text;
+  EXPECT_EQ(ended.code, 2) << ended.text;
   EXPECT_NE(ended.text.find(folder_ / "run/model"), std::string::npos) << ended.text;
   EXPECT_NE(page().find("The run failed after 2 of 2 steps"), std::string::npos);
   EXPECT_EQ(steps(), std::pair(1, 2));
