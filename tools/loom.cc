@@ -89,7 +89,7 @@ void declare(CLI::App& app, Everything& e) {
   CLI::App* tokenize = app.add_subcommand("tokenize", "Turn text files into a dataset");
   tokenize->add_option("files", e.tokenize.files, "Text files, UTF-8")->required();
   tokenize->add_option("-o,--out", e.tokenize.out, "Folder of the dataset")->required();
-  tokenize->add_option("--tokenizer", e.tokenize.tokenizer, "bytes, tokenizer.json, or a folder")
+  tokenize->add_option("--tokenizer", e.tokenize.tokenizer, "bytes, tokenizer.json, vocab.txt, or a folder")
       ->capture_default_str();
   tokenize->add_option("--train-vocabulary", e.tokenize.train_vocabulary,
                        "Train a byte-level BPE of so many tokens instead");

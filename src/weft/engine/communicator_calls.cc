@@ -120,9 +120,11 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   return op;
 }
 
-Record record_of(const Operation& op) {
+namespace {
+
+// Field by field into its place: a copy of fields that have just been written waits for the stores.
+void describe_in(Record& record, const Operation& op) {
   const Call& call = op.call;
-  Record record;
   record.number = op.number;
   record.collective = call.collective;
   record.type = call.type;
@@ -132,16 +134,25 @@ Record record_of(const Operation& op) {
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
   record.splits = call.splits;
+  record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
   record.algorithm = op.prepared->plan.algorithm;
+  record.queued = record.started = record.done = 0;
   record.of = &op;
+}
+
+}  // namespace
+
+Record record_of(const Operation& op) {
+  Record record;
+  describe_in(record, op);
   return record;
 }
 
 void Communicator::record(Operation& op) {
   op.record = &recorder_.next();
-  *op.record = record_of(op);
+  describe_in(*op.record, op);
   op.record->queued = ticks();
 }
 

@@ -278,6 +278,7 @@ void Context::finish(Operation& op, Status status) {
     give_back(op, plan::Space::input, op.staged_input, status.ok());
     give_back(op, plan::Space::output, op.staged_output, status.ok());
     network_operations_ -= op.prepared->between_nodes;
+    left_with_network_ |= op.prepared->between_nodes;
     device_operations_ -= op.device != nullptr;
     active_[op.active_index] = active_.back();
     active_[op.active_index]->active_index = op.active_index;
@@ -322,7 +323,7 @@ int Context::turn() {
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) events += take_submissions();
   if (!awaiting_.empty()) events += start_awaiting();
-  const bool network = network_operations_ > 0 || fabric_->unsent() || ++turns_ % kQuietNetworkTurns == 0;
+  const bool network = network_operations_ > 0 || unsent() || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
   if (!polled) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) comm->fail(polled.status(), true);

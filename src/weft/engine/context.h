@@ -95,13 +95,13 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int turn();
   /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
   void leave() {
-    if (!has_waiters() && fabric_->unsent()) wake_progress();
+    if (unsent() && !has_waiters()) wake_progress();
   }
   /// Whether a progress thread has anything to look after here. That is also what ended operations have left
   /// with the network, and a death that waits for the end of its time of grace: nobody else may come by.
-  bool busy() const {
+  bool busy() {
     return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed) ||
-           !deaths_.empty() || fabric_->unsent();
+           !deaths_.empty() || unsent();
   }
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
@@ -164,6 +164,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   Context();
 
   Status meet(bool on_device, Deadline deadline);
+  /// Whether the network has something of ended operations that needs further polls to get out.
+  bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
   Status open_trace(Deadline deadline);
   static constexpr size_t kBuckets = 256;
   Operation*& bucket(uint32_t comm, OpNumber number) {
@@ -195,6 +197,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;
   bool all_on_devices_ = false;
+  bool left_with_network_ = false;  // perhaps: since an operation between nodes ended
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;

@@ -124,7 +124,7 @@ TEST(Words, SafeCutsAreBesideLineFeeds) {
   EXPECT_EQ(safe_cut("ab\ncd", 3), 5u);
   EXPECT_EQ(safe_cut("ab\n\ncd", 0), 3u);
   EXPECT_EQ(safe_cut("ab\n cd", 0), 3u);
-  EXPECT_EQ(safe_cut("ab\n  cd", 0), 6u);
+  EXPECT_EQ(safe_cut("ab\n  cd", 0), 7u);
   EXPECT_EQ(safe_cut("ab\u3000\ncd\nx", 0), 5u);
   EXPECT_EQ(safe_cut("ab\n\u3000cd", 0), 3u);
   EXPECT_EQ(safe_cut("\nab", 0), 3u);
