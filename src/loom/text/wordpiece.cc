@@ -1,7 +1,5 @@
 #include "text/wordpiece.h"
 
-#include <algorithm>
-
 #include "base/hash.h"
 #include "text/bert_words.h"
 #include "text/utf8.h"
@@ -92,10 +90,6 @@ Result<std::string> WordPieceTokenizer::decode(std::span<const Token> tokens) co
   return text;
 }
 
-bool WordPieceTokenizer::is_added(const std::string& name) const {
-  return std::find(model_.added.begin(), model_.added.end(), name) != model_.added.end();
-}
-
 uint64_t WordPieceTokenizer::hash() const {
   Hash64 hash;
   hash.add("loom wordpiece");
@@ -103,7 +97,7 @@ uint64_t WordPieceTokenizer::hash() const {
   hash.add(fmt::format("{} {} {} {} {} {} {}", model_.lower_case, model_.strip_accents, model_.clean_text,
                        model_.chinese_characters, model_.unknown, model_.prefix, model_.longest_word));
   for (const std::string& name : WordPieceModel().added)
-    if (token_spelled_.contains(name) && !is_added(name)) hash.add("not added: " + name);
+    if (token_spelled_.contains(name) && !model_.adds(name)) hash.add("not added: " + name);
   return hash.value();
 }
 

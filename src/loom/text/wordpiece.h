@@ -7,6 +7,7 @@
 // normalization took away, decoding does not give back.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,6 +27,9 @@ struct WordPieceModel {
   std::string unknown = "[UNK]";
   /// What is found in a text before anything else, BERT's own alone.
   std::vector<std::string> added = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  bool adds(const std::string& name) const {
+    return std::find(added.begin(), added.end(), name) != added.end();
+  }
   std::string prefix = "##";   // of pieces that do not begin a word
   int64_t longest_word = 100;  // characters; a longer one is unknown
 };
@@ -58,7 +62,6 @@ class WordPieceTokenizer final : public Tokenizer {
  private:
   explicit WordPieceTokenizer(WordPieceModel model) : model_(std::move(model)) {}
   void encode_plain(std::string_view text, std::vector<Token>& tokens) const;
-  bool is_added(const std::string& name) const;
   void encode_word(std::string_view word, std::vector<Token>& tokens) const;
 
   WordPieceModel model_;

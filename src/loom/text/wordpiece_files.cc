@@ -2,7 +2,6 @@
 // tokens and that Loom does not have is refused, since its tokens would silently be others.
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "base/file.h"
 #include "format/json_file.h"
@@ -58,10 +57,10 @@ Result<WordPieceModel> model_of(const SortedJson& json) {
   model.prefix = pieces.value("continuing_subword_prefix", "##");
   model.longest_word = pieces.value("max_input_chars_per_word", int64_t{100});
   LOOM_TRY(read_vocabulary(pieces.value("vocab", SortedJson()), model));
-  const std::vector<std::string> own = std::exchange(model.added, {});
+  model.added.clear();
   for (const SortedJson& added : json.value("added_tokens", SortedJson::array())) {
     const std::string content = added.is_object() ? added.value("content", "") : "";
-    if (content != model.unknown && std::find(own.begin(), own.end(), content) == own.end())
+    if (content != model.unknown && !WordPieceModel().adds(content))
       return fail(Code::unsupported,
                   "the added token \"{}\" is none of BERT's own, which are all there may be", content);
     for (const char* setting : {"single_word", "normalized"})
@@ -168,8 +167,7 @@ Result<std::shared_ptr<const WordPieceTokenizer>> WordPieceTokenizer::from_vocab
     model.chinese_characters = *chinese;
     model.unknown = *unknown;
   }
-  if (std::find(model.added.begin(), model.added.end(), model.unknown) == model.added.end())
-    model.added.push_back(model.unknown);
+  if (!model.adds(model.unknown)) model.added.push_back(model.unknown);
   Result<std::shared_ptr<const WordPieceTokenizer>> tokenizer = make(std::move(model));
   LOOM_TRY(tokenizer.status().in(vocab_txt));
   return tokenizer;
