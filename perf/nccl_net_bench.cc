@@ -30,7 +30,7 @@ namespace {
 using namespace weft;
 using namespace weft::perf;
 
-constexpr size_t kSizes[] = {size_t{4} << 10,   size_t{32} << 10, size_t{128} << 10,
+constexpr size_t kSizes[] = {size_t{4} << 10,   size_t{32} << 10, size_t{128} << 10, size_t{256} << 10,
                              size_t{512} << 10, size_t{2} << 20,  kMostBytes};
 
 int messages_of(size_t bytes, size_t in_all) {

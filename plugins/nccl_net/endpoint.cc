@@ -21,9 +21,9 @@ namespace {
 constexpr int kMostPeers = 1 << 14;
 constexpr int kSelf = 0;
 constexpr int kExpectedPeers = 64;
-constexpr size_t kBlindBytes = 64 << 10;  // over TCP; beyond, a clear costs little beside the message
-constexpr int64_t kGatherNs = 2000;       // about what a write costs
-constexpr size_t kGatherPutBytes = 128 << 10;
+constexpr size_t kBlindBytes = 256 << 10;  // over TCP; beyond, a clear costs little beside the message
+constexpr int64_t kGatherNs = 2000;        // about what a write costs
+constexpr size_t kGatherPutBytes = 512 << 10;
 constexpr size_t kUncutBytes = 1 << 20;
 constexpr uint32_t kLookEvery = 256;  // idle polls
 constexpr double kTakeBack_s = 2, kLetOut_s = 1;

@@ -10,7 +10,7 @@ namespace weft::nccl_net {
 namespace {
 
 constexpr size_t kUsefulBytes = 32 << 10;  // less serves nobody
-constexpr size_t kPlentyBytes = 1 << 20;   // more brings nothing, unless single messages are longer
+constexpr size_t kPlentyBytes = 4 << 20;   // a credit for each MiB; more brings nothing
 constexpr size_t kShare = 8;               // the part of what is left that one connection may get
 
 std::mutex mutex;
