@@ -15,6 +15,8 @@ namespace {
 // Plans are kept until their steps together would take about 64 MiB.
 constexpr size_t kKeptSteps = 512 << 10;
 
+constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
+
 bool overlap(const Call& call, int ranks) {
   const uint64_t bytes = call.count * device::size_of(call.type) * static_cast<uint64_t>(ranks);
   const auto* send = static_cast<const std::byte*>(call.send);
@@ -246,8 +248,10 @@ Status Communicator::run(const Call& call) {
     op = *made;
     if (call.stream) {
       call.stream->push(op, Stream::new_batch());
-      // A first turn here and now saves the progress thread's wake-up before the first bytes leave.
-      if (!context_->has_waiters()) context_->turn();
+      // A first turn here and now saves the progress thread's wake-up before the first bytes leave. What is
+      // long is not worth that: it would hold up a caller that has to compute for the time of its writes.
+      if (call.count * device::size_of(call.type) <= kFirstTurnBytes && !context_->has_waiters())
+        context_->turn();
       context_->release(op);
       return {};
     }
