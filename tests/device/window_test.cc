@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -86,6 +87,21 @@ TEST(Window, LargeOnesGoBackAtOnceAndSerialsAreNotReused) {
     EXPECT_FALSE(find_window(window, 1));
   }
   EXPECT_EQ(open_descriptors(), before);
+}
+
+// A peer that stands still may map it, and write to it later.
+TEST(Window, WhatTheSmallestLargeOneWasInHoldsNoOtherAfterIt) {
+  ASSERT_TRUE(window_free(allocate(100)).ok());  // leaves a spare segment of the same size
+  for (int i = 0; i < 3; ++i) {
+    std::byte* window = allocate(kLargeWindowBytes);
+    const uint64_t serial = find_window(window, 1)->serial;
+    std::vector<std::byte*> next = {allocate(64 << 10)};  // is in the spare segment, which is none any more
+    ASSERT_TRUE(window_free(window).ok());
+    for (const size_t bytes : {size_t{64 << 10}, kLargeWindowBytes - 64, size_t{100}})
+      next.push_back(allocate(bytes));
+    for (std::byte* one : next) EXPECT_NE(find_window(one, 1)->serial, serial);
+    for (std::byte* one : next) ASSERT_TRUE(window_free(one).ok());
+  }
 }
 
 TEST(Window, FreeingSaysWhatIsWrong) {

@@ -14,7 +14,7 @@
 namespace weft::device {
 
 /// From this size on a window has a segment of its own, page-aligned, and freeing it returns its memory at
-/// once.
+/// once; that segment, which peers may map still, never holds another window.
 inline constexpr size_t kLargeWindowBytes = 1 << 20;
 inline constexpr size_t kWindowAlignment = 64;
 
