@@ -139,6 +139,33 @@ TEST(Window, APeerSeesTheSameBytesUntilItIsFreed) {
   EXPECT_EQ(peer->data()[kLargeWindowBytes], std::byte{0}) << "the memory is still there after it was freed";
 }
 
+TEST(Window, ThatIsDiscardedGivesItsMemoryBackAndKeepsItsAddress) {
+  std::byte* window = allocate(2 * kLargeWindowBytes);
+  std::memset(window, 1, 2 * kLargeWindowBytes);
+  const auto found = find_window(window, 1);
+  ASSERT_TRUE(window_discard(window).ok());
+  EXPECT_EQ(window[0], std::byte{0});
+  EXPECT_EQ(window[2 * kLargeWindowBytes - 1], std::byte{0});
+  ASSERT_TRUE(find_window(window, 1));
+  EXPECT_EQ(find_window(window, 1)->serial, found->serial);
+  window[7] = std::byte{2};  // what comes late does no harm
+  ASSERT_TRUE(window_free(window).ok());
+  EXPECT_EQ(window_discard(window).code(), Code::invalid_pointer);
+}
+
+TEST(Window, ThatIsDiscardedLeavesItsNeighboursAlone) {
+  std::vector<std::byte*> windows;
+  for (int i = 0; i < 3; ++i) {
+    windows.push_back(allocate(20'000));
+    std::memset(windows.back(), i + 1, 20'000);
+  }
+  ASSERT_TRUE(window_discard(windows[1]).ok());
+  EXPECT_EQ(windows[1][10'000], std::byte{0});
+  for (int i : {0, 2})
+    EXPECT_EQ(std::count(windows[i], windows[i] + 20'000, static_cast<std::byte>(i + 1)), 20'000);
+  for (std::byte* window : windows) ASSERT_TRUE(window_free(window).ok());
+}
+
 TEST(Window, AnotherProcessCanMapIt) {
   std::byte* window = allocate(1000);
   const auto found = find_window(window, 1000);

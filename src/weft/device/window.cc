@@ -50,7 +50,7 @@ struct Pool {
   Pool(Pool&&) = delete;
   /// Peers may still map the segment: its memory goes back all the same. Not from a forked child, though.
   ~Pool() {
-    if (mine()) segment.discard();
+    if (mine()) segment.discard(0, segment.bytes());
   }
 
   /// A forked child inherits pools, but shares their bytes with its parent: it must neither carve nor discard
@@ -124,6 +124,16 @@ class Windows {
     return {};
   }
 
+  Status discard(void* window) {
+    std::lock_guard lock(mutex_);
+    auto found = allocations_.find(window);
+    if (found == allocations_.end())
+      return fail(Code::invalid_pointer, "{} is no window of this process", window);
+    const Allocation& allocation = found->second;
+    if (allocation.pool->mine()) allocation.pool->segment.discard(allocation.offset, allocation.bytes);
+    return {};
+  }
+
   std::optional<WindowRef> find(const void* address, size_t bytes) {
     // Each thread keeps the directory that it saw last; one load tells whether it is still the newest.
     struct Seen {
@@ -172,7 +182,7 @@ class Windows {
                        std::none_of(pools_.begin(), pools_.end(),
                                     [&](const Pool& other) { return &other != &*pool && other.empty(); });
     if (spare) {
-      pool->segment.discard();
+      pool->segment.discard(0, pool->segment.bytes());
       return;
     }
     dead.splice(dead.end(), pools_, pool);
@@ -205,6 +215,8 @@ class Windows {
 Result<void*> window_alloc(size_t bytes) { return Windows::instance().allocate(bytes); }
 
 Status window_free(void* window) { return window == nullptr ? Status() : Windows::instance().free(window); }
+
+Status window_discard(void* window) { return Windows::instance().discard(window); }
 
 std::optional<WindowRef> find_window(const void* address, size_t bytes) {
   return Windows::instance().find(address, bytes);

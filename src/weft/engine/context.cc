@@ -248,7 +248,7 @@ Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& bloc
 void Context::give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded) {
   if (!block.data) return;
   if (succeeded || !op.prepared->exposes[static_cast<int>(space)]) scratch_.give(block);
-  else scratch_.retire(block);
+  else scratch_.retire(block, now_ns());
   block = {};
 }
 

@@ -12,6 +12,12 @@
 #include "engine/verdict.h"
 
 namespace weft::engine {
+namespace {
+
+// After a failure here, until peers that are not held up know: what they read before, they find.
+constexpr int64_t kNewsTakeNs = 2'000'000'000;
+
+}  // namespace
 
 void Context::fail_operations(Communicator& comm, const Status& why) {
   comm.shut_door();  // before anybody gets buffers back
@@ -120,6 +126,7 @@ bootstrap::OpReport Context::on_question(int from, uint32_t comm, uint32_t numbe
 
 void Context::check_deadlines(int64_t now) {
   last_check_ns_ = now;
+  if (scratch_.holds_retired() && !fabric_->reads_forgotten()) scratch_.empty_retired(now - kNewsTakeNs);
   if (!deaths_.empty()) act_on_deaths(now);
   if (!partings_.empty()) act_on_partings(now);
   if (!awaiting_.empty()) check_awaiting(now);
