@@ -97,7 +97,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   const Siblings siblings = (*context)->all_joined_on_devices() ? Siblings::on_devices : Siblings::mixed;
   std::shared_ptr<Communicator> made(
       new Communicator(context.take(), comm_id, std::move(world_of), std::move(options)));
-  WEFT_TRY(made->open_device(siblings));
+  WEFT_TRY(made->open_device(siblings, settings().init_timeout_s));
   return made;
 }
 
@@ -203,7 +203,7 @@ Result<std::shared_ptr<Communicator>> Communicator::make_child(uint32_t id, std:
                                                                CommOptions options, Siblings siblings,
                                                                const Communicator* shrunk_from) {
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(world_of), std::move(options)));
-  WEFT_TRY(made->open_device(siblings, shrunk_from));
+  WEFT_TRY(made->open_device(siblings, made->options_.timeout_s, shrunk_from));
   return made;
 }
 
