@@ -130,7 +130,8 @@ Result<Communicator::Making> Communicator::begin_split(int color, int key, CommO
   const uint32_t split = ++splits_;
   return Making([=, this, op = *gather]() -> Result<std::shared_ptr<Communicator>> {
     Lock lock = context_->lock();
-    if (!op->finished.load()) context_->wait(lock, *op);
+    if (op->finished.load()) context_->leave();
+    else context_->wait(lock, *op);
     const Status gathered = op->status;
     context_->release(op);
     lock.unlock();
