@@ -160,6 +160,34 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
   });
 }
 
+// Nothing tells of such a message again.
+TEST(InFlight, ALateMessageOfAnotherCallIsAskedAboutAfterTheInquiryThatRuns) {
+  std::latch over(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    EXPECT_EQ(sum_of_ones(comm), 2);
+    if (comm.rank() == 0) {
+      Context& context = comm.context();
+      std::latch asked(1);
+      {
+        const Lock lock = context.lock();
+        EXPECT_TRUE(context.ask_peers([&] { asked.wait(); }));
+        Verdict::on_late_message(context, comm, 1, 1);
+        Verdict::on_late_message(context, comm, 1, 1);
+        EXPECT_TRUE(comm.failure().ok());
+      }
+      asked.count_down();
+      Status failure;
+      for (const Deadline deadline = Deadline::in_seconds(20); failure.ok() && !deadline.passed();) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Lock lock = context.lock();
+        failure = comm.failure();
+      }
+      EXPECT_EQ(failure.code(), Code::mismatch) << failure.message();
+    }
+    over.arrive_and_wait();
+  });
+}
+
 // Rank 1 reads nothing while this thread of it has the lock.
 TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
   std::latch offered(2), seen(2);

@@ -127,6 +127,10 @@ Context::~Context() {
       log::warn("leaving with data unsent: {}", flushed.message());
   }
   if (bootstrap_) bootstrap_->stop();
+  {
+    const Lock lock = this->lock();
+    inquiries_in_turn_.clear();  // there is no communicator left to fail
+  }
   if (inquiry_.joinable()) inquiry_.join();
   fabric_.reset();
   bootstrap_.reset();
