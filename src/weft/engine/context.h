@@ -124,6 +124,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// first communicator exists.
   const model::Machine& machine() const { return machine_; }
   void set_machine(model::Machine machine) { machine_ = std::move(machine); }
+  /// On rank 0: why what it has measured should be measured again; "" = it need not.
+  const std::string& machine_doubt() const { return machine_doubt_; }
+  void set_machine_doubt(std::string doubt) { machine_doubt_ = std::move(doubt); }
   /// Whether rank 0 found that the machine has to be measured first: see tuning.h.
   bool wants_measuring() const { return wants_measuring_; }
   /// Whether choices may rest on measurements: rank 0's WEFT_TUNE is not off.
@@ -256,6 +259,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::function<void()> next_inquiry();
 
   model::Machine machine_;
+  std::string machine_doubt_;
   bool wants_measuring_ = false, tunes_ = false;
   ProbeInbox* probe_ = nullptr;
   std::vector<std::vector<std::byte>> kept_;
