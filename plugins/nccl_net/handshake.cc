@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
-#include <set>
 
 #include "base/log.h"
 #include "bootstrap/routes.h"
@@ -102,24 +100,9 @@ Status Dialer::connect_socket(const Greeting& greeting, size_t rail) {
   return {};
 }
 
-/// The address of the rail's interface: left to itself, the kernel sends all that goes to one network from
-/// one of the interfaces there. None where that would not help, since the routes lead elsewhere all the same:
-/// packets that leave by one interface with the address of another may be dropped on their way.
 bootstrap::SocketAddress Dialer::own_end(size_t rail, const bootstrap::SocketAddress& target) const {
-  if (device_.way != Way::tcp || device_.addresses[rail].family() != target.family()) return {};
-  const std::string& interface = device_.rails[rail];
-  const bootstrap::SocketAddress& own = device_.addresses[rail];
-  const Result<bool> leaves = bootstrap::leaves_by(interface, own, target);
-  if (leaves.ok() && *leaves) return own;
-  static std::mutex mutex;
-  static std::set<std::string>& told = *new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  if (told.insert(interface).second)
-    log::info(
-        "nccl_net: this host does not send by {} what goes from {} to {}{}: connections go as its routes say",
-        interface, own.to_string(false), target.to_string(false),
-        leaves.ok() ? "" : " (" + leaves.status().message() + ")");
-  return {};
+  if (device_.way != Way::tcp) return {};
+  return bootstrap::own_end(device_.rails[rail], device_.addresses[rail], target);
 }
 
 Result<std::unique_ptr<Sender>> Dialer::advance() {

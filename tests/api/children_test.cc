@@ -160,6 +160,26 @@ TEST(Children, AbortedBeforeTheyAreThereAreToldToTheOthers) {
 }
 
 // It was called an AllGather of 2 int32, and matched one.
+TEST(Children, ThatCannotBeMadeLeaveNoHandle) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    const auto leaves_none = [&](const auto& make) {
+      weftComm_t made = me.comm;
+      EXPECT_NE(make(&made), weftSuccess);
+      EXPECT_EQ(made, nullptr) << weftGetLastError(nullptr);
+    };
+    leaves_none([&](weftComm_t* made) { return weftCommSplit(me.comm, -7, 0, made, nullptr); });
+    leaves_none([&](weftComm_t* made) { return weftCommSplit(nullptr, 0, 0, made, nullptr); });
+    const auto shrink = [&](const int* list, int count, int flags) {
+      leaves_none(
+          [=, &me](weftComm_t* made) { return weftCommShrink(me.comm, list, count, made, nullptr, flags); });
+    };
+    shrink(nullptr, -1, WEFT_SHRINK_DEFAULT);
+    shrink(nullptr, 1, WEFT_SHRINK_DEFAULT);
+    shrink(nullptr, 0, 99);
+    EXPECT_EQ(weftCommSplit(me.comm, -7, 0, nullptr, nullptr), weftInvalidPointer);
+  });
+}
+
 TEST(Children, AreNotMistakenForAnotherCall) {
   std::latch told(2);
   run_ranks(

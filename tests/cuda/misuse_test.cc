@@ -394,5 +394,33 @@ TEST(DeviceCounts, KernelsOfARankFollowEachOther) {
   EXPECT_EQ(fake.calls("stream with kernels") - streams, uint64_t{ranks});
 }
 
+// The others are in the middle of the same creation.
+TEST(DeviceCreation, ThatFailsOnOneRankFailsOnAllWithItsReason) {
+  WEFT_NEED_FAKE(fake);
+  weftUniqueId id;
+  WEFT_OK(weftGetUniqueId(&id));
+  const RanksAtWork at_work;
+  fake.fail_after("cuStreamCreate", 0, cuda::kOutOfMemory);
+  std::string errors[2];
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+      config.hostId = "a";
+      config.device = 0;
+      config.timeoutSeconds = 600;
+      weftComm_t comm = nullptr;
+      if (weftCommInitRankConfig(&comm, 2, id, rank, &config) != weftSuccess)
+        errors[rank] = weftGetLastError(nullptr);
+      EXPECT_EQ(comm, nullptr);
+    });
+  for (std::thread& rank : ranks) rank.join();
+  const int failed = errors[0].find("reports: ") == std::string::npos ? 0 : 1;
+  EXPECT_TRUE(mentions(errors[failed].c_str(), "cuStreamCreateWithPriority")) << errors[failed];
+  const std::string told = errors[1 - failed];
+  EXPECT_NE(told.find("rank " + std::to_string(failed) + " reports: "), std::string::npos) << told;
+  EXPECT_NE(told.find("cuStreamCreateWithPriority"), std::string::npos) << told;
+}
+
 }  // namespace
 }  // namespace weft::testing

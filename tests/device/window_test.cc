@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -88,6 +89,21 @@ TEST(Window, LargeOnesGoBackAtOnceAndSerialsAreNotReused) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
+// A peer that stands still may map it, and write to it later.
+TEST(Window, WhatTheSmallestLargeOneWasInHoldsNoOtherAfterIt) {
+  ASSERT_TRUE(window_free(allocate(100)).ok());  // leaves a spare segment of the same size
+  for (int i = 0; i < 3; ++i) {
+    std::byte* window = allocate(kLargeWindowBytes);
+    const uint64_t serial = find_window(window, 1)->serial;
+    std::vector<std::byte*> next = {allocate(64 << 10)};  // is in the spare segment, which is none any more
+    ASSERT_TRUE(window_free(window).ok());
+    for (const size_t bytes : {size_t{64 << 10}, kLargeWindowBytes - 64, size_t{100}})
+      next.push_back(allocate(bytes));
+    for (std::byte* one : next) EXPECT_NE(find_window(one, 1)->serial, serial);
+    for (std::byte* one : next) ASSERT_TRUE(window_free(one).ok());
+  }
+}
+
 TEST(Window, FreeingSaysWhatIsWrong) {
   EXPECT_TRUE(window_free(nullptr).ok());
   int local = 0;
@@ -121,6 +137,33 @@ TEST(Window, APeerSeesTheSameBytesUntilItIsFreed) {
   EXPECT_EQ(window[7], std::byte{43});
   ASSERT_TRUE(window_free(window).ok());
   EXPECT_EQ(peer->data()[kLargeWindowBytes], std::byte{0}) << "the memory is still there after it was freed";
+}
+
+TEST(Window, ThatIsDiscardedGivesItsMemoryBackAndKeepsItsAddress) {
+  std::byte* window = allocate(2 * kLargeWindowBytes);
+  std::memset(window, 1, 2 * kLargeWindowBytes);
+  const auto found = find_window(window, 1);
+  ASSERT_TRUE(window_discard(window).ok());
+  EXPECT_EQ(window[0], std::byte{0});
+  EXPECT_EQ(window[2 * kLargeWindowBytes - 1], std::byte{0});
+  ASSERT_TRUE(find_window(window, 1));
+  EXPECT_EQ(find_window(window, 1)->serial, found->serial);
+  window[7] = std::byte{2};  // what comes late does no harm
+  ASSERT_TRUE(window_free(window).ok());
+  EXPECT_EQ(window_discard(window).code(), Code::invalid_pointer);
+}
+
+TEST(Window, ThatIsDiscardedLeavesItsNeighboursAlone) {
+  std::vector<std::byte*> windows;
+  for (int i = 0; i < 3; ++i) {
+    windows.push_back(allocate(20'000));
+    std::memset(windows.back(), i + 1, 20'000);
+  }
+  ASSERT_TRUE(window_discard(windows[1]).ok());
+  EXPECT_EQ(windows[1][10'000], std::byte{0});
+  for (int i : {0, 2})
+    EXPECT_EQ(std::count(windows[i], windows[i] + 20'000, static_cast<std::byte>(i + 1)), 20'000);
+  for (std::byte* window : windows) ASSERT_TRUE(window_free(window).ok());
 }
 
 TEST(Window, AnotherProcessCanMapIt) {

@@ -1,5 +1,8 @@
 // Operations in flight from inside: what is known of them, what they wait for, and what they leave behind.
+#include <stdlib.h>
+
 #include <atomic>
+#include <barrier>
 #include <latch>
 #include <thread>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "engine/ranks.h"
 #include "engine/stream.h"
 #include "engine/verdict.h"
+#include "transport/ofi.h"
 
 namespace weft::engine {
 namespace {
@@ -49,6 +53,42 @@ TEST(InFlight, WhatDoneSendsHaveQueuedGoesOutWithoutAnotherCall) {
       received = comm.run(in_place(Collective::recv, data.data(), data.size(), 0));
     EXPECT_TRUE(received.ok()) << received.message();
     all_received.arrive_and_wait();
+  });
+}
+
+// Over libfabric, where every message needs another look at the network to get out.
+TEST(InFlight, WhatASplitHasLeftWithTheNetworkGoesOutWithoutAnotherCall) {
+  setenv("WEFT_NET", "ofi", 1);  // where this test is alone in its process, nobody has read it yet
+  constexpr int kSplits = 20, kTurns = 500;
+  std::barrier<> meet(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    Context& context = comm.context();
+    if (dynamic_cast<transport::OfiTransport*>(context.fabric().between_nodes()) == nullptr)
+      GTEST_SKIP() << "an earlier test has chosen another network";
+    EXPECT_EQ(sum_of_ones(comm), 2);
+    for (int i = 0; i < kSplits; ++i) {
+      if (comm.rank() == 1) {
+        auto making = comm.begin_split(0, 1, {});
+        meet.arrive_and_wait();
+        meet.arrive_and_wait();
+        EXPECT_TRUE(making.ok() && (*making)().ok());
+        continue;
+      }
+      meet.arrive_and_wait();
+      for (int turn = 0; turn < kTurns; ++turn) {  // then the other's choice is here
+        const Lock lock = context.lock();
+        context.turn();
+      }
+      EXPECT_TRUE(comm.split(0, 0, {}).ok());
+      bool left = true;
+      for (const Deadline deadline = Deadline::in_seconds(20); left && !deadline.passed();) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Lock lock = context.lock();
+        left = context.fabric().unsent();
+      }
+      EXPECT_FALSE(left) << "split " << i;
+      meet.arrive_and_wait();
+    }
   });
 }
 
@@ -117,6 +157,34 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
     const Status done = stream.synchronize();
     EXPECT_TRUE(done.ok()) << done.message();
     EXPECT_EQ(ones[0], 3);
+  });
+}
+
+// Nothing tells of such a message again.
+TEST(InFlight, ALateMessageOfAnotherCallIsAskedAboutAfterTheInquiryThatRuns) {
+  std::latch over(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    EXPECT_EQ(sum_of_ones(comm), 2);
+    if (comm.rank() == 0) {
+      Context& context = comm.context();
+      std::latch asked(1);
+      {
+        const Lock lock = context.lock();
+        EXPECT_TRUE(context.ask_peers([&] { asked.wait(); }));
+        Verdict::on_late_message(context, comm, 1, 1);
+        Verdict::on_late_message(context, comm, 1, 1);
+        EXPECT_TRUE(comm.failure().ok());
+      }
+      asked.count_down();
+      Status failure;
+      for (const Deadline deadline = Deadline::in_seconds(20); failure.ok() && !deadline.passed();) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        const Lock lock = context.lock();
+        failure = comm.failure();
+      }
+      EXPECT_EQ(failure.code(), Code::mismatch) << failure.message();
+    }
+    over.arrive_and_wait();
   });
 }
 

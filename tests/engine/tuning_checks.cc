@@ -13,6 +13,10 @@
 
 namespace {
 
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 class TuningJob : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -36,6 +40,17 @@ class TuningJob : public ::testing::Test {
     return output;
   }
 
+  /// The log of the first job whose measurement is not doubtful: where other programs keep the cores busy,
+  /// several may be.
+  std::string measuring_job(const std::string& shape) {
+    std::string output;
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      output = job(shape);
+      if (!mentions(output, "the next job measures again")) break;
+    }
+    return output;
+  }
+
   std::vector<std::filesystem::path> kept() const {
     std::vector<std::filesystem::path> files;
     std::error_code error;
@@ -47,12 +62,8 @@ class TuningJob : public ::testing::Test {
   std::string directory_;
 };
 
-bool mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_F(TuningJob, MeasuresOnceAndUsesItAgain) {
-  const std::string first = job("-n 2");
+  const std::string first = measuring_job("-n 2");
   EXPECT_TRUE(mentions(first, "measuring took ")) << first;
   ASSERT_EQ(kept().size(), 1u);
   const std::string second = job("-n 2");
@@ -76,12 +87,13 @@ TEST_F(TuningJob, MeasuresTheNetworkBetweenPretendedNodes) {
 }
 
 TEST_F(TuningJob, MeasuresAnewWhereTheCacheIsDamaged) {
-  job("-n 2");
+  measuring_job("-n 2");
   ASSERT_EQ(kept().size(), 1u);
   std::filesystem::resize_file(kept()[0], 100);
   const std::string output = job("-n 2");
   EXPECT_TRUE(mentions(output, "WARN tuning cache " + kept()[0].string() + ": it is damaged")) << output;
   EXPECT_TRUE(mentions(output, "measuring took ")) << output;
+  measuring_job("-n 2");
   EXPECT_TRUE(mentions(job("-n 2"), "measured machine from "));
 }
 

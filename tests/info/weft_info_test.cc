@@ -13,7 +13,9 @@
 #include "base/settings.h"
 #include "info/explain.h"
 #include "info/section.h"
+#include "model/machine_cache.h"
 #include "plan/plan.h"
+#include "topology/host.h"
 
 namespace weft::info {
 namespace {
@@ -128,6 +130,24 @@ TEST(Program, SaysItInJsonToo) {
   EXPECT_GE(json["topology"]["cores"], 1);
   EXPECT_TRUE(json.contains("algorithms"));
   EXPECT_FALSE(json.contains("settings"));
+}
+
+TEST(Program, NamesTheDoubtOfAMeasurement) {
+  std::string folder = (std::filesystem::temp_directory_path() / "weft-info-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const Result<topology::Host>& host = topology::discover_host();
+  ASSERT_TRUE(host.ok()) << host.status().message();
+  model::Facts facts;
+  facts.host = model::host_facts(*host);
+  ASSERT_TRUE(model::keep(folder, facts, model::Machine(), "rows took 4 to 3000 µs").ok());
+  setenv("WEFT_TUNE_CACHE", folder.c_str(), 1);
+  const Outcome outcome = run("--tuning");
+  unsetenv("WEFT_TUNE_CACHE");
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_TRUE(
+      mentions(outcome.out, "doubtful: rows took 4 to 3000 µs; not used, the next job measures again"))
+      << outcome.out;
 }
 
 TEST(Program, SaysWhatIsNotUtf8InJsonToo) {

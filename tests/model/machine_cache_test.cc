@@ -57,6 +57,25 @@ TEST_F(MachineCache, GivesBackWhatWasKept) {
     EXPECT_EQ(entry.path(), file()) << "nothing else is left behind";
 }
 
+TEST_F(MachineCache, DoesNotGiveBackWhatIsDoubtful) {
+  topology::Host host;
+  facts_.host = host_facts(host);
+  ASSERT_TRUE(keep(directory_, facts_, machine_, "rows of messages took 4 to 3000 µs").ok());
+  auto cached = find_cached(directory_, facts_);
+  ASSERT_TRUE(cached.ok()) << cached.status().message();
+  EXPECT_FALSE(cached->has_value());
+  const std::vector<Cached> listed = list_cached(directory_, host);
+  ASSERT_EQ(listed.size(), 1u) << "it is there to be looked at";
+  EXPECT_EQ(listed[0].doubt, "rows of messages took 4 to 3000 µs");
+
+  ASSERT_TRUE(keep(directory_, facts_, machine_).ok());
+  machine_.intra.alpha_us = 99;
+  ASSERT_TRUE(keep(directory_, facts_, machine_, "a doubt").ok());
+  cached = find_cached(directory_, facts_);
+  ASSERT_TRUE(cached.ok() && cached->has_value()) << "a doubtful one took its place";
+  EXPECT_EQ((*cached)->machine.intra.alpha_us, 0.125);
+}
+
 TEST_F(MachineCache, GivesBackWhatWasKeptForFactsThatAreNotUtf8) {
   facts_.intra = "shared \xff memory";
   ASSERT_TRUE(keep(directory_, facts_, machine_).ok());
@@ -104,8 +123,8 @@ TEST_F(MachineCache, SaysWhatIsDamaged) {
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
-  write(replaced("\"format\": 2", "\"format\": 99"));
-  EXPECT_NE(problem().find("it has format 99, this library reads 2"), std::string::npos) << problem();
+  write(replaced("\"format\": 3", "\"format\": 99"));
+  EXPECT_NE(problem().find("it has format 99, this library reads 3"), std::string::npos) << problem();
   write(replaced("\"alpha_us\": 0.125", "\"alpha_us\": -1"));
   EXPECT_NE(problem().find("intra.alpha_us is -1"), std::string::npos) << problem();
   write(replaced("\"kernel\": \"6.1\"", "\"kernel\": \"5.0\""));

@@ -173,6 +173,22 @@ TEST_P(OfiPair, ForgottenPutsEndAndLaterOnesArrive) {
   }
 }
 
+TEST_P(OfiPair, SaysWhetherForgottenSourcesAreStillRead) {
+  open();
+  std::vector<char> window(8 << 20), source(window.size());
+  auto target = b_->expose(window.data(), window.size());
+  ASSERT_TRUE(target.ok());
+  Completion done[2];
+  ASSERT_TRUE(put_both(source, *target, 0, &done[0]));
+  ASSERT_TRUE(until([&] { return done[0].done; }));
+  ASSERT_TRUE(put_all(*a_, a_sink_, 1, envelope_of(1, source.size()), source.data(), *target, 0, &done[1]));
+  EXPECT_FALSE(a_->reads_forgotten()) << "nothing is forgotten yet";
+  a_->forget(&done[1], &done[1] + 1);
+  EXPECT_TRUE(a_->reads_forgotten());
+  ASSERT_TRUE(until([&] { return a_->idle(); }));
+  EXPECT_FALSE(a_->reads_forgotten());
+}
+
 TEST_P(OfiPair, SleepsUntilSomethingComes) {
   open();
   const int epoll = epoll_create1(EPOLL_CLOEXEC);

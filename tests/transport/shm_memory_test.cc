@@ -186,6 +186,40 @@ TEST(ShmMemory, APutWithoutSingleCopyIntoMemoryThatIsFreedIsDropped) {
   });
 }
 
+// A peer that learns of a window only after the owner has failed and freed it can map it no more. The address
+// is somebody else's.
+TEST(ShmMemory, APutIntoAWindowThatWasFreedBeforeItWasMappedIsDropped) {
+  as_processes(2, {}, [](Rank& self) {
+    constexpr size_t kBytes = 2 << 20;
+    const std::vector<std::byte> source(kBytes, std::byte{99});
+    Inbox inbox;
+    Completion done;
+    if (self.rank == 1) {
+      void* const window = *device::window_alloc(kBytes);
+      const RemoteBuffer own = *self.transport.expose(window, kBytes);
+      self.board.buffer[1] = own;
+      self.transport.unexpose(own);
+      ASSERT_TRUE(device::window_free(window).ok());
+      ASSERT_EQ(mmap(window, kBytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+                window);
+      std::memset(window, 7, kBytes);
+      self.meet();
+      ASSERT_TRUE(self.poll_until(inbox, [&] { return !inbox.messages.empty(); }));
+      EXPECT_TRUE(filled(static_cast<std::byte*>(window), kBytes, 7));
+    } else {
+      self.meet();
+      ASSERT_TRUE(self.poll_until(inbox, [&] {
+        auto put = self.transport.put(1, Envelope(), source.data(), kBytes, self.board.buffer[1], 0, &done);
+        EXPECT_TRUE(put.ok()) << put.status().message();
+        return !put.ok() || *put == Progress::accepted;
+      }));
+      ASSERT_TRUE(self.poll_until(inbox, [&] { return done.done; }));
+    }
+    self.meet();
+  });
+}
+
 TEST(ShmMemory, NothingCanBePutToo) {
   for (const bool cma : {true, false}) {
     as_both(2, {.cma = cma}, [](Rank& self) {

@@ -20,6 +20,8 @@ std::string text_of(const model::Cached& cached) {
   std::string text =
       fmt::format("{}: measured {}, {} rank{} at work on a node\n", cached.path, cached.measured_at,
                   cached.facts.active, cached.facts.active == 1 ? "" : "s");
+  if (!cached.doubt.empty())
+    text += fmt::format("  doubtful: {}; not used, the next job measures again\n", cached.doubt);
   const auto line = [&](const char* what, const std::string& value) {
     text += fmt::format("  {:<20} {}\n", what, value);
   };
@@ -64,6 +66,7 @@ Section tuning_section() {
     section.text += text_of(cached);
     section.json["measured"].push_back({{"path", cached.path},
                                         {"measured_at", cached.measured_at},
+                                        {"doubt", cached.doubt},
                                         {"active", cached.facts.active},
                                         {"intra", cached.facts.intra},
                                         {"inter", cached.facts.inter},

@@ -192,8 +192,6 @@ Result<std::shared_ptr<Communicator>> kept(weftComm_t handle) {
 // rank none.
 template <typename Begin>
 Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config, bool wanted, Begin begin) {
-  if (!newcomm) return fail(Code::invalid_pointer, "newcomm is NULL");
-  *newcomm = nullptr;
   auto found = kept(parent);
   if (!found) return found.status();
   const std::shared_ptr<Communicator> keep = found.take();
@@ -212,7 +210,15 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
   });
 }
 
+/// To be called before anything else is looked at: a failed creation leaves no handle.
+Status clear(weftComm_t* newcomm) {
+  if (!newcomm) return fail(Code::invalid_pointer, "newcomm is NULL");
+  *newcomm = nullptr;
+  return {};
+}
+
 Status split(weftComm_t comm, int color, int key, weftComm_t* newcomm, const weftConfig_t* config) {
+  WEFT_TRY(clear(newcomm));
   if (color < 0 && color != WEFT_SPLIT_NOCOLOR)
     return fail(Code::invalid_argument, "color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR", color);
   return derive(comm, newcomm, config, color != WEFT_SPLIT_NOCOLOR,
@@ -223,6 +229,7 @@ Status split(weftComm_t comm, int color, int key, weftComm_t* newcomm, const wef
 
 Status shrink(weftComm_t comm, const int* excluded, int count, weftComm_t* newcomm,
               const weftConfig_t* config, int flags) {
+  WEFT_TRY(clear(newcomm));
   if (count < 0 || (count > 0 && !excluded))
     return fail(Code::invalid_argument, "excludeRanksCount is {} with excludeRanksList {}", count,
                 static_cast<const void*>(excluded));

@@ -86,7 +86,11 @@ constexpr Row kRows[] = {
      &Settings::rails,
      {.min = 0, .max = 64},
      kTransports,
-     "Network interfaces that a process spreads its traffic over, at most; 0: all."},
+     "Network interfaces that a process spreads its traffic over, at most; 0: all. Over sockets, what goes "
+     "to a peer's rail leaves by this rank's interface of the same number, if the host's routes send by it "
+     "what comes from its address (where several are on one network that takes a rule for each, `ip rule "
+     "add from ADDRESS table ...`); else as the routes say, and the log of `WEFT_LOG=info` names the "
+     "interface."},
 
     {"WEFT_ALGO", &Settings::algo, kAny, kAlgorithms,
      "Pins or bans algorithms, separated by semicolons: `allreduce=ring` pins one, `allgather@4K-1M=direct` "

@@ -16,6 +16,14 @@ bool link_local(const SocketAddress& address) {
   return address.family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.as_v6().sin6_addr);
 }
 
+using IfAddrs = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
+Result<IfAddrs> all_addresses() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
+  return IfAddrs(first, freeifaddrs);
+}
+
 std::vector<std::string_view> split(std::string_view list) {
   std::vector<std::string_view> parts;
   while (!list.empty()) {
@@ -29,11 +37,10 @@ std::vector<std::string_view> split(std::string_view list) {
 }  // namespace
 
 Result<std::vector<Interface>> interfaces() {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  const Result<IfAddrs> all = all_addresses();
+  if (!all.ok()) return all.status();
   std::vector<Interface> found;
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+  for (const ifaddrs* each = all->get(); each != nullptr; each = each->ifa_next) {
     constexpr unsigned kReady = IFF_UP | IFF_RUNNING;
     if (each->ifa_addr == nullptr || (each->ifa_flags & kReady) != kReady) continue;
     const SocketAddress address(each->ifa_addr);
@@ -48,6 +55,15 @@ Result<std::vector<Interface>> interfaces() {
     }
   }
   return found;
+}
+
+Result<std::string> interface_with(const SocketAddress& address) {
+  const Result<IfAddrs> all = all_addresses();
+  if (!all.ok()) return all.status();
+  for (const ifaddrs* each = all->get(); each != nullptr; each = each->ifa_next)
+    if (each->ifa_addr != nullptr && SocketAddress(each->ifa_addr).same_host(address))
+      return std::string(each->ifa_name);
+  return fail(Code::system_error, "no interface of this host has the address {}", address.to_string(false));
 }
 
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter) {

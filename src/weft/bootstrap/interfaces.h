@@ -20,6 +20,9 @@ struct Interface {
 /// ones.
 Result<std::vector<Interface>> interfaces();
 
+/// The name of the interface that has an address, whatever others it has.
+Result<std::string> interface_with(const SocketAddress& address);
+
 /// Those that `filter` chooses (WEFT_SOCKET_IFNAME): prefixes of names, separated by commas, in that order;
 /// or, after a
 /// "^", all but those. Errors: invalid_setting where nothing is left, naming what there is.

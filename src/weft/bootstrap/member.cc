@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "bootstrap/interfaces.h"
 #include "bootstrap/neighbours.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/root.h"
+#include "bootstrap/routes.h"
 #include "bootstrap/socket.h"
 
 namespace weft::bootstrap {
@@ -205,6 +207,14 @@ const std::vector<std::string>& Member::addresses(int rank) const {
   return rank < 0 || rank >= ranks_ ? none : rail_names_[static_cast<size_t>(rank)];
 }
 
+/// A rail leaves by this rank's interface of the same number. A forwarded address is on no interface.
+SocketAddress Member::own_end_of(size_t rail, const SocketAddress& target) const {
+  const auto& own = rails_[static_cast<size_t>(rank_)];
+  if (rail >= own.size()) return {};
+  const Result<std::string> interface = interface_with(own[rail]);
+  return interface.ok() ? own_end(*interface, own[rail], target) : SocketAddress();
+}
+
 Result<UniqueFd> Member::connect(int rank, int rail, uint32_t purpose, Deadline deadline) {
   if (rank < 0 || rank >= ranks_)
     return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks_);
@@ -222,7 +232,8 @@ Result<UniqueFd> Member::connect(int rank, int rail, uint32_t purpose, Deadline 
     return status.ok() ? status : status.in(fmt::format("data connection to rank {}", rank));
   };
   WEFT_TRY(explain({}));
-  Result<UniqueFd> fd = connect_to(rails[static_cast<size_t>(rail)], deadline);
+  const SocketAddress& target = rails[static_cast<size_t>(rail)];
+  Result<UniqueFd> fd = connect_to(target, deadline, own_end_of(static_cast<size_t>(rail), target));
   if (!fd.ok()) return explain(fd.status());
   const auto hello = FrameWriter(FrameKind::data).u32(static_cast<uint32_t>(rank_)).u32(purpose).take();
   if (const Status sent = send_all(fd->get(), greeting(job_.secret, hello), deadline); !sent.ok())

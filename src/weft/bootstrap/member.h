@@ -53,6 +53,7 @@ class Member final : public Bootstrap {
   Status grow_tree(const SocketAddress& parent, Deadline deadline);
   Status spread_addresses(const std::vector<SocketAddress>& mine, Deadline deadline);
   Status link_neighbours(Deadline deadline);
+  SocketAddress own_end_of(size_t rail, const SocketAddress& target) const;
   EventLoop& loop() const { return agent_.loop(); }
 
   const Job job_;

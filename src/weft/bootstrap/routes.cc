@@ -9,9 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <span>
 
 #include "base/fd.h"
+#include "base/log.h"
 
 namespace weft::bootstrap {
 namespace {
@@ -82,6 +85,20 @@ Result<bool> leaves_by(const std::string& interface, const SocketAddress& from, 
   }
   return fail(Code::system_error, "the route from {} to {} names no interface", from.to_string(false),
               to.to_string(false));
+}
+
+SocketAddress own_end(const std::string& interface, const SocketAddress& own, const SocketAddress& target) {
+  if (own.family() != target.family()) return {};
+  const Result<bool> leaves = leaves_by(interface, own, target);
+  if (leaves.ok() && *leaves) return own;
+  static std::mutex mutex;
+  static std::set<std::string>& told = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (told.insert(interface).second)
+    log::info("this host does not send by {} what goes from {} to {}{}: connections go as its routes say",
+              interface, own.to_string(false), target.to_string(false),
+              leaves.ok() ? "" : " (" + leaves.status().message() + ")");
+  return {};
 }
 
 }  // namespace weft::bootstrap

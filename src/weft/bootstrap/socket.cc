@@ -90,8 +90,8 @@ int connect_outcome(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
 }
 
-Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline) {
-  Result<UniqueFd> fd = begin_connect(address);
+Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline, const SocketAddress& from) {
+  Result<UniqueFd> fd = begin_connect(address, from);
   if (!fd.ok()) return fd;
   if (!wait_for(fd->get(), POLLOUT, deadline)) {
     return fail(Code::timeout, "connecting to {}: no answer before the deadline", address.to_string());

@@ -27,8 +27,9 @@ UniqueFd accept_from(int listener, int* error);
 Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress& from = {});
 /// Once writable: 0, or the errno that connecting failed with.
 int connect_outcome(int fd);
-/// Connects, with TCP_NODELAY. Errors: timeout, or remote_error with the address and the kernel's reason.
-Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline);
+/// Connects, with TCP_NODELAY. `from`: as begin_connect(). Errors: timeout, or remote_error with the address
+/// and the kernel's reason.
+Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline, const SocketAddress& from = {});
 
 Result<SocketAddress> local_address(int fd);
 void send_at_once(int fd);  // TCP_NODELAY

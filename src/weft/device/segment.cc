@@ -16,10 +16,12 @@ namespace {
 constexpr unsigned kNoExecSeal = 0x0008;
 constexpr size_t kHugePage = 2 << 20;
 
-size_t round_to_pages(size_t bytes) {
+size_t page_bytes() {
   static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
+  return page;
 }
+
+size_t round_to_pages(size_t bytes) { return (bytes + page_bytes() - 1) / page_bytes() * page_bytes(); }
 
 UniqueFd make_memfd() {
   constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -117,8 +119,11 @@ Result<SegmentName> Segment::name() const {
   return SegmentName{.inode = info.st_ino, .bytes = bytes_, .fd = fd_.get()};
 }
 
-void Segment::discard() const {
-  (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes_));
+void Segment::discard(size_t offset, size_t bytes) const {
+  const size_t first = round_to_pages(offset), end = (offset + bytes) / page_bytes() * page_bytes();
+  if (first >= end) return;
+  (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
+                  static_cast<off_t>(end - first));
 }
 
 }  // namespace weft::device

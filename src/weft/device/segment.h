@@ -46,8 +46,9 @@ class Segment {
   /// Only of a segment that create() made; one that was opened keeps its mapping alone.
   Result<SegmentName> name() const;
 
-  /// Gives the memory back at once, even where peers still map it; all bytes read as zero afterwards.
-  void discard() const;
+  /// Gives the memory of the whole pages in [offset, offset + bytes) back at once, even where peers still map
+  /// it; their bytes read as zero afterwards.
+  void discard(size_t offset, size_t bytes) const;
 
  private:
   static Result<Segment> map(UniqueFd fd, size_t bytes);

@@ -39,16 +39,18 @@ struct Directory {
 struct Pool {
   Segment segment;
   WindowRef ref;
+  bool shared;  // by small windows
   pid_t owner = getpid();
   std::map<size_t, size_t> free;  // offset → bytes; neighbours are always merged
 
-  Pool(Segment made, const WindowRef& where) : segment(std::move(made)), ref(where) {
+  Pool(Segment made, const WindowRef& where, bool for_small)
+      : segment(std::move(made)), ref(where), shared(for_small) {
     free.emplace(0, segment.bytes());
   }
   Pool(Pool&&) = delete;
   /// Peers may still map the segment: its memory goes back all the same. Not from a forked child, though.
   ~Pool() {
-    if (mine()) segment.discard();
+    if (mine()) segment.discard(0, segment.bytes());
   }
 
   /// A forked child inherits pools, but shares their bytes with its parent: it must neither carve nor discard
@@ -97,12 +99,12 @@ class Windows {
 
   Result<void*> allocate(size_t bytes) {
     std::lock_guard lock(mutex_);
-    if (bytes >= kLargeWindowBytes) return allocate_in_new_pool(bytes, bytes);
+    if (bytes >= kLargeWindowBytes) return allocate_in_new_pool(bytes, bytes, false);
     bytes = (std::max<size_t>(bytes, 1) + kWindowAlignment - 1) / kWindowAlignment * kWindowAlignment;
     for (auto pool = pools_.begin(); pool != pools_.end(); ++pool) {
       if (std::optional<size_t> offset = pool->take(bytes)) return record(pool, *offset, bytes);
     }
-    return allocate_in_new_pool(kLargeWindowBytes, bytes);
+    return allocate_in_new_pool(kLargeWindowBytes, bytes, true);
   }
 
   Status free(void* window) {
@@ -119,6 +121,16 @@ class Windows {
     allocations_.erase(found);
     allocation.pool->give_back(allocation.offset, allocation.bytes);
     if (allocation.pool->empty()) retire(allocation.pool, dead);
+    return {};
+  }
+
+  Status discard(void* window) {
+    std::lock_guard lock(mutex_);
+    auto found = allocations_.find(window);
+    if (found == allocations_.end())
+      return fail(Code::invalid_pointer, "{} is no window of this process", window);
+    const Allocation& allocation = found->second;
+    if (allocation.pool->mine()) allocation.pool->segment.discard(allocation.offset, allocation.bytes);
     return {};
   }
 
@@ -143,15 +155,15 @@ class Windows {
     size_t offset, bytes;
   };
 
-  Result<void*> allocate_in_new_pool(size_t segment_bytes, size_t bytes) {
+  Result<void*> allocate_in_new_pool(size_t segment_bytes, size_t bytes, bool shared) {
     Result<Segment> segment = Segment::create(segment_bytes);
     if (!segment) return segment.status();
     Result<SegmentName> name = segment->name();
     if (!name) return name.status();
     // A large window takes its segment whole, the rest of the last page included.
-    if (bytes == segment_bytes) bytes = segment->bytes();
-    const PoolRef added =
-        pools_.emplace(pools_.begin(), segment.take(), WindowRef{.segment = *name, .serial = ++last_serial_});
+    if (!shared) bytes = segment->bytes();
+    const PoolRef added = pools_.emplace(pools_.begin(), segment.take(),
+                                         WindowRef{.segment = *name, .serial = ++last_serial_}, shared);
     publish();
     return record(added, *added->take(bytes), bytes);
   }
@@ -162,15 +174,15 @@ class Windows {
     return window;
   }
 
-  /// Takes an empty pool out of use. One empty small pool stays mapped, without memory, so that a lone small
-  /// window that comes and goes costs no mapping.
+  /// Takes an empty pool out of use. One empty shared pool stays mapped, without memory, so that a lone small
+  /// window that comes and goes costs no mapping. What a large window was in nobody gets again: peers may map
+  /// it still.
   void retire(PoolRef pool, std::list<Pool>& dead) {
-    const bool small = pool->segment.bytes() == kLargeWindowBytes;
-    const bool spare = small && pool->mine() &&
+    const bool spare = pool->shared && pool->mine() &&
                        std::none_of(pools_.begin(), pools_.end(),
                                     [&](const Pool& other) { return &other != &*pool && other.empty(); });
     if (spare) {
-      pool->segment.discard();
+      pool->segment.discard(0, pool->segment.bytes());
       return;
     }
     dead.splice(dead.end(), pools_, pool);
@@ -203,6 +215,8 @@ class Windows {
 Result<void*> window_alloc(size_t bytes) { return Windows::instance().allocate(bytes); }
 
 Status window_free(void* window) { return window == nullptr ? Status() : Windows::instance().free(window); }
+
+Status window_discard(void* window) { return Windows::instance().discard(window); }
 
 std::optional<WindowRef> find_window(const void* address, size_t bytes) {
   return Windows::instance().find(address, bytes);

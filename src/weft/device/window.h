@@ -14,7 +14,7 @@
 namespace weft::device {
 
 /// From this size on a window has a segment of its own, page-aligned, and freeing it returns its memory at
-/// once.
+/// once; that segment, which peers may map still, never holds another window.
 inline constexpr size_t kLargeWindowBytes = 1 << 20;
 inline constexpr size_t kWindowAlignment = 64;
 
@@ -32,6 +32,11 @@ Result<void*> window_alloc(size_t bytes);
 
 /// Gives back what window_alloc returned. Null is allowed; any other pointer fails with invalid_pointer.
 Status window_free(void* window);
+
+/// Gives the memory of a window back, and leaves its address taken until window_free(): for one that somebody
+/// may still write to who cannot be told to stop. Of a small one that is the pages that it does not share.
+/// What it held reads as zero then, or as it was. Fails with invalid_pointer as window_free.
+Status window_discard(void* window);
 
 /// The segment that holds all of [address, address + bytes), if it is window memory.
 std::optional<WindowRef> find_window(const void* address, size_t bytes);

@@ -97,7 +97,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   const Siblings siblings = (*context)->all_joined_on_devices() ? Siblings::on_devices : Siblings::mixed;
   std::shared_ptr<Communicator> made(
       new Communicator(context.take(), comm_id, std::move(world_of), std::move(options)));
-  WEFT_TRY(made->open_device(siblings));
+  WEFT_TRY(made->open_device(siblings, settings().init_timeout_s));
   return made;
 }
 
@@ -130,7 +130,8 @@ Result<Communicator::Making> Communicator::begin_split(int color, int key, CommO
   const uint32_t split = ++splits_;
   return Making([=, this, op = *gather]() -> Result<std::shared_ptr<Communicator>> {
     Lock lock = context_->lock();
-    if (!op->finished.load()) context_->wait(lock, *op);
+    if (op->finished.load()) context_->leave();
+    else context_->wait(lock, *op);
     const Status gathered = op->status;
     context_->release(op);
     lock.unlock();
@@ -203,7 +204,7 @@ Result<std::shared_ptr<Communicator>> Communicator::make_child(uint32_t id, std:
                                                                CommOptions options, Siblings siblings,
                                                                const Communicator* shrunk_from) {
   std::shared_ptr<Communicator> made(new Communicator(context_, id, std::move(world_of), std::move(options)));
-  WEFT_TRY(made->open_device(siblings, shrunk_from));
+  WEFT_TRY(made->open_device(siblings, made->options_.timeout_s, shrunk_from));
   return made;
 }
 

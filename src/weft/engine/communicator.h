@@ -187,8 +187,11 @@ class Communicator {
   Operation* make_again(const Call& call);
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
-  Status open_device(Siblings siblings, const Communicator* shrunk_from = nullptr);
-  Status settle_sharing(Siblings siblings);
+  /// `meeting_s`: how long ranks wait for each other in it.
+  Status open_device(Siblings siblings, double meeting_s, const Communicator* shrunk_from = nullptr);
+  Status stay_away(const Status& why);
+  uint32_t meeting_id() const;
+  Status settle_sharing(Siblings siblings, double meeting_s);
   Status reach_neighbours(const std::vector<cuda::SharedMemory>& offers);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);

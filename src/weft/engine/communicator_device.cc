@@ -21,18 +21,18 @@ constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: se
 }  // namespace
 
 // Sends nothing for a communicator that is shrunk from another: what that one measured counts on.
-Status Communicator::open_device(Siblings siblings, const Communicator* shrunk_from) {
+Status Communicator::open_device(Siblings siblings, double meeting_s, const Communicator* shrunk_from) {
   if (options_.device < 0) return {};
   {
     const Lock lock = context_->lock();
     auto executor = context_->device_executor(options_.device);
-    if (!executor) return executor.status();
+    if (!executor) return stay_away(executor.status());
     device_executor_ = *executor;
     WEFT_TRY(settle_gpu_direct());
     captures_ = std::make_unique<Captures>(*this);
   }
   shares_gpu_memory_ = device_executor_->shares_memory();
-  if (!shrunk_from) WEFT_TRY(settle_sharing(siblings));
+  if (!shrunk_from) WEFT_TRY(settle_sharing(siblings, meeting_s));
   else if (shrunk_from->device_executor_) shares_gpu_memory_ = shrunk_from->shares_gpu_memory_;
   if (shrunk_from) gpu_machine_ = shrunk_from->gpu_machine_;
   if (shrunk_from || !context_->tunes() || size() == 1) return {};
@@ -42,15 +42,24 @@ Status Communicator::open_device(Siblings siblings, const Communicator* shrunk_f
   return {};
 }
 
+// The others may be waiting already, in the meeting or in what tells them the machine: they hear why this
+// rank does not come, and fail.
+Status Communicator::stay_away(const Status& why) {
+  for (const uint32_t id : {meeting_id(), id_}) context_->bootstrap().tell_failed(id, why.message());
+  return why;
+}
+
+uint32_t Communicator::meeting_id() const { return hash_32(kDevices, id_); }
+
 // Every rank lends the others a block, those of its node try to reach it, and all hear whether all could:
 // what one rank stages its peers must not look for in GPU memory. Where some ranks have host memory nothing
 // is asked, since those would not answer; the first operation tells of them.
-Status Communicator::settle_sharing(Siblings siblings) {
+Status Communicator::settle_sharing(Siblings siblings, double meeting_s) {
   if (siblings == Siblings::mixed || layout_.nodes() == size()) return {};
   CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
   apart.name = name() + " devices";
-  apart.timeout_s = options_.timeout_s;
-  Communicator meeting(context_, hash_32(kDevices, id_), world_of_, std::move(apart));
+  apart.timeout_s = meeting_s;
+  Communicator meeting(context_, meeting_id(), world_of_, std::move(apart));
   const auto gather = [&](const void* mine, void* all, size_t bytes) {
     Call call;
     call.collective = plan::Collective::all_gather;

@@ -127,6 +127,10 @@ Context::~Context() {
       log::warn("leaving with data unsent: {}", flushed.message());
   }
   if (bootstrap_) bootstrap_->stop();
+  {
+    const Lock lock = this->lock();
+    inquiries_in_turn_.clear();  // there is no communicator left to fail
+  }
   if (inquiry_.joinable()) inquiry_.join();
   fabric_.reset();
   bootstrap_.reset();
@@ -248,7 +252,7 @@ Status Context::stage(Operation& op, plan::Space space, ScratchPool::Block& bloc
 void Context::give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded) {
   if (!block.data) return;
   if (succeeded || !op.prepared->exposes[static_cast<int>(space)]) scratch_.give(block);
-  else scratch_.retire(block);
+  else scratch_.retire(block, now_ns());
   block = {};
 }
 

@@ -83,6 +83,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void fail_later(Communicator& comm, Status why);
   /// Runs `inquiry` (see verdict.h) on a thread of its own, one at a time; false while another runs.
   bool ask_peers(std::function<void()> inquiry);
+  /// The same, after the one that runs. Of each communicator one at most waits: the first.
+  void ask_peers_in_turn(uint32_t comm, std::function<void()> inquiry);
   Communicator* find_communicator(uint32_t id);
   /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
   /// anybody had the lock to act on it.
@@ -122,6 +124,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// first communicator exists.
   const model::Machine& machine() const { return machine_; }
   void set_machine(model::Machine machine) { machine_ = std::move(machine); }
+  /// On rank 0: why what it has measured should be measured again; "" = it need not.
+  const std::string& machine_doubt() const { return machine_doubt_; }
+  void set_machine_doubt(std::string doubt) { machine_doubt_ = std::move(doubt); }
   /// Whether rank 0 found that the machine has to be measured first: see tuning.h.
   bool wants_measuring() const { return wants_measuring_; }
   /// Whether choices may rest on measurements: rank 0's WEFT_TUNE is not off.
@@ -249,9 +254,12 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::mutex news_mutex_;
   std::unordered_map<uint32_t, std::pair<int, std::string>> news_;  // by communicator: from whom, and what
   std::thread inquiry_;
-  std::atomic<bool> inquiry_running_{false};
+  bool inquiry_running_ = false;                                 // under the lock, as the next
+  std::map<uint32_t, std::function<void()>> inquiries_in_turn_;  // by communicator
+  std::function<void()> next_inquiry();
 
   model::Machine machine_;
+  std::string machine_doubt_;
   bool wants_measuring_ = false, tunes_ = false;
   ProbeInbox* probe_ = nullptr;
   std::vector<std::vector<std::byte>> kept_;

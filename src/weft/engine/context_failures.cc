@@ -12,6 +12,12 @@
 #include "engine/verdict.h"
 
 namespace weft::engine {
+namespace {
+
+// After a failure here, until peers that are not held up know: what they read before, they find.
+constexpr int64_t kNewsTakeNs = 2'000'000'000;
+
+}  // namespace
 
 void Context::fail_operations(Communicator& comm, const Status& why) {
   comm.shut_door();  // before anybody gets buffers back
@@ -24,14 +30,27 @@ void Context::fail_later(Communicator& comm, Status why) {
 }
 
 bool Context::ask_peers(std::function<void()> inquiry) {
-  if (inquiry_running_.exchange(true)) return false;
+  if (inquiry_running_) return false;
   if (inquiry_.joinable()) inquiry_.join();  // it has ended: the flag was down
-  inquiry_ = std::thread([this, inquiry = std::move(inquiry)] {
+  inquiry_running_ = true;
+  inquiry_ = std::thread([this, inquiry = std::move(inquiry)]() mutable {
     name_thread("weft-inquiry");
-    inquiry();
-    inquiry_running_.store(false);
+    for (; inquiry; inquiry = next_inquiry()) inquiry();
   });
   return true;
+}
+
+void Context::ask_peers_in_turn(uint32_t comm, std::function<void()> inquiry) {
+  if (inquiry_running_) inquiries_in_turn_.try_emplace(comm, std::move(inquiry));
+  else (void)ask_peers(std::move(inquiry));
+}
+
+// On the thread of the one that has ended; none: the thread ends, and the next inquiry has one of its own.
+std::function<void()> Context::next_inquiry() {
+  const Lock lock = this->lock();
+  inquiry_running_ = !inquiries_in_turn_.empty();
+  if (!inquiry_running_) return {};
+  return std::move(inquiries_in_turn_.extract(inquiries_in_turn_.begin()).mapped());
 }
 
 // A closed connection is not yet a death: a rank that has no more to do with us may leave in good order. It
@@ -120,6 +139,7 @@ bootstrap::OpReport Context::on_question(int from, uint32_t comm, uint32_t numbe
 
 void Context::check_deadlines(int64_t now) {
   last_check_ns_ = now;
+  if (scratch_.holds_retired() && !fabric_->reads_forgotten()) scratch_.empty_retired(now - kNewsTakeNs);
   if (!deaths_.empty()) act_on_deaths(now);
   if (!partings_.empty()) act_on_partings(now);
   if (!awaiting_.empty()) check_awaiting(now);

@@ -144,6 +144,8 @@ bool Fabric::unsent() {
   return network && !network->departed(network->ticket());
 }
 
+bool Fabric::reads_forgotten() const { return ofi_ && ofi_->reads_forgotten(); }
+
 bool Fabric::prepare_sleep() {
   for (size_t i = 0; i < transports_.size(); ++i) {
     if (transports_[i]->prepare_sleep()) continue;

@@ -59,6 +59,8 @@ class Fabric {
   Result<int> poll(transport::Sink& sink, bool network);
   /// Whether something that the network has accepted needs further polls to get out.
   bool unsent();
+  /// Whether the network may still read the source of a put that was forgotten.
+  bool reads_forgotten() const;
 
   /// See Transport: sleep on epoll_fd() only after prepare_sleep() said true; then finish_sleep().
   bool prepare_sleep();

@@ -251,7 +251,7 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
     }
     if (measured.ok()) {
       decision.machine = machine_of(context.machine(), measurement.rates, comm.gpu_direct() != nullptr);
-      keep_machine(facts, decision.machine, true);
+      keep_machine(facts, decision.machine, true, context.machine_doubt());
     } else {
       log::warn(
           "{} could not be measured ({}): this run chooses algorithms as for host memory, which is right but "

@@ -11,7 +11,6 @@
 
 #include "engine/communicator.h"
 #include "engine/interpreter.h"
-#include "model/measure.h"
 
 namespace weft::engine {
 namespace {
@@ -20,6 +19,7 @@ namespace {
 // have their cores.
 constexpr double kWarmUpSeconds = 0.005;
 constexpr size_t kEagerProbe = 16 << 10;
+constexpr int kRows = 4, kSleepingRounds = 10;
 constexpr double kSlowestSharedMemory = 10;  // times what is usual
 constexpr int kBurst = 32;                   // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
@@ -28,13 +28,6 @@ constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
 constexpr int64_t kStreamNs = 60'000'000;
 constexpr size_t kStreamBytes = 64 << 20;  // at most
-
-double median(std::vector<double>& values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double us_since(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) / 1e3; }
 
@@ -131,27 +124,44 @@ Status Probe::wait(uint32_t messages, Idle idle) {
   }
 }
 
-/// Half a round trip: the median over `rounds`, or fewer where they take longer than `seconds`.
-Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
+/// `rounds` round trips, or fewer where they take longer than `seconds`.
+Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle idle) {
   const std::vector<std::byte> payload(bytes);
+  Row row;
   if (!leads_) {
     do {
-      WEFT_TRY(wait(1));
+      WEFT_TRY(wait(1, idle));
       const bool last = std::exchange(inbox_.last_, false);
       WEFT_TRY(send(false, payload.data(), bytes));
-      if (last) return 0.0;
+      if (last) return row;
     } while (true);
   }
-  std::vector<double> times;
   const Deadline enough = Deadline::in_seconds(seconds);
   for (int round = 0;; ++round) {
     const bool last = round > rounds || (round > 3 && enough.passed());
     const int64_t begin = now_ns();
     WEFT_TRY(send(last, payload.data(), bytes));
-    WEFT_TRY(wait(1));
-    if (round > 0) times.push_back(us_since(begin) / 2);  // the first opens connections
-    if (last) return median(times);
+    WEFT_TRY(wait(1, idle));
+    if (round > 0) row.push_back(us_since(begin) / 2);  // the first opens connections
+    if (last) return row;
   }
+}
+
+/// Half a round trip of all these, in rows. Sleeping ranks find a core when spinning ones share one, and
+/// leave the scheduler time to find another.
+Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
+  std::vector<Row> spun, slept;
+  for (int pair = 0; pair < kRows; ++pair) {
+    Result<Row> row = row_us(bytes, rounds / kRows, seconds / kRows, Idle::spin);
+    if (!row.ok()) return row.status();
+    spun.push_back(row.take());
+    row = row_us(bytes, kSleepingRounds, seconds / kRows, Idle::sleep);
+    if (!row.ok()) return row.status();
+    slept.push_back(row.take());
+  }
+  const model::Latency latency = model::agree(spun, slept, context_.fabric().cpus_on_machine() < 2);
+  if (doubt_.empty()) doubt_ = latency.doubt;
+  return latency.us;
 }
 
 /// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they
@@ -175,7 +185,7 @@ Result<double> Probe::overhead_us(int rounds, double seconds) {
     WEFT_TRY(send(last));
     WEFT_TRY(wait(1));
     (alone ? single : burst).push_back(us_since(begin));
-    if (last) return std::max(median(burst) - median(single), 0.0) / kBurst;
+    if (last) return std::max(model::median(burst) - model::median(single), 0.0) / kBurst;
   }
 }
 
@@ -253,7 +263,7 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
     if (i > 0) durations.push_back(us_since(begin));
     if (reads.fresh != nullptr) WEFT_TRY(meet());
   }
-  return std::max(median(durations), 1e-3);
+  return std::max(model::median(durations), 1e-3);
 }
 
 Status Probe::measure_reads(model::Memory* memory) {
@@ -298,7 +308,8 @@ Status Probe::measure_reads(model::Memory* memory) {
 
 Status Probe::measure_intra(model::Machine* machine) {
   model::Link* const link = machine ? &machine->intra : nullptr;
-  if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
+  if (const Result<Row> warm = row_us(0, 100'000, kWarmUpSeconds, Idle::spin); !warm.ok())
+    return warm.status();
   WEFT_TRY(measure_messages(link, 2000, 0.02));
   const size_t bytes = std::min(kEagerProbe, transport_.eager_bytes());
   const Result<double> one_way = one_way_us(bytes, 500, 0.02);
@@ -384,7 +395,8 @@ Status Probe::wait_for_departure(const Puts& puts) {
 
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
-  if (const Result<double> warm = one_way_us(0, 100'000, kWarmUpSeconds); !warm.ok()) return warm.status();
+  if (const Result<Row> warm = row_us(0, 100'000, kWarmUpSeconds, Idle::spin); !warm.ok())
+    return warm.status();
   WEFT_TRY(measure_messages(link, 200, 0.03));
   Exposed memory(*this, kStreamBlock);
   WEFT_TRY(memory.exchange());

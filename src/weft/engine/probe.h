@@ -3,7 +3,8 @@
 // the number kProbeNumber, which the context hands to the probe's inbox.
 //
 // What is measured, in the words of model/cost.h:
-//   alpha, overhead   half a round trip of an empty message; what each of a burst of them adds
+//   alpha, overhead   half a round trip of an empty message, of several rows the quickest; what each of a
+//                     burst of them adds
 //   bytes_per_us      what a long message adds to a round trip, or a stream of puts reaches
 //   peer_*            reads of a peer's memory, both ranks reading at once as collectives do
 //   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
@@ -15,12 +16,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/context.h"
 #include "model/cost.h"
+#include "model/measure.h"
 
 namespace weft::engine {
 
@@ -56,12 +59,17 @@ class Probe {
   /// measured before an error is in the machine.
   Status measure_intra(model::Machine* machine);
   Status measure_inter(model::Machine* machine);
+  /// Why the leader does not believe what it has measured: rows of the same messages disagreed. "" = it does.
+  const std::string& doubt() const { return doubt_; }
 
  private:
   enum class Idle : uint8_t { spin, sleep };
 
   Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
+  /// How long one way of a round trip took, for each of them.
+  using Row = std::vector<double>;
+  Result<Row> row_us(size_t bytes, int rounds, double seconds, Idle idle);
   Result<double> one_way_us(size_t bytes, int rounds, double seconds);
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
@@ -111,6 +119,7 @@ class Probe {
   const bool network_;
   const Deadline deadline_;
   uint32_t taken_ = 0;  // messages that wait() has answered for
+  std::string doubt_;
 };
 
 }  // namespace weft::engine

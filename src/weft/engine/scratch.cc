@@ -17,7 +17,10 @@ void free_block(std::byte* block) {
 ScratchPool::~ScratchPool() {
   for (auto& blocks : free_)
     for (std::byte* block : blocks) free_block(block);
-  for (std::byte* block : retired_) free_block(block);
+  empty_retired(INT64_MAX);
+  // The segment of a small one would be carved up again, while peers map it.
+  for (const Retired& retired : retired_)
+    if (size_t{1} << retired.block.size_class >= device::kLargeWindowBytes) free_block(retired.block.data);
 }
 
 Result<ScratchPool::Block> ScratchPool::take(size_t bytes) {
@@ -42,10 +45,12 @@ void ScratchPool::give(Block block) {
   kept_bytes_ += bytes;
 }
 
-// A large window has a segment of its own: what peers still map of it is nobody's any more.
-void ScratchPool::retire(Block block) {
-  if (size_t{1} << block.size_class >= device::kLargeWindowBytes) return free_block(block.data);
-  retired_.push_back(block.data);
+void ScratchPool::retire(Block block, int64_t now_ns) { retired_.push_back({block, now_ns}); }
+
+void ScratchPool::empty_retired(int64_t until_ns) {
+  for (; holds_retired() && retired_[emptied_].at_ns <= until_ns; ++emptied_)
+    if (Status emptied = device::window_discard(retired_[emptied_].block.data); !emptied)
+      log::error("scratch: {}", emptied.message());
 }
 
 }  // namespace weft::engine

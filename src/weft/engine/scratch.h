@@ -1,11 +1,18 @@
 // ScratchPool: the library's own memory for operations in flight, in windows that peers of the node can map.
 // Blocks are kept and reused by power-of-two size, so that a steady job touches no new page.
 //
+// Blocks of operations that failed are another matter. A peer that stands still, or a network that has taken
+// stripes of a put already, may write to them or read from them at any later time, and nobody can say when
+// that is over. So they are lent to nobody again, and stay mapped as long as the pool exists: what comes late
+// finds an address that is nobody else's. Their memory does go back, so that a failure costs address space
+// (and a large block a descriptor), but not memory.
+//
 // Thread safety: none; under the context's lock.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/status.h"
@@ -28,14 +35,23 @@ class ScratchPool {
   void give(Block block);
   /// The same for one that a peer may still write to, which has not heard yet that the operation failed: lent
   /// to nobody else as long as the pool exists.
-  void retire(Block block);
+  void retire(Block block, int64_t now_ns);
+  /// Whether retired blocks still have their memory.
+  bool holds_retired() const { return emptied_ < retired_.size(); }
+  /// Gives back the memory of what was retired by then; its bytes read as zero afterwards.
+  void empty_retired(int64_t until_ns);
 
  private:
   static constexpr int kSmallest = 12;                // 4 KiB
   static constexpr size_t kKeptBytes = 256ull << 20;  // beyond this, blocks go back to the system
   std::array<std::vector<std::byte*>, 48> free_;
   size_t kept_bytes_ = 0;
-  std::vector<std::byte*> retired_;
+  struct Retired {
+    Block block;
+    int64_t at_ns;
+  };
+  std::vector<Retired> retired_;  // in the order of time
+  size_t emptied_ = 0;            // how many of them, from the first on, have given their memory back
 };
 
 }  // namespace weft::engine

@@ -116,9 +116,12 @@ void measure_operations(Communicator& comm, bool crowded, model::Machine* machin
 
 /// What rank 0 and one peer measure of the link between them; both call it. Null `into`: the peer.
 Status measure_link(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, bool intra,
-                    model::Machine* into) {
+                    model::Machine* into, std::string& doubt) {
   Probe probe(context, inbox, comm, peer, Deadline::in_seconds(kProbeSeconds));
-  return intra ? probe.measure_intra(into) : probe.measure_inter(into);
+  const Status measured = intra ? probe.measure_intra(into) : probe.measure_inter(into);
+  if (doubt.empty() && !probe.doubt().empty())
+    doubt = fmt::format("{} {}", intra ? "inside a node" : "between nodes", probe.doubt());
+  return measured;
 }
 
 }  // namespace
@@ -154,14 +157,21 @@ std::optional<model::Machine> known_machine(const model::Facts& facts) {
   return (*cached)->machine;
 }
 
-void keep_machine(const model::Facts& facts, const model::Machine& machine, bool complete) {
+void keep_machine(const model::Facts& facts, const model::Machine& machine, bool complete,
+                  const std::string& doubt) {
   const std::string directory = model::cache_directory();
   {
     const std::lock_guard lock(measured_mutex);
     measured()[model::cache_file("", facts)] = machine;
   }
   if (directory.empty() || !complete) return;
-  if (const Status kept = model::keep(directory, facts, machine); kept.ok()) {
+  const Status kept = model::keep(directory, facts, machine, doubt);
+  if (kept.ok() && !doubt.empty()) {
+    log::info(
+        "measured this machine for the choice of algorithms, but {}, as where a rank loses its core to "
+        "another program: the next job measures again",
+        doubt);
+  } else if (kept.ok()) {
     log::info("measured this machine for the choice of algorithms; kept in {}",
               model::cache_file(directory, facts));
   } else {
@@ -227,10 +237,11 @@ Status measure_machine(Context& context, Communicator& comm) {
     machine.memory = model::measure_memory(machine.memory);
   wait_for_all(comm, met);
   bool complete = true;
+  std::string doubt;
   const auto probe = [&](int peer, bool intra) {
     if (!met.ok() || (!leads && rank != peer)) return;
     const Status measured =
-        measure_link(context, inbox, comm.id(), leads ? peer : 0, intra, leads ? &machine : nullptr);
+        measure_link(context, inbox, comm.id(), leads ? peer : 0, intra, leads ? &machine : nullptr, doubt);
     complete = complete && measured.ok();
     if (!measured.ok() && leads)
       log::warn(
@@ -248,7 +259,8 @@ Status measure_machine(Context& context, Communicator& comm) {
   if (met.ok()) measure_operations(comm, crowded > 0, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
-    keep_machine(facts_of(fabric, *host), machine, complete);
+    keep_machine(facts_of(fabric, *host), machine, complete, doubt);
+    context.set_machine_doubt(doubt);
     log::info("measuring took {:.0f} ms", static_cast<double>(now_ns() - begin) / 1e6);
   }
   std::vector<std::byte> bytes = MachineDecision{.machine = machine}.packed();

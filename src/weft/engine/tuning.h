@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -50,8 +51,9 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host);
 /// anew. Says in the log where it is from, and what is wrong with a cache that it cannot use.
 std::optional<model::Machine> known_machine(const model::Facts& facts);
 /// Keeps a measurement for this process, and in the tuning cache if it is `complete`: the next job may
-/// succeed.
-void keep_machine(const model::Facts& facts, const model::Machine& machine, bool complete);
+/// succeed. With a `doubt` it is there only to be looked at, and the next job measures again.
+void keep_machine(const model::Facts& facts, const model::Machine& machine, bool complete,
+                  const std::string& doubt);
 
 /// Measures, and gives the context its machine; `comm` is of all ranks, and used for nothing else. A
 /// collective. A link that cannot be measured keeps what the host states, which is logged. Errors: those of

@@ -169,7 +169,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.worlds = {comm.world_rank(from)};
   c.mismatched = from;
   c.ended = true;
-  (void)context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
+  context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {

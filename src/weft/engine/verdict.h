@@ -17,7 +17,8 @@ class Verdict {
  public:
   /// A message from rank `from` of the communicator belongs to another call under the same operation number.
   static void on_mismatch(Context& context, Operation& op, int from);
-  /// The same for operation `number`, which has ended here: its plan needed nothing from `from`.
+  /// The same for operation `number`, which has ended here: its plan needed nothing from `from`. Nothing
+  /// comes back to it, so that it waits for its turn where another inquiry is running.
   static void on_late_message(Context& context, Communicator& comm, uint32_t number, int from);
   /// `op` is due for a look: past its deadline it fails with the names of those who have not arrived; before,
   /// it fails only if a peer has called something else.

@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // What the numbers mean, and how they were measured. To be counted up when either changes.
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 constexpr uintmax_t kMostBytes = 64 << 10;  // of a file: none of ours is longer
 
 std::string cpu_model() {
@@ -87,6 +87,7 @@ Result<Cached> parse(const std::string& text) try {
   Cached cached;
   cached.facts = facts_of(json.at("facts"));
   json.at("measured_at").get_to(cached.measured_at);
+  cached.doubt = json.value("doubt", "");
   Result<Machine> machine = machine_from_json(json.at("machine").dump());
   if (!machine.ok()) return machine.status();
   cached.machine = machine.take();
@@ -187,6 +188,7 @@ Result<std::optional<Cached>> find_cached(const std::string& directory, const Fa
   if (cached.ok() && cached->has_value() && text_of((*cached)->facts) != text_of(facts)) {
     return fail(Code::invalid_argument, "tuning cache {}: it was measured on another machine", path);
   }
+  if (cached.ok() && cached->has_value() && !(*cached)->doubt.empty()) return std::optional<Cached>();
   return cached;
 }
 
@@ -211,14 +213,20 @@ std::vector<Cached> list_cached(const std::string& directory, const topology::Ho
   return found;
 }
 
-Status keep(const std::string& directory, const Facts& facts, const Machine& machine) {
+Status keep(const std::string& directory, const Facts& facts, const Machine& machine,
+            const std::string& doubt) {
+  if (!doubt.empty()) {
+    const Result<std::optional<Cached>> better = find_cached(directory, facts);
+    if (better.ok() && better->has_value()) return {};
+  }
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return fail(Code::system_error, "cannot make {}: {}", directory, error.message());
-  const Json json{{"format", kFormat},
-                  {"measured_at", now_text()},
-                  {"facts", json_of(facts)},
-                  {"machine", Json::parse(to_json(machine))}};
+  Json json{{"format", kFormat},
+            {"measured_at", now_text()},
+            {"facts", json_of(facts)},
+            {"machine", Json::parse(to_json(machine))}};
+  if (!doubt.empty()) json["doubt"] = doubt;
   const std::string path = cache_file(directory, facts);
   static std::atomic<uint32_t> count{0};
   const std::string fresh = fmt::format("{}.{}.{}.new", path, getpid(), count++);

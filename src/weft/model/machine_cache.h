@@ -42,20 +42,23 @@ struct Cached {
   Facts facts;
   Machine machine;
   std::string measured_at;  // "2026-11-21 12:00:00 UTC"
+  std::string doubt;        // why it should be measured again; "" = it need not
   std::string path;
 };
 
 /// What `path` holds; nothing if there is no such file. Errors (system_error, invalid_argument) say what is
 /// wrong with it.
 Result<std::optional<Cached>> read_cache(const std::string& path);
-/// The measurement for these facts; nothing if there is none. Errors as read_cache(), and invalid_argument if
-/// the file was measured under other facts.
+/// The measurement for these facts; nothing if there is none without a doubt. Errors as read_cache(), and
+/// invalid_argument if the file was measured under other facts.
 Result<std::optional<Cached>> find_cached(const std::string& directory, const Facts& facts);
 /// Every readable measurement of this host, the latest first; files that are damaged are left out.
 std::vector<Cached> list_cached(const std::string& directory, const topology::Host& host);
 /// What is wrong with files that cannot be read, a sentence each.
 std::vector<std::string> damaged_files(const std::string& directory);
-/// Keeps a measurement, in place of an older one. Makes the directory. Errors: system_error.
-Status keep(const std::string& directory, const Facts& facts, const Machine& machine);
+/// Keeps a measurement, in place of an older one. One with a doubt is kept to be looked at (weft_info), and
+/// not in place of one without. Makes the directory. Errors: system_error.
+Status keep(const std::string& directory, const Facts& facts, const Machine& machine,
+            const std::string& doubt = "");
 
 }  // namespace weft::model

@@ -1,5 +1,7 @@
 #include "model/measure.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -14,6 +16,19 @@ namespace {
 // With two sources and a destination this stays in a second-level cache.
 constexpr uint64_t kCachedBytes = 128 << 10;
 constexpr uint64_t kLargeBytes = 16 << 20;
+// Rows of the same latency differ by less than a factor and what a clock or an interrupt adds.
+constexpr double kSameFactor = 2, kSameUs = 1;
+constexpr double kSharedFactor = 4;  // by which those who slept are quicker where a core is shared
+
+bool about_as_long(double us, double quickest_us) { return us <= kSameFactor * quickest_us + kSameUs; }
+
+std::vector<double> sorted_medians(std::span<const std::vector<double>> rows) {
+  std::vector<double> medians;
+  for (const std::vector<double>& row : rows)
+    if (!row.empty()) medians.push_back(median(row));
+  std::sort(medians.begin(), medians.end());
+  return medians;
+}
 
 /// Median duration of `repeats` calls in µs, after one that is not counted.
 template <typename Work>
@@ -44,6 +59,31 @@ Rates rates_of(float* into, const float* first, const float* second, uint64_t by
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+Latency agree(std::span<const std::vector<double>> spun, std::span<const std::vector<double>> slept,
+              bool one_core) {
+  const std::vector<double> spinning = sorted_medians(spun), sleeping = sorted_medians(slept);
+  if (spinning.empty()) return {};
+  Latency latency{spinning.front(), ""};
+  if (spinning.size() > 1 && !about_as_long(spinning[1], spinning[0]))
+    latency.doubt =
+        fmt::format("rows of messages took {:.3g} to {:.3g} µs each", spinning.front(), spinning.back());
+  if (sleeping.empty() || sleeping.front() >= spinning.front()) return latency;
+  latency.us = sleeping.front();
+  latency.doubt.clear();
+  if (!one_core && kSharedFactor * sleeping.front() + kSameUs < spinning.front())
+    latency.doubt =
+        fmt::format("a message took {:.3g} µs between ranks that spun, {:.3g} between sleeping ones",
+                    spinning.front(), sleeping.front());
+  return latency;
+}
 
 double plausible(double measured, double stated, double most) {
   return measured >= stated / most && measured <= stated * most ? measured : stated;

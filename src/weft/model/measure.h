@@ -5,6 +5,10 @@
 // then the rates are what each gets beside the others.
 #pragma once
 
+#include <span>
+#include <string>
+#include <vector>
+
 #include "model/cost.h"
 
 namespace weft::model {
@@ -16,5 +20,21 @@ Memory measure_memory(const Memory& stated);
 /// `measured` if it lies within a factor of `most` of `stated`, else `stated`: a clock that jumped or a
 /// paused process must not bend the model.
 double plausible(double measured, double stated, double most = 30);
+
+double median(std::vector<double> values);
+
+/// A latency that was measured in several rows, and why not to believe it ("" = nothing speaks against it).
+struct Latency {
+  double us = 0;
+  std::string doubt;
+};
+
+/// What rows of round trips say, in which both ranks spun, and others, in which both slept. Whoever loses its
+/// core for a while is slow, and nobody is ever too fast, so the quickest row counts, by its median. It is
+/// doubtful if it is the only one of several that took about so long; and if those who slept, which costs two
+/// wake-ups, were far quicker than those who spun: then the ranks had to share a core, of which spinning
+/// takes all. Where there is `one_core` for both anyway, that is as it has to be.
+Latency agree(std::span<const std::vector<double>> spun, std::span<const std::vector<double>> slept,
+              bool one_core);
 
 }  // namespace weft::model

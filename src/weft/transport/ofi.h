@@ -115,6 +115,8 @@ class OfiTransport final : public Transport, public GpuDirect {
 
   /// Nothing accepted so far needs another poll(): messages have left, puts have been written.
   bool idle() const { return nothing_under_way(); }
+  /// Whether libfabric has stripes of a put that was forgotten, and may read its source.
+  bool reads_forgotten() const;
 
   /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;

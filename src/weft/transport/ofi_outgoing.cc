@@ -308,6 +308,11 @@ void OfiTransport::forget(const Completion* first, const Completion* last) {
     if (named(put)) put.done = nullptr, put.withdrawn = true;
 }
 
+bool OfiTransport::reads_forgotten() const {
+  const auto read = [](const OutgoingPut& put) { return put.done == nullptr && put.in_flight > 0; };
+  return std::ranges::any_of(posted_, read) || std::ranges::any_of(unposted_, read);
+}
+
 void OfiTransport::acknowledge_due() {
   std::erase_if(acknowledgements_, [this](int rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];

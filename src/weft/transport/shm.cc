@@ -165,9 +165,11 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
                 target.bytes, rank);
   }
   if (!peer.fifo.slot_free()) return Progress::busy;
+  // A window that cannot be mapped has most likely been freed since, and its address is somebody else's by
+  // now: the owner, through whose hands the bytes then go, knows.
   if (void* mapped = peer.memory.find(target)) {
     if (bytes > 0) std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
-  } else if (peer.memory.single_copy()) {
+  } else if (peer.memory.single_copy() && !shm::is_window(target)) {
     WEFT_TRY(peer.memory.write(target, offset, source, bytes));
   } else {
     return start_relay(peer, envelope, source, bytes, target, offset, done);

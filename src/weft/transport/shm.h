@@ -57,8 +57,9 @@ class ShmTransport final : public Transport {
   Result<RemoteBuffer> expose(void* address, size_t bytes) override;
   void unexpose(const RemoteBuffer& buffer) override;
 
-  /// Copies before it returns, unless the target can be neither mapped nor written by a system call: then it
-  /// goes through the FIFO piece by piece, one such put to a peer at a time.
+  /// Copies before it returns, unless the target is a window that cannot be mapped, or plain memory that no
+  /// system call may write: then it goes through the FIFO piece by piece, one such put to a peer at a time,
+  /// and the peer drops what it exposes no more.
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   /// A put that is still going through the FIFO ends where it is; its envelope is not delivered.
