@@ -389,6 +389,7 @@ Status Trainer::save_checkpoint() {
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }
 
 Status Trainer::save_model_of_step() {
+  LOOM_TRY(with_way_back(groups_->agree(engine_->check_state())));
   return save_model_in(
       join_path(join_path(config_.run.out, "models"), fmt::format("step-{:08}", next_step_)));
 }
@@ -426,9 +427,10 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
       record->validation_loss = *loss;
     }
     tell(*record);
-    if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
+    // The checkpoint last: who goes on from it does nothing of its step again.
     const int64_t models = config_.run.save_model_every;
     if (models > 0 && next_step_ % models == 0) LOOM_TRY(save_model_of_step());
+    if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
   }
   return {};
 }
