@@ -221,7 +221,10 @@ TEST_F(FamilyRuns, ASpecialTokenIsNotTakenForPadding) {
   EXPECT_TRUE(fails_with(spec("bert", {0, 1, 2, {}}), Code::invalid_argument, "begins a sequence"));
   EXPECT_TRUE(fails_with(spec("roberta", {0, 2, 1, {}}), Code::invalid_argument, "hides a token"));
   EXPECT_EQ(spec("roberta", {0, 1, 2, 3})->padding, 3);
-  EXPECT_EQ(spec("roberta", {0, 2, 3, {}})->padding, 1);
+  EXPECT_EQ(spec("bert", {1, 2, 3, {}})->padding, 0);
+  // No dataset could be filled up for it: positions are counted from a token that texts have.
+  EXPECT_TRUE(fails_with(spec("roberta", {0, 2, 3, {}}), Code::invalid_argument,
+                         "no padding token, from which a roberta model counts its positions"));
   LOOM_ASSERT_OK(spec("gpt2", {0, 1, 2, {}}));  // which has no padding
 }
 
