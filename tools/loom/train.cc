@@ -67,11 +67,16 @@ class Chronicle {
     line(train::json_line(comparison));
   }
 
-  /// Of a run that was over before, the report stays that has what only the run itself could tell.
+  /// Of a run that was over before, the report stays that has what only the run itself could tell; a failure
+  /// in it is mended.
   Status report(const train::Comparison& comparison, const Status& ended) const {
     const std::string path = join_path(trainer_.config().run.out, "report.html");
-    if (ended.ok() && steps_ == 0 && is_file(path)) return {};
-    return write_file(path, train::html_report(records_, trainer_, comparison, ended));
+    if (!ended.ok() || steps_ > 0 || !is_file(path))
+      return write_file(path, train::html_report(records_, trainer_, comparison, ended));
+    const Result<std::string> page = read_file(path);
+    LOOM_TRY(page.status());
+    const std::string mended = train::without_failure(*page);
+    return mended == *page ? Status() : write_file(path, mended);
   }
 
  private:

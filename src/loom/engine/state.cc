@@ -242,7 +242,7 @@ Status Executor<T>::check_state() const {
       const A* const values = part == 0 ? s.master : part == 1 ? s.first : s.second;
       if (std::all_of(values, values + shard, [](A value) { return std::isfinite(value); })) continue;
       return fail(Code::not_finite,
-                  "the {} of {} has numbers that are not finite: no checkpoint is made of it",
+                  "the {} of {} has numbers that are not finite: no checkpoint or model is made of it",
                   part == 0 ? "state" : "optimizer's state", units_[unit].name());
     }
   }

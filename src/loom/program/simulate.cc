@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <span>
 #include <tuple>
 
@@ -331,12 +332,16 @@ class Simulation {
              volume(instruction.op, bytes, ranks) / machine_.intra_bandwidth * 1e6;
     // A node's ranks share its link. A gather over nodes brings into a node what its own ranks do not have.
     const int place = layout_.place({0, stage, 0}), node = place / machine_.ranks_per_node;
-    int here = 0;  // members of the group on this node; as many groups share its link as fit beside it
-    for (const int peer : layout_.peers(kind_of(instruction), place))
+    int here = 0;         // members of the group on this node; as many groups share its link as fit beside it
+    std::set<int> nodes;  // which need not have equally many members
+    for (const int peer : layout_.peers(kind_of(instruction), place)) {
       here += peer / machine_.ranks_per_node == node;
+      nodes.insert(peer / machine_.ranks_per_node);
+    }
     const int sharing = std::max(1, std::min(machine_.ranks_per_node, job_.world) / here);
-    const double through = sharing * (all_reduce ? volume(instruction.op, bytes, std::max(1, ranks / here))
-                                                 : bytes * (job_.degree - here) / job_.degree);
+    const double through =
+        sharing * (all_reduce ? volume(instruction.op, bytes, static_cast<int>(nodes.size()))
+                              : bytes * (job_.degree - here) / job_.degree);
     return latency(true) * (all_reduce ? 2 : 1) + through / machine_.inter_bandwidth * 1e6;
   }
 

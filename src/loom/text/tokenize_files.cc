@@ -233,7 +233,7 @@ Result<TokenizeSummary> tokenize_files(const std::vector<std::string>& files, co
                                     [](const Part& part) { return part.split == Split::validation; });
   if (options.validation_fraction > 0 && !held_out)
     return fail(Code::invalid_argument,
-                "no line ends in the last {:g} % of any file, so nothing is left for validation; ask for "
+                "no line begins in the last {:g} % of any file, so nothing is left for validation; ask for "
                 "another fraction, or 0",
                 options.validation_fraction * 100);
   LOOM_TRY(make_folders(folder));

@@ -98,6 +98,8 @@ uint64_t WordPieceTokenizer::hash() const {
                        model_.chinese_characters, model_.unknown, model_.prefix, model_.longest_word));
   for (const std::string& name : WordPieceModel().added)
     if (token_spelled_.contains(name) && !model_.adds(name)) hash.add("not added: " + name);
+  if (!WordPieceModel().adds(model_.unknown) && !model_.adds(model_.unknown))
+    hash.add("not added: " + model_.unknown);
   return hash.value();
 }
 

@@ -2,6 +2,7 @@
 // tokens and that Loom does not have is refused, since its tokens would silently be others.
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/file.h"
 #include "format/json_file.h"
@@ -38,6 +39,40 @@ Status read_vocabulary(const SortedJson& vocabulary, WordPieceModel& model) {
   return {};
 }
 
+/// A token that was added when the vocabulary was there has the number behind it, as `tokenizers` counts.
+Status add_behind_vocabulary(const std::string& content, const SortedJson& token, WordPieceModel& model) {
+  const SortedJson number = token.value("id", SortedJson());
+  if (number != model.vocabulary.size())
+    return fail(
+        Code::unsupported,
+        "the added token \"{}\" is not in the vocabulary and has the number {}, must be in it or have "
+        "the next one, {}",
+        content, number.dump(), model.vocabulary.size());
+  model.vocabulary.push_back(content);
+  return {};
+}
+
+Status read_added(const SortedJson& tokens, WordPieceModel& model) {
+  const std::set<std::string> words(model.vocabulary.begin(), model.vocabulary.end());
+  model.added.clear();
+  for (const SortedJson& token : tokens) {
+    const std::string content = token.is_object() ? token.value("content", "") : "";
+    if (content != model.unknown && !WordPieceModel().adds(content))
+      return fail(Code::unsupported,
+                  "the added token \"{}\" is none of BERT's own, which are all there may be", content);
+    for (const char* setting : {"single_word", "normalized"})
+      if (token.value(setting, false))
+        return fail(Code::unsupported, "\"{}\" of the added token \"{}\" is true; only false is supported",
+                    setting, content);
+    if (model.adds(content)) continue;
+    // Behind the vocabulary an unknown token is none: `tokenizers` looks for it among the words.
+    if (!words.contains(content) && content != model.unknown)
+      LOOM_TRY(add_behind_vocabulary(content, token, model));
+    model.added.push_back(content);
+  }
+  return {};
+}
+
 Result<WordPieceModel> model_of(const SortedJson& json) {
   if (!json.is_object() || !has_type(json, "model", "WordPiece"))
     return fail(Code::unsupported, "the model must be WordPiece");
@@ -57,18 +92,7 @@ Result<WordPieceModel> model_of(const SortedJson& json) {
   model.prefix = pieces.value("continuing_subword_prefix", "##");
   model.longest_word = pieces.value("max_input_chars_per_word", int64_t{100});
   LOOM_TRY(read_vocabulary(pieces.value("vocab", SortedJson()), model));
-  model.added.clear();
-  for (const SortedJson& added : json.value("added_tokens", SortedJson::array())) {
-    const std::string content = added.is_object() ? added.value("content", "") : "";
-    if (content != model.unknown && !WordPieceModel().adds(content))
-      return fail(Code::unsupported,
-                  "the added token \"{}\" is none of BERT's own, which are all there may be", content);
-    for (const char* setting : {"single_word", "normalized"})
-      if (added.value(setting, false))
-        return fail(Code::unsupported, "\"{}\" of the added token \"{}\" is true; only false is supported",
-                    setting, content);
-    model.added.push_back(content);
-  }
+  LOOM_TRY(read_added(json.value("added_tokens", SortedJson::array()), model));
   return model;
 }
 

@@ -90,7 +90,9 @@ Status take_padding(int32_t padding, const std::string& from, model::ModelSpec& 
     return fail(
         Code::invalid_argument,
         "the dataset fills sequences up with token {0}, the model {1} with token {2}, from which a {3} "
-        "counts its positions: `loom tokenize --tokenizer {1}` makes a dataset that fits",
+        "counts its positions: `loom tokenize --tokenizer {1}` makes a dataset that fits where the "
+        "tokenizer has a padding token, \"<pad>\" of a BPE, or \"[PAD]\"; without one the model cannot be "
+        "tuned",
         padding, from, spec.padding, model::family_name(spec.family));
   spec.padding = padding;
   return {};

@@ -89,6 +89,11 @@ Result<model::ModelSpec> spec_of(const Config& config, const Data& data) {
                   "the tokenizer has no padding token, and a {} model takes token {} for it, which {} here: "
                   "nobody would see that token; must have \"<pad>\" of a BPE, or \"[PAD]\"",
                   model::family_name(spec->family), spec->padding, does);
+  if (spec->first_position > 0)
+    return fail(Code::invalid_argument,
+                "the tokenizer has no padding token, from which a {} model counts its positions: texts with "
+                "labels could never be filled up for it; must have \"<pad>\" of a BPE, or \"[PAD]\"",
+                model::family_name(spec->family));
   return spec;
 }
 

@@ -29,7 +29,8 @@ struct Data {
 Result<Data> open_data(const Config& config);
 
 /// The model of this config for its data. Errors: as spec_of() of numbers; invalid_argument where the
-/// tokenizer has no padding token, and what the family takes for one begins, ends or hides.
+/// tokenizer has no padding token, and what the family takes for one begins, ends or hides, or is what it
+/// counts its positions from.
 Result<model::ModelSpec> spec_of(const Config& config, const Data& data);
 
 /// What `split` of a folder holds, for any task. Used by `loom eval`, too.

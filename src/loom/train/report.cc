@@ -14,6 +14,9 @@ using Points = std::vector<std::pair<double, double>>;
 
 constexpr double kWidth = 800, kHeight = 220, kLeft = 60, kTop = 10;
 
+/// Around what a page says of a run's failure.
+constexpr char kFailure[] = "<p><b>The run failed after ", kFailureEnd[] = "</p>\n";
+
 /// A line through points, with the ranges of both axes beside it.
 std::string chart(const std::string& title, const std::string& unit, const std::vector<Points>& lines) {
   double low = INFINITY, high = -INFINITY, last = 1, first = INFINITY;
@@ -166,8 +169,8 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
       "text-align:right}</style></head>"
       "<body><h1>A run of Loom</h1>\n";
   if (!ended.ok())
-    page += fmt::format("<p><b>The run failed after {} of {} steps:</b> {}</p>\n", trainer.next_step(),
-                        trainer.config().run.steps, as_text(ended.message()));
+    page += fmt::format("{}{} of {} steps:</b> {}{}", kFailure, trainer.next_step(),
+                        trainer.config().run.steps, as_text(ended.message()), kFailureEnd);
   if (!records.empty()) {
     page += chart("Loss (red: validation)", "nats a token", {loss, validation});
     page += chart("Throughput", "tokens/s", {speed});
@@ -179,6 +182,13 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
   }
   return page + "<h2>Config</h2><pre>" + as_text(to_json(trainer.config()).dump(2)) +
          "</pre></body></html>\n";
+}
+
+std::string without_failure(std::string page) {
+  const size_t begin = page.find(kFailure), end = page.find(kFailureEnd, begin);
+  if (begin != std::string::npos && end != std::string::npos)
+    page.erase(begin, end + sizeof(kFailureEnd) - 1 - begin);
+  return page;
 }
 
 }  // namespace loom::train

@@ -31,5 +31,7 @@ std::string trace_line(const Trainer& trainer, const Comparison& comparison);
 /// run failed with, if it did.
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
                         const Comparison& comparison, const Status& ended = {});
+/// Such a page without what it says of the run's failure.
+std::string without_failure(std::string page);
 
 }  // namespace loom::train

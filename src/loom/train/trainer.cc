@@ -38,6 +38,19 @@ Status check_label_order(const Config& config, const std::vector<std::string>& n
   return {};
 }
 
+/// That class by class a checkpoint's model has the dataset's names, where both have any.
+Status check_labels(const format::Json& stored, const std::vector<std::string>& names) {
+  const Result<std::vector<std::string>> own = model::label_names(stored);
+  LOOM_TRY(own.status());
+  for (size_t label = 0; label < std::min(own->size(), names.size()); ++label)
+    if ((*own)[label] != names[label])
+      return fail(Code::invalid_argument,
+                  "class {} is \"{}\" in the checkpoint and \"{}\" in the dataset, must be the same in both: "
+                  "give it data with the labels that it was trained on, or name another run.out",
+                  label, (*own)[label], names[label]);
+  return {};
+}
+
 }  // namespace
 
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
@@ -123,7 +136,8 @@ Status Trainer::begins_alone() const {
       checkpoints_->step_folder(**latest), join_path(config_.run.out, "checkpoints"));
 }
 
-/// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
+/// That a checkpoint is of this model and of tokens and classes that mean the same: as many elements prove
+/// none of it.
 Status Trainer::check_goes_on(const format::Json& manifest) const {
   const std::string key = text::tokenizer_key(*data_.tokenizer);
   if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
@@ -140,7 +154,7 @@ Status Trainer::check_goes_on(const format::Json& manifest) const {
   const Result<model::ModelSpec> own = model::spec_from_config(model_config());
   LOOM_TRY(own.status());
   const std::string difference = model::difference(*stored, *own);
-  if (difference.empty()) return {};
+  if (difference.empty()) return check_labels(manifest["model"], data_.labels);
   return fail(
       Code::invalid_data,
       "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "
@@ -375,6 +389,7 @@ Status Trainer::save_checkpoint() {
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }
 
 Status Trainer::save_model_of_step() {
+  LOOM_TRY(with_way_back(groups_->agree(engine_->check_state())));
   return save_model_in(
       join_path(join_path(config_.run.out, "models"), fmt::format("step-{:08}", next_step_)));
 }
@@ -412,9 +427,10 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
       record->validation_loss = *loss;
     }
     tell(*record);
-    if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
+    // The checkpoint last: who goes on from it does nothing of its step again.
     const int64_t models = config_.run.save_model_every;
     if (models > 0 && next_step_ % models == 0) LOOM_TRY(save_model_of_step());
+    if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
   }
   return {};
 }

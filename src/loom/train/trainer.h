@@ -67,7 +67,8 @@ class Trainer {
   Status save_checkpoint();
   /// The model in Hugging Face's form, and the tokenizer, into run.out/model.
   Status save_model();
-  /// The same into run.out/models/step-00000100, after that step.
+  /// The same into run.out/models/step-00000100, after that step. Errors also: not_finite, as
+  /// save_checkpoint().
   Status save_model_of_step();
 
  private:

@@ -54,6 +54,14 @@ TEST_F(Report, OfARunWhoseModelCannotBeSavedHasItsStepsAndItsEnd) {
   EXPECT_NE(page().find("The run failed after 2 of 2 steps"), std::string::npos);
   EXPECT_EQ(steps(), std::pair(1, 2));
   EXPECT_NE(get_file(folder_ / "run/log.jsonl").find("{\"predicted\":"), std::string::npos);
+  std::filesystem::remove(folder_ / "run/model");
+  const std::string before = page();
+  const Outcome again = loom("train " + config() + " --run.steps=2");
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/model/model.safetensors"));
+  EXPECT_EQ(page().find("failed"), std::string::npos) << "what failed is done";
+  // What only the run itself could tell is there as before.
+  EXPECT_EQ(page().substr(page().find("<h2>")), before.substr(before.find("<h2>")));
 }
 
 TEST_F(Report, OfARunThatDivergedSaysSoAndHasItsSteps) {

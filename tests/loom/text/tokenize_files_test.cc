@@ -171,7 +171,10 @@ TEST_F(TokenizeFiles, MistakesAreTold) {
   options.threads = 0;
   const std::string line = text_file("line", "a single line");
   EXPECT_TRUE(fails_with(tokenize_files({line}, tokens_, bytes_, options), Code::invalid_argument,
-                         "no line ends in the last 50 %"));
+                         "no line begins in the last 50 %"));
+  const std::string ended = text_file("ended", "a single line\n");  // whose end is there
+  EXPECT_TRUE(fails_with(tokenize_files({ended}, tokens_, bytes_, options), Code::invalid_argument,
+                         "no line begins in the last 50 %"));
   put_file(work_ / "file", "x");
   EXPECT_TRUE(fails_with(tokenize_files({good}, work_ / "file", bytes_, options), Code::invalid_argument,
                          "must be a folder"));

@@ -89,6 +89,11 @@ TEST(WordPiece, BadFilesAreRefusedWithTheReason) {
   EXPECT_TRUE(fails_with(
       written((std::string(kHead) + R"("model": {"type": "WordPiece", "vocab": {"a": 0}}})").c_str()),
       Code::invalid_data, "lacks its token for unknown words, [UNK]"));
+  EXPECT_TRUE(
+      fails_with(written((std::string(kHead) + R"("added_tokens": [{"id": 1, "content": "[UNK]"}], )" +
+                          R"("model": {"type": "WordPiece", "vocab": {"a": 0}}})")
+                             .c_str()),
+                 Code::invalid_data, "lacks its token for unknown words, [UNK]"));
   EXPECT_TRUE(fails_with(
       written((std::string(kHead) + R"("model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": 3}})")
                   .c_str()),
@@ -117,6 +122,52 @@ TEST(WordPiece, OnlyWhatIsListedAsAddedIsFoundInsideOfWords) {
                          "\"single_word\" of the added token \"[MASK]\" is true"));
   EXPECT_TRUE(
       fails_with(opened(R"({"content": "[MASK]", "normalized": true})"), Code::unsupported, "normalized"));
+}
+
+/// They were dropped, and the vocabulary was too small by them.
+TEST(WordPiece, AddedTokensBehindTheVocabularyAreTakenIn) {
+  const TemporaryFolder folder;
+  const auto opened = [&](const char* added) {
+    put_file(folder / "tokenizer.json",
+             std::string(R"({"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": )") +
+                 R"("BertPreTokenizer"}, "added_tokens": [)" + added +
+                 R"(], "model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a": 1}}})");
+    return WordPieceTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+  };
+  const auto tokenizer = opened(
+      R"({"id": 0, "content": "[UNK]"}, {"id": 2, "content": "[MASK]"}, {"id": 3, "content": "[PAD]"})");
+  LOOM_ASSERT_OK(tokenizer);
+  EXPECT_EQ((*tokenizer)->vocabulary_size(), 4);
+  EXPECT_EQ((*tokenizer)->encode("a[PAD] [MASK]"), (std::vector<Token>{1, 3, 2}));
+  EXPECT_EQ((*tokenizer)->specials().mask, 2);
+  EXPECT_EQ((*tokenizer)->specials().padding, 3);
+  LOOM_ASSERT_OK((*tokenizer)->save(folder.path()));
+  EXPECT_EQ((*WordPieceTokenizer::from_tokenizer_json(folder / "tokenizer.json"))->hash(),
+            (*tokenizer)->hash());
+  EXPECT_TRUE(
+      fails_with(opened(R"({"id": 3, "content": "[MASK]"})"), Code::unsupported,
+                 "\"[MASK]\" is not in the vocabulary and has the number 3, must be in it or have the "
+                 "next one, 2"));
+  EXPECT_TRUE(fails_with(opened(R"({"content": "[MASK]"})"), Code::unsupported, "has the number null"));
+}
+
+/// The hash knew BERT's own names only, and the other tokenizer's data was taken.
+TEST(WordPiece, TheHashSaysWhetherAnUnknownTokenOfAnotherNameIsFoundInsideOfWords) {
+  const TemporaryFolder folder;
+  const auto opened = [&](const char* added) {
+    put_file(folder / "tokenizer.json",
+             std::string(R"({"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer": {"type": )") +
+                 R"("BertPreTokenizer"}, "added_tokens": [)" + added +
+                 R"(], "model": {"type": "WordPiece", "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, )" +
+                 R"("unk": 2}}})");
+    return WordPieceTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+  };
+  const auto listed = opened(R"({"id": 0, "content": "<unk>"})"), none = opened("");
+  LOOM_ASSERT_OK(listed);
+  LOOM_ASSERT_OK(none);
+  EXPECT_EQ((*listed)->encode("a<unk>"), (std::vector<Token>{1, 0}));
+  EXPECT_EQ((*none)->encode("a<unk>"), (std::vector<Token>{1, 0, 2, 0}));
+  EXPECT_NE((*listed)->hash(), (*none)->hash());
 }
 
 /// Such a vocabulary cannot be written into a tokenizer.json, which was noticed when the old dataset was

@@ -478,6 +478,8 @@ TEST(Config, ARobertaIsNotTunedWithAnotherPadding) {
   for (const int32_t padding : {0, 28})
     EXPECT_TRUE(fails_with(train::spec_of(config, 29, 3, padding), Code::invalid_argument,
                            "with token 3, from which a roberta counts its positions"));
+  EXPECT_TRUE(fails_with(train::spec_of(config, 29, 3, 28), Code::invalid_argument,
+                         "where the tokenizer has a padding token"));
   config.model.from = fixture("families/gptj-classification");
   EXPECT_EQ(train::spec_of(config, 29, 3, 28)->padding, 28);
 }

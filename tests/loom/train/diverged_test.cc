@@ -42,7 +42,8 @@ class Diverged : public SteadyRuns {
   }
 };
 
-TEST_F(Diverged, AnInfiniteStateIsNoCheckpointAndPushesNoneOut) {
+TEST_F(Diverged, AnInfiniteStateIsNoModelAndNoCheckpointAndPushesNoneOut) {
+  config_.run.save_model_every = 1;
   for (const int ranks : {1, 2}) {
     config_.run.out = folder_ / "out";
     std::filesystem::remove_all(config_.run.out);
@@ -57,11 +58,14 @@ TEST_F(Diverged, AnInfiniteStateIsNoCheckpointAndPushesNoneOut) {
     config_.optimizer.learning_rate = 3e38;
     config_.optimizer.weight_decay = 1e3;
     const std::string sentence = sentence_of(ranks);
-    EXPECT_NE(sentence.find("not finite: no checkpoint is made of it"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("not finite: no checkpoint or model is made of it"), std::string::npos)
+        << sentence;
     EXPECT_NE(sentence.find("run.resume_from=" + (folder_ / "out/checkpoints/step-00000002")),
               std::string::npos)
         << sentence;
     EXPECT_EQ(latest(), 2u);
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "out/models/step-00000002"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "out/models/step-00000003"));
     config_.optimizer.learning_rate = 1e-3;
     config_.optimizer.weight_decay = 0.1;
     config_.run.steps = 3;

@@ -101,6 +101,19 @@ TEST_F(Failures, ACheckpointOfAModelWithAsManyElementsIsRefused) {
   LOOM_ASSERT_OK(run_to(4));
 }
 
+/// The step's checkpoint was there already, so that nobody came back to its model.
+TEST_F(Failures, AModelOfAStepThatCannotBeWrittenIsWrittenByWhoeverGoesOn) {
+  config_.run.checkpoint_every = config_.run.save_model_every = 2;
+  const std::string models = config_.run.out + "/models";
+  std::filesystem::create_directories(models);
+  put_file(models + "/step-00000002", "");  // where the folder is to be
+  EXPECT_TRUE(fails_with(run_to(4), Code::invalid_argument, models + "/step-00000002"));
+  std::filesystem::remove(models + "/step-00000002");
+  LOOM_ASSERT_OK(run_to(4));
+  for (const char* step : {"/step-00000002", "/step-00000004"})
+    EXPECT_TRUE(std::filesystem::exists(models + step + "/model.safetensors")) << step;
+}
+
 TEST_F(Failures, TokensOfAnotherTokenizerAreRefused) {
   const std::string pairs = data_of_pairs();
   config_.model.vocabulary = 300;  // as large as either's

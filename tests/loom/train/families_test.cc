@@ -124,6 +124,26 @@ TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
                          "label 0 of the dataset is \"even\", of the model \"odd\""));
 }
 
+/// As many labels, of which the second has become the first: the run went on, and trained the head for
+/// others.
+TEST_F(FamilyRuns, ACheckpointOfClassesThatAreNumberedOtherwiseIsRefused) {
+  make_examples(config_.data.folder, pieces_);
+  config_.model.family = "bert";
+  config_.run.steps = 1;
+  run_on(1, config_);
+  make_examples(config_.data.folder, pieces_, "prime", "odd");
+  config_.run.steps = 2;
+  constexpr char kReason[] = "class 0 is \"even\" in the checkpoint and \"odd\" in the dataset";
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, kReason));
+  train::Config other = config_;
+  other.run.out = folder_ / "other";
+  other.run.resume_from = config_.run.out + "/checkpoints/step-00000001";
+  EXPECT_TRUE(fails_with(train::Trainer::create(other, nullptr), Code::invalid_argument, kReason));
+  // Other texts of the same classes.
+  make_examples(config_.data.folder, pieces_, "odd", "even");
+  EXPECT_EQ(run_on(1, config_).begin()->first, 1);
+}
+
 TEST_F(FamilyRuns, ATrainedLanguageModelBeginsAClassification) {
   for (const char* family : {"bert", "roberta", "gptj"}) {
     SCOPED_TRACE(family);
@@ -201,7 +221,10 @@ TEST_F(FamilyRuns, ASpecialTokenIsNotTakenForPadding) {
   EXPECT_TRUE(fails_with(spec("bert", {0, 1, 2, {}}), Code::invalid_argument, "begins a sequence"));
   EXPECT_TRUE(fails_with(spec("roberta", {0, 2, 1, {}}), Code::invalid_argument, "hides a token"));
   EXPECT_EQ(spec("roberta", {0, 1, 2, 3})->padding, 3);
-  EXPECT_EQ(spec("roberta", {0, 2, 3, {}})->padding, 1);
+  EXPECT_EQ(spec("bert", {1, 2, 3, {}})->padding, 0);
+  // No dataset could be filled up for it: positions are counted from a token that texts have.
+  EXPECT_TRUE(fails_with(spec("roberta", {0, 2, 3, {}}), Code::invalid_argument,
+                         "no padding token, from which a roberta model counts its positions"));
   LOOM_ASSERT_OK(spec("gpt2", {0, 1, 2, {}}));  // which has no padding
 }
 

@@ -3,8 +3,10 @@
 #include "train/machine.h"
 
 #include <array>
+#include <cmath>
 
 #include "engine/ranks.h"
+#include "program/generate.h"
 
 namespace loom::testing {
 namespace {
@@ -55,6 +57,23 @@ TEST(MeasuredLink, IsTheSameOnAllRanksOfAGroup) {
   });
   EXPECT_EQ(bandwidth[0], bandwidth[1]);
   EXPECT_EQ(latency_us[0], latency_us[1]);
+}
+
+// Two of rank 0's three replicas are on its node: the link to the third had a rate of 0, and what went over
+// it was forecast to take no number of microseconds.
+TEST(MeasuredLink, OfReplicasThatNodesHaveUnequallyManyOfMakesAForecast) {
+  on_ranks(6, 2, [&](weftComm_t world) {
+    const program::Job job = small_job(6, 2, 4, 2);
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
+    LOOM_ASSERT_OK(groups);
+    const Result<program::Machine> machine = train::measure_machine(job, *groups, 1);
+    LOOM_ASSERT_OK(machine);
+    EXPECT_GT(machine->inter_bandwidth, 0);
+    const program::Forecast forecast = program::simulate(job, *program::make_program(job), *machine);
+    for (const program::Interval& interval : forecast.intervals)
+      EXPECT_TRUE(std::isfinite(interval.begin_us) && std::isfinite(interval.end_us));
+    EXPECT_TRUE(std::isfinite(forecast.step_us));
+  });
 }
 
 // Of four ranks on two nodes, groups of two lie in a node or across, by what varies fastest.

@@ -45,10 +45,11 @@ class Runs : public ::testing::Test {
   }
 
   /// Texts of two classes that differ in their first word.
-  void make_examples(const std::string& folder, const std::string& tokenizer) {
+  void make_examples(const std::string& folder, const std::string& tokenizer, const char* one = "even",
+                     const char* other = "odd") {
     std::string lines;
     for (int i = 0; i < 100; ++i)
-      lines += fmt::format("even\tthe number {} is it\nodd\tit is {} of them\n", i, i * 3);
+      lines += fmt::format("{}\tthe number {} is it\n{}\tit is {} of them\n", one, i, other, i * 3);
     put_file(folder_ / "texts.tsv", lines);
     const auto opened = text::open_tokenizer(tokenizer);
     LOOM_ASSERT_OK(opened);
