@@ -201,18 +201,11 @@ TEST(DeviceFailures, ABufferThatIsFreedWhileInUseIsAnErrorThatNamesIt) {
       [&](Rank& me) {
         const DeviceStream stream;
         DeviceArray<float> send(100), recv(100);
-        // The stream stands still until the buffer is gone.
-        auto flags = (*cuda::Device::open(0))->take_flags();
-        ASSERT_TRUE(flags.ok());
-        {
-          const cuda::Scope scope(**cuda::Device::open(0));
-          if (driver().stream_wait_value(stream.get(), (*cuda::Device::open(0))->address_of(&(*flags)->done),
-                                         ++(*flags)->turn, cuda::kWaitValueGeq) != cuda::kSuccess)
-            GTEST_SKIP() << "without stream memory operations a call waits for its stream";
-        }
+        HeldStream held(stream);  // until the buffer is gone
+        if (!held.held()) GTEST_SKIP() << "without stream memory operations a call waits for its stream";
         WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
         send.free();
-        std::atomic_ref((*flags)->done).store((*flags)->turn);
+        held.let_go();
         stream.synchronize();
         weftResult_t health = weftSuccess;
         WEFT_OK(weftCommGetAsyncError(me.comm, &health));
@@ -249,18 +242,6 @@ TEST(DeviceFailures, AnAbortLetsAStreamGoOnThatWaitsForAPeer) {
       on_device);
 }
 
-/// Makes a stream wait for what is done by the caller: the flags, with `turn` as the value that ends the
-/// wait.
-cuda::Device::Flags* hold(const DeviceStream& stream) {
-  cuda::Device& device = **cuda::Device::open(0);
-  cuda::Device::Flags* const flags = *device.take_flags();
-  const cuda::Scope scope(device);
-  EXPECT_EQ(driver().stream_wait_value(stream.get(), device.address_of(&flags->done), ++flags->turn,
-                                       cuda::kWaitValueGeq),
-            cuda::kSuccess);
-  return flags;
-}
-
 TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFor) {
   WEFT_NEED_FAKE(fake);
   if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
@@ -269,7 +250,7 @@ TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFo
       [&](Rank& me) {
         const DeviceStream stream;
         const DeviceArray<float> send(100), recv(100);
-        cuda::Device::Flags* const flags = hold(stream);
+        HeldStream held(stream);
         WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
         fake.break_device(0, cuda::kIllegalAddress);
         EXPECT_EQ(weftCommFinalize(me.comm), weftUnhandledCudaError);
@@ -278,7 +259,7 @@ TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFo
         EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
         EXPECT_EQ(weftCommDestroy(me.comm), weftSuccess);
         me.comm = nullptr;
-        std::atomic_ref(flags->done).store(flags->turn);
+        held.let_go();
         fake.break_device(0, cuda::kSuccess);
         stream.synchronize();
       },
@@ -293,13 +274,13 @@ TEST(DeviceFailures, AStreamThatDoesNotComeIsWaitedForUntilTheDeadlineWhenACommu
       [&](Rank& me) {
         const DeviceStream stream;
         const DeviceArray<float> send(100), recv(100);
-        cuda::Device::Flags* const flags = hold(stream);
+        HeldStream held(stream);
         WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
         EXPECT_EQ(weftCommFinalize(me.comm), weftTimeout);
         const std::string why = weftGetLastError(me.comm);
         EXPECT_TRUE(mentions(why.c_str(), "stream has not come to it")) << why;
         EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
-        std::atomic_ref(flags->done).store(flags->turn);
+        held.let_go();
         stream.synchronize();  // goes on
       },
       [](weftConfig_t& config) {

@@ -25,7 +25,7 @@ CapturedCalls::CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Dev
 // Nothing of the graph is left, and `ready` was never given to a stream.
 CapturedCalls::~CapturedCalls() {
   device_.give_flags(&flags_);
-  cuda::Surplus::instance().graph_ends();
+  stop_counting();
 }
 
 void CapturedCalls::add(const Call& call, std::shared_ptr<const Prepared> prepared) {
@@ -83,6 +83,14 @@ void CapturedCalls::close() {
   let_stream_go();
 }
 
-void CapturedCalls::let_stream_go() { std::atomic_ref(flags_.done).store(turn_, std::memory_order_release); }
+void CapturedCalls::let_stream_go() {
+  std::atomic_ref(flags_.done).store(turn_, std::memory_order_release);
+  if (!lane_) stop_counting();
+}
+
+// A graph whose calls are closed makes no stream wait any more.
+void CapturedCalls::stop_counting() {
+  if (std::exchange(counts_, false)) cuda::Surplus::instance().graph_ends();
+}
 
 }  // namespace weft::engine

@@ -55,6 +55,7 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   void let_stream_go();
 
   cuda::Device& device_;
+  void stop_counting();
   cuda::Device::Flags& flags_;
   const uint32_t turn_;  // the value of flags_.done that the graph waits for
   struct Entry {
@@ -70,4 +71,6 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
                            // those of another one made from the same graph
 };
 
+  size_t lingering_ = 0;   // of these
+  bool counts_ = true;     // as a graph that may make streams wait
 }  // namespace weft::engine

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "device/cuda/surplus_claim.h"
 #include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
@@ -199,6 +200,7 @@ Status Communicator::read_scalar(const void* scalar, Call& call) {
 }
 
 Status Communicator::run_on_device(const Call& call) {
+  const cuda::SurplusClaim claim;
   auto capture = capture_of(call);
   if (!capture) return capture.status();
   Lock lock = context_->lock();
