@@ -2,6 +2,7 @@
 // stream before they start, and nothing but looking tells how far the device is. The rest is in context.cc.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/settings.h"
 #include "engine/communicator.h"
@@ -68,8 +69,20 @@ void Context::check_awaiting(int64_t now) {
   }
 }
 
+int Context::settle_leftovers() {
+  const bool had = std::exchange(has_leftovers_, false);
+  int settled = 0;
+  for (auto& [ordinal, executor] : device_executors_) {
+    if (!executor) continue;
+    if (executor->has_leftovers()) settled += executor->settle();
+    has_leftovers_ |= executor->has_leftovers();
+  }
+  if (has_leftovers_ && !had) wake_progress();
+  return settled;
+}
+
 int Context::nap_us() const {
-  if (device_operations_ > 0 || !awaiting_.empty()) return settings().cuda_poll_us;
+  if (watches_device()) return settings().cuda_poll_us;
   return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
 }
 

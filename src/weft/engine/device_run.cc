@@ -1,11 +1,11 @@
 #include "engine/device_run.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/captured_calls.h"
 #include "engine/communicator.h"
 #include "engine/operation.h"
@@ -38,52 +38,38 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   }
   auto flags = device.take_flags();
   if (!flags) return flags.status();
-  flags_ = *flags;
-  turn_ = ++flags_->turn;
+  hold_.flags = *flags;
+  hold_.turn = ++hold_.flags->turn;
   cuda::Surplus::instance().stream_waits();
-  return cuda::check(
-      d.stream_write_value(stream, device.address_of(&flags_->ready), turn_, cuda::kWriteValueDefault),
-      "cuStreamWriteValue32");
+  return cuda::check(d.stream_write_value(stream, device.address_of(&hold_.flags->ready), hold_.turn,
+                                          cuda::kWriteValueDefault),
+                     "cuStreamWriteValue32");
 }
 
 Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
-  if (!flags_) return {};
+  if (!hold_.flags) return {};
   const cuda::Scope scope(device);
   return cuda::check(
       (*cuda::driver())
-          ->stream_wait_value(stream, device.address_of(&flags_->done), turn_, cuda::kWaitValueGeq),
+          ->stream_wait_value(stream, device.address_of(&hold_.flags->done), hold_.turn, cuda::kWaitValueGeq),
       "cuStreamWaitValue32");
 }
 
 Result<bool> DeviceRun::stream_is_here() {
-  if (seen_) return true;
-  if (flags_) {
-    const uint32_t ready = std::atomic_ref(flags_->ready).load(std::memory_order_acquire);
-    return seen_ = static_cast<int32_t>(ready - turn_) >= 0;
-  }
+  if (!reached_ || hold_.come) return hold_.has_come();
   const cuda::Scope scope(executor_.device());
   const int state = (*cuda::driver())->event_query(reached_);
   if (state == cuda::kNotReady) return false;
   WEFT_TRY(cuda::check(state, "work on the caller's CUDA stream"));
-  return seen_ = true;
-}
-
-void DeviceRun::release_stream() {
-  if (const auto calls = std::exchange(calls_, nullptr)) calls->ended();
-  if (!flags_) return;
-  // A stream that has not written `ready` yet still will: those flags are not used again.
-  const bool reusable = seen_ || static_cast<int32_t>(std::atomic_ref(flags_->ready).load() - turn_) >= 0;
-  std::atomic_ref(flags_->done).store(turn_, std::memory_order_release);
-  if (reusable) executor_.device().give_flags(flags_);
-  flags_ = nullptr;
-  cuda::Surplus::instance().stream_goes_on();
+  return hold_.come = true;
 }
 
 // ---- Buffers
 
 Status DeviceRun::prepare() {
   const cuda::Scope scope(executor_.device());
+  begun_ = true;
   const plan::Plan& plan = op_.prepared->plan;
   const int ranks = op_.comm->size();
   op_.base[kInput] = static_cast<std::byte*>(const_cast<void*>(op_.call.send));
@@ -248,7 +234,7 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
 // ---- Progress
 
 Result<bool> DeviceRun::poll() {
-  if (arrivals_.empty() && !ticket_.valid()) return false;
+  if (arrivals_.empty() && !ticket_.valid() && postponed_.empty()) return false;
   const cuda::Scope scope(executor_.device());
   bool moved = false;
   for (size_t i = 0; i < arrivals_.size();) {
@@ -319,23 +305,53 @@ void DeviceRun::clear(LaneWork& work) {
   work.phase = 0;
 }
 
-void DeviceRun::end(bool clean) {
-  const cuda::Scope scope(executor_.device());
-  if (!clean) {
-    executor_.drain();
-    if (transport::GpuDirect* direct = op_.comm->gpu_direct()) direct->drop_unexposed_gpu();
+UsedMemory DeviceRun::take_memory(bool succeeded) {
+  UsedMemory memory;
+  const auto move = [](std::vector<cuda::Block>& from, std::vector<cuda::Block>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+    from.clear();
+  };
+  const auto take = [](cuda::Block& block, std::vector<cuda::Block>& to) {
+    if (block.data) to.push_back(std::exchange(block, {}));
+  };
+  for (LaneWork& work : lanes_) {
+    move(work.host, memory.host);
+    move(work.device, memory.device);
+    clear(work);
   }
-  for (LaneWork& work : lanes_) clear(work);
-  for (Arrival& arrival : arrivals_) executor_.host_blocks().give(arrival.block);
+  for (Arrival& arrival : arrivals_) take(arrival.block, memory.host);
   arrivals_.clear();
   ticket_ = cuda::Ticket();
-  for (auto* blocks : {&staged_, &landings_})
-    for (cuda::Block& block : *blocks) executor_.host_blocks().give(std::exchange(block, {}));
-  for (cuda::Block block : kept_) executor_.host_blocks().give(block);
-  kept_.clear();
-  for (cuda::Block* block : {&device_input_, &device_scratch_})
-    executor_.device_blocks().give(std::exchange(*block, {}));
-  mappings_.clear();
+  move(kept_, memory.host);
+  take(scalar_, memory.host);
+  take(device_input_, op_.prepared->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
+  take(device_scratch_,
+       op_.prepared->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
+  for (const int space : {kInput, kOutput, kScratch})
+    for (auto* blocks : {&staged_, &landings_})
+      take((*blocks)[static_cast<size_t>(space)],
+           op_.prepared->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
+  memory.mappings = std::exchange(mappings_, {});
+  postponed_.clear();
+  return memory;
+}
+
+void DeviceRun::end(bool succeeded) {
+  const cuda::Scope scope(executor_.device());
+  if (!succeeded)
+    if (transport::GpuDirect* direct = op_.comm->gpu_direct()) direct->drop_unexposed_gpu();
+  UsedMemory memory = take_memory(succeeded);
+  if (succeeded || !begun_)
+    return memory.give_back(executor_.host_blocks(), executor_.device_blocks(), false);
+  Leftover leftover;
+  leftover.memory = std::move(memory);
+  leftover.stream = std::exchange(hold_, {});
+  const std::vector<cuda::Ticket>& unfinished = executor_.leave(std::move(leftover));
+  if (!reached_) return;
+  // The call itself has waited instead of the stream: what comes after it there waits for the rest.
+  for (const cuda::Ticket& ticket : unfinished)
+    if (Status held = ticket.hold(static_cast<cuda::StreamHandle*>(op_.call.cuda_stream)); !held)
+      log::warn("a stream does not wait for an operation that has failed: {}", held.message());
 }
 
 }  // namespace weft::engine

@@ -47,10 +47,9 @@ class DeviceRun {
   /// Whether the stream has come to it.
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
-  void follow(std::shared_ptr<CapturedCalls> calls) { calls_ = std::move(calls); }
-  /// Lets the stream go on. What the operation used was given back before, to pools that call nothing of CUDA
-  /// as long as a stream waits.
-  void release_stream();
+  void follow(std::shared_ptr<CapturedCalls> calls) { hold_.calls = std::move(calls); }
+  /// Lets the stream go on, unless a leftover does that later.
+  void release_stream() { hold_.release(executor_.device()); }
 
   // ---- Buffers
 
@@ -84,8 +83,9 @@ class DeviceRun {
   bool finished() const { return after_ == After::done; }
   /// The likely reason of a failure of the driver: a buffer that is gone, else what the driver says.
   Status explain(const Status& failure) const;
-  /// Gives everything back. `clean`: all work is known to have ended.
-  void end(bool clean);
+  /// Gives everything back. `succeeded`: all work is known to have ended, and peers are done with what was
+  /// exposed to them; else what the device is not done with becomes a leftover, and so does the stream.
+  void end(bool succeeded);
 
   /// What a lane's step has under way.
   struct LaneWork {
@@ -113,14 +113,14 @@ class DeviceRun {
   Status place_output();
   Status place_scratch();
   Result<bool> must_be_staged(plan::Space space, const void* address) const;
+  Result<bool> learn_postponed();
+  UsedMemory take_memory(bool succeeded);
 
   DeviceExecutor& executor_;
   Operation& op_;
-  cuda::Device::Flags* flags_ = nullptr;
-  uint32_t turn_ = 0;
+  StreamHold hold_;
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
-  bool seen_ = false;                     // the stream has come
-  std::shared_ptr<CapturedCalls> calls_;  // whose graph has come; null: not captured
+  bool begun_ = false;                    // something may be queued
 
   enum class Direct : uint8_t { undecided, yes, no };
 
@@ -134,9 +134,17 @@ class DeviceRun {
   After after_ = After::plan;
   cuda::Ticket ticket_;  // of before_ or after_
   std::vector<LaneWork> lanes_;
+  cuda::Block scalar_;  // host
   std::vector<Arrival> arrivals_;
   std::vector<cuda::Block> kept_;
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
 };
 
 }  // namespace weft::engine
+  struct Postponed {
+    int32_t handle;
+    uint32_t number;
+    cuda::SharedMemory memory;
+    std::weak_ptr<cuda::Importer::Mapping> behind;
+  };
+  std::vector<Postponed> postponed_;
