@@ -98,7 +98,9 @@ Status Communicator::reach_neighbours(const std::vector<cuda::SharedMemory>& off
     const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)];
     if (offer.bytes == 0) return weft::fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
     if (neighbour == rank_) continue;
-    WEFT_TRY(device_executor_->importer().reach(offer).status().in(fmt::format("rank {}", neighbour)));
+    const auto reached = device_executor_->importer().reach(offer);
+    const Status why = reached && !reached->address ? reached->why : reached.status();
+    WEFT_TRY(why.in(fmt::format("rank {}", neighbour)));
   }
   return {};
 }

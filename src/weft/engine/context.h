@@ -177,7 +177,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
   void deliver_stashed(Operation& op);
   bool fits(const Operation& op, const transport::Envelope& envelope) const;
-  void learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+  bool learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
              const void* payload);
   int start_awaiting();
   int settle_leftovers();

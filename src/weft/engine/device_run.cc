@@ -190,12 +190,31 @@ Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
   return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], op_.comm->shares_gpu_memory());
 }
 
-Result<std::byte*> DeviceRun::reach(const cuda::SharedMemory& memory) {
+Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory) {
   const cuda::Scope scope(executor_.device());
   auto reached = executor_.importer().reach(memory);
   if (!reached) return reached.status();
   if (reached->mapping) mappings_.push_back(reached->mapping);
-  return reached->address;
+  Learned& learned = op_.learned[static_cast<size_t>(handle)];
+  learned.mapped = reached->address;
+  learned.on_device = true;
+  return true;
+}
+
+// What can be mapped by now.
+Result<bool> DeviceRun::learn_postponed() {
+  bool moved = false;
+  for (const Postponed& p : std::exchange(postponed_, {})) {
+    if (!p.behind.expired()) {
+      postponed_.push_back(p);
+      continue;
+    }
+    auto learned = learn(p.handle, p.number, p.memory);
+    if (!learned) return learned;
+    op_.arrived[p.number] |= *learned;
+    moved |= *learned;
+  }
+  return moved;
 }
 
 Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelope, const void* payload) {
@@ -212,6 +231,13 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
     auto block = executor_.host_blocks().take(envelope.bytes);
     if (!block) return block.status();
     arrival.block = *block;
+  if (!reached->address) {
+    const auto in_the_way = reached->behind.lock();
+    if (std::find(mappings_.begin(), mappings_.end(), in_the_way) != mappings_.end())
+      return reached->why;  // by this operation: that would never end
+    postponed_.push_back({handle, number, memory, reached->behind});
+    return false;
+  }
     std::memcpy(block->data, payload, envelope.bytes);
     from = block->data;
   } else if (direct_[envelope.space] == Direct::yes) {  // written by the network itself
@@ -255,6 +281,11 @@ Result<bool> DeviceRun::poll() {
   if (!done || !*done) return done ? Result<bool>(moved) : done;
   ticket_ = cuda::Ticket();
   if (before_ == Before::scaling) {
+  if (!postponed_.empty()) {
+    auto learned = learn_postponed();
+    if (!learned) return learned;
+    moved = *learned;
+  }
     std::byte* const input = op_.base[kInput];
     device::scale(op_.call.type, input, input, op_.base_bytes[kInput] / device::size_of(op_.call.type),
                   op_.call.scalar);

@@ -66,8 +66,10 @@ class DeviceRun {
   const transport::RemoteBuffer* expose_directly(transport::Transport& network, plan::Space space);
   /// For a peer of the node.
   Result<cuda::SharedMemory> share(plan::Space space);
-  /// Where a peer's memory is for this device; it stays mapped until the operation ends.
-  Result<std::byte*> reach(const cuda::SharedMemory& memory);
+  /// Learns where a peer's memory is for this device, for handle `handle`; it stays mapped until the
+  /// operation ends. True if it can be used now; else notification `number` arrives by poll(), when an
+  /// operation that still uses older memory of the peer's has ended.
+  Result<bool> learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory);
   /// Files what has arrived for `envelope`'s place: at `payload`, at landing(), or there already. True if it
   /// is there now; else notification `number` arrives by poll().
   Result<bool> file(uint32_t number, const transport::Envelope& envelope, const void* payload);
