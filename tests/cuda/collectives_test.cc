@@ -302,6 +302,31 @@ TEST(TwoDevices, RanksOfOneNodeReachEachOthersMemory) {
   });
 }
 
+// What the parent has found out about one device says nothing of another, and shrinking asks nobody.
+TEST(TwoDevices, ACommunicatorThatIsShrunkFromOneOfHostMemoryStages) {
+  WEFT_NEED_DEVICE();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  run_ranks(Nodes{"a", "a", "b"}, [](Rank& me) {
+    if (me.rank == 2) return;
+    const int ordinal = me.rank;
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = ordinal;
+    int gone = 2;
+    weftComm_t comm;
+    WEFT_OK(weftCommShrink(me.comm, &gone, 1, &comm, &config, WEFT_SHRINK_DEFAULT));
+    {
+      const DeviceStream stream(ordinal);
+      for (size_t count : kCounts) {
+        const DeviceArray<float> send(filled(me.rank, count), ordinal), sum(count, ordinal);
+        WEFT_OK(weftAllReduce(send.data(), sum.data(), count, weftFloat, weftSum, comm, stream.weft()));
+        stream.synchronize();
+        ASSERT_EQ(sum.get(), sums(2, count)) << count;
+      }
+    }
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
 TEST(TwoStreams, AreInFlightTogether) {
   WEFT_NEED_DEVICE();
   run_ranks(

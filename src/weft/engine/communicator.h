@@ -188,7 +188,7 @@ class Communicator {
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
   Status open_device(Siblings siblings, const Communicator* shrunk_from = nullptr);
-  Status settle_sharing(Siblings siblings);
+  Status settle_sharing();
   Status reach_neighbours(const std::vector<cuda::SharedMemory>& offers);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);

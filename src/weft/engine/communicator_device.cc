@@ -21,7 +21,8 @@ constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: se
 
 }  // namespace
 
-// Sends nothing for a communicator that is shrunk from another: what that one measured counts on.
+// Sends nothing for a communicator that is shrunk from another: what that one measured counts on. Nor where
+// some ranks have host memory, since those would not answer; the first operation tells of them.
 Status Communicator::open_device(Siblings siblings, const Communicator* shrunk_from) {
   if (options_.device < 0) return {};
   {
@@ -32,11 +33,16 @@ Status Communicator::open_device(Siblings siblings, const Communicator* shrunk_f
     WEFT_TRY(settle_gpu_direct());
     captures_ = std::make_unique<Captures>(*this);
   }
+  if (shrunk_from) {  // nobody has tried how the memory of another device is reached
+    const bool same = shrunk_from->device_executor_ == device_executor_;
+    shares_gpu_memory_ = same && shrunk_from->shares_gpu_memory_;
+    gpu_machine_ = shrunk_from->gpu_machine_;
+    return {};
+  }
   shares_gpu_memory_ = device_executor_->shares_memory();
-  if (!shrunk_from) WEFT_TRY(settle_sharing(siblings));
-  else if (shrunk_from->device_executor_) shares_gpu_memory_ = shrunk_from->shares_gpu_memory_;
-  if (shrunk_from) gpu_machine_ = shrunk_from->gpu_machine_;
-  if (shrunk_from || !context_->tunes() || size() == 1) return {};
+  if (siblings == Siblings::mixed) return {};
+  WEFT_TRY(settle_sharing());
+  if (!context_->tunes() || size() == 1) return {};
   auto machine = machine_for_gpu(*this, *device_executor_);
   if (!machine) return machine.status();
   gpu_machine_ = std::make_shared<const model::Machine>(machine.take());
@@ -44,10 +50,9 @@ Status Communicator::open_device(Siblings siblings, const Communicator* shrunk_f
 }
 
 // Every rank lends the others a block, those of its node try to reach it, and all hear whether all could:
-// what one rank stages its peers must not look for in GPU memory. Where some ranks have host memory nothing
-// is asked, since those would not answer; the first operation tells of them.
-Status Communicator::settle_sharing(Siblings siblings) {
-  if (siblings == Siblings::mixed || layout_.nodes() == size()) return {};
+// what one rank stages its peers must not look for in GPU memory.
+Status Communicator::settle_sharing() {
+  if (layout_.nodes() == size()) return {};
   CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
   apart.name = name() + " devices";
   apart.timeout_s = options_.timeout_s;
