@@ -248,6 +248,27 @@ TEST(DeviceTypes, PreMultipliedSumsTakeScalarsOfTheHostAndOfTheDevice) {
       on_device);
 }
 
+TEST(DeviceTypes, AScalarOfTheDeviceIsReadWhenTheStreamHasCome) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> scalar(Values{100}), values(Values(5000, 2)), sum(5000);
+        weftRedOp_t op;
+        WEFT_OK(weftRedOpCreatePreMulSum(&op, scalar.data(), weftFloat, weftScalarDevice, me.comm));
+        HeldStream held(stream);
+        WEFT_OK(weftAllReduce(values.data(), sum.data(), 5000, weftFloat, op, me.comm, stream.weft()));
+        WEFT_OK(weftRedOpDestroy(op, me.comm));
+        scalar.set(Values{static_cast<float>(me.rank + 3)});
+        held.let_go();
+        stream.synchronize();
+        EXPECT_EQ(sum.get(), Values(5000, 2 * (3 + 4)));
+      },
+      on_device);
+}
+
 TEST(DeviceTypes, StrictSumsHaveTheBitsOfHostMemory) {
   WEFT_NEED_DEVICE();
   const size_t count = 3001;

@@ -178,32 +178,25 @@ Result<cuda::Capture> Communicator::capture_of(const Call& call) const {
   return capture;
 }
 
-Status Communicator::read_scalar(const void* scalar, Call& call) {
+Status Communicator::note_scalar(const void* scalar, Call& call) const {
+  const cuda::Scope scope(device_executor_->device());
+  auto place = cuda::locate(scalar);
+  if (!place) return place.status();
+  if (place->kind != cuda::Place::Kind::pageable) {
+    call.scalar_is_address = true;
+    std::memcpy(call.scalar, &scalar, sizeof scalar);
+    return {};
+  }
   auto capture = capture_of(call);
   if (!capture) return capture.status();
   if (*capture)
     return weft::fail(
         Code::unsupported,
-        "a CUDA graph is being captured on the stream, and the operator's scalar is read at the call "
-        "(weftScalarDevice): every launch would have the value of now; if that is meant, create the "
-        "operator with weftScalarHostImmediate");
-  const size_t bytes = device::size_of(call.type);
-  const Lock lock = context_->lock();
-  const cuda::Scope scope(device_executor_->device());
-  auto place = cuda::locate(scalar);
-  if (!place) return place.status();
-  if (place->kind == cuda::Place::Kind::pageable) {
-    std::memcpy(call.scalar, scalar, bytes);
-    return {};
-  }
-  auto block = device_executor_->host_blocks().take(bytes);
-  if (!block) return block.status();
-  cuda::Queue& queue = device_executor_->queue(0);
-  Status read = queue.copy(block->data, scalar, bytes);
-  if (read.ok()) read = queue.drain();
-  std::memcpy(call.scalar, block->data, bytes);
-  device_executor_->host_blocks().give(*block);
-  return read.in("an operator's scalar");
+        "a CUDA graph is being captured on the stream, and the operator's scalar (weftScalarDevice) is in "
+        "pageable host memory, which is read at the call: every launch would have the value of now; put it "
+        "into GPU or pinned memory, or, if that is meant, create the operator with weftScalarHostImmediate");
+  std::memcpy(call.scalar, scalar, device::size_of(call.type));
+  return {};
 }
 
 Status Communicator::run_on_device(const Call& call) {

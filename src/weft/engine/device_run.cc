@@ -80,7 +80,25 @@ Status DeviceRun::prepare() {
   lanes_.resize(static_cast<size_t>(plan.lanes()));
   WEFT_TRY(place_scratch());
   WEFT_TRY(place_output());
-  WEFT_TRY(place_input());
+  WEFT_TRY(op_.call.scalar_is_address ? fetch_scalar() : place_input());
+  return mark_before();
+}
+
+// Before the input is scaled: a kernel takes the scalar with its arguments.
+Status DeviceRun::fetch_scalar() {
+  const void* address = nullptr;
+  static_assert(sizeof address <= sizeof op_.call.scalar);
+  std::memcpy(&address, op_.call.scalar, sizeof address);
+  auto block = executor_.host_blocks().take(sizeof op_.call.scalar);
+  if (!block) return block.status();
+  scalar_ = *block;
+  before_ = Before::scalar;
+  return executor_.queue(0)
+      .copy(scalar_.data, address, device::size_of(op_.call.type))
+      .in("an operator's scalar");
+}
+
+Status DeviceRun::mark_before() {
   if (before_ == Before::nothing) return {};
   cuda::Queue& queue = device_input_.data ? executor_.kernel_queue() : executor_.queue(0);
   auto ticket = queue.mark();
@@ -194,6 +212,13 @@ Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::Share
   const cuda::Scope scope(executor_.device());
   auto reached = executor_.importer().reach(memory);
   if (!reached) return reached.status();
+  if (!reached->address) {
+    const auto in_the_way = reached->behind.lock();
+    if (std::find(mappings_.begin(), mappings_.end(), in_the_way) != mappings_.end())
+      return reached->why;  // by this operation: that would never end
+    postponed_.push_back({handle, number, memory, reached->behind});
+    return false;
+  }
   if (reached->mapping) mappings_.push_back(reached->mapping);
   Learned& learned = op_.learned[static_cast<size_t>(handle)];
   learned.mapped = reached->address;
@@ -231,13 +256,6 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
     auto block = executor_.host_blocks().take(envelope.bytes);
     if (!block) return block.status();
     arrival.block = *block;
-  if (!reached->address) {
-    const auto in_the_way = reached->behind.lock();
-    if (std::find(mappings_.begin(), mappings_.end(), in_the_way) != mappings_.end())
-      return reached->why;  // by this operation: that would never end
-    postponed_.push_back({handle, number, memory, reached->behind});
-    return false;
-  }
     std::memcpy(block->data, payload, envelope.bytes);
     from = block->data;
   } else if (direct_[envelope.space] == Direct::yes) {  // written by the network itself
@@ -263,6 +281,11 @@ Result<bool> DeviceRun::poll() {
   if (arrivals_.empty() && !ticket_.valid() && postponed_.empty()) return false;
   const cuda::Scope scope(executor_.device());
   bool moved = false;
+  if (!postponed_.empty()) {
+    auto learned = learn_postponed();
+    if (!learned) return learned;
+    moved = *learned;
+  }
   for (size_t i = 0; i < arrivals_.size();) {
     auto done = arrivals_[i].ticket.done();
     if (!done) return done;
@@ -280,12 +303,16 @@ Result<bool> DeviceRun::poll() {
   auto done = ticket_.done();
   if (!done || !*done) return done ? Result<bool>(moved) : done;
   ticket_ = cuda::Ticket();
-  if (before_ == Before::scaling) {
-  if (!postponed_.empty()) {
-    auto learned = learn_postponed();
-    if (!learned) return learned;
-    moved = *learned;
+  if (before_ == Before::scalar) {
+    op_.call.scalar_is_address = false;
+    std::memcpy(op_.call.scalar, scalar_.data, device::size_of(op_.call.type));
+    executor_.host_blocks().give(std::exchange(scalar_, {}));
+    before_ = Before::nothing;
+    WEFT_TRY(place_input());
+    WEFT_TRY(mark_before());
+    return true;
   }
+  if (before_ == Before::scaling) {
     std::byte* const input = op_.base[kInput];
     device::scale(op_.call.type, input, input, op_.base_bytes[kInput] / device::size_of(op_.call.type),
                   op_.call.scalar);

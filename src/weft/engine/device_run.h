@@ -103,7 +103,7 @@ class DeviceRun {
   DeviceExecutor& executor() { return executor_; }
 
  private:
-  enum class Before : uint8_t { nothing, copies, scaling };
+  enum class Before : uint8_t { nothing, scalar, copies, scaling };
   enum class After : uint8_t { plan, copies, done };
   struct Arrival {
     uint32_t number;
@@ -111,7 +111,9 @@ class DeviceRun {
     cuda::Block block;
   };
 
+  Status fetch_scalar();
   Status place_input();
+  Status mark_before();
   Status place_output();
   Status place_scratch();
   Result<bool> must_be_staged(plan::Space space, const void* address) const;
@@ -131,18 +133,15 @@ class DeviceRun {
   std::array<cuda::Block, 3> staged_;  // host
   std::array<cuda::Block, 3> landings_;
   cuda::Block device_input_, device_scratch_;
+  cuda::Block scalar_;  // host
   bool staged_output_ = false;
   Before before_ = Before::nothing;
   After after_ = After::plan;
   cuda::Ticket ticket_;  // of before_ or after_
   std::vector<LaneWork> lanes_;
-  cuda::Block scalar_;  // host
   std::vector<Arrival> arrivals_;
   std::vector<cuda::Block> kept_;
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
-};
-
-}  // namespace weft::engine
   struct Postponed {
     int32_t handle;
     uint32_t number;
@@ -150,3 +149,6 @@ class DeviceRun {
     std::weak_ptr<cuda::Importer::Mapping> behind;
   };
   std::vector<Postponed> postponed_;
+};
+
+}  // namespace weft::engine
