@@ -348,6 +348,30 @@ TEST(TwoDevices, ACommunicatorThatIsShrunkFromOneOfHostMemoryStages) {
   });
 }
 
+TEST(TwoStreams, TheSecondsOperationEndsWhileTheFirstWaits) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream a, b;
+        const size_t count = 100000;
+        const DeviceArray<float> x(filled(me.rank, count)), y(filled(me.rank, count)),
+            gather(count * static_cast<size_t>(me.size));
+        HeldStream held(a);
+        WEFT_OK(weftAllReduce(x.data(), x.data(), count, weftFloat, weftSum, me.comm, a.weft()));
+        const StreamMark first(a);
+        WEFT_OK(weftAllGather(y.data(), gather.data(), count, weftFloat, me.comm, b.weft()));
+        b.synchronize();
+        EXPECT_FALSE(first.reached());
+        EXPECT_EQ(gather.get(), gathered(me.size, count));
+        held.let_go();
+        a.synchronize();
+        EXPECT_EQ(x.get(), sums(me.size, count));
+      },
+      on_device);
+}
+
 TEST(TwoStreams, AreInFlightTogether) {
   WEFT_NEED_DEVICE();
   run_ranks(

@@ -1,6 +1,8 @@
 // What GPU memory does when it is used wrongly or breaks, what takes no kernel, and ranks as processes, which
 // reach each other's memory through CUDA IPC.
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -194,6 +196,47 @@ TEST(DeviceFailures, ADriversErrorFailsTheCommunicatorAndLetsTheStreamGoOn) {
   }
 }
 
+// Of several ranks, after so many calls that went well.
+TEST(DeviceFailures, ADriversErrorInTheMiddleEndsTheOperationOnAllRanks) {
+  WEFT_NEED_FAKE(fake);
+  for (const char* call : {"cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuLaunchKernel"})
+    for (const int good : {0, 1, 2}) {
+      std::atomic<int> told_by_the_driver{0};
+      std::barrier all(3);
+      const uint64_t launches = fake.calls("cuLaunchKernel");
+      run_ranks(
+          blocks(1, 3),
+          [&](Rank& me) {
+            const DeviceStream stream;
+            const size_t count = 300000;
+            const DeviceArray<float> send(count), recv(count);
+            all.arrive_and_wait();
+            if (me.rank == 0) fake.fail_after(call, good, cuda::kIllegalAddress);
+            all.arrive_and_wait();
+            (void)weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+            stream.synchronize();
+            if (std::string(call) == "cuLaunchKernel" && fake.calls("cuLaunchKernel") == launches) {
+              all.arrive_and_wait();
+              if (me.rank == 0) fake.fail_after(call, 0, cuda::kSuccess);
+              return;  // reductions are the CPU's
+            }
+            weftResult_t health = weftSuccess;
+            EXPECT_TRUE(eventually([&] {
+              return weftCommGetAsyncError(me.comm, &health) != weftSuccess || health != weftSuccess;
+            })) << call;
+            EXPECT_TRUE(health == weftUnhandledCudaError || health == weftRemoteError) << call << health;
+            EXPECT_TRUE(mentions(weftGetLastError(me.comm), "illegal memory access"))
+                << weftGetLastError(me.comm);
+            told_by_the_driver += health == weftUnhandledCudaError;
+            all.arrive_and_wait();
+          },
+          on_device);
+      if (fake.calls("cuLaunchKernel") > launches) {
+        EXPECT_GE(told_by_the_driver, 1) << call;
+      }
+    }
+}
+
 TEST(DeviceFailures, ABufferThatIsFreedWhileInUseIsAnErrorThatNamesIt) {
   WEFT_NEED_FAKE(fake);
   run_ranks(
@@ -343,6 +386,12 @@ TEST(DeviceCounts, MovingDataTakesNoKernelAndEveryCopyIsPinned) {
         WEFT_OK(weftAllGather(send.data(), recv.data(), count, weftFloat, me.comm, stream.weft()));
         WEFT_OK(weftBcast(recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
         WEFT_OK(weftAlltoAll(send.data(), recv.data(), count, weftFloat, me.comm, stream.weft()));
+        WEFT_OK(weftGather(send.data(), recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
+        WEFT_OK(weftScatter(send.data(), recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
+        WEFT_OK(weftGroupStart());
+        WEFT_OK(weftSend(send.data(), count, weftFloat, (me.rank + 1) % 4, me.comm, stream.weft()));
+        WEFT_OK(weftRecv(recv.data(), count, weftFloat, (me.rank + 3) % 4, me.comm, stream.weft()));
+        WEFT_OK(weftGroupEnd());
         stream.synchronize();
         meet();
         if (me.rank == 0) {
