@@ -22,6 +22,7 @@ if(failed OR NOT generations)
 endif()
 list(GET generations 0 oldest)
 set_property(GLOBAL PROPERTY WEFT_OLDEST_GPU ${oldest})  # for other programs of nvcc's: its PTX runs on all that are younger
+set_property(GLOBAL PROPERTY WEFT_GPU_GENERATIONS ${generations})
 set(targets -gencode arch=compute_${oldest},code=compute_${oldest})
 foreach(generation ${generations})
   list(APPEND targets -gencode arch=compute_${generation},code=sm_${generation})

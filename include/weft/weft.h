@@ -37,7 +37,7 @@
  * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where the
  * driver has no stream memory operations the call (or weftGroupEnd) returns when the result is there. An
  * operation that fails lets its stream go on; weftCommGetAsyncError() tells. A scalar of weftScalarDevice may
- * be device memory: it is read at the call, not in the stream's order.
+ * be in device or pinned memory: it is read when the stream comes to the operation.
  *
  * CUDA graphs. A call on a stream that is being captured becomes part of the graph: each launch does the
  * operation anew, with the buffers, count and operator of the call, and an error of a launch is one that
@@ -45,8 +45,9 @@
  * in each, and launch each graph equally often; captured operations keep their order among themselves, and
  * none with other calls. Buffers stay until the graph is no longer launched. A graph may outlive its
  * communicator: launches after weftCommFinalize(), weftCommDestroy() or weftCommAbort() leave its operations
- * out. In a capture an operator with a scalar of weftScalarDevice is weftUnsupported, and so is every
- * operation where the driver cannot hold stream memory operations in a graph.
+ * out. In a capture an operator with a scalar of weftScalarDevice that is in pageable host memory is
+ * weftUnsupported, and so is every operation where the driver cannot hold stream memory operations in a
+ * graph.
  *
  * Groups. Between weftGroupStart() and weftGroupEnd() calls are only noted down; weftGroupEnd() starts them
  * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
@@ -191,7 +192,9 @@ typedef enum {
 /* When the scalar of a pre-multiplied sum is read. */
 typedef enum {
   weftScalarDevice = 0, /* at each call that is given the operator, before that call returns: the scalar must
-                           stay valid, and may be changed between calls; not in a capture of a CUDA graph */
+                           stay valid, and may be changed between calls. In device or pinned memory, on a
+                           communicator with a device: when the stream comes to the operation, and at each
+                           launch of a CUDA graph that holds it */
   weftScalarHostImmediate = 1 /* before weftRedOpCreatePreMulSum() returns */
 } weftScalarResidence_t;
 

@@ -248,6 +248,27 @@ TEST(DeviceTypes, PreMultipliedSumsTakeScalarsOfTheHostAndOfTheDevice) {
       on_device);
 }
 
+TEST(DeviceTypes, AScalarOfTheDeviceIsReadWhenTheStreamHasCome) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> scalar(Values{100}), values(Values(5000, 2)), sum(5000);
+        weftRedOp_t op;
+        WEFT_OK(weftRedOpCreatePreMulSum(&op, scalar.data(), weftFloat, weftScalarDevice, me.comm));
+        HeldStream held(stream);
+        WEFT_OK(weftAllReduce(values.data(), sum.data(), 5000, weftFloat, op, me.comm, stream.weft()));
+        WEFT_OK(weftRedOpDestroy(op, me.comm));
+        scalar.set(Values{static_cast<float>(me.rank + 3)});
+        held.let_go();
+        stream.synchronize();
+        EXPECT_EQ(sum.get(), Values(5000, 2 * (3 + 4)));
+      },
+      on_device);
+}
+
 TEST(DeviceTypes, StrictSumsHaveTheBitsOfHostMemory) {
   WEFT_NEED_DEVICE();
   const size_t count = 3001;
@@ -300,6 +321,55 @@ TEST(TwoDevices, RanksOfOneNodeReachEachOthersMemory) {
     }
     WEFT_OK(weftCommDestroy(comm));
   });
+}
+
+// What the parent has found out about one device says nothing of another, and shrinking asks nobody.
+TEST(TwoDevices, ACommunicatorThatIsShrunkFromOneOfHostMemoryStages) {
+  WEFT_NEED_DEVICE();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  run_ranks(Nodes{"a", "a", "b"}, [](Rank& me) {
+    if (me.rank == 2) return;
+    const int ordinal = me.rank;
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = ordinal;
+    int gone = 2;
+    weftComm_t comm;
+    WEFT_OK(weftCommShrink(me.comm, &gone, 1, &comm, &config, WEFT_SHRINK_DEFAULT));
+    {
+      const DeviceStream stream(ordinal);
+      for (size_t count : kCounts) {
+        const DeviceArray<float> send(filled(me.rank, count), ordinal), sum(count, ordinal);
+        WEFT_OK(weftAllReduce(send.data(), sum.data(), count, weftFloat, weftSum, comm, stream.weft()));
+        stream.synchronize();
+        ASSERT_EQ(sum.get(), sums(2, count)) << count;
+      }
+    }
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+TEST(TwoStreams, TheSecondsOperationEndsWhileTheFirstWaits) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream a, b;
+        const size_t count = 100000;
+        const DeviceArray<float> x(filled(me.rank, count)), y(filled(me.rank, count)),
+            gather(count * static_cast<size_t>(me.size));
+        HeldStream held(a);
+        WEFT_OK(weftAllReduce(x.data(), x.data(), count, weftFloat, weftSum, me.comm, a.weft()));
+        const StreamMark first(a);
+        WEFT_OK(weftAllGather(y.data(), gather.data(), count, weftFloat, me.comm, b.weft()));
+        b.synchronize();
+        EXPECT_FALSE(first.reached());
+        EXPECT_EQ(gather.get(), gathered(me.size, count));
+        held.let_go();
+        a.synchronize();
+        EXPECT_EQ(x.get(), sums(me.size, count));
+      },
+      on_device);
 }
 
 TEST(TwoStreams, AreInFlightTogether) {

@@ -5,9 +5,13 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -58,6 +62,61 @@ class DeviceStream {
   cuda::Device& device_;
   cuda::StreamHandle* stream_ = nullptr;
 };
+
+/// Makes a stream stand still until it is let go on.
+class HeldStream {
+ public:
+  explicit HeldStream(const DeviceStream& stream) : flags_(**(*cuda::Device::open(0))->take_flags()) {
+    cuda::Device& device = **cuda::Device::open(0);
+    const cuda::Scope scope(device);
+    held_ = driver().stream_wait_value(stream.get(), device.address_of(&flags_.done), ++flags_.turn,
+                                       cuda::kWaitValueGeq) == cuda::kSuccess;
+  }
+  ~HeldStream() { let_go(); }
+  HeldStream(const HeldStream&) = delete;
+  HeldStream& operator=(const HeldStream&) = delete;
+
+  /// False without stream memory operations.
+  bool held() const { return held_; }
+  void let_go() { std::atomic_ref(flags_.done).store(flags_.turn); }
+
+ private:
+  cuda::Device::Flags& flags_;
+  bool held_ = false;
+};
+
+/// What a stream has so far.
+class StreamMark {
+ public:
+  explicit StreamMark(const DeviceStream& stream) {
+    const cuda::Scope scope(**cuda::Device::open(0));
+    EXPECT_EQ(driver().event_create(&event_, cuda::kEventDisableTiming), cuda::kSuccess);
+    EXPECT_EQ(driver().event_record(event_, stream.get()), cuda::kSuccess);
+  }
+  ~StreamMark() {
+    const cuda::Scope scope(**cuda::Device::open(0));
+    (void)driver().event_destroy(event_);
+  }
+  StreamMark(const StreamMark&) = delete;
+  StreamMark& operator=(const StreamMark&) = delete;
+
+  bool reached() const {
+    const cuda::Scope scope(**cuda::Device::open(0));
+    return driver().event_query(event_) == cuda::kSuccess;
+  }
+
+ private:
+  cuda::EventHandle* event_ = nullptr;
+};
+
+/// Whether a condition is met within a time that is far longer than anything takes.
+inline bool eventually(const std::function<bool()>& met) {
+  for (int look = 0; look < 20000; ++look) {
+    if (met()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
 
 /// Frees device memory when no ranks run as threads of this process any more: see ranks_at_work.h.
 class DeferredFrees {
@@ -144,6 +203,9 @@ struct FakeControls {
   decltype(&fake_cuda_fail_after) fail_after = nullptr;
   decltype(&fake_cuda_calls) calls = nullptr;
   decltype(&fake_cuda_break) break_device = nullptr;
+  decltype(&fake_cuda_hold_kernels) hold_kernels = nullptr;
+  decltype(&fake_cuda_block) block = nullptr;
+  decltype(&fake_cuda_largest_grid) largest_grid = nullptr;
   bool valid() const { return calls != nullptr; }
 
   FakeControls() {
@@ -152,6 +214,9 @@ struct FakeControls {
     if (!library) return;
     fail_after = reinterpret_cast<decltype(fail_after)>(dlsym(library, "fake_cuda_fail_after"));
     break_device = reinterpret_cast<decltype(break_device)>(dlsym(library, "fake_cuda_break"));
+    hold_kernels = reinterpret_cast<decltype(hold_kernels)>(dlsym(library, "fake_cuda_hold_kernels"));
+    block = reinterpret_cast<decltype(block)>(dlsym(library, "fake_cuda_block"));
+    largest_grid = reinterpret_cast<decltype(largest_grid)>(dlsym(library, "fake_cuda_largest_grid"));
     calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cuda_calls"));
   }
 };

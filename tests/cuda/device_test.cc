@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
+#include <span>
+#include <sstream>
+#include <string_view>
 
 #include "cuda/device_memory.h"
 #include "device/cuda/block_pool.h"
@@ -276,10 +280,85 @@ TEST(DeviceKernels, ScaleAsTheCpuDoes) {
   }
 }
 
-TEST(DeviceKernels, ALaunchIsBoundedByTheSetting) {
+TEST(DeviceKernels, TakeUpTo120Sources) {
   WEFT_NEED_DEVICE();
   EXPECT_TRUE(cuda::Kernels::takes(120));
   EXPECT_FALSE(cuda::Kernels::takes(121));
+}
+
+TEST(DeviceKernels, ALaunchIsBoundedByTheSetting) {
+  WEFT_NEED_FAKE(fake);
+  cuda::Device& device = **cuda::Device::open(0);
+  WEFT_NEED_KERNELS(device, 3);
+  const auto unbounded = load_kernels(device, 4096);
+  auto queue = cuda::Queue::create(device);
+  ASSERT_TRUE(queue.ok());
+  constexpr size_t kMost = 8 << 20;
+  const DeviceArray<char> out(kMost), source(kMost);
+  const auto largest_grid = [&](const cuda::Kernels& with, size_t bytes) {
+    const cuda::Scope scope(device);
+    (void)fake.largest_grid();
+    const void* sources[] = {source.data(), source.data()};
+    EXPECT_TRUE(with.reduce(**queue, Reduction(), out.data(), sources, 2, bytes / sizeof(float)).ok());
+    const float scalar = 2;
+    EXPECT_TRUE(
+        with.scale(**queue, DataType::float32, out.data(), source.data(), bytes / sizeof(float), &scalar)
+            .ok());
+    EXPECT_TRUE((*queue)->drain().ok());
+    return fake.largest_grid();
+  };
+  EXPECT_EQ(largest_grid(*kernels, kMost / 2), 3u);
+  EXPECT_EQ(largest_grid(*kernels, kMost), 3u);
+  EXPECT_EQ(largest_grid(*kernels, sizeof(float)), 1u);
+  EXPECT_GT(largest_grid(*unbounded, kMost / 2), 3u);
+  EXPECT_GT(largest_grid(*unbounded, kMost), largest_grid(*unbounded, kMost / 2));
+}
+
+// ---- What nvcc has made
+
+/// An entry of a fat binary, as far as its head is understood here.
+struct FatEntry {
+  uint16_t kind, version;
+  uint32_t head_bytes;
+  uint64_t bytes;
+  uint32_t compressed_bytes, unknown[2];
+  uint32_t generation;  // 75 is sm_75
+};
+constexpr uint16_t kPtx = 1, kCode = 2;
+
+std::vector<std::pair<FatEntry, std::string_view>> entries_of(std::span<const std::byte> image) {
+  std::vector<std::pair<FatEntry, std::string_view>> found;
+  for (size_t at = 16; at + sizeof(FatEntry) <= image.size();) {
+    FatEntry entry;
+    std::memcpy(&entry, image.data() + at, sizeof entry);
+    if (entry.bytes == 0 || entry.head_bytes + entry.bytes > image.size() - at) break;
+    found.emplace_back(
+        entry,
+        std::string_view(reinterpret_cast<const char*>(image.data()) + at + entry.head_bytes, entry.bytes));
+    at += entry.head_bytes + entry.bytes;
+  }
+  return found;
+}
+
+TEST(FatBinary, HoldsEveryKernelForEveryGenerationAndPtxForYoungerOnes) {
+  const std::span<const std::byte> image = cuda::kernel_image();
+  if (image.empty()) GTEST_SKIP() << "this build has no kernels: it was made without nvcc";
+  std::vector<uint32_t> wanted, code, ptx;
+  std::stringstream generations(WEFT_GPU_GENERATIONS);
+  for (uint32_t generation; generations >> generation;) wanted.push_back(generation);
+  ASSERT_GE(wanted.size(), 4u) << WEFT_GPU_GENERATIONS;
+  for (const auto& [entry, bytes] : entries_of(image)) {
+    (entry.kind == kPtx ? ptx : code).push_back(entry.generation);
+    if (entry.kind != kCode || entry.compressed_bytes > 0) continue;
+    for (const char* what : {"weft_reduce_", "weft_scale_"})
+      for (const char* type : {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32",
+                               "float64", "bfloat16", "float8e4m3", "float8e5m2"}) {
+        const std::string symbol = '\0' + std::string(what) + type + '\0';
+        EXPECT_NE(bytes.find(symbol), std::string_view::npos) << what << type << " of " << entry.generation;
+      }
+  }
+  EXPECT_EQ(code, wanted);
+  EXPECT_EQ(ptx, std::vector<uint32_t>{wanted.front()});
 }
 
 }  // namespace

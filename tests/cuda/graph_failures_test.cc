@@ -134,6 +134,12 @@ TEST(GraphLifetimes, ACommunicatorThatIsDestroyedWaitsForLaunchesThatHaveComeToI
       on_device);
 }
 
+std::string last_algorithm(const Rank& me) {
+  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+  EXPECT_EQ(weftCommGetStats(me.comm, &stats), weftSuccess);
+  return stats.lastAlgorithm;
+}
+
 TEST(GraphLifetimes, WhatADestroyedGraphHeldIsGivenUpAtTheNextCapture) {
   WEFT_NEED_GRAPHS();
   run_ranks(
@@ -153,9 +159,11 @@ TEST(GraphLifetimes, WhatADestroyedGraphHeldIsGivenUpAtTheNextCapture) {
           Graph graph(stream);
           WEFT_OK(all_reduce(mine, sum, 10, me.comm, stream));
           ASSERT_EQ(graph.end(), cuda::kSuccess);
+          EXPECT_EQ(last_algorithm(me).empty(), round == 1);
           graph.launch();
           stream.synchronize();
           EXPECT_EQ(sum.get(), sum_of(2, 0, 10));
+          EXPECT_FALSE(last_algorithm(me).empty());
           const std::string text = dumped();
           for (int other = 1; other <= 3; ++other)
             EXPECT_EQ(mentions(text.c_str(), ("world graph " + std::to_string(other)).c_str()),

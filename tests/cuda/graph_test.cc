@@ -220,6 +220,29 @@ TEST(Graphs, OneThreadCapturesAllRanksOnOneStreamInAGroup) {
   for (weftComm_t comm : comms) WEFT_OK(weftCommDestroy(comm));
 }
 
+TEST(GraphCalls, AScalarOfTheDeviceIsReadAtEveryLaunch) {
+  WEFT_NEED_GRAPHS();
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const float own = static_cast<float>(me.rank + 1);
+        DeviceArray<float> values(Values(1000, 2.f)), sum(1000), scalar(Values{own});
+        weftRedOp_t op;
+        WEFT_OK(weftRedOpCreatePreMulSum(&op, scalar.data(), weftFloat, weftScalarDevice, me.comm));
+        Graph graph(stream);
+        WEFT_OK(weftAllReduce(values.data(), sum.data(), 1000, weftFloat, op, me.comm, stream.weft()));
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        for (const float factor : {1.f, 3.f}) {
+          scalar.set(Values{factor * own});
+          graph.launch();
+          stream.synchronize();
+          EXPECT_EQ(sum.get(), Values(1000, factor * 2 * (1 + 2 + 3 + 4)));
+        }
+      },
+      on_device);
+}
+
 // ---- Calls that a capture refuses
 
 TEST(GraphCalls, ARefusedCallLeavesTheCaptureAsItIs) {
@@ -228,10 +251,10 @@ TEST(GraphCalls, ARefusedCallLeavesTheCaptureAsItIs) {
       blocks(1, 1),
       [](Rank& me) {
         const DeviceStream stream;
-        const DeviceArray<float> values(Values(10, 2.f)), scalar(Values{3.f});
+        const DeviceArray<float> values(Values(10, 2.f));
         float three = 3;
         weftRedOp_t from_device, from_host;
-        WEFT_OK(weftRedOpCreatePreMulSum(&from_device, scalar.data(), weftFloat, weftScalarDevice, me.comm));
+        WEFT_OK(weftRedOpCreatePreMulSum(&from_device, &three, weftFloat, weftScalarDevice, me.comm));
         WEFT_OK(weftRedOpCreatePreMulSum(&from_host, &three, weftFloat, weftScalarHostImmediate, me.comm));
         Graph graph(stream);
         const auto reduce = [&](const void* send, weftRedOp_t op) {

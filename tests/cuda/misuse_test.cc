@@ -1,6 +1,8 @@
 // What GPU memory does when it is used wrongly or breaks, what takes no kernel, and ranks as processes, which
 // reach each other's memory through CUDA IPC.
 #include <algorithm>
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -194,6 +196,47 @@ TEST(DeviceFailures, ADriversErrorFailsTheCommunicatorAndLetsTheStreamGoOn) {
   }
 }
 
+// Of several ranks, after so many calls that went well.
+TEST(DeviceFailures, ADriversErrorInTheMiddleEndsTheOperationOnAllRanks) {
+  WEFT_NEED_FAKE(fake);
+  for (const char* call : {"cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuLaunchKernel"})
+    for (const int good : {0, 1, 2}) {
+      std::atomic<int> told_by_the_driver{0};
+      std::barrier all(3);
+      const uint64_t launches = fake.calls("cuLaunchKernel");
+      run_ranks(
+          blocks(1, 3),
+          [&](Rank& me) {
+            const DeviceStream stream;
+            const size_t count = 300000;
+            const DeviceArray<float> send(count), recv(count);
+            all.arrive_and_wait();
+            if (me.rank == 0) fake.fail_after(call, good, cuda::kIllegalAddress);
+            all.arrive_and_wait();
+            (void)weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+            stream.synchronize();
+            if (std::string(call) == "cuLaunchKernel" && fake.calls("cuLaunchKernel") == launches) {
+              all.arrive_and_wait();
+              if (me.rank == 0) fake.fail_after(call, 0, cuda::kSuccess);
+              return;  // reductions are the CPU's
+            }
+            weftResult_t health = weftSuccess;
+            EXPECT_TRUE(eventually([&] {
+              return weftCommGetAsyncError(me.comm, &health) != weftSuccess || health != weftSuccess;
+            })) << call;
+            EXPECT_TRUE(health == weftUnhandledCudaError || health == weftRemoteError) << call << health;
+            EXPECT_TRUE(mentions(weftGetLastError(me.comm), "illegal memory access"))
+                << weftGetLastError(me.comm);
+            told_by_the_driver += health == weftUnhandledCudaError;
+            all.arrive_and_wait();
+          },
+          on_device);
+      if (fake.calls("cuLaunchKernel") > launches) {
+        EXPECT_GE(told_by_the_driver, 1) << call;
+      }
+    }
+}
+
 TEST(DeviceFailures, ABufferThatIsFreedWhileInUseIsAnErrorThatNamesIt) {
   WEFT_NEED_FAKE(fake);
   run_ranks(
@@ -201,18 +244,11 @@ TEST(DeviceFailures, ABufferThatIsFreedWhileInUseIsAnErrorThatNamesIt) {
       [&](Rank& me) {
         const DeviceStream stream;
         DeviceArray<float> send(100), recv(100);
-        // The stream stands still until the buffer is gone.
-        auto flags = (*cuda::Device::open(0))->take_flags();
-        ASSERT_TRUE(flags.ok());
-        {
-          const cuda::Scope scope(**cuda::Device::open(0));
-          if (driver().stream_wait_value(stream.get(), (*cuda::Device::open(0))->address_of(&(*flags)->done),
-                                         ++(*flags)->turn, cuda::kWaitValueGeq) != cuda::kSuccess)
-            GTEST_SKIP() << "without stream memory operations a call waits for its stream";
-        }
+        HeldStream held(stream);  // until the buffer is gone
+        if (!held.held()) GTEST_SKIP() << "without stream memory operations a call waits for its stream";
         WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
         send.free();
-        std::atomic_ref((*flags)->done).store((*flags)->turn);
+        held.let_go();
         stream.synchronize();
         weftResult_t health = weftSuccess;
         WEFT_OK(weftCommGetAsyncError(me.comm, &health));
@@ -249,18 +285,6 @@ TEST(DeviceFailures, AnAbortLetsAStreamGoOnThatWaitsForAPeer) {
       on_device);
 }
 
-/// Makes a stream wait for what is done by the caller: the flags, with `turn` as the value that ends the
-/// wait.
-cuda::Device::Flags* hold(const DeviceStream& stream) {
-  cuda::Device& device = **cuda::Device::open(0);
-  cuda::Device::Flags* const flags = *device.take_flags();
-  const cuda::Scope scope(device);
-  EXPECT_EQ(driver().stream_wait_value(stream.get(), device.address_of(&flags->done), ++flags->turn,
-                                       cuda::kWaitValueGeq),
-            cuda::kSuccess);
-  return flags;
-}
-
 TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFor) {
   WEFT_NEED_FAKE(fake);
   if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
@@ -269,7 +293,7 @@ TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFo
       [&](Rank& me) {
         const DeviceStream stream;
         const DeviceArray<float> send(100), recv(100);
-        cuda::Device::Flags* const flags = hold(stream);
+        HeldStream held(stream);
         WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
         fake.break_device(0, cuda::kIllegalAddress);
         EXPECT_EQ(weftCommFinalize(me.comm), weftUnhandledCudaError);
@@ -278,7 +302,7 @@ TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFo
         EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
         EXPECT_EQ(weftCommDestroy(me.comm), weftSuccess);
         me.comm = nullptr;
-        std::atomic_ref(flags->done).store(flags->turn);
+        held.let_go();
         fake.break_device(0, cuda::kSuccess);
         stream.synchronize();
       },
@@ -293,13 +317,13 @@ TEST(DeviceFailures, AStreamThatDoesNotComeIsWaitedForUntilTheDeadlineWhenACommu
       [&](Rank& me) {
         const DeviceStream stream;
         const DeviceArray<float> send(100), recv(100);
-        cuda::Device::Flags* const flags = hold(stream);
+        HeldStream held(stream);
         WEFT_OK(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
         EXPECT_EQ(weftCommFinalize(me.comm), weftTimeout);
         const std::string why = weftGetLastError(me.comm);
         EXPECT_TRUE(mentions(why.c_str(), "stream has not come to it")) << why;
         EXPECT_TRUE(mentions(why.c_str(), "AllReduce of 100 float")) << why;
-        std::atomic_ref(flags->done).store(flags->turn);
+        held.let_go();
         stream.synchronize();  // goes on
       },
       [](weftConfig_t& config) {
@@ -362,6 +386,12 @@ TEST(DeviceCounts, MovingDataTakesNoKernelAndEveryCopyIsPinned) {
         WEFT_OK(weftAllGather(send.data(), recv.data(), count, weftFloat, me.comm, stream.weft()));
         WEFT_OK(weftBcast(recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
         WEFT_OK(weftAlltoAll(send.data(), recv.data(), count, weftFloat, me.comm, stream.weft()));
+        WEFT_OK(weftGather(send.data(), recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
+        WEFT_OK(weftScatter(send.data(), recv.data(), count, weftFloat, 1, me.comm, stream.weft()));
+        WEFT_OK(weftGroupStart());
+        WEFT_OK(weftSend(send.data(), count, weftFloat, (me.rank + 1) % 4, me.comm, stream.weft()));
+        WEFT_OK(weftRecv(recv.data(), count, weftFloat, (me.rank + 3) % 4, me.comm, stream.weft()));
+        WEFT_OK(weftGroupEnd());
         stream.synchronize();
         meet();
         if (me.rank == 0) {

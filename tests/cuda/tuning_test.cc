@@ -1,7 +1,10 @@
 // The cost model's machine of a communicator of GPU memory: measured on the device at hand, kept under its
 // name, the same on every rank. What the fake driver measures means nothing; that it is used does.
+#include <atomic>
 #include <filesystem>
 #include <latch>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "api/ranks.h"
@@ -77,6 +80,56 @@ TEST(GpuTuning, ADriversErrorLeavesTheJobsMachine) {
     add_up(on_gpu);
     WEFT_OK(weftCommDestroy(comm));
   });
+}
+
+// Ranks of host memory would not answer: nothing is measured, and the first operation tells.
+void add_up_mixed_memory(Rank& me, weftComm_t comm, bool on_gpu) {
+  const size_t count = 1 << 20;
+  weftResult_t health = weftSuccess;
+  if (on_gpu) {
+    const DeviceStream stream;
+    const DeviceArray<float> send(count), recv(count);
+    (void)weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, comm, stream.weft());
+    stream.synchronize();
+    EXPECT_TRUE(eventually(
+        [&] { return weftCommGetAsyncError(comm, &health) != weftSuccess || health != weftSuccess; }));
+  } else {
+    std::vector<float> send(count), recv(count);
+    health = weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, comm, nullptr);
+  }
+  EXPECT_TRUE(health == weftMismatch || health == weftRemoteError) << me.rank << ": " << health;
+  EXPECT_NE(std::string(weftGetLastError(comm)).find("GPU memory"), std::string::npos)
+      << weftGetLastError(comm);
+}
+
+TEST(GpuTuning, HostMemoryOnOneRankAndGpuMemoryOnAnotherIsTold) {
+  WEFT_NEED_FAKE(fake);
+  if (settings().tune == "off" || settings().tune_cache.empty())
+    GTEST_SKIP() << "cuda.gpu_tuning runs this with WEFT_TUNE=auto and a cache of its own";
+  for (const bool warm : {false, true}) {
+    std::filesystem::remove_all(model::cache_directory());
+    if (warm) run_ranks(blocks(1, 2), add_up, [](weftConfig_t& config) { config.device = 0; });
+    run_ranks(blocks(1, 2), [](Rank& me) {
+      for (const int with_gpu : {0, 1}) {
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.device = me.rank == with_gpu ? 0 : WEFT_DEVICE_HOST;
+        weftComm_t comm;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
+        add_up_mixed_memory(me, comm, me.rank == with_gpu);
+        WEFT_OK(weftCommDestroy(comm));
+      }
+    });
+    std::atomic<int> first{0};
+    std::atomic<std::thread::id> on_gpu;
+    run_ranks(
+        blocks(1, 2),
+        [&](Rank& me) { add_up_mixed_memory(me, me.comm, on_gpu.load() == std::this_thread::get_id()); },
+        [&](weftConfig_t& config) {
+          if (first++ > 0) return;
+          config.device = 0;
+          on_gpu.store(std::this_thread::get_id());
+        });
+  }
 }
 
 // After the test above, which needs that nothing is kept of its layout. Each rank shrinks by itself, the

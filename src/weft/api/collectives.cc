@@ -134,7 +134,7 @@ Status checked_run(const Arguments& a) {
     call.on_device = true;
     call.cuda_stream = a.stream;
     WEFT_TRY(comm.check_device_call(call, in, out));
-    if (late_scalar) WEFT_TRY(comm.read_scalar(late_scalar, call));
+    if (late_scalar) WEFT_TRY(comm.note_scalar(late_scalar, call));
   } else if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();

@@ -25,7 +25,7 @@ CapturedCalls::CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Dev
 // Nothing of the graph is left, and `ready` was never given to a stream.
 CapturedCalls::~CapturedCalls() {
   device_.give_flags(&flags_);
-  cuda::Surplus::instance().graph_ends();
+  stop_counting();
 }
 
 void CapturedCalls::add(const Call& call, std::shared_ptr<const Prepared> prepared) {
@@ -54,7 +54,8 @@ void CapturedCalls::arrive() {
       log::warn(
           "a CUDA graph is launched whose operations were captured on a communicator that is finalized or "
           "gone: they are left out");
-    return let_stream_go();
+    if (unfinished_ == 0) let_stream_go();
+    return;
   }
   std::atomic_ref(flags_.done).store(turn_ - 1, std::memory_order_release);
   unfinished_ += calls_.size();
@@ -71,18 +72,32 @@ void CapturedCalls::start() {
   for (const auto& [call, prepared] : calls_) lane->run_captured(call, prepared, shared_from_this());
 }
 
-void CapturedCalls::ended() {
+void CapturedCalls::linger() {
   const std::lock_guard guard(mutex_);
+  ++lingering_;
+}
+
+void CapturedCalls::ended(bool lingered) {
+  const std::lock_guard guard(mutex_);
+  if (lingered) --lingering_;
   if (unfinished_ > 0 && --unfinished_ == 0) let_stream_go();
 }
 
 void CapturedCalls::close() {
   const std::lock_guard guard(mutex_);
   lane_ = nullptr;
-  unfinished_ = 0;
-  let_stream_go();
+  unfinished_ = lingering_;
+  if (unfinished_ == 0) let_stream_go();
 }
 
-void CapturedCalls::let_stream_go() { std::atomic_ref(flags_.done).store(turn_, std::memory_order_release); }
+void CapturedCalls::let_stream_go() {
+  std::atomic_ref(flags_.done).store(turn_, std::memory_order_release);
+  if (!lane_) stop_counting();
+}
+
+// A graph whose calls are closed makes no stream wait any more.
+void CapturedCalls::stop_counting() {
+  if (std::exchange(counts_, false)) cuda::Surplus::instance().graph_ends();
+}
 
 }  // namespace weft::engine

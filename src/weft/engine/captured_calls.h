@@ -44,15 +44,18 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   // (lock)
   /// Enters and starts the operations of one arrival.
   void start();
-  /// One operation has ended.
-  void ended();
-  /// From now on the stream passes by; whatever it waits for counts as ended. No operation of these is in
-  /// flight.
+  /// One operation has failed, but the device is not done with it: the stream waits for that, too.
+  void linger();
+  /// One operation has ended; `lingered`: one of linger().
+  void ended(bool lingered);
+  /// From now on the stream passes by; whatever it waits for counts as ended, unless it lingers. No operation
+  /// of these is in flight.
   void close();
 
  private:
   CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Device::Flags& flags);
   void let_stream_go();
+  void stop_counting();
 
   cuda::Device& device_;
   cuda::Device::Flags& flags_;
@@ -68,6 +71,8 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   bool told_ = false;      // that they are closed
   size_t unfinished_ = 0;  // operations that the stream waits for; an executable graph's launches may overlap
                            // those of another one made from the same graph
+  size_t lingering_ = 0;   // of these
+  bool counts_ = true;     // as a graph that may make streams wait
 };
 
 }  // namespace weft::engine

@@ -4,6 +4,13 @@
 #include <utility>
 
 namespace weft::engine {
+namespace {
+
+bool is_later(const Record* record, const Record* other) {
+  return record && (!other || record->queued > other->queued);
+}
+
+}  // namespace
 
 // ---- Captures
 
@@ -34,6 +41,8 @@ std::list<Captures::Lane> Captures::take_unused() {
     const auto next = std::next(lane);
     if (!lane->in_use()) {
       of_old_lanes_ += lane->comm->recorder().total();
+      if (const Record* last = lane->comm->recorder().latest(); is_later(last, latest_of_old_lanes()))
+        latest_of_old_lanes_ = *last;
       unused.splice(unused.end(), lanes_, lane);
     }
     lane = next;
@@ -98,6 +107,13 @@ uint64_t Captures::operations() const {
   uint64_t ended = of_old_lanes_;
   for (const Lane& lane : lanes_) ended += lane.comm->recorder().total() - lane.comm->operations().size();
   return ended;
+}
+
+const Record* Captures::latest() const {
+  const Record* latest = latest_of_old_lanes();
+  for (const Lane& lane : lanes_)
+    if (const Record* of_lane = lane.comm->recorder().latest(); is_later(of_lane, latest)) latest = of_lane;
+  return latest;
 }
 
 std::vector<const Communicator*> Captures::lanes() const {

@@ -13,6 +13,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
@@ -41,6 +42,8 @@ class Captures {
   void close();
   /// Operations that have ended.
   uint64_t operations() const;
+  /// The operation that a launch came to last; null before the first one.
+  const Record* latest() const;
   std::vector<const Communicator*> lanes() const;
 
  private:
@@ -52,6 +55,9 @@ class Captures {
     bool in_use() const;
   };
   Lane* find(uint64_t capture);
+  const Record* latest_of_old_lanes() const {
+    return latest_of_old_lanes_ ? &*latest_of_old_lanes_ : nullptr;
+  }
   std::list<Lane> take_unused();
   void dispose(std::list<Lane>& unused);
 
@@ -60,6 +66,7 @@ class Captures {
   std::list<Lane> lanes_;      // changed under this lock and the context's
   uint32_t captures_ = 0;      // so far
   uint64_t of_old_lanes_ = 0;  // operations
+  std::optional<Record> latest_of_old_lanes_;
 };
 
 /// The captured calls of one group on their way into graphs: those of a communicator on one stream together.

@@ -269,7 +269,10 @@ CommStats Communicator::stats() {
   s.nodes = layout_.nodes();
   s.intra_transport = local ? local->describe() : "";
   s.inter_transport = net ? net->describe() : "";
-  s.last_algorithm = recorder_.latest_algorithm();
+  const Record* last = recorder_.latest();
+  const Record* const captured = captures_ ? captures_->latest() : nullptr;
+  if (captured && (!last || captured->queued > last->queued)) last = captured;
+  if (last) s.last_algorithm = last->algorithm;
   return s;
 }
 

@@ -75,8 +75,9 @@ class Communicator {
   int device() const { return options_.device; }
   /// Whether a call's stream and buffers, of so many bytes, will do for that device.
   Status check_device_call(const Call& call, uint64_t input_bytes, uint64_t output_bytes) const;
-  /// Reads the scalar of a call's operator, which may be device memory, now.
-  Status read_scalar(const void* scalar, Call& call);
+  /// Puts the scalar of a call's operator into the call: pageable memory's value, or where it is to be read
+  /// when the stream has come.
+  Status note_scalar(const void* scalar, Call& call) const;
   /// Starts all at once and waits for those without a stream. Calls may be of different communicators. If one
   /// of them cannot be done, none is started.
   static Status run_group(std::vector<GroupCall>& calls);
@@ -191,7 +192,7 @@ class Communicator {
   Status open_device(Siblings siblings, double meeting_s, const Communicator* shrunk_from = nullptr);
   Status stay_away(const Status& why);
   uint32_t meeting_id() const;
-  Status settle_sharing(Siblings siblings, double meeting_s);
+  Status settle_sharing(double meeting_s);
   Status reach_neighbours(const std::vector<cuda::SharedMemory>& offers);
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);

@@ -1,9 +1,11 @@
 // What a communicator makes of a call: a plan from its cache or the tuner, an operation with a number and a
 // record, and the way it is run. The other half of communicator.h is in communicator.cc.
 #include <algorithm>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/cuda/surplus_claim.h"
 #include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
@@ -298,6 +300,10 @@ Result<std::vector<Communicator::GroupPart>> Communicator::planned_group(
 Status Communicator::run_group(std::vector<GroupCall>& calls) {
   const Result<std::vector<GroupPart>> parts = planned_group(calls);
   if (!parts) return parts.status();
+  std::optional<cuda::SurplusClaim> claim;
+  if (std::any_of(parts->begin(), parts->end(),
+                  [](const GroupPart& part) { return part.plan.call.on_device; }))
+    claim.emplace();
   Status first_failure;
   auto note = [&](const Status& status) {
     if (first_failure.ok()) first_failure = status;

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "device/cuda/surplus_claim.h"
 #include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
@@ -20,7 +21,8 @@ constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: se
 
 }  // namespace
 
-// Sends nothing for a communicator that is shrunk from another: what that one measured counts on.
+// Sends nothing for a communicator that is shrunk from another: what that one measured counts on. Nor where
+// some ranks have host memory, since those would not answer; the first operation tells of them.
 Status Communicator::open_device(Siblings siblings, double meeting_s, const Communicator* shrunk_from) {
   if (options_.device < 0) return {};
   {
@@ -31,11 +33,16 @@ Status Communicator::open_device(Siblings siblings, double meeting_s, const Comm
     WEFT_TRY(settle_gpu_direct());
     captures_ = std::make_unique<Captures>(*this);
   }
+  if (shrunk_from) {  // nobody has tried how the memory of another device is reached
+    const bool same = shrunk_from->device_executor_ == device_executor_;
+    shares_gpu_memory_ = same && shrunk_from->shares_gpu_memory_;
+    gpu_machine_ = shrunk_from->gpu_machine_;
+    return {};
+  }
   shares_gpu_memory_ = device_executor_->shares_memory();
-  if (!shrunk_from) WEFT_TRY(settle_sharing(siblings, meeting_s));
-  else if (shrunk_from->device_executor_) shares_gpu_memory_ = shrunk_from->shares_gpu_memory_;
-  if (shrunk_from) gpu_machine_ = shrunk_from->gpu_machine_;
-  if (shrunk_from || !context_->tunes() || size() == 1) return {};
+  if (siblings == Siblings::mixed) return {};
+  WEFT_TRY(settle_sharing(meeting_s));
+  if (!context_->tunes() || size() == 1) return {};
   auto machine = machine_for_gpu(*this, *device_executor_);
   if (!machine) return machine.status();
   gpu_machine_ = std::make_shared<const model::Machine>(machine.take());
@@ -52,10 +59,9 @@ Status Communicator::stay_away(const Status& why) {
 uint32_t Communicator::meeting_id() const { return hash_32(kDevices, id_); }
 
 // Every rank lends the others a block, those of its node try to reach it, and all hear whether all could:
-// what one rank stages its peers must not look for in GPU memory. Where some ranks have host memory nothing
-// is asked, since those would not answer; the first operation tells of them.
-Status Communicator::settle_sharing(Siblings siblings, double meeting_s) {
-  if (siblings == Siblings::mixed || layout_.nodes() == size()) return {};
+// what one rank stages its peers must not look for in GPU memory.
+Status Communicator::settle_sharing(double meeting_s) {
+  if (layout_.nodes() == size()) return {};
   CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
   apart.name = name() + " devices";
   apart.timeout_s = meeting_s;
@@ -106,7 +112,9 @@ Status Communicator::reach_neighbours(const std::vector<cuda::SharedMemory>& off
     const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)];
     if (offer.bytes == 0) return weft::fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
     if (neighbour == rank_) continue;
-    WEFT_TRY(device_executor_->importer().reach(offer).status().in(fmt::format("rank {}", neighbour)));
+    const auto reached = device_executor_->importer().reach(offer);
+    const Status why = reached && !reached->address ? reached->why : reached.status();
+    WEFT_TRY(why.in(fmt::format("rank {}", neighbour)));
   }
   return {};
 }
@@ -179,35 +187,29 @@ Result<cuda::Capture> Communicator::capture_of(const Call& call) const {
   return capture;
 }
 
-Status Communicator::read_scalar(const void* scalar, Call& call) {
+Status Communicator::note_scalar(const void* scalar, Call& call) const {
+  const cuda::Scope scope(device_executor_->device());
+  auto place = cuda::locate(scalar);
+  if (!place) return place.status();
+  if (place->kind != cuda::Place::Kind::pageable) {
+    call.scalar_is_address = true;
+    std::memcpy(call.scalar, &scalar, sizeof scalar);
+    return {};
+  }
   auto capture = capture_of(call);
   if (!capture) return capture.status();
   if (*capture)
     return weft::fail(
         Code::unsupported,
-        "a CUDA graph is being captured on the stream, and the operator's scalar is read at the call "
-        "(weftScalarDevice): every launch would have the value of now; if that is meant, create the "
-        "operator with weftScalarHostImmediate");
-  const size_t bytes = device::size_of(call.type);
-  const Lock lock = context_->lock();
-  const cuda::Scope scope(device_executor_->device());
-  auto place = cuda::locate(scalar);
-  if (!place) return place.status();
-  if (place->kind == cuda::Place::Kind::pageable) {
-    std::memcpy(call.scalar, scalar, bytes);
-    return {};
-  }
-  auto block = device_executor_->host_blocks().take(bytes);
-  if (!block) return block.status();
-  cuda::Queue& queue = device_executor_->queue(0);
-  Status read = queue.copy(block->data, scalar, bytes);
-  if (read.ok()) read = queue.drain();
-  std::memcpy(call.scalar, block->data, bytes);
-  device_executor_->host_blocks().give(*block);
-  return read.in("an operator's scalar");
+        "a CUDA graph is being captured on the stream, and the operator's scalar (weftScalarDevice) is in "
+        "pageable host memory, which is read at the call: every launch would have the value of now; put it "
+        "into GPU or pinned memory, or, if that is meant, create the operator with weftScalarHostImmediate");
+  std::memcpy(call.scalar, scalar, device::size_of(call.type));
+  return {};
 }
 
 Status Communicator::run_on_device(const Call& call) {
+  const cuda::SurplusClaim claim;
   auto capture = capture_of(call);
   if (!capture) return capture.status();
   Lock lock = context_->lock();

@@ -135,7 +135,8 @@ Context::~Context() {
   fabric_.reset();
   bootstrap_.reset();
   pool_.clear();  // before what its operations have used
-  device_executors_.clear();
+  for (auto& [ordinal, executor] : device_executors_)
+    if (executor) DeviceExecutor::close(std::move(executor));
 }
 
 Lock Context::lock() {
@@ -274,7 +275,10 @@ void Context::finish(Operation& op, Status status) {
     op.readings.clear();
     for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
     op.exposures.clear();
-    if (op.device) op.device->end(status.ok());
+    if (op.device) {
+      op.device->end(status.ok());
+      if (!status.ok()) (void)settle_leftovers();
+    }
     op.mappings.clear();
     if (op.staged_output.data && status.ok())
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
@@ -327,6 +331,7 @@ int Context::turn() {
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) events += take_submissions();
   if (!awaiting_.empty()) events += start_awaiting();
+  if (has_leftovers_) events += settle_leftovers();
   const bool network = network_operations_ > 0 || unsent() || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
   if (!polled) {

@@ -100,10 +100,11 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
     if (unsent() && !has_waiters()) wake_progress();
   }
   /// Whether a progress thread has anything to look after here. That is also what ended operations have left
-  /// with the network, and a death that waits for the end of its time of grace: nobody else may come by.
+  /// with the network or a device, and a death that waits for the end of its time of grace: nobody else may
+  /// come by.
   bool busy() {
     return !active_.empty() || !awaiting_.empty() || has_submissions_.load(std::memory_order_relaxed) ||
-           !deaths_.empty() || unsent();
+           !deaths_.empty() || has_leftovers_ || unsent();
   }
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
@@ -151,7 +152,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool begin_sleep();
   void end_sleep();
   int epoll_fd() const { return fabric_->epoll_fd(); }
-  int nap_ms() const { return device_operations_ > 0 || !awaiting_.empty() ? 1 : fabric_->nap_ms(); }
+  int nap_ms() const { return watches_device() ? 1 : fabric_->nap_ms(); }
   /// The same in microseconds, where a CUDA stream may be waited for; -1 = any.
   int nap_us() const;
   /// Looks at deadlines of active operations; cheap, called a few times a second. Under the lock.
@@ -181,9 +182,11 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
   void deliver_stashed(Operation& op);
   bool fits(const Operation& op, const transport::Envelope& envelope) const;
-  void learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+  bool learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
              const void* payload);
   int start_awaiting();
+  int settle_leftovers();
+  bool watches_device() const { return device_operations_ > 0 || !awaiting_.empty() || has_leftovers_; }
   void check_awaiting(int64_t now);
   int take_submissions();
   void ring();
@@ -203,6 +206,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   uint64_t job_ = 0;
   bool all_on_devices_ = false;
   bool left_with_network_ = false;  // perhaps: since an operation between nodes ended
+  bool has_leftovers_ = false;      // of failed operations, on a device: see leftovers.h
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;

@@ -85,7 +85,7 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
   const auto kind = static_cast<MessageKind>(envelope.kind);
   if (kind == MessageKind::expose || kind == MessageKind::expose_staged ||
       kind == MessageKind::expose_device) {
-    learn(op, peer, envelope, number, payload);
+    if (!learn(op, peer, envelope, number, payload)) return;
   } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && fits(op, envelope)) {
     Result<bool> there = op.device->file(number, envelope, payload);
     if (!there) return fail_later(*op.comm, there.status().in(op.comm->describe(op)));

@@ -2,6 +2,7 @@
 // stream before they start, and nothing but looking tells how far the device is. The rest is in context.cc.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/settings.h"
 #include "engine/communicator.h"
@@ -68,15 +69,28 @@ void Context::check_awaiting(int64_t now) {
   }
 }
 
+int Context::settle_leftovers() {
+  const bool had = std::exchange(has_leftovers_, false);
+  int settled = 0;
+  for (auto& [ordinal, executor] : device_executors_) {
+    if (!executor) continue;
+    if (executor->has_leftovers()) settled += executor->settle();
+    has_leftovers_ |= executor->has_leftovers();
+  }
+  if (has_leftovers_ && !had) wake_progress();
+  return settled;
+}
+
 int Context::nap_us() const {
-  if (device_operations_ > 0 || !awaiting_.empty()) return settings().cuda_poll_us;
+  if (watches_device()) return settings().cuda_poll_us;
   return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
 }
 
-void Context::learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+// False where the notification arrives later, or never.
+bool Context::learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
                     const void* payload) {
   const int32_t handle = op.prepared->handle_of_notification[number];
-  if (handle < 0 || !payload) return;
+  if (handle < 0 || !payload) return true;
   Learned& learned = op.learned[handle];
   const auto mixed = [&](const char* theirs, const char* ours) {
     fail_later(*op.comm,
@@ -84,38 +98,39 @@ void Context::learn(Operation& op, int peer, const transport::Envelope& envelope
                     "{}: rank {} has called it on {} memory, rank {} on {} memory: create the "
                     "communicator with a device on all ranks, or on none",
                     op.comm->describe(op), op.comm->rank_of_world(peer), theirs, op.comm->rank(), ours));
+    return true;
   };
   const auto kind = static_cast<MessageKind>(envelope.kind);
   // Nothing of a rank that differs is touched: it gives up, and its memory may be gone.
   if (op.device && kind == MessageKind::expose) return mixed("host", "GPU");
   if (!op.device && kind != MessageKind::expose) return mixed("GPU", "host");
   if (kind != MessageKind::expose_device) {
-    if (envelope.bytes != sizeof(transport::RemoteBuffer)) return;
+    if (envelope.bytes != sizeof(transport::RemoteBuffer)) return true;
     std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
     learned.mapped = nullptr;
-    if (!fabric_->is_local(peer)) return;
+    if (!fabric_->is_local(peer)) return true;
     transport::MappedBuffer reached = fabric_->local()->map(peer, learned.buffer);
     learned.mapped = reached.address;
     if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
     learned.door = op.comm->door_of(op.comm->rank_of_world(peer));
-    return;
+    return true;
   }
-  if (envelope.bytes != sizeof(cuda::SharedMemory))
-    return fail_later(
-        *op.comm,
-        fail(Code::mismatch,
-             "{}: rank {} describes its GPU memory in {} bytes, this library in {}: use one version "
-             "of libweft on all ranks",
-             op.comm->describe(op), op.comm->rank_of_world(peer), envelope.bytes,
-             sizeof(cuda::SharedMemory)));
+  if (envelope.bytes != sizeof(cuda::SharedMemory)) {
+    fail_later(*op.comm,
+               fail(Code::mismatch,
+                    "{}: rank {} describes its GPU memory in {} bytes, this library in {}: use one version "
+                    "of libweft on all ranks",
+                    op.comm->describe(op), op.comm->rank_of_world(peer), envelope.bytes,
+                    sizeof(cuda::SharedMemory)));
+    return true;
+  }
   cuda::SharedMemory memory;
   std::memcpy(&memory, payload, sizeof memory);
-  Result<std::byte*> reached = op.device->reach(memory);
-  if (!reached)
-    return fail_later(*op.comm, reached.status().in(fmt::format("{}: rank {}", op.comm->describe(op),
-                                                                op.comm->rank_of_world(peer))));
-  learned.mapped = *reached;
-  learned.on_device = true;
+  const Result<bool> learned_now = op.device->learn(handle, number, memory);
+  if (learned_now) return *learned_now;
+  fail_later(*op.comm, learned_now.status().in(
+                           fmt::format("{}: rank {}", op.comm->describe(op), op.comm->rank_of_world(peer))));
+  return true;
 }
 
 }  // namespace weft::engine

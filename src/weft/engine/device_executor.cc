@@ -1,16 +1,23 @@
 #include "engine/device_executor.h"
 
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/thread.h"
 
 namespace weft::engine {
 namespace {
 
 constexpr int64_t kBetweenQuestionsNs = 100'000'000;
+// How long a context that goes waits for a device that is not done with it.
+constexpr double kCloseSeconds = 0.5;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
 
 /// Whether peers' processes could map a block of ours; why not, if they cannot.
 Status probe_sharing(cuda::Exporter& exporter, cuda::BlockPool& blocks) {
@@ -90,9 +97,51 @@ Status DeviceExecutor::alive(int64_t now) {
   return ticket->done().status();
 }
 
-void DeviceExecutor::drain() {
-  for (auto& queue : queues_)
-    if (Status drained = queue->drain(); !drained) log::trace("draining: {}", drained.message());
+const std::vector<cuda::Ticket>& DeviceExecutor::leave(Leftover leftover) {
+  for (auto& queue : queues_) {
+    auto ticket = queue->mark();
+    if (ticket) {
+      leftover.tickets.push_back(ticket.take());
+      continue;
+    }
+    leftover.unknown = true;
+    log::trace("work of a failed operation: {}", ticket.status().message());
+  }
+  leftover.stream.linger();
+  leftovers_.push_back(std::move(leftover));
+  return leftovers_.back().tickets;
+}
+
+int DeviceExecutor::settle() {
+  const cuda::Scope scope(device_);
+  return static_cast<int>(std::erase_if(leftovers_, [this](Leftover& leftover) {
+    if (!leftover.over()) return false;
+    leftover.memory.give_back(host_blocks_, device_blocks_, leftover.unknown);
+    leftover.stream.release(device_);
+    return true;
+  }));
+}
+
+void DeviceExecutor::close(std::unique_ptr<DeviceExecutor> executor) {
+  const auto look = [](DeviceExecutor& left) {
+    left.settle();
+    if (left.has_leftovers()) std::this_thread::sleep_for(kBetweenLooks);
+    return left.has_leftovers();
+  };
+  const Deadline deadline = Deadline::in_seconds(kCloseSeconds);
+  while (look(*executor))
+    if (deadline.passed()) {
+      log::warn(
+          "{} is not done with operations that have failed: their memory, and the streams that wait for "
+          "them, go on when it is",
+          executor->device().describe());
+      std::thread([executor = std::move(executor), look] {
+        name_thread("weft-leftovers");
+        while (look(*executor)) {
+        }
+      }).detach();
+      return;
+    }
 }
 
 }  // namespace weft::engine

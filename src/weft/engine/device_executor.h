@@ -1,18 +1,20 @@
 // DeviceExecutor: what a context needs to run plans on the memory of one CUDA device: queues for copies and
-// kernels, blocks of memory of its own, and the mappings of peers' memory. What one operation does with it is
-// device_run.h's and device_steps.cc's.
+// kernels, blocks of memory of its own, the mappings of peers' memory, and what failed operations have left.
+// What one operation does with it is device_run.h's and device_steps.cc's.
 //
 // Thread safety: none; under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
 
 #include <array>
 #include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "device/cuda/block_pool.h"
 #include "device/cuda/ipc.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/queue.h"
+#include "engine/leftovers.h"
 
 namespace weft::engine {
 
@@ -40,8 +42,15 @@ class DeviceExecutor {
   void note_staging(const Status& why);
   /// An error where the device does nothing any more. Asks it, if the last time is a while ago.
   Status alive(int64_t now);
-  /// Returns when everything queued has ended, with or without success.
-  void drain();
+  /// Takes over what a failed operation has left, which may be queued for as long as other work of the device
+  /// takes; settle() gives it back. What it waits for is valid until the next call.
+  const std::vector<cuda::Ticket>& leave(Leftover leftover);
+  /// Gives back what the device is done with; how many operations' that was.
+  int settle();
+  bool has_leftovers() const { return !leftovers_.empty(); }
+  /// Ends an executor that nothing uses any more. Does not wait long: what a device is not done with goes
+  /// later, on a thread of its own.
+  static void close(std::unique_ptr<DeviceExecutor> executor);
 
  private:
   explicit DeviceExecutor(cuda::Device& device)
@@ -61,6 +70,7 @@ class DeviceExecutor {
   bool staging_noted_ = false;
   int64_t last_asked_ns_ = 0;                                         // whether it is alive
   std::array<std::unique_ptr<cuda::Queue>, kCopyQueues + 1> queues_;  // emptied before the blocks go
+  std::vector<Leftover> leftovers_;                                   // have tickets of the queues
 };
 
 }  // namespace weft::engine

@@ -1,11 +1,11 @@
 #include "engine/device_run.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/captured_calls.h"
 #include "engine/communicator.h"
 #include "engine/operation.h"
@@ -38,52 +38,38 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   }
   auto flags = device.take_flags();
   if (!flags) return flags.status();
-  flags_ = *flags;
-  turn_ = ++flags_->turn;
+  hold_.flags = *flags;
+  hold_.turn = ++hold_.flags->turn;
   cuda::Surplus::instance().stream_waits();
-  return cuda::check(
-      d.stream_write_value(stream, device.address_of(&flags_->ready), turn_, cuda::kWriteValueDefault),
-      "cuStreamWriteValue32");
+  return cuda::check(d.stream_write_value(stream, device.address_of(&hold_.flags->ready), hold_.turn,
+                                          cuda::kWriteValueDefault),
+                     "cuStreamWriteValue32");
 }
 
 Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
-  if (!flags_) return {};
+  if (!hold_.flags) return {};
   const cuda::Scope scope(device);
   return cuda::check(
       (*cuda::driver())
-          ->stream_wait_value(stream, device.address_of(&flags_->done), turn_, cuda::kWaitValueGeq),
+          ->stream_wait_value(stream, device.address_of(&hold_.flags->done), hold_.turn, cuda::kWaitValueGeq),
       "cuStreamWaitValue32");
 }
 
 Result<bool> DeviceRun::stream_is_here() {
-  if (seen_) return true;
-  if (flags_) {
-    const uint32_t ready = std::atomic_ref(flags_->ready).load(std::memory_order_acquire);
-    return seen_ = static_cast<int32_t>(ready - turn_) >= 0;
-  }
+  if (!reached_ || hold_.come) return hold_.has_come();
   const cuda::Scope scope(executor_.device());
   const int state = (*cuda::driver())->event_query(reached_);
   if (state == cuda::kNotReady) return false;
   WEFT_TRY(cuda::check(state, "work on the caller's CUDA stream"));
-  return seen_ = true;
-}
-
-void DeviceRun::release_stream() {
-  if (const auto calls = std::exchange(calls_, nullptr)) calls->ended();
-  if (!flags_) return;
-  // A stream that has not written `ready` yet still will: those flags are not used again.
-  const bool reusable = seen_ || static_cast<int32_t>(std::atomic_ref(flags_->ready).load() - turn_) >= 0;
-  std::atomic_ref(flags_->done).store(turn_, std::memory_order_release);
-  if (reusable) executor_.device().give_flags(flags_);
-  flags_ = nullptr;
-  cuda::Surplus::instance().stream_goes_on();
+  return hold_.come = true;
 }
 
 // ---- Buffers
 
 Status DeviceRun::prepare() {
   const cuda::Scope scope(executor_.device());
+  begun_ = true;
   const plan::Plan& plan = op_.prepared->plan;
   const int ranks = op_.comm->size();
   op_.base[kInput] = static_cast<std::byte*>(const_cast<void*>(op_.call.send));
@@ -94,7 +80,25 @@ Status DeviceRun::prepare() {
   lanes_.resize(static_cast<size_t>(plan.lanes()));
   WEFT_TRY(place_scratch());
   WEFT_TRY(place_output());
-  WEFT_TRY(place_input());
+  WEFT_TRY(op_.call.scalar_is_address ? fetch_scalar() : place_input());
+  return mark_before();
+}
+
+// Before the input is scaled: a kernel takes the scalar with its arguments.
+Status DeviceRun::fetch_scalar() {
+  const void* address = nullptr;
+  static_assert(sizeof address <= sizeof op_.call.scalar);
+  std::memcpy(&address, op_.call.scalar, sizeof address);
+  auto block = executor_.host_blocks().take(sizeof op_.call.scalar);
+  if (!block) return block.status();
+  scalar_ = *block;
+  before_ = Before::scalar;
+  return executor_.queue(0)
+      .copy(scalar_.data, address, device::size_of(op_.call.type))
+      .in("an operator's scalar");
+}
+
+Status DeviceRun::mark_before() {
   if (before_ == Before::nothing) return {};
   cuda::Queue& queue = device_input_.data ? executor_.kernel_queue() : executor_.queue(0);
   auto ticket = queue.mark();
@@ -204,12 +208,38 @@ Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
   return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], op_.comm->shares_gpu_memory());
 }
 
-Result<std::byte*> DeviceRun::reach(const cuda::SharedMemory& memory) {
+Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory) {
   const cuda::Scope scope(executor_.device());
   auto reached = executor_.importer().reach(memory);
   if (!reached) return reached.status();
+  if (!reached->address) {
+    const auto in_the_way = reached->behind.lock();
+    if (std::find(mappings_.begin(), mappings_.end(), in_the_way) != mappings_.end())
+      return reached->why;  // by this operation: that would never end
+    postponed_.push_back({handle, number, memory, reached->behind});
+    return false;
+  }
   if (reached->mapping) mappings_.push_back(reached->mapping);
-  return reached->address;
+  Learned& learned = op_.learned[static_cast<size_t>(handle)];
+  learned.mapped = reached->address;
+  learned.on_device = true;
+  return true;
+}
+
+// What can be mapped by now.
+Result<bool> DeviceRun::learn_postponed() {
+  bool moved = false;
+  for (const Postponed& p : std::exchange(postponed_, {})) {
+    if (!p.behind.expired()) {
+      postponed_.push_back(p);
+      continue;
+    }
+    auto learned = learn(p.handle, p.number, p.memory);
+    if (!learned) return learned;
+    op_.arrived[p.number] |= *learned;
+    moved |= *learned;
+  }
+  return moved;
 }
 
 Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelope, const void* payload) {
@@ -248,9 +278,14 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
 // ---- Progress
 
 Result<bool> DeviceRun::poll() {
-  if (arrivals_.empty() && !ticket_.valid()) return false;
+  if (arrivals_.empty() && !ticket_.valid() && postponed_.empty()) return false;
   const cuda::Scope scope(executor_.device());
   bool moved = false;
+  if (!postponed_.empty()) {
+    auto learned = learn_postponed();
+    if (!learned) return learned;
+    moved = *learned;
+  }
   for (size_t i = 0; i < arrivals_.size();) {
     auto done = arrivals_[i].ticket.done();
     if (!done) return done;
@@ -268,6 +303,15 @@ Result<bool> DeviceRun::poll() {
   auto done = ticket_.done();
   if (!done || !*done) return done ? Result<bool>(moved) : done;
   ticket_ = cuda::Ticket();
+  if (before_ == Before::scalar) {
+    op_.call.scalar_is_address = false;
+    std::memcpy(op_.call.scalar, scalar_.data, device::size_of(op_.call.type));
+    executor_.host_blocks().give(std::exchange(scalar_, {}));
+    before_ = Before::nothing;
+    WEFT_TRY(place_input());
+    WEFT_TRY(mark_before());
+    return true;
+  }
   if (before_ == Before::scaling) {
     std::byte* const input = op_.base[kInput];
     device::scale(op_.call.type, input, input, op_.base_bytes[kInput] / device::size_of(op_.call.type),
@@ -319,23 +363,53 @@ void DeviceRun::clear(LaneWork& work) {
   work.phase = 0;
 }
 
-void DeviceRun::end(bool clean) {
-  const cuda::Scope scope(executor_.device());
-  if (!clean) {
-    executor_.drain();
-    if (transport::GpuDirect* direct = op_.comm->gpu_direct()) direct->drop_unexposed_gpu();
+UsedMemory DeviceRun::take_memory(bool succeeded) {
+  UsedMemory memory;
+  const auto move = [](std::vector<cuda::Block>& from, std::vector<cuda::Block>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+    from.clear();
+  };
+  const auto take = [](cuda::Block& block, std::vector<cuda::Block>& to) {
+    if (block.data) to.push_back(std::exchange(block, {}));
+  };
+  for (LaneWork& work : lanes_) {
+    move(work.host, memory.host);
+    move(work.device, memory.device);
+    clear(work);
   }
-  for (LaneWork& work : lanes_) clear(work);
-  for (Arrival& arrival : arrivals_) executor_.host_blocks().give(arrival.block);
+  for (Arrival& arrival : arrivals_) take(arrival.block, memory.host);
   arrivals_.clear();
   ticket_ = cuda::Ticket();
-  for (auto* blocks : {&staged_, &landings_})
-    for (cuda::Block& block : *blocks) executor_.host_blocks().give(std::exchange(block, {}));
-  for (cuda::Block block : kept_) executor_.host_blocks().give(block);
-  kept_.clear();
-  for (cuda::Block* block : {&device_input_, &device_scratch_})
-    executor_.device_blocks().give(std::exchange(*block, {}));
-  mappings_.clear();
+  move(kept_, memory.host);
+  take(scalar_, memory.host);
+  take(device_input_, op_.prepared->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
+  take(device_scratch_,
+       op_.prepared->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
+  for (const int space : {kInput, kOutput, kScratch})
+    for (auto* blocks : {&staged_, &landings_})
+      take((*blocks)[static_cast<size_t>(space)],
+           op_.prepared->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
+  memory.mappings = std::exchange(mappings_, {});
+  postponed_.clear();
+  return memory;
+}
+
+void DeviceRun::end(bool succeeded) {
+  const cuda::Scope scope(executor_.device());
+  if (!succeeded)
+    if (transport::GpuDirect* direct = op_.comm->gpu_direct()) direct->drop_unexposed_gpu();
+  UsedMemory memory = take_memory(succeeded);
+  if (succeeded || !begun_)
+    return memory.give_back(executor_.host_blocks(), executor_.device_blocks(), false);
+  Leftover leftover;
+  leftover.memory = std::move(memory);
+  leftover.stream = std::exchange(hold_, {});
+  const std::vector<cuda::Ticket>& unfinished = executor_.leave(std::move(leftover));
+  if (!reached_) return;
+  // The call itself has waited instead of the stream: what comes after it there waits for the rest.
+  for (const cuda::Ticket& ticket : unfinished)
+    if (Status held = ticket.hold(static_cast<cuda::StreamHandle*>(op_.call.cuda_stream)); !held)
+      log::warn("a stream does not wait for an operation that has failed: {}", held.message());
 }
 
 }  // namespace weft::engine

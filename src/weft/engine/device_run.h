@@ -47,10 +47,9 @@ class DeviceRun {
   /// Whether the stream has come to it.
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
-  void follow(std::shared_ptr<CapturedCalls> calls) { calls_ = std::move(calls); }
-  /// Lets the stream go on. What the operation used was given back before, to pools that call nothing of CUDA
-  /// as long as a stream waits.
-  void release_stream();
+  void follow(std::shared_ptr<CapturedCalls> calls) { hold_.calls = std::move(calls); }
+  /// Lets the stream go on, unless a leftover does that later.
+  void release_stream() { hold_.release(executor_.device()); }
 
   // ---- Buffers
 
@@ -67,8 +66,10 @@ class DeviceRun {
   const transport::RemoteBuffer* expose_directly(transport::Transport& network, plan::Space space);
   /// For a peer of the node.
   Result<cuda::SharedMemory> share(plan::Space space);
-  /// Where a peer's memory is for this device; it stays mapped until the operation ends.
-  Result<std::byte*> reach(const cuda::SharedMemory& memory);
+  /// Learns where a peer's memory is for this device, for handle `handle`; it stays mapped until the
+  /// operation ends. True if it can be used now; else notification `number` arrives by poll(), when an
+  /// operation that still uses older memory of the peer's has ended.
+  Result<bool> learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory);
   /// Files what has arrived for `envelope`'s place: at `payload`, at landing(), or there already. True if it
   /// is there now; else notification `number` arrives by poll().
   Result<bool> file(uint32_t number, const transport::Envelope& envelope, const void* payload);
@@ -84,8 +85,9 @@ class DeviceRun {
   bool finished() const { return after_ == After::done; }
   /// The likely reason of a failure of the driver: a buffer that is gone, else what the driver says.
   Status explain(const Status& failure) const;
-  /// Gives everything back. `clean`: all work is known to have ended.
-  void end(bool clean);
+  /// Gives everything back. `succeeded`: all work is known to have ended, and peers are done with what was
+  /// exposed to them; else what the device is not done with becomes a leftover, and so does the stream.
+  void end(bool succeeded);
 
   /// What a lane's step has under way.
   struct LaneWork {
@@ -101,7 +103,7 @@ class DeviceRun {
   DeviceExecutor& executor() { return executor_; }
 
  private:
-  enum class Before : uint8_t { nothing, copies, scaling };
+  enum class Before : uint8_t { nothing, scalar, copies, scaling };
   enum class After : uint8_t { plan, copies, done };
   struct Arrival {
     uint32_t number;
@@ -109,18 +111,20 @@ class DeviceRun {
     cuda::Block block;
   };
 
+  Status fetch_scalar();
   Status place_input();
+  Status mark_before();
   Status place_output();
   Status place_scratch();
   Result<bool> must_be_staged(plan::Space space, const void* address) const;
+  Result<bool> learn_postponed();
+  UsedMemory take_memory(bool succeeded);
 
   DeviceExecutor& executor_;
   Operation& op_;
-  cuda::Device::Flags* flags_ = nullptr;
-  uint32_t turn_ = 0;
+  StreamHold hold_;
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
-  bool seen_ = false;                     // the stream has come
-  std::shared_ptr<CapturedCalls> calls_;  // whose graph has come; null: not captured
+  bool begun_ = false;                    // something may be queued
 
   enum class Direct : uint8_t { undecided, yes, no };
 
@@ -129,6 +133,7 @@ class DeviceRun {
   std::array<cuda::Block, 3> staged_;  // host
   std::array<cuda::Block, 3> landings_;
   cuda::Block device_input_, device_scratch_;
+  cuda::Block scalar_;  // host
   bool staged_output_ = false;
   Before before_ = Before::nothing;
   After after_ = After::plan;
@@ -137,6 +142,13 @@ class DeviceRun {
   std::vector<Arrival> arrivals_;
   std::vector<cuda::Block> kept_;
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  struct Postponed {
+    int32_t handle;
+    uint32_t number;
+    cuda::SharedMemory memory;
+    std::weak_ptr<cuda::Importer::Mapping> behind;
+  };
+  std::vector<Postponed> postponed_;
 };
 
 }  // namespace weft::engine

@@ -44,6 +44,34 @@ class DeviceBytes {
   size_t bytes_ = 0;
 };
 
+/// A block of the executor's that a neighbour measures with. Not memory of its own, which might be freed
+/// while the neighbour has it mapped.
+class LentBlock {
+ public:
+  LentBlock(DeviceExecutor& executor, Context& context) : executor_(executor), context_(context) {}
+  ~LentBlock() {
+    const Lock lock = context_.lock();
+    executor_.device_blocks().give(block_);
+  }
+  LentBlock(const LentBlock&) = delete;
+  LentBlock& operator=(const LentBlock&) = delete;
+
+  /// Of no bytes where there is none to lend.
+  cuda::SharedMemory describe(bool for_others) {
+    const Lock lock = context_.lock();
+    const cuda::Scope scope(executor_.device());
+    if (auto block = executor_.device_blocks().take(kLongBytes)) block_ = *block;
+    if (!block_.data) return {};
+    auto described = executor_.exporter().describe(block_.data, kLongBytes, for_others);
+    return described ? *described : cuda::SharedMemory();
+  }
+
+ private:
+  DeviceExecutor& executor_;
+  Context& context_;
+  cuda::Block block_;
+};
+
 /// What one device does, in µs and bytes/µs.
 struct Rates {
   double latency_us = 0;
@@ -160,9 +188,8 @@ Status Measurement::measure_reductions() {
 Status Measurement::measure_peer(const cuda::SharedMemory* neighbour) {
   rates.from_peer = 1 / (1 / rates.to_host + 1 / rates.to_device);  // staged
   if (!shares_ || !neighbour) return {};
-  cuda::Importer importer(executor_.device());  // of its own: the mapping goes with it
-  auto reached = importer.reach(*neighbour);
-  if (!reached) return reached.status();
+  auto reached = executor_.importer().reach(*neighbour);
+  if (!reached || !reached->address) return reached ? reached->why : reached.status();
   return rate(rates.from_peer, kLongBytes, kLongRounds, rates.latency_us,
               [&, from = reached->address] { return queue_.copy(into_, from, kLongBytes); });
 }
@@ -228,17 +255,12 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   decision = MachineDecision::unpack(bytes);
   if (!decision.measure) return decision.machine;
 
-  // The neighbour's memory stays until rank 0 has told the result.
+  // The neighbour lends a block until rank 0 has told the result. Rank 0 keeps it mapped, as any block.
   const auto& node = comm.layout().on_node(comm.layout().node_of(0));
   const int neighbour = node.size() > 1 ? node[1] : -1;
-  DeviceBytes lent(executor.device());
+  LentBlock lent(executor, context);
   cuda::SharedMemory mine;
-  if (comm.rank() == neighbour && lent.allocate(kLongBytes).ok()) {
-    const Lock lock = context.lock();
-    const cuda::Scope scope(executor.device());
-    auto described = executor.exporter().describe(lent.data(), kLongBytes, comm.shares_gpu_memory());
-    if (described) mine = *described;
-  }
+  if (comm.rank() == neighbour) mine = lent.describe(comm.shares_gpu_memory());
   std::vector<cuda::SharedMemory> offers(static_cast<size_t>(comm.size()));
   WEFT_TRY(exchange(comm, plan::Collective::all_gather, &mine, offers.data(), sizeof mine));
   if (leads) {

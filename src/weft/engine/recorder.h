@@ -54,9 +54,8 @@ class Recorder {
   /// Oldest first.
   std::vector<Record> snapshot() const;
   uint64_t total() const { return taken_; }
-  std::string_view latest_algorithm() const {
-    return taken_ == 0 ? std::string_view() : ring_[latest_].algorithm;
-  }
+  /// The operation that was called last; null before the first one.
+  const Record* latest() const { return taken_ == 0 ? nullptr : &ring_[latest_]; }
 
  private:
   std::vector<Record> ring_;

@@ -13,6 +13,12 @@ void fake_cuda_fail_after(const char* function, int calls, int error);
 uint64_t fake_cuda_calls(const char* function);
 /// The device fails with an error that every later call returns, and its streams stop; 0: it works again.
 void fake_cuda_break(int ordinal, int error);
+/// Kernels stand still, and what follows them in their streams, until they are let go on.
+void fake_cuda_hold_kernels(int held);
+/// Calls of a function do not return until they are let go on.
+void fake_cuda_block(const char* function, int blocked);
+/// The most blocks that a kernel was launched with since the last question.
+unsigned fake_cuda_largest_grid();
 /// Where the bytes of device memory are, for a network that reaches it; null for what is none.
 void* fake_cuda_bytes_behind(const void* device, uint64_t bytes);
 }

@@ -414,12 +414,12 @@ FAKE_API int cuEventQuery(EventHandle* event) {
   NEED_NO_CAPTURE();
   if (is_captured(event)) return kCapturedEvent;
   if (const int error = World::instance().context(event->ordinal)->asynchronous_error.load()) return error;
-  return event->reached.load() == event->recorded.load() ? kSuccess : kNotReady;
+  return event->reached->load() == event->recorded.load() ? kSuccess : kNotReady;
 }
 FAKE_API int cuEventDestroy_v2(EventHandle* event) {
   ENTER(cuEventDestroy);
   forget(event);
-  if (event->reached.load() == event->recorded.load()) delete event;
+  delete event;
   return kSuccess;
 }
 
@@ -459,7 +459,14 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
   std::memcpy(arguments.data(), first, bytes);
   const uint64_t threads = uint64_t{grid_x} * block_x;
   const int ordinal = context->ordinal;
-  return submit(stream, [=] { function->run(arguments.data(), ordinal, threads); });
+  std::atomic<unsigned>& largest = World::instance().largest_grid;
+  for (unsigned known = largest.load(); known < grid_x && !largest.compare_exchange_weak(known, grid_x);) {
+  }
+  return submit(stream, Piece([=] {
+                  if (World::instance().kernels_held.load()) return false;
+                  function->run(arguments.data(), ordinal, threads);
+                  return true;
+                }));
 }
 
 // ---- Control
@@ -470,6 +477,11 @@ FAKE_API void fake_cuda_fail_after(const char* function, int calls, int error) {
 FAKE_API void fake_cuda_break(int ordinal, int error) {
   World::instance().context(ordinal)->asynchronous_error.store(error);
 }
+FAKE_API void fake_cuda_hold_kernels(int held) { World::instance().kernels_held.store(held != 0); }
+FAKE_API void fake_cuda_block(const char* function, int blocked) {
+  World::instance().block(function, blocked != 0);
+}
+FAKE_API unsigned fake_cuda_largest_grid() { return World::instance().largest_grid.exchange(0); }
 FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
 FAKE_API void* fake_cuda_bytes_behind(const void* device, uint64_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(device);

@@ -155,8 +155,8 @@ int record(EventHandle* event, StreamHandle* stream) {
     if (stream->capture) return stream->capture->spoiled ? kStreamCaptureInvalidated : kSuccess;
   }
   const uint64_t serial = event->recorded.fetch_add(1) + 1;
-  stream->push([event, serial] {
-    event->reached.store(serial);
+  stream->push([reached = event->reached, serial] {
+    reached->store(serial);
     return true;
   });
   return kSuccess;
@@ -277,7 +277,7 @@ FAKE_API int cuStreamWaitEvent(StreamHandle* handle, EventHandle* event, unsigne
     }
   }
   const uint64_t serial = event->recorded.load();
-  return submit(stream, Piece([event, serial] { return event->reached.load() >= serial; }));
+  return submit(stream, Piece([reached = event->reached, serial] { return reached->load() >= serial; }));
 }
 FAKE_API int cuLaunchHostFunc(StreamHandle* handle, void (*function)(void*), void* data) {
   ENTER(cuLaunchHostFunc);

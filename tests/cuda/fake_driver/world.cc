@@ -240,8 +240,13 @@ std::byte* bytes_for_kernel(const void* pointer, size_t bytes, int ordinal) {
 // ---- Calls
 
 int World::enter(const char* function) {
-  const std::lock_guard guard(mutex);
+  std::unique_lock lock(mutex);
   ++calls_[function];
+  while (blocked_.contains(function)) {
+    lock.unlock();
+    usleep(100);
+    lock.lock();
+  }
   auto failure = failures_.find(function);
   if (failure == failures_.end() || failure->second.calls-- > 0) return kSuccess;
   const int error = failure->second.error;
@@ -252,6 +257,12 @@ int World::enter(const char* function) {
 void World::fail_after(const char* function, int calls, int error) {
   const std::lock_guard guard(mutex);
   failures_[function] = {calls, error};
+}
+
+void World::block(const char* function, bool blocked) {
+  const std::lock_guard guard(mutex);
+  if (blocked) blocked_.insert(function);
+  else blocked_.erase(function);
 }
 
 uint64_t World::calls(const char* function) {

@@ -98,7 +98,8 @@ struct StreamHandle {
   void synchronize();
 };
 struct EventHandle {
-  std::atomic<uint64_t> recorded{0}, reached{0};
+  std::atomic<uint64_t> recorded{0};
+  const std::shared_ptr<std::atomic<uint64_t>> reached = std::make_shared<std::atomic<uint64_t>>(0);
   std::shared_ptr<fake::Capture> capture;  // that it was last recorded in
   std::vector<size_t> nodes;
   int ordinal = 0;
@@ -119,7 +120,8 @@ class World {
   int devices, version;
   bool memops, graph_memops, kernels, ipc, peers, flushes, synchronizing_frees;
   unsigned delay_us;
-  std::atomic<bool> initialized{false};
+  std::atomic<bool> initialized{false}, kernels_held{false};
+  std::atomic<unsigned> largest_grid{0};
 
   ContextHandle* context(int ordinal) { return contexts_[static_cast<size_t>(ordinal)].get(); }
   StreamHandle* default_stream(int ordinal);
@@ -142,6 +144,7 @@ class World {
   /// Counts a call, and says what it shall fail with: 0 if with nothing.
   int enter(const char* function);
   void fail_after(const char* function, int calls, int error);
+  void block(const char* function, bool blocked);
   uint64_t calls(const char* function);
   void pause();  // a little while
   /// Where frees synchronize: returns when every stream has done what is in it now.
@@ -163,6 +166,7 @@ class World {
   };
   std::map<std::string, Failure> failures_;
   std::map<std::string, uint64_t> calls_;
+  std::set<std::string> blocked_;
 };
 
 /// Where the bytes of [address, address + bytes) are for work of a device: device memory that it reaches, or

@@ -11,7 +11,11 @@ namespace weft::device::cuda {
 BlockPool::~BlockPool() {
   for (size_t size_class = kSlab; size_class < free_.size(); ++size_class)
     for (std::byte* block : free_[size_class]) release(block, size_t{1} << size_class);
-  for (std::byte* slab : slabs_) release(slab, size_t{1} << kSlab);
+  auto slabs = Surplus::Lending::allowed;
+  for (const Block& block : retired_)
+    if (block.size_class < kSlab) slabs = Surplus::Lending::forbidden;  // a piece of one of them
+    else release(block.data, size_t{1} << block.size_class, Surplus::Lending::forbidden);
+  for (std::byte* slab : slabs_) release(slab, size_t{1} << kSlab, slabs);
 }
 
 Result<Block> BlockPool::take(size_t bytes) {
@@ -44,6 +48,10 @@ void BlockPool::give(Block block) {
   free_[block.size_class].push_back(block.data);
 }
 
+void BlockPool::retire(Block block) {
+  if (block.data) retired_.push_back(block);
+}
+
 Result<std::byte*> BlockPool::acquire(size_t bytes) {
   if (std::byte* const again = Surplus::instance().take_block(device_, kind_, bytes)) return again;
   const Driver& d = **driver();
@@ -64,8 +72,8 @@ Result<std::byte*> BlockPool::acquire(size_t bytes) {
   return static_cast<std::byte*>(*window);
 }
 
-void BlockPool::release(std::byte* data, size_t bytes) {
-  Surplus::instance().add_block(device_, kind_, data, bytes);
+void BlockPool::release(std::byte* data, size_t bytes, Surplus::Lending lending) {
+  Surplus::instance().add_block(device_, kind_, data, bytes, lending);
 }
 
 }  // namespace weft::device::cuda

@@ -43,12 +43,26 @@ Result<SharedMemory> Exporter::describe(const void* address, size_t bytes, bool 
 
 Importer::Mapping::~Mapping() { Surplus::instance().add_mapping(device_, base_); }
 
+Importer::Range Importer::range_of(const SharedMemory& memory) {
+  const uint64_t first = memory.address - memory.offset;
+  return {memory.process, first, first + memory.whole};
+}
+
+template <typename Condition>
+void Importer::drop_if(Condition condition) {
+  std::erase_if(dropped_, [](const Dropped& dropped) { return dropped.mapping.expired(); });
+  std::erase_if(kept_, [&](const Kept& k) {
+    if (!condition(k)) return false;
+    if (k.mapping.use_count() > 1) dropped_.push_back({k.range, k.mapping});
+    return true;
+  });
+}
+
 // A mapping that is in the way is closed although a stream waits for this very operation: it fails otherwise.
-Result<DevicePointer> Importer::map(const SharedMemory& memory) {
+Result<Importer::Reached> Importer::map(const SharedMemory& memory) {
   const Driver& d = **driver();
-  const uint64_t first = memory.address - memory.offset, last = first + memory.whole;
-  std::erase_if(
-      kept_, [&](const Kept& k) { return k.process == memory.process && k.first < last && first < k.last; });
+  const Range range = range_of(memory);
+  drop_if([&](const Kept& k) { return k.range.overlaps(range); });
   DevicePointer base = 0;
   const auto open = [&] { return d.ipc_open_mem_handle(&base, memory.handle, kIpcLazyPeerAccess); };
   int opened = open();
@@ -57,14 +71,20 @@ Result<DevicePointer> Importer::map(const SharedMemory& memory) {
     opened = open();
   }
   if (opened == kAlreadyMapped) {
-    std::erase_if(kept_,
-                  [&](const Kept& k) { return k.process == memory.process && k.mapping.use_count() == 1; });
+    drop_if([&](const Kept& k) { return k.range.process == range.process && k.mapping.use_count() == 1; });
     Surplus::instance().close_mappings();
     opened = open();
   }
-  const Status status =
+  Status status =
       check(opened, "mapping a peer's GPU memory (cuIpcOpenMemHandle; WEFT_CUDA_IPC=off does without)");
-  if (status.ok()) return base;
+  if (status.ok()) {
+    auto mapping = std::make_shared<Mapping>(device_, base);
+    return Reached{mapping->at(memory.offset), mapping, {}, {}};
+  }
+  if (opened == kAlreadyMapped)
+    for (const Dropped& dropped : dropped_)
+      if (dropped.range.overlaps(range) && !dropped.mapping.expired())
+        return Reached{nullptr, nullptr, dropped.mapping, std::move(status)};
   if (memory.cuda_version == d.version / 10) return status;
   return fail(status.code(),
               "{}; its driver is for CUDA {}.{}, this process's for {}.{}: give both the same one",
@@ -81,22 +101,21 @@ Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
         memory.format, kSharedMemoryFormat);
   if (memory.process == process_number()) {
     WEFT_TRY(device_.reach(memory.ordinal));
-    return Reached{reinterpret_cast<std::byte*>(memory.address), nullptr};
+    return Reached{reinterpret_cast<std::byte*>(memory.address), nullptr, {}, {}};
   }
   auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) {
-    return k.process == memory.process && k.buffer_id == memory.buffer_id;
+    return k.range.process == memory.process && k.buffer_id == memory.buffer_id;
   });
   if (known == kept_.end()) {
     auto mapped = map(memory);
-    if (!mapped) return mapped.status();
-    if (kept_.size() == kKept) kept_.pop_back();
-    known = kept_.insert(kept_.end(), {memory.process, memory.buffer_id, memory.address - memory.offset,
-                                       memory.address - memory.offset + memory.whole,
-                                       std::make_shared<Mapping>(device_, *mapped)});
+    if (!mapped || !mapped->address) return mapped;
+    if (kept_.size() == kKept)
+      drop_if([oldest = kept_.back().mapping.get()](const Kept& k) { return k.mapping.get() == oldest; });
+    known = kept_.insert(kept_.end(), {range_of(memory), memory.buffer_id, mapped->mapping});
   }
   std::rotate(kept_.begin(), known, known + 1);
   const auto& mapping = kept_.front().mapping;
-  return Reached{mapping->at(memory.offset), mapping};
+  return Reached{mapping->at(memory.offset), mapping, {}, {}};
 }
 
 }  // namespace weft::device::cuda

@@ -71,21 +71,41 @@ class Importer {
   struct Reached {
     std::byte* address = nullptr;
     std::shared_ptr<Mapping> mapping;  // null inside a process
+    // Null address: what the owner had there before is still mapped here, by somebody who uses this. To be
+    // asked again when it has expired; until then the driver refuses with `why`.
+    std::weak_ptr<Mapping> behind;
+    Status why;
   };
   /// Where the memory of a peer can be reached from here. Errors name the likely cause.
   Result<Reached> reach(const SharedMemory& memory);
 
  private:
-  Result<DevicePointer> map(const SharedMemory& memory);
+  Result<Reached> map(const SharedMemory& memory);
 
   static constexpr size_t kKept = 64;
-  struct Kept {
-    uint64_t process, buffer_id;
+  struct Range {
+    uint64_t process;
     uint64_t first, last;  // [first, last) of its owner's addresses
+    bool overlaps(const Range& other) const {
+      return process == other.process && first < other.last && other.first < last;
+    }
+  };
+  struct Kept {
+    Range range;
+    uint64_t buffer_id;
     std::shared_ptr<Mapping> mapping;
   };
+  struct Dropped {
+    Range range;
+    std::weak_ptr<Mapping> mapping;
+  };
+  static Range range_of(const SharedMemory& memory);
+  template <typename Condition>
+  void drop_if(Condition condition);
+
   Device& device_;
-  std::vector<Kept> kept_;  // the most recently used first
+  std::vector<Kept> kept_;        // the most recently used first
+  std::vector<Dropped> dropped_;  // not kept any more, but perhaps still used
 };
 
 }  // namespace weft::device::cuda

@@ -13,6 +13,10 @@ Result<bool> Ticket::done() const {
   return true;
 }
 
+Status Ticket::hold(StreamHandle* stream) const {
+  return check((*driver())->stream_wait_event(stream, event_, 0), "cuStreamWaitEvent");
+}
+
 Result<std::unique_ptr<Queue>> Queue::create(Device& device) {
   const Scope scope(device);
   std::unique_ptr<Queue> queue(new Queue(device));

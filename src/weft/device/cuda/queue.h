@@ -34,6 +34,8 @@ class Ticket {
   bool valid() const { return event_ != nullptr; }
   /// Whether that moment has come; an error is what the work failed with.
   Result<bool> done() const;
+  /// Makes what follows in a stream of anybody's wait for it.
+  Status hold(StreamHandle* stream) const;
 
  private:
   friend class Queue;

@@ -1,87 +1,158 @@
 #include "device/cuda/surplus.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "device/window.h"
 
 namespace weft::device::cuda {
 
-// Never destroyed: progress threads may still use it while the process exits.
+// Never destroyed: its thread and progress threads may still use it while the process exits.
 Surplus& Surplus::instance() {
   static auto* const surplus = new Surplus;
   return *surplus;
 }
 
 void Surplus::stream_waits() {
-  const std::lock_guard guard(mutex_);
-  ++waiting_;
+  const std::lock_guard guard(quiet_mutex_);
+  waiting_.fetch_add(1);
 }
 
+// The thread looks at the items after every ring, so that either it sees that nobody waits any more, or the
+// items are seen here.
 void Surplus::stream_goes_on() {
-  const std::lock_guard guard(mutex_);
-  --waiting_;
-  give_back_if_quiet();
+  if (waiting_.fetch_sub(1) == 1 && items_.load() > 0) ring();
 }
 
-void Surplus::graph_begins() { stream_waits(); }
-
-void Surplus::graph_ends() {
-  const std::lock_guard guard(mutex_);
-  --waiting_;
+void Surplus::graph_begins() {
+  {
+    const std::lock_guard guard(mutex_);
+    start_thread();  // not at the graph's end
+  }
+  stream_waits();
 }
 
-void Surplus::add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes) {
-  const std::lock_guard guard(mutex_);
-  blocks_.push_back({&device, kind, block, bytes});
-  give_back_if_quiet();
+void Surplus::add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes, Lending lending) {
+  {
+    const std::lock_guard guard(mutex_);
+    start_thread();
+    blocks_.push_back({&device, kind, lending, block, bytes});
+    items_.fetch_add(1);
+  }
+  ring();
 }
 
 void Surplus::add_mapping(Device& device, DevicePointer base) {
-  const std::lock_guard guard(mutex_);
-  mappings_.push_back({&device, base});
-  give_back_if_quiet();
+  {
+    const std::lock_guard guard(mutex_);
+    start_thread();
+    mappings_.push_back({&device, base});
+    items_.fetch_add(1);
+  }
+  ring();
 }
 
 std::byte* Surplus::take_block(const Device& device, BlockKind kind, size_t bytes) {
   const std::lock_guard guard(mutex_);
   const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
-    return block.device == &device && block.kind == kind && block.bytes == bytes;
+    return block.device == &device && block.kind == kind && block.bytes == bytes &&
+           block.lending == Lending::allowed;
   });
   if (found == blocks_.end()) return nullptr;
   std::byte* const data = found->data;
   blocks_.erase(found);
+  items_.fetch_sub(1);
   return data;
 }
 
 void Surplus::close_mappings() {
-  const std::lock_guard guard(mutex_);
-  close_all_mappings();
+  while (const auto mapping = take_mapping(0)) close(*mapping);
+  std::unique_lock lock(mutex_);
+  closed_.wait(lock, [this] { return closing_ == 0; });  // by other threads
 }
 
-void Surplus::close_all_mappings() {
-  for (const Mapping& mapping : std::exchange(mappings_, {})) {
+// ---- The thread that gives back
+
+// (mutex_)
+void Surplus::start_thread() {
+  if (std::exchange(started_, true)) return;
+  std::thread([this] {
+    name_thread("weft-surplus");
+    for (uint32_t seen = rings_.load();; seen = rings_.load()) {
+      give_back();
+      rings_.wait(seen);
+    }
+  }).detach();
+}
+
+void Surplus::ring() {
+  rings_.fetch_add(1);
+  rings_.notify_one();
+}
+
+void Surplus::give_back() {
+  while (close_one_too_many() || give_one_in_quiet()) {
+  }
+}
+
+bool Surplus::close_one_too_many() {
+  const auto mapping = take_mapping(kMostMappings);
+  if (mapping) close(*mapping);
+  return mapping.has_value();
+}
+
+bool Surplus::give_one_in_quiet() {
+  const std::lock_guard quiet(quiet_mutex_);
+  if (waiting_.load() > 0) return false;
+  if (const auto mapping = take_mapping(0)) {
+    close(*mapping);
+    return true;
+  }
+  std::unique_lock lock(mutex_);
+  if (blocks_.empty()) return false;
+  const Block block = blocks_.front();
+  blocks_.pop_front();
+  items_.fetch_sub(1);
+  lock.unlock();
+  give(block);
+  return true;
+}
+
+/// The oldest one, if there are more than `keep`; close() has to follow.
+std::optional<Surplus::Mapping> Surplus::take_mapping(size_t keep) {
+  const std::lock_guard guard(mutex_);
+  if (mappings_.size() <= keep) return std::nullopt;
+  const Mapping mapping = mappings_.front();
+  mappings_.pop_front();
+  items_.fetch_sub(1);
+  ++closing_;
+  return mapping;
+}
+
+void Surplus::close(const Mapping& mapping) {
+  {
     const Scope scope(*mapping.device);
     const Status closed =
         check((*driver())->ipc_close_mem_handle(mapping.base), "a peer's memory (cuIpcCloseMemHandle)");
     if (!closed.ok()) log::trace("giving back: {}", closed.message());
   }
+  const std::lock_guard guard(mutex_);
+  --closing_;
+  closed_.notify_all();
 }
 
-void Surplus::give_back_if_quiet() {
-  if (waiting_ > 0) return;
-  close_all_mappings();
-  for (const Block& block : std::exchange(blocks_, {})) {
-    const Scope scope(*block.device);
-    const Driver& d = **driver();
-    const Status freed = block.kind == BlockKind::device
-                             ? check(d.mem_free(reinterpret_cast<uintptr_t>(block.data)), "cuMemFree")
-                             : check(d.mem_host_unregister(block.data), "cuMemHostUnregister");
-    if (!freed.ok()) log::warn("giving back memory of an operation: {}", freed.message());
-    if (block.kind == BlockKind::host)
-      if (Status gone = window_free(block.data); !gone) log::error("window: {}", gone.message());
-  }
+void Surplus::give(const Block& block) {
+  const Scope scope(*block.device);
+  const Driver& d = **driver();
+  const Status freed = block.kind == BlockKind::device
+                           ? check(d.mem_free(reinterpret_cast<uintptr_t>(block.data)), "cuMemFree")
+                           : check(d.mem_host_unregister(block.data), "cuMemHostUnregister");
+  if (!freed.ok()) log::warn("giving back memory of an operation: {}", freed.message());
+  if (block.kind == BlockKind::host)
+    if (Status gone = window_free(block.data); !gone) log::error("window: {}", gone.message());
 }
 
 }  // namespace weft::device::cuda

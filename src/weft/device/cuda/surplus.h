@@ -1,17 +1,21 @@
 // Surplus: memory and mappings that Weft has no more use for, until the driver can have them back. Calls that
 // give back (cuMemFree, cuMemHostUnregister, cuIpcCloseMemHandle) may wait for everything that is queued on a
-// device: also for a stream that waits for an operation, whose end is the business of the very thread that
-// gives back. So nothing is given back while a stream waits for Weft anywhere in the process, or a graph is
-// there that may begin to without a call of Weft. Until then blocks may be had again.
+// device: a program's long kernel, or a stream that waits for an operation of Weft. So a thread of its own
+// makes them, whose waiting holds up nothing of Weft's, and only while no stream waits for Weft anywhere in
+// the process, and no graph is there that may begin to without a call of Weft. Until then blocks may be had
+// again. Mappings cannot: more than kMostMappings are closed, the oldest first, whoever waits.
 //
-// Thread safety: every function. Its lock is the innermost, and held while things are given back: a stream
-// that is about to wait for Weft does so afterwards.
+// Thread safety: every function. No lock is held over a call of CUDA, but for one that only stream_waits()
+// takes: a stream that is about to wait for Weft does so after what is being given back in quiet.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
-#include <vector>
+#include <optional>
 
 #include "device/cuda/device.h"
 
@@ -21,29 +25,36 @@ enum class BlockKind : uint8_t { host, device };
 
 class Surplus {
  public:
+  /// Whether a block may be had again before the driver has had it.
+  enum class Lending : uint8_t { allowed, forbidden };
+  static constexpr size_t kMostMappings = 64;
+
   static Surplus& instance();
 
   /// A stream is about to wait for Weft.
   void stream_waits();
-  /// It has been let go. Gives back what is there, if it was the last.
+  /// It has been let go. Waits for nothing.
   void stream_goes_on();
-  /// The same for a graph that makes streams wait; its end calls nothing of CUDA.
+  /// The same for a graph that makes streams wait; its end takes no lock and calls nothing of CUDA, since the
+  /// driver's own threads come here.
   void graph_begins();
-  void graph_ends();
+  void graph_ends() { stream_goes_on(); }
 
   /// A block of a pool: device memory, or a pinned window.
-  void add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes);
+  void add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes,
+                 Lending lending = Lending::allowed);
   /// A mapping of a peer's memory.
   void add_mapping(Device& device, DevicePointer base);
   /// A block of exactly so many bytes again; null if there is none.
   std::byte* take_block(const Device& device, BlockKind kind, size_t bytes);
-  /// Closes the mappings now, whoever waits: they are in the way of others.
+  /// Closes the mappings now, on this thread, whoever waits: they are in the way of others.
   void close_mappings();
 
  private:
   struct Block {
     Device* device;
     BlockKind kind;
+    Lending lending;
     std::byte* data;
     size_t bytes;
   };
@@ -51,13 +62,26 @@ class Surplus {
     Device* device;
     DevicePointer base;
   };
-  void give_back_if_quiet();
-  void close_all_mappings();
+  void start_thread();
+  void ring();
+  void give_back();
+  bool give_one_in_quiet();
+  bool close_one_too_many();
+  std::optional<Mapping> take_mapping(size_t keep);
+  void close(const Mapping& mapping);
+  static void give(const Block& block);
 
-  std::mutex mutex_;
-  size_t waiting_ = 0;  // streams and graphs
-  std::vector<Block> blocks_;
-  std::vector<Mapping> mappings_;
+  std::atomic<size_t> waiting_{0};  // streams and graphs
+  std::atomic<size_t> items_{0};    // blocks and mappings
+  std::atomic<uint32_t> rings_{0};  // wake the thread
+  std::mutex quiet_mutex_;          // held while something is given back because nobody waits
+
+  std::mutex mutex_;  // over what follows; the innermost lock
+  std::condition_variable closed_;
+  std::deque<Block> blocks_;  // the oldest first
+  std::deque<Mapping> mappings_;
+  size_t closing_ = 0;  // mappings that some thread is about to close
+  bool started_ = false;
 };
 
 }  // namespace weft::device::cuda

@@ -1,0 +1,190 @@
+// What an operation that fails leaves on the device: it ends at once for its caller, however long the device
+// takes; its memory and the caller's stream stay until the device is done with it.
+#include "engine/leftovers.h"
+
+#include <barrier>
+#include <latch>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "api/ranks.h"
+#include "cuda/graphs.h"
+#include "engine/device_run.h"
+#include "engine/ranks.h"
+
+namespace weft::engine {
+namespace {
+
+using plan::Collective;
+
+struct Leftovers : ::testing::TestWithParam<uint64_t> {};
+
+// A peer may write to it until it has heard of the failure.
+TEST_P(Leftovers, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its end";
+  const testing::RanksAtWork at_work;
+  const uint64_t count = GetParam();
+  std::latch failed(2);
+  CommOptions options;
+  options.device = 0;
+  run_ranks(
+      {"a", "a"},
+      [&](Communicator& comm) {
+        if (comm.rank() == 1) return failed.arrive_and_wait();
+        const testing::DeviceStream stream;
+        const testing::DeviceArray<int32_t> data(2 * count);
+        Call call = in_place(Collective::all_to_all, data.data(), count);
+        call.on_device = true;
+        call.cuda_stream = stream.get();
+        EXPECT_TRUE(comm.run(call).ok());
+        EXPECT_TRUE(testing::eventually([&] {
+          const Lock lock = comm.context().lock();
+          return comm.operations().front()->started;
+        }));
+        {
+          const Lock lock = comm.context().lock();
+          const Operation& op = *comm.operations().front();
+          const int scratch = static_cast<int>(plan::Space::scratch);
+          EXPECT_TRUE(op.prepared->exposes_inside[scratch]);
+          const std::byte* const lent = op.base[scratch];
+          const uint64_t bytes = op.base_bytes[scratch];
+          DeviceExecutor& executor = *comm.device_executor();
+          cuda::BlockPool& pool =
+              op.device->on_device(plan::Space::scratch) ? executor.device_blocks() : executor.host_blocks();
+          EXPECT_NE(lent, nullptr);
+          comm.fail(fail(Code::aborted, "enough"), true);
+          while (executor.has_leftovers()) (void)executor.settle();
+          const cuda::Scope scope(executor.device());
+          const auto next = pool.take(bytes);
+          EXPECT_TRUE(next.ok() && next->data != lent);
+          if (next) pool.give(*next);
+        }
+        stream.synchronize();
+        failed.arrive_and_wait();
+      },
+      options);
+}
+
+// A piece of a slab, and a block of its own.
+INSTANTIATE_TEST_SUITE_P(Counts, Leftovers, ::testing::Values(10000, 1 << 20),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace weft::engine
+
+namespace weft::testing {
+namespace {
+
+constexpr size_t kCount = 1 << 18;
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+
+/// Two ranks whose kernels stand still, from the moment when both have launched one.
+struct HeldKernels {
+  const FakeControls& fake;
+  std::barrier<> both{2};
+  uint64_t before = 0;
+
+  void hold(const Rank& me) {
+    if (me.rank == 0) {
+      before = fake.calls("stream with kernels");
+      fake.hold_kernels(1);
+    }
+    both.arrive_and_wait();
+  }
+  bool launched() const {
+    return eventually([this] { return fake.calls("stream with kernels") >= before + 2; });
+  }
+  void let_go(const Rank& me) {
+    both.arrive_and_wait();
+    if (me.rank == 0) fake.hold_kernels(0);
+  }
+};
+
+#define WEFT_NEED_HELD_KERNELS()                        \
+  WEFT_NEED_FAKE(fake);                                 \
+  if (!cuda::Kernels::load(**cuda::Device::open(0), 1)) \
+  GTEST_SKIP() << "this build, or this device, has no kernels"
+
+// Where a stream cannot wait for a CPU the call itself waits, so that it has a thread of its own.
+TEST(Aborts, DoNotWaitForKernelsAndOtherCommunicatorsGoOn) {
+  WEFT_NEED_HELD_KERNELS();
+  HeldKernels kernels{fake};
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream a, b;
+        const DeviceArray<float> send(Values(kCount, 1)), recv(kCount), all(2 * kCount);
+        weftComm_t other;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, nullptr));
+        kernels.hold(me);
+        std::thread caller([&] { (void)all_reduce(send, recv, kCount, me.comm, a); });
+        EXPECT_TRUE(kernels.launched());
+        EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+        me.comm = nullptr;
+        caller.join();
+        const StreamMark end(a);
+        EXPECT_EQ(weftAllGather(send.data(), all.data(), kCount, weftFloat, other, b.weft()), weftSuccess);
+        b.synchronize();
+        EXPECT_EQ(all.get(), Values(2 * kCount, 1));
+        EXPECT_FALSE(end.reached()) << "its own kernel may still write the buffer";
+        kernels.let_go(me);
+        a.synchronize();
+        WEFT_OK(weftCommDestroy(other));
+      },
+      on_device);
+}
+
+TEST(Aborts, OfTheLastCommunicatorDoNotWaitForKernelsEither) {
+  WEFT_NEED_HELD_KERNELS();
+  HeldKernels kernels{fake};
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(Values(kCount, 1)), recv(kCount);
+        kernels.hold(me);
+        std::thread caller([&] { (void)all_reduce(send, recv, kCount, me.comm, stream); });
+        EXPECT_TRUE(kernels.launched());
+        EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+        me.comm = nullptr;
+        caller.join();
+        const StreamMark end(stream);
+        EXPECT_FALSE(end.reached());
+        kernels.let_go(me);
+        stream.synchronize();
+      },
+      on_device);
+}
+
+TEST(Aborts, OfALaunchedGraphDoNotWaitForKernelsButItsStreamDoes) {
+  WEFT_NEED_GRAPHS();
+  WEFT_NEED_HELD_KERNELS();
+  HeldKernels kernels{fake};
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(Values(kCount, 1)), recv(kCount);
+        Graph graph(stream);
+        WEFT_OK(all_reduce(send, recv, kCount, me.comm, stream));
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        kernels.hold(me);
+        graph.launch();
+        const StreamMark end(stream);
+        EXPECT_TRUE(kernels.launched());
+        EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+        me.comm = nullptr;
+        EXPECT_FALSE(end.reached());
+        kernels.let_go(me);
+        stream.synchronize();
+        graph.launch();  // passes by
+        stream.synchronize();
+      },
+      on_device);
+}
+
+}  // namespace
+}  // namespace weft::testing
