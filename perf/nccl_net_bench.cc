@@ -1,8 +1,8 @@
 // nccl_net_bench: the plugin for NCCL, called through its ABI as NCCL's proxy thread does, beside a plain TCP
-// stream and beside Weft's own TCP transport, over loopback, in one run. Between two processes: one-way
-// latency, rate of short messages, bandwidth by size with eight messages in flight. With --cost, one thread
-// drives both sides and the processor time that it takes is told, which says more than a clock where others
-// use the machine, too. Not a test: it asserts nothing.
+// stream and beside Weft's own transport of the same kind, over loopback, in one run. Between two processes:
+// one-way latency, rate of short messages, bandwidth by size with eight messages in flight. With --cost, one
+// thread drives both sides and the processor time that it takes is told, which says more than a clock where
+// others use the machine, too. Not a test: it asserts nothing.
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -244,8 +244,8 @@ extern "C" __attribute__((visibility("default"))) int socket(int domain, int typ
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "The plugin for NCCL beside a plain TCP stream and Weft's TCP transport, over loopback. WEFT_NET "
-      "and WEFT_PROVIDER choose the plugin's way.");
+      "The plugin for NCCL beside a plain TCP stream and Weft's transport, over loopback. WEFT_NET and "
+      "WEFT_PROVIDER choose the way of both.");
   std::vector<std::string> libraries;
   std::string only;
   int rounds = 11;

@@ -1,12 +1,13 @@
-// What nccl_net_bench compares: one side of a way to move messages, over a plain TCP stream, over Weft's TCP
-// transport and through the plugin for NCCL. Nothing here waits: whoever drives a link calls advance(), of
-// one side in each of two processes, or of both in one.
+// What nccl_net_bench compares: one side of a way to move messages, over a plain TCP stream, over Weft's own
+// transport (TCP's, or with WEFT_NET=ofi libfabric's) and through the plugin for NCCL. Nothing here waits:
+// whoever drives a link calls advance(), of one side in each of two processes, or of both in one.
 #pragma once
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -14,7 +15,9 @@
 #include <string>
 
 #include "../plugins/nccl_net/abi.h"
+#include "base/settings.h"
 #include "loopback.h"
+#include "transport/ofi.h"
 #include "transport/tcp_transport.h"
 
 namespace weft::perf {
@@ -68,19 +71,41 @@ class PlainLink final : public Link {
   int left_ = 0;
 };
 
+/// What two libfabric transports tell each other before they can talk.
+struct Card {
+  std::array<std::byte, transport::OfiTransport::kAddressBytes> address{};
+  transport::RemoteBuffer window;
+};
+
 /// One direction of the transport as the engine uses it: short messages, and puts into memory that the peer
 /// has exposed.
 class OneWay final : private transport::Sink {
  public:
   OneWay(int rank, UniqueFd fd, std::byte* memory) : peer_(1 - rank), memory_(memory) {
+    for (transport::Completion& each : completions_) each.done = true;
+    if (settings().net == "ofi") {
+      open_ofi(rank, std::move(fd));
+      return;
+    }
     auto made = transport::TcpTransport::create(
         rank, 2, [](int, int, Deadline) -> Result<UniqueFd> { die("the connection is there already"); }, {});
     must(made.status());
+    must((*made)->accept(peer_, 0, std::move(fd)));
     transport_ = made.take();
-    must(transport_->accept(peer_, 0, std::move(fd)));
     window_ = *transport_->expose(memory, kMostBytes);
     poll();
-    for (transport::Completion& each : completions_) each.done = true;
+  }
+  /// Over libfabric, once the other side's address has come.
+  bool connected() {
+    if (!channel_.valid()) return true;
+    Card theirs;
+    const ssize_t got = ::recv(channel_.get(), &theirs, sizeof theirs, MSG_DONTWAIT);
+    if (got < 0 && errno == EAGAIN) return false;
+    if (got != static_cast<ssize_t>(sizeof theirs)) die("no address came");
+    channel_.reset();
+    must(ofi_->introduce(peer_, theirs.address, static_cast<uint32_t>(1 - peer_)));
+    window_ = theirs.window;
+    return true;
   }
   void begin_send(size_t bytes, int count) { bytes_ = bytes, left_ = count, next_ = 0; }
   void begin_receive(int count) { expected_ = count; }
@@ -111,6 +136,24 @@ class OneWay final : private transport::Sink {
   }
 
  private:
+  /// With the options of the plugin's endpoints.
+  void open_ofi(int rank, UniqueFd channel) {
+    transport::OfiTransport::Options options;
+    options.provider = settings().provider;
+    if (options.provider != "shm") options.interface = settings().socket_ifname;
+    options.rails = 1;
+    options.careful = true;
+    auto made = transport::OfiTransport::create(rank, 2, options);
+    must(made.status());
+    ofi_ = made->get();
+    transport_ = made.take();
+    Card mine;
+    std::ranges::copy(ofi_->address(), mine.address.begin());
+    mine.window = *transport_->expose(memory_, kMostBytes);
+    channel_ = std::move(channel);
+    if (::send(channel_.get(), &mine, sizeof mine, 0) != static_cast<ssize_t>(sizeof mine))
+      die("no address went");
+  }
   void poll() { must(transport_->poll(*this).status()); }
   void* place(int, const transport::Envelope&) override { return memory_; }
   void arrived(int, const transport::Envelope& envelope, const void* payload) override {
@@ -121,7 +164,9 @@ class OneWay final : private transport::Sink {
 
   int peer_;
   std::byte* memory_;
-  std::unique_ptr<transport::TcpTransport> transport_;
+  std::unique_ptr<transport::Transport> transport_;
+  transport::OfiTransport* ofi_ = nullptr;  // the transport, where it is libfabric's
+  UniqueFd channel_;                        // then, until it is connected
   transport::RemoteBuffer window_;
   std::array<transport::Completion, kInFlight> completions_;
   size_t bytes_ = 0, next_ = 0;
@@ -135,6 +180,10 @@ class TransportLink final : public Link {
   TransportLink(int rank, UniqueFd there, UniqueFd back, std::byte* memory)
       : there_(rank, std::move(rank == 0 ? there : back), memory),
         back_(rank, std::move(rank == 0 ? back : there), memory) {}
+  bool connected() override {
+    const bool there = there_.connected(), back = back_.connected();
+    return there && back;
+  }
   void begin_send(size_t bytes, int count) override { sends_ = true, there_.begin_send(bytes, count); }
   void begin_receive(size_t, int count) override { sends_ = false, back_.begin_receive(count); }
   bool advance() override { return sends_ ? there_.advance_send() : back_.advance_receive(); }

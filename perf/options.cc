@@ -1,9 +1,14 @@
 #include "options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -183,6 +188,18 @@ bool is_first_of_launch() {
   return true;
 }
 
+bool can_write(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return true;
+  std::fprintf(stderr, "--json: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
+  return false;
+}
+
+std::string version_of(const char* program) {
+  const char* const slash = std::strrchr(program, '/');
+  return fmt::format("{} {}.{}.{}{}", slash ? slash + 1 : program, WEFT_MAJOR, WEFT_MINOR, WEFT_PATCH,
+                     WEFT_SUFFIX);
+}
+
 size_t parse_size(const std::string& option, const std::string& text) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
@@ -236,10 +253,15 @@ Parsed parse_options(int argc, char** argv, const std::string& title) {
   Texts text;
   describe(app, options, text);
   describe_fixed(app);
+  app.set_version_flag("--version", version_of(argv[0]), "Print the version and end");
   try {
     app.parse(argc, argv);
     interpret(text, options);
+    if (is_first_of_launch() && !can_write(options.json)) return {std::nullopt, 2};
     return {options, 0};
+  } catch (const CLI::CallForVersion& version) {
+    if (is_first_of_launch()) std::printf("%s\n", version.what());
+    return {std::nullopt, 0};
   } catch (const CLI::CallForHelp&) {
     if (is_first_of_launch()) std::fputs(app.help().c_str(), stdout);
     return {std::nullopt, 0};

@@ -44,6 +44,11 @@ struct Options {
 size_t parse_size(const std::string& option, const std::string& text);
 /// Whether this process is the one of its launch that should print what all could.
 bool is_first_of_launch();
+/// Whether a result can be written there at the end; if not, says so, so that nothing is measured in vain. ""
+/// is no file. What the file holds is left as it is.
+bool can_write(const std::string& path);
+/// What --version prints.
+std::string version_of(const char* program);
 const char* name_of(weftDataType_t type);
 const char* name_of(Operator op);
 

@@ -282,10 +282,15 @@ std::optional<Settings> parse(int argc, char** argv, int& code) {
   app.add_option("-T,--timeout", settings.timeout_s, "Seconds that an operation may take")
       ->check(CLI::PositiveNumber);
   app.add_option("-J,--json", settings.json, "Write the results to this file, as JSON");
+  app.set_version_flag("--version", version_of(argv[0]), "Print the version and end");
   try {
     app.parse(argc, argv);
     for (const std::string& size : sizes) settings.sizes.push_back(parse_size("--sizes", size));
-    return settings;
+    if (!is_first_of_launch() || can_write(settings.json)) return settings;
+    code = kWrongUsage;
+  } catch (const CLI::CallForVersion& version) {
+    if (is_first_of_launch()) std::printf("%s\n", version.what());
+    code = 0;
   } catch (const CLI::CallForHelp&) {
     if (is_first_of_launch()) std::fputs(app.help().c_str(), stdout);
     code = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -35,10 +36,14 @@ const MpiModule* load_mpi() {
   char program[PATH_MAX] = {};
   if (readlink("/proc/self/exe", program, sizeof program - 1) < 0) std::_Exit(kCallFailed);
   const std::string folder(program, std::strrchr(program, '/'));
-  void* module =
-      dlopen((folder + "/../lib/weft-perf/weft_perf_" + kind + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const std::string file = folder + "/../lib/weft-perf/weft_perf_" + kind + ".so";
+  void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (module) return static_cast<const MpiModule*>(dlsym(module, kMpiModule));
-  std::fprintf(stderr, "--backend mpi: this build has no module for %s: %s\n", kind, dlerror());
+  std::fprintf(stderr,
+               "--backend mpi: %s\nIt is made where CMake finds mpicxx.%s, and stays in the build tree: "
+               "installed tools "
+               "are without. Start build/bin/%s instead\n",
+               dlerror(), kind, program_invocation_short_name);
   std::_Exit(kCallFailed);
 }
 

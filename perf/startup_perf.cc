@@ -92,8 +92,12 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "Ranks are so many threads of this one process")
       ->check(CLI::Range(1, 4096));
   app.add_flag("--json", json, "Print a line of JSON");
+  app.set_version_flag("--version", weft::perf::version_of(argv[0]), "Print the version and end");
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    if (weft::perf::is_first_of_launch()) std::printf("%s\n", version.what());
+    return 0;
   } catch (const CLI::CallForHelp&) {
     if (weft::perf::is_first_of_launch()) std::fputs(app.help().c_str(), stdout);
     return 0;

@@ -12,12 +12,12 @@ namespace {
 
 struct Options {
   bool topology = false, providers = false, settings = false, algorithms = false, tuning = false,
-       nccl = false, json = false;
+       cuda = false, nccl = false, json = false;
   std::vector<std::string> explain;  // collective, size
   weft::info::Question question;
 
   bool any_section() const {
-    return topology || providers || settings || algorithms || tuning || nccl || !explain.empty();
+    return topology || providers || settings || algorithms || tuning || cuda || nccl || !explain.empty();
   }
 };
 
@@ -27,6 +27,7 @@ void declare(CLI::App& app, Options& options) {
   app.add_flag("--settings", options.settings, "Environment settings: meaning and current value");
   app.add_flag("--algorithms", options.algorithms, "Every algorithm in a sentence");
   app.add_flag("--tuning", options.tuning, "What was measured of this host, and where it is kept");
+  app.add_flag("--cuda", options.cuda, "What the CUDA driver and its devices offer, and what they lack");
   app.add_flag("--nccl", options.nccl,
                "Which NCCL is here, and who does the work of programs that call NCCL");
   app.add_flag("--json", options.json, "Print JSON");
@@ -69,6 +70,7 @@ int main(int argc, char** argv) {
   if (all || options.settings) sections.push_back(weft::info::settings_section());
   if (all || options.algorithms) sections.push_back(weft::info::algorithms_section());
   if (all || options.tuning) sections.push_back(weft::info::tuning_section());
+  if (all || options.cuda) sections.push_back(weft::info::cuda_section());
   if (all || options.nccl) sections.push_back(weft::info::nccl_section());
   if (!options.explain.empty()) {
     options.question.collective = options.explain[0];

@@ -2,6 +2,8 @@
 // and testing. On a cluster, jobs are started by mpirun, srun or torchrun.
 //
 // This file is the command line; run/ is the rest.
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string_view>
 
@@ -18,11 +20,16 @@ class HelpText : public CLI::Formatter {
   }
 };
 
+/// Options whose value is the next word, unless it is part of theirs.
+constexpr std::string_view kWithValue[] = {"-n", "--ranks", "--nodes", "--timeout", "--grace"};
+
 /// mpirun's spelling, which would be taken for -n with "p" for a number.
 void take_np(int argc, char** argv) {
   static char ranks[] = "-n";
-  for (int i = 1; i < argc && argv[i][0] == '-' && std::string_view(argv[i]) != "--"; ++i)
-    if (std::string_view(argv[i]) == "-np") argv[i++] = ranks;
+  for (int i = 1; i < argc && argv[i][0] == '-' && std::string_view(argv[i]) != "--"; ++i) {
+    if (std::string_view(argv[i]) == "-np") argv[i] = ranks;
+    if (std::ranges::find(kWithValue, std::string_view(argv[i])) != std::end(kWithValue)) ++i;
+  }
 }
 
 /// What CLI11 cannot see: how the values fit together.

@@ -31,7 +31,7 @@ Result<std::unique_ptr<Listener>> Context::listen(int device, void* handle) {
   return listener;
 }
 
-Result<Dialer*> Context::dialer_for(int device, Handle& handle) {
+Result<Dialer*> Context::dialer_for(int device, Handle& handle, int traffic_class) {
   if (handle.dialing != 0) {
     const std::lock_guard lock(mutex_);
     const auto found = dialers_.find(handle.dialing);
@@ -45,17 +45,18 @@ Result<Dialer*> Context::dialer_for(int device, Handle& handle) {
   if (!description.ok()) return description.status();
   Result<std::shared_ptr<Endpoint>> endpoint = endpoint_for(device, **description);
   if (!endpoint.ok()) return endpoint.status();
-  Result<std::unique_ptr<Dialer>> dialer = Dialer::start(**description, endpoint.take(), handle);
+  Result<std::unique_ptr<Dialer>> dialer =
+      Dialer::start(**description, endpoint.take(), handle, traffic_class);
   if (!dialer.ok()) return dialer.status();
   const std::lock_guard lock(mutex_);
   handle.dialing = ++last_dial_;
   return (dialers_[handle.dialing] = dialer.take()).get();
 }
 
-Result<std::unique_ptr<Sender>> Context::connect(int device, void* bytes) {
+Result<std::unique_ptr<Sender>> Context::connect(int device, void* bytes, int traffic_class) {
   Result<Handle> handle = read_handle(bytes);
   if (!handle.ok()) return handle.status();
-  const Result<Dialer*> dialer = dialer_for(device, *handle);
+  const Result<Dialer*> dialer = dialer_for(device, *handle, traffic_class);
   if (!dialer.ok()) return dialer.status();
   Result<std::unique_ptr<Sender>> sender = (*dialer)->advance();
   const bool over = !sender.ok() || *sender != nullptr;

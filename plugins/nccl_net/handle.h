@@ -18,7 +18,7 @@
 namespace weft::nccl_net {
 
 /// What a handle and a greeting must agree on. Changes with anything that travels.
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 inline constexpr size_t kFabricAddressBytes = 512;  // OfiTransport's
 
 struct Handle {
@@ -57,11 +57,12 @@ struct Greeting {
   uint8_t way = 0;
   uint8_t socket = 0;   // which of the connection's this is
   uint8_t sockets = 0;  // of the connection: one, and over TCP one for each rail
-  uint8_t reserved[3] = {};
-  uint32_t connection = 0;   // number of the connection at the greeter's endpoint
-  uint64_t dial = 0;         // random: which sockets belong together
-  uint64_t endpoint = 0;     // the greeter's
-  uint32_t peer_number = 0;  // of the listener, among the peers of the greeter's endpoint
+  uint8_t reserved = 0;
+  int16_t traffic_class = -1;  // of both sides' packets; -1: as the system has it
+  uint32_t connection = 0;     // number of the connection at the greeter's endpoint
+  uint64_t dial = 0;           // random: which sockets belong together
+  uint64_t endpoint = 0;       // the greeter's
+  uint32_t peer_number = 0;    // of the listener, among the peers of the greeter's endpoint
   uint32_t eager_bytes = 0;
   std::array<std::byte, kFabricAddressBytes> fabric_address{};
 };

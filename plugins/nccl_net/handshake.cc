@@ -1,5 +1,6 @@
 #include "handshake.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "bootstrap/routes.h"
 #include "bootstrap/socket.h"
+#include "report.h"
 
 namespace weft::nccl_net {
 namespace {
@@ -41,6 +43,47 @@ std::string peer_name(int socket) {
   return bootstrap::SocketAddress(reinterpret_cast<const sockaddr*>(&raw)).to_string();
 }
 
+/// What NCCL's configuration asks of the network and this plugin does not do.
+void say_once(const Status& why) {
+  static std::mutex mutex;
+  static std::set<std::string>& told = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (told.insert(why.message()).second) (void)report(why);
+}
+
+/// The class that the sockets of a connection are to have: what was asked for, or -1.
+int16_t possible_class(int wanted, Way way) {
+  constexpr int kLargest = 255;
+  if (wanted < 0) return -1;
+  if (way != Way::tcp)
+    say_once(fail(Code::unsupported,
+                  "traffic class {} is ignored: this plugin sets it on sockets, and has no way to ask "
+                  "libfabric for it",
+                  wanted));
+  else if (wanted > kLargest)
+    say_once(fail(Code::unsupported, "traffic class {} is ignored: it must be at most {}", wanted, kLargest));
+  else return static_cast<int16_t>(wanted);
+  return -1;
+}
+
+// A socket of IPv6 may speak IPv4, whose mark it has besides.
+Status set_traffic_class(int socket, int traffic_class) {
+  int family = AF_INET;
+  socklen_t bytes = sizeof family;
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &bytes) != 0)
+    return fail_errno(errno, "getsockopt(SO_DOMAIN)");
+  const int v4 = ::setsockopt(socket, IPPROTO_IP, IP_TOS, &traffic_class, sizeof traffic_class);
+  if (family == AF_INET) return v4 == 0 ? Status() : fail_errno(errno, "setsockopt(IP_TOS)");
+  const int v6 = ::setsockopt(socket, IPPROTO_IPV6, IPV6_TCLASS, &traffic_class, sizeof traffic_class);
+  return v6 == 0 ? Status() : fail_errno(errno, "setsockopt(IPV6_TCLASS)");
+}
+
+void mark(int socket, int traffic_class) {
+  if (traffic_class < 0) return;
+  if (const Status set = set_traffic_class(socket, traffic_class); !set.ok())
+    say_once(set.in(fmt::format("traffic class {} is ignored", traffic_class)));
+}
+
 template <typename Bytes>
 void put_fabric_address(const Endpoint& endpoint, Bytes& into) {
   const std::vector<std::byte> address = endpoint.fabric_address();
@@ -52,7 +95,7 @@ void put_fabric_address(const Endpoint& endpoint, Bytes& into) {
 // ---- Dialer
 
 Result<std::unique_ptr<Dialer>> Dialer::start(const Device& device, std::shared_ptr<Endpoint> endpoint,
-                                              const Handle& handle) {
+                                              const Handle& handle, int traffic_class) {
   if (handle.way != static_cast<uint8_t>(device.way))
     return fail(
         Code::mismatch,
@@ -60,13 +103,15 @@ Result<std::unique_ptr<Dialer>> Dialer::start(const Device& device, std::shared_
         "WEFT_PROVIDER alike on all hosts",
         device.name, device.way == Way::tcp ? "sockets" : "libfabric");
   std::unique_ptr<Dialer> dialer(new Dialer(device, std::move(endpoint), handle));
-  WEFT_TRY(dialer->open(device.way == Way::ofi ? 0 : std::min<size_t>(device.rails.size(), handle.rails)));
+  WEFT_TRY(dialer->open(device.way == Way::ofi ? 0 : std::min<size_t>(device.rails.size(), handle.rails),
+                        possible_class(traffic_class, device.way)));
   return dialer;
 }
 
-Status Dialer::open(size_t rails) {
+Status Dialer::open(size_t rails, int traffic_class) {
   Greeting greeting = greeting_for(handle_);
   greeting.sockets = static_cast<uint8_t>(1 + rails);
+  greeting.traffic_class = static_cast<int16_t>(traffic_class);
   greeting.dial = random_number();
   greeting.connection = Endpoint::kFirstConnection;
   if (endpoint_) {
@@ -96,6 +141,7 @@ Status Dialer::connect_socket(const Greeting& greeting, size_t rail) {
   const bootstrap::SocketAddress target = handle_.address(rail);
   Result<UniqueFd> socket = bootstrap::begin_connect(target, own_end(rail, target));
   if (!socket.ok()) return socket.status();
+  mark(socket->get(), greeting.traffic_class);
   sockets_.push_back({socket.take(), greeting});
   return {};
 }
@@ -249,6 +295,7 @@ std::vector<Listener::Guest> Listener::complete_party() {
 Result<std::unique_ptr<Receiver>> Listener::welcome(std::vector<Guest> party) {
   const Greeting& greeting = party.front().greeting;
   const std::string& name = party.front().name;
+  for (const Guest& guest : party) mark(guest.socket.get(), greeting.traffic_class);
   UniqueFd handshake = std::move(party.front().socket);
   bootstrap::notice_dead_host(handshake.get());
   Answer answer;

@@ -19,9 +19,10 @@ namespace weft::nccl_net {
 /// The connecting side, until it is connected.
 class Dialer {
  public:
-  /// `endpoint`: the device's over libfabric, null over TCP. Errors: mismatch for a handle of the other way.
+  /// `endpoint`: the device's over libfabric, null over TCP. `traffic_class`: of the connection's packets,
+  /// negative for none; what cannot be honoured is said once. Errors: mismatch for a handle of the other way.
   static Result<std::unique_ptr<Dialer>> start(const Device& device, std::shared_ptr<Endpoint> endpoint,
-                                               const Handle& handle);
+                                               const Handle& handle, int traffic_class);
   /// The sender once there is one, null before. Errors: remote_error if nobody listens (any more),
   /// protocol_error, mismatch, or what the listener says.
   Result<std::unique_ptr<Sender>> advance();
@@ -36,7 +37,7 @@ class Dialer {
 
   Dialer(const Device& device, std::shared_ptr<Endpoint> endpoint, const Handle& handle)
       : device_(device), endpoint_(std::move(endpoint)), handle_(handle) {}
-  Status open(size_t rails);
+  Status open(size_t rails, int traffic_class);
   Status connect_socket(const Greeting& greeting, size_t rail);
   bootstrap::SocketAddress own_end(size_t rail, const bootstrap::SocketAddress& target) const;
   Result<bool> greet(Socket& socket);

@@ -58,12 +58,12 @@ abi::Result init(abi::Logger logger) {
   });
 }
 
-abi::Result init_context(void** context, abi::Logger logger) {
+abi::Result init_context(void** context, int traffic_class, abi::Logger logger) {
   const abi::Result ready = init(logger);
   if (ready != abi::kSuccess) return ready;
   return guarded([&]() -> Status {
     if (!context) return null_pointer("the context to be made");
-    *context = new Context;
+    *context = new Context(traffic_class);
     return {};
   });
 }
@@ -122,10 +122,10 @@ abi::Result listen(Context& context, int device, void* handle, void** listener) 
   });
 }
 
-abi::Result connect(Context& context, int device, void* handle, void** sender) {
+abi::Result connect(Context& context, int device, void* handle, int traffic_class, void** sender) {
   return guarded([&]() -> Status {
     *sender = nullptr;
-    return hand_over<Connection>(context.connect(device, handle), sender);
+    return hand_over<Connection>(context.connect(device, handle, traffic_class), sender);
   });
 }
 

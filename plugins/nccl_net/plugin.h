@@ -20,8 +20,8 @@ Context& process_context();
 
 /// Finds devices. Fails where there are none or a setting is wrong.
 abi::Result init(abi::Logger logger);
-/// The same, and a context for one communicator.
-abi::Result init_context(void** context, abi::Logger logger);
+/// The same, and a context for one communicator, whose packets have a traffic class, or a negative number.
+abi::Result init_context(void** context, int traffic_class, abi::Logger logger);
 abi::Result finalize_context(void* context);
 
 abi::Result devices(int* count);
@@ -37,7 +37,7 @@ abi::Result properties(int device, Properties* properties);
 abi::Result make_virtual_device(int* device, const int* parts, int count);
 
 abi::Result listen(Context& context, int device, void* handle, void** listener);
-abi::Result connect(Context& context, int device, void* handle, void** sender);
+abi::Result connect(Context& context, int device, void* handle, int traffic_class, void** sender);
 abi::Result accept(void* listener, void** receiver);
 abi::Result close_sender(void* sender);
 abi::Result close_receiver(void* receiver);

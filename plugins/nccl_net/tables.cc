@@ -53,6 +53,10 @@ Result make_virtual_device(int* device, T* parts) {
   return plugin::make_virtual_device(device, parts->devices, parts->count);
 }
 
+constexpr int kNoTrafficClass = -1;
+
+int traffic_class_of(const abi::Config* config) { return config ? config->traffic_class : kNoTrafficClass; }
+
 // ---- Without a context: 8, 9, 10
 
 Result init_8(abi::Logger logger) { return plugin::init(logger); }
@@ -61,16 +65,16 @@ Result listen_8(int device, void* handle, void** listener) {
   return plugin::listen(plugin::process_context(), device, handle, listener);
 }
 Result connect_8(int device, void* handle, void** sender, abi::DeviceHandle**) {
-  return plugin::connect(plugin::process_context(), device, handle, sender);
+  return plugin::connect(plugin::process_context(), device, handle, kNoTrafficClass, sender);
 }
-Result connect_10(int device, abi::Config*, void* handle, void** sender, abi::DeviceHandle**) {
-  return plugin::connect(plugin::process_context(), device, handle, sender);
+Result connect_10(int device, abi::Config* config, void* handle, void** sender, abi::DeviceHandle**) {
+  return plugin::connect(plugin::process_context(), device, handle, traffic_class_of(config), sender);
 }
 
 // ---- With one: 11, 12
 
-Result init_11(void** context, uint64_t, abi::Config*, abi::Logger logger, abi::Profiler) {
-  return plugin::init_context(context, logger);
+Result init_11(void** context, uint64_t, abi::Config* config, abi::Logger logger, abi::Profiler) {
+  return plugin::init_context(context, traffic_class_of(config), logger);
 }
 Context& context_of(void* context) {
   return context ? *static_cast<Context*>(context) : plugin::process_context();
@@ -79,7 +83,8 @@ Result listen_11(void* context, int device, void* handle, void** listener) {
   return plugin::listen(context_of(context), device, handle, listener);
 }
 Result connect_11(void* context, int device, void* handle, void** sender, abi::DeviceHandle**) {
-  return plugin::connect(context_of(context), device, handle, sender);
+  Context& own = context_of(context);
+  return plugin::connect(own, device, handle, own.traffic_class(), sender);
 }
 
 // ---- Alike in all, or nearly

@@ -13,6 +13,14 @@ namespace {
 
 using End = weftResult_t (*)(weftComm_t);
 
+/// The real NCCL where WEFT_BACKEND is nccl, so that all communicators are its; else null. What "auto" comes
+/// to is not asked for a version: that would initialize CUDA, in programs that ask before they fork.
+const Library* real_by_setting() {
+  if (wanted_backend() != Backend::nccl) return nullptr;
+  const Result<const Library*>& real = Library::get();
+  return real.ok() ? *real : nullptr;
+}
+
 /// Ends a communicator, or finalizes it. NULL is one that has ended, as it is for NCCL. In a group, NCCL
 /// notes it for the group's end, and so does the shim for Weft's, which cannot be ended while their group is
 /// open.
@@ -47,26 +55,36 @@ Result_t end(const char* name, Real real, End ours, Comm_t comm) {
 
 Result_t pncclGetVersion(int* version) {
   if (!version) return report(fail(Code::invalid_pointer, "ncclGetVersion: version is NULL"));
-  *version = kVersionCode;
+  const Library* const real = real_by_setting();
+  *version = real ? real->version_code() : kVersionCode;
   return kSuccess;
 }
 WEFT_NCCL_ALIAS(GetVersion)
 
 const char* pncclGetErrorString(int result) {
+  if (const Library* const real = real_by_setting(); real && real->functions().GetErrorString)
+    return real->functions().GetErrorString(result);
   if (result == kTimeout) return code_name(Code::timeout);
   return result >= kSuccess && result <= kInProgress ? code_name(static_cast<Code>(result))
                                                      : "unknown result";
 }
 WEFT_NCCL_ALIAS(GetErrorString)
 
+// A communicator that has failed is what its program asks about, whichever thread asks, and whatever that
+// thread was refused before or since.
 const char* pncclGetLastError(Comm_t comm) {
+  const Result<Handle*> found = usable(comm);
+  const Handle* const handle = found.ok() ? *found : nullptr;
+  const bool of_weft = handle && handle->backend == Backend::weft;
+  weftResult_t state = weftSuccess;
+  if (of_weft && weftCommGetAsyncError(handle->weft, &state) == weftSuccess)
+    (void)note_failure(handle->weft, state);
   if (!last_sentence().empty()) return last_sentence().c_str();
-  const Result<Handle*> handle = comm ? usable(comm) : Result<Handle*>(Status());
-  if (comm && handle.ok() && (*handle)->backend == Backend::weft) return weftGetLastError((*handle)->weft);
-  if (process_decision().backend != Backend::nccl && !(comm && handle.ok())) return "";
+  if (of_weft) return weftGetLastError(handle->weft);
+  if (!handle && !last_was_real() && process_decision().backend != Backend::nccl) return "";
   const Result<const Library*>& real = Library::get();
   if (!real.ok() || !(*real)->functions().GetLastError) return "";
-  return (*real)->functions().GetLastError(comm && handle.ok() ? *(*handle)->real : nullptr);
+  return (*real)->functions().GetLastError(handle ? *handle->real : nullptr);
 }
 WEFT_NCCL_ALIAS(GetLastError)
 
@@ -108,12 +126,18 @@ Result_t pncclCommGetAsyncError(Comm_t comm, Result_t* error) {
   if (!error) return report(fail(Code::invalid_pointer, "ncclCommGetAsyncError: asyncError is NULL"));
   const Result<Handle*> handle = usable(comm);
   if (!handle.ok()) return report(handle.status().in("ncclCommGetAsyncError"));
-  if ((*handle)->backend == Backend::nccl)
-    return call_real("ncclCommGetAsyncError", &Functions::CommGetAsyncError, *(*handle)->real, error);
+  if ((*handle)->backend == Backend::nccl) {
+    const Result_t asked =
+        call_real("ncclCommGetAsyncError", &Functions::CommGetAsyncError, *(*handle)->real, error);
+    if (asked == kSuccess) (void)from_real(*error);
+    return asked;
+  }
   weftResult_t own = weftSuccess;
   const weftResult_t asked = weftCommGetAsyncError((*handle)->weft, &own);
-  if (asked == weftSuccess) *error = static_cast<Result_t>(nccl_code(static_cast<Code>(own)));
-  return from_weft(asked, (*handle)->weft);
+  if (asked != weftSuccess) return from_weft(asked, (*handle)->weft);
+  *error = static_cast<Result_t>(nccl_code(static_cast<Code>(own)));
+  (void)note_failure((*handle)->weft, own);
+  return kSuccess;
 }
 WEFT_NCCL_ALIAS(CommGetAsyncError)
 

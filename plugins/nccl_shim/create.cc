@@ -1,10 +1,14 @@
 // Making communicators, and with that deciding whose they are. The rank that makes the unique id decides, and
-// the id carries the decision to the others: ids of Weft can be told from NCCL's. Children belong to whom
-// their parent belongs to.
+// the id carries the decision to the others: ids of Weft can be told from NCCL's. It decides for its device:
+// what other ranks' devices lack is found when they join. Children belong to whom their parent belongs to.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <mutex>
+#include <span>
+#include <vector>
 
+#include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/bootstrap.h"
 #include "device/cuda/device.h"
@@ -23,6 +27,20 @@ namespace {
 using nccl::Config;
 using nccl::Decision;
 using nccl::UniqueId;
+
+/// The calling thread's device, as CUDA's runtime takes a thread that has chosen none; -1 where the process
+/// may use no GPU.
+int current_device() {
+  if (!has_gpu()) return -1;
+  const Result<int> device = nccl::gpu()->current_device();
+  return device.ok() ? *device : 0;
+}
+
+/// What this thread decides on for a communicator of its device.
+Decision own_decision() {
+  const int device = current_device();
+  return nccl::decide(nccl::wanted_backend(), std::span(&device, device >= 0 ? 1 : 0));
+}
 
 Status null_pointer(const char* what) { return fail(Code::invalid_pointer, "{} is NULL", what); }
 
@@ -43,6 +61,18 @@ Result<weftConfig_t> weft_config(const Config* config) {
   return own;
 }
 
+/// What would have a meaning for Weft, and is not done: said once.
+void note_ignored(const Config* config) {
+  if (!config || config->size < offsetof(Config, comm_name) || config->traffic_class < 0) return;
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    log::warn(
+        "config.trafficClass is {}: ignored, Weft's communicators leave the traffic class of their sockets "
+        "alone",
+        config->traffic_class);
+  });
+}
+
 /// Whose communicator an id makes. Errors: this process is set to something else, or cannot do it.
 Result<Decision> decision_of(const UniqueId& id) {
   WEFT_TRY(settings_status());
@@ -55,23 +85,25 @@ Result<Decision> decision_of(const UniqueId& id) {
                 "the unique id was made by Weft, but WEFT_BACKEND is nccl here: set it alike on all ranks");
   // Without NCCL it can only be a damaged id; Weft says what is wrong with it.
   if (of_weft || wanted == Backend::weft) {
-    if (process_decision().backend == Backend::weft) return process_decision();
+    Decision own = own_decision();
+    if (own.backend == Backend::weft) return own;
     return Decision{Backend::weft, "the rank that made the unique id decided so"};
   }
   if (const Result<const nccl::Library*>& real = nccl::Library::get(); !real.ok())
     return fail(real.status().code(), "the unique id was not made by Weft, so it is NCCL's, but {}",
                 real.status().message());
-  if (process_decision().backend == Backend::nccl) return process_decision();
+  Decision own = own_decision();
+  if (own.backend == Backend::nccl) return own;
   return Decision{Backend::nccl, "the rank that made the unique id decided so"};
 }
 
 /// What every creation ends with: the program gets the handle, unless nothing was made.
-Result_t finish(Result_t result, Handle* handle, Comm_t* out, const std::string& reason) {
+Result_t finish(Result_t result, Handle* handle, Comm_t* out) {
   const bool may_come = result == nccl::kSuccess && in_group();
   if (result == nccl::kInProgress || may_come || (result == nccl::kSuccess && handle->made())) {
     *out = handle->as_comm();
     note_creation(out, handle);
-    nccl::tally::count_communicator({handle->backend, reason});
+    nccl::tally::count_communicator({handle->backend, handle->reason});
   }
   return result;
 }
@@ -84,24 +116,22 @@ Result_t init_rank(const char* name, Comm_t* out, int ranks, const UniqueId& id,
   const Result<weftConfig_t> own = weft_config(config);
   if (!own.ok()) return report(own.status().in(name));
   if (Status joined = join_group(decision->backend); !joined.ok()) return report(joined.in(name));
-  Handle* handle = new_handle(decision->backend);
-  if (has_gpu()) {
-    const Result<int> device = nccl::gpu()->current_device();
-    handle->device = device.ok() ? *device : 0;  // as CUDA's runtime takes a thread that has chosen none
-  }
+  Handle* handle = new_handle(*decision);
+  handle->device = current_device();
   if (decision->backend == Backend::nccl) {
     const Result_t result =
         config ? call_real(name, &Functions::CommInitRankConfig, handle->real, ranks, id, rank, config)
                : call_real(name, &Functions::CommInitRank, handle->real, ranks, id, rank);
-    return finish(result, handle, out, decision->reason);
+    return finish(result, handle, out);
   }
+  note_ignored(config);
   weftUniqueId bytes;
   std::memcpy(bytes.internal, id.internal, sizeof bytes.internal);
   weftConfig_t with_device = *own;
   with_device.device = handle->device;  // -1 is WEFT_DEVICE_HOST
   handle->of_device = handle->device >= 0;
   const weftResult_t result = weftCommInitRankConfig(&handle->weft, ranks, bytes, rank, &with_device);
-  return finish(from_weft(result, nullptr), handle, out, decision->reason);
+  return finish(from_weft(result, nullptr), handle, out);
 }
 
 /// Asked before any rank begins: the others would wait for one that has no device.
@@ -112,7 +142,7 @@ Status check_devices(int count, const int* devices) {
   return {};
 }
 
-Result_t init_all_weft(Comm_t* comms, int count, const int* devices) {
+Result_t init_all_weft(Comm_t* comms, int count, const int* devices, const Decision& decision) {
   if (Status there = check_devices(count, devices); !there.ok()) return report(there.in("ncclCommInitAll"));
   weftUniqueId id;
   if (weftResult_t made = weftGetUniqueId(&id); made != weftSuccess) return from_weft(made, nullptr);
@@ -120,7 +150,7 @@ Result_t init_all_weft(Comm_t* comms, int count, const int* devices) {
   (void)weftGroupStart();  // of its own, so that it works outside groups too
   weftResult_t first = weftSuccess;
   for (int rank = 0; rank < count; ++rank) {
-    Handle* handle = new_handle(Backend::weft);
+    Handle* handle = new_handle(decision);
     handle->device = devices ? devices[rank] : rank;
     comms[rank] = handle->as_comm();
     note_creation(&comms[rank], handle);
@@ -129,7 +159,7 @@ Result_t init_all_weft(Comm_t* comms, int count, const int* devices) {
     if (handle->of_device) config.device = handle->device;
     const weftResult_t noted = weftCommInitRankConfig(&handle->weft, count, id, rank, &config);
     if (first == weftSuccess) first = noted;
-    nccl::tally::count_communicator(process_decision());
+    nccl::tally::count_communicator(decision);
   }
   const weftResult_t ended = weftGroupEnd();
   const Result_t result = from_weft(first != weftSuccess ? first : ended, nullptr);
@@ -139,18 +169,18 @@ Result_t init_all_weft(Comm_t* comms, int count, const int* devices) {
   return result;
 }
 
-Result_t init_all_real(Comm_t* comms, int count, const int* devices) {
+Result_t init_all_real(Comm_t* comms, int count, const int* devices, const Decision& decision) {
   if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined);
   Comm_t* reals = new Comm_t[static_cast<size_t>(count)]();  // stays: NCCL may write it when a group ends
   const Result_t result = call_real("ncclCommInitAll", &Functions::CommInitAll, reals, count, devices);
   for (int rank = 0; rank < count; ++rank) {
     if (result != nccl::kSuccess || (!reals[rank] && !in_group())) continue;
-    Handle* handle = new_handle(Backend::nccl);
+    Handle* handle = new_handle(decision);
     handle->real = &reals[rank];
     handle->device = devices ? devices[rank] : rank;
     comms[rank] = handle->as_comm();
     note_creation(&comms[rank], handle);
-    nccl::tally::count_communicator(process_decision());
+    nccl::tally::count_communicator(decision);
   }
   return result;
 }
@@ -165,14 +195,15 @@ Result_t derive(const char* name, Comm_t comm, Comm_t* out, const Config* config
   const Result<weftConfig_t> own = weft_config(config);
   if (!own.ok()) return report(own.status().in(name));
   if (Status joined = join_group((*parent)->backend); !joined.ok()) return report(joined.in(name));
-  Handle* handle = new_handle((*parent)->backend);
+  Handle* handle = new_handle({(*parent)->backend, (*parent)->reason});
   handle->device = (*parent)->device;
   handle->of_device = (*parent)->of_device;
   const bool of_weft = handle->backend == Backend::weft;
+  if (of_weft) note_ignored(config);
   const Result_t result =
       of_weft ? from_weft(ours((*parent)->weft, &handle->weft, config ? &*own : nullptr), nullptr)
               : real(*(*parent)->real, handle->real);
-  return finish(result, handle, out, "its parent's are made there");
+  return finish(result, handle, out);
 }
 
 }  // namespace
@@ -186,7 +217,7 @@ namespace weft::nccl {
 Result_t pncclGetUniqueId(UniqueId* id) {
   if (!id) return report(fail(Code::invalid_pointer, "ncclGetUniqueId: uniqueId is NULL"));
   if (!settings_status().ok()) return report(settings_status().in("ncclGetUniqueId"));
-  if (process_decision().backend == Backend::nccl)
+  if (own_decision().backend == Backend::nccl)
     return call_real("ncclGetUniqueId", &Functions::GetUniqueId, id);
   weftUniqueId own;
   const weftResult_t made = weftGetUniqueId(&own);
@@ -218,10 +249,10 @@ Result_t pncclCommInitRankScalable(Comm_t* comm, int ranks, int rank, int count,
   if (!decision.ok()) return report(decision.status().in(kName));
   if (decision->backend == Backend::weft) return init_rank(kName, comm, ranks, ids[0], rank, config);
   if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
-  Handle* handle = new_handle(Backend::nccl);
+  Handle* handle = new_handle(*decision);
   const Result_t result =
       call_real(kName, &Functions::CommInitRankScalable, handle->real, ranks, rank, count, ids, config);
-  return finish(result, handle, comm, decision->reason);
+  return finish(result, handle, comm);
 }
 WEFT_NCCL_ALIAS(CommInitRankScalable)
 
@@ -231,8 +262,11 @@ Result_t pncclCommInitAll(Comm_t* comms, int count, const int* devices) {
     return report(fail(Code::invalid_argument, "ncclCommInitAll: ndev is {}, must be at least 1", count));
   std::fill_n(comms, count, nullptr);
   if (!settings_status().ok()) return report(settings_status().in("ncclCommInitAll"));
-  return process_decision().backend == Backend::weft ? init_all_weft(comms, count, devices)
-                                                     : init_all_real(comms, count, devices);
+  std::vector<int> listed(devices, devices ? devices + count : devices);
+  for (int rank = 0; !devices && rank < count; ++rank) listed.push_back(rank);
+  const Decision decision = nccl::decide(nccl::wanted_backend(), listed);
+  return decision.backend == Backend::weft ? init_all_weft(comms, count, devices, decision)
+                                           : init_all_real(comms, count, devices, decision);
 }
 WEFT_NCCL_ALIAS(CommInitAll)
 
@@ -270,10 +304,10 @@ Result_t pncclCommGrow(Comm_t comm, int ranks, const UniqueId* id, int rank, Com
   *grown = nullptr;
   const auto grow = [&](Comm_t real) {
     if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
-    Handle* handle = new_handle(Backend::nccl);
+    Handle* handle = new_handle({Backend::nccl, "the communicator that grows is NCCL's"});
     const Result_t result =
         call_real(kName, &Functions::CommGrow, real, ranks, id, rank, handle->real, config);
-    return finish(result, handle, grown, "the communicator that grows is NCCL's");
+    return finish(result, handle, grown);
   };
   if (comm) return only_real(kName, "no growing: make one of all ranks", comm, grow);
   const Result<Decision> decision = decision_of(*id);

@@ -5,11 +5,11 @@
 
 namespace weft::nccl_shim {
 
-Handle* new_handle(Backend backend) {
+Handle* new_handle(const nccl::Decision& decision) {
   static std::mutex mutex;
   static std::deque<Handle>* shells = new std::deque<Handle>;
   const std::lock_guard guard(mutex);
-  return &shells->emplace_back(backend);
+  return &shells->emplace_back(decision);
 }
 
 Result<Handle*> handle_of(Comm_t comm) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "nccl/decision.h"
@@ -22,7 +23,8 @@ struct Handle {
   static constexpr uint64_t kMark = 0x6d6d6f4374666577;  // "weftComm"
 
   const uint64_t mark = kMark;
-  const Backend backend;  // weft or nccl
+  const Backend backend;     // weft or nccl
+  const std::string reason;  // for that; its children's, too
   std::atomic<bool> live{true};
   int device = -1;         // number of its GPU
   bool of_device = false;  // Weft's communicator is of GPU memory: its streams are CUDA's
@@ -30,13 +32,13 @@ struct Handle {
   Comm_t own = nullptr;
   Comm_t* real = &own;  // where NCCL writes its communicator, which may be when a group ends
 
-  explicit Handle(Backend who) : backend(who) {}
+  explicit Handle(const nccl::Decision& decision) : backend(decision.backend), reason(decision.reason) {}
   Comm_t as_comm() { return reinterpret_cast<Comm_t>(this); }
   bool made() const { return backend == Backend::weft ? weft != nullptr : *real != nullptr; }
 };
 
 /// A shell that lives as long as the process.
-Handle* new_handle(Backend backend);
+Handle* new_handle(const nccl::Decision& decision);
 
 /// The handle behind a communicator, also one that could not be created. Errors: invalid_comm (NULL,
 /// destroyed, or of another library).

@@ -14,7 +14,7 @@ using nccl::Functions;
 using nccl::Result_t;
 using nccl::Stream_t;
 
-/// What this process decides on where nothing else decides.
+/// What this process decides on where there is neither a communicator nor a device.
 const nccl::Decision& process_decision();
 
 /// The real NCCL; an error says why there is none.

@@ -253,6 +253,84 @@ TEST_F(GpuDirect, MemoryIsExposedByItsDmaBuf) {
   EXPECT_FALSE(transport.expose_dma_buf(on_host, sizeof on_host, 1, 0).ok());
 }
 
+/// Takes puts into memory that was exposed.
+struct CountingSink final : transport::Sink {
+  int came = 0;
+  void* place(int, const transport::Envelope&) override { return nullptr; }
+  void arrived(int, const transport::Envelope&, const void*) override { ++came; }
+  void lost(int, const Status& why) override { ADD_FAILURE() << why.message(); }
+};
+
+/// Puts 0, 1, 2, … from GPU memory into `target`, and waits until it is over on both sides.
+void put_numbers(OfiTransport& from, OfiTransport& to, const transport::RemoteBuffer& target) {
+  std::vector<char> numbers(target.bytes);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<char>(i % 251);
+  const DeviceArray<char> source(numbers);
+  transport::Envelope envelope;
+  envelope.bytes = static_cast<uint32_t>(numbers.size());
+  transport::Completion done;
+  CountingSink near, far;
+  bool accepted = false;
+  for (int turn = 0; turn < 1'000'000 && (far.came == 0 || !done.done); ++turn) {
+    if (!accepted) {  // until the two are connected
+      const auto put = from.put_gpu(1, envelope, source.data(), numbers.size(), target, 0, &done);
+      ASSERT_TRUE(put.ok()) << put.status().message();
+      accepted = *put == transport::Progress::accepted;
+    }
+    ASSERT_TRUE(from.poll(near).ok());
+    ASSERT_TRUE(to.poll(far).ok());
+  }
+  EXPECT_EQ(far.came, 1);
+  from.drop_unexposed_gpu();  // before the source goes
+}
+
+bool are_numbers(const std::vector<char>& values, size_t from, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i)
+    if (values[from + i] != static_cast<char>(i % 251)) return false;
+  return true;
+}
+
+TEST_F(GpuDirect, APutReachesMemoryThatIsExposedByItsDmaBuf) {
+  WEFT_NEED_FAKE(fake);
+  GpuNetwork::offer(2);
+  const auto both = two_transports();
+  ASSERT_EQ(both.size(), 2u);
+  if (const Status takes = both[1]->takes_dma_bufs(); !takes.ok()) GTEST_SKIP() << takes.message();
+  const cuda::Scope scope(**cuda::Device::open(0));
+  constexpr size_t kAt = 4096, kBytes = 300'000;
+  const DeviceArray<char> buffer(std::vector<char>(1 << 20, 'e'));
+  const auto exposed = both[1]->expose_dma_buf(buffer.data() + kAt, kBytes, 1, kAt);
+  ASSERT_TRUE(exposed.ok()) << exposed.status().message();
+  put_numbers(*both[0], *both[1], *exposed);
+  const std::vector<char> now = buffer.get();
+  EXPECT_TRUE(are_numbers(now, kAt, kBytes));
+  EXPECT_EQ(now[kAt - 1], 'e');
+  EXPECT_EQ(now[kAt + kBytes], 'e');
+  both[1]->unexpose(*exposed);
+  both[1]->drop_unexposed_gpu();
+}
+
+// As by providers that cannot ask the driver for the pages: Weft asks it for a dma-buf.
+TEST_F(GpuDirect, MemoryIsRegisteredByADmaBufWhereTheProviderTakesNothingElse) {
+  WEFT_NEED_FAKE(fake);
+  GpuNetwork::offer(2);
+  GpuNetwork::take_files_only(true);
+  const uint64_t files = fake.calls("cuMemGetHandleForAddressRange");
+  const auto both = two_transports();
+  ASSERT_EQ(both.size(), 2u);
+  if (const Status takes = both[1]->takes_dma_bufs(); !takes.ok()) GTEST_SKIP() << takes.message();
+  EXPECT_EQ(fake.calls("cuMemGetHandleForAddressRange"), files + 2) << "a block is tried when one is opened";
+  const cuda::Scope scope(**cuda::Device::open(0));
+  constexpr size_t kBytes = 1 << 20;
+  const DeviceArray<char> buffer(std::vector<char>(kBytes, 'e'));
+  const auto exposed = both[1]->expose_gpu(buffer.data(), kBytes);
+  ASSERT_TRUE(exposed.ok()) << exposed.status().message();
+  put_numbers(*both[0], *both[1], *exposed);
+  EXPECT_TRUE(are_numbers(buffer.get(), 0, kBytes));
+  both[1]->unexpose(*exposed);
+  both[1]->drop_unexposed_gpu();
+}
+
 // ---- WEFT_GPU_DIRECT=on, each in a process of its own
 
 [[noreturn]] void create_with(const std::vector<std::pair<const char*, const char*>>& environment) {

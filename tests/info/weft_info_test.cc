@@ -111,9 +111,10 @@ struct Outcome {
   std::string out;
 };
 
-Outcome run(const std::string& arguments) {
+Outcome run(const std::string& arguments, const std::string& environment = "") {
   Outcome outcome;
-  FILE* const pipe = popen(("timeout 60 " + std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* const pipe =
+      popen((environment + "timeout 60 " + std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return outcome;
   std::array<char, 4096> buffer;
   while (const size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
@@ -148,6 +149,48 @@ TEST(Program, NamesTheDoubtOfAMeasurement) {
   EXPECT_TRUE(
       mentions(outcome.out, "doubtful: rows took 4 to 3000 µs; not used, the next job measures again"))
       << outcome.out;
+}
+
+TEST(Program, SaysWhatCudaOffers) {
+  const std::string fake = "WEFT_LOG=none WEFT_CUDA_LIBRARY=" WEFT_FAKE_CUDA " ";
+  const Outcome most = run("--cuda", fake);
+  EXPECT_EQ(most.code, 0) << most.out;
+  EXPECT_TRUE(mentions(
+      most.out,
+      "a driver for CUDA 13.0 with 2 devices\nCUDA device 0 (fake device, compute capability 9.0)\n"))
+      << most.out;
+  for (const char* line : {"  stream memory operations   yes\n", "  CUDA graphs                yes\n",
+                           "  CUDA IPC                   yes\n", "CUDA device 1 (fake device"})
+    EXPECT_TRUE(mentions(most.out, line)) << line << " is not in\n" << most.out;
+
+  const Outcome least = run(
+      "--cuda",
+      fake + "FAKE_CUDA_MEMOPS=0 FAKE_CUDA_DEVICES=1 WEFT_CUDA_IPC=off WEFT_CUDA_REDUCE=cpu WEFT_NET=tcp ");
+  for (const char* line :
+       {"13.0 with 1 device\n",
+        "  stream memory operations   no, calls return only when the result is there: ",
+        "  CUDA graphs                no, a call in a capture is an error: ",
+        "  CUDA IPC                   no, peers' memory is staged in pinned host memory: WEFT_CUDA_IPC is "
+        "off\n",
+        "  reduction kernels          no, reductions are the CPU's: WEFT_CUDA_REDUCE is cpu\n",
+        "  GPUDirect                  no, what goes to other nodes is staged: nodes meet over sockets"})
+    EXPECT_TRUE(mentions(least.out, line)) << line << " is not in\n" << least.out;
+
+  const Outcome one_lacks = run("--cuda --json", fake + "FAKE_CUDA_UNADDRESSED=1 ");
+  const auto json = nlohmann::json::parse(one_lacks.out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << one_lacks.out;
+  EXPECT_EQ(json["cuda"]["devices"][0]["graphs"], true);
+  EXPECT_TRUE(mentions(json["cuda"]["devices"][1]["error"], "no addresses in common")) << one_lacks.out;
+
+  const Outcome none = run("--cuda", "WEFT_CUDA_LIBRARY=/nowhere/libcuda.so.1 ");
+  EXPECT_EQ(none.code, 0);
+  EXPECT_TRUE(mentions(none.out, "CUDA's driver cannot be loaded")) << none.out;
+}
+
+TEST(Program, SaysItsVersion) {
+  const Outcome outcome = run("--version");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out.find("weft_info 0."), 0u) << outcome.out;
 }
 
 TEST(Program, SaysWhatIsNotUtf8InJsonToo) {

@@ -17,3 +17,7 @@ ours=$(grep -E ' weft[A-Z]' <<< "$visible" | awk '{ print $2 }' | sort)
 diff <(echo "$declared") <(echo "$ours") || { echo "weft.h (<) and $static (>) differ"; exit 1; }
 strong=$(grep -vE '^[VWu] | weft[A-Z]' <<< "$visible" || true)
 [ -z "$strong" ] || { echo "$static shows internals:"; echo "$strong" | head; exit 1; }
+
+# NCCL, CUDA and libfabric are found at run time, or are not there.
+needed=$(readelf -d "$shared" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+! grep -E '^lib(nccl|cuda|fabric)' <<< "$needed" || { echo "$shared cannot be loaded without these"; exit 1; }

@@ -300,7 +300,7 @@ TEST_P(BadInput, IsAnsweredByASentence) {
     std::memcpy(other, handle, sizeof other);
     ++other[4];  // the version
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidUsage);
-    EXPECT_TRUE(has_logged("is of version 4 of this plugin's protocol, must be 3"));
+    EXPECT_TRUE(has_logged("is of version 5 of this plugin's protocol, must be 4"));
     std::memcpy(other, handle, sizeof other);
     ++other[60];
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidArgument);

@@ -292,6 +292,7 @@ TEST_P(GpuTransfer, TwoRailsShareGpuMemory) {
         buffer.fill(kBytes, 8);
         finish(self.host(), send(end, buffer.data(), kBytes, 0, buffer.memory()));
         self.meet();
+        EXPECT_EQ(busy_sockets(kBytes), 2) << "rails that carried a part of it";
       },
       [&](Process& self) {
         use_two_rails(self);

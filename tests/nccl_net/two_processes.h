@@ -2,6 +2,8 @@
 // each other how far they are. Each process loads the plugin for itself, after its settings are made.
 #pragma once
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -126,6 +128,18 @@ inline void remove_leftovers(pid_t process) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored))
     if (entry.path().filename().string().starts_with(prefix)) std::filesystem::remove(entry.path(), ignored);
+}
+
+/// Sockets of this process that have sent a good part of `bytes`.
+inline int busy_sockets(size_t bytes) {
+  int busy = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    const int fd = std::stoi(entry.path().filename().string());
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) busy += info.tcpi_bytes_acked > bytes / 8;
+  }
+  return busy;
 }
 
 using Body = std::function<void(Process&)>;

@@ -14,3 +14,7 @@ nm -D --defined-only "$shim" |
   awk '$3 ~ /^nccl/ && $2 != "W" || $3 ~ /^pnccl/ && $2 != "T" { print; wrong = 1 } END { exit wrong }' ||
   { echo "these are not weak, or not strong"; exit 1; }
 readelf -d "$shim" | grep -q 'SONAME.*\[libnccl.so.2\]' || { echo "$shim is not called libnccl.so.2"; exit 1; }
+
+# NCCL, CUDA and libfabric are found at run time, or are not there.
+needed=$(readelf -d "$shim" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+! grep -E '^lib(nccl|cuda|fabric)' <<< "$needed" || { echo "$shim cannot be loaded without these"; exit 1; }

@@ -1,41 +1,18 @@
-// Who gets a communicator, and why; and programs of NCCL whose communicators are the real NCCL's, of which a
-// fake stands here: what reaches it, what comes back, and which NCCL is found.
-#include <array>
+// Programs of NCCL whose communicators are the real NCCL's, of which a fake stands here: what reaches it,
+// what comes back, and which NCCL is found. Who gets a communicator is decisions_test.cc's.
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
-#include "cuda/device_memory.h"
 #include "shim_host.h"
-#include "weft/weft.h"
 
 namespace weft::nccl_shim_test {
 namespace {
 
-using testing::DeviceArray;
 using Floats = std::vector<float>;
 
 const Environment kNccl = {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
-const Environment kGpuAndNccl = {{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
 
 bool mentions(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
-}
-
-/// Folders for a test alone.
-struct Folder {
-  std::string path;
-  Folder() {
-    char name[] = "/tmp/weft_shim_test_XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
-
-std::string contents(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 TEST(OverNccl, CallsReachNcclAndResultsComeBack) {
@@ -212,8 +189,12 @@ TEST(OverNccl, ItsFailuresKeepTheirCodeAndSentence) {
       void* fake = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_NOLOAD);
       reinterpret_cast<void (*)(Result_t)>(dlsym(fake, "fakeNcclSetAsyncError"))(nccl::kRemoteError);
       Result_t state = nccl::kSuccess;
+      EXPECT_EQ(shim->AllReduce(&value, &value, 1, kFloat, kSum, nullptr, nullptr), nccl::kInvalidArgument);
+      EXPECT_TRUE(mentions(shim.last_error(comm), "comm is NULL")) << shim.last_error(comm);
       NCCL_OK(shim->CommGetAsyncError(comm, &state));
       EXPECT_EQ(state, nccl::kRemoteError);
+      EXPECT_EQ(shim.last_error(comm), "the fake was told to fail") << "the state's reason, not an older one";
+      EXPECT_EQ(shim.last_error(), "the fake was told to fail");
     });
   });
   failing.back().second = "CommInitRank";
@@ -225,6 +206,21 @@ TEST(OverNccl, ItsFailuresKeepTheirCodeAndSentence) {
     EXPECT_EQ(shim->CommInitRank(&comm, 1, id, 0), nccl::kInternalError);
     EXPECT_EQ(comm, nullptr);
   });
+}
+
+TEST(OverNccl, ItsVersionAndWordsAreHandedOnWhereItHasAllCommunicators) {
+  const Environment newer = {{"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_NEW}};
+  for (const bool all_to_nccl : {true, false}) {
+    Environment environment = newer;
+    environment.push_back({"WEFT_BACKEND", all_to_nccl ? "nccl" : "auto"});
+    in_process(environment, [&] {
+      const Shim shim;
+      int version = 0;
+      NCCL_OK(shim->GetVersion(&version));
+      EXPECT_EQ(version, all_to_nccl ? 23007 : nccl::kVersionCode);
+      EXPECT_STREQ(shim->GetErrorString(nccl::kRemoteError), all_to_nccl ? "fake error" : "remote error");
+    });
+  }
 }
 
 // ---- Which NCCL
@@ -297,170 +293,6 @@ TEST(TheLibrary, ThatIsMissingIsSaid) {
         << shim.last_error();
     EXPECT_EQ(shim->LLA2ACalcSlots(1, 8), 0);
   });
-}
-
-// ---- Who gets a communicator
-
-/// The backend of a communicator that this process makes, and the reason in the log.
-void expect_decision(Environment environment, int created_by_nccl, const std::string& reason) {
-  const Folder folder;
-  const std::string log = folder.path + "/log";
-  environment.push_back({"WEFT_LOG", "info"});
-  environment.push_back({"WEFT_LOG_FILE", log});
-  in_process(environment, [&] {
-    const Shim shim;
-    for (int again = 0; again < 2; ++again)
-      on_threads(shim, 1, [&](int, Comm_t comm) {
-        if (testing::cuda::driver().ok()) {
-          const DeviceArray<float> value(Floats{2}), sum(1);
-          const testing::cuda::Scope scope(**testing::cuda::Device::open(0));
-          NCCL_OK(shim->AllReduce(value.data(), sum.data(), 1, kFloat, kSum, comm, nullptr));
-          EXPECT_EQ(sum.get(), Floats{2});
-        } else {
-          float value = 2, sum = 0;
-          NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
-          EXPECT_EQ(sum, 2.f);
-        }
-      });
-    EXPECT_EQ(calls_of_fake("CommInitRank"), created_by_nccl);
-  });
-  const std::string text = contents(log);
-  const size_t first = text.find(reason);
-  EXPECT_NE(first, std::string::npos) << text << " lacks " << reason;
-  EXPECT_EQ(text.find(reason, first + 1), std::string::npos) << "logged twice: " << text;
-}
-
-TEST(Decisions, AreMadeOnceAndLoggedOnceWithTheReason) {
-  expect_decision({{"WEFT_NCCL_LIBRARY", kFakeNccl}}, 0,
-                  "go to Weft, because this machine has no CUDA driver");
-  Environment no_device = kGpuAndNccl;
-  no_device.push_back({"FAKE_CUDA_DEVICES", "0"});
-  expect_decision(no_device, 0, "go to Weft, because this process may use no GPU");
-  expect_decision(kGpuAndNccl, 0, "go to Weft, because Weft takes the memory of this machine's GPUs itself");
-  Environment forced = kGpuAndNccl;
-  forced.push_back({"WEFT_BACKEND", "weft"});
-  expect_decision(forced, 0, "go to Weft, because WEFT_BACKEND is weft");
-  expect_decision(kNccl, 2, "go to NCCL, because WEFT_BACKEND is nccl");
-  expect_decision({{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, 0,
-                  "go to Weft, because Weft takes the memory of this machine's GPUs itself");
-}
-
-TEST(Decisions, GiveToNcclWhatWeftCannotTake) {
-  const Folder folder;
-  const std::string log = folder.path + "/log";
-  Environment old_driver = kGpuAndNccl;
-  old_driver.push_back({"FAKE_CUDA_VERSION", "10020"});
-  old_driver.push_back({"WEFT_LOG", "info"});
-  old_driver.push_back({"WEFT_LOG_FILE", log});
-  in_process(old_driver, [] {
-    const Shim shim;
-    UniqueId id;
-    Comm_t comm = nullptr;
-    NCCL_OK(shim->GetUniqueId(&id));
-    NCCL_OK(shim->CommInitRank(&comm, 1, id, 0));
-    EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
-    NCCL_OK(shim->CommDestroy(comm));
-  });
-  EXPECT_TRUE(mentions(contents(log), "go to NCCL, because Weft cannot take this machine's GPU memory"));
-  EXPECT_TRUE(mentions(contents(log), "is for CUDA 10.2, at least 11.2 is needed")) << contents(log);
-
-  old_driver.push_back({"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"});
-  in_process(old_driver, [] {
-    const Shim shim;
-    UniqueId id;
-    Comm_t comm = nullptr;
-    NCCL_OK(shim->GetUniqueId(&id));
-    EXPECT_NE(shim->CommInitRank(&comm, 1, id, 0), nccl::kSuccess);
-    EXPECT_TRUE(mentions(shim.last_error(), "at least 11.2 is needed")) << shim.last_error();
-  });
-}
-
-TEST(Decisions, TravelInTheUniqueId) {
-  // The process would take Weft, but one of the ids is NCCL's; its group goes to both.
-  weftUniqueId of_weft;
-  setenv("WEFT_SOCKET_IFNAME", "lo", 1);
-  in_process(kGpuAndNccl, [&] {
-    ASSERT_EQ(weftGetUniqueId(&of_weft), weftSuccess);
-    const Shim shim;
-    UniqueId id;
-    std::memcpy(id.internal, of_weft.internal, sizeof id.internal);
-    Comm_t own = nullptr, real = nullptr;
-    NCCL_OK(shim->CommInitRank(&own, 1, id, 0));
-    EXPECT_EQ(calls_of_fake("CommInitRank"), 0);
-    void* const nccl = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(nccl, nullptr) << dlerror();
-    NCCL_OK(reinterpret_cast<nccl::Result_t (*)(UniqueId*)>(dlsym(nccl, "ncclGetUniqueId"))(&id));
-    NCCL_OK(shim->CommInitRank(&real, 1, id, 0));
-    EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
-    const DeviceArray<float> in(Floats{3}), out_of_weft(1), out_of_nccl(1);
-    const testing::DeviceStream stream;
-    NCCL_OK(shim->GroupStart());
-    NCCL_OK(shim->AllReduce(in.data(), out_of_weft.data(), 1, kFloat, kSum, own, stream.get()));
-    NCCL_OK(shim->AllReduce(in.data(), out_of_nccl.data(), 1, kFloat, kSum, real, stream.get()));
-    NCCL_OK(shim->GroupEnd());
-    stream.synchronize();
-    EXPECT_EQ(out_of_weft.get(), Floats{3});
-    EXPECT_EQ(out_of_nccl.get(), Floats{3});
-    EXPECT_EQ(calls_of_fake("AllReduce"), 1);
-    NCCL_OK(shim->CommDestroy(own));
-    NCCL_OK(shim->CommDestroy(real));
-  });
-}
-
-TEST(Decisions, ThatDisagreeAreNamed) {
-  in_process(kNccl, [] {
-    weftUniqueId of_weft;
-    ASSERT_EQ(weftGetUniqueId(&of_weft), weftSuccess);
-    const Shim shim;
-    UniqueId id;
-    std::memcpy(id.internal, of_weft.internal, sizeof id.internal);
-    Comm_t comm = nullptr;
-    EXPECT_EQ(shim->CommInitRank(&comm, 1, id, 0), nccl::kInvalidUsage);
-    EXPECT_TRUE(mentions(shim.last_error(), "made by Weft, but WEFT_BACKEND is nccl here"))
-        << shim.last_error();
-  });
-  in_process({{"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}}, [] {
-    const Shim shim;
-    UniqueId of_nccl{"not Weft's"};
-    Comm_t comm = nullptr;
-    EXPECT_EQ(shim->CommInitRank(&comm, 1, of_nccl, 0), nccl::kInvalidUsage);
-    EXPECT_TRUE(mentions(shim.last_error(), "not made by Weft, so it is NCCL's, but")) << shim.last_error();
-  });
-}
-
-// ---- What weft_info shows
-
-std::string weft_info(const std::string& arguments) {
-  std::string out;
-  FILE* const pipe = popen((std::string(WEFT_INFO) + " " + arguments + " 2>&1").c_str(), "r");
-  std::array<char, 4096> chunk;
-  while (const size_t got = fread(chunk.data(), 1, chunk.size(), pipe)) out.append(chunk.data(), got);
-  pclose(pipe);
-  return out;
-}
-
-TEST(Tally, IsShownByWeftInfoWhileTheProcessRuns) {
-  const Folder folder;
-  Environment counted = kNccl;
-  counted.push_back({"WEFT_RECORDER_DIR", folder.path});
-  in_process(counted, [&] {
-    const Shim shim;
-    on_threads(shim, 2, [&](int rank, Comm_t comm) {
-      float value = 1, sum = 0;
-      for (int i = 0; i < 5; ++i) NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
-      static std::atomic<int> done{0};
-      done.fetch_add(1);
-      while (done.load() < 2) std::this_thread::yield();
-      if (rank != 0) return;
-      const std::string text = weft_info("--nccl");
-      EXPECT_TRUE(mentions(text, "process " + std::to_string(getpid()))) << text;
-      EXPECT_TRUE(mentions(text, "2 communicators and 10 calls to NCCL, because WEFT_BACKEND is nccl"))
-          << text;
-      EXPECT_TRUE(mentions(text, "NCCL 2.28.9 is ")) << text;
-      EXPECT_TRUE(mentions(weft_info("--nccl --json"), "\"calls\": 10"));
-    });
-  });
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path)) << "the tally outlived its process";
 }
 
 // ---- The real one, where there is one

@@ -1,7 +1,9 @@
 // Programs of NCCL whose communicators are Weft's: every function that Weft has, with ranks as threads and as
 // processes, on host memory; and what is said where something is wrong.
 #include <chrono>
+#include <fstream>
 #include <memory>
+#include <sstream>
 
 #include "shim_host.h"
 
@@ -252,6 +254,70 @@ TEST(OverWeft, ShrinksWhileAnotherThreadWaits) {
       over.fetch_add(1);
     });
   });
+}
+
+// A watchdog thread asks for the state, and then for the reason, as PyTorch's does; it may have been refused
+// something before.
+TEST_P(BothSpellings, AWatchdogIsToldWhyACommunicatorHasFailed) {
+  SharedId* shared = SharedId::make();
+  in_processes(2, kWeft, [&](int rank) {
+    const Shim shim(GetParam());
+    if (rank == 0) {
+      ASSERT_EQ(shim->GetUniqueId(&shared->id), nccl::kSuccess) << shim.last_error();
+      shared->ready.store(true);
+    }
+    Comm_t comm = nullptr;
+    ASSERT_EQ(shim->CommInitRank(&comm, 2, shared->wait(), rank), nccl::kSuccess) << shim.last_error();
+    float value = 1, sum = 0;
+    NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
+    if (rank == 1) _exit(0);  // without a word
+    EXPECT_EQ(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr), nccl::kRemoteError);
+    for (const bool refused_before : {false, true}) {
+      std::thread([&] {
+        if (refused_before) {
+          EXPECT_EQ(shim->AllReduce(&value, nullptr, 1, kFloat, kSum, nullptr, nullptr),
+                    nccl::kInvalidArgument);
+          EXPECT_TRUE(mentions(shim.last_error(), "comm is NULL")) << shim.last_error();
+          EXPECT_TRUE(mentions(shim.last_error(comm), "rank 1")) << shim.last_error(comm);
+        }
+        Result_t state = nccl::kSuccess;
+        NCCL_OK(shim->CommGetAsyncError(comm, &state));
+        EXPECT_EQ(state, nccl::kRemoteError);
+        EXPECT_TRUE(mentions(shim.last_error(), "rank 1")) << shim.last_error();
+        EXPECT_TRUE(mentions(shim.last_error(comm), "rank 1")) << shim.last_error(comm);
+      }).join();
+    }
+    std::thread([&] {
+      EXPECT_TRUE(mentions(shim.last_error(comm), "rank 1")) << "without asking for the state";
+    }).join();
+    NCCL_OK(shim->CommAbort(comm));
+  });
+}
+
+TEST(OverWeft, ATrafficClassThatIsNotSetIsSaidOnce) {
+  char log[] = "/tmp/weft_shim_log_XXXXXX";
+  close(mkstemp(log));
+  Environment logged = kWeft;
+  logged.insert(logged.end(), {{"WEFT_LOG", "warn"}, {"WEFT_LOG_FILE", log}});
+  in_process(logged, [] {
+    const Shim shim;
+    for (int again = 0; again < 2; ++again) {
+      UniqueId id;
+      Comm_t comm = nullptr;
+      nccl::Config with_class = config();
+      with_class.traffic_class = 104;
+      NCCL_OK(shim->GetUniqueId(&id));
+      NCCL_OK(shim->CommInitRankConfig(&comm, 1, id, 0, &with_class));
+      NCCL_OK(shim->CommDestroy(comm));
+    }
+  });
+  std::stringstream text;
+  text << std::ifstream(log).rdbuf();
+  unlink(log);
+  const std::string said = "config.trafficClass is 104: ignored";
+  const size_t first = text.str().find(said);
+  EXPECT_NE(first, std::string::npos) << text.str();
+  EXPECT_EQ(text.str().find(said, first + 1), std::string::npos) << text.str();
 }
 
 TEST(OverWeft, AnAbortEndsWhatAnotherThreadWaitsFor) {

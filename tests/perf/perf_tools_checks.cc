@@ -243,6 +243,24 @@ nlohmann::json json_of(int ranks, const std::string& arguments) {
   return document;
 }
 
+TEST(PerfTools, SayBeforeTheyMeasureThatJsonCannotBeWritten) {
+  for (const char* tool : {"all_gather_perf -b 1K -e 1K -n 2", "overlap_perf --sizes 64K -n 2"}) {
+    const Outcome run = perf(1, std::string(tool) + " -J /nowhere/results.json");
+    EXPECT_EQ(run.code, 2) << run.output;
+    EXPECT_TRUE(mentions(run.output, "cannot write /nowhere/results.json: No such file")) << run.output;
+    EXPECT_FALSE(mentions(run.output, "Weft ")) << "it has begun: " << run.output;
+  }
+}
+
+TEST(PerfTools, SayTheirVersion) {
+  for (const std::string tool : {"all_gather_perf", "overlap_perf", "startup_perf"}) {
+    const Outcome run = perf(2, tool + " --version");
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_EQ(run.output.find(tool + " 0."), 0u) << run.output;
+    EXPECT_EQ(run.output.find('\n'), run.output.size() - 1) << "one rank says it: " << run.output;
+  }
+}
+
 TEST(PerfTools, WriteJson) {
   const auto document = json_of(2, "all_gather_perf -b 1K -e 4K -f 4 -n 2");
   EXPECT_EQ(document["collective"], "AllGather");

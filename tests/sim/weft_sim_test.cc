@@ -57,6 +57,13 @@ class WeftSim : public ::testing::Test {
   const std::string path_ = ::testing::TempDir() + fmt::format("weft_sim_{}.json", getpid());
 };
 
+TEST_F(WeftSim, CountsOneNodeAsOne) {
+  write("", "1");
+  const Output output = run(path_ + " -s 1M");
+  EXPECT_TRUE(mentions(output.text, " on 1 rank of 1 node\n")) << output.text;
+  EXPECT_TRUE(mentions(run("--version").text, "weft_sim 0.")) << run("--version").text;
+}
+
 TEST_F(WeftSim, TakesAlphaAndBytes) {
   write();
   // Each of 4 ranks gives a shard of 8000 bytes, short enough to go without a handle, to 3 others at 200

@@ -179,6 +179,14 @@ TEST(WeftRun, PrintsLinesAsTheyAreWhenAsked) {
 /// As mpirun spells it; the program's own options stay as they are.
 TEST(WeftRun, TakesTheNumberOfRanksAsMpirunDoes) {
   EXPECT_EQ(weft_run({"-np", "2", "--no-label", "echo", "-np"}).out, "-np\n-np\n");
+  const std::vector<std::string> job = {"-np", "2", "--no-label", "echo", "-np"};
+  for (const std::vector<std::string>& before : {std::vector<std::string>{"--nodes", "2"},
+                                                 {"--timeout", "50", "--grace", "1", "--keep-going"},
+                                                 {"--nodes=2", "--no-bind"}}) {
+    std::vector<std::string> arguments = before;
+    arguments.insert(arguments.end(), job.begin(), job.end());
+    EXPECT_EQ(weft_run(arguments).out, "-np\n-np\n") << before[0];
+  }
 }
 
 TEST(WeftRun, TellsRanksWhereTheyAre) {
@@ -334,13 +342,23 @@ TEST(WeftRun, TakesATimeoutThatTheClockCannotCountForNone) {
   EXPECT_EQ(weft_run({"-n", "1", "--timeout", "1e10", "true"}).code, 0);
 }
 
+TEST(WeftRun, SaysItsVersion) {
+  const Outcome run = weft_run({"--version"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.out.find("weft_run 0."), 0u) << run.out;
+  EXPECT_EQ(lines_of(run.out).size(), 1u) << run.out;
+}
+
 TEST(WeftRun, ExplainsWrongUsage) {
   const struct {
     std::vector<std::string> arguments;
     const char* sentence;
   } cases[] = {
       {{"true"}, "--ranks is required"},
+      {{"--", "true"}, "--ranks is required"},
+      {{"-n", "four", "--", "true"}, "--ranks = four"},
       {{"--foo", "true"}, "unknown option --foo"},
+      {{"--foo", "-n", "2", "--", "true"}, "unknown option --foo"},
       {{"-n", "0", "true"}, "-n is 0, must be from 1 to 4096"},
       {{"-n", "x", "true"}, "--ranks = x"},
       {{"-n", "2", "--nodes", "3", "true"}, "--nodes is 3, must be from 1 to the number of ranks, 2"},

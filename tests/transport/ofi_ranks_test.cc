@@ -2,6 +2,8 @@
 #include "transport/ofi_ranks.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -9,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/fd.h"
 
@@ -306,11 +309,30 @@ TEST_P(OfiExchange, Threads) {
   });
 }
 
+/// Sockets of this process that have sent something worth mentioning.
+int busy_sockets() {
+  int busy = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    const int fd = std::stoi(entry.path().filename().string());
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) busy += info.tcpi_bytes_acked > 64 << 10;
+  }
+  return busy;
+}
+
 TEST_P(OfiExchange, Processes) {
-  const Exchange exchange;
+  Exchange exchange;
+  const bool two_rails = std::string(GetParam().interface).find(',') != std::string::npos;
+  if (two_rails) exchange.put_bytes = 2 << 20;  // long enough for stripes
+  const int peers = GetParam().ranks - 1;
   run_processes(GetParam().ranks, options_, [&](OfiTransport& transport, int rank) {
     auto result = exchange.run(transport, rank, GetParam().ranks);
-    return result ? std::string() : std::string(result.message());
+    if (!result) return std::string(result.message());
+    // A rail has a socket for each peer.
+    if (const int busy = busy_sockets(); two_rails && busy < 2 * peers)
+      return fmt::format("only {} sockets have sent anything to {} peers over two rails", busy, peers);
+    return std::string();
   });
 }
 

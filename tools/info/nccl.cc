@@ -15,13 +15,21 @@ std::string counted(uint64_t number, const char* thing) {
 }
 
 std::string text_of(const nccl::tally::Share& share, const char* whom) {
-  if (share.reason.empty()) return "";
-  return fmt::format("  {} and {} to {}, because {}\n", counted(share.communicators, "communicator"),
-                     counted(share.calls, "call"), whom, share.reason);
+  if (share.reasons.empty()) return "";
+  const std::string counts = fmt::format("  {} and {} to {}", counted(share.communicators, "communicator"),
+                                         counted(share.calls, "call"), whom);
+  if (share.reasons.size() == 1) return fmt::format("{}, because {}\n", counts, share.reasons[0].text);
+  std::string text = counts + ":\n";
+  for (const nccl::tally::Reason& reason : share.reasons)
+    text += fmt::format("    {}, because {}\n", counted(reason.communicators, "communicator"), reason.text);
+  return text;
 }
 
 Json json_of(const nccl::tally::Share& share) {
-  return {{"communicators", share.communicators}, {"calls", share.calls}, {"reason", share.reason}};
+  Json json{{"communicators", share.communicators}, {"calls", share.calls}, {"reasons", Json::array()}};
+  for (const nccl::tally::Reason& reason : share.reasons)
+    json["reasons"].push_back({{"communicators", reason.communicators}, {"reason", reason.text}});
+  return json;
 }
 
 }  // namespace

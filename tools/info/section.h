@@ -19,6 +19,9 @@ Section settings_section();
 Section algorithms_section();
 /// What is measured of this host, and where it is kept.
 Section tuning_section();
+/// What the CUDA driver and its devices offer, and what is done instead of what they do not. Makes a context
+/// on each device.
+Section cuda_section();
 /// Which NCCL is here, who would get the communicators of NCCL's programs, and who got those that are
 /// running.
 Section nccl_section();

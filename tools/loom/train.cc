@@ -95,6 +95,10 @@ class Chronicle {
   int64_t steps_ = 0;  // of this process
 };
 
+std::string counted(int64_t number, const std::string& one, const std::string& many = "") {
+  return fmt::format("{} {}", number, number == 1 ? one : many.empty() ? one + "s" : many);
+}
+
 /// What rank 0 says before the first step.
 void introduce(const train::Trainer& trainer, double peak) {
   const program::Job& job = trainer.engine().job();
@@ -106,12 +110,14 @@ void introduce(const train::Trainer& trainer, double peak) {
     divided += fmt::format(", {} tensor ranks{}", job.tensor_degree,
                            job.divides_rows ? ", rows divided" : ", rows whole");
   fmt::print(
-      "{} parameters in {} units, {}; {} ranks on {} nodes, sharded over {}{}; {} microbatches of {} x {} "
-      "tokens a rank; {} threads a rank, {:.1f} GFLOP/s of {} matrix products measured; arena {} MiB\n",
+      "{} parameters in {} units, {}; {} on {}, sharded over {}{}; {} of {} x {} "
+      "tokens a rank; {} a rank, {:.1f} GFLOP/s of {} matrix products measured; arena {} MiB\n",
       model::parameter_count(trainer.engine().units()), trainer.engine().units().size(),
-      trainer.config().parallel.precision, job.world, trainer.groups().nodes(), job.degree, divided,
-      job.microbatches, job.batch, job.tokens, trainer.threads(), peak / 1e9,
-      trainer.config().parallel.precision, trainer.engine().memory().bytes >> 20);
+      trainer.config().parallel.precision, counted(job.world, "rank"),
+      counted(trainer.groups().nodes(), "node"), job.degree, divided,
+      counted(job.microbatches, "microbatch", "microbatches"), job.batch, job.tokens,
+      counted(trainer.threads(), "thread"), peak / 1e9, trainer.config().parallel.precision,
+      trainer.engine().memory().bytes >> 20);
   if (job.offload)
     fmt::print("activations go to a file and back at {:.2f} GB/s, measured\n",
                trainer.machine().tier_bandwidth / 1e9);

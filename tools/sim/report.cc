@@ -61,10 +61,11 @@ std::string text_of(const Question& question, const Study& study) {
     const Row& row = study.rows[i];
     if (i == 0 || !same_cell(row, study.rows[i - 1])) {
       best_us = row.forecast.us;
-      text += fmt::format("\n{} on {} ranks of {} nodes\n{:>13} {:>8} {:>6} {}{:<19} {:>9}  {}\n",
-                          model::to_string(row.request, row.ranks), row.ranks, row.nodes, "predicted µs",
-                          "bus GB/s", "x best", compares ? fmt::format("{:>8} ", "x usual") : "", "algorithm",
-                          "queued µs", "simulated");
+      text += fmt::format("\n{} on {} rank{} of {} node{}\n{:>13} {:>8} {:>6} {}{:<19} {:>9}  {}\n",
+                          model::to_string(row.request, row.ranks), row.ranks, row.ranks == 1 ? "" : "s",
+                          row.nodes, row.nodes == 1 ? "" : "s", "predicted µs", "bus GB/s", "x best",
+                          compares ? fmt::format("{:>8} ", "x usual") : "", "algorithm", "queued µs",
+                          "simulated");
     }
     text += row_text(row, best_us, compares);
     if (question.why && row.unfit.ok() && row.forecast.has_critical_path) {

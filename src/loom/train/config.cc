@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "text/utf8.h"
+#include "train/config_keys.h"
 
 namespace loom::train {
 namespace {
@@ -288,6 +289,15 @@ Status check(const Config& c) {
 }
 
 }  // namespace
+
+std::vector<KeyDefault> key_defaults() {
+  const Config config;
+  std::vector<KeyDefault> defaults;
+  for_each_key(config, [&](const char* key, const auto& member) {
+    defaults.push_back({key, json_of(member).dump()});
+  });
+  return defaults;
+}
 
 void to_json(Json& json, const OrAuto& value) { json = value == 0 ? Json("auto") : Json(value.value); }
 void to_json(Json& json, const Checkpointing& value) { json = to_string(value); }

@@ -56,9 +56,9 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::open(int ordinal) {
     queue = made.take();
   }
   static std::once_flag told;
-  const Status shares = probe_sharing(executor->exporter_, executor->device_blocks_);
-  executor->shares_memory_ = shares.ok();
-  Status reduces =
+  const Status& shares = executor->why_not_shared_ =
+      probe_sharing(executor->exporter_, executor->device_blocks_);
+  Status& reduces = executor->why_no_kernels_ =
       settings().cuda_reduce == "gpu" ? Status() : fail(Code::unsupported, "WEFT_CUDA_REDUCE is cpu");
   if (reduces.ok()) {
     auto kernels = kernels_of(**device);

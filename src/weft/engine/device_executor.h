@@ -37,7 +37,10 @@ class DeviceExecutor {
   /// Null: reductions are the CPU's.
   const cuda::Kernels* kernels() const { return kernels_; }
   /// Whether other processes could map memory of the device; whether they can, each communicator finds out.
-  bool shares_memory() const { return shares_memory_; }
+  bool shares_memory() const { return why_not_shared_.ok(); }
+  const Status& why_not_shared() const { return why_not_shared_; }
+  /// ok where kernels() are there.
+  const Status& why_no_kernels() const { return why_no_kernels_; }
   /// Logs, once, that memory is staged which the network could not register, and why.
   void note_staging(const Status& why);
   /// An error where the device does nothing any more. Asks it, if the last time is a while ago.
@@ -66,7 +69,7 @@ class DeviceExecutor {
   cuda::Exporter exporter_;
   cuda::Importer importer_;
   const cuda::Kernels* kernels_ = nullptr;
-  bool shares_memory_ = false;
+  Status why_not_shared_, why_no_kernels_;
   bool staging_noted_ = false;
   int64_t last_asked_ns_ = 0;                                         // whether it is alive
   std::array<std::unique_ptr<cuda::Queue>, kCopyQueues + 1> queues_;  // emptied before the blocks go

@@ -2,10 +2,22 @@
 
 #include "base/settings.h"
 #include "device/cuda/driver.h"
+#include "device/cuda/suits.h"
 #include "nccl/gpu.h"
 #include "nccl/library.h"
 
 namespace weft::nccl {
+namespace {
+
+/// Weft cannot take the GPU memory, for this reason.
+Decision nccl_if_there(const Status& why) {
+  const Result<const Library*>& library = Library::get();
+  if (library.ok())
+    return {Backend::nccl, fmt::format("Weft cannot take this machine's GPU memory: {}", why.message())};
+  return {Backend::weft, fmt::format("there is a GPU and no NCCL for it: {}", library.status().message())};
+}
+
+}  // namespace
 
 const char* name_of(Backend backend) {
   switch (backend) {
@@ -27,11 +39,17 @@ Decision decide(Backend wanted) {
     return {Backend::weft, "this process may use no GPU, so all buffers are host memory"};
   const Result<const device::cuda::Driver*>& driver = device::cuda::driver();
   if (driver.ok()) return {Backend::weft, "Weft takes the memory of this machine's GPUs itself"};
-  const Result<const Library*>& library = Library::get();
-  if (library.ok())
-    return {Backend::nccl,
-            fmt::format("Weft cannot take this machine's GPU memory: {}", driver.status().message())};
-  return {Backend::weft, fmt::format("there is a GPU and no NCCL for it: {}", library.status().message())};
+  return nccl_if_there(driver.status());
+}
+
+Decision decide(Backend wanted, std::span<const int> devices) {
+  const Decision decision = decide(wanted);
+  if (wanted != Backend::automatic || decision.backend != Backend::weft) return decision;
+  if (!gpu() || gpu()->devices() == 0 || !device::cuda::driver().ok()) return decision;
+  for (const int ordinal : devices)
+    if (const Status suits = device::cuda::suits(ordinal); suits.code() == Code::unsupported)
+      return nccl_if_there(suits);
+  return decision;
 }
 
 }  // namespace weft::nccl

@@ -2,6 +2,7 @@
 // machine.
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -23,5 +24,9 @@ struct Decision {
 /// itself it is Weft wherever Weft can be, and NCCL where Weft lacks what it needs of the driver. Asks the
 /// driver, and looks for NCCL, only where the answer depends on it.
 Decision decide(Backend wanted);
+/// The same for a communicator of these CUDA devices (none where the process may use no GPU): it is NCCL,
+/// too, where Weft cannot take one of them. A device that does not exist is left to whoever is asked for it.
+/// Makes no CUDA context: for what it finds no room for, NCCL finds none either.
+Decision decide(Backend wanted, std::span<const int> devices);
 
 }  // namespace weft::nccl

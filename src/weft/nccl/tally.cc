@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <set>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -23,12 +24,17 @@
 namespace weft::nccl::tally {
 namespace {
 
-constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'n', 'c', '0', '1'};
+constexpr char kMagic[8] = {'w', 'e', 'f', 't', 'n', 'c', '0', '2'};
 constexpr std::string_view kPrefix = "weft-nccl.";
+
+struct PageReason {
+  std::atomic<uint64_t> communicators;  // counted last: 0 while there is no such reason
+  char text[400];
+};
 
 struct PageShare {
   std::atomic<uint64_t> communicators, calls;
-  char reason[400];
+  PageReason reasons[kMostReasons];
 };
 
 /// The file, mapped. Texts end with a zero whenever they are read.
@@ -44,6 +50,7 @@ PageShare& share_of(Page& page, Backend backend) { return backend == Backend::nc
 
 std::mutex mutex;  // over creating the page and its texts
 std::atomic<Page*> current{nullptr};
+std::set<std::string> told;  // of this page's process
 
 std::string folder() {
   const std::string& set = settings().recorder_dir;
@@ -86,6 +93,7 @@ Page* page() {
   Page* made = new (memory) Page{};
   made->pid = getpid();
   copy_text(made->program, program_invocation_short_name);
+  told.clear();
   std::memcpy(made->magic, kMagic, sizeof kMagic);
   static const int at_exit = std::atexit([] {
     const Page* mine = current.load();
@@ -97,7 +105,21 @@ Page* page() {
 }
 
 Share view_of(const PageShare& share) {
-  return {share.communicators.load(), share.calls.load(), std::string(share.reason)};
+  Share view{share.communicators.load(), share.calls.load(), {}};
+  for (const PageReason& reason : share.reasons)
+    if (const uint64_t count = reason.communicators.load(); count > 0)
+      view.reasons.push_back({count, std::string(reason.text)});
+  return view;
+}
+
+/// Counts the reason in its place, or in the next free one. There may be more reasons than places.
+void count_reason(PageShare& share, std::string_view text) {
+  for (PageReason& reason : share.reasons) {
+    const bool fresh = reason.communicators.load() == 0;
+    if (fresh) copy_text(reason.text, text);
+    else if (reason.text != text.substr(0, sizeof reason.text - 1)) continue;
+    return (void)reason.communicators.fetch_add(1);
+  }
 }
 
 View view_of(const Page& page) {
@@ -115,8 +137,8 @@ bool read_page(const std::string& path, Page* page) {
   if (::read(file.get(), bytes, sizeof bytes) != sizeof bytes) return false;
   std::memcpy(static_cast<void*>(page), bytes, sizeof bytes);
   page->program[sizeof page->program - 1] = '\0';
-  page->weft.reason[sizeof page->weft.reason - 1] = '\0';
-  page->nccl.reason[sizeof page->nccl.reason - 1] = '\0';
+  for (PageShare* share : {&page->weft, &page->nccl})
+    for (PageReason& reason : share->reasons) reason.text[sizeof reason.text - 1] = '\0';
   return std::memcmp(page->magic, kMagic, sizeof kMagic) == 0;
 }
 
@@ -128,11 +150,11 @@ void count_communicator(const Decision& decision) {
   if (!mine) return;
   PageShare& share = share_of(*mine, decision.backend);
   share.communicators.fetch_add(1);
-  if (std::string_view(share.reason) == std::string_view(decision.reason).substr(0, sizeof share.reason - 1))
-    return;
-  copy_text(share.reason, decision.reason);
-  log::info("communicators go to {}, because {}", decision.backend == Backend::nccl ? "NCCL" : "Weft",
-            decision.reason);
+  count_reason(share, decision.reason);
+  const std::string sentence =
+      fmt::format("communicators go to {}, because {}", decision.backend == Backend::nccl ? "NCCL" : "Weft",
+                  decision.reason);
+  if (told.insert(sentence).second) log::info("{}", sentence);
 }
 
 void count_call(Backend backend) {

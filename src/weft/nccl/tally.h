@@ -13,12 +13,18 @@
 
 namespace weft::nccl::tally {
 
+struct Reason {
+  uint64_t communicators = 0;  // that went there for it
+  std::string text;
+};
+
 /// What the file holds of one of the two.
 struct Share {
-  uint64_t communicators = 0;  // that were created
-  uint64_t calls = 0;          // collectives and transfers
-  std::string reason;          // of the communicator created last; "" before the first
+  uint64_t communicators = 0;   // that were created
+  uint64_t calls = 0;           // collectives and transfers
+  std::vector<Reason> reasons;  // in order of the first communicator; those of kMostReasons
 };
+inline constexpr size_t kMostReasons = 4;
 
 struct View {
   int pid = 0;
@@ -27,7 +33,7 @@ struct View {
   Share weft, nccl;
 };
 
-/// Counts a communicator, and logs it if nothing went that way for that reason before.
+/// Counts a communicator, and logs it if none went that way for that reason before.
 void count_communicator(const Decision& decision);
 void count_call(Backend backend);
 /// This process's.

@@ -71,11 +71,11 @@ FAKE_API int cuDeviceGetUuid(Uuid* uuid, DeviceNumber device) {
   uuid->bytes[0] = static_cast<char>(device + 1);
   return kSuccess;
 }
-FAKE_API int cuDeviceGetAttribute(int* value, int attribute, DeviceNumber) {
+FAKE_API int cuDeviceGetAttribute(int* value, int attribute, DeviceNumber device) {
   ENTER(cuDeviceGetAttribute);
   switch (attribute) {
     case kMultiprocessorCount: *value = 4; break;
-    case kUnifiedAddressing: *value = 1; break;
+    case kUnifiedAddressing: *value = device != World::instance().unaddressed; break;
     case kComputeCapabilityMajor: *value = 9; break;
     case kGpuDirectFlushOptions: *value = World::instance().flushes ? kFlushByHost : 0; break;
     default: *value = 0;

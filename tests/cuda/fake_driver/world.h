@@ -19,6 +19,7 @@
 //   FAKE_CUDA_PEERS     0: no device reaches another one's memory, nor maps it
 //   FAKE_CUDA_SYNC_FREE 1: what gives memory or mappings back waits for all streams, as a driver may; the
 //                       process ends where one of them never comes
+//   FAKE_CUDA_UNADDRESSED  this device has no addresses in common with the host; none
 //   FAKE_CUDA_FLUSH     0: a network's writes cannot be flushed (GPUDirect)
 //   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
 #pragma once
@@ -117,7 +118,7 @@ class World {
  public:
   static World& instance();
 
-  int devices, version;
+  int devices, version, unaddressed;
   bool memops, graph_memops, kernels, ipc, peers, flushes, synchronizing_frees;
   unsigned delay_us;
   std::atomic<bool> initialized{false}, kernels_held{false};

@@ -8,6 +8,7 @@
 #include <rdma/fi_rma.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int kAll = 1 << 30;
 std::atomic<int> offered{0}, takeable{0};
+std::atomic<bool> files_only{false};
 std::atomic<uint64_t> registered{0}, closed{0}, written{0};
 
 transport::ofi::Library libfabric;  // as it is
@@ -104,7 +106,8 @@ int register_memory(fid* domain, const fi_mr_attr* attributes, uint64_t flags, f
   const iovec range = range_of(*attributes, flags);
   void* const bytes = bytes_behind(range.iov_base, range.iov_len);
   if (!bytes) return -FI_EFAULT;
-  if (takeable.fetch_sub(1) <= 0) return -FI_ENOSYS;
+  if (takeable.load() <= 0 || (files_only && !(flags & kByFile))) return -FI_ENOSYS;
+  --takeable;
   const int failed =
       real.memory->reg(domain, bytes, range.iov_len, attributes->access, attributes->offset,
                        attributes->requested_key, flags & ~kByFile, region, attributes->context);
@@ -185,6 +188,10 @@ void stand_between() {
     libfabric = *table;
     table->getinfo = getinfo;
     table->fabric = open_fabric;
+#ifdef FI_MR_DMABUF
+    // It takes dma-bufs by itself, whatever stands behind it.
+    table->version = [] { return std::max<uint32_t>(libfabric.version(), FI_VERSION(1, 20)); };
+#endif
     return true;
   }();
   (void)there;
@@ -204,7 +211,11 @@ void GpuNetwork::offer(int transports, int registrations) {
   offered = transports;
   takeable = registrations;
 }
-void GpuNetwork::offer_nothing() { offered = takeable = 0; }
+void GpuNetwork::offer_nothing() {
+  offered = takeable = 0;
+  files_only = false;
+}
+void GpuNetwork::take_files_only(bool alone) { files_only = alone; }
 uint64_t GpuNetwork::registrations() { return registered; }
 uint64_t GpuNetwork::open_registrations() { return registered - closed; }
 uint64_t GpuNetwork::writes() { return written; }

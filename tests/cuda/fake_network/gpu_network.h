@@ -20,6 +20,8 @@ class GpuNetwork {
   /// registrations. Both are this process's.
   static void offer(int transports, int registrations = 1 << 30);
   static void offer_nothing();
+  /// Registers device memory by dma-bufs alone from now on, as providers do that cannot ask the driver.
+  static void take_files_only(bool alone);
 
   static uint64_t registrations();       // of device memory, so far
   static uint64_t open_registrations();  // of them, not closed

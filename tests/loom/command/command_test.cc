@@ -178,6 +178,16 @@ TEST_F(Command, AFlippedBitOfADatasetIsFoundByLookingAtIt) {
   EXPECT_NE(damaged.text.find(file + " is damaged"), std::string::npos) << damaged.text;
 }
 
+TEST_F(Command, HelpListsTheKeysOfTheConfig) {
+  for (const char* command : {"train", "plan"}) {
+    const Outcome help = loom(std::string(command) + " --help");
+    EXPECT_EQ(help.code, 0) << help.text;
+    for (const char* line :
+         {"  data.sequence_length ", "  run.steps ", "  parallel.pipeline ", "  loss_scale.static "})
+      EXPECT_NE(help.text.find(line), std::string::npos) << line << " is not in\n" << help.text;
+  }
+}
+
 TEST_F(Command, SaysWhatIsWrong) {
   const auto expect = [](const Outcome& outcome, int code, const std::string& words) {
     EXPECT_EQ(outcome.code, code) << outcome.text;
@@ -186,6 +196,8 @@ TEST_F(Command, SaysWhatIsWrong) {
   expect(loom("train " + config() + " --run.step=3"), 2, "there is no key run.step; did you mean run.steps?");
   expect(loom("train " + config() + " --steps"), 2, "--steps is no option");
   expect(loom("frobnicate"), 2, "unknown command frobnicate");
+  expect(loom("--vresion"), 2, "unknown option --vresion");
+  expect(loom("--version"), 0, "loom 0.");
   expect(loom("train " + config() + " --data.sequence_length=100000"), 2, "100000");
   expect(loom("train " + (folder_ / "none.json")), 1, "none.json");
   expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,

@@ -68,7 +68,7 @@ TEST_F(Launched, UnderOpenMpisMpirun) {
       train(two_));
   if (trained.text.find("built without its headers") != std::string::npos)
     GTEST_SKIP() << "built without PMIx's headers";
-  expect_trained(trained, "2 ranks on 1 nodes, sharded over 2;");
+  expect_trained(trained, "2 ranks on 1 node, sharded over 2;");
 }
 
 }  // namespace

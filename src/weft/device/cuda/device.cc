@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/settings.h"
+#include "device/cuda/suits.h"
 
 namespace weft::device::cuda {
 namespace {
@@ -17,6 +18,35 @@ DevicePointer to_device(const void* address) { return reinterpret_cast<uintptr_t
 int attribute(const Driver& d, int which, DeviceNumber device) {
   int value = 0;
   return d.device_get_attribute(&value, which, device) == kSuccess ? value : 0;
+}
+
+/// What is known of a device without a context.
+struct Identity {
+  DeviceNumber number = 0;
+  Uuid uuid{};
+  std::string description;
+};
+
+/// Fails where Weft cannot take the device's memory.
+Result<Identity> identify(int ordinal) {
+  auto devices = Device::count();
+  if (!devices) return devices.status();
+  if (ordinal < 0 || ordinal >= *devices)
+    return fail(Code::invalid_argument, "there is no CUDA device {}: this process sees {}, numbered from 0",
+                ordinal, *devices);
+  const Driver& d = **driver();
+  Identity identity;
+  WEFT_TRY(check(d.device_get(&identity.number, ordinal), "cuDeviceGet"));
+  char name[96] = "";
+  WEFT_TRY(check(d.device_get_name(name, sizeof name - 1, identity.number), "cuDeviceGetName"));
+  WEFT_TRY(check(d.device_get_uuid(&identity.uuid, identity.number), "cuDeviceGetUuid"));
+  identity.description = fmt::format("CUDA device {} ({}, compute capability {}.{})", ordinal, name,
+                                     attribute(d, kComputeCapabilityMajor, identity.number),
+                                     attribute(d, kComputeCapabilityMinor, identity.number));
+  if (attribute(d, kUnifiedAddressing, identity.number) == 0)
+    return fail(Code::unsupported, "{} has no addresses in common with the host (unified addressing)",
+                identity.description);
+  return identity;
 }
 
 }  // namespace
@@ -39,6 +69,8 @@ Result<int> Device::current() {
   return device;
 }
 
+Status suits(int ordinal) { return identify(ordinal).status(); }
+
 Result<Device*> Device::open(int ordinal) {
   static std::mutex mutex;
   static auto* const opened = new std::map<int, Device*>;
@@ -54,23 +86,13 @@ Result<Device*> Device::open(int ordinal) {
 }
 
 Status Device::open_context(int ordinal) {
-  auto devices = count();
-  if (!devices) return devices.status();
-  if (ordinal < 0 || ordinal >= *devices)
-    return fail(Code::invalid_argument, "there is no CUDA device {}: this process sees {}, numbered from 0",
-                ordinal, *devices);
+  auto identity = identify(ordinal);
+  if (!identity) return identity.status();
   const Driver& d = **driver();
   ordinal_ = ordinal;
-  WEFT_TRY(check(d.device_get(&number_, ordinal), "cuDeviceGet"));
-  char name[96] = "";
-  WEFT_TRY(check(d.device_get_name(name, sizeof name - 1, number_), "cuDeviceGetName"));
-  WEFT_TRY(check(d.device_get_uuid(&uuid_, number_), "cuDeviceGetUuid"));
-  description_ = fmt::format("CUDA device {} ({}, compute capability {}.{})", ordinal, name,
-                             attribute(d, kComputeCapabilityMajor, number_),
-                             attribute(d, kComputeCapabilityMinor, number_));
-  if (attribute(d, kUnifiedAddressing, number_) == 0)
-    return fail(Code::unsupported, "{} has no addresses in common with the host (unified addressing)",
-                description_);
+  number_ = identity->number;
+  uuid_ = identity->uuid;
+  description_ = identity->description;
   network_order_ = attribute(d, kGpuDirectWritesOrdering, number_);
   flushes_network_writes_ =
       d.flush_gpu_direct_writes && (attribute(d, kGpuDirectFlushOptions, number_) & kFlushByHost);
