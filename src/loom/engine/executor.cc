@@ -5,6 +5,7 @@
 
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
+#include "ops/tables.h"
 #include "program/generate.h"
 #include "program/verify.h"
 
@@ -348,6 +349,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
     return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
                 to_string(groups.layout()));
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
+  LOOM_TRY(ops::check_instructions());
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
     auto executor = std::make_unique<Executor<T>>(job, groups, threads, tier_folder);
     LOOM_TRY(executor->prepare());
