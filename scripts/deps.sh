@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing.
 # deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
+# deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
 set -euo pipefail
 
 required=(
@@ -11,6 +12,8 @@ required=(
 
 if [ "${1:-}" = --peers ]; then
   required=(g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
+elif [ "${1:-}" = --interop ]; then
+  required=(python3 python3-venv)
 fi
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then

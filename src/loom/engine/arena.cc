@@ -24,7 +24,7 @@ Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
   arena.data_ = static_cast<std::byte*>(memory);
   arena.bytes_ = bytes;
   std::memset(memory, 0, static_cast<size_t>(bytes));
-  // All but the one of all ranks, which carries what lies elsewhere: losses, sentences, what is measured.
+  LOOM_TRY(arena.enroll(groups.world()));
   for (int kind = 0; kind < program::kGroupKinds; ++kind)
     LOOM_TRY(arena.enroll(groups.of(static_cast<program::GroupKind>(kind))));
   LOOM_TRY(arena.enroll(groups.pipeline_back()));

@@ -1,5 +1,5 @@
 // Arena: the one allocation that a rank's buffers live in, reached by peers of the node without a copy and
-// registered with the communicators that use it.
+// registered with the communicators of all groups.
 //
 // Thread safety: one thread.
 #pragma once

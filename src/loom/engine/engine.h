@@ -96,8 +96,8 @@ class Engine {
   virtual Status initialize(uint64_t seed) = 0;
   /// Parameters from Hugging Face's files, each rank its shard; moments become zeros.
   virtual Status load_model(const format::SafetensorsReader& file) = 0;
-  /// Writes config.json and model.safetensors into a folder that is there: gathered unit by unit, written by
-  /// rank 0. A collective.
+  /// Writes config.json and model.safetensors into a folder that is there: rank 0 writes what all ranks
+  /// send, a piece of a unit at a time. A collective.
   virtual Status save_model(const std::string& folder) = 0;
 
   /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each, as

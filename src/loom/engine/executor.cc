@@ -5,6 +5,7 @@
 
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
+#include "ops/tables.h"
 #include "program/generate.h"
 #include "program/verify.h"
 
@@ -56,9 +57,12 @@ Status Executor<T>::prepare() {
   LOOM_TRY(program::verify(job_, training_, memory_).in("the program of a step"));
   LOOM_TRY(program::verify(job_, evaluation_, evaluation_memory_).in("the program of an evaluation"));
 
-  Result<Arena> arena = Arena::create(std::max(memory_.bytes, evaluation_memory_.bytes), groups_);
+  const int64_t planned = std::max(memory_.bytes, evaluation_memory_.bytes);
+  const auto told_bytes = static_cast<int64_t>(told() * sizeof(double)) * (groups_.ranks() + 1);
+  Result<Arena> arena = Arena::create(planned + told_bytes, groups_);
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
+  losses_ = reinterpret_cast<double*>(arena_->data() + planned);
   int lanes = 0;
   for (const Instruction& instruction : training_.instructions) {
     lanes = std::max(lanes, instruction.lane);
@@ -78,7 +82,6 @@ Status Executor<T>::prepare() {
   issued_.assign(lanes + 1, 0);
   over_.assign(lanes + 1, 0);
   timeline_.resize(training_.instructions.size());
-  losses_.resize(told() * (static_cast<size_t>(groups_.ranks()) + 1));
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
   find_state();
   find_held_by_all();
@@ -348,6 +351,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
     return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
                 to_string(groups.layout()));
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
+  LOOM_TRY(ops::check_instructions());
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
     auto executor = std::make_unique<Executor<T>>(job, groups, threads, tier_folder);
     LOOM_TRY(executor->prepare());

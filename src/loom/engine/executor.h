@@ -125,9 +125,7 @@ class Executor final : public Engine {
   void find_state();
   template <typename F>
   Status read_masters(F&& read);
-  class Room;
-  Result<std::span<const float>> gather_share(const model::Unit& whole, Room& room) const;
-  Result<std::span<const float>> gather_at_root(const model::Unit& whole, Room& room) const;
+  class Collector;
   /// Copies masters to parameters, and clears the moments.
   void after_load(bool clear_moments);
   int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }
@@ -166,7 +164,7 @@ class Executor final : public Engine {
   std::vector<weftStream_t> streams_;   // of lanes 1, 2, …
   std::vector<uint64_t> issued_;        // by lane: the last ticket
   std::vector<uint64_t> over_;          // … that was waited for
-  std::vector<double> losses_;          // what this rank tells, then what all ranks told
+  double* losses_ = nullptr;            // at the arena's end: what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
   std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand
   int32_t* batch_ = nullptr;

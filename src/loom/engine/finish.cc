@@ -16,7 +16,7 @@ template <typename T>
 void Executor<T>::note_loss(int microbatch, const double* losses, int64_t rows) {
   double sum = 0;
   for (int64_t row = 0; row < rows; ++row) sum += losses[row];
-  losses_[static_cast<size_t>(microbatch)] = sum;
+  losses_[microbatch] = sum;
 }
 
 template <typename T>
@@ -91,13 +91,13 @@ double Executor<T>::sum_of_norms(const double* all, int64_t count) const {
 template <typename T>
 Result<double> Executor<T>::mean_loss(Run* run) {
   const size_t own = told();
-  double* all = losses_.data() + own;
+  double* all = losses_ + own;
   losses_[own - 2] = run != nullptr && !std::isfinite(run->result.gradient_norm) ? 1 : 0;
   losses_[own - 1] = run != nullptr ? run->busy_seconds : 0;
   if (groups_.world() != nullptr) {
-    LOOM_TRY_WEFT(weftAllGather(losses_.data(), all, own, weftFloat64, groups_.world(), nullptr));
+    LOOM_TRY_WEFT(weftAllGather(losses_, all, own, weftFloat64, groups_.world(), nullptr));
   } else {
-    std::copy_n(losses_.data(), own, all);
+    std::copy_n(losses_, own, all);
   }
   double busy = 0;
   for (int rank = 0; rank < groups_.ranks(); ++rank) {

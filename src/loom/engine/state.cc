@@ -1,7 +1,6 @@
 // A rank's share of the model's state: where it lies, how it begins, and how it is read and written.
 #include <algorithm>
 #include <cmath>
-#include <deque>
 
 #include "engine/executor.h"
 #include "engine/weft_call.h"
@@ -106,117 +105,6 @@ Status Executor<T>::load_model(const format::SafetensorsReader& file) {
   });
 }
 
-/// Memory for what is done between steps: of the arena what only steps use, and where that is too little,
-/// more.
-template <typename T>
-class Executor<T>::Room {
- public:
-  explicit Room(const Executor& executor) : end_(executor.arena_->bytes()), arena_(executor.arena_->data()) {
-    for (size_t b = 0; b < executor.training_.buffers.size(); ++b) {
-      const program::Buffer& buffer = executor.training_.buffers[b];
-      if (buffer.persistent) begin_ = std::max(begin_, executor.memory_.offset[b] + buffer.bytes);
-    }
-    clear();
-  }
-  /// What was taken is given back.
-  void clear() {
-    next_ = (begin_ + program::MemoryPlan::kAlign - 1) / program::MemoryPlan::kAlign *
-            program::MemoryPlan::kAlign;
-    more_.clear();
-  }
-  std::span<float> take(int64_t elements) {
-    const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
-    const auto count = static_cast<size_t>(elements);
-    if (next_ + bytes > end_) return more_.emplace_back(count);
-    float* const memory = reinterpret_cast<float*>(arena_ + next_);
-    next_ += bytes;
-    return {memory, count};
-  }
-
- private:
-  int64_t begin_ = 0, next_ = 0, end_;
-  std::byte* arena_;
-  std::deque<std::vector<float>> more_;
-};
-
-/// A whole unit's parameters, on the data rank of rank 0's and of the stage that owns it: its partition group
-/// gathers each tensor rank's share, then its tensor group the rest. Nothing on the other ranks.
-template <typename T>
-Result<std::span<const float>> Executor<T>::gather_share(const model::Unit& whole, Room& room) const {
-  const program::Coordinates root = groups_.layout().coordinates(groups_.place_of(0)),
-                             self = groups_.coordinates();
-  std::span<const float> nothing;
-  if (self.data / job_.degree != root.data / job_.degree) return nothing;
-  const model::Unit& held = units_[whole.index];
-  const auto shard = static_cast<size_t>(job_.shard(held)), padded = static_cast<size_t>(job_.padded(held));
-  std::span<const float> own(states_[whole.index].master, shard);
-  if (groups_.partition() != nullptr) {
-    const std::span<float> all = room.take(job_.padded(held));
-    LOOM_TRY_WEFT(weftAllGather(own.data(), all.data(), shard, weftFloat32, groups_.partition(), nullptr));
-    own = all;
-  }
-  if (self.data != root.data) return nothing;
-  if (groups_.tensor() == nullptr) return own;
-  const std::span<float> all = room.take(job_.padded(held) * job_.tensor_degree);
-  LOOM_TRY_WEFT(weftAllGather(own.data(), all.data(), padded, weftFloat32, groups_.tensor(), nullptr));
-  if (self.tensor != root.tensor) return nothing;
-  const std::span<float> into = room.take(whole.elements);
-  std::fill(into.begin(), into.end(), 0.0f);
-  for (int rank = 0; rank < job_.tensor_degree; ++rank)
-    model::place_share(whole, {job_.tensor_degree, rank},
-                       std::span<const float>(all).subspan(static_cast<size_t>(rank) * padded, padded), into);
-  return std::span<const float>(into);
-}
-
-/// On rank 0 the unit's parameters: its stage gathers them, and the rank of rank 0's pipeline sends them
-/// there.
-template <typename T>
-Result<std::span<const float>> Executor<T>::gather_at_root(const model::Unit& whole, Room& room) const {
-  const program::Coordinates root = groups_.layout().coordinates(groups_.place_of(0)),
-                             self = groups_.coordinates();
-  const bool beside_root = self.data == root.data && self.tensor == root.tensor;
-  const auto elements = static_cast<size_t>(whole.elements);
-  const int owner = norms_[whole.index].stage;
-  if (self.stage == owner) {
-    Result<std::span<const float>> gathered = gather_share(whole, room);
-    LOOM_TRY(gathered.status());
-    if (beside_root && owner != root.stage)
-      LOOM_TRY_WEFT(
-          weftSend(gathered->data(), elements, weftFloat32, root.stage, groups_.pipeline(), nullptr));
-    return gathered;
-  }
-  if (!beside_root || self.stage != root.stage) return std::span<const float>();
-  const std::span<float> into = room.take(whole.elements);
-  LOOM_TRY_WEFT(weftRecv(into.data(), elements, weftFloat32, owner, groups_.pipeline(), nullptr));
-  return std::span<const float>(into);
-}
-
-template <typename T>
-Status Executor<T>::save_model(const std::string& folder) {
-  const bool writes = groups_.rank() == 0;
-  std::optional<format::ModelWriter> writer;
-  // Rank 0's failures must not leave the others in a gather: they are told at the end.
-  Status status;
-  if (writes) {
-    status = format::write_config(folder, model::config_of(job_.spec));
-    if (status.ok()) {
-      Result<format::ModelWriter> created =
-          format::ModelWriter::create(folder, model::tensor_specs(whole_units_));
-      status = created.status();
-      if (created.ok()) writer.emplace(created.take());
-    }
-  }
-  Room room(*this);
-  for (const model::Unit& unit : whole_units_) {
-    room.clear();
-    const Result<std::span<const float>> whole = gather_at_root(unit, room);
-    LOOM_TRY(whole.status());
-    if (writer && status.ok()) status = model::write_parameters(*writer, unit, *whole);
-  }
-  if (writer && status.ok()) status = writer->finish();
-  return groups_.agree(status);
-}
-
 std::string state_name(int stage, int tensor) {
   std::string name = "state";
   if (stage > 0) name += fmt::format("-stage-{}", stage);
@@ -318,18 +206,15 @@ Status Executor<T>::load_state(const StateReaders& readers) {
   return {};
 }
 
-#define LOOM_INSTANTIATE(T)                                                                             \
-  template void Executor<T>::find_state();                                                              \
-  template std::span<int32_t> Executor<T>::tokens(int);                                                 \
-  template std::span<int32_t> Executor<T>::targets(int);                                                \
-  template void Executor<T>::after_load(bool);                                                          \
-  template Status Executor<T>::initialize(uint64_t);                                                    \
-  template Status Executor<T>::load_model(const format::SafetensorsReader&);                            \
-  template Status Executor<T>::save_model(const std::string&);                                          \
-  template Status Executor<T>::check_state() const;                                                     \
-  template Status Executor<T>::save_state(const std::string&, bool) const;                              \
-  template Result<std::span<const float>> Executor<T>::gather_share(const model::Unit&, Room&) const;   \
-  template Result<std::span<const float>> Executor<T>::gather_at_root(const model::Unit&, Room&) const; \
+#define LOOM_INSTANTIATE(T)                                                  \
+  template void Executor<T>::find_state();                                   \
+  template std::span<int32_t> Executor<T>::tokens(int);                      \
+  template std::span<int32_t> Executor<T>::targets(int);                     \
+  template void Executor<T>::after_load(bool);                               \
+  template Status Executor<T>::initialize(uint64_t);                         \
+  template Status Executor<T>::load_model(const format::SafetensorsReader&); \
+  template Status Executor<T>::check_state() const;                          \
+  template Status Executor<T>::save_state(const std::string&, bool) const;   \
   template Status Executor<T>::load_state(const StateReaders&);
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)

@@ -106,26 +106,32 @@ std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units) {
   return specs;
 }
 
-Status write_parameters(format::ModelWriter& file, const Unit& unit, std::span<const float> buffer) {
-  constexpr int64_t kSome = 1 << 18;  // elements that are put in order at a time, where rows stay rows
-  std::vector<float> tensor;
+Status write_parameters(format::ModelWriter* file, const Unit& unit, const ReadRange& read) {
+  constexpr int64_t kSome = 1 << 18;  // elements of a piece
+  std::vector<float> piece;
+  Status written;
   for (const Parameter& parameter : unit.parameters) {
     const int64_t columns = parameter.columns(), rows = parameter.elements() / columns;
-    const float* from = buffer.data() + parameter.offset;
-    for (const Source& source : parameter.sources) {
-      const int64_t most = source.transposed ? rows : std::max<int64_t>(1, kSome / source.columns);
-      for (int64_t begin = 0; begin < rows; begin += most) {
-        const int64_t end = std::min(rows, begin + most), before = begin * source.columns;
-        tensor.resize(static_cast<size_t>((end - begin) * source.columns));
+    const int64_t most = std::max<int64_t>(1, kSome / columns);
+    std::vector<std::vector<float>> tensors(parameter.sources.size());
+    for (int64_t begin = 0; begin < rows; begin += most) {
+      const int64_t end = std::min(rows, begin + most);
+      piece.resize(static_cast<size_t>((end - begin) * columns));
+      LOOM_TRY(read(parameter.offset + begin * columns, piece));
+      for (size_t s = 0; file != nullptr && written.ok() && s < tensors.size(); ++s) {
+        const Source& source = parameter.sources[s];
+        std::vector<float>& tensor = tensors[s];
+        const int64_t before = source.transposed ? 0 : begin * source.columns;
+        tensor.resize(static_cast<size_t>((source.transposed ? rows : end - begin) * source.columns));
         for (int64_t row = begin; row < end; ++row)
           for (int64_t column = source.first_column; column < source.first_column + source.columns; ++column)
             tensor[static_cast<size_t>(place_in(source, rows, row, column) - before)] =
-                from[row * columns + column];
-        LOOM_TRY(file.write_f32(source.name, tensor));
+                piece[static_cast<size_t>((row - begin) * columns + column)];
+        if (!source.transposed || end == rows) written = file->write_f32(source.name, tensor);
       }
     }
   }
-  return {};
+  return written;
 }
 
 }  // namespace loom::model

@@ -6,6 +6,7 @@
 #include "format/json_file.h"
 #include "model/families.h"
 #include "model/hugging_face.h"
+#include "ops/tables.h"
 
 namespace loom::model {
 namespace {
@@ -37,6 +38,7 @@ Inference::Inference(const ModelSpec& spec, int threads)
 }
 
 Result<std::unique_ptr<Inference>> Inference::open(const std::string& folder, int threads) {
+  LOOM_TRY(ops::check_instructions());
   const Result<format::Json> config = format::read_config(folder);
   LOOM_TRY(config.status());
   const Result<ModelSpec> spec = spec_from_config(*config);

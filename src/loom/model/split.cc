@@ -163,20 +163,18 @@ Status read_share(const Unit& whole, TensorRank tensor, int64_t begin, std::span
   return {};
 }
 
-void place_share(const Unit& whole, TensorRank tensor, std::span<const float> from, std::span<float> into) {
-  for (const Run& run : runs_of(whole, tensor))
-    std::copy_n(from.begin() + run.held, run.length, into.begin() + run.whole);
+std::vector<Run> runs_of_all(const Unit& whole, int degree) {
+  std::vector<Run> runs, once;
+  for (int rank = 0; rank < degree; ++rank)
+    for (const Run& run : runs_of(whole, {degree, rank})) runs.push_back(run);
+  std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.whole < b.whole; });
+  for (const Run& run : runs)
+    if (once.empty() || run.whole >= once.back().whole + once.back().length) once.push_back(run);
+  return once;
 }
 
-StoredShares::StoredShares(const Unit& whole, int degree, Read read_share) : read_(std::move(read_share)) {
-  for (int rank = 0; rank < degree; ++rank)
-    for (const Run& run : runs_of(whole, {degree, rank})) runs_.push_back(run);
-  std::stable_sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.whole < b.whole; });
-  std::vector<Run> once;
-  for (const Run& run : runs_)
-    if (once.empty() || run.whole >= once.back().whole + once.back().length) once.push_back(run);
-  runs_ = std::move(once);
-}
+StoredShares::StoredShares(const Unit& whole, int degree, Read read_share)
+    : runs_(runs_of_all(whole, degree)), read_(std::move(read_share)) {}
 
 Status StoredShares::read(int64_t begin, std::span<float> into) const {
   std::fill(into.begin(), into.end(), 0.0f);

@@ -60,6 +60,8 @@ struct Run {
 };
 /// All that a rank holds, ascending in its own buffer.
 std::vector<Run> runs_of(const Unit& whole, TensorRank tensor);
+/// All that `degree` ranks hold, ascending in the whole buffer; what all of them hold is the first one's.
+std::vector<Run> runs_of_all(const Unit& whole, int degree);
 
 /// Gives elements [begin, begin + into.size()) of some buffer.
 using ReadRange = std::function<Status(int64_t begin, std::span<float> into)>;
@@ -67,8 +69,6 @@ using ReadRange = std::function<Status(int64_t begin, std::span<float> into)>;
 /// become zeros.
 Status read_share(const Unit& whole, TensorRank tensor, int64_t begin, std::span<float> into,
                   const ReadRange& read_whole);
-/// A rank's whole buffer goes to its places in the whole unit's.
-void place_share(const Unit& whole, TensorRank tensor, std::span<const float> from, std::span<float> into);
 
 /// A whole unit that is stored as `degree` ranks held it.
 class StoredShares {
@@ -80,7 +80,7 @@ class StoredShares {
   Status read(int64_t begin, std::span<float> into) const;
 
  private:
-  std::vector<Run> runs_;  // of all ranks, ascending in the whole buffer; what all ranks hold, from rank 0
+  std::vector<Run> runs_;
   Read read_;
 };
 

@@ -40,6 +40,19 @@ void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
     std::fill_n(c + row * ldc, n, std::numeric_limits<float>::quiet_NaN());
 }
 
+void limit_products(InstructionSet set) {
+  (void)dnnl_set_max_cpu_isa(set == InstructionSet::avx512 ? dnnl_cpu_isa_avx512_core
+                             : set == InstructionSet::avx2 ? dnnl_cpu_isa_avx2
+                                                           : dnnl_cpu_isa_sse41);
+}
+
+InstructionSet instruction_set_of_products() {
+  const int used = dnnl_get_effective_cpu_isa();
+  const auto has = [&](dnnl_cpu_isa_t isa) { return (used & isa) == isa; };
+  if (has(dnnl_cpu_isa_avx512_core)) return InstructionSet::avx512;
+  return has(dnnl_cpu_isa_avx2) ? InstructionSet::avx2 : InstructionSet::baseline;
+}
+
 void prepare_thread() {
   const float one = 1;
   float product = 0;

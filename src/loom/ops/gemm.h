@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "ops/instruction_set.h"
+
 namespace loom::ops {
 
 /// A is [m, k] ([k, m] if `a_transposed`) with rows of `lda` elements, B [k, n] ([n, k]), C [m, n].
@@ -19,5 +21,11 @@ void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
 /// What the library keeps for each thread it gets at the thread's first product: with this, before the first
 /// that counts.
 void prepare_thread();
+
+/// From now on the library uses nothing beyond `set`. To be called before the process's first product, or it
+/// has no effect.
+void limit_products(InstructionSet set);
+/// What it uses.
+InstructionSet instruction_set_of_products();
 
 }  // namespace loom::ops

@@ -1,6 +1,6 @@
 // The table of operators: everything that a model computes, as functions on plain arrays. The CPU's are
-// compiled for several instruction sets, and the best that this CPU has is chosen when the table is first
-// asked for; another device would bring a table of its own.
+// compiled for several instruction sets, and one that this CPU has is chosen when the table is first asked
+// for (ops/tables.h); another device would bring a table of its own.
 //
 // Conventions. T is the type of activations and parameters (float, bf16, fp16, double), A = acc_t<T> that of
 // sums, statistics, logits and gradients of parameters. Arrays are dense and row-major; shapes stand at each
@@ -82,7 +82,7 @@ struct AdamW {
 template <typename T>
 struct Operators {
   using A = acc_t<T>;
-  const char* name;  // "avx512", "avx2", "baseline"
+  const char* name;  // of the instruction set: name_of()
 
   // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C] + type[C]; position = row % tokens. wpe and
   // type may be null.

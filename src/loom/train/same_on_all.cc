@@ -59,6 +59,24 @@ Status same_config(const Config& config, weftComm_t comm) {
   return engine::agree(comm, compare(*here, *first));
 }
 
+Result<std::string> same_instructions(const ops::Instructions& own, bool strict, weftComm_t comm) {
+  if (comm == nullptr) return std::string();
+  int ranks = 1;
+  LOOM_TRY_WEFT(weftCommCount(comm, &ranks));
+  std::vector<ops::Instructions> all(static_cast<size_t>(ranks));
+  LOOM_TRY_WEFT(weftAllGather(&own, all.data(), sizeof own, weftUint8, comm, nullptr));
+  const auto other = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each != all[0]; });
+  if (other == all.end()) return std::string();
+  ops::InstructionSet common = ops::InstructionSet::avx512;
+  for (const ops::Instructions& each : all) common = std::min({common, each.operators, each.products});
+  std::string sentence = fmt::format(
+      "rank 0 computes with {}, rank {} with {}, which rounds otherwise, so that copies of the same state do "
+      "not stay the same to the last bit; LOOM_INSTRUCTIONS={} in every rank's environment makes them equal",
+      to_string(all[0]), other - all.begin(), to_string(*other), ops::name_of(common));
+  if (!strict) return sentence;
+  return fail(Code::invalid_argument, "parallel.strict: {}", sentence);
+}
+
 Status same_beginning(const Beginning& own, weftComm_t comm) {
   if (comm == nullptr) return {};
   Hash64 manifest;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "ops/tables.h"
 #include "train/config.h"
 
 namespace loom::train {
@@ -18,6 +19,11 @@ namespace loom::train {
 /// threads are its machine's; all else must be rank 0's. Errors (invalid_argument), on all ranks: the first
 /// key that is not, with both values.
 Status same_config(const Config& config, weftComm_t comm);
+
+/// Ranks whose CPUs round otherwise step the copies of a shard to other bits, and these drift apart: on all
+/// ranks a sentence on who computes with what, and what would make them equal; "" where they are. Errors
+/// (invalid_argument), on all ranks: they are not, and `strict` promises the same bits.
+Result<std::string> same_instructions(const ops::Instructions& own, bool strict, weftComm_t comm);
 
 /// What a rank's run begins with.
 struct Beginning {

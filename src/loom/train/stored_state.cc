@@ -70,13 +70,12 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   LOOM_TRY(format::write_config(folder, *config));
   Result<format::ModelWriter> writer = format::ModelWriter::create(folder, model::tensor_specs(units));
   LOOM_TRY(writer.status());
-  std::vector<float> whole;
   for (const model::Unit& unit : units) {
     const Result<model::StoredShares> parameters = engine::stored_part(state->readers, unit, 0);
     LOOM_TRY(parameters.status().in(checkpoint));
-    whole.resize(static_cast<size_t>(unit.elements));
-    LOOM_TRY(parameters->read(0, whole).in(checkpoint));
-    LOOM_TRY(model::write_parameters(*writer, unit, whole));
+    LOOM_TRY(model::write_parameters(&*writer, unit, [&](int64_t begin, std::span<float> into) {
+      return parameters->read(begin, into).in(checkpoint);
+    }));
   }
   LOOM_TRY(writer->finish());
   return Exported{*step, model::parameter_count(units), *tokenizer};

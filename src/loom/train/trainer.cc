@@ -86,6 +86,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   const Result<model::ModelSpec> spec = trainer->open();
   LOOM_TRY(engine::agree(world, spec.status()));
   LOOM_TRY(same_config(config, world));
+  const Result<std::string> mixed = same_instructions(ops::instructions(), config.parallel.strict, world);
+  LOOM_TRY(mixed.status());
+  if (!mixed->empty()) trainer->notes_.push_back(*mixed);
   int ranks = 1;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
   const Result<int> beside = ranks_of_machine(world);

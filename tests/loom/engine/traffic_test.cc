@@ -1,4 +1,4 @@
-// Bytes between nodes are MiCS's, and a step allocates no memory of its own.
+// Bytes between nodes are MiCS's, and memory is the planned.
 #include "engine/ranks.h"
 #include "program/simulate.h"
 
@@ -7,25 +7,28 @@ namespace {
 
 program::Job wide_job(int world, int degree) {
   program::Job job = small_job(world, degree, 2, 1);
-  job.spec.width = 128;
-  job.spec.feed_forward = 512;
+  job.spec.width = 256;
+  job.spec.feed_forward = 1024;
   job.spec.vocabulary = 512;
   return job;
 }
 
 /// bytes_between_nodes() by MiCS's formulas, from the model's sizes alone: every node takes in, of each
 /// gather, what its own ranks do not have; reductions are the mirror; the boundary's AllReduce moves each
-/// shard twice. A microbatch needs a unit's parameters twice, forward and backward; the head has both at
-/// once, and the tied embedding's are needed forward and by the head.
+/// shard twice between the nodes that have it, which with p = 1 is all there is. A microbatch needs a unit's
+/// parameters twice, forward and backward; the head has both at once, and the tied embedding's are needed
+/// forward and by the head.
 double by_formula(const program::Job& job, int nodes) {
   const int nodes_of_group = std::max(1, job.degree * nodes / job.world);
-  const int groups = job.world / job.degree;
+  const int groups = job.world / job.degree, nodes_of_replicas = std::min(groups, nodes);
   double bytes = 0;
   for (const model::Unit& unit : model::units_of(job.spec)) {
-    const double whole = 4.0 * static_cast<double>(job.padded(unit));
+    double whole = 0;  // bytes
+    for (const model::Parameter& parameter : unit.parameters)
+      whole += 4.0 * static_cast<double>(parameter.elements());
     const int gathers = unit.kind == model::UnitKind::head ? 1 : 2;
     bytes += job.microbatches * (gathers + 1) * groups * whole * (nodes_of_group - 1);
-    bytes += 2 * whole * (groups - 1);
+    bytes += 2 * whole * (nodes_of_replicas - 1);
   }
   return bytes;
 }
@@ -48,7 +51,8 @@ TEST_P(Traffic, BetweenNodesIsMiCSs) {
 // fit a node and groups that do not.
 INSTANTIATE_TEST_SUITE_P(Engine, Traffic,
                          ::testing::Values(Layout{4, 4, 4}, Layout{4, 2, 4}, Layout{4, 4, 2}, Layout{4, 2, 2},
-                                           Layout{8, 4, 4}),
+                                           Layout{8, 4, 4}, Layout{2, 1, 2}, Layout{4, 1, 4},
+                                           Layout{4, 1, 2}),
                          [](const auto& info) {
                            return fmt::format("{}ranks{}degree{}nodes", info.param.world, info.param.degree,
                                               info.param.nodes);

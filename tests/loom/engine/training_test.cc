@@ -38,15 +38,19 @@ TEST_P(EveryLayout, HasTheLossesOfOneRank) {
   expect_equal_losses(train(job, 0, kSteps, {}, {}, world > 2 ? 2 : 1), reference());
 }
 
-INSTANTIATE_TEST_SUITE_P(Training, EveryLayout,
-                         ::testing::Values(Layout{1, 1, 2, 0}, Layout{1, 1, 8, 2}, Layout{2, 1, 1, 0},
-                                           Layout{2, 1, 2, 1}, Layout{2, 2, 1, 0}, Layout{2, 2, 4, 1},
-                                           Layout{4, 1, 2, 0}, Layout{4, 2, 1, 0}, Layout{4, 2, 2, 2},
-                                           Layout{4, 4, 1, 1}, Layout{4, 4, 2, 0}),
-                         [](const auto& info) {
-                           return fmt::format("{}ranks{}degree{}micro{}group", info.param.world,
-                                              info.param.degree, info.param.microbatches, info.param.group);
-                         });
+/// 1, 2 and 4 ranks, every p, with and without accumulation and checkpointing; and what goes further.
+std::vector<Layout> every_layout() {
+  std::vector<Layout> layouts = {{1, 1, 8, 2}, {2, 2, 4, 1}, {4, 2, 2, 2}};
+  for (const auto& [world, degree] : {std::pair{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}})
+    for (const int microbatches : {1, 2})
+      for (const int group : {0, 1}) layouts.push_back({world, degree, microbatches, group});
+  return layouts;
+}
+
+INSTANTIATE_TEST_SUITE_P(Training, EveryLayout, ::testing::ValuesIn(every_layout()), [](const auto& info) {
+  return fmt::format("{}ranks{}degree{}micro{}group", info.param.world, info.param.degree,
+                     info.param.microbatches, info.param.group);
+});
 
 /// With 8 microbatches of one sequence in all, the tree over them is the same on every layout.
 program::Job strict_job(int world, int degree) {

@@ -1,5 +1,5 @@
-// What Loom saves, the libraries of Hugging Face load. Needs a Python with them (pip install tokenizers
-// safetensors numpy); its name may be given in LOOM_PYTHON. Skipped without.
+// What Loom saves, the libraries of Hugging Face load. Needs a Python with them, such as `make interop`
+// makes; its name may be given in LOOM_PYTHON. Skipped without.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,6 +10,7 @@
 #include "support.h"
 #include "text/bpe.h"
 #include "text/bpe_trainer.h"
+#include "text/wordpiece.h"
 
 namespace loom {
 namespace {
@@ -52,6 +53,30 @@ TEST(Interop, TokenizersLoadsWhatIsSaved) {
     LOOM_ASSERT_OK(format::write_json(folder / "expected.json", expected));
     const int exit = python("load_tokenizer.py", folder.path());
     if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers";
+    EXPECT_EQ(exit, 0);
+  }
+}
+
+TEST(Interop, TokenizersLoadsAWordPieceThatIsSaved) {
+  const auto uncased = text::WordPieceTokenizer::from_tokenizer_json(fixture("wordpiece.json"));
+  LOOM_ASSERT_OK(uncased);
+  text::WordPieceModel model = (*uncased)->model();
+  model.lower_case = model.strip_accents = false;
+  const auto cased = text::WordPieceTokenizer::make(model);
+  LOOM_ASSERT_OK(cased);
+  const format::Json cases = format::read_json(fixture("cases.json")).take(),
+                     own = format::read_json(fixture("wordpiece_cases.json")).take();
+  std::vector<std::string> texts = {own.at("last").get<std::string>()};
+  for (size_t i = 0; i + 1 < own.at("tokens").size(); ++i)
+    texts.push_back(cases.at("cases")[i][0].get<std::string>());
+  for (const auto& tokenizer : {*uncased, *cased}) {
+    const TemporaryFolder folder;
+    LOOM_ASSERT_OK(tokenizer->save(folder.path()));
+    format::Json expected = format::Json::array();
+    for (const std::string& text : texts) expected.push_back({text, tokenizer->encode(text)});
+    LOOM_ASSERT_OK(format::write_json(folder / "expected.json", expected));
+    const int exit = python("load_wordpiece.py", folder.path());
+    if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers and transformers";
     EXPECT_EQ(exit, 0);
   }
 }

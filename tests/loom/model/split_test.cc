@@ -145,18 +145,18 @@ TEST(Split, SharesPutTogetherAreTheWholeUnit) {
   for (const int degree : {1, 2, 4})
     for (const model::Unit& unit : model::units_of(spec_of(4))) {
       std::vector<std::vector<float>> shares;
-      std::vector<float> joined(unit.elements, 0.0f);
       for (int rank = 0; rank < degree; ++rank) {
         shares.push_back(share_of_numbers(unit, {degree, rank}));
         EXPECT_EQ(shares[rank].size(), shares[0].size());
-        model::place_share(unit, {degree, rank}, shares[rank], joined);
       }
-      EXPECT_EQ(joined, numbered(unit)) << unit.name() << " of " << degree;
       const model::StoredShares stored(unit, degree,
                                        [&](int rank, int64_t begin, std::span<float> into) -> Status {
                                          std::copy_n(shares[rank].begin() + begin, into.size(), into.begin());
                                          return {};
                                        });
+      std::vector<float> joined(unit.elements, -1.0f);
+      LOOM_ASSERT_OK(stored.read(0, joined));
+      EXPECT_EQ(joined, numbered(unit)) << unit.name() << " of " << degree;
       // Any other degree reads the same from them.
       for (const int other : {1, 2, 4})
         for (int rank = 0; rank < other; ++rank) {

@@ -3,6 +3,8 @@
 namespace loom::testing {
 namespace {
 
+LOOM_ON_EVERY_TABLE(Activations);
+
 using ops::Activation;
 
 constexpr Activation kAll[] = {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu,
@@ -31,7 +33,7 @@ Doubles forward(Activation activation, const Doubles& x, int threads = 1) {
   Workers workers(threads);
   const auto in = as<T>(x);
   std::vector<T> y(x.size());
-  ops::operators<T>().activation_forward(workers, activation, in.data(), y.data(), y.size());
+  table<T>().activation_forward(workers, activation, in.data(), y.data(), y.size());
   return doubles(y);
 }
 
@@ -40,11 +42,11 @@ Doubles backward(Activation activation, const Doubles& x, const Doubles& dy) {
   Workers workers(1);
   const auto in = as<T>(x);
   auto dx = as<T>(dy);
-  ops::operators<T>().activation_backward(workers, activation, in.data(), dx.data(), dx.data(), dx.size());
+  table<T>().activation_backward(workers, activation, in.data(), dx.data(), dx.data(), dx.size());
   return doubles(dx);
 }
 
-TEST(Activation, IsTheReference) {
+TEST_P(Activations, IsTheReference) {
   const Doubles x = inputs();
   for (const Activation activation : kAll) {
     Doubles wanted;
@@ -57,7 +59,7 @@ TEST(Activation, IsTheReference) {
   }
 }
 
-TEST(Activation, FarFromZeroIsTheLimit) {
+TEST_P(Activations, FarFromZeroIsTheLimit) {
   Doubles x;
   for (const double size : {20.0, 100.0, 1e4, 1e9, 1e18})
     for (int i = 0; i < 17; ++i)
@@ -73,7 +75,7 @@ TEST(Activation, FarFromZeroIsTheLimit) {
   }
 }
 
-TEST(Activation, SlopesAreFiniteDifferences) {
+TEST_P(Activations, SlopesAreFiniteDifferences) {
   const Doubles x = inputs(), dy = random_values(x.size(), 5);
   for (const Activation activation : kAll) {
     constexpr double kStep = 1e-6;
@@ -92,7 +94,7 @@ TEST(Activation, SlopesAreFiniteDifferences) {
   }
 }
 
-TEST(Activation, ANaNStaysOneAndInfinityStaysFinite) {
+TEST_P(Activations, ANaNStaysOneAndInfinityStaysFinite) {
   for (const Activation activation : kAll) {
     EXPECT_TRUE(std::isnan(forward<float>(activation, {NAN})[0]));
     const bool bounded = activation == Activation::tanh;
@@ -101,7 +103,7 @@ TEST(Activation, ANaNStaysOneAndInfinityStaysFinite) {
   }
 }
 
-TEST(Activation, TheNumberOfThreadsChangesNoBit) {
+TEST_P(Activations, TheNumberOfThreadsChangesNoBit) {
   const Doubles x = inputs();
   EXPECT_EQ(forward<float>(Activation::gelu_tanh, x, 1), forward<float>(Activation::gelu_tanh, x, 3));
 }

@@ -1,5 +1,5 @@
-// Arrays for the tests of operators: random ones, conversions, comparisons, and gradients by finite
-// differences.
+// What the tests of operators share: suites over every table that this CPU can run, arrays (random ones,
+// conversions, comparisons), and gradients by finite differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,9 +9,45 @@
 #include <random>
 #include <vector>
 
-#include "ops/operators.h"
+#include "ops/tables.h"
 
 namespace loom::testing {
+
+/// A suite whose tests run once for each instruction set that this CPU has: table<T>() is that one's.
+class EveryTable : public ::testing::TestWithParam<std::string> {
+ public:
+  static const std::string& current() { return name(); }
+
+ protected:
+  EveryTable() { name() = GetParam(); }
+
+ private:
+  static std::string& name() {
+    static std::string name;
+    return name;
+  }
+};
+
+/// Of double there is the baseline's only, whichever is tested.
+template <typename T>
+const ops::Operators<T>& table() {
+  const std::span<const ops::Operators<T>> all = ops::all_operators<T>();
+  for (const ops::Operators<T>& each : all)
+    if (EveryTable::current() == each.name) return each;
+  return all.back();
+}
+
+inline std::vector<std::string> table_names() {
+  std::vector<std::string> names;
+  for (const auto& each : ops::all_operators<float>()) names.push_back(each.name);
+  return names;
+}
+
+/// Declares a suite over every table; its tests are TEST_P.
+#define LOOM_ON_EVERY_TABLE(suite)                                         \
+  class suite : public EveryTable {};                                      \
+  INSTANTIATE_TEST_SUITE_P(Ops, suite, ::testing::ValuesIn(table_names()), \
+                           [](const auto& info) { return std::string(info.param); })
 
 using Doubles = std::vector<double>;
 
@@ -89,5 +125,29 @@ inline double weighted(const Doubles& y, const Doubles& weight) {
 }
 
 constexpr double kDifferenceTolerance = 1e-8;
+
+/// That `gradient` is that of Σ dy · forward(x) with respect to x, in fp64: each element, or, of arrays with
+/// too many of them, along directions at random.
+inline void expect_gradient(const Doubles& x, const Doubles& gradient,
+                            const std::function<Doubles(const Doubles&)>& forward, const Doubles& dy) {
+  constexpr size_t kMostElements = 1000;
+  ASSERT_EQ(gradient.size(), x.size());
+  const auto loss = [&](const Doubles& changed) { return weighted(forward(changed), dy); };
+  if (x.size() <= kMostElements) {
+    EXPECT_LT(error_of(gradient, finite_differences(loss, x)), kDifferenceTolerance);
+    return;
+  }
+  for (uint32_t seed = 100; seed < 104; ++seed) {
+    const Doubles direction = random_values(static_cast<int64_t>(x.size()), seed);
+    const auto loss_at = [&](double step) {
+      Doubles moved = x;
+      for (size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+      return loss(moved);
+    };
+    const double size = std::sqrt(weighted(gradient, gradient));
+    EXPECT_NEAR(weighted(gradient, direction), (loss_at(1e-5) - loss_at(-1e-5)) / 2e-5, 1e-6 * size)
+        << "direction " << seed;
+  }
+}
 
 }  // namespace loom::testing

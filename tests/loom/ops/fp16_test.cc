@@ -1,13 +1,13 @@
-// The conversions of fp16, by the plain rules.
+// The conversions of fp16, by the plain rules, and sums of what it holds.
 #include <algorithm>
 
-#include "arrays.h"
+#include "ops/arrays.h"
 #include "plain_float16.h"
 
 namespace loom::testing {
 namespace {
 
-TEST(Fp16, EveryValueIsThatOfThePlainConversion) {
+TEST(Fp16Conversion, OfEveryValueIsThePlainOne) {
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const fp16 x{static_cast<uint16_t>(bits)};
     const float wanted = of_plain_f16(x.bits);
@@ -36,12 +36,13 @@ std::vector<float> hard_values() {
   return values;
 }
 
-TEST(Fp16, RoundsToNearestEvenInLoopsToo) {
+LOOM_ON_EVERY_TABLE(Fp16);
+
+TEST_P(Fp16, RoundsToNearestEvenInLoopsToo) {
   const std::vector<float> values = hard_values();
   std::vector<fp16> converted(values.size());
   Workers workers(2);
-  ops::operators<fp16>().convert(workers, values.data(), converted.data(),
-                                 static_cast<int64_t>(values.size()));
+  table<fp16>().convert(workers, values.data(), converted.data(), static_cast<int64_t>(values.size()));
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(to_fp16(values[i]).bits, converted[i].bits) << values[i];
     if (std::isnan(values[i])) {
@@ -53,21 +54,21 @@ TEST(Fp16, RoundsToNearestEvenInLoopsToo) {
 }
 
 /// Sums are in fp32: what a product adds up to may be larger than fp16 holds, if what is stored is not.
-TEST(Fp16, SumsMayBeLargerThanTheType) {
+TEST_P(Fp16, SumsMayBeLargerThanTheType) {
   constexpr int64_t kDepth = 3000;
   Workers workers(1);
   std::vector<fp16> x(kDepth, to_fp16(256.0f)), w(kDepth, to_fp16(256.0f)), y(1), bias(1);
   std::fill(w.begin() + kDepth / 2, w.end(), to_fp16(-256.0f));  // 98 million, and back again
   bias[0] = to_fp16(7.0f);
-  ops::operators<fp16>().linear_forward(workers, x.data(), w.data(), bias.data(), y.data(), 1, kDepth, 1);
+  table<fp16>().linear_forward(workers, x.data(), w.data(), bias.data(), y.data(), 1, kDepth, 1);
   EXPECT_EQ(to_float(y[0]), 7.0f);
   w.back() = to_fp16(256.0f);
-  ops::operators<fp16>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), 1, kDepth, 1);
+  table<fp16>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), 1, kDepth, 1);
   EXPECT_TRUE(std::isinf(to_float(y[0])));
 }
 
 /// Whatever overflows on its way through attention still shows in its gradients.
-TEST(Fp16, AttentionHidesNoInfinity) {
+TEST_P(Fp16, AttentionHidesNoInfinity) {
   ops::AttentionShape shape;
   shape.batch = 1, shape.tokens = 6, shape.heads = 1, shape.head_size = 4, shape.scale = 0.5f;
   const auto run = [&](size_t poisoned, float poison) {
@@ -76,7 +77,7 @@ TEST(Fp16, AttentionHidesNoInfinity) {
     const std::vector<fp16> dout = as<fp16>(random_values(6 * 4, 2));
     std::vector<float> lse(6);
     if (poison != 0) qkv[poisoned] = to_fp16(poison);
-    const auto& op = ops::operators<fp16>();
+    const auto& op = table<fp16>();
     op.attention_forward(workers, shape, qkv.data(), out.data(), lse.data());
     op.attention_backward(workers, shape, qkv.data(), out.data(), lse.data(), dout.data(), dqkv.data());
     return std::all_of(dqkv.begin(), dqkv.end(), [](fp16 x) { return std::isfinite(to_float(x)); });

@@ -3,6 +3,9 @@
 namespace loom::testing {
 namespace {
 
+LOOM_ON_EVERY_TABLE(Linear);
+LOOM_ON_EVERY_TABLE(Head);
+
 struct Shape {
   int64_t rows, in, out;
 };
@@ -27,7 +30,7 @@ template <typename T>
 void expect_linear(const Shape& s, int threads) {
   using A = acc_t<T>;
   Workers workers(threads);
-  const auto& op = ops::operators<T>();
+  const auto& op = table<T>();
   const Doubles x = rounded<T>(random_values(s.rows * s.in, 1)),
                 w = rounded<T>(random_values(s.in * s.out, 2)), bias = rounded<T>(random_values(s.out, 3)),
                 dy = rounded<T>(random_values(s.rows * s.out, 4));
@@ -52,7 +55,7 @@ void expect_linear(const Shape& s, int threads) {
   EXPECT_LT(error_of(doubles(y), multiply(x, false, w, false, s.rows, s.out, s.in)), kTolerance<T>);
 }
 
-TEST(Linear, IsTheProductInEveryType) {
+TEST_P(Linear, IsTheProductInEveryType) {
   for (const Shape& shape : kShapes)
     for (const int threads : {1, 3}) {
       expect_linear<double>(shape, threads);
@@ -66,7 +69,7 @@ template <typename T>
 void expect_head(const Shape& s) {
   using A = acc_t<T>;
   Workers workers(2);
-  const auto& op = ops::operators<T>();
+  const auto& op = table<T>();
   const Doubles x = rounded<T>(random_values(s.rows * s.in, 1)),
                 w = rounded<T>(random_values(s.out * s.in, 2)),
                 dlogits = rounded<A>(random_values(s.rows * s.out, 4));
@@ -97,7 +100,7 @@ void expect_head(const Shape& s) {
   EXPECT_LT(error_of(doubles(dbias), wanted_bias), kTolerance<A>);
 }
 
-TEST(Head, IsTheProductAndAddsWhenAsked) {
+TEST_P(Head, IsTheProductAndAddsWhenAsked) {
   for (const Shape& shape : kShapes) {
     expect_head<double>(shape);
     expect_head<float>(shape);
@@ -106,15 +109,13 @@ TEST(Head, IsTheProductAndAddsWhenAsked) {
   }
 }
 
-TEST(Linear, TheNumberOfThreadsChangesNoBit) {
+TEST_P(Linear, TheNumberOfThreadsChangesNoBit) {
   const Shape s{257, 96, 1153};
   const auto x = as<float>(random_values(s.rows * s.in, 1)), w = as<float>(random_values(s.in * s.out, 2));
   std::vector<float> one(s.rows * s.out), three(s.rows * s.out);
   Workers single(1), several(3);
-  ops::operators<float>().linear_forward(single, x.data(), w.data(), nullptr, one.data(), s.rows, s.in,
-                                         s.out);
-  ops::operators<float>().linear_forward(several, x.data(), w.data(), nullptr, three.data(), s.rows, s.in,
-                                         s.out);
+  table<float>().linear_forward(single, x.data(), w.data(), nullptr, one.data(), s.rows, s.in, s.out);
+  table<float>().linear_forward(several, x.data(), w.data(), nullptr, three.data(), s.rows, s.in, s.out);
   EXPECT_EQ(one, three);
 }
 

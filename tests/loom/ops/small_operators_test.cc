@@ -4,14 +4,19 @@
 namespace loom::testing {
 namespace {
 
-TEST(Embedding, ForwardAndBackwardAreTheDefinition) {
+LOOM_ON_EVERY_TABLE(Embedding);
+LOOM_ON_EVERY_TABLE(Dropout);
+LOOM_ON_EVERY_TABLE(Elementwise);
+LOOM_ON_EVERY_TABLE(AdamW);
+
+TEST_P(Embedding, ForwardAndBackwardAreTheDefinition) {
   constexpr int64_t kRows = 10, kTokens = 5, kWidth = 3, kVocabulary = 7;
   const std::vector<int32_t> token = {1, 1, 6, 0, 1, 3, 3, 3, 6, 2};
   const Doubles wte = random_values(kVocabulary * kWidth, 1), wpe = random_values(kTokens * kWidth, 2),
                 dy = random_values(kRows * kWidth, 3), type = random_values(kWidth, 4);
   Workers workers(2);
   Doubles y(kRows * kWidth), dwte(wte.size(), 1), dwpe(wpe.size(), 2), dtype(kWidth, 3);
-  const auto& op = ops::operators<double>();
+  const auto& op = table<double>();
   op.embedding_forward(workers, token.data(), wte.data(), wpe.data(), nullptr, y.data(), kRows, kTokens,
                        kWidth);
   op.embedding_backward(workers, token.data(), dy.data(), dwte.data(), dwpe.data(), dtype.data(), kRows,
@@ -34,19 +39,19 @@ TEST(Embedding, ForwardAndBackwardAreTheDefinition) {
 
 ops::Dropout dropout_of(float p, uint64_t first = 0) { return {p, {7, 1, 2}, first}; }
 
-TEST(Dropout, DropsThatPartAndKeepsTheMean) {
+TEST_P(Dropout, DropsThatPartAndKeepsTheMean) {
   constexpr int64_t kN = 1 << 18;
   Workers workers(1);
   std::vector<float> x(kN, 1.0f), y(kN);
-  ops::operators<float>().dropout(workers, dropout_of(0.3f), x.data(), y.data(), kN);
+  table<float>().dropout(workers, dropout_of(0.3f), x.data(), y.data(), kN);
   const auto dropped = std::count(y.begin(), y.end(), 0.0f);
   EXPECT_NEAR(dropped / double{kN}, 0.3, 0.005);
   EXPECT_EQ(std::count(y.begin(), y.end(), 1.0f / (1.0f - 0.3f)), kN - dropped);
 }
 
-TEST(Dropout, AnySplitSeesTheSameMask) {
+TEST_P(Dropout, AnySplitSeesTheSameMask) {
   constexpr int64_t kN = 50000;
-  const auto& op = ops::operators<float>();
+  const auto& op = table<float>();
   Workers one(1), three(3);
   const auto x = as<float>(random_values(kN, 1));
   std::vector<float> whole(kN), parts(kN);
@@ -61,11 +66,11 @@ TEST(Dropout, AnySplitSeesTheSameMask) {
   EXPECT_NE(whole, parts);
 }
 
-TEST(Dropout, AddsToTheResidual) {
+TEST_P(Dropout, AddsToTheResidual) {
   const Doubles residual = random_values(100, 1), x = random_values(100, 2), bias = random_values(20, 3);
   Doubles masked(100), y(100);
   Workers workers(1);
-  const auto& op = ops::operators<double>();
+  const auto& op = table<double>();
   op.dropout(workers, dropout_of(0.4f), x.data(), masked.data(), 100);
   op.add_dropout(workers, dropout_of(0.4f), residual.data(), x.data(), nullptr, y.data(), 5, 20);
   for (int i = 0; i < 100; ++i) EXPECT_DOUBLE_EQ(y[i], residual[i] + masked[i]);
@@ -87,13 +92,13 @@ TEST(Philox, IsThePublishedFunction) {
   EXPECT_EQ(ones.word[3], 0x6d5451fdu);
 }
 
-TEST(Elementwise, AddConvertAndSquares) {
+TEST_P(Elementwise, AddConvertAndSquares) {
   constexpr int64_t kN = 40001, kChunk = 1024;
   Workers workers(3);
   const Doubles a = rounded<float>(random_values(kN, 1)), b = rounded<float>(random_values(kN, 2));
   auto sum = as<float>(a);
   const auto bs = as<float>(b);
-  const auto& op = ops::operators<bf16>();
+  const auto& op = table<bf16>();
   op.add(workers, sum.data(), bs.data(), sum.data(), kN);
   std::vector<bf16> converted(kN);
   op.convert(workers, bs.data(), converted.data(), kN);
@@ -131,8 +136,8 @@ void expect_adamw() {
     const Doubles gradient = rounded<float>(random_values(kN, 10 + step));
     const auto gradient32 = as<float>(gradient);
     const ops::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, step};
-    ops::operators<T>().adamw(workers, settings, gradient32.data(), master32.data(), first32.data(),
-                              second32.data(), parameter.data(), kN);
+    table<T>().adamw(workers, settings, gradient32.data(), master32.data(), first32.data(), second32.data(),
+                     parameter.data(), kN);
     for (int64_t i = 0; i < kN; ++i) {
       const double g = gradient[i] * 0.5;
       m[i] = 0.9 * m[i] + 0.1 * g;
@@ -146,7 +151,7 @@ void expect_adamw() {
   EXPECT_LT(error_of(doubles(parameter), expected), kTolerance<T>);
 }
 
-TEST(AdamW, FollowsTheDefinitionOverSteps) {
+TEST_P(AdamW, FollowsTheDefinitionOverSteps) {
   expect_adamw<bf16>();
   expect_adamw<fp16>();
 }
