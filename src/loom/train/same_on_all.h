@@ -19,6 +19,10 @@ namespace loom::train {
 /// key that is not, with both values.
 Status same_config(const Config& config, weftComm_t comm);
 
+/// `key` tells data apart by their content. Errors (invalid_data), on all ranks: one has others in its
+/// `folder` than rank 0.
+Status same_data(const std::string& folder, const std::string& key, weftComm_t comm);
+
 /// What a rank's run begins with.
 struct Beginning {
   int64_t step = 0;
