@@ -25,8 +25,8 @@ echo "$ $bin/weft_run -n 4 --nodes 2 --no-label $bin/loom train $demo/config.jso
 grep -E 'parameters in' "$demo/train.log"
 grep -E '^step ' "$demo/train.log" | awk 'NR == 1 || NR % 50 == 0'
 echo
-echo "$ $bin/loom eval $demo/run/model $demo/data --batches 32 --baseline"
-"$bin/loom" eval "$demo/run/model" "$demo/data" --batches 32 --baseline | tee "$demo/eval.log"
+echo "$ $bin/loom eval $demo/run/model $demo/data --batches 160 --baseline"
+"$bin/loom" eval "$demo/run/model" "$demo/data" --batches 160 --baseline | tee "$demo/eval.log"
 "$(dirname "$0")/below_byte_pairs.sh" "$demo/eval.log"
 echo
 echo "$ $bin/loom sample $demo/run/model --prompt 'And the LORD said' --tokens 400"

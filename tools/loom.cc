@@ -114,16 +114,14 @@ void declare(CLI::App& app, Everything& e) {
       app.add_subcommand("export", "Make a whole model, in Hugging Face's form, of a checkpoint");
   whole->add_option("checkpoint", e.export_model.checkpoint, "Folder of the checkpoint")->required();
   whole->add_option("-o,--out", e.export_model.out, "Folder of the model")->required();
-  app.add_subcommand(
-         "inspect",
-         "Say what a checkpoint, a model, a dataset or a safetensors file holds; a dataset is read whole")
+  app.add_subcommand("inspect",
+                     "Say what a checkpoint, a model, a dataset or a safetensors file holds; a checkpoint "
+                     "and a dataset are read whole")
       ->add_option("path", e.inspect, "Folder or file")
       ->required();
 }
 
-loom::Status run(const CLI::App& app, Everything& e) {
-  const std::string command = app.get_subcommands().front()->get_name();
-  if (command == "train") return train(e.train);
+loom::Status run(const std::string& command, Everything& e) {
   if (command == "plan") return plan(e.plan);
   if (command == "eval") return evaluate(e.evaluate);
   if (command == "sample") return sample(e.sample);
@@ -149,8 +147,17 @@ int main(int argc, char** argv) {
     if (const std::string problem = take_overrides(app.get_subcommand(name)->remaining(), *overrides);
         !problem.empty())
       return weft::tools::complain(app, problem);
-  const loom::Status status = run(app, everything);
-  if (status.ok()) return 0;
+  const std::string command = app.get_subcommands().front()->get_name();
+  int code = 0;
+  loom::Status status;
+  if (command == "train") {
+    const loom::Result<int> ended = train(everything.train);
+    status = ended.status();
+    if (ended.ok()) code = *ended;
+  } else {
+    status = run(command, everything);
+  }
+  if (status.ok()) return code;
   return weft::tools::complain(app, status.message(),
                                status.code() == loom::Code::invalid_argument ? weft::tools::kWrongUsage : 1);
 }

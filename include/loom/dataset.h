@@ -42,8 +42,9 @@ struct DatasetSummary {
 LOOM_API Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
                                              const DatasetOptions& options = {});
 
-/// What a model of byte pairs, trained on the training text, needs for the validation text: nats a byte.
-/// What any model should beat. Errors: not_found, invalid_data.
-LOOM_API Result<double> bigram_baseline(const std::string& folder);
+/// What a model of byte pairs, trained on the training text, needs for the validation text, or for what its
+/// first `tokens` stand for (0: all): nats a byte. What any model should beat. Errors: not_found,
+/// invalid_data.
+LOOM_API Result<double> bigram_baseline(const std::string& folder, uint64_t tokens = 0);
 
 }  // namespace loom

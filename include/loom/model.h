@@ -16,7 +16,7 @@ namespace loom {
 
 struct Evaluation {
   double loss = 0;           // nats a token
-  double loss_per_byte = 0;  // nats a byte of text
+  double loss_per_byte = 0;  // nats a byte of the text that was read
   int64_t batches = 0;
   int64_t batch = 0;      // sequences of a batch, but for the last, which has those that are left
   int64_t sequences = 0;  // that were read, in all

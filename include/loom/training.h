@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace loom {
 
@@ -35,15 +36,17 @@ struct StepRecord {
   double tokens_per_second = 0;
   double flops = 0;  // of matrix products, a rank and second
   std::optional<double> validation_loss;
+  std::optional<double> validation_accuracy;  // of a classifier: the part of the texts that it is right on
 };
 
 class LOOM_API Training {
  public:
   /// Opens the dataset, plans and allocates memory, and resumes from the newest complete checkpoint of
   /// run.out if there is one and the config says so. A collective. `world` may be nullptr (one rank), stays
-  /// the caller's and must outlive the run. All ranks must have the same config, but for folders of data and
-  /// models and for threads, and see the same run.out. Errors: invalid_argument, invalid_data, not_found,
-  /// out_of_memory, communication_error.
+  /// the caller's and must outlive the run. All ranks must have the same config, but for the names of folders
+  /// of data and models and for threads, the same data, and see the same run.out, which is this object's
+  /// alone as long as it lives. Errors: invalid_argument (also when another run writes into run.out),
+  /// invalid_data, not_found, out_of_memory, communication_error.
   static Result<Training> create(const Config& config, weftComm_t world = nullptr);
 
   Training(Training&& other) noexcept;
@@ -59,18 +62,24 @@ class LOOM_API Training {
   /// The step that comes next, and how many the config asks for.
   int64_t next_step() const;
   int64_t steps() const;
+  /// Sentences on what is not as the config asks for, on how a resumed run differs from the one before, and
+  /// on why it ended early. More may come with each call of another function.
+  const std::vector<std::string>& notes() const;
 
   /// One step: no evaluation, no checkpoint. Of an fp16 run it may be skipped. Errors: not_finite (then
   /// nothing has been changed; of an fp16 run when no smaller loss scale may be tried), communication_error,
   /// invalid_data (of the dataset).
   Result<StepRecord> step();
   /// Steps to the last one, with the evaluations and checkpoints that the config asks for. `tell`, if any,
-  /// is called after each step. Errors also: disk_full, system_error.
-  Status run(const std::function<void(const StepRecord&)>& tell = {});
+  /// is called after each step. `stop`, if any, is asked once a step on each rank; when any says yes, all end
+  /// after the same step, with a checkpoint and without an evaluation. Errors also: disk_full, system_error.
+  Status run(const std::function<void(const StepRecord&)>& tell = {}, const std::function<bool()>& stop = {});
+  /// Whether run() has ended early, since a rank was to stop.
+  bool stopped() const;
   /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
   Result<std::optional<double>> validate();
-  /// A checkpoint in run.out/checkpoints. Errors also: not_finite, when weights or moments are not; nothing
-  /// is written then.
+  /// A checkpoint in run.out/checkpoints. Where this object has saved that step, or begun with it, nothing is
+  /// to be done. Errors also: not_finite, when weights or moments are not; nothing is written then.
   Status save_checkpoint();
   /// Model and tokenizer in Hugging Face's form, in run.out/model.
   Status save_model();

@@ -15,8 +15,11 @@ struct TrainOptions {
   std::string config;  // path
   std::vector<std::string> overrides;
 };
-/// Trains, and leaves log.jsonl, report.html, config.json, checkpoints/ and model/ in run.out.
-Status train(const TrainOptions& options);
+/// What shells and launchers take for the end by SIGTERM: 128 + 15.
+constexpr int kTerminated = 143;
+/// Trains, and leaves log.jsonl, report.html, config.json, checkpoints/ and model/ in run.out. The exit code:
+/// 0, or kTerminated where SIGTERM has ended the run early, on whichever rank, with a checkpoint.
+Result<int> train(const TrainOptions& options);
 
 struct PlanOptions {
   std::string config;

@@ -85,7 +85,10 @@ Status inspect(const std::string& path) {
   if (is_folder(path) && is_file(join_path(path, "manifest.json"))) {
     const Result<format::Json> manifest = format::read_manifest(path);
     LOOM_TRY(manifest.status());
-    fmt::print("a complete checkpoint\n{}\n", manifest->dump(2));
+    LOOM_TRY(format::check_hashes(*manifest, path));
+    const size_t hashes = manifest->value(format::kHashes, format::Json::object()).size();
+    fmt::print("a complete checkpoint{}\n{}\n",
+               hashes > 0 ? fmt::format(", with the hashes of its {} files", hashes) : "", manifest->dump(2));
     return {};
   }
   if (is_file(join_path(path, text::kDatasetFile))) return inspect_dataset(path);

@@ -39,7 +39,9 @@ Status evaluate(const EvaluateOptions& options) {
       result->loss, std::exp(result->loss), result->loss_per_byte, result->sequences, result->tokens,
       at_a_time);
   if (!options.baseline) return {};
-  const Result<double> baseline = bigram_baseline(options.data);
+  // Of the text that the model was asked about: a window has a target behind its last token.
+  const Result<double> baseline =
+      bigram_baseline(options.data, static_cast<uint64_t>(result->sequences * result->tokens + 1));
   LOOM_TRY(baseline.status());
   fmt::print("a model of byte pairs, trained on the same text: {:.4f} nats a byte\n", *baseline);
   return {};

@@ -3,6 +3,7 @@
 #include <weft/weft.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 
@@ -36,6 +37,24 @@ class World {
   weftComm_t comm_ = nullptr;
 };
 
+/// SIGTERM asks a run to end: launchers send it before a job's time is over, or its machines go to another,
+/// and kill what does not end by itself in time. From its first step on a run ends by itself, and does not
+/// heed a second one: what is left is soon done, and launchers that see one rank end send it to the others.
+class Termination {
+ public:
+  Termination() {
+    struct sigaction now, ours{};
+    if (sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
+    ours.sa_handler = [](int) { asked_ = 1; };
+    ours.sa_flags = SA_RESTART;
+    sigaction(SIGTERM, &ours, nullptr);
+  }
+  static bool asked() { return asked_ != 0; }
+
+ private:
+  static inline volatile std::sig_atomic_t asked_ = 0;
+};
+
 /// What rank 0 keeps of a run and leaves in its folder; other ranks keep nothing.
 class Chronicle {
  public:
@@ -57,6 +76,16 @@ class Chronicle {
     records_.push_back(record);
     line(train::json_line(record, trainer_.engine().memory_bytes()));
     ++steps_;
+  }
+
+  /// Those that the trainer has had since the last call; they are printed.
+  void add_notes() {
+    for (; notes_ < trainer_.notes().size(); ++notes_) {
+      const std::string& note = trainer_.notes()[notes_];
+      fmt::print("note: {}\n", note);
+      line(train::note_line(note));
+    }
+    std::fflush(stdout);
   }
 
   /// The sums of a run that is over.
@@ -93,13 +122,14 @@ class Chronicle {
   std::optional<train::RunLog> log_;
   std::vector<train::StepRecord> records_;
   int64_t steps_ = 0;  // of this process
+  size_t notes_ = 0;   // that were told
 };
 
 std::string counted(int64_t number, const std::string& one, const std::string& many = "") {
   return fmt::format("{} {}", number, number == 1 ? one : many.empty() ? one + "s" : many);
 }
 
-/// What rank 0 says before the first step.
+/// What rank 0 says before the first step; `peak` is 0 where there is none, and nothing was measured.
 void introduce(const train::Trainer& trainer, double peak) {
   const program::Job& job = trainer.engine().job();
   fmt::print("{}\n", train::to_json(trainer.config()).dump(2));
@@ -109,26 +139,27 @@ void introduce(const train::Trainer& trainer, double peak) {
   if (job.tensor_degree > 1)
     divided += fmt::format(", {} tensor ranks{}", job.tensor_degree,
                            job.divides_rows ? ", rows divided" : ", rows whole");
+  std::string measured;
+  if (peak > 0)
+    measured = fmt::format(", {:.1f} GFLOP/s of {} matrix products measured", peak / 1e9,
+                           trainer.config().parallel.precision);
   fmt::print(
-      "{} parameters in {} units, {}; {} on {}, sharded over {}{}; {} of {} x {} "
-      "tokens a rank; {} a rank, {:.1f} GFLOP/s of {} matrix products measured; arena {} MiB\n",
+      "{} parameters in {} units, {}; {} on {}, sharded over {}{}; {} of {} x {} tokens a rank; {} a rank{}; "
+      "arena {} MiB\n",
       model::parameter_count(trainer.engine().units()), trainer.engine().units().size(),
       trainer.config().parallel.precision, counted(job.world, "rank"),
       counted(trainer.groups().nodes(), "node"), job.degree, divided,
       counted(job.microbatches, "microbatch", "microbatches"), job.batch, job.tokens,
-      counted(trainer.threads(), "thread"), peak / 1e9, trainer.config().parallel.precision,
-      trainer.engine().memory().bytes >> 20);
-  if (job.offload)
+      counted(trainer.threads(), "thread"), measured, trainer.engine().memory().bytes >> 20);
+  if (job.offload && peak > 0)
     fmt::print("activations go to a file and back at {:.2f} GB/s, measured\n",
                trainer.machine().tier_bandwidth / 1e9);
   if (trainer.next_step() > 0) fmt::print("resumed after step {}\n", trainer.next_step());
-  for (const std::string& note : trainer.notes()) fmt::print("note: {}\n", note);
-  std::fflush(stdout);
 }
 
 }  // namespace
 
-Status train(const TrainOptions& options) {
+Result<int> train(const TrainOptions& options) {
   const Result<format::Json> json = format::read_json(options.config);
   LOOM_TRY(json.status());
   const Result<train::Config> config = train::parse_config(*json, options.overrides);
@@ -141,27 +172,39 @@ Status train(const TrainOptions& options) {
   const bool speaks = trainer.groups().rank() == 0;
   Result<Chronicle> chronicle = Chronicle::open(trainer);
   LOOM_TRY(trainer.groups().agree(chronicle.status()));
-  LOOM_TRY(trainer.measure_machine());
-  const double peak = trainer.machine().flops;
-  if (speaks) introduce(trainer, peak);
+  if (!trainer.is_over()) LOOM_TRY(trainer.measure_machine());
+  const double peak = trainer.is_over() ? 0 : trainer.machine().flops;
+  if (speaks) {
+    introduce(trainer, peak);
+    chronicle->add_notes();
+  }
   std::optional<LinesAboveBar> bar(std::in_place, speaks);
-  Status ended = trainer.run([&](const train::StepRecord& record) {
-    if (!speaks) return;
-    bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
-    chronicle->add(record);
-  });
+  const Termination termination;
+  Status ended = trainer.run(
+      [&](const train::StepRecord& record) {
+        if (!speaks) return;
+        bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
+        chronicle->add(record);
+      },
+      Termination::asked);
   bar.reset();
   const bool complete = ended.ok();
-  if (complete) ended = trainer.save_model();
+  // Of a run that has gone further than it is to now, the model there is of that step.
+  const bool saves = complete && trainer.next_step() == config->run.steps;
+  if (saves) ended = trainer.save_model();
   Status reported;
   if (speaks) {  // what was is worth a look, whatever ended it; the other ranks may be gone
+    chronicle->add_notes();
     const train::Comparison comparison = train::compare(trainer, trainer.machine());
     if (complete) chronicle->conclude(comparison);
     reported = chronicle->report(comparison, ended);
   }
   LOOM_TRY(ended);
-  if (speaks) fmt::print("model in {0}/model, report in {0}/report.html\n", config->run.out);
-  return trainer.groups().agree(reported);
+  const std::string& out = config->run.out;
+  if (speaks)
+    fmt::print("{}report in {}/report.html\n", saves ? fmt::format("model in {}/model, ", out) : "", out);
+  LOOM_TRY(trainer.groups().agree(reported));
+  return trainer.stopped() ? kTerminated : 0;
 }
 
 }  // namespace loom::command

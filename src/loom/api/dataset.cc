@@ -72,6 +72,8 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
   return made;
 }
 
-Result<double> bigram_baseline(const std::string& folder) { return text::bigram_baseline(folder); }
+Result<double> bigram_baseline(const std::string& folder, uint64_t tokens) {
+  return text::bigram_baseline(folder, tokens);
+}
 
 }  // namespace loom

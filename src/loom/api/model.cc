@@ -10,6 +10,7 @@
 #include "model/hugging_face.h"
 #include "model/inference.h"
 #include "text/batches.h"
+#include "text/bigram.h"
 #include "text/examples.h"
 #include "text/masked_batches.h"
 #include "text/same_tokenizer.h"
@@ -194,9 +195,15 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
       inside_->mean_loss(**source, result.sequences, result.batch, result.tokens, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
-  if (!result.masked)
-    result.loss_per_byte =
-        result.loss * static_cast<double>((*data)->tokens()) / static_cast<double>((*data)->text_bytes());
+  if (result.masked) return result;
+  uint64_t tokens = (*data)->tokens(), bytes = (*data)->text_bytes();
+  if (result.batches < all) {
+    tokens = static_cast<uint64_t>(result.sequences * result.tokens + 1);  // a window has a target behind it
+    const Result<uint64_t> part = text::text_bytes_of_part(dataset, **tokenizer, tokens);
+    LOOM_TRY(part.status());
+    bytes = std::max<uint64_t>(*part, 1);
+  }
+  result.loss_per_byte = result.loss * static_cast<double>(tokens) / static_cast<double>(bytes);
   return result;
 }
 

@@ -25,11 +25,14 @@ int64_t Training::parameters() const {
 int64_t Training::memory_bytes() const { return trainer_->engine().memory_bytes(); }
 int64_t Training::next_step() const { return trainer_->next_step(); }
 int64_t Training::steps() const { return trainer_->config().run.steps; }
+const std::vector<std::string>& Training::notes() const { return trainer_->notes(); }
 
 Result<StepRecord> Training::step() { return trainer_->step(); }
-Status Training::run(const std::function<void(const StepRecord&)>& tell) {
-  return trainer_->run(tell ? tell : [](const StepRecord&) {});
+Status Training::run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop) {
+  return trainer_->run(
+      tell ? tell : [](const StepRecord&) {}, stop);
 }
+bool Training::stopped() const { return trainer_->stopped(); }
 Result<std::optional<double>> Training::validate() { return trainer_->validate(); }
 Status Training::save_checkpoint() { return trainer_->save_checkpoint(); }
 Status Training::save_model() { return trainer_->save_model(); }

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/hash.h"
+
 namespace loom {
 namespace {
 
@@ -115,6 +117,24 @@ Result<std::string> read_file(const std::string& path, uint64_t limit) {
                   limit);
     }
   }
+}
+
+Result<uint64_t> hash_of_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return fail_errno(errno, fmt::format("cannot open {}", path));
+  std::vector<std::byte> piece(size_t{1} << 20);
+  Hash64 hash;
+  for (size_t filled = piece.size(); filled == piece.size();) {
+    for (filled = 0; filled < piece.size();) {
+      const ssize_t got = ::read(fd.get(), piece.data() + filled, piece.size() - filled);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return fail_errno(errno, fmt::format("cannot read {}", path));
+      if (got == 0) break;
+      filled += static_cast<size_t>(got);
+    }
+    hash.add(hash_of(std::span(piece).first(filled)));
+  }
+  return hash.value();
 }
 
 Status write_file(const std::string& path, std::string_view content) {

@@ -49,6 +49,8 @@ class AtomicFile {
 
 /// The content of a file of at most `limit` bytes. Errors: not_found, system_error, invalid_data (larger).
 Result<std::string> read_file(const std::string& path, uint64_t limit = uint64_t{1} << 30);
+/// A hash of a file's content, which is read in pieces. Errors: not_found, system_error.
+Result<uint64_t> hash_of_file(const std::string& path);
 /// Replaces a file, atomically.
 Status write_file(const std::string& path, std::string_view content);
 

@@ -1,4 +1,4 @@
-// Two small functions of 64 bits. Neither is a secret's: they tell accidents, not attacks.
+// Small functions of 64 bits. None is a secret's: they tell accidents, not attacks.
 #pragma once
 
 #include <cstddef>
@@ -30,5 +30,8 @@ class Hash64 {
  private:
   uint64_t state_ = 0x6c6f6f6d;
 };
+
+/// A hash of many bytes: of four rows of words side by side, none of which waits for another.
+uint64_t hash_of(std::span<const std::byte> bytes);
 
 }  // namespace loom

@@ -35,6 +35,8 @@ struct StepSettings {
   /// The loss is multiplied by it before backward, and gradients are divided by it where they are used, so
   /// that an fp16 job's derivatives are neither too small nor too large to be stored. Of other jobs: 1.
   double loss_scale = 1;
+  /// Asked, if it is there, when ranks tell each other their losses: whether this one wants to end the run.
+  const std::function<bool()>* stop = nullptr;
 };
 
 struct StepResult {
@@ -45,6 +47,8 @@ struct StepResult {
   double begin_us = 0;  // by this host's steady clock
   double seconds = 0;
   double exposed_seconds = 0;  // in which this rank waited for communication, or the tier
+  double met_seconds = 0;      // of these, for what ranks tell each other at the norm
+  bool stop = false;           // a rank wants to end the run; the same on all
   /// Part of the time until the norm is known in which a rank does not compute: the mean over all ranks.
   double bubble = 0;
 };
@@ -127,6 +131,9 @@ class Engine {
   virtual Result<StepResult> step(const StepSettings& settings) = 0;
   /// Mean loss over the global batch, without dropout and without gradients.
   virtual Result<double> evaluate() = 0;
+  /// Of a classification's last evaluation: sequences of the global batch whose likeliest class is the
+  /// target.
+  int64_t right() const { return right_; }
   /// Logits of row `row` of microbatch 0 of this rank; a collective, on whatever rows.
   virtual Result<std::vector<float>> logits(int64_t row) = 0;
 
@@ -138,6 +145,7 @@ class Engine {
   program::MemoryPlan memory_, evaluation_memory_;
   std::vector<program::Interval> timeline_;
   StandIn stand_in_;
+  int64_t right_ = 0;
 };
 
 }  // namespace loom::engine

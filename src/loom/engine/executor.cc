@@ -83,6 +83,7 @@ Status Executor<T>::prepare() {
   over_.assign(lanes + 1, 0);
   timeline_.resize(training_.instructions.size());
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
+  if (job_.spec.task == model::Task::classification) scores_.resize(static_cast<size_t>(job_.spec.labels));
   find_state();
   find_held_by_all();
   find_norms();
@@ -281,6 +282,10 @@ void Executor<T>::head(Run& run, const Instruction& i, const model::Pass& pass) 
     return;
   } else {
     compute_.head_evaluate(pass, unit, parameters, embedding, x, target, losses, workspace);
+    if (job_.spec.task == model::Task::classification)
+      note_right(i.microbatch, [&](int64_t row, A* scores) {
+        compute_.head_logits(pass, unit, parameters, embedding, x, row, scores, workspace);
+      });
   }
   note_loss(i.microbatch, losses, rows());
 }
@@ -327,6 +332,7 @@ Result<StepResult> Executor<T>::step(const StepSettings& settings) {
 template <typename T>
 Result<double> Executor<T>::evaluate() {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
+  losses_[static_cast<size_t>(job_.microbatches) + kRight] = 0;
   LOOM_TRY(this->run(run));
   return mean_loss(nullptr);
 }

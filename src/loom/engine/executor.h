@@ -99,6 +99,8 @@ class Executor final : public Engine {
   void classifier_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
                         const model::PieceArrays<T>& arrays);
   void note_loss(int microbatch, const double* losses, int64_t rows);
+  /// `classify` gives the scores of the sequence that a row of this microbatch begins.
+  void note_right(int microbatch, const std::function<void(int64_t row, A* scores)>& classify);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
@@ -129,9 +131,9 @@ class Executor final : public Engine {
   /// Copies masters to parameters, and clears the moments.
   void after_load(bool clear_moments);
   int64_t shard_begin(const model::Unit& unit) const { return groups_.member() * job_.shard(unit); }
-  /// Values that a rank tells all others after a step: losses of its microbatches, whether its gradients have
-  /// overflowed, and one of time.
-  size_t told() const { return static_cast<size_t>(job_.microbatches) + 2; }
+  /// What a rank tells all others after a step or an evaluation, behind the losses of its microbatches.
+  enum Told : size_t { kRight, kOverflows, kStops, kBusy, kTold };
+  size_t told() const { return static_cast<size_t>(job_.microbatches) + kTold; }
   /// What the head multiplies derivatives by: the loss is a mean, and scaled.
   A loss_scale(const Run& run) const {
     return static_cast<A>(run.settings->loss_scale / job_.targets_per_step());
@@ -167,6 +169,7 @@ class Executor final : public Engine {
   double* losses_ = nullptr;            // at the arena's end: what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
   std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand
+  std::vector<A> scores_;               // of the classes of a sequence
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;
 };

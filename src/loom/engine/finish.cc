@@ -19,6 +19,17 @@ void Executor<T>::note_loss(int microbatch, const double* losses, int64_t rows) 
   losses_[microbatch] = sum;
 }
 
+/// Heads leave no logits behind; of the few rows that a classification's reads they are soon made again.
+template <typename T>
+void Executor<T>::note_right(int microbatch, const std::function<void(int64_t, A*)>& classify) {
+  double& right = losses_[static_cast<size_t>(job_.microbatches) + kRight];
+  for (int64_t row = 0; row < rows(); row += job_.tokens) {
+    classify(row, scores_.data());
+    const int64_t likeliest = std::max_element(scores_.begin(), scores_.end()) - scores_.begin();
+    if (likeliest == targets(microbatch)[static_cast<size_t>(row)]) ++right;
+  }
+}
+
 template <typename T>
 void Executor<T>::find_norms() {
   owned_ = program::owned_units(job_, training_.stage);
@@ -49,13 +60,16 @@ Status Executor<T>::find_norm(Run& run, const Instruction& i) {
   if (!job_.strict) {
     for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
   }
+  const auto begin = Clock::now();
   if (groups_.model() != nullptr)
     LOOM_TRY_WEFT(weftAllGather(own, all, static_cast<size_t>(count), weftFloat64, groups_.model(), nullptr));
   else std::copy_n(own, count, all);
+  run.result.met_seconds += seconds_between(begin, Clock::now());
   run.result.gradient_norm = std::sqrt(sum_of_norms(all, count)) / run.settings->loss_scale;
   const Result<double> loss = mean_loss(&run);
   LOOM_TRY(loss.status());
   run.result.loss = *loss;
+  run.result.exposed_seconds += run.result.met_seconds;
   if (std::isfinite(run.result.loss) && std::isfinite(run.result.gradient_norm)) return {};
   run.result.skipped = true;
   if (job_.precision == program::Precision::fp16) return {};  // a smaller scale may do
@@ -86,31 +100,40 @@ double Executor<T>::sum_of_norms(const double* all, int64_t count) const {
 }
 
 /// Every rank adds the sums of all microbatches, which the last stages have, in the order of their numbers.
-/// Of a step ranks also tell each other how long they were busy, and whether their norm is finite: if one's
-/// is not, it becomes infinite on all, so that all skip the step, whatever each copy of the model has found.
+/// Of a step ranks also tell each other how long they were busy, whether somebody wants them to end the run,
+/// and whether their norm is finite: if one's is not, it becomes infinite on all, so that all skip the step,
+/// whatever each copy of the model has found. Of a classification's evaluation they tell how many were right.
 template <typename T>
 Result<double> Executor<T>::mean_loss(Run* run) {
   const size_t own = told();
-  double* all = losses_ + own;
-  losses_[own - 2] = run != nullptr && !std::isfinite(run->result.gradient_norm) ? 1 : 0;
-  losses_[own - 1] = run != nullptr ? run->busy_seconds : 0;
+  double *all = losses_ + own, *beside = losses_ + job_.microbatches;
+  const bool asked = run != nullptr && run->settings->stop != nullptr && *run->settings->stop;
+  beside[kOverflows] = run != nullptr && !std::isfinite(run->result.gradient_norm) ? 1 : 0;
+  beside[kStops] = asked && (*run->settings->stop)() ? 1 : 0;
+  beside[kBusy] = run != nullptr ? run->busy_seconds : 0;
+  const auto begin = Clock::now();
   if (groups_.world() != nullptr) {
     LOOM_TRY_WEFT(weftAllGather(losses_, all, own, weftFloat64, groups_.world(), nullptr));
   } else {
     std::copy_n(losses_, own, all);
   }
-  double busy = 0;
+  if (run != nullptr) run->result.met_seconds += seconds_between(begin, Clock::now());
+  double busy = 0, right = 0;
   for (int rank = 0; rank < groups_.ranks(); ++rank) {
     const double* of_rank = all + static_cast<size_t>(rank) * own;
-    if (run != nullptr && of_rank[own - 2] != 0 && std::isfinite(run->result.gradient_norm))
+    const double* beside_losses = of_rank + job_.microbatches;
+    if (run != nullptr && beside_losses[kOverflows] != 0 && std::isfinite(run->result.gradient_norm))
       run->result.gradient_norm = std::numeric_limits<double>::infinity();
-    busy += of_rank[own - 1];
+    if (run != nullptr && beside_losses[kStops] != 0) run->result.stop = true;
+    busy += beside_losses[kBusy];
     const program::Coordinates at = groups_.layout().coordinates(groups_.place_of(rank));
     if (at.stage + 1 < job_.pipeline_degree || at.tensor > 0) continue;
+    right += beside_losses[kRight];
     for (int index = 0; index < job_.microbatches; ++index)
       ordered_losses_[program::microbatch_number(job_, at.data / job_.degree, at.data % job_.degree, index)] =
           of_rank[index];
   }
+  if (run == nullptr) right_ = static_cast<int64_t>(right);
   if (run != nullptr)
     run->result.bubble =
         std::max(0.0, 1 - busy / groups_.ranks() / seconds_between(run->begin, Clock::now()));
@@ -137,12 +160,13 @@ void Executor<T>::optimize(Run& run, const Instruction& i) {
   }
 }
 
-#define LOOM_INSTANTIATE(T)                                                  \
-  template void Executor<T>::note_loss(int, const double*, int64_t);         \
-  template void Executor<T>::find_norms();                                   \
-  template Status Executor<T>::find_norm(Run&, const program::Instruction&); \
-  template double Executor<T>::sum_of_norms(const double*, int64_t) const;   \
-  template Result<double> Executor<T>::mean_loss(Run*);                      \
+#define LOOM_INSTANTIATE(T)                                                                   \
+  template void Executor<T>::note_loss(int, const double*, int64_t);                          \
+  template void Executor<T>::note_right(int, const std::function<void(int64_t, acc_t<T>*)>&); \
+  template void Executor<T>::find_norms();                                                    \
+  template Status Executor<T>::find_norm(Run&, const program::Instruction&);                  \
+  template double Executor<T>::sum_of_norms(const double*, int64_t) const;                    \
+  template Result<double> Executor<T>::mean_loss(Run*);                                       \
   template void Executor<T>::optimize(Run&, const program::Instruction&);
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)

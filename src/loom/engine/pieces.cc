@@ -103,6 +103,9 @@ void Executor<T>::classifier_piece(Run& run, const Instruction& i, const model::
     return;
   } else {
     classifier_.evaluate(pass, unit, i.piece, a);
+    if (last)
+      note_right(i.microbatch,
+                 [&](int64_t row, A* scores) { classifier_.logits(pass, unit, a, row, scores); });
   }
   if (!last) return;
   note_loss(i.microbatch, a.loss, rows());

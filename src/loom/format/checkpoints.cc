@@ -51,6 +51,7 @@ Status check_files(const Json& manifest, const std::string& folder) {
   for (const auto& [name, size] : files->items()) {
     const Result<uint64_t> found = file_size(join_path(folder, name));
     if (!found.ok()) {
+      if (found.status().code() != Code::not_found) return found.status();
       return fail(Code::invalid_data, "{} has no file {}, which its manifest lists: {}", folder, name,
                   found.status().message());
     }
@@ -66,6 +67,10 @@ Status check_files(const Json& manifest, const std::string& folder) {
 
 Result<Json> read_manifest(const std::string& step_folder) {
   const std::string path = join_path(step_folder, kManifest);
+  // What is there and cannot be looked at may be a whole one.
+  const Result<uint64_t> there = file_size(path);
+  if (!there.ok() && is_folder(step_folder) && there.status().code() != Code::not_found)
+    return there.status();
   if (!is_file(path)) {
     return fail(Code::not_found, "{} has no {}: it is no checkpoint, or was not completed", step_folder,
                 kManifest);
@@ -83,6 +88,25 @@ Result<Json> read_manifest(const std::string& step_folder) {
   }
   LOOM_TRY(check_files(*manifest, step_folder));
   return manifest;
+}
+
+std::string hash_text(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+Status check_hashes(const Json& manifest, const std::string& step_folder, int first, int every) {
+  const auto hashes = manifest.find(kHashes);
+  if (hashes == manifest.end()) return {};
+  if (!hashes->is_object())
+    return fail(Code::invalid_data, "\"{}\" in {} of {} is no object", kHashes, kManifest, step_folder);
+  int index = 0;
+  for (const auto& [name, hash] : hashes->items()) {
+    if (index++ % every != first) continue;
+    const Result<uint64_t> found = hash_of_file(join_path(step_folder, name));
+    LOOM_TRY(found.status());
+    if (hash != hash_text(*found))
+      return fail(Code::invalid_data, "{} is damaged: it does not have the hash that its manifest says",
+                  join_path(step_folder, name));
+  }
+  return {};
 }
 
 Result<Checkpoints> Checkpoints::open(const std::string& root, int keep) {
@@ -155,6 +179,8 @@ Status Checkpoints::prune() {
   for (const uint64_t step : *all) {
     // A newer one without a manifest may be in the making.
     if (step > complete->back() || std::binary_search(keep.begin(), keep.end(), step)) continue;
+    const Code code = read_manifest(step_folder(step)).status().code();
+    if (code == Code::unsupported || code == Code::system_error) continue;
     LOOM_TRY(remove_checkpoint(step_folder(step)));
   }
   return sync_folder(root_);
@@ -162,6 +188,9 @@ Status Checkpoints::prune() {
 
 Result<std::vector<uint64_t>> Checkpoints::all_steps() const {
   std::vector<uint64_t> steps;
+  const Status there = file_size(root_).status();
+  if (there.code() == Code::not_found) return steps;
+  LOOM_TRY(there);
   if (!is_folder(root_)) return steps;
   const Result<std::vector<std::string>> names = list_folder(root_);
   if (!names.ok()) return names.status();
@@ -180,13 +209,23 @@ Result<std::vector<uint64_t>> Checkpoints::complete_steps() const {
   return steps;
 }
 
-Result<std::optional<uint64_t>> Checkpoints::latest() const {
+Result<FoundCheckpoints> Checkpoints::find() const {
   const Result<std::vector<uint64_t>> steps = all_steps();
   if (!steps.ok()) return steps.status();
-  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
-    if (read_manifest(step_folder(*step)).ok()) return std::optional(*step);
+  FoundCheckpoints found;
+  for (auto step = steps->rbegin(); step != steps->rend() && !found.newest; ++step) {
+    const Status status = read_manifest(step_folder(*step)).status();
+    if (status.ok()) found.newest = *step;
+    else if (status.code() == Code::invalid_data) found.damaged.push_back(status.message());
+    else if (status.code() != Code::not_found) return status;
   }
-  return std::optional<uint64_t>();
+  return found;
+}
+
+Result<std::optional<uint64_t>> Checkpoints::latest() const {
+  const Result<FoundCheckpoints> found = find();
+  if (!found.ok()) return found.status();
+  return found->newest;
 }
 
 }  // namespace loom::format

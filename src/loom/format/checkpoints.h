@@ -2,14 +2,14 @@
 //
 //   ROOT/step-00000100/…             what ranks wrote
 //   ROOT/step-00000100/manifest.json written last: the mark of a complete checkpoint. It lists every file
-//   with its size
+//   with its size, and, where who writes them knows them, hashes
 //
 // All ranks of a job write one checkpoint in four moves, with a barrier between them:
 //   1. one rank: begin(step)         makes an empty folder; what an interrupted write had left there goes
 //   2. each rank: its files          into step_folder(step), each of them atomic
 //   3. one rank: commit(step, …)     waits for the disk, and writes the manifest
 //   4. one rank: prune()             removes what is older than the `keep` newest complete ones
-// Until 3 is over, latest() gives the checkpoint before; a crash at any time leaves that one as it was.
+// Until 3 is over, find() gives the checkpoint before; a crash at any time leaves that one as it was.
 //
 // Thread safety: functions of one object may be called from any thread; begin, commit and prune of one folder
 // from one process at a time.
@@ -24,6 +24,17 @@
 #include "format/json_file.h"
 
 namespace loom::format {
+
+/// Of a manifest: an object with hashes (hash_text()) by the names of files. Those of older versions have
+/// none.
+inline constexpr char kHashes[] = "hashes";
+std::string hash_text(uint64_t hash);
+
+/// What is there to go on from.
+struct FoundCheckpoints {
+  std::optional<uint64_t> newest;    // complete one
+  std::vector<std::string> damaged;  // newer than that: sentences that say what is wrong with each
+};
 
 class Checkpoints {
  public:
@@ -40,13 +51,17 @@ class Checkpoints {
   /// disk_full, system_error.
   Status commit(uint64_t step, const Json& content, const std::vector<std::string>& files = {});
   /// Removes complete checkpoints but the `keep` newest, and incomplete ones older than the newest complete
-  /// one.
+  /// one. What cannot be read, or is of another version, stays.
   Status prune();
 
   /// Steps of complete checkpoints, ascending. One whose files are missing or of another size than the
   /// manifest says is not complete.
   Result<std::vector<uint64_t>> complete_steps() const;
-  /// The newest complete one, or nothing when there is none, or no folder.
+  /// Looks from the newest on for a complete one. What a crash in the middle of writing has left, without a
+  /// manifest, is passed over in silence; what has one but not its files, or is damaged itself, is told.
+  /// Errors: unsupported (a newer one is of another version), system_error (nobody can say what it is).
+  Result<FoundCheckpoints> find() const;
+  /// Its newest; nothing when there is none, or no folder.
   Result<std::optional<uint64_t>> latest() const;
 
  private:
@@ -59,7 +74,11 @@ class Checkpoints {
 
 /// The manifest of a checkpoint's folder, after checking that it is complete. Errors: not_found (no manifest:
 /// the checkpoint was never completed), invalid_data (a file is missing or of another size, by name; no
-/// manifest of ours).
+/// manifest of ours), unsupported (of another version), system_error (it cannot be read).
 Result<Json> read_manifest(const std::string& step_folder);
+
+/// That files have the hashes that the manifest says: of those that have one the first, and each `every`
+/// after it, so that ranks can share the work. Errors: invalid_data, naming the file; system_error.
+Status check_hashes(const Json& manifest, const std::string& step_folder, int first = 0, int every = 1);
 
 }  // namespace loom::format

@@ -27,6 +27,8 @@ class BatchSource {
   virtual uint64_t windows() const = 0;
   /// Targets of a sequence, that its loss is the mean over.
   virtual int64_t targets() const = 0;
+  /// Of the dataset's content; another dataset is another list.
+  virtual uint64_t dataset_key() const = 0;
   /// Copies rows: inputs and targets are [rows.count, T] each, row-major; a negative target is none. Errors:
   /// invalid_argument (rows outside the batch, spans of another size), invalid_data.
   virtual Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const = 0;

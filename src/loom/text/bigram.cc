@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "text/dataset.h"
-#include "text/tokenizer.h"
 
 namespace loom::text {
 
@@ -44,9 +43,10 @@ double BigramModel::surprise(std::string_view text) const {
 
 namespace {
 
-/// Calls `use(text)` with every document of a split.
+/// Calls `use(text)` with every document of a split, or of its first `tokens`; 0: all.
 template <typename Use>
-Status each_document(const std::string& folder, Split split, const Tokenizer& tokenizer, Use use) {
+Status each_document(const std::string& folder, Split split, const Tokenizer& tokenizer, uint64_t tokens,
+                     Use use) {
   const Result<std::shared_ptr<const TokenDataset>> dataset = TokenDataset::open(folder, split);
   if (!dataset.ok()) return dataset.status();
   if ((*dataset)->tokenizer_hash() != tokenizer.hash()) {
@@ -61,8 +61,9 @@ Status each_document(const std::string& folder, Split split, const Tokenizer& to
     return {};
   };
   constexpr uint64_t kBlock = uint64_t{1} << 20;
-  for (uint64_t at = 0; at < (*dataset)->tokens(); at += block.size()) {
-    block.resize(static_cast<size_t>(std::min(kBlock, (*dataset)->tokens() - at)));
+  const uint64_t all = (*dataset)->tokens(), end = tokens > 0 ? std::min(tokens, all) : all;
+  for (uint64_t at = 0; at < end; at += block.size()) {
+    block.resize(static_cast<size_t>(std::min(kBlock, end - at)));
     LOOM_TRY((*dataset)->read(at, block));
     for (const Token token : block) {
       if (token == tokenizer.end_of_text()) LOOM_TRY(finish());
@@ -74,14 +75,15 @@ Status each_document(const std::string& folder, Split split, const Tokenizer& to
 
 }  // namespace
 
-Result<double> bigram_baseline(const std::string& folder) {
+Result<double> bigram_baseline(const std::string& folder, uint64_t tokens) {
   const Result<std::shared_ptr<const Tokenizer>> tokenizer = open_tokenizer(folder);
   if (!tokenizer.ok()) return tokenizer.status();
   BigramModel model;
-  LOOM_TRY(each_document(folder, Split::train, **tokenizer, [&](std::string_view text) { model.add(text); }));
+  LOOM_TRY(
+      each_document(folder, Split::train, **tokenizer, 0, [&](std::string_view text) { model.add(text); }));
   double nats = 0;
   size_t predicted = 0;
-  LOOM_TRY(each_document(folder, Split::validation, **tokenizer, [&](std::string_view text) {
+  LOOM_TRY(each_document(folder, Split::validation, **tokenizer, tokens, [&](std::string_view text) {
     if (text.size() < 2) return;
     nats += model.surprise(text);
     predicted += text.size() - 1;
@@ -89,6 +91,13 @@ Result<double> bigram_baseline(const std::string& folder) {
   if (predicted > 0) return nats / static_cast<double>(predicted);
   return fail(Code::invalid_data, "no validation document of {} has two bytes, there is nothing to predict",
               folder);
+}
+
+Result<uint64_t> text_bytes_of_part(const std::string& folder, const Tokenizer& tokenizer, uint64_t tokens) {
+  uint64_t bytes = 0;
+  LOOM_TRY(each_document(folder, Split::validation, tokenizer, tokens,
+                         [&](std::string_view text) { bytes += text.size(); }));
+  return bytes;
 }
 
 }  // namespace loom::text

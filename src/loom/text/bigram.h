@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/tokenizer.h"
 
 namespace loom::text {
 
@@ -38,11 +39,15 @@ class BigramModel {
   uint64_t total_ = 0;
 };
 
-/// What a byte-bigram model, trained on a dataset's text for training, reaches on its validation text, in
-/// nats a byte. A loss per token compares with it after multiplying by tokens / text bytes of the validation
-/// split. Documents are taken apart; the longest must fit into memory. Errors: as TokenDataset::open() and
-/// open_tokenizer(); invalid_data when the tokenizer beside the tokens is another one, or no document has two
-/// bytes.
-Result<double> bigram_baseline(const std::string& folder);
+/// What a byte-bigram model, trained on a dataset's text for training, reaches on its validation text, or on
+/// what the first `tokens` of that stand for (0: all), in nats a byte. A loss per token compares with it
+/// after multiplying by tokens / text bytes of the validation split. Documents are taken apart; the longest
+/// must fit into memory. Errors: as TokenDataset::open() and open_tokenizer(); invalid_data when the
+/// tokenizer beside the tokens is another one, or no document has two bytes.
+Result<double> bigram_baseline(const std::string& folder, uint64_t tokens = 0);
+
+/// Bytes of text that the first `tokens` of a dataset's validation text stand for: what turns a loss per
+/// token of that part into one per byte. Errors: as bigram_baseline().
+Result<uint64_t> text_bytes_of_part(const std::string& folder, const Tokenizer& tokenizer, uint64_t tokens);
 
 }  // namespace loom::text

@@ -64,6 +64,12 @@ Status TokenDataset::read(uint64_t begin, std::span<Token> into) const {
   return {};
 }
 
+uint64_t TokenDataset::key() const {
+  Hash64 hash;
+  for (const TokenFile& file : files_) hash.add(file.key());
+  return hash.value();
+}
+
 Status TokenDataset::verify() const {
   for (const TokenFile& file : files_) LOOM_TRY(file.verify());
   return {};

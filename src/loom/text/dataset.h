@@ -37,6 +37,8 @@ class TokenDataset {
   /// Bytes of text that the tokens stand for: what turns a loss per token into one per byte.
   uint64_t text_bytes() const { return text_bytes_; }
   const std::string& folder() const { return folder_; }
+  /// Tells datasets apart by their content, wherever they lie; nothing but headers is read.
+  uint64_t key() const;
   /// Copies the tokens [begin, begin + into.size()), across files. Errors: invalid_argument, invalid_data.
   Status read(uint64_t begin, std::span<Token> into) const;
   /// Reads everything and compares with the stored hashes.

@@ -44,6 +44,10 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
     return fail(Code::invalid_data, "\"padding\" of {} is {}, must be in the vocabulary, [0, {})", path,
                 *padding, tokens->vocabulary_size());
   dataset->tokenizer_hash_ = tokens->tokenizer_hash();
+  Hash64 key;
+  for (const TokenFile* file : {&*tokens, &*examples}) key.add(file->key());
+  for (const std::string& name : dataset->names_) key.add(name);
+  dataset->key_ = key.value();
   dataset->tokens_.resize(tokens->count());
   LOOM_TRY(tokens->read(0, dataset->tokens_));
   std::vector<Token> numbers(examples->count());

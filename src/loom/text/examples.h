@@ -59,6 +59,8 @@ class ExampleDataset {
   uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   /// What sequences are filled up with: the tokenizer's padding, or else its end of text.
   Token padding() const { return padding_; }
+  /// Tells datasets apart by their content, wherever they lie.
+  uint64_t key() const { return key_; }
 
  private:
   std::vector<Token> tokens_;
@@ -68,6 +70,7 @@ class ExampleDataset {
   int64_t vocabulary_size_ = 0;
   uint64_t tokenizer_hash_ = 0;
   Token padding_ = 0;
+  uint64_t key_ = 0;
 };
 
 /// Whether a folder made by `loom tokenize` holds examples.
@@ -82,6 +85,7 @@ class ExampleBatches final : public BatchSource {
 
   uint64_t windows() const override { return dataset_->size(); }
   int64_t targets() const override { return 1; }
+  uint64_t dataset_key() const override { return dataset_->key(); }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   void go_on(uint64_t step, uint64_t sequence) override {
     options_.from_step = step, options_.from_sequence = sequence;

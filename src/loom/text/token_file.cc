@@ -103,6 +103,7 @@ Result<TokenFile> TokenFile::open(const std::string& path) {
   file.vocabulary_size_ = static_cast<int64_t>(header.vocabulary_size);
   file.tokenizer_hash_ = header.tokenizer_hash;
   file.data_hash_ = header.data_hash;
+  file.key_ = header.header_hash;
   return file;
 }
 

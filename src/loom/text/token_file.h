@@ -40,6 +40,8 @@ class TokenFile {
   int64_t vocabulary_size() const { return vocabulary_size_; }
   uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   const std::string& path() const { return path_; }
+  /// Of what the header says, which has the number of tokens and their hash: other content has another key.
+  uint64_t key() const { return key_; }
 
   /// Copies the tokens [begin, begin + into.size()). Errors: invalid_argument (past the end), invalid_data (a
   /// token that is not in the vocabulary).
@@ -56,6 +58,7 @@ class TokenFile {
   int64_t vocabulary_size_ = 0;
   uint64_t tokenizer_hash_ = 0;
   uint64_t data_hash_ = 0;
+  uint64_t key_ = 0;
 };
 
 /// Writes a token file; it appears with finish(), and not at all without.

@@ -68,8 +68,9 @@ class Charging {
 }  // namespace
 
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
-                       double step_us, bool collectives_apart) {
+                       double step_us, bool collectives_apart, double met_us) {
   Breakdown breakdown = Charging(program, intervals, collectives_apart).run();
+  breakdown.waiting_us += met_us;
   breakdown.step_us = step_us;
   return breakdown;
 }

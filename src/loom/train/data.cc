@@ -19,6 +19,10 @@ Result<Source> hold(Result<T> made) {
 
 }  // namespace
 
+std::string Data::key() const {
+  return fmt::format("{:016x} {:016x}", train->dataset_key(), validation ? validation->dataset_key() : 0);
+}
+
 Result<Source> open_batches(const std::string& folder, text::Split split, model::Task task,
                             const text::Tokenizer& tokenizer, const text::BatchOptions& options) {
   const bool examples = text::holds_examples(folder);

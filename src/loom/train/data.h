@@ -22,6 +22,9 @@ struct Data {
   int64_t vocabulary = 0;
   std::vector<std::string> labels;  // names of classes
   text::Token padding = -1;
+
+  /// Tells data apart by their content, in both splits.
+  std::string key() const;
 };
 
 /// Opens config.data.folder for task_of(config). Errors: not_found, invalid_data, invalid_argument when the

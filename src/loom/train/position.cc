@@ -6,10 +6,16 @@
 namespace loom::train {
 
 format::Json Position::to_json() const {
-  return {{"sequences", sequences},
-          {"global_batch", global_batch},
-          {"sequence_length", sequence_length},
-          {"seed", seed}};
+  format::Json json = {{"sequences", sequences},
+                       {"global_batch", global_batch},
+                       {"sequence_length", sequence_length},
+                       {"seed", seed}};
+  if (!dataset.empty()) json["dataset"] = dataset;
+  return json;
+}
+
+std::string dataset_key(const text::BatchSource& source) {
+  return fmt::format("{:016x}", source.dataset_key());
 }
 
 Result<Position> position_of(const format::Json& manifest, int64_t step) {
@@ -28,22 +34,33 @@ Result<Position> position_of(const format::Json& manifest, int64_t step) {
     LOOM_TRY(read(data, "global_batch", position.global_batch).in("data"));
     LOOM_TRY(read(data, "sequence_length", position.sequence_length).in("data"));
     LOOM_TRY(read(data, "seed", position.seed, INT64_MIN).in("data"));
+    if (!data.contains("dataset")) return position;
+    const Result<std::string> dataset = format::required<std::string>(data, "dataset");
+    LOOM_TRY(dataset.status().in("data"));
+    if (dataset->size() != 16 || dataset->find_first_not_of("0123456789abcdef") != std::string::npos)
+      return fail(Code::invalid_data, "data: \"dataset\" is \"{}\", must have 16 hexadecimal digits",
+                  *dataset);
+    position.dataset = *dataset;
     return position;
   }
   const Result<Config> config =
       stored_config(manifest.contains("config") ? manifest["config"] : format::Json::object());
   LOOM_TRY(config.status().in("config"));
   const Position begun{step * config->data.global_batch, config->data.global_batch,
-                       config->data.sequence_length, config->run.seed};
+                       config->data.sequence_length, config->run.seed, ""};
   return position_of({{"data", begun.to_json()}}, step);
 }
 
-Result<Continuation> continuation(const Position& stored, const Config& config, bool own_run) {
+Result<Continuation> continuation(const Position& stored, const Config& config, const std::string& dataset,
+                                  bool own_run) {
   const int64_t length = config.data.sequence_length, seed = config.run.seed;
-  if (length != stored.sequence_length || seed != stored.seed) {
-    const std::string others =
-        fmt::format("the checkpoint has data.sequence_length {} and run.seed {}, the config {} and {}",
-                    stored.sequence_length, stored.seed, length, seed);
+  std::string others;
+  if (length != stored.sequence_length || seed != stored.seed)
+    others = fmt::format("the checkpoint has data.sequence_length {} and run.seed {}, the config {} and {}",
+                         stored.sequence_length, stored.seed, length, seed);
+  else if (!stored.dataset.empty() && stored.dataset != dataset)
+    others = fmt::format("the checkpoint is of other data than those of {}", config.data.folder);
+  if (!others.empty()) {
     if (own_run)
       return fail(
           Code::invalid_argument,

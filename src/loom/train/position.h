@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "text/batch_source.h"
 #include "train/config.h"
 
 namespace loom::train {
@@ -14,8 +15,9 @@ namespace loom::train {
 struct Position {
   int64_t sequences = 0;        // of the list, that were trained on
   int64_t global_batch = 0;     // of them, in a step
-  int64_t sequence_length = 0;  // these two determine the list
+  int64_t sequence_length = 0;  // these three determine the list
   int64_t seed = 0;
+  std::string dataset;  // dataset_key(); "" in checkpoints that did not keep it
 
   format::Json to_json() const;
 };
@@ -28,10 +30,14 @@ struct Continuation {
   std::string note;      // how that differs from what the run before would have done; "": it does not
 };
 
-/// Where a run of this config goes on after a checkpoint at `stored`. With another data.global_batch it is
-/// the next sequence all the same. Another data.sequence_length or run.seed is another list: refused in the
-/// checkpoint's own run (invalid_argument), and begun with its first sequence by one that only begins with
-/// the checkpoint, as run.resume_from says.
-Result<Continuation> continuation(const Position& stored, const Config& config, bool own_run);
+/// What stands in manifests for what a run trains on, in hexadecimal.
+std::string dataset_key(const text::BatchSource& source);
+
+/// Where a run of this config and dataset goes on after a checkpoint at `stored`. With another
+/// data.global_batch it is the next sequence all the same. Another dataset, data.sequence_length or run.seed
+/// is another list: refused in the checkpoint's own run (invalid_argument), and begun with its first sequence
+/// by one that only begins with the checkpoint, as run.resume_from says.
+Result<Continuation> continuation(const Position& stored, const Config& config, const std::string& dataset,
+                                  bool own_run);
 
 }  // namespace loom::train

@@ -89,6 +89,7 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
         fmt::format("  scale {}{}  skipped {}", r.loss_scale, r.skipped ? " overflows" : "", r.skipped_steps);
   if (trainer.engine().job().pipeline_degree > 1) line += fmt::format("  bubble {:.1f} %", r.bubble * 100);
   if (r.validation_loss) line += fmt::format("  validation loss {:.4f}", *r.validation_loss);
+  if (r.validation_accuracy) line += fmt::format("  validation accuracy {:.4f}", *r.validation_accuracy);
   return line;
 }
 
@@ -109,7 +110,14 @@ std::string json_line(const StepRecord& r, int64_t memory_bytes) {
     json["skipped_steps"] = r.skipped_steps;
   }
   if (r.validation_loss) json["validation_loss"] = *r.validation_loss;
+  if (r.validation_accuracy) json["validation_accuracy"] = *r.validation_accuracy;
   return json.dump();
+}
+
+std::string note_line(const std::string& note) {
+  // Names of files in it may be no UTF-8.
+  const format::Json json = {{"note", note}};
+  return json.dump(-1, ' ', false, format::Json::error_handler_t::replace);
 }
 
 std::optional<StepRecord> record_of_line(std::string_view line) {
@@ -142,6 +150,7 @@ std::optional<StepRecord> record_of_line(std::string_view line) {
   read("skipped_steps", record.skipped_steps);
   double validation = 0;
   if (read("validation_loss", validation)) record.validation_loss = validation;
+  if (read("validation_accuracy", validation)) record.validation_accuracy = validation;
   return record;
 }
 
@@ -151,12 +160,13 @@ std::string trace_line(const Trainer& trainer, const Comparison& comparison) {
 
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
                         const Comparison& comparison, const Status& ended) {
-  Points loss, validation, speed;
+  Points loss, validation, accuracy, speed;
   for (const StepRecord& record : records) {
     const double step = static_cast<double>(record.step + 1);
     if (std::isfinite(record.loss)) loss.emplace_back(step, record.loss);
     speed.emplace_back(step, record.tokens_per_second);
     if (record.validation_loss) validation.emplace_back(step, *record.validation_loss);
+    if (record.validation_accuracy) accuracy.emplace_back(step, *record.validation_accuracy);
   }
   std::string page =
       "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Loom</title><style>body{font:14px "
@@ -171,8 +181,10 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
   if (!ended.ok())
     page += fmt::format("{}{} of {} steps:</b> {}{}", kFailure, trainer.next_step(),
                         trainer.config().run.steps, as_text(ended.message()), kFailureEnd);
+  for (const std::string& note : trainer.notes()) page += fmt::format("<p>Note: {}</p>\n", as_text(note));
   if (!records.empty()) {
     page += chart("Loss (red: validation)", "nats a token", {loss, validation});
+    if (!accuracy.empty()) page += chart("Validation accuracy", "part of the texts", {accuracy});
     page += chart("Throughput", "tokens/s", {speed});
     if (trainer.trace()) page += trace_html(*trainer.trace(), trace_context(trainer, comparison));
     page += to_html(comparison);

@@ -77,6 +77,19 @@ Result<std::string> same_instructions(const ops::Instructions& own, bool strict,
   return fail(Code::invalid_argument, "parallel.strict: {}", sentence);
 }
 
+Status same_data(const std::string& folder, const std::string& key, weftComm_t comm) {
+  if (comm == nullptr) return {};
+  const Result<std::string> key_of_first = of_rank_0(key, comm), first = of_rank_0(folder, comm);
+  LOOM_TRY(key_of_first.status());
+  LOOM_TRY(first.status());
+  if (key == *key_of_first) return engine::agree(comm, {});
+  return engine::agree(comm,
+                       fail(Code::invalid_data,
+                            "the data in {} are not those that rank 0 has in {}: every rank's "
+                            "data.folder must have the same in it, made by one `loom tokenize` or copied",
+                            folder, *first));
+}
+
 Status same_beginning(const Beginning& own, weftComm_t comm) {
   if (comm == nullptr) return {};
   Hash64 manifest;

@@ -25,6 +25,10 @@ Status same_config(const Config& config, weftComm_t comm);
 /// (invalid_argument), on all ranks: they are not, and `strict` promises the same bits.
 Result<std::string> same_instructions(const ops::Instructions& own, bool strict, weftComm_t comm);
 
+/// `key` tells data apart by their content. Errors (invalid_data), on all ranks: one has others in its
+/// `folder` than rank 0.
+Status same_data(const std::string& folder, const std::string& key, weftComm_t comm);
+
 /// What a rank's run begins with.
 struct Beginning {
   int64_t step = 0;

@@ -7,7 +7,6 @@
 #include "base/process_memory.h"
 #include "engine/weft_call.h"
 #include "model/hugging_face.h"
-#include "model/same_model.h"
 #include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
 #include "train/machine.h"
@@ -20,49 +19,7 @@ namespace {
 constexpr char kLossScale[] = "loss_scale";
 constexpr char kMomentsBegin[] = "moments_begin";
 
-/// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
-/// be trained for others.
-Status check_label_order(const Config& config, const std::vector<std::string>& names) {
-  if (names.empty() || config.model.from.empty()) return {};
-  const Result<format::Json> json = format::read_config(config.model.from);
-  LOOM_TRY(json.status());
-  const Result<std::vector<std::string>> own = model::label_names(*json);
-  LOOM_TRY(own.status().in(config.model.from));
-  if (own->size() != names.size() || !std::is_permutation(own->begin(), own->end(), names.begin())) return {};
-  for (size_t label = 0; label < names.size(); ++label)
-    if ((*own)[label] != names[label])
-      return fail(Code::invalid_argument,
-                  "class {} is \"{}\" in the model and \"{}\" in the dataset, must be the same in both: a "
-                  "dataset numbers its labels in alphabetical order, so that \"{}-{}\" and the like would be",
-                  label, (*own)[label], names[label], label, (*own)[label]);
-  return {};
-}
-
-/// That class by class a checkpoint's model has the dataset's names, where both have any.
-Status check_labels(const format::Json& stored, const std::vector<std::string>& names) {
-  const Result<std::vector<std::string>> own = model::label_names(stored);
-  LOOM_TRY(own.status());
-  for (size_t label = 0; label < std::min(own->size(), names.size()); ++label)
-    if ((*own)[label] != names[label])
-      return fail(Code::invalid_argument,
-                  "class {} is \"{}\" in the checkpoint and \"{}\" in the dataset, must be the same in both: "
-                  "give it data with the labels that it was trained on, or name another run.out",
-                  label, (*own)[label], names[label]);
-  return {};
-}
-
 }  // namespace
-
-/// What a rank can find wrong by itself: a folder that is not there on its node, for one.
-Result<model::ModelSpec> Trainer::open() {
-  Result<Data> data = open_data(config_);
-  LOOM_TRY(data.status());
-  data_ = data.take();
-  Result<model::ModelSpec> spec = spec_of(config_, data_);
-  LOOM_TRY(spec.status());
-  LOOM_TRY(check_label_order(config_, data_.labels));
-  return spec;
-}
 
 /// Where the config asks for it. A model whose units cannot be measured is divided by the cost model.
 Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world) {
@@ -89,6 +46,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   const Result<std::string> mixed = same_instructions(ops::instructions(), config.parallel.strict, world);
   LOOM_TRY(mixed.status());
   if (!mixed->empty()) trainer->notes_.push_back(*mixed);
+  LOOM_TRY(same_data(config.data.folder, trainer->data_.key(), world));
   int ranks = 1;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
   const Result<int> beside = ranks_of_machine(world);
@@ -105,6 +63,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
       engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
   trainer->engine_ = engine.take();
+  LOOM_TRY(trainer->groups_->agree(trainer->lock_folder()));
   Result<format::Checkpoints> checkpoints =
       format::Checkpoints::open(join_path(config.run.out, "checkpoints"), static_cast<int>(config.run.keep));
   LOOM_TRY(trainer->groups_->agree(checkpoints.status()));
@@ -113,91 +72,17 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   return trainer;
 }
 
-/// This run's newest, so that it goes on where it was interrupted, or else the one that the config names; "":
-/// there is none.
-Result<std::string> Trainer::checkpoint_to_begin_with() const {
-  if (config_.run.resume) {
-    const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
-    LOOM_TRY(latest.status());
-    if (latest->has_value()) return checkpoints_->step_folder(**latest);
-  } else {
-    LOOM_TRY(begins_alone());
-  }
-  return config_.run.resume_from;
-}
-
-/// Checkpoints are told apart by their steps: among those of an earlier run the new ones would be the oldest,
-/// and the first to be removed, and whoever resumed would go on with the earlier run.
-Status Trainer::begins_alone() const {
-  const Result<std::optional<uint64_t>> latest = checkpoints_->latest();
-  LOOM_TRY(latest.status());
-  if (!latest->has_value()) return {};
-  return fail(
-      Code::invalid_argument,
-      "{} is a checkpoint of an earlier run, among whose checkpoints a run with run.resume=false would "
-      "lose its own: remove the folder {}, name another run.out, or let the run resume",
-      checkpoints_->step_folder(**latest), join_path(config_.run.out, "checkpoints"));
-}
-
-/// That a checkpoint is of this model and of tokens and classes that mean the same: as many elements prove
-/// none of it.
-Status Trainer::check_goes_on(const format::Json& manifest) const {
-  const std::string key = text::tokenizer_key(*data_.tokenizer);
-  if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
-    return fail(
-        Code::invalid_argument,
-        "the checkpoint was trained on tokens of another tokenizer than those of {} ({}): give it data "
-        "that `loom tokenize --tokenizer` has made with the tokenizer of that run's model, or name "
-        "another run.out",
-        config_.data.folder, data_.tokenizer->description());
-  if (!manifest.contains("model")) return {};
-  const Result<model::ModelSpec> stored = model::spec_from_config(manifest["model"]);
-  LOOM_TRY(stored.status());
-  // Through config.json as well, which does not have everything.
-  const Result<model::ModelSpec> own = model::spec_from_config(model_config());
-  LOOM_TRY(own.status());
-  const std::string difference = model::difference(*stored, *own);
-  if (difference.empty()) return check_labels(manifest["model"], data_.labels);
-  return fail(
-      Code::invalid_data,
-      "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "
-      "run.out",
-      difference);
-}
-
-Status Trainer::place_in_data(const format::Json& manifest, int64_t step, bool own_run) {
-  const Result<Position> stored = position_of(manifest, step);
-  LOOM_TRY(stored.status());
-  const Result<Continuation> next = continuation(*stored, config_, own_run);
-  LOOM_TRY(next.status());
-  if (!next->note.empty()) notes_.push_back(next->note);
-  from_step_ = step;
-  from_sequence_ = next->sequence;
-  data_.train->go_on(static_cast<uint64_t>(step), static_cast<uint64_t>(next->sequence));
-  return {};
-}
-
-/// The checkpoint that the run begins with, opened, and where it lies; nothing where there is none.
-Result<std::optional<StoredState>> Trainer::state_to_begin_with(Beginning& beginning) const {
-  const Result<std::string> folder = checkpoint_to_begin_with();
-  LOOM_TRY(folder.status());
-  if (folder->empty()) return std::optional<StoredState>();
-  Result<StoredState> state = open_state(*folder);
-  LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
-  const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
-  LOOM_TRY(step.status().in(*folder));
-  LOOM_TRY(check_goes_on(state->manifest).in(*folder));
-  beginning = {*step, *folder, state->manifest.dump()};
-  return std::optional(state.take());
-}
-
 Status Trainer::resume() {
   Beginning beginning;
   Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
   LOOM_TRY(groups_->agree(state.status()));
   LOOM_TRY(same_beginning(beginning, groups_->world()));
-  if (state->has_value()) return groups_->agree(go_on(**state, beginning).in(beginning.checkpoint));
-  return groups_->agree(begin());
+  if (!state->has_value()) return groups_->agree(begin());
+  // Each rank reads its part of the files for that: what loading reads of them next is in memory then.
+  const Status whole =
+      format::check_hashes((*state)->manifest, beginning.checkpoint, groups_->rank(), groups_->ranks());
+  LOOM_TRY(groups_->agree(with_one_before(whole, beginning)));
+  return groups_->agree(with_one_before(go_on(**state, beginning).in(beginning.checkpoint), beginning));
 }
 
 Status Trainer::begin() {
@@ -209,10 +94,15 @@ Status Trainer::begin() {
 
 Status Trainer::go_on(const StoredState& state, const Beginning& beginning) {
   const int64_t step = beginning.step;
-  LOOM_TRY(place_in_data(state.manifest, step, beginning.checkpoint != config_.run.resume_from));
+  LOOM_TRY(place_in_data(state.manifest, step, is_own(beginning)));
   LOOM_TRY(engine_->load_state(state.readers));
   if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
   next_step_ = step;
+  if (is_own(beginning)) saved_step_ = step;
+  if (is_over())
+    notes_.push_back(fmt::format(
+        "nothing to do: the checkpoint is of step {}, run.steps is {}; a larger run.steps goes on", step,
+        config_.run.steps));
   const int64_t applied = step - loss_scaler_.skipped();
   moments_begin_ = applied;
   if (!engine::has_moments(state.readers)) return {};
@@ -260,6 +150,7 @@ engine::StepSettings Trainer::settings_of_step() const {
   settings.clip_norm = static_cast<float>(o.clip_norm);
   settings.uncounted = static_cast<uint32_t>(skipped + moments_begin_);
   settings.loss_scale = loss_scaler_.scale();
+  settings.stop = &stop_;
   return settings;
 }
 
@@ -275,7 +166,8 @@ Result<StepRecord> Trainer::step() {
   if (!result.ok()) return with_way_back(result.status());
   LOOM_TRY(with_way_back(loss_scaler_.update(next_step_, result->loss, result->skipped)));
   last_ = *result;
-  measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false));
+  measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false,
+                             result->met_seconds * 1e6));
   if (measured_.steps() <= 2) look_at_memory();
   const program::Job& job = engine_->job();
   StepRecord record;
@@ -323,12 +215,17 @@ Result<std::optional<double>> Trainer::validate() {
       std::clamp<int64_t>(static_cast<int64_t>(data_.validation->windows()) / config_.data.global_batch, 1,
                           config_.run.evaluation_steps);
   double sum = 0;
+  int64_t right = 0;
   for (int64_t step = 0; step < batches; ++step) {
     LOOM_TRY(read_batch(*data_.validation, step));
     const Result<double> loss = engine_->evaluate();
     LOOM_TRY(loss.status());
     sum += *loss;
+    right += engine_->right();
   }
+  if (engine_->job().spec.task == model::Task::classification)
+    validation_accuracy_ =
+        static_cast<double>(right) / static_cast<double>(batches * config_.data.global_batch);
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
@@ -346,12 +243,33 @@ Status Trainer::with_way_back(Status status) const {
       status.message(), **latest, checkpoints_->step_folder(**latest));
 }
 
+/// Of the part of a checkpoint that each place has written; 0 where it has none. A collective.
+Result<std::vector<uint64_t>> Trainer::hashes_of_places(uint64_t step) const {
+  const program::Coordinates own = groups_->coordinates();
+  Result<uint64_t> hash = uint64_t{0};
+  if (groups_->group() == 0) {
+    const Result<format::FlatLayout> layout =
+        engine_->state_layout(own.stage, own.tensor, config_.run.checkpoint_optimizer);
+    LOOM_TRY(layout.status());
+    hash = hash_of_file(join_path(checkpoints_->step_folder(step), layout->file_name(groups_->member())));
+  }
+  LOOM_TRY(groups_->agree(hash.status()));
+  const auto ranks = static_cast<size_t>(groups_->ranks());
+  std::vector<uint64_t> of_ranks(ranks, *hash), of_places(ranks);
+  if (groups_->world() != nullptr)
+    LOOM_TRY_WEFT(weftAllGather(&*hash, of_ranks.data(), 1, weftUint64, groups_->world(), nullptr));
+  for (int rank = 0; rank < groups_->ranks(); ++rank)
+    of_places[static_cast<size_t>(groups_->place_of(rank))] = of_ranks[static_cast<size_t>(rank)];
+  return of_places;
+}
+
 /// What a checkpoint's manifest has beside the list of its files, which are told apart as well.
-Result<format::Json> Trainer::manifest(std::vector<std::string>& files) const {
+Result<format::Json> Trainer::manifest(const std::vector<uint64_t>& hashes,
+                                       std::vector<std::string>& files) const {
   const program::Job& job = engine_->job();
   const int64_t batch = config_.data.global_batch;
   const Position position{from_sequence_ + (next_step_ - from_step_) * batch, batch,
-                          config_.data.sequence_length, config_.run.seed};
+                          config_.data.sequence_length, config_.run.seed, dataset_key(*data_.train)};
   format::Json manifest = {{"config", to_json(config_)},
                            {"model", model_config()},
                            {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
@@ -362,7 +280,11 @@ Result<format::Json> Trainer::manifest(std::vector<std::string>& files) const {
           engine_->state_layout(stage, tensor, config_.run.checkpoint_optimizer);
       LOOM_TRY(layout.status());
       manifest[engine::state_name(stage, tensor)] = layout->to_json();
-      for (int owner = 0; owner < layout->owners(); ++owner) files.push_back(layout->file_name(owner));
+      for (int owner = 0; owner < layout->owners(); ++owner) {
+        files.push_back(layout->file_name(owner));
+        const int place = groups_->layout().place({owner, stage, tensor});
+        manifest[format::kHashes][files.back()] = format::hash_text(hashes[static_cast<size_t>(place)]);
+      }
     }
   if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest[kLossScale] = loss_scaler_.to_json();
   if (moments_begin_ > 0 && config_.run.checkpoint_optimizer) manifest[kMomentsBegin] = moments_begin_;
@@ -370,9 +292,9 @@ Result<format::Json> Trainer::manifest(std::vector<std::string>& files) const {
 }
 
 /// Rank 0's part, when all have written theirs.
-Status Trainer::commit_checkpoint(uint64_t step) {
+Status Trainer::commit_checkpoint(uint64_t step, const std::vector<uint64_t>& hashes) {
   std::vector<std::string> files;
-  const Result<format::Json> content = manifest(files);
+  const Result<format::Json> content = manifest(hashes, files);
   LOOM_TRY(content.status());
   LOOM_TRY(checkpoints_->commit(step, *content, files));
   return checkpoints_->prune();
@@ -381,12 +303,17 @@ Status Trainer::commit_checkpoint(uint64_t step) {
 Status Trainer::save_checkpoint() {
   const auto step = static_cast<uint64_t>(next_step_);
   const bool first = groups_->rank() == 0;
+  if (saved_step_ == next_step_) return {};
   // Before anything is written: a state that nobody can go on with must not push out one that somebody can.
   LOOM_TRY(with_way_back(groups_->agree(engine_->check_state())));
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
-  return groups_->agree(first ? commit_checkpoint(step) : Status());
+  const Result<std::vector<uint64_t>> hashes = hashes_of_places(step);
+  LOOM_TRY(hashes.status());
+  LOOM_TRY(groups_->agree(first ? commit_checkpoint(step, *hashes) : Status()));
+  saved_step_ = next_step_;
+  return {};
 }
 
 Status Trainer::save_model() { return save_model_in(join_path(config_.run.out, "model")); }
@@ -415,26 +342,36 @@ format::Json Trainer::model_config() const {
   return config;
 }
 
-Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
+Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop) {
+  stop_ = stop;
   const auto due = [&](int64_t every) {
     return next_step_ == config_.run.steps || (every > 0 && next_step_ % every == 0);
   };
   const int64_t traced = config_.run.trace_step > 0 ? config_.run.trace_step : config_.run.steps;
-  while (next_step_ < config_.run.steps) {
+  stopped_ = false;
+  while (!is_over() && !stopped_) {
     Result<StepRecord> record = step();
     LOOM_TRY(record.status());
+    stopped_ = last_.stop && !is_over();
     if (config_.run.trace_ranks > 0 && next_step_ == traced) LOOM_TRY(gather_trace());
-    if (due(config_.run.evaluate_every)) {
+    // Whoever stops a run gives it little time, which the checkpoint needs.
+    if (!stopped_ && due(config_.run.evaluate_every)) {
       const Result<std::optional<double>> loss = validate();
       LOOM_TRY(loss.status());
       record->validation_loss = *loss;
+      record->validation_accuracy = validation_accuracy_;
     }
     tell(*record);
     // The checkpoint last: who goes on from it does nothing of its step again.
     const int64_t models = config_.run.save_model_every;
     if (models > 0 && next_step_ % models == 0) LOOM_TRY(save_model_of_step());
-    if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
+    if (stopped_ || due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
   }
+  stop_ = {};
+  if (stopped_)
+    notes_.push_back(fmt::format(
+        "stopped after step {} of {}, as it was asked to: the same run.out goes on from its checkpoint",
+        next_step_, config_.run.steps));
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/folder_lock.h"
 #include "engine/engine.h"
 #include "format/checkpoints.h"
 #include "train/breakdown.h"
@@ -42,13 +43,18 @@ class Trainer {
 
   /// What rank 0 measured of the model's units; empty where the config does not ask for it, or it could not.
   const std::vector<engine::UnitProfile>& profiles() const { return profiles_; }
-  /// Sentences on what is not as the config asks for, or on how a resumed run differs from the one before.
+  /// Sentences on what is not as the config asks for, on how a resumed run differs from the one before, and
+  /// on why it ended early.
   const std::vector<std::string>& notes() const { return notes_; }
   /// Means over the steps of this object but its first.
   const MeanBreakdown& measured() const { return measured_; }
   /// Memory that came into use since before the run was opened, at its most: the process's own, so of all
   /// ranks where they are threads. 0 before the first step.
   int64_t measured_bytes() const { return measured_bytes_; }
+  /// Whether no step is left to be made.
+  bool is_over() const { return next_step_ >= config_.run.steps; }
+  /// Whether run() has ended early, since a rank was asked to stop.
+  bool stopped() const { return stopped_; }
   /// Measures what this rank's machine can do, for forecasts and traces; a collective, before the first step.
   Status measure_machine();
   /// Defaults before measure_machine().
@@ -59,11 +65,15 @@ class Trainer {
   /// One step, and nothing else.
   Result<StepRecord> step();
   /// Trains to the last step, with evaluations and checkpoints on the way; `tell` is called after each step.
-  /// Errors: not_finite, communication_error, disk_full ….
-  Status run(const std::function<void(const StepRecord&)>& tell);
+  /// `stop`, if any, is asked once a step: when it says yes on any rank, all end after that step, with a
+  /// checkpoint. Errors: not_finite, communication_error, disk_full ….
+  Status run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop = {});
   /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
   Result<std::optional<double>> validate();
-  /// Errors also: not_finite, when the state is not: no checkpoint is written then, and none is removed.
+  /// Of the last validation of a classifier: the part of the texts whose likeliest class was the right one.
+  const std::optional<double>& validation_accuracy() const { return validation_accuracy_; }
+  /// Nothing is written where this object has saved that step, or begun with it. Errors also: not_finite,
+  /// when the state is not: no checkpoint is written then, and none is removed.
   Status save_checkpoint();
   /// The model in Hugging Face's form, and the tokenizer, into run.out/model.
   Status save_model();
@@ -82,12 +92,17 @@ class Trainer {
   Status begin();
   /// With the checkpoint that `state` was read from.
   Status go_on(const StoredState& state, const Beginning& beginning);
-  Result<std::optional<StoredState>> state_to_begin_with(Beginning& beginning) const;
-  Result<std::string> checkpoint_to_begin_with() const;
+  Status lock_folder();
+  Result<std::optional<StoredState>> state_to_begin_with(Beginning& beginning);
+  Result<std::string> checkpoint_to_begin_with();
+  /// Whether it is a checkpoint of this run, and not one that the config names.
+  bool is_own(const Beginning& beginning) const { return beginning.checkpoint != config_.run.resume_from; }
+  Status with_one_before(const Status& status, const Beginning& beginning) const;
   Status with_way_back(Status status) const;
-  Status begins_alone() const;
-  Result<format::Json> manifest(std::vector<std::string>& files) const;
-  Status commit_checkpoint(uint64_t step);
+  Status begins_alone(const format::FoundCheckpoints& found) const;
+  Result<std::vector<uint64_t>> hashes_of_places(uint64_t step) const;
+  Result<format::Json> manifest(const std::vector<uint64_t>& hashes, std::vector<std::string>& files) const;
+  Status commit_checkpoint(uint64_t step, const std::vector<uint64_t>& hashes);
   Status save_model_in(const std::string& folder);
   /// config.json, with the names of the dataset's labels.
   format::Json model_config() const;
@@ -102,7 +117,9 @@ class Trainer {
   std::optional<engine::Groups> groups_;
   std::unique_ptr<engine::Engine> engine_;
   Data data_;
+  std::optional<FolderLock> lock_;  // of run.out, on rank 0
   std::optional<format::Checkpoints> checkpoints_;
+  int64_t saved_step_ = -1;  // whose checkpoint this object has written, or begun with
   int64_t next_step_ = 0;
   int64_t from_step_ = 0, from_sequence_ = 0;  // of the data, that this object began with
   int64_t moments_begin_ = 0;                  // steps that had been applied when the moments were zeros
@@ -111,6 +128,9 @@ class Trainer {
   std::vector<std::string> notes_;
   MeanBreakdown measured_;
   engine::StepResult last_;
+  std::function<bool()> stop_;
+  bool stopped_ = false;
+  std::optional<double> validation_accuracy_;
   int64_t memory_before_ = 0, measured_bytes_ = 0;
   program::Machine machine_;
   std::optional<Trace> trace_;

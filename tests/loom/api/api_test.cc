@@ -7,6 +7,7 @@
 
 #include "engine/ranks.h"
 #include "support.h"
+#include "text/dataset.h"
 
 namespace loom::testing {
 namespace {
@@ -76,6 +77,40 @@ TEST_F(Api, TrainsAndTheModelEvaluatesAndSamples) {
   LOOM_ASSERT_OK(logits);
   const auto likeliest = std::max_element(logits->begin(), logits->end()) - logits->begin();
   EXPECT_EQ(static_cast<char>(likeliest), (*text)[5]);
+}
+
+TEST_F(Api, SavesACheckpointAgainAndTellsWhatIsNotAsAsked) {
+  const Result<Config> told = config({"run.steps=3"});
+  LOOM_ASSERT_OK(told);
+  const std::string manifest = folder_ / "out/checkpoints/step-00000003/manifest.json";
+  {
+    Result<Training> run = Training::create(*told);
+    LOOM_ASSERT_OK(run);
+    EXPECT_TRUE(run->notes().empty());
+    LOOM_ASSERT_OK(run->run());
+    EXPECT_FALSE(run->stopped());
+    const auto written = std::filesystem::last_write_time(manifest);
+    LOOM_ASSERT_OK(run->save_checkpoint());  // it has, when the run was over
+    EXPECT_EQ(std::filesystem::last_write_time(manifest), written);
+  }
+  Result<Training> over = Training::create(*told);
+  LOOM_ASSERT_OK(over);
+  ASSERT_EQ(over->notes().size(), 1u);
+  EXPECT_NE(over->notes()[0].find("nothing to do"), std::string::npos);
+  LOOM_ASSERT_OK(over->save_checkpoint());
+  EXPECT_TRUE(fails_with(Training::create(*told), Code::invalid_argument, "is being written by process"));
+}
+
+TEST_F(Api, StopsWhenItIsAskedTo) {
+  Result<Training> run = Training::create(*config());
+  LOOM_ASSERT_OK(run);
+  LOOM_ASSERT_OK(run->run({}, [&] { return run->next_step() == 4; }));
+  EXPECT_TRUE(run->stopped());
+  EXPECT_EQ(run->next_step(), 5);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoints/step-00000005/manifest.json"));
+  LOOM_ASSERT_OK(run->run());
+  EXPECT_FALSE(run->stopped());
+  EXPECT_EQ(run->next_step(), 40);
 }
 
 TEST_F(Api, TwoRanksTrainAsOne) {
@@ -174,6 +209,37 @@ TEST_F(Api, EvaluatesEveryWindowOnce) {
     EXPECT_NEAR(some.loss, one.loss, 1e-6 * one.loss) << batch << " of " << windows;
     EXPECT_EQ(some.batches, (windows + batch - 1) / batch);
   }
+}
+
+/// The end of the validation text has other words than its beginning, and so fewer bytes a token.
+TEST_F(Api, LossesAByteOfAPartAreOfItsOwnBytes) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "all words are alike\n";
+  for (int i = 0; i < 300; ++i) text += fmt::format("{}\n", i * i * 37 % 8909);
+  put_file(folder_ / "text.txt", text);
+  LOOM_ASSERT_OK(make_dataset({folder_ / "text.txt"}, folder_ / "data", {"bytes", 300, 0.1, 0}));
+  {
+    Result<Training> run = Training::create(*config({"run.steps=1"}));
+    LOOM_ASSERT_OK(run);
+    LOOM_ASSERT_OK(run->save_model());
+  }
+  Result<Model> model = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(model);
+  const Result<Evaluation> part = model->evaluate(folder_ / "data", {16, 2, 3}),
+                           whole = model->evaluate(folder_ / "data", {16, 2, 0});
+  LOOM_ASSERT_OK(part);
+  LOOM_ASSERT_OK(whole);
+  const auto data = text::TokenDataset::open(folder_ / "data", text::Split::validation);
+  LOOM_ASSERT_OK(data);
+  std::vector<text::Token> tokens(3 * 2 * 16 + 1);
+  LOOM_ASSERT_OK((*data)->read(0, tokens));
+  const Result<std::string> decoded = model->decode(tokens);
+  LOOM_ASSERT_OK(decoded);
+  EXPECT_NEAR(part->loss_per_byte, part->loss * 97 / static_cast<double>(decoded->size()), 1e-12);
+  const double a_token_of_all =
+      static_cast<double>((*data)->text_bytes()) / static_cast<double>((*data)->tokens());
+  EXPECT_NEAR(whole->loss_per_byte, whole->loss / a_token_of_all, 1e-12);
+  EXPECT_GT(static_cast<double>(decoded->size()) / 97, 1.5 * a_token_of_all);
 }
 
 TEST_F(Api, AModelThatIsNotCausalHasNoLogitsOfWhatComesNext) {

@@ -44,6 +44,31 @@ TEST_F(Command, TrainsOnFourRanksAndTheModelCanBeUsed) {
   EXPECT_NE(more.text.find("resumed after step 6"), std::string::npos) << more.text;
 }
 
+/// The number before "nats a byte" that follows `words`.
+double nats_a_byte(const std::string& text, const std::string& words) {
+  const size_t at = text.find(words);
+  if (at == std::string::npos) return -1;
+  return std::stod(text.substr(at + words.size()));
+}
+
+TEST_F(Command, TheBaselineIsOfTheTextThatWasEvaluated) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=1").code, 0);
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += "ab ab ab\n";
+  for (int i = 0; i < 500; ++i) text += fmt::format("{}\n", i * i * 37 % 8909);
+  put_file(folder_ / "harder.txt", text);
+  ASSERT_EQ(loom("tokenize " + (folder_ / "harder.txt") + " --out " + (folder_ / "harder")).code, 0);
+  const auto baseline = [&](const std::string& options) {
+    const Outcome outcome =
+        loom("eval " + (folder_ / "run/model") + " " + (folder_ / "harder") + " --baseline " + options);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    return nats_a_byte(outcome.text, "a model of byte pairs, trained on the same text: ");
+  };
+  const double part = baseline("--batches 2"), whole = baseline("");
+  EXPECT_GT(part, 0);
+  EXPECT_LT(part, 0.5 * whole);
+}
+
 TEST_F(Command, ARankThatIsKilledEndsTheRunAndTheCheckpointIsKept) {
   // The rank kills itself when the first checkpoint is complete; long before the run is over.
   const std::string kill = folder_ / "kill.sh";
@@ -186,6 +211,21 @@ TEST_F(Command, HelpListsTheKeysOfTheConfig) {
          {"  data.sequence_length ", "  run.steps ", "  parallel.pipeline ", "  loss_scale.static "})
       EXPECT_NE(help.text.find(line), std::string::npos) << line << " is not in\n" << help.text;
   }
+}
+
+TEST_F(Command, AFlippedBitOfACheckpointIsFoundByLookingAtIt) {
+  ASSERT_EQ(on_processes(2, train("--parallel.sharded_data_parallel_degree=2 --run.steps=2")).code, 0);
+  const std::string checkpoint = folder_ / "run/checkpoints/step-00000002";
+  const Outcome whole = loom("inspect " + checkpoint);
+  EXPECT_EQ(whole.code, 0) << whole.text;
+  EXPECT_EQ(whole.text.find("a complete checkpoint, with the hashes of its 2 files\n"), 0u) << whole.text;
+  const std::string file = checkpoint + "/state-00001-of-00002.safetensors";
+  std::string bytes = get_file(file);
+  bytes[bytes.size() - 4] ^= 1;  // the least of a number's bits
+  put_file(file, bytes);
+  const Outcome damaged = loom("inspect " + checkpoint);
+  EXPECT_EQ(damaged.code, 1) << damaged.text;
+  EXPECT_NE(damaged.text.find(file + " is damaged"), std::string::npos) << damaged.text;
 }
 
 TEST_F(Command, SaysWhatIsWrong) {

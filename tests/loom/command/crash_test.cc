@@ -114,6 +114,38 @@ TEST_F(Crash, KilledAndResumedEveryKindOfLayoutHasItsOwnBits) {
   }
 }
 
+/// One rank of two is told to end, as launchers tell all of them; the others hear of it in the step.
+TEST_F(Crash, ToldToEndItSavesACheckpointOfTheStepAtHand) {
+  const std::string script = folder_ / "end.sh", out = folder_ / "out", whole = folder_ / "whole";
+  put_file(script,
+           fmt::format("if [ \"$WEFT_RANK\" != 1 ]; then exec \"$@\"; fi\n"
+                       "\"$@\" & pid=$!\n"
+                       "while [ \"$(cat '{}/log.jsonl' 2> /dev/null | wc -l)\" -lt 5 ]; do sleep 0.01; "
+                       "done\n"
+                       "kill -TERM $pid; wait $pid\n",
+                       out));
+  const std::string common =
+      "--parallel.sharded_data_parallel_degree=2 --model.dropout=0.1 --run.checkpoint_every=0 ";
+  const Outcome ended =
+      on_processes(2, "sh " + script + " " + train(common + "--run.steps=1000000 --run.out=" + out));
+  EXPECT_EQ(ended.code, 143) << ended.text;
+  EXPECT_NE(ended.text.find("note: stopped after step "), std::string::npos) << ended.text;
+  const Result<format::Checkpoints> checkpoints = format::Checkpoints::open(out + "/checkpoints", 1);
+  LOOM_ASSERT_OK(checkpoints);
+  const std::vector<uint64_t> steps = *checkpoints->complete_steps();
+  ASSERT_EQ(steps.size(), 1u) << ended.text;
+  EXPECT_FALSE(std::filesystem::exists(out + "/model"));
+  EXPECT_TRUE(std::filesystem::exists(out + "/report.html"));
+
+  const std::string longer = common + fmt::format("--run.steps={} ", steps[0] + 5);
+  const Outcome resumed = on_processes(2, train(longer + "--run.out=" + out));
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find(fmt::format("resumed after step {}\n", steps[0])), std::string::npos)
+      << resumed.text;
+  ASSERT_EQ(on_processes(2, train(longer + "--run.out=" + whole)).code, 0);
+  EXPECT_EQ(losses(out), losses(whole));
+}
+
 /// A disk of one rank that fills up, as a limit on the size of its files from some step on.
 class FullDisk : public Crash {
  protected:

@@ -45,6 +45,50 @@ TEST_F(Report, OfARunThatWasOverIsLeftAsItIs) {
   EXPECT_EQ(steps(), std::pair(1, 2)) << "losses are in the log";
 }
 
+/// A model of a later step than the run is to have is not put in the place of another.
+TEST_F(Report, OfARunThatWasOverIsSaidAndItsModelStays) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=2").code, 0);
+  const std::string model = folder_ / "run/model/model.safetensors";
+  const std::string of_step_2 = get_file(model);
+  ASSERT_EQ(loom("train " + config() + " --run.steps=4").code, 0);
+  const std::string of_step_4 = get_file(model);
+  EXPECT_NE(of_step_2, of_step_4);
+  const auto again = [&](const std::string& steps) {
+    const Outcome outcome = loom("train " + config() + " --run.steps=" + steps);
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    EXPECT_NE(outcome.text.find("note: nothing to do: the checkpoint is of step 4, run.steps is " + steps),
+              std::string::npos)
+        << outcome.text;
+    EXPECT_EQ(outcome.text.find("measured"), std::string::npos) << outcome.text;
+    EXPECT_NE(get_file(folder_ / "run/log.jsonl").find("{\"note\":\"nothing to do"), std::string::npos);
+  };
+  std::filesystem::remove(model);
+  again("4");
+  EXPECT_EQ(get_file(model), of_step_4) << "it was to have that";
+  put_file(model, of_step_2);
+  again("2");
+  EXPECT_EQ(get_file(model), of_step_2);
+}
+
+TEST_F(Report, OfARunThatPassesADamagedCheckpointOverSaysSo) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=4").code, 0);
+  const std::string checkpoints = folder_ / "run/checkpoints/step-0000000";
+  put_file(checkpoints + "4/state-00000-of-00001.safetensors", "");
+  const Outcome resumed = loom("train " + config() + " --run.steps=6");
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find("resumed after step 2"), std::string::npos) << resumed.text;
+  EXPECT_NE(resumed.text.find("note: a checkpoint is passed over: "), std::string::npos) << resumed.text;
+  EXPECT_NE(page().find("<p>Note: a checkpoint is passed over: "), std::string::npos);
+  // Where all are damaged nothing of what the run has left is touched.
+  for (const char* step : {"4", "6"}) put_file(checkpoints + step + "/state-00000-of-00001.safetensors", "");
+  const std::string log = get_file(folder_ / "run/log.jsonl"), told = get_file(folder_ / "run/config.json");
+  const Outcome refused = loom("train " + config() + " --run.steps=8");
+  EXPECT_EQ(refused.code, 1) << refused.text;
+  EXPECT_NE(refused.text.find("remove that folder to begin anew"), std::string::npos) << refused.text;
+  EXPECT_EQ(get_file(folder_ / "run/log.jsonl"), log);
+  EXPECT_EQ(get_file(folder_ / "run/config.json"), told);
+}
+
 TEST_F(Report, OfARunWhoseModelCannotBeSavedHasItsStepsAndItsEnd) {
   std::filesystem::create_directory(folder_ / "run");
   put_file(folder_ / "run/model", "");  // where the folder is to be

@@ -1,6 +1,7 @@
 // What is done in place of operators: each instruction that computes, in the program's order, and nothing
 // else.
 #include "engine/ranks.h"
+#include "train/breakdown.h"
 
 namespace loom::testing {
 namespace {
@@ -64,6 +65,55 @@ TEST(StandIn, ComputingWaitsForNothingThatWasAskedForInAdvance) {
     EXPECT_EQ(mine, all);
   });
   EXPECT_FALSE(late);
+}
+
+// What ranks tell each other at the norm is waited for as any other message. Here the first stage is slow
+// with its last backward, when the second has nothing left to do.
+TEST(StandIn, WaitingForOtherStagesAtTheNormIsExposed) {
+  program::Job job = small_job(2, 1, 2, 4);
+  job.pipeline_degree = 2;
+  using Clock = std::chrono::steady_clock;
+  std::atomic<bool> computed{false};
+  double late_us = 0, waited_us = 0, exposed_us = 0;  // the second stage's clock is this process's, too
+  on_ranks(2, 1, [&](weftComm_t world) {
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
+    LOOM_ASSERT_OK(groups);
+    const auto engine = engine::Engine::create(job, *groups, 1);
+    LOOM_ASSERT_OK(engine);
+    LOOM_ASSERT_OK((*engine)->initialize(1));
+    const int stage = groups->coordinates().stage;
+    const program::Program& program = (*engine)->training();
+    int left = 0;
+    for (const program::Instruction& i : program.instructions) left += program::is_compute(i.op);
+    (*engine)->stand_in([&](const program::Instruction&) {
+      if (--left > 0) return;
+      if (stage == 1) {
+        computed = true;
+        return;
+      }
+      while (!computed) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      late_us = std::chrono::duration<double, std::micro>(Clock::now().time_since_epoch()).count();
+    });
+    const Result<engine::StepResult> result = (*engine)->step(settings_of(0));
+    LOOM_ASSERT_OK(result);
+    EXPECT_LE(result->met_seconds, result->exposed_seconds);
+    EXPECT_LE(result->exposed_seconds, result->seconds);
+    LOOM_ASSERT_OK(groups->barrier());
+    if (stage == 0) return;
+    for (size_t i = 0; i < program.instructions.size(); ++i)
+      if (program.instructions[i].op == program::Op::norm)
+        waited_us = late_us - result->begin_us - (*engine)->timeline()[i].begin_us;
+    exposed_us = result->exposed_seconds * 1e6;
+    const train::Breakdown without =
+        train::breakdown_of(program, (*engine)->timeline(), result->seconds * 1e6, false);
+    const train::Breakdown with = train::breakdown_of(program, (*engine)->timeline(), result->seconds * 1e6,
+                                                      false, result->met_seconds * 1e6);
+    EXPECT_DOUBLE_EQ(with.waiting_us, without.waiting_us + result->met_seconds * 1e6);
+    EXPECT_EQ(with.us, without.us) << "the norm has its time already";
+  });
+  // The sums of squares come first; without operators they are soon made.
+  EXPECT_GE(exposed_us, 0.25 * waited_us);
 }
 
 }  // namespace

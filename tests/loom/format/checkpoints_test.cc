@@ -80,6 +80,70 @@ TEST_F(CheckpointsTest, DamageIsNotComplete) {
   EXPECT_EQ(complete(), std::vector<uint64_t>{1});
 }
 
+TEST_F(CheckpointsTest, WhatIsPassedOverIsTold) {
+  LOOM_ASSERT_OK(save(1));
+  LOOM_ASSERT_OK(save(2));
+  const auto found = [&] {
+    const Result<FoundCheckpoints> found = checkpoints_.find();
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return found.ok() ? *found : FoundCheckpoints();
+  };
+  LOOM_ASSERT_OK(checkpoints_.begin(3));  // and then it was killed
+  EXPECT_EQ(found().newest, 2u);
+  EXPECT_TRUE(found().damaged.empty());
+  const std::string newest = checkpoints_.step_folder(2);
+  put_file(join_path(newest, "a.safetensors"), "weight");
+  EXPECT_EQ(found().newest, 1u);
+  ASSERT_EQ(found().damaged.size(), 1u);
+  EXPECT_NE(found().damaged[0].find("a.safetensors of " + newest + " has 6 bytes, must be 7"),
+            std::string::npos)
+      << found().damaged[0];
+  put_file(join_path(checkpoints_.step_folder(1), "manifest.json"), "{");
+  EXPECT_FALSE(found().newest.has_value());
+  EXPECT_EQ(found().damaged.size(), 2u);
+}
+
+TEST_F(CheckpointsTest, WhatNobodyCanJudgeIsNeitherPassedOverNorRemoved) {
+  for (const uint64_t step : {1, 2, 3}) LOOM_ASSERT_OK(save(step));
+  const std::string newest = join_path(checkpoints_.step_folder(3), "manifest.json"),
+                    before = join_path(checkpoints_.step_folder(2), "manifest.json");
+  put_file(newest, R"({"format": "loom checkpoint", "version": 2})");
+  EXPECT_TRUE(fails_with(checkpoints_.find(), Code::unsupported, "is of version 2"));
+  std::filesystem::remove(newest);
+  std::filesystem::create_symlink(newest, newest);  // nobody can open that, whoever it is
+  EXPECT_TRUE(fails_with(checkpoints_.find(), Code::system_error, "cannot look at " + newest));
+  put_file(before, R"({"format": "loom checkpoint", "version": 2})");
+  std::filesystem::remove_all(checkpoints_.step_folder(3));
+  for (const uint64_t step : {4, 5, 6}) LOOM_ASSERT_OK(save(step));
+  EXPECT_EQ(complete(), (std::vector<uint64_t>{5, 6}));
+  EXPECT_TRUE(is_file(before));
+  std::filesystem::remove_all(folder_ / "run");
+  std::filesystem::create_symlink(folder_ / "run", folder_ / "run");
+  EXPECT_TRUE(fails_with(checkpoints_.find(), Code::system_error, "cannot look at"));
+}
+
+TEST_F(CheckpointsTest, HashesAreThoseOfTheFiles) {
+  LOOM_ASSERT_OK(checkpoints_.begin(1));
+  const std::string folder = checkpoints_.step_folder(1);
+  Json hashes = Json::object();
+  for (const std::string name : {"a", "b", "c"}) {
+    put_file(join_path(folder, name), "weights of " + name);
+    hashes[name] = hash_text(*hash_of_file(join_path(folder, name)));
+  }
+  LOOM_ASSERT_OK(checkpoints_.commit(1, {{kHashes, hashes}}));
+  const Result<Json> manifest = read_manifest(folder);
+  LOOM_ASSERT_OK(manifest);
+  LOOM_ASSERT_OK(check_hashes(*manifest, folder));
+  put_file(join_path(folder, "b"), "weights oF b");
+  LOOM_ASSERT_OK(read_manifest(folder));
+  EXPECT_TRUE(fails_with(check_hashes(*manifest, folder), Code::invalid_data, folder + "/b is damaged"));
+  // Of two who share the work the second has it.
+  LOOM_ASSERT_OK(check_hashes(*manifest, folder, 0, 2));
+  EXPECT_TRUE(fails_with(check_hashes(*manifest, folder, 1, 2), Code::invalid_data, "/b is damaged"));
+  LOOM_ASSERT_OK(check_hashes(Json::object(), folder));  // of an older version
+  EXPECT_TRUE(fails_with(check_hashes({{kHashes, 3}}, folder), Code::invalid_data, "is no object"));
+}
+
 TEST_F(CheckpointsTest, WhatAnInterruptedWriteLeftGoes) {
   LOOM_ASSERT_OK(save(1));
   LOOM_ASSERT_OK(checkpoints_.begin(2));

@@ -88,6 +88,29 @@ TEST(Bigram, TheBaselineOfADatasetIsThatOfItsTexts) {
   EXPECT_LT(by_bytes, std::log(256.0));
 }
 
+TEST(Bigram, TheBaselineOfAPartIsOfThatPart) {
+  const testing::TemporaryFolder folder;
+  std::string easy, hard;
+  for (int i = 0; i < 500; ++i) easy += "ab\n", hard += fmt::format("{}\n", i * i * 37 % 89);
+  const std::string text = easy + easy + easy + hard;
+  testing::put_file(folder / "a", text);
+  TokenizeOptions options;
+  options.validation_fraction = 0.5;
+  LOOM_ASSERT_OK(tokenize_files({folder / "a"}, folder / "tokens", ByteTokenizer(), options));
+  const size_t cut = text.find('\n', (text.size() + 1) / 2 - 1) + 1;
+  BigramModel model;
+  model.add(text.substr(0, cut));
+  const Result<double> part = bigram_baseline(folder / "tokens", 300),
+                       all = bigram_baseline(folder / "tokens"),
+                       more = bigram_baseline(folder / "tokens", 1'000'000);
+  LOOM_ASSERT_OK(part);
+  LOOM_ASSERT_OK(all);
+  LOOM_ASSERT_OK(more);
+  EXPECT_LT(*part, 0.1 * *all);
+  EXPECT_EQ(*more, *all);
+  EXPECT_NEAR(*part, model.surprise(text.substr(cut, 300)) / 299, 1e-9);
+}
+
 TEST(Bigram, TheBaselineNeedsTheRightTokenizer) {
   const testing::TemporaryFolder folder;
   testing::put_file(folder / "a", "one\ntwo\nthree\nfour\n");

@@ -1,6 +1,7 @@
 // How runs begin: what all ranks must have alike, whose checkpoints lie in run.out, when moments began, and
 // how many threads a rank has.
 #include <cmath>
+#include <filesystem>
 
 #include "base/file.h"
 #include "format/safetensors_reader.h"
@@ -106,6 +107,130 @@ TEST_F(Beginnings, RanksThatWouldBeginWithOtherCheckpointsAreNamed) {
     for (const Status& end : created([&](train::Config& own) { own.run.resume_from = other; }))
       EXPECT_TRUE(fails_with(end, Code::invalid_data, "all must begin with the same checkpoint"));
   }
+}
+
+TEST_F(Beginnings, ARankWithOtherDataIsNamed) {
+  make_tokens(folder_ / "more", "bytes", 900);
+  std::filesystem::copy(config_.data.folder, folder_ / "copy");
+  for (const Status& end : created([&](train::Config& own) { own.data.folder = folder_ / "copy"; }))
+    LOOM_ASSERT_OK(end);
+  const std::vector<Status> ends = created([&](train::Config& own) { own.data.folder = folder_ / "more"; });
+  for (const Status& end : ends)
+    EXPECT_TRUE(fails_with(
+        end, Code::invalid_data,
+        "the data in " + (folder_ / "more") + " are not those that rank 0 has in " + config_.data.folder));
+  EXPECT_EQ(ends[0].message().find("rank 1: "), 0u) << ends[0].message();
+}
+
+TEST_F(Beginnings, ADamagedCheckpointIsPassedOverAndSaidSo) {
+  config_.run.checkpoint_every = 2;
+  run_on(1, config_);
+  const std::string checkpoints = config_.run.out + "/checkpoints/step-0000000";
+  std::filesystem::remove(checkpoints + "4/state-00000-of-00001.safetensors");
+  {
+    const auto trainer = train::Trainer::create(config_, nullptr);
+    LOOM_ASSERT_OK(trainer);
+    EXPECT_EQ((*trainer)->next_step(), 2);
+    ASSERT_EQ((*trainer)->notes().size(), 1u);
+    EXPECT_NE((*trainer)->notes()[0].find(checkpoints + "4 has no file state-00000-of-00001.safetensors"),
+              std::string::npos);
+    EXPECT_NE((*trainer)->notes()[0].find("goes on from step 2"), std::string::npos);
+  }
+  // Where none is whole, beginning anew would lose what may be mended.
+  put_file(checkpoints + "2/manifest.json", "{");
+  for (const std::string& from : {std::string(), checkpoints + "2"}) {
+    config_.run.resume_from = from;
+    EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_data,
+                           "remove that folder to begin anew"));
+  }
+  config_.run.resume = false;
+  EXPECT_TRUE(
+      fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, "of an earlier run"));
+}
+
+TEST_F(Beginnings, ACheckpointOfAnotherVersionIsNotPassedOver) {
+  config_.run.checkpoint_every = 2;
+  run_on(1, config_);
+  put_file(config_.run.out + "/checkpoints/step-00000004/manifest.json",
+           R"({"format": "loom checkpoint", "version": 9})");
+  for (const Status& end : created([](train::Config&) {}))
+    EXPECT_TRUE(fails_with(end, Code::unsupported, "a run that went on without it would lose it"));
+}
+
+TEST_F(Beginnings, AFlippedBitOfACheckpointNamesTheOneBefore) {
+  config_.run.checkpoint_every = 2;
+  config_.parallel.sharded_data_parallel_degree = 2;
+  run_on(2, config_);
+  const std::string checkpoints = config_.run.out + "/checkpoints/step-0000000";
+  const auto flip = [&](const std::string& file) {
+    std::string bytes = get_file(file);
+    bytes[bytes.size() - 4] ^= 1;  // the least of a number's bits
+    put_file(file, bytes);
+  };
+  flip(checkpoints + "4/state-00001-of-00002.safetensors");
+  for (const Status& end : created([](train::Config&) {}))
+    EXPECT_TRUE(
+        fails_with(end, Code::invalid_data,
+                   "4/state-00001-of-00002.safetensors is damaged: it does not have the hash that its "
+                   "manifest says; the checkpoint before it is of step 2: without the folder " +
+                       checkpoints + "4 the run goes on from that"));
+  std::filesystem::remove_all(checkpoints + "4");
+  const Records rest = run_on(2, config_);
+  EXPECT_EQ(rest.begin()->first, 2);
+  std::filesystem::remove_all(checkpoints + "4");
+  flip(checkpoints + "2/state-00000-of-00002.safetensors");
+  for (const Status& end : created([](train::Config&) {}))
+    EXPECT_TRUE(fails_with(end, Code::invalid_data, "there is no complete checkpoint before it"));
+}
+
+TEST_F(Beginnings, AFolderHasOneRun) {
+  {
+    const auto first = train::Trainer::create(config_, nullptr);
+    LOOM_ASSERT_OK(first);
+    EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                           "run.out: " + config_.run.out + " is being written by process"));
+    for (const Status& end : created([](train::Config&) {}))
+      EXPECT_TRUE(fails_with(end, Code::invalid_argument, "is being written by process"));
+    train::Config other = config_;
+    other.run.out = folder_ / "other";
+    LOOM_ASSERT_OK(train::Trainer::create(other, nullptr));
+  }
+  for (const Status& end : created([](train::Config&) {})) LOOM_ASSERT_OK(end);
+}
+
+TEST_F(Beginnings, ARunThatIsOverSaysWhatWouldGoOn) {
+  const auto noted = [&](int64_t steps) {
+    config_.run.steps = steps;
+    const auto trainer = train::Trainer::create(config_, nullptr);
+    EXPECT_TRUE(trainer.ok()) << trainer.status().message();
+    EXPECT_EQ((*trainer)->is_over(), !(*trainer)->notes().empty());
+    return (*trainer)->notes();
+  };
+  EXPECT_TRUE(noted(4).empty());
+  run_on(1, config_);
+  for (const int64_t steps : {4, 3})
+    EXPECT_EQ(noted(steps),
+              std::vector<std::string>{fmt::format("nothing to do: the checkpoint is of step 4, run.steps is "
+                                                   "{}; a larger run.steps goes on",
+                                                   steps)});
+  EXPECT_TRUE(noted(5).empty());
+}
+
+TEST_F(Beginnings, AModelWithoutATokenizerAndWithMoreTokensThanTheDataIsNoted) {
+  config_.model.vocabulary = 300;
+  run_on(1, config_, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+  config_.model = {};
+  config_.model.from = config_.run.out + "/model";
+  config_.run.out = folder_ / "tuned";
+  const auto notes = [&] {
+    const auto trainer = train::Trainer::create(config_, nullptr);
+    EXPECT_TRUE(trainer.ok()) << trainer.status().message();
+    return (*trainer)->notes();
+  };
+  EXPECT_TRUE(notes().empty());
+  std::filesystem::remove(config_.model.from + "/loom-tokenizer.json");
+  ASSERT_EQ(notes().size(), 1u);
+  EXPECT_NE(notes()[0].find("has a vocabulary of 300 tokens and no tokenizer beside it"), std::string::npos);
 }
 
 TEST_F(Beginnings, MomentsThatBeginAgainAreNotTakenForOldOnes) {

@@ -2,6 +2,7 @@
 // not take others for them.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "text/batches.h"
 #include "train/position.h"
@@ -18,8 +19,9 @@ class Continuations : public SteadyRuns {
     config_.model.context = 64;
   }
 
-  static Status create(const train::Config& config,
-                       const std::function<void(const train::Trainer&)>& look = {}) {
+  /// As a run that has steps left to make.
+  static Status create(train::Config config, const std::function<void(const train::Trainer&)>& look = {}) {
+    config.run.steps = 100;
     const auto trainer = train::Trainer::create(config, nullptr);
     if (trainer.ok() && look) look(**trainer);
     return trainer.status();
@@ -135,6 +137,65 @@ TEST_F(Continuations, AnotherRunMayBeginTheDataAnew) {
   EXPECT_EQ(train::position_of(*manifest, 6)->sequences, 2 * 8);
 }
 
+TEST_F(Continuations, OtherDataAreRefusedInTheRunOfTheCheckpoint) {
+  train_first();
+  // The same text elsewhere is the same list; more of it is another, also where the first was.
+  std::filesystem::copy(config_.data.folder, folder_ / "copy");
+  train::Config other = config_;
+  other.data.folder = folder_ / "copy";
+  LOOM_ASSERT_OK(create(other, [](const train::Trainer& trainer) { EXPECT_TRUE(trainer.notes().empty()); }));
+  make_tokens(config_.data.folder, "bytes", 900);
+  EXPECT_TRUE(fails_with(create(config_), Code::invalid_argument,
+                         "the checkpoint is of other data than those of " + config_.data.folder));
+  LOOM_ASSERT_OK(create(other));
+  // Who only begins with it has it said.
+  other.run.out = folder_ / "other";
+  other.run.resume_from = checkpoint();
+  other.data.folder = config_.data.folder;
+  other.run.steps = 5;
+  run_on(1, other, [](const train::Trainer& trainer) {
+    ASSERT_EQ(trainer.notes().size(), 1u);
+    EXPECT_NE(trainer.notes()[0].find("the data are taken from the beginning"), std::string::npos);
+  });
+  const Result<format::Json> manifest = format::read_manifest(folder_ / "other/checkpoints/step-00000005");
+  LOOM_ASSERT_OK(manifest);
+  EXPECT_EQ(train::position_of(*manifest, 5)->sequences, 8);
+}
+
+TEST_F(Continuations, ACheckpointThatDoesNotSayItsDataGoesOnWithAny) {
+  train_first();
+  const std::string path = checkpoint() + "/manifest.json";
+  format::Json manifest = *format::read_json(path);
+  ASSERT_EQ(manifest["data"].erase("dataset"), 1u);
+  ASSERT_EQ(manifest.erase("hashes"), 1u);
+  LOOM_ASSERT_OK(format::write_json(path, manifest));
+  make_tokens(config_.data.folder, "bytes", 900);
+  LOOM_ASSERT_OK(create(config_));
+}
+
+TEST_F(Continuations, KeysOfDataAreOfTheirContent) {
+  const auto key = [](const std::string& folder) {
+    return (*text::TokenDataset::open(folder, text::Split::train))->key();
+  };
+  make_tokens(folder_ / "same");
+  make_tokens(folder_ / "more", "bytes", 601);
+  EXPECT_EQ(key(folder_ / "same"), key(config_.data.folder));
+  EXPECT_NE(key(folder_ / "more"), key(config_.data.folder));
+  const auto of_texts = [&](const std::string& two) {
+    std::string lines;
+    for (int i = 0; i < 10; ++i) lines += two;
+    put_file(folder_ / "texts.tsv", lines);
+    EXPECT_TRUE(text::tokenize_examples({folder_ / "texts.tsv"}, folder_ / "texts",
+                                        **text::open_tokenizer("bytes"), 0.5)
+                    .ok());
+    return (*text::ExampleDataset::open(folder_ / "texts", text::Split::train))->key();
+  };
+  const uint64_t first = of_texts("a\tx\nb\ty\n");
+  EXPECT_EQ(of_texts("a\tx\nb\ty\n"), first);
+  EXPECT_NE(of_texts("a\tx\nb\tz\n"), first);
+  EXPECT_NE(of_texts("a\tx\nc\ty\n"), first) << "labels have other names";
+}
+
 TEST(Positions, OfCheckpointsThatKeepNoneAreTheirConfigs) {
   const format::Json manifest = {
       {"config",
@@ -150,7 +211,7 @@ TEST(Positions, OfCheckpointsThatKeepNoneAreTheirConfigs) {
 }
 
 TEST(Positions, ThatCannotBeAreRefused) {
-  const format::Json right = train::Position{32, 8, 16, 1}.to_json();
+  const format::Json right = train::Position{32, 8, 16, 1, "0123456789abcdef"}.to_json();
   LOOM_ASSERT_OK(train::position_of({{"data", right}}, 4));
   for (const auto& [key, value] : right.items())
     for (const format::Json& wrong : {format::Json(-1), format::Json("x"), format::Json(nullptr)}) {

@@ -68,6 +68,39 @@ TEST_F(FamilyRuns, ClassificationsLearn) {
   }
 }
 
+TEST_F(FamilyRuns, ValidationTellsHowManyTextsAreRight) {
+  config_.data.global_batch = 4;
+  config_.run.evaluation_steps = 100;  // all of the 20 texts, once
+  struct Layout {
+    int ranks, shard, stages, tensor;
+  };
+  for (const char* family : {"bert", "gptj"}) {
+    make_examples(config_.data.folder, std::string(family) == "gptj" ? "bytes" : pieces_);
+    config_.model.family = family;
+    for (const auto& [ranks, shard, stages, tensor] :
+         {Layout{1, 1, 1, 1}, {2, 2, 1, 1}, {2, 1, 2, 1}, {2, 1, 1, 2}, {4, 1, 2, 2}}) {
+      SCOPED_TRACE(fmt::format("{} on {} ranks, {} stages, {} tensor ranks", family, ranks, stages, tensor));
+      train::Config config = config_;
+      config.parallel.strict = false;
+      config.parallel.sharded_data_parallel_degree = shard;
+      config.parallel.pipeline_degree = stages;
+      config.parallel.tensor_degree = tensor;
+      config.run.steps = 4;
+      config.run.out = folder_ / fmt::format("{}-{}-{}-{}", family, shard, stages, tensor);
+      const Records records =
+          run_on(ranks, config, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+      ASSERT_TRUE(records.at(3).validation_accuracy.has_value());
+      EXPECT_FALSE(records.at(2).validation_accuracy.has_value());
+      Result<Model> model = Model::open(config.run.out + "/model", 1);
+      LOOM_ASSERT_OK(model);
+      const Result<Evaluation> evaluation = model->evaluate(config.data.folder, {16, 4, 0});
+      LOOM_ASSERT_OK(evaluation);
+      ASSERT_EQ(evaluation->texts, 20);
+      EXPECT_NEAR(*records.at(3).validation_accuracy * 20, static_cast<double>(evaluation->right), 1e-9);
+    }
+  }
+}
+
 TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
   make_examples(config_.data.folder, pieces_);
   config_.model.family = "bert";

@@ -237,6 +237,73 @@ TEST_F(Trained, FineTuningBeginsWithTheModel) {
   EXPECT_LT(run(tuned, 2, 2).at(0), losses.at(5));
 }
 
+TEST_F(Trained, ARankThatIsAskedToStopStopsAllAfterTheSameStep) {
+  config_.optimizer.schedule = "constant";
+  config_.run.evaluate_every = 3;
+  const auto whole = run(config_, 2, 2);
+  config_.parallel.sharded_data_parallel_degree = 2;
+  config_.run.out = folder_ / "stopped";
+  std::map<int64_t, double> losses;
+  on_ranks(2, 1, [&](weftComm_t world) {
+    Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, world);
+    LOOM_ASSERT_OK(trainer);
+    const bool first = (*trainer)->groups().rank() == 0;
+    int asked = 0;
+    LOOM_ASSERT_OK((*trainer)->run(
+        [&](const train::StepRecord& record) {
+          if (first) losses[record.step] = record.loss;
+          EXPECT_FALSE(record.validation_loss.has_value());
+        },
+        [&] { return ++asked == 3 && !first; }));
+    EXPECT_TRUE((*trainer)->stopped());
+    EXPECT_EQ((*trainer)->next_step(), 3);
+    ASSERT_EQ((*trainer)->notes().size(), 1u);
+    EXPECT_NE((*trainer)->notes()[0].find("stopped after step 3 of 10"), std::string::npos);
+  });
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "stopped/checkpoints/step-00000003/manifest.json"));
+  losses.merge(run(config_, 2, 2));
+  EXPECT_EQ(losses, whole);
+}
+
+TEST_F(Trained, LinesHaveEveryField) {
+  config_.run.steps = 200;
+  const Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+  LOOM_ASSERT_OK(trainer);
+  train::StepRecord record;
+  record.step = 11;
+  record.loss = 3.25;
+  record.gradient_norm = 1.25;
+  record.learning_rate = 3e-4;
+  record.seconds = 20.5;
+  record.exposed = 0.125;
+  record.tokens_per_second = 4567;
+  record.flops = 6e10;
+  const int64_t mib = (*trainer)->engine().memory_bytes() >> 20;
+  // 188 steps are left, of 20.5 s each.
+  const std::string wanted = fmt::format(
+      "step 12/200  loss 3.2500  norm 1.25  lr 3.00e-04  20500 ms  4567 tok/s  0.0600 TFLOP/s (75 %)  mem {} "
+      "MiB  waiting 12.5 %  ETA 1:04:14",
+      mib);
+  EXPECT_EQ(train::log_line(record, **trainer, 8e10), wanted);
+  record.seconds = 0.5;
+  record.validation_loss = 2.5;
+  record.validation_accuracy = 0.875;
+  record.loss_scale = 1024;
+  record.skipped = true;
+  record.skipped_steps = 2;
+  const std::string line = train::log_line(record, **trainer, 8e10);
+  EXPECT_NE(line.find("  500 ms  "), std::string::npos) << line;
+  EXPECT_NE(line.find("  ETA 1:34  scale 1024 overflows  skipped 2  validation loss 2.5000  validation "
+                      "accuracy 0.8750"),
+            std::string::npos)
+      << line;
+  record.step = 199;
+  EXPECT_NE(train::log_line(record, **trainer, 8e10).find("ETA 0:00"), std::string::npos);
+  const format::Json json = *format::parse_json(train::json_line(record, 5));
+  EXPECT_EQ(json["validation_accuracy"], 0.875);
+  EXPECT_EQ(train::record_of_line(json.dump())->validation_accuracy, 0.875);
+}
+
 TEST_F(Trained, ReportsHaveChartsAndLines) {
   train::Config config = config_;
   config.run.steps = 3;
