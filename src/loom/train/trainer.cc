@@ -75,9 +75,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   LOOM_TRY(same_config(config, world));
   int ranks = 1;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
-  const Result<int> beside = ranks_of_machine(world);
-  LOOM_TRY(beside.status());
-  trainer->threads_ = threads_of(config, *beside);
+  const Result<Sharers> sharers = find_sharers(world);
+  LOOM_TRY(sharers.status());
+  trainer->threads_ = threads_of(config, *sharers);
   LOOM_TRY(trainer->measure_units(*spec, ranks, world));
   const Result<program::Job> job = job_of(config, *spec, ranks, engine::measures_of(trainer->profiles_));
   LOOM_TRY(job.status());
