@@ -64,6 +64,8 @@ Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_
     notes_.push_back(fmt::format("units are not measured (parallel.profile), their costs are modelled: {}",
                                  shared->failure));
   profiles_ = std::move(shared->units);
+  if (const std::string note = engine::left_out(profiles_); !note.empty())
+    notes_.push_back("units (parallel.profile): " + note);
   return {};
 }
 
