@@ -181,8 +181,9 @@ Status Trainer::resume() {
   Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
   LOOM_TRY(groups_->agree(state.status()));
   LOOM_TRY(same_beginning(beginning, groups_->world()));
-  if (state->has_value()) return groups_->agree(go_on(**state, beginning).in(beginning.checkpoint));
-  return groups_->agree(begin());
+  const Status begun = state->has_value() ? go_on(**state, beginning).in(beginning.checkpoint) : begin();
+  look_at_memory(Moment::state);
+  return groups_->agree(begun);
 }
 
 Status Trainer::begin() {
@@ -249,7 +250,9 @@ engine::StepSettings Trainer::settings_of_step() const {
 }
 
 /// Looking takes milliseconds, and nothing is allocated after the first steps.
-void Trainer::look_at_memory() {
+void Trainer::look_at_memory(Moment after) {
+  constexpr int kLooks = 2;
+  if (looks_[static_cast<size_t>(after)]++ >= kLooks) return;
   measured_bytes_ = std::max(measured_bytes_, resident_bytes() - memory_before_);
 }
 
@@ -261,7 +264,7 @@ Result<StepRecord> Trainer::step() {
   LOOM_TRY(with_way_back(loss_scaler_.update(next_step_, result->loss, result->skipped)));
   last_ = *result;
   measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false));
-  if (measured_.steps() <= 2) look_at_memory();
+  look_at_memory(Moment::step);
   const program::Job& job = engine_->job();
   StepRecord record;
   record.step = next_step_++;
@@ -314,6 +317,7 @@ Result<std::optional<double>> Trainer::validate() {
     LOOM_TRY(loss.status());
     sum += *loss;
   }
+  look_at_memory(Moment::evaluation);
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
@@ -371,6 +375,7 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
+  look_at_memory(Moment::checkpoint);
   return groups_->agree(first ? commit_checkpoint(step) : Status());
 }
 
@@ -389,6 +394,7 @@ Status Trainer::save_model_in(const std::string& folder) {
   }
   LOOM_TRY(groups_->agree(made));
   LOOM_TRY(engine_->save_model(folder));
+  look_at_memory(Moment::model);
   const bool names = groups_->rank() == 0 && !data_.labels.empty();
   return groups_->agree(names ? format::write_config(folder, model_config()) : Status());
 }
@@ -407,7 +413,6 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
   while (next_step_ < config_.run.steps) {
     Result<StepRecord> record = step();
     LOOM_TRY(record.status());
-    if (config_.run.trace_ranks > 0 && next_step_ == traced) LOOM_TRY(gather_trace());
     if (due(config_.run.evaluate_every)) {
       const Result<std::optional<double>> loss = validate();
       LOOM_TRY(loss.status());
@@ -417,6 +422,8 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell) {
     if (due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
     const int64_t models = config_.run.save_model_every;
     if (models > 0 && next_step_ % models == 0) LOOM_TRY(save_model_of_step());
+    // With the memory that all of these were seen to take.
+    if (config_.run.trace_ranks > 0 && next_step_ == traced) LOOM_TRY(gather_trace());
   }
   return {};
 }
