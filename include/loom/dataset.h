@@ -18,7 +18,7 @@ struct DatasetOptions {
   /// > 0: train a byte-level BPE of so many tokens on the files, instead.
   int64_t train_vocabulary = 0;
   double validation_fraction = 0.1;  // of every file, held out; in [0, 1)
-  int threads = 0;                   // 0: as many as there are CPUs
+  int threads = 0;                   // 0: as many as this process has CPUs for
   /// The files are JSONL or TSV, a text and its label a line: data for a model that classifies.
   bool labels = false;
 };

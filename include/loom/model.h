@@ -53,7 +53,7 @@ struct SamplingOptions {
 class LOOM_API Model {
  public:
   /// `folder` has config.json, safetensors and tokenizer files; run.out/model of a run is one. `threads` 0:
-  /// as many as there are CPUs. Weights are read when they are first needed. Errors: not_found,
+  /// as many as this process has CPUs for. Weights are read when they are first needed. Errors: not_found,
   /// invalid_data, unsupported.
   static Result<Model> open(const std::string& folder, int threads = 0);
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "base/check.h"
+#include "base/control_group.h"
 #include "engine/engine.h"
 #include "model/hugging_face.h"
 #include "model/inference.h"
@@ -131,8 +131,7 @@ Result<Model> Model::open(const std::string& folder, int threads) {
   LOOM_TRY(train::expect(folder, train::Wanted::model));
   auto inside = std::make_unique<Inside>();
   inside->folder = folder;
-  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  inside->threads = threads > 0 ? threads : std::max(1, cpus);
+  inside->threads = threads > 0 ? threads : available_cpus();
   const Result<format::Json> config = format::read_config(folder);
   LOOM_TRY(config.status());
   const Result<model::ModelSpec> spec = model::spec_from_config(*config);

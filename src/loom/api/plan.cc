@@ -130,7 +130,7 @@ std::string partition_text(const train::Config& config, const program::Job& job,
   if (gave_way) partition = program::partition_by_hand(request, job.first_units);
   if (!partition.ok()) return {};  // cannot be: the job is right
   return fmt::format("partition \"{}\", {}{}\n{}", config.parallel.partition,
-                     measured.us.empty() ? "modelled times" : "measured times and memory",
+                     measured.empty() ? "modelled times" : "measured times and memory",
                      gave_way ? "; better ones do not fit parallel.memory_limit_mb" : "",
                      program::to_string(job, request, *partition));
 }
@@ -159,7 +159,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   LOOM_TRY(programs.status());
   LOOM_TRY(program::verify_pipeline(*programs));
   program::Machine machine = machine_of(cluster, values, job->precision);
-  machine.unit_us = measured.us;
+  machine.unit_us = engine::times_of(profiles);
   const Result<PlannedTier> tier = tier_of(cluster, values, *job, *programs, machine);
   LOOM_TRY(tier.status());
   const program::PipelineForecast forecast = program::simulate(*job, *programs, machine);
@@ -195,6 +195,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   plan.layout = layout_text(*job, cluster.ranks_per_node);
   plan.partition = partition_text(values, *job, measured);
   if (!profiles.empty()) plan.profile = engine::to_string(*job, profiles);
+  if (const std::string note = engine::left_out(profiles); !note.empty()) plan.profile += note + "\n";
   if (!unmeasured.empty())
     plan.profile = fmt::format("units are not measured, their costs are modelled: {}\n", unmeasured);
   return plan;

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "base/control_group.h"
 #include "base/fd.h"
 
 namespace loom {
@@ -40,10 +41,17 @@ int64_t resident_bytes() {
   return bytes_of(text, "Pss_Anon:") + bytes_of(text, "Pss_Shmem:");
 }
 
-int64_t machine_bytes() {
+int64_t installed_bytes() {
   struct sysinfo machine;
   if (::sysinfo(&machine) != 0) return INT64_MAX;
   return static_cast<int64_t>(machine.totalram + machine.totalswap) * machine.mem_unit;
+}
+
+int64_t machine_bytes() {
+  const int64_t installed = installed_bytes();
+  const GroupLimit limit = memory_limit();
+  return limit.limited && limit.amount < static_cast<double>(installed) ? static_cast<int64_t>(limit.amount)
+                                                                        : installed;
 }
 
 }  // namespace loom

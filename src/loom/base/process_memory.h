@@ -12,7 +12,10 @@ namespace loom {
 /// proportion to the memory, some milliseconds a gigabyte. 0 where /proc does not say.
 int64_t resident_bytes();
 
-/// Bytes of this machine's memory, with what it may put aside on a disk: the most that a process can use.
+/// Bytes of this machine's memory, with what it may put aside on a disk.
+int64_t installed_bytes();
+
+/// The most that a process can use: the same, or what its control group may have, where that is less.
 int64_t machine_bytes();
 
 }  // namespace loom

@@ -4,19 +4,13 @@
 #include <cstring>
 #include <utility>
 
-#include "base/process_memory.h"
+#include "engine/memory_claims.h"
 #include "engine/weft_call.h"
 
 namespace loom::engine {
 
 Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
-  // The kernel would promise more, and end the process when it is used.
-  if (bytes > machine_bytes())
-    return fail(
-        Code::out_of_memory,
-        "a rank needs {} MiB for its arena, this machine has {} MiB; more ranks that share the state, "
-        "activation_checkpointing or a smaller microbatch need less",
-        (bytes >> 20) + 1, machine_bytes() >> 20);
+  LOOM_TRY(check_memory(bytes, groups));
   Arena arena;
   void* memory = nullptr;
   if (const Status status = from_weft(weftMemAlloc(&memory, static_cast<size_t>(bytes))); !status.ok())

@@ -14,7 +14,8 @@ namespace loom::engine {
 
 class Arena {
  public:
-  /// All bytes are zeros. Errors: out_of_memory, communication_error.
+  /// All bytes are zeros. A collective of all ranks. Errors: out_of_memory (also where the ranks of a machine
+  /// together need more than it has, and then on all ranks), communication_error.
   static Result<Arena> create(int64_t bytes, const Groups& groups);
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;

@@ -91,6 +91,8 @@ class Engine {
   virtual int64_t arena_bytes() const = 0;
   /// Bytes of the arena, and of workers' scratch.
   virtual int64_t memory_bytes() const = 0;
+  /// The arena itself, for those who look at what of it is used (engine/painted.h). Its state lives there.
+  virtual std::span<std::byte> arena() = 0;
   /// Of each instruction of the last step, in µs from its beginning.
   std::span<const program::Interval> timeline() const { return timeline_; }
 

@@ -28,6 +28,7 @@ class Executor final : public Engine {
   int64_t memory_bytes() const override {
     return arena_->bytes() + static_cast<int64_t>(workers_.scratch_bytes());
   }
+  std::span<std::byte> arena() override { return {arena_->data(), static_cast<size_t>(arena_->bytes())}; }
   Status initialize(uint64_t seed) override;
   Status load_model(const format::SafetensorsReader& file) override;
   Status save_model(const std::string& folder) override;

@@ -5,30 +5,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <new>
 #include <tuple>
+#include <type_traits>
 
+#include "base/process_memory.h"
+#include "engine/painted.h"
 #include "model/compute.h"
 
 namespace loom::engine {
 namespace {
 
-/// What is not written keeps it: no number that a block computes is made of such bytes only.
-constexpr std::byte kPaint{0xa5};
-
-/// Bytes of the lines of 64 that are not all paint.
-int64_t written_bytes(std::span<const std::byte> buffer) {
-  constexpr size_t kLine = 64;
-  int64_t bytes = 0;
-  for (size_t at = 0; at < buffer.size(); at += kLine) {
-    const std::span<const std::byte> line = buffer.subspan(at, std::min(kLine, buffer.size() - at));
-    if (std::any_of(line.begin(), line.end(), [](std::byte byte) { return byte != kPaint; }))
-      bytes += static_cast<int64_t>(line.size());
-  }
-  return bytes;
-}
+/// Of the machine's memory, that measuring may take: the rest is for other ranks, and for the system.
+constexpr double kOfMachine = 0.75;
 
 int64_t largest_unit(const program::Job& job) {
   int64_t most = 0;
@@ -36,18 +26,61 @@ int64_t largest_unit(const program::Job& job) {
   return most;
 }
 
+double steady_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+template <typename T>
+model::BufferSizes sizes_for(const program::Job& job) {
+  return model::buffer_sizes<T>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens);
+}
+
+/// Whether parameters are copies of masters, of another type.
+template <typename T>
+constexpr bool kCopies = !std::is_same_v<T, acc_t<T>>;
+
+/// What a unit has from step to step, as the plan has it for one rank, and what its calls work on.
+template <typename T>
+struct UnitBuffers {
+  using A = acc_t<T>;
+  static constexpr int64_t kStateBytes = 4 * sizeof(A) + (kCopies<T> ? sizeof(T) : 0);  // of an element
+
+  UnitBuffers(int64_t elements, int64_t output_bytes, int64_t saved_bytes, int64_t workspace_bytes)
+      : master(elements * static_cast<int64_t>(sizeof(A))),
+        first(master.bytes()),
+        second(master.bytes()),
+        gradient(master.bytes()),
+        copies(kCopies<T> ? elements * static_cast<int64_t>(sizeof(T)) : 0),
+        output(output_bytes),
+        saved(saved_bytes),
+        workspace(workspace_bytes) {}
+
+  T* parameters() {
+    if constexpr (kCopies<T>) return copies.as<T>();
+    else return master.as<T>();
+  }
+
+  Painted master, first, second, gradient, copies, output, saved, workspace;
+};
+
 template <typename T>
 class Profile {
  public:
   using A = acc_t<T>;
+  using Buffers = UnitBuffers<T>;
+  using Work = std::function<void(Buffers&)>;
 
-  Profile(const program::Job& job, int threads, int repeats)
+  Profile(const program::Job& job, int threads, const ProfileSettings& settings)
       : job_(job),
-        repeats_(repeats),
+        settings_(settings),
         units_(model::units_of(job.spec)),
-        sizes_(model::buffer_sizes<T>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens)),
+        sizes_(sizes_for<T>(job)),
         workers_(threads),
-        compute_(job.spec, model::Share::whole(job.spec)) {
+        compute_(job.spec, model::Share::whole(job.spec)),
+        op_(ops::operators<T>()) {
+    if (!settings_.clock_us) settings_.clock_us = steady_us;
+    end_us_ = settings_.clock_us() + settings_.seconds * 1e6;
     pass_.workers = &workers_;
     pass_.spec = &job.spec;
     pass_.batch = job.batch;
@@ -56,8 +89,7 @@ class Profile {
     const size_t rows = static_cast<size_t>(pass_.rows()), width = static_cast<size_t>(job.spec.width);
     x_.resize(rows * width);
     for (T& value : x_) store(value, 0.5f);
-    y_ = d_ = x_;
-    workspace_.resize(static_cast<size_t>(sizes_.workspace));
+    d_ = x_;
     token_.assign(rows, 0);
     target_.assign(rows, -1);
     const int64_t targets = job.head_rows() / job.batch;  // of each sequence the first
@@ -67,9 +99,8 @@ class Profile {
   }
 
   std::vector<UnitProfile> run() {
+    // Blocks first: there are most of them, and what there is no time for is modelled by their times.
     std::vector<UnitProfile> profiles(units_.size());
-    const double output = static_cast<double>(sizes_.activation);
-    profiles.front() = {0, embedding(), output, output};
     std::map<std::tuple<int64_t, int64_t, bool>, UnitProfile> seen;
     for (size_t unit = 1; unit + 1 < units_.size(); ++unit) {
       const int64_t window = job_.spec.window_of(units_[unit].index - 1);
@@ -82,96 +113,197 @@ class Profile {
       }
       profiles[unit] = known->second;
     }
-    profiles.back() = {static_cast<double>(seen.size() + 1), head(), 0, 0};
+    profiles.back() = head();
+    profiles.back().kind = static_cast<double>(seen.size() + 1);
+    profiles.front() = embedding();
+    model_the_rest(profiles);
     return profiles;
   }
 
  private:
+  bool late() const { return settings_.clock_us() >= end_us_; }
+
   /// Parameters as training begins with them: what they are does not matter much, but zeros would be too
-  /// easy.
-  std::vector<T> parameters_of(const model::Unit& unit) const {
-    std::vector<float> values(static_cast<size_t>(unit.elements));
-    model::initialize(unit, 1, 0, values);
-    std::vector<T> parameters(values.size());
-    for (size_t i = 0; i < values.size(); ++i) store(parameters[i], values[i]);
-    return parameters;
+  /// easy. `masters` and `parameters` may be the same.
+  void make_parameters(const model::Unit& unit, A* masters, T* parameters) {
+    model::initialize(unit, 1, 0, {masters, static_cast<size_t>(unit.elements)});
+    if constexpr (kCopies<T>) op_.convert(workers_, masters, parameters, unit.elements);
+    else if (parameters != masters) std::copy_n(masters, unit.elements, parameters);
   }
 
-  double best_us(const std::function<void()>& work) const {
-    double best = 0;
-    for (int repeat = 0; repeat <= repeats_; ++repeat) {
-      const auto begin = std::chrono::steady_clock::now();
-      work();
-      const double us =
-          std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-      if (repeat == 1 || (repeat > 1 && us < best)) best = us;
+  /// `leaves`: whether the unit has an output and leaves something for a later backward.
+  UnitProfile measure(const model::Unit& unit, bool leaves, bool again, const Work& forward,
+                      const Work& backward) {
+    const int64_t elements = job_.padded(unit), output = leaves ? sizes_.activation : 0,
+                  saved = unit.kind == model::UnitKind::block ? sizes_.saved : 0,
+                  workspace = sizes_.workspace_of(unit.kind);
+    const auto amount = [](int64_t measured, int64_t planned) {
+      return Amount{static_cast<double>(measured), static_cast<double>(planned)};
+    };
+    UnitProfile profile;
+    profile.state.planned = static_cast<double>(elements * Buffers::kStateBytes);
+    profile.saved.planned = static_cast<double>(output + saved);
+    profile.workspace.planned = static_cast<double>(workspace);
+    if (late()) {
+      profile.measured = 0;
+      return profile;
     }
-    return best;
+    Buffers b(elements, output, saved, workspace);
+    make_parameters(unit, b.master.template as<A>(), b.parameters());
+    // As an engine does with what lies behind the parameters.
+    A* const gradient = b.gradient.template as<A>();
+    std::fill(gradient + unit.elements, gradient + elements, A(0));
+    const auto time_us = [&](const auto& work) {
+      const double begin = settings_.clock_us();
+      work();
+      return settings_.clock_us() - begin;
+    };
+    profile.time_us = time_us([&] { forward(b); });
+    profile.saved = amount(b.output.written_bytes() + b.saved.written_bytes(), output + saved);
+    profile.time_us += time_us([&] {
+      if (again) forward(b);
+      backward(b);
+    });
+    // The first does not count, unless there is no time for a second one.
+    for (int repeat = 0; repeat < settings_.repeats && !late(); ++repeat) {
+      const double us = time_us([&] {
+        forward(b);
+        if (again) forward(b);
+        backward(b);
+      });
+      profile.time_us = repeat == 0 ? us : std::min(profile.time_us, us);
+    }
+    profile.workspace = amount(b.workspace.written_bytes(), workspace);
+    update(b, elements);
+    profile.state = amount(b.master.written_bytes() + b.first.written_bytes() + b.second.written_bytes() +
+                               b.gradient.written_bytes() + b.copies.written_bytes(),
+                           elements * Buffers::kStateBytes);
+    return profile;
   }
 
-  double embedding() {
-    const std::vector<T> parameters = parameters_of(units_.front());
-    std::vector<A> gradient(parameters.size());
-    return best_us([&] {
-      compute_.embedding_forward(pass_, parameters.data(), token_.data(), y_.data(), workspace_.data());
-      compute_.embedding_backward(pass_, parameters.data(), token_.data(), d_.data(), gradient.data(), false,
-                                  workspace_.data());
-    });
+  void update(Buffers& b, int64_t elements) {
+    ops::AdamW settings;
+    settings.learning_rate = 1e-3f;
+    op_.adamw(workers_, settings, b.gradient.template as<A>(), b.master.template as<A>(),
+              b.first.template as<A>(), b.second.template as<A>(), b.parameters(), elements);
+  }
+
+  UnitProfile embedding() {
+    return measure(
+        units_.front(), true, false,
+        [&](Buffers& b) {
+          compute_.embedding_forward(pass_, b.parameters(), token_.data(), b.output.template as<T>(),
+                                     b.workspace.as());
+        },
+        [&](Buffers& b) {
+          compute_.embedding_backward(pass_, b.parameters(), token_.data(), d_.data(),
+                                      b.gradient.template as<A>(), false, b.workspace.as());
+        });
   }
 
   UnitProfile block(const model::Unit& unit) {
-    const std::vector<T> parameters = parameters_of(unit);
-    std::vector<A> gradient(parameters.size());
-    std::vector<std::byte> saved(static_cast<size_t>(sizes_.saved), kPaint);
-    const auto forward = [&] {
-      compute_.block_forward(pass_, unit, parameters.data(), x_.data(), saved.data(), y_.data(),
-                             workspace_.data());
-    };
-    forward();
-    const double output = static_cast<double>(sizes_.activation);
-    const double written = static_cast<double>(written_bytes(saved));
-    const double us = best_us([&] {
-      forward();
-      if (job_.recomputes(unit.index)) forward();
-      compute_.block_backward(pass_, unit, parameters.data(), x_.data(), saved.data(), d_.data(),
-                              gradient.data(), workspace_.data());
-    });
-    return {0, us, output + written, output + static_cast<double>(sizes_.saved)};
+    return measure(
+        unit, true, job_.recomputes(unit.index),
+        [&](Buffers& b) {
+          compute_.block_forward(pass_, unit, b.parameters(), x_.data(), b.saved.as(),
+                                 b.output.template as<T>(), b.workspace.as());
+        },
+        [&](Buffers& b) {
+          compute_.block_backward(pass_, unit, b.parameters(), x_.data(), b.saved.as(), d_.data(),
+                                  b.gradient.template as<A>(), b.workspace.as());
+        });
   }
 
-  double head() {
+  /// Forward and backward of the head are one call; the embedding that it borrows is not its state.
+  UnitProfile head() {
     const model::Unit& unit = units_.back();
-    const std::vector<T> parameters = parameters_of(unit), embedding = parameters_of(units_.front());
-    std::vector<A> gradient(parameters.size()), embedding_gradient(embedding.size());
-    return best_us([&] {
-      compute_.head_loss(pass_, unit, parameters.data(), embedding.data(), x_.data(), target_.data(), A(1),
-                         losses_.data(), d_.data(), gradient.data(), embedding_gradient.data(),
-                         workspace_.data());
-    });
+    const int64_t borrowed = unit.borrows >= 0 && !late() ? units_.front().elements : 0;
+    Painted embedding(borrowed * static_cast<int64_t>(sizeof(T))),
+        gradient(borrowed * static_cast<int64_t>(sizeof(A)));
+    if (borrowed > 0) make_parameters(units_.front(), gradient.as<A>(), embedding.as<T>());
+    return measure(
+        unit, false, false, [](Buffers&) {},
+        [&](Buffers& b) {
+          compute_.head_loss(pass_, unit, b.parameters(), embedding.as<T>(), x_.data(), target_.data(), A(1),
+                             losses_.data(), d_.data(), b.gradient.template as<A>(), gradient.as<A>(),
+                             b.workspace.as());
+        });
+  }
+
+  /// The cost model's times, in proportion to what was measured, and memory as planned.
+  void model_the_rest(std::vector<UnitProfile>& profiles) const {
+    double measured = 0, modelled = 0;
+    const auto model_us = [&](size_t unit) {
+      return program::modelled_us(job_, program::Machine(), static_cast<int>(unit));
+    };
+    for (size_t unit = 0; unit < profiles.size(); ++unit)
+      if (profiles[unit].measured != 0) measured += profiles[unit].time_us, modelled += model_us(unit);
+    const double scale = modelled > 0 ? measured / modelled : 1;
+    for (size_t unit = 0; unit < profiles.size(); ++unit) {
+      UnitProfile& profile = profiles[unit];
+      if (profile.measured != 0) continue;
+      profile.time_us = scale * model_us(unit);
+      for (Amount* amount : {&profile.state, &profile.saved, &profile.workspace})
+        amount->measured = amount->planned;
+    }
   }
 
   const program::Job& job_;
-  const int repeats_;
+  ProfileSettings settings_;
+  double end_us_ = 0;
   std::vector<model::Unit> units_;
   model::BufferSizes sizes_;
   Workers workers_;
   model::Compute<T> compute_;
+  const ops::Operators<T>& op_;
   model::Pass pass_;
-  std::vector<T> x_, y_, d_;
-  std::vector<std::byte> workspace_;
+  std::vector<T> x_, d_;
   std::vector<int32_t> token_, target_;
   std::vector<double> losses_;
 };
 
+Status check_memory(const program::Job& job, int64_t limit_bytes) {
+  const int64_t needed = bytes_to_profile(job), machine = machine_bytes();
+  const auto allowed = static_cast<int64_t>(kOfMachine * static_cast<double>(machine));
+  const bool limited = limit_bytes > 0 && limit_bytes < allowed;
+  if (needed <= (limited ? limit_bytes : allowed)) return {};
+  const std::string why =
+      limited ? fmt::format("parallel.memory_limit_mb is {}", limit_bytes >> 20)
+              : fmt::format("of this machine's {} MiB three quarters may be used for it", machine >> 20);
+  return fail(Code::out_of_memory,
+              "there is not enough memory to measure the model's units one at a time, the largest of {} "
+              "parameters: it takes {} MiB, and {}",
+              largest_unit(job), (needed >> 20) + 1, why);
+}
+
 }  // namespace
 
-Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int threads, int repeats) {
+int64_t bytes_to_profile(const program::Job& job) {
+  return program::with_type(job.precision, [&]<typename T>(T) {
+    const model::BufferSizes sizes = sizes_for<T>(job);
+    const std::vector<model::Unit> units = model::units_of(job.spec);
+    int64_t most = 0;
+    for (const model::Unit& unit : units) {
+      const int64_t borrowed = unit.borrows >= 0 ? units.front().elements : 0;
+      int64_t bytes = job.padded(unit) * UnitBuffers<T>::kStateBytes + sizes.workspace_of(unit.kind) +
+                      borrowed * static_cast<int64_t>(sizeof(T) + sizeof(acc_t<T>));
+      if (unit.kind == model::UnitKind::block) bytes += sizes.saved;
+      most = std::max(most, bytes);
+    }
+    return most + 3 * sizes.activation;  // what enters, what leaves, and a derivative
+  });
+}
+
+Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int threads,
+                                               const ProfileSettings& settings) {
   LOOM_TRY(job.check());
-  if (threads < 1 || repeats < 1)
-    return fail(Code::invalid_argument, "threads is {} and repeats {}, must be at least 1", threads, repeats);
+  if (threads < 1 || settings.repeats < 1)
+    return fail(Code::invalid_argument, "threads is {} and repeats {}, must be at least 1", threads,
+                settings.repeats);
+  LOOM_TRY(check_memory(job, settings.limit_bytes));
   try {  // whole units, which a rank of the job may be too small for
     return program::with_type(job.precision,
-                              [&]<typename T>(T) { return Profile<T>(job, threads, repeats).run(); });
+                              [&]<typename T>(T) { return Profile<T>(job, threads, settings).run(); });
   } catch (const std::bad_alloc&) {
     return fail(Code::out_of_memory,
                 "there is not enough memory to measure the model's units one at a time, the largest of {} "
@@ -187,24 +319,38 @@ std::vector<double> times_of(std::span<const UnitProfile> units) {
 }
 
 program::MeasuredUnits measures_of(std::span<const UnitProfile> units) {
-  program::MeasuredUnits measured{times_of(units), {}, {}};
-  for (const UnitProfile& unit : units) {
-    measured.saved_bytes.push_back(unit.saved_bytes);
-    measured.planned_bytes.push_back(unit.planned_bytes);
-  }
+  program::MeasuredUnits measured;
+  for (const UnitProfile& unit : units)
+    measured.push_back({unit.time_us, unit.state.part(), unit.saved.part(), unit.workspace.part()});
   return measured;
+}
+
+std::string left_out(std::span<const UnitProfile> units) {
+  const auto count =
+      std::count_if(units.begin(), units.end(), [](const UnitProfile& unit) { return unit.measured == 0; });
+  if (count == 0) return {};
+  return fmt::format("measuring took too long: the costs of {} of {} units are modelled, from those measured",
+                     count, units.size());
 }
 
 std::string to_string(const program::Job& job, std::span<const UnitProfile> profiles) {
   const std::vector<model::Unit> units = model::units_of(job.spec);
   std::string text =
-      fmt::format("{:<24}{:>10}{:>14}{:>14}\n", "units, measured", "ms each", "KiB saved", "KiB planned");
+      fmt::format("{:<24}{:>10}{:>12}{:>10}{:>12}{:>10}{:>12}{:>10}\n", "units, measured", "ms each",
+                  "KiB state", "planned", "KiB saved", "planned", "workspace", "planned");
   for (size_t begin = 0, end = 0; begin < profiles.size(); begin = end) {
     for (end = begin + 1; end < profiles.size() && profiles[end].kind == profiles[begin].kind;) ++end;
+    const UnitProfile& p = profiles[begin];
     const std::string names =
         begin + 1 == end ? units[begin].name() : units[begin].name() + " to " + units[end - 1].name();
-    text += fmt::format("{:<24}{:>10.3f}{:>14.1f}{:>14.1f}\n", names, profiles[begin].time_us / 1e3,
-                        profiles[begin].saved_bytes / 1024, profiles[begin].planned_bytes / 1024);
+    text += fmt::format("{:<24}{:>10.3f}", names, p.time_us / 1e3);
+    if (p.measured == 0) {
+      text += "  modelled: there was no time to measure it\n";
+      continue;
+    }
+    for (const Amount& amount : {p.state, p.saved, p.workspace})
+      text += fmt::format("{:>12.1f}{:>10.1f}", amount.measured / 1024, amount.planned / 1024);
+    text += "\n";
   }
   return text;
 }

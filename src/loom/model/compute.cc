@@ -13,9 +13,10 @@ BufferSizes buffer_sizes(const ModelSpec& spec, const Share& share, int64_t batc
   BufferSizes sizes;
   sizes.activation = (rows * spec.width * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
   sizes.saved = BlockSaved<T>(spec, share, rows, nullptr).bytes;
-  sizes.workspace = std::max({BlockWorkspace<T>(spec, share, rows, nullptr).bytes,
-                              EmbeddingWorkspace<T>(spec, rows, nullptr).bytes,
-                              HeadWorkspace<T>(spec, batch, tokens, nullptr).bytes});
+  sizes.embedding_workspace = spec.embedding_norm ? EmbeddingWorkspace<T>(spec, rows, nullptr).bytes : 0;
+  sizes.block_workspace = BlockWorkspace<T>(spec, share, rows, nullptr).bytes;
+  sizes.head_workspace = HeadWorkspace<T>(spec, batch, tokens, nullptr).bytes;
+  sizes.workspace = std::max({sizes.embedding_workspace, sizes.block_workspace, sizes.head_workspace});
   return sizes;
 }
 

@@ -26,9 +26,15 @@ constexpr int64_t kHeadRows = 512;
 
 /// Bytes of the buffers, for elements of T.
 struct BufferSizes {
-  int64_t activation = 0;  // x, y and d
-  int64_t saved = 0;       // of a block
-  int64_t workspace = 0;   // enough for any call
+  int64_t activation = 0;                                                    // x, y and d
+  int64_t saved = 0;                                                         // of a block
+  int64_t workspace = 0;                                                     // enough for any call
+  int64_t embedding_workspace = 0, block_workspace = 0, head_workspace = 0;  // … of a unit of that kind
+  int64_t workspace_of(UnitKind kind) const {
+    return kind == UnitKind::embedding ? embedding_workspace
+           : kind == UnitKind::block   ? block_workspace
+                                       : head_workspace;
+  }
 };
 template <typename T>
 BufferSizes buffer_sizes(const ModelSpec& spec, const Share& share, int64_t batch, int64_t tokens);

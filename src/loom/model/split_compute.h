@@ -65,9 +65,10 @@ struct SplitBlockSaved;
 struct SplitSizes {
   int64_t rows = 0, own = 0;
   int64_t block_saved = 0, head_saved = 0;
-  int64_t logits = 0;   // of a pair of the head's pieces
-  int64_t numbers = 0;  // of one row and rank
-  int64_t workspace = 0;
+  int64_t logits = 0;     // of a pair of the head's pieces
+  int64_t numbers = 0;    // of one row and rank
+  int64_t workspace = 0;  // enough for any piece, of which an embedding's and a block's need so much:
+  int64_t embedding_workspace = 0, block_workspace = 0;
 };
 
 /// Pieces of every unit: a block's, an embedding's, and a head's for so many pairs.

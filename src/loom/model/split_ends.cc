@@ -33,9 +33,10 @@ SplitSizes split_sizes(const ModelSpec& spec, const Share& share, int64_t batch,
   sizes.head_saved = SplitHeadSaved<T>(spec, own, nullptr).bytes;
   sizes.logits = bytes_of(head_rows(share, rows) * columns, sizeof(A));
   sizes.numbers = bytes_of(3, sizeof(A));
-  sizes.workspace =
-      std::max(bytes_of(rows * std::max(share.feed_forward, 4 * share.heads * spec.head_size()), sizeof(T)),
-               EmbeddingWorkspace<T>(spec, own, nullptr).bytes);
+  sizes.embedding_workspace = spec.embedding_norm ? EmbeddingWorkspace<T>(spec, own, nullptr).bytes : 0;
+  sizes.block_workspace =
+      bytes_of(rows * std::max(share.feed_forward, 4 * share.heads * spec.head_size()), sizeof(T));
+  sizes.workspace = std::max(sizes.block_workspace, sizes.embedding_workspace);
   return sizes;
 }
 

@@ -77,12 +77,21 @@ class Generator {
       const int64_t bytes = job_.shard(units_[0]) * 4;
       tied_.shard = program_.add("gradient of embedding by the head", Category::gradients, bytes, true);
     }
-    workspace_ = program_.add("workspace", Category::workspace, sizes_.workspace);
+    workspace_ = program_.add("workspace", Category::workspace, workspace_bytes());
     for (const int unit : held)
       whole_[unit] = job_.degree == 1
                          ? states_[unit].parameters
                          : program_.add(fmt::format("whole {}", units_[unit].name()), Category::gathered,
                                         job_.padded(units_[unit]) * job_.element_bytes());
+  }
+
+  /// Of the units that this stage computes, the most that one needs.
+  int64_t workspace_bytes() const {
+    int64_t most = 0;
+    for (const Part& part : parts_)
+      for (int unit = part.begin; part.stage == stage_ && unit < part.end; ++unit)
+        most = std::max(most, sizes_.workspace_of(units_[unit].kind));
+    return most;
   }
 
   void add_state(int index) {
@@ -341,9 +350,11 @@ model::BufferSizes sizes_of(const Job& job) {
   return with_type(job.precision, [&]<typename T>(T) -> model::BufferSizes {
     if (job.tensor_degree == 1) return model::buffer_sizes<T>(job.spec, share, job.batch, job.tokens);
     const model::SplitSizes split = model::split_sizes<T>(job.spec, share, job.batch, job.tokens);
-    model::BufferSizes bytes{split.own, split.block_saved, split.workspace};
+    model::BufferSizes bytes{split.own, split.block_saved, split.workspace, split.embedding_workspace,
+                             split.block_workspace};
     if (job.spec.task == model::Task::classification)
-      bytes.workspace = std::max(bytes.workspace, model::classifier_sizes<T>(job.spec, job.batch).workspace);
+      bytes.head_workspace = model::classifier_sizes<T>(job.spec, job.batch).workspace;
+    bytes.workspace = std::max(bytes.workspace, bytes.head_workspace);
     return bytes;
   });
 }

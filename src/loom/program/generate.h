@@ -28,6 +28,10 @@ int64_t norms_bytes(const Job& job);
 /// Bytes of the buffers that units share.
 model::BufferSizes sizes_of(const Job& job);
 
+/// Of the head that tensor ranks share, what its pieces work on beside that: a rank's logits of some rows,
+/// and what goes in and out of them.
+int64_t split_head_bytes(const Job& job);
+
 /// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
 /// buffer "whole UNIT" for them. Where a stage needs what another one makes, it receives it one pass early.
 /// Gradients are reduce-scattered in the group after each microbatch, and all-reduced over the replicas only

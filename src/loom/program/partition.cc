@@ -82,36 +82,43 @@ class Cuts {
   const int units_;
 };
 
-/// What costs are fractions of.
-struct Whole {
-  /// The whole model's memory is counted with one active microbatch: a number that no cut changes.
-  explicit Whole(const PartitionRequest& request)
-      : time_us(time_of(request, 0, count_of(request))), weight(request.memory_weight) {
-    for (const UnitCost& unit : request.units) bytes += unit.state_bytes + unit.activation_bytes;
-  }
-  double cost(double part_bytes, double part_us) const {
-    return weight * (bytes > 0 ? part_bytes / bytes : 0) +
-           (1 - weight) * (time_us > 0 ? part_us / time_us : 0);
-  }
+/// What a unit has in use while it is computed.
+double transient_bytes(const Job& job, const std::vector<model::Unit>& units, const model::Unit& unit,
+                       double workspace) {
+  const bool shared = job.degree > 1 && !job.shard_optimizer_only;
+  // A gradient is made beside the sum, but for an embedding's rows, which are added to it.
+  const bool apart = shared || job.microbatches > 1;
+  const bool rows =
+      unit.kind == model::UnitKind::embedding && !shared && !job.strict && !job.spec.embedding_norm;
+  const auto whole = [&](const model::Unit& which, bool gradient) {
+    return static_cast<double>(job.padded(which)) *
+           static_cast<double>((shared ? job.element_bytes() : 0) + (gradient ? 4 : 0));
+  };
+  double bytes = workspace + whole(unit, apart && !rows);
+  if (unit.borrows >= 0) bytes += whole(units[static_cast<size_t>(unit.borrows)], apart);
+  if (unit.kind == model::UnitKind::head && job.tensor_degree > 1)
+    bytes += static_cast<double>(split_head_bytes(job));
+  return bytes;
+}
 
-  double bytes = 0, time_us, weight;
-};
+}  // namespace
 
-double unit_time_us(const Job& job, const Machine& machine, int unit) {
+WholeCost::WholeCost(const PartitionRequest& request)
+    : time_us(time_of(request, 0, count_of(request))), weight(request.memory_weight) {
+  for (const UnitCost& unit : request.units) bytes += unit.state_bytes + unit.activation_bytes;
+  bytes += transient_bytes_of(request, 0, count_of(request));
+}
+
+double WholeCost::of(double part_bytes, double part_us) const {
+  return weight * (bytes > 0 ? part_bytes / bytes : 0) + (1 - weight) * (time_us > 0 ? part_us / time_us : 0);
+}
+
+double modelled_us(const Job& job, const Machine& machine, int unit) {
   if (unit == job.units() - 1) return compute_us(job, machine, unit, Op::loss);
   const double forward = compute_us(job, machine, unit, Op::forward);
   const double again = job.recomputes(unit) ? forward : 0;
   return forward + again + compute_us(job, machine, unit, Op::backward);
 }
-
-/// Of what the plan sets aside for a unit's backward, the part that was measured to be written.
-double saved_part(const MeasuredUnits& measured, int unit) {
-  if (measured.saved_bytes.empty()) return 1;
-  const auto at = static_cast<size_t>(unit);
-  return measured.planned_bytes[at] > 0 ? measured.saved_bytes[at] / measured.planned_bytes[at] : 1;
-}
-
-}  // namespace
 
 bool may_cut(const PartitionRequest& request, int before) {
   for (const auto& [first, last] : request.together)
@@ -125,7 +132,7 @@ double time_of(const PartitionRequest& request, int begin, int end) {
   return time;
 }
 
-double memory_of(const PartitionRequest& request, int part, int begin, int end) {
+double lasting_bytes_of(const PartitionRequest& request, int part, int begin, int end) {
   const double active = request.active.empty() ? 1 : request.active[part];
   double bytes = 0;
   for (int unit = begin; unit < end; ++unit)
@@ -133,8 +140,18 @@ double memory_of(const PartitionRequest& request, int part, int begin, int end) 
   return bytes;
 }
 
+double transient_bytes_of(const PartitionRequest& request, int begin, int end) {
+  double most = 0;
+  for (int unit = begin; unit < end; ++unit) most = std::max(most, request.units[unit].transient_bytes);
+  return most;
+}
+
+double memory_of(const PartitionRequest& request, int part, int begin, int end) {
+  return lasting_bytes_of(request, part, begin, end) + transient_bytes_of(request, begin, end);
+}
+
 double cost_of(const PartitionRequest& request, int part, int begin, int end) {
-  return Whole(request).cost(memory_of(request, part, begin, end), time_of(request, begin, end));
+  return WholeCost(request).of(memory_of(request, part, begin, end), time_of(request, begin, end));
 }
 
 Result<Partition> partition_by_hand(const PartitionRequest& request, std::vector<int> first_units) {
@@ -194,15 +211,16 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
   const auto at = [&](int part, int begin, int end) -> double& {
     return table[(static_cast<size_t>(part) * (units + 1) + begin) * (units + 1) + end];
   };
-  const Whole whole(request);
+  const WholeCost whole(request);
   for (int part = 0; part < request.parts; ++part)
     for (int begin = 0; begin < units; ++begin) {
-      double bytes = 0, time_us = 0;  // added in the order of memory_of() and time_of()
+      double lasting = 0, transient = 0, time_us = 0;  // in the order of memory_of() and time_of()
       for (int end = begin + 1; end <= units; ++end) {
-        bytes += memory_of(request, part, end - 1, end);
+        lasting += lasting_bytes_of(request, part, end - 1, end);
+        transient = std::max(transient, request.units[end - 1].transient_bytes);
         time_us += request.units[end - 1].time_us;
-        at(part, begin, end) =
-            limit > 0 && bytes + besides(part) > limit ? kNever : whole.cost(bytes, time_us);
+        const double bytes = lasting + transient;
+        at(part, begin, end) = limit > 0 && bytes + besides(part) > limit ? kNever : whole.of(bytes, time_us);
       }
     }
   const double largest = cuts.least_largest(at);
@@ -230,19 +248,21 @@ PartitionRequest partition_request(const Job& job, const Machine& machine, const
   const double each = 16 + (job.has_masters() ? 2 : 0);
   PartitionRequest request;
   for (const model::Unit& unit : units) {
+    const MeasuredUnit seen = measured.empty() ? MeasuredUnit() : measured[static_cast<size_t>(unit.index)];
     UnitCost cost;
-    cost.time_us = measured.us.empty() ? unit_time_us(job, machine, unit.index) : measured.us[unit.index];
-    cost.state_bytes = each * static_cast<double>(job.shard(unit));
+    cost.time_us = measured.empty() ? modelled_us(job, machine, unit.index) : seen.us;
+    cost.state_bytes = seen.state * each * static_cast<double>(job.shard(unit));
     if (job.shard_optimizer_only)  // whole parameters and gradients besides
       cost.state_bytes += static_cast<double>((job.element_bytes() + 4) * job.padded(unit));
     if (unit.borrows >= 0 && job.pipeline_degree > 1)
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);
     if (unit.kind == model::UnitKind::block && !job.recomputes(unit.index))
-      cost.activation_bytes =
-          (cost.activation_bytes + static_cast<double>(sizes.saved)) * saved_part(measured, unit.index);
+      cost.activation_bytes = (cost.activation_bytes + static_cast<double>(sizes.saved)) * seen.saved;
     // In a file, but for some next to the computing: as many, wherever the cuts are.
     if (job.offload) cost.activation_bytes = 0;
+    cost.transient_bytes = transient_bytes(
+        job, units, unit, seen.workspace * static_cast<double>(sizes.workspace_of(unit.kind)));
     cost.boundary_bytes = 2 * static_cast<double>(sizes.activation);
     request.units.push_back(cost);
   }

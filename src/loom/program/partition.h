@@ -23,6 +23,9 @@ struct UnitCost {
   double state_bytes = 0;       // whatever number of microbatches is active
   double activation_bytes = 0;  // for each active microbatch
   double boundary_bytes = 0;    // what crosses, both ways, for each microbatch, if a part ends with this unit
+  /// In use while the unit is computed only, so that of a part's units the one with most counts: workspace,
+  /// and whole parameters and gradients where ranks have slices of them from step to step.
+  double transient_bytes = 0;
 };
 
 struct PartitionRequest {
@@ -49,11 +52,12 @@ struct Partition {
 /// partition keeps every part below the limit), with what is possible.
 Result<Partition> partition_exactly(const PartitionRequest& request);
 
-/// For parts that are dealt out to stages in turn, part k to stage k mod `stages`: the least largest cost of
-/// a stage; of those partitions that have it, the least sum of the stages' squared costs. By branch and bound
-/// that begins with partition_exactly(), its cuts moved: exact, unless 4 million parts were tried, when it is
-/// the best so far and not `proven`. Errors: as partition_exactly(); out_of_memory also when none of those
-/// that were tried keeps the stages below the limit.
+/// For parts that are dealt out to stages in turn, part k to stage k mod `stages`, whose cost is the sum of
+/// its parts': the least largest cost of a stage; of those partitions that have it, the least sum of the
+/// stages' squared costs. By branch and bound that begins with partition_exactly(), its cuts moved: exact,
+/// unless 4 million parts were tried, when it is the best so far and not `proven`. Errors: as
+/// partition_exactly(); out_of_memory also when none of those that were tried keeps the stages below the
+/// limit.
 Result<Partition> partition_interleaved(const PartitionRequest& request, int stages);
 
 /// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021) on the tree
@@ -69,21 +73,41 @@ Result<Partition> partition_by_hand(const PartitionRequest& request, std::vector
 
 /// Whether a part may begin with this unit.
 bool may_cut(const PartitionRequest& request, int before);
+/// Bytes of units [begin, end) as the part of that number: state and activations, which add up, …
+double lasting_bytes_of(const PartitionRequest& request, int part, int begin, int end);
+/// … what is in use for one of them at a time, …
+double transient_bytes_of(const PartitionRequest& request, int begin, int end);
+/// … and both.
 double memory_of(const PartitionRequest& request, int part, int begin, int end);
 double time_of(const PartitionRequest& request, int begin, int end);
 /// C of units [begin, end) as the part of that number.
 double cost_of(const PartitionRequest& request, int part, int begin, int end);
 
-/// What profiling has measured of each unit, on a rank that has it whole; empty where nothing was.
-struct MeasuredUnits {
-  std::vector<double> us;             // forward and backward of a microbatch
-  std::vector<double> saved_bytes;    // that forward writes for backward, its output included
-  std::vector<double> planned_bytes;  // that the plan sets aside for them
+/// What costs are fractions of: the whole model's, as one part with one active microbatch, which no cut
+/// changes.
+struct WholeCost {
+  explicit WholeCost(const PartitionRequest& request);
+  double of(double part_bytes, double part_us) const;
+
+  double bytes = 0, time_us = 0, weight = 0;
 };
 
+/// What profiling has measured of a unit, on a rank that has it whole. Memory is a part of what is planned.
+struct MeasuredUnit {
+  double us = 0;         // forward and backward of a microbatch
+  double state = 1;      // parameters, moments and gradients that were written
+  double saved = 1;      // what forward wrote for backward, its output included
+  double workspace = 1;  // what both wrote besides
+};
+/// Of each unit; empty where nothing was measured.
+using MeasuredUnits = std::vector<MeasuredUnit>;
+
+/// Forward and backward of a unit for a microbatch, by the model of the simulator.
+double modelled_us(const Job& job, const Machine& machine, int unit);
+
 /// A partition request for a job: parts, active microbatches, and costs: times by the model of the simulator
-/// and activations as planned, or both as they were measured; none where they are offloaded. A tied head is
-/// charged with its copy of the embedding.
+/// and memory as planned, or both as they were measured; no activations where they are offloaded. A tied head
+/// is charged with its copy of the embedding.
 PartitionRequest partition_request(const Job& job, const Machine& machine,
                                    const MeasuredUnits& measured = {});
 

@@ -43,21 +43,51 @@ class Sums {
   std::vector<double> before_;
 };
 
+/// The largest transient of each range of units: what does not add up.
+class Transients {
+ public:
+  explicit Transients(const PartitionRequest& request)
+      : stride_(request.units.size() + 1), most_(stride_ * stride_, 0.0) {
+    for (size_t begin = 0; begin + 1 < stride_; ++begin)
+      for (size_t end = begin + 1; end < stride_; ++end)
+        most_[begin * stride_ + end] =
+            std::max(most_[begin * stride_ + end - 1], request.units[end - 1].transient_bytes);
+  }
+  double of(int begin, int end) const {
+    return most_[static_cast<size_t>(begin) * stride_ + static_cast<size_t>(end)];
+  }
+
+ private:
+  size_t stride_;
+  std::vector<double> most_;
+};
+
 class Search {
  public:
   Search(const PartitionRequest& request, int stages)
       : request_(request),
         parts_(request.parts),
         units_(static_cast<int>(request.units.size())),
-        costs_(parts_, units_, [&](int part, int unit) { return cost_of(request, part, unit, unit + 1); }),
-        bytes_(parts_, units_, [&](int part, int unit) { return memory_of(request, part, unit, unit + 1); }),
+        whole_(request),
+        lasting_costs_(parts_, units_,
+                       [&](int part, int unit) {
+                         return whole_.of(lasting_bytes_of(request, part, unit, unit + 1),
+                                          request.units[static_cast<size_t>(unit)].time_us);
+                       }),
+        lasting_bytes_(parts_, units_,
+                       [&](int part, int unit) { return lasting_bytes_of(request, part, unit, unit + 1); }),
+        transients_(request),
         rest_(units_ + 1, kNever),
+        least_transient_(units_ + 1, kNever),
         sums_(stages, 0.0),
         room_(stages, kNever),
         first_(parts_, 0) {
     for (int begin = 0; begin <= units_; ++begin)
       for (int part = 0; part < parts_; ++part)
-        rest_[begin] = std::min(rest_[begin], costs_.of(part, begin, units_));
+        rest_[begin] = std::min(rest_[begin], lasting_costs_.of(part, begin, units_));
+    for (int unit = units_ - 1; unit >= 0; --unit)
+      least_transient_[unit] =
+          std::min(least_transient_[unit + 1], request.units[static_cast<size_t>(unit)].transient_bytes);
     if (request.memory_limit_bytes == 0) return;
     for (int stage = 0; stage < stages; ++stage)
       room_[stage] = request.memory_limit_bytes - (request.besides.empty() ? 0 : request.besides[stage]);
@@ -77,6 +107,12 @@ class Search {
   static constexpr int64_t kMost = 4'000'000;  // parts that are tried, in all
 
   size_t stage_of(int part) const { return static_cast<size_t>(part) % sums_.size(); }
+  double cost(int part, int begin, int end) const {
+    return lasting_costs_.of(part, begin, end) + whole_.of(transients_.of(begin, end), 0);
+  }
+  double bytes(int part, int begin, int end) const {
+    return lasting_bytes_.of(part, begin, end) + transients_.of(begin, end);
+  }
   bool may_begin_with(int unit) const { return unit == 0 || may_cut(request_, unit); }
 
   static Score score_of(const std::vector<double>& sums) {
@@ -93,8 +129,8 @@ class Search {
     for (int part = 0; part < parts_; ++part) {
       const int end = part + 1 < parts_ ? first[part + 1] : units_;
       if (!may_begin_with(first[part])) return {};
-      sums[stage_of(part)] += costs_.of(part, first[part], end);
-      room[stage_of(part)] -= bytes_.of(part, first[part], end);
+      sums[stage_of(part)] += cost(part, first[part], end);
+      room[stage_of(part)] -= bytes(part, first[part], end);
       if (room[stage_of(part)] < 0) return {};
     }
     return score_of(sums);
@@ -118,9 +154,12 @@ class Search {
     return best;
   }
 
-  /// The best that can become of the parts so far: what is left is shared so that all stages are equal.
-  Score bound(int end) const {
+  /// The best that can become of the parts so far, with `left` more: what is left is shared so that all
+  /// stages are equal. One of these parts has the unit with the largest transient, and each of the others has
+  /// one.
+  Score bound(int end, int left) const {
     double all = rest_[end], largest = 0;
+    if (left > 0) all += whole_.of(transients_.of(end, units_) + (left - 1) * least_transient_[end], 0);
     for (const double sum : sums_) all += sum, largest = std::max(largest, sum);
     const double stages = static_cast<double>(sums_.size());
     return {std::max(largest, all / stages), all * all / stages};
@@ -139,10 +178,10 @@ class Search {
     const int left = parts_ - part - 1;
     for (int end = left == 0 ? units_ : begin + 1; end <= units_ - left; ++end) {
       if (++looked_at_ > kMost) break;
-      sum = before + costs_.of(part, begin, end);
-      room = room_before - bytes_.of(part, begin, end);
+      sum = before + cost(part, begin, end);
+      room = room_before - bytes(part, begin, end);
       if (room < 0 || sum > score_.largest + kSame) break;  // longer parts need and cost more
-      if (bound(end) < score_) extend(part + 1, end);
+      if (bound(end, left) < score_) extend(part + 1, end);
     }
     sum = before;
     room = room_before;
@@ -150,10 +189,13 @@ class Search {
 
   const PartitionRequest& request_;
   const int parts_, units_;
-  const Sums costs_, bytes_;
-  std::vector<double> rest_;  // the least that units from here on cost
-  std::vector<double> sums_;  // of each stage's costs, so far
-  std::vector<double> room_;  // of each stage: bytes that the limit leaves it, so far
+  const WholeCost whole_;
+  const Sums lasting_costs_, lasting_bytes_;
+  const Transients transients_;
+  std::vector<double> rest_;             // the least that units from here on cost, their transients left out
+  std::vector<double> least_transient_;  // of units from here on, bytes
+  std::vector<double> sums_;             // of each stage's costs, so far
+  std::vector<double> room_;             // of each stage: bytes that the limit leaves it, so far
   std::vector<int> first_, best_;
   Score score_;
   int64_t looked_at_ = 0;

@@ -311,6 +311,13 @@ class Splitter {
 
 }  // namespace
 
+int64_t split_head_bytes(const Job& job) {
+  if (job.spec.task == model::Task::classification) return pooled_bytes(job);
+  const model::SplitSizes sizes = head_sizes_of(job);
+  const int64_t gathered = job.divides_rows ? sizes.rows : 0;
+  return sizes.head_saved + sizes.own + gathered + sizes.rows + sizes.logits;
+}
+
 void split_units(const Job& job, Program& program) {
   if (job.tensor_degree > 1) Splitter(job, program).run();
 }

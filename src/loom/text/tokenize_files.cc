@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/control_group.h"
 #include "base/file.h"
 #include "base/mapped_file.h"
 #include "format/json_file.h"
@@ -164,8 +165,8 @@ Result<TokenizeSummary> write_tokens(std::span<const Part> parts, const std::str
   const uint64_t all = summary.train_bytes + summary.validation_bytes;
   SplitWriter train(Split::train, folder, tokenizer, options.tokens_a_file);
   SplitWriter validation(Split::validation, folder, tokenizer, options.tokens_a_file);
-  const size_t threads = options.threads > 0 ? static_cast<size_t>(options.threads)
-                                             : std::max<size_t>(1, std::thread::hardware_concurrency());
+  const size_t threads =
+      options.threads > 0 ? static_cast<size_t>(options.threads) : static_cast<size_t>(available_cpus());
   const size_t round = 4 * threads;  // how many parts are in memory at a time
   uint64_t done = 0;
   for (size_t first = 0; first < parts.size(); first += round) {

@@ -174,6 +174,9 @@ Result<int64_t> make_fit(const Config& config, const program::MeasuredUnits& mea
   constexpr int kMostTries = 8;
   const bool moves = job.pipeline_degree > 1 && config.parallel.partition == "auto";
   program::PartitionRequest request = partition_request(config, job, measured);
+  // Arenas say better what is in use for a time only, and beside what: a head's logits need no room that
+  // recomputed blocks had before.
+  for (program::UnitCost& unit : request.units) unit.transient_bytes = 0;
   request.memory_limit_bytes = static_cast<double>(limit);
   std::vector<int> best = job.first_units;
   int64_t least = INT64_MAX;

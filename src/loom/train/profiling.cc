@@ -17,7 +17,7 @@ Result<std::vector<engine::UnitProfile>> profile(const Config& config, const mod
   even.parallel.shard_optimizer_state = false;  // which needs more than one, and no unit's time depends on
   const Result<program::Job> job = job_of(even, spec, ranks);
   LOOM_TRY(job.status());
-  return engine::profile_units(*job, threads);
+  return engine::profile_units(*job, threads, {.limit_bytes = config.parallel.memory_limit_mb << 20});
 }
 
 Result<SharedProfile> share_profile(const Result<std::vector<engine::UnitProfile>>& own, size_t units,

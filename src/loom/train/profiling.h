@@ -13,8 +13,9 @@
 
 namespace loom::train {
 
-/// Measures the model's units, for dividing it: what `parallel.profile` asks for. Errors: those of job_of()
-/// and engine::profile_units().
+/// Measures the model's units, for dividing it: what `parallel.profile` asks for. A rank that may not have so
+/// much by parallel.memory_limit_mb does not take it for measuring either. Errors: those of job_of() and
+/// engine::profile_units().
 Result<std::vector<engine::UnitProfile>> profile(const Config& config, const model::ModelSpec& spec,
                                                  int ranks, int threads);
 

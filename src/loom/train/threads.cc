@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/hash.h"
 #include "engine/weft_call.h"
 
 namespace loom::train {
@@ -18,10 +19,24 @@ Result<int> ranks_of_machine(weftComm_t comm, uint64_t machine) {
   return static_cast<int>(std::count(machines.begin(), machines.end(), machine));
 }
 
-int threads_of(const Config& config, int ranks) {
+Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota) {
+  const Result<int> of_machine = ranks_of_machine(comm);
+  LOOM_TRY(of_machine.status());
+  // A group's number tells it apart from others of its machine only.
+  Hash64 hash;
+  hash.add(machine_id());
+  hash.add(quota.limited ? quota.group : 0);
+  const Result<int> of_quota = ranks_of_machine(comm, hash.value());
+  LOOM_TRY(of_quota.status());
+  return Sharers{*of_machine, *of_quota};
+}
+
+int threads_of(const Config& config, const Sharers& sharers, const GroupLimit& quota) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
-  const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cpus / std::max(1, ranks));
+  const double cpus = std::thread::hardware_concurrency();
+  double share = cpus / std::max(1, sharers.of_machine);
+  if (quota.limited) share = std::min(share, quota.amount / std::max(1, sharers.of_quota));
+  return std::max(1, static_cast<int>(share));
 }
 
 }  // namespace loom::train

@@ -6,6 +6,7 @@
 
 #include <weft/weft.h>
 
+#include "base/control_group.h"
 #include "base/machine_id.h"
 #include "base/status.h"
 #include "train/config.h"
@@ -16,7 +17,16 @@ namespace loom::train {
 /// one rank. Errors: communication_error.
 Result<int> ranks_of_machine(weftComm_t comm, uint64_t machine = machine_id());
 
-/// What the config says, or the machine's CPUs over the `ranks` that share it, at least 1.
-int threads_of(const Config& config, int ranks);
+/// Ranks that share what this one computes with, itself included.
+struct Sharers {
+  int of_machine = 1;
+  int of_quota = 1;  // that have the control group's CPU time in common with it, where that is limited
+};
+/// A collective; nullptr is one rank. Errors: communication_error.
+Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota = cpu_limit());
+
+/// What the config says; or the machine's CPUs over its ranks, and no more than the control group's time is
+/// enough for, shared as well, a part of a CPU left out; at least 1.
+int threads_of(const Config& config, const Sharers& sharers, const GroupLimit& quota = cpu_limit());
 
 }  // namespace loom::train

@@ -34,6 +34,8 @@ Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_
     notes_.push_back(fmt::format("units are not measured (parallel.profile), their costs are modelled: {}",
                                  shared->failure));
   profiles_ = std::move(shared->units);
+  if (const std::string note = engine::left_out(profiles_); !note.empty())
+    notes_.push_back("units (parallel.profile): " + note);
   return {};
 }
 
@@ -49,9 +51,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   LOOM_TRY(same_data(config.data.folder, trainer->data_.key(), world));
   int ranks = 1;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
-  const Result<int> beside = ranks_of_machine(world);
-  LOOM_TRY(beside.status());
-  trainer->threads_ = threads_of(config, *beside);
+  const Result<Sharers> sharers = find_sharers(world);
+  LOOM_TRY(sharers.status());
+  trainer->threads_ = threads_of(config, *sharers);
   LOOM_TRY(trainer->measure_units(*spec, ranks, world));
   const Result<program::Job> job = job_of(config, *spec, ranks, engine::measures_of(trainer->profiles_));
   LOOM_TRY(job.status());
@@ -77,12 +79,18 @@ Status Trainer::resume() {
   Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
   LOOM_TRY(groups_->agree(state.status()));
   LOOM_TRY(same_beginning(beginning, groups_->world()));
-  if (!state->has_value()) return groups_->agree(begin());
+  if (!state->has_value()) {
+    const Status begun = begin();
+    look_at_memory(Moment::state);
+    return groups_->agree(begun);
+  }
   // Each rank reads its part of the files for that: what loading reads of them next is in memory then.
   const Status whole =
       format::check_hashes((*state)->manifest, beginning.checkpoint, groups_->rank(), groups_->ranks());
   LOOM_TRY(groups_->agree(with_one_before(whole, beginning)));
-  return groups_->agree(with_one_before(go_on(**state, beginning).in(beginning.checkpoint), beginning));
+  const Status begun = with_one_before(go_on(**state, beginning).in(beginning.checkpoint), beginning);
+  look_at_memory(Moment::state);
+  return groups_->agree(begun);
 }
 
 Status Trainer::begin() {
@@ -155,7 +163,9 @@ engine::StepSettings Trainer::settings_of_step() const {
 }
 
 /// Looking takes milliseconds, and nothing is allocated after the first steps.
-void Trainer::look_at_memory() {
+void Trainer::look_at_memory(Moment after) {
+  constexpr int kLooks = 2;
+  if (looks_[static_cast<size_t>(after)]++ >= kLooks) return;
   measured_bytes_ = std::max(measured_bytes_, resident_bytes() - memory_before_);
 }
 
@@ -168,7 +178,7 @@ Result<StepRecord> Trainer::step() {
   last_ = *result;
   measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false,
                              result->met_seconds * 1e6));
-  if (measured_.steps() <= 2) look_at_memory();
+  look_at_memory(Moment::step);
   const program::Job& job = engine_->job();
   StepRecord record;
   record.step = next_step_++;
@@ -226,6 +236,7 @@ Result<std::optional<double>> Trainer::validate() {
   if (engine_->job().spec.task == model::Task::classification)
     validation_accuracy_ =
         static_cast<double>(right) / static_cast<double>(batches * config_.data.global_batch);
+  look_at_memory(Moment::evaluation);
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
@@ -309,6 +320,7 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
+  look_at_memory(Moment::checkpoint);
   const Result<std::vector<uint64_t>> hashes = hashes_of_places(step);
   LOOM_TRY(hashes.status());
   LOOM_TRY(groups_->agree(first ? commit_checkpoint(step, *hashes) : Status()));
@@ -332,6 +344,7 @@ Status Trainer::save_model_in(const std::string& folder) {
   }
   LOOM_TRY(groups_->agree(made));
   LOOM_TRY(engine_->save_model(folder));
+  look_at_memory(Moment::model);
   const bool names = groups_->rank() == 0 && !data_.labels.empty();
   return groups_->agree(names ? format::write_config(folder, model_config()) : Status());
 }
@@ -353,7 +366,6 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
     Result<StepRecord> record = step();
     LOOM_TRY(record.status());
     stopped_ = last_.stop && !is_over();
-    if (config_.run.trace_ranks > 0 && next_step_ == traced) LOOM_TRY(gather_trace());
     // Whoever stops a run gives it little time, which the checkpoint needs.
     if (!stopped_ && due(config_.run.evaluate_every)) {
       const Result<std::optional<double>> loss = validate();
@@ -366,6 +378,8 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
     const int64_t models = config_.run.save_model_every;
     if (models > 0 && next_step_ % models == 0) LOOM_TRY(save_model_of_step());
     if (stopped_ || due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
+    // With the memory that all of these were seen to take.
+    if (config_.run.trace_ranks > 0 && next_step_ == traced) LOOM_TRY(gather_trace());
   }
   stop_ = {};
   if (stopped_)

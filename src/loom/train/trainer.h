@@ -6,6 +6,7 @@
 
 #include <loom/training.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,8 +49,9 @@ class Trainer {
   const std::vector<std::string>& notes() const { return notes_; }
   /// Means over the steps of this object but its first.
   const MeanBreakdown& measured() const { return measured_; }
-  /// Memory that came into use since before the run was opened, at its most: the process's own, so of all
-  /// ranks where they are threads. 0 before the first step.
+  /// Memory that came into use since before the run was opened: the process's own, so of all ranks where they
+  /// are threads. The most that was seen, when the state was there, and after steps, evaluations, checkpoints
+  /// and models that were saved, the first two of each; what one of these takes and gives back is not.
   int64_t measured_bytes() const { return measured_bytes_; }
   /// Whether no step is left to be made.
   bool is_over() const { return next_step_ >= config_.run.steps; }
@@ -108,7 +110,8 @@ class Trainer {
   format::Json model_config() const;
   Status read_batch(const text::BatchSource& batches, int64_t step);
   engine::StepSettings settings_of_step() const;
-  void look_at_memory();
+  enum class Moment { state, step, evaluation, checkpoint, model };
+  void look_at_memory(Moment after);
   /// Of the step that was done last.
   Status gather_trace();
 
@@ -132,6 +135,7 @@ class Trainer {
   bool stopped_ = false;
   std::optional<double> validation_accuracy_;
   int64_t memory_before_ = 0, measured_bytes_ = 0;
+  std::array<int, 5> looks_{};  // at memory, by Moment
   program::Machine machine_;
   std::optional<Trace> trace_;
 };

@@ -125,6 +125,40 @@ TEST_F(Memory, OfARankIsLessThanTheParametersOfTheModelThatEightRanksTrain) {
   EXPECT_NEAR(first_loss(tuned), first_loss(first), 1e-5 * first_loss(first));
   EXPECT_EQ(std::filesystem::file_size(tuned + "/model/model.safetensors"), parameters);
 }
+
+/// Masters, moments and gradients of four ranks in groups of p, by what the processes take: of that is left
+/// out what else the plan has, which p changes in its own ways.
+TEST_F(Memory, OfARanksStateFallsAsOneOverP) {
+  const std::string common =
+      "--model.width=256 --model.layers=48 --data.sequence_length=16 --data.global_batch=4 "
+      "--data.microbatch=1 "
+      "--run.steps=1 --run.evaluation_steps=1 --run.checkpoint_optimizer=false ";
+  std::vector<double> whole;  // state of each rank with p = 1
+  for (const auto& [p, nodes] : {std::pair{1, 1}, {2, 1}, {4, 1}, {2, 2}}) {
+    SCOPED_TRACE(fmt::format("p = {} on {} nodes", p, nodes));
+    const std::string out = folder_ / fmt::format("p{}-{}", p, nodes);
+    const Outcome trained = on_processes(
+        4, train(common + fmt::format("--parallel.sharded_data_parallel_degree={} --run.out={}", p, out)),
+        nodes);
+    ASSERT_EQ(trained.code, 0) << trained.text;
+    const format::Json all = ranks(out);
+    ASSERT_EQ(all.size(), 4u);
+    for (size_t rank = 0; rank < 4; ++rank) {
+      const format::Json& planned = all[rank]["planned_bytes"];
+      const double arena = planned["arena"], taken = all[rank]["process_bytes"];
+      const double state = planned["parameters"].get<double>() + planned["optimizer"].get<double>() +
+                           planned["gradients"].get<double>();
+      EXPECT_NEAR(taken, arena, 0.05 * arena) << rank;
+      const double measured = taken - (arena - state);
+      if (p == 1) {
+        whole.push_back(measured);
+        EXPECT_GT(measured, 500e6);
+      }
+      EXPECT_NEAR(measured * p, whole[rank], 0.05 * whole[rank]) << rank;
+    }
+    std::filesystem::remove_all(out);
+  }
+}
 #endif
 
 }  // namespace

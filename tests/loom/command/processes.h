@@ -32,9 +32,11 @@ inline Outcome shell(const std::string& command) {
 
 inline Outcome loom(const std::string& arguments) { return shell(LOOM_PROGRAM " " + arguments); }
 
-/// On so many ranks of one node; those that remain go on when one dies, and must end by themselves.
-inline Outcome on_processes(int ranks, const std::string& command) {
-  return shell(fmt::format(WEFT_RUN " -n {} --no-label --keep-going --timeout 120 {}", ranks, command));
+/// On so many ranks of one node, or of several pretended ones; those that remain go on when one dies, and
+/// must end by themselves.
+inline Outcome on_processes(int ranks, const std::string& command, int nodes = 1) {
+  return shell(fmt::format(WEFT_RUN " -n {} --nodes {} --no-label --keep-going --timeout 120 {}", ranks,
+                           nodes, command));
 }
 
 class Command : public ::testing::Test {

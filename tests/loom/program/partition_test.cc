@@ -48,7 +48,8 @@ PartitionRequest random_request(std::mt19937& random) {
   const int units = pick(2, 10);
   for (int unit = 0; unit < units; ++unit)
     request.units.push_back({static_cast<double>(pick(0, 9)), static_cast<double>(pick(1, 9)),
-                             static_cast<double>(pick(0, 5)), static_cast<double>(pick(1, 3))});
+                             static_cast<double>(pick(0, 5)), static_cast<double>(pick(1, 3)),
+                             static_cast<double>(pick(0, 12))});
   request.parts = pick(1, std::min(units, 5));
   request.memory_weight = pick(0, 4) / 4.0;
   for (int part = 0; part < request.parts; ++part) request.active.push_back(request.parts - part);
@@ -84,6 +85,30 @@ TEST(Partition, IsThatOfBruteForce) {
   }
   EXPECT_GT(possible, 200);
   EXPECT_GT(impossible, 20);
+}
+
+TEST(Partition, OfTransientsTheLargestOfAPartCounts) {
+  PartitionRequest request;
+  request.units = {{0, 1, 2, 0, 10}, {0, 1, 2, 0, 30}, {0, 1, 2, 0, 20}, {0, 1, 2, 0, 0}};
+  request.active = {3, 1};
+  EXPECT_EQ(memory_of(request, 0, 0, 1), 1 + 3 * 2 + 10);
+  EXPECT_EQ(memory_of(request, 0, 0, 2), 2 * (1 + 3 * 2) + 30);
+  EXPECT_EQ(memory_of(request, 1, 0, 4), 4 * (1 + 2) + 30);
+  EXPECT_EQ(memory_of(request, 1, 3, 4), 3);
+  request.memory_weight = 1;
+  EXPECT_EQ(cost_of(request, 1, 0, 4), 1) << "all of the model";
+}
+
+/// Of four equal units the last needs more while it is computed than two others have.
+TEST(Partition, AUnitThatNeedsMuchWhileItIsComputedIsLeftAlone) {
+  PartitionRequest request;
+  request.units = {{0, 10, 0, 1, 0}, {0, 10, 0, 1, 0}, {0, 10, 0, 1, 0}, {0, 10, 0, 1, 25}};
+  request.parts = 2;
+  request.memory_weight = 1;
+  EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 3}));
+  EXPECT_EQ(partition_by_tree(request)->first_units.size(), 2u);
+  request.units.back().transient_bytes = 0;
+  EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 2}));
 }
 
 PartitionRequest timed(std::vector<double> times, int parts) {
@@ -267,8 +292,7 @@ TEST(Partition, OfAModelBalancesTheHead) {
   EXPECT_NE(text.find("block 9 to head"), std::string::npos) << text;
   EXPECT_NE(text.find("KiB cross for each microbatch"), std::string::npos);
   // Measured times win over the model's.
-  std::vector<double> measured(14, 1.0);
-  request = partition_request(job, Machine(), {.us = measured, .saved_bytes = {}, .planned_bytes = {}});
+  request = partition_request(job, Machine(), MeasuredUnits(14, {.us = 1}));
   request.memory_weight = 0;
   EXPECT_EQ(partition_exactly(request)->first_units, (std::vector<int>{0, 7}));
 }

@@ -63,11 +63,32 @@ TEST_F(Beginnings, ThreadsAreTheMachinesOverItsOwnRanks) {
   EXPECT_EQ(found, (std::vector<int>{3, 3, 3, 1}));
   EXPECT_EQ(*train::ranks_of_machine(nullptr), 1);
   train::Config config;
-  const int cpus = train::threads_of(config, 1);
-  EXPECT_EQ(train::threads_of(config, cpus), 1);
-  EXPECT_EQ(train::threads_of(config, cpus + 1), 1);
+  const int cpus = train::threads_of(config, {}, {});
+  EXPECT_EQ(train::threads_of(config, {cpus, 1}, {}), 1);
+  EXPECT_EQ(train::threads_of(config, {cpus + 1, 1}, {}), 1);
   config.parallel.threads = 5;
-  EXPECT_EQ(train::threads_of(config, 4), 5);
+  EXPECT_EQ(train::threads_of(config, {4, 1}, {}), 5);
+}
+
+/// A container of half a machine's time: as many threads as CPUs would take turns.
+TEST_F(Beginnings, ThreadsAreThoseThatTheControlGroupHasTimeFor) {
+  train::Config config;
+  const int cpus = train::threads_of(config, {}, {});
+  EXPECT_EQ(train::threads_of(config, {}, {true, 1.5, 1}), 1);
+  EXPECT_EQ(train::threads_of(config, {}, {true, 0.25, 1}), 1);
+  EXPECT_EQ(train::threads_of(config, {}, {true, cpus + 10.0, 1}), cpus);
+  EXPECT_EQ(train::threads_of(config, {1, 2}, {true, 2.0 * cpus, 1}), cpus);
+  EXPECT_EQ(train::threads_of(config, {1, 2 * cpus}, {true, 2.0 * cpus, 1}), 1);
+  // Two pods of two ranks each on one machine.
+  on_ranks(4, 1, [&](weftComm_t world) {
+    int rank = 0;
+    ASSERT_EQ(weftCommUserRank(world, &rank), weftSuccess);
+    const GroupLimit pod{true, 2.0, rank < 2 ? uint64_t{11} : uint64_t{12}};
+    const Result<train::Sharers> sharers = train::find_sharers(world, pod);
+    LOOM_ASSERT_OK(sharers);
+    EXPECT_EQ(sharers->of_machine, 4);
+    EXPECT_EQ(sharers->of_quota, 2);
+  });
 }
 
 TEST_F(Beginnings, ARunAnewIsRefusedWhereAnotherRunsCheckpointsLie) {

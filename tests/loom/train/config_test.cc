@@ -333,8 +333,9 @@ TEST(Config, PipelinesAreDividedAsAsked) {
   ASSERT_EQ(job.first_units.size(), 2u);
   EXPECT_GT(job.first_units[1], 4);  // the head computes as much as some blocks
   // Measured times win: here the embedding takes longest.
-  EXPECT_EQ(train::job_of(config, spec, 4, {{9, 1, 1, 1, 1, 1, 1, 1}, {}, {}})->first_units,
-            (std::vector<int>{0, 1}));
+  program::MeasuredUnits measured(8, {.us = 1});
+  measured[0].us = 9;
+  EXPECT_EQ(train::job_of(config, spec, 4, measured)->first_units, (std::vector<int>{0, 1}));
   config.parallel.partition = "0,3";
   config.parallel.tied = "copies";
   EXPECT_EQ(train::job_of(config, spec, 4)->first_units, (std::vector<int>{0, 3}));

@@ -179,7 +179,7 @@ TEST_F(Failures, AnArenaThatNoMachineHasIsRefusedBeforeItIsTouched) {
   const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_ASSERT_OK(groups);
   EXPECT_TRUE(fails_with(engine::Arena::create(int64_t{1} << 50, *groups), Code::out_of_memory,
-                         "a rank needs 1073741825 MiB for its arena, this machine has"));
+                         "a rank needs 1073741825 MiB for its arena, "));
 }
 
 }  // namespace
