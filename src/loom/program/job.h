@@ -6,6 +6,7 @@
 
 #include "base/fp16.h"
 #include "base/status.h"
+#include "model/sequence_parallel.h"
 #include "model/split.h"
 #include "program/layout.h"
 
@@ -47,7 +48,8 @@ struct Job {
   int pipeline_degree = 1;  // P: stages
   int tensor_degree = 1;    // T: ranks that share the work on each layer
   std::string placement = "cluster";  // of Layout
-  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
+  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows
+  /// (model/sequence_parallel.h).
   bool divides_rows = false;
   /// Whether each tensor rank is given every sequence of a microbatch. If not, it is given an equal part of
   /// them, and the ranks exchange what they were given.
@@ -86,7 +88,7 @@ struct Job {
     return model::share_of(spec, {tensor_degree, tensor}, divides_rows);
   }
   /// Rows of a microbatch that a rank has between units, and sends to other stages.
-  int64_t rows() const { return batch * tokens / (divides_rows ? tensor_degree : 1); }
+  int64_t rows() const { return model::own_rows(share(), batch * tokens); }
   int64_t element_bytes() const { return has_masters() ? 2 : 4; }
   /// Whether parameters are rounded copies of fp32 masters, and not these themselves.
   bool has_masters() const { return precision != Precision::fp32; }

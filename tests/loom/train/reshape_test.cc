@@ -145,6 +145,7 @@ TEST_F(Reshapes, ThreeTensorRanksTakeOverFromTwoAndGiveBack) {
   config_.model.family = "bloom";  // whose heads have slopes of their own
   config_.model.width = 48;
   config_.model.heads = 6;
+  config_.model.feed_forward = 100;  // 34, 34 and 32
   expect_losses_of_one_rank({{3, 1, 1, 3}, {2, 1, 1, 2}, {6, 1, 2, 3, "0,2"}, {1}, {3, 1, 1, 3}});
 }
 
