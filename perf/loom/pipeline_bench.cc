@@ -29,7 +29,7 @@ namespace {
 struct Options {
   std::vector<std::string> schedules = {"simple", "1f1b", "interleaved"};
   int microbatches = 8, virtual_stages = 2, repeats = 7;
-  int stages = 0, tensor = 1, sharded = 1;
+  int stages = 0, tensor = 1, sharded = 1, active = 0;
   int64_t layers = 16, width = 256, tokens = 256, batch = 1, vocabulary = 1024;
   double block_ms = 0, embedding_ms = 0, head_ms = 0;
   std::vector<int> first_units;
@@ -43,6 +43,10 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--tensor", o.tensor, "Tensor ranks of a stage")->capture_default_str();
   app.add_option("--sharded", o.sharded, "Data ranks that share one copy of the state")
       ->capture_default_str();
+  app.add_option("--active", o.active,
+                 "Most microbatches that a stage has begun and not finished; 0: what the schedule wants. Not "
+                 "interleaved")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--virtual-stages", o.virtual_stages, "Of a rank, interleaved")->capture_default_str();
   app.add_option("--repeats", o.repeats, "Steps that count; one before them does not")
       ->capture_default_str()
@@ -125,12 +129,14 @@ Result<program::Job> job_of(const Options& o, const std::string& schedule, int r
   job.pipeline_degree = o.stages > 0 ? o.stages : ranks / std::max(1, o.tensor);
   job.tensor_degree = o.tensor;
   job.degree = o.sharded;
+  job.active_microbatches = o.active;
   const auto known = [&](program::Schedule one) { return schedule == program::schedule_name(one); };
   if (known(program::Schedule::simple)) {
     job.schedule = program::Schedule::simple;
   } else if (known(program::Schedule::interleaved)) {
     job.schedule = program::Schedule::interleaved;
     job.virtual_stages = o.virtual_stages;
+    job.active_microbatches = 0;
   } else if (!known(program::Schedule::one_f_one_b)) {
     return fail(Code::invalid_argument, "there is no schedule {}, must be simple, 1f1b or interleaved",
                 schedule);

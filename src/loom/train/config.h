@@ -57,8 +57,9 @@ struct Config {
     bool prescaled_batch = false;             // whether each tensor rank reads its group's whole batch
     std::string pipeline = "1f1b";            // or simple, interleaved
     int64_t virtual_stages = 2;               // of a rank, interleaved
-    int64_t active_microbatches = 0;  // most that are begun and not finished; 0: what the schedule wants
-    std::string partition = "auto";   // or tree, even, or the first units of the parts: "0,5,9"
+    int64_t active_microbatches =
+        0;                           // most that are begun and not finished (Job); 0: what the schedule wants
+    std::string partition = "auto";  // or tree, even, or the first units of the parts: "0,5,9"
     /// A tied matrix: copies at both ends of a pipeline, or together, no cut between them; auto is copies,
     /// but not where `partition` has the first units.
     std::string tied = "auto";

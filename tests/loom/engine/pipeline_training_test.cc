@@ -41,6 +41,18 @@ TEST(PipelineTraining, StrictOrderGivesTheBitsOfOneRank) {
     }
 }
 
+TEST(PipelineTraining, SpareMicrobatchesChangeNoBit) {
+  for (const bool strict : {false, true})
+    for (const auto& [world, stages, degree] : {std::tuple{2, 2, 1}, {4, 4, 1}, {4, 2, 2}}) {
+      program::Job job = strict_job(world, stages, degree);
+      job.strict = strict;
+      const std::vector<double> usual = train(job, 0, kSteps);
+      job.active_microbatches = stages + 2;
+      EXPECT_GT(program::most_active(job), stages);
+      EXPECT_EQ(train(job, 0, kSteps), usual) << program::to_string(job.layout()) << " strict " << strict;
+    }
+}
+
 TEST(PipelineTraining, InterleavedPartsGiveTheBitsOfOneRank) {
   program::Job job = strict_job(2, 2, 1);
   job.schedule = Schedule::interleaved;
