@@ -16,11 +16,13 @@ constexpr double kSame = 1e-12;
 
 /// What a partition is judged by.
 struct Score {
-  double largest = kNever;  // cost of a stage
-  double squares = kNever;  // sum of the squares of all stages' costs
+  double largest = kNever;   // cost of a stage
+  double crossing = kNever;  // bytes of all cuts; numbers that are whole, so that equal ones are equal
+  double squares = kNever;   // sum of the squares of all stages' costs
   bool operator<(const Score& other) const {
     if (largest < other.largest - kSame) return true;
-    return largest <= other.largest + kSame && squares < other.squares - kSame;
+    if (largest > other.largest + kSame) return false;
+    return crossing != other.crossing ? crossing < other.crossing : squares < other.squares - kSame;
   }
 };
 
@@ -52,12 +54,15 @@ class Search {
         costs_(parts_, units_, [&](int part, int unit) { return cost_of(request, part, unit, unit + 1); }),
         bytes_(parts_, units_, [&](int part, int unit) { return memory_of(request, part, unit, unit + 1); }),
         rest_(units_ + 1, kNever),
+        least_crossing_(units_ + 1, kNever),
         sums_(stages, 0.0),
         room_(stages, kNever),
         first_(parts_, 0) {
     for (int begin = 0; begin <= units_; ++begin)
       for (int part = 0; part < parts_; ++part)
         rest_[begin] = std::min(rest_[begin], costs_.of(part, begin, units_));
+    for (int unit = units_ - 1; unit > 0; --unit)
+      least_crossing_[unit] = std::min(least_crossing_[unit + 1], crossing_before(unit));
     if (request.memory_limit_bytes == 0) return;
     for (int stage = 0; stage < stages; ++stage)
       room_[stage] = request.memory_limit_bytes - (request.besides.empty() ? 0 : request.besides[stage]);
@@ -68,7 +73,7 @@ class Search {
   std::vector<int> run(std::vector<int> known) {
     score_ = move_cuts(known);
     if (score_.largest < kNever) best_ = std::move(known);
-    extend(0, 0);
+    extend(0, 0, 0);
     return best_;
   }
   bool proven() const { return looked_at_ < kMost; }
@@ -79,8 +84,13 @@ class Search {
   size_t stage_of(int part) const { return static_cast<size_t>(part) % sums_.size(); }
   bool may_begin_with(int unit) const { return unit == 0 || may_cut(request_, unit); }
 
-  static Score score_of(const std::vector<double>& sums) {
-    Score score{0, 0};
+  /// Bytes of a cut before this unit.
+  double crossing_before(int unit) const {
+    return unit > 0 && unit < units_ ? request_.units[unit - 1].boundary_bytes : 0;
+  }
+
+  static Score score_of(const std::vector<double>& sums, double crossing) {
+    Score score{0, crossing, 0};
     for (const double sum : sums) {
       score.largest = std::max(score.largest, sum);
       score.squares += sum * sum;
@@ -90,14 +100,16 @@ class Search {
 
   Score score_of(const std::vector<int>& first) const {
     std::vector<double> sums(sums_.size(), 0.0), room = room_;
+    double crossing = 0;
     for (int part = 0; part < parts_; ++part) {
       const int end = part + 1 < parts_ ? first[part + 1] : units_;
       if (!may_begin_with(first[part])) return {};
+      crossing += crossing_before(first[part]);
       sums[stage_of(part)] += costs_.of(part, first[part], end);
       room[stage_of(part)] -= bytes_.of(part, first[part], end);
       if (room[stage_of(part)] < 0) return {};
     }
-    return score_of(sums);
+    return score_of(sums, crossing);
   }
 
   /// Moves one cut at a time to where it is best, until none helps.
@@ -118,18 +130,20 @@ class Search {
     return best;
   }
 
-  /// The best that can become of the parts so far: what is left is shared so that all stages are equal.
-  Score bound(int end) const {
+  /// The best that can become of the parts so far, which end with `crossing` bytes: what is left is shared so
+  /// that all stages are equal, and its `cuts` are where least crosses.
+  Score bound(int end, double crossing, int cuts) const {
     double all = rest_[end], largest = 0;
     for (const double sum : sums_) all += sum, largest = std::max(largest, sum);
     const double stages = static_cast<double>(sums_.size());
-    return {std::max(largest, all / stages), all * all / stages};
+    const double more = cuts > 0 ? cuts * least_crossing_[end + 1] : 0;
+    return {std::max(largest, all / stages), crossing + more, all * all / stages};
   }
 
-  /// Tries every end of a part that begins with `begin`.
-  void extend(int part, int begin) {
+  /// Tries every end of a part that begins with `begin`, behind cuts that `crossing` bytes cross.
+  void extend(int part, int begin, double crossing) {
     if (part == parts_) {
-      if (const Score now = score_of(sums_); now < score_) score_ = now, best_ = first_;
+      if (const Score now = score_of(sums_, crossing); now < score_) score_ = now, best_ = first_;
       return;
     }
     if (!may_begin_with(begin)) return;
@@ -142,7 +156,8 @@ class Search {
       sum = before + costs_.of(part, begin, end);
       room = room_before - bytes_.of(part, begin, end);
       if (room < 0 || sum > score_.largest + kSame) break;  // longer parts need and cost more
-      if (bound(end) < score_) extend(part + 1, end);
+      const double crossed = crossing + crossing_before(end);
+      if (bound(end, crossed, left - 1) < score_) extend(part + 1, end, crossed);
     }
     sum = before;
     room = room_before;
@@ -151,9 +166,10 @@ class Search {
   const PartitionRequest& request_;
   const int parts_, units_;
   const Sums costs_, bytes_;
-  std::vector<double> rest_;  // the least that units from here on cost
-  std::vector<double> sums_;  // of each stage's costs, so far
-  std::vector<double> room_;  // of each stage: bytes that the limit leaves it, so far
+  std::vector<double> rest_;            // the least that units from here on cost
+  std::vector<double> least_crossing_;  // the least that crosses a cut before a unit from here on
+  std::vector<double> sums_;            // of each stage's costs, so far
+  std::vector<double> room_;            // of each stage: bytes that the limit leaves it, so far
   std::vector<int> first_, best_;
   Score score_;
   int64_t looked_at_ = 0;
