@@ -72,7 +72,7 @@ struct Config {
     int64_t live_parameters = 0;             // elements of gathered units that may stay for their next use
     Checkpointing activation_checkpointing;  // which blocks are computed again in backward
     bool activation_offloading = false;      // to a file, what is not needed for long
-    int64_t activation_loading_horizon = 4;  // blocks, or their recomputing, that it is loaded ahead
+    int64_t activation_loading_horizon = 4;  // compute instructions that it is loaded ahead
     std::string offload_folder;              // "": TMPDIR, or /var/tmp
     std::string precision = "fp32";          // or bf16, fp16: of parameters and activations
     bool strict = false;                     // the same bits on every layout
