@@ -29,7 +29,7 @@ namespace {
 struct Options {
   std::vector<std::string> schedules = {"simple", "1f1b", "interleaved"};
   int microbatches = 8, virtual_stages = 2, repeats = 7;
-  int stages = 0, tensor = 1, sharded = 1;
+  int stages = 0, tensor = 1, sharded = 1, active = 0;
   int64_t layers = 16, width = 256, tokens = 256, batch = 1, vocabulary = 1024;
   double block_ms = 0, embedding_ms = 0, head_ms = 0;
   std::vector<int> first_units;
@@ -43,6 +43,10 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--tensor", o.tensor, "Tensor ranks of a stage")->capture_default_str();
   app.add_option("--sharded", o.sharded, "Data ranks that share one copy of the state")
       ->capture_default_str();
+  app.add_option("--active", o.active,
+                 "Most microbatches that a stage has begun and not finished; 0: what the schedule wants. Not "
+                 "interleaved")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--virtual-stages", o.virtual_stages, "Of a rank, interleaved")->capture_default_str();
   app.add_option("--repeats", o.repeats, "Steps that count; one before them does not")
       ->capture_default_str()
@@ -125,12 +129,14 @@ Result<program::Job> job_of(const Options& o, const std::string& schedule, int r
   job.pipeline_degree = o.stages > 0 ? o.stages : ranks / std::max(1, o.tensor);
   job.tensor_degree = o.tensor;
   job.degree = o.sharded;
+  job.active_microbatches = o.active;
   const auto known = [&](program::Schedule one) { return schedule == program::schedule_name(one); };
   if (known(program::Schedule::simple)) {
     job.schedule = program::Schedule::simple;
   } else if (known(program::Schedule::interleaved)) {
     job.schedule = program::Schedule::interleaved;
     job.virtual_stages = o.virtual_stages;
+    job.active_microbatches = 0;
   } else if (!known(program::Schedule::one_f_one_b)) {
     return fail(Code::invalid_argument, "there is no schedule {}, must be simple, 1f1b or interleaved",
                 schedule);
@@ -241,37 +247,60 @@ Result<Measured> measure(const Options& o, const program::Job& job, const engine
   return measured;
 }
 
-Status bench_schedule(const Options& o, const std::string& schedule, weftComm_t world, int rank, int ranks) {
-  Result<program::Job> made = job_of(o, schedule, ranks);
-  LOOM_TRY(made.status());
-  program::Job job = made.take();
-  Result<std::vector<double>> times = unit_times(o, job, world, rank);
+/// What all schedules of a run have in common, so that their rows can be compared: the groups, the times of
+/// units, and the links, measured once.
+struct Ground {
+  engine::Groups groups;
+  program::Machine machine;
+};
+
+Result<Ground> ground_of(const Options& o, weftComm_t world, int rank, int ranks) {
+  const Result<program::Job> job = job_of(o, o.schedules.front(), ranks);
+  LOOM_TRY(job.status());
+  Result<std::vector<double>> times = unit_times(o, *job, world, rank);
   LOOM_TRY(times.status());
-  job.first_units =
-      o.first_units.empty() ? equal_parts(*times, job.pipeline_degree * job.virtual_stages) : o.first_units;
-  LOOM_TRY(job.check());
-  Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
+  Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), false);
   LOOM_TRY(groups.status());
-  Result<program::Machine> machine = train::measure_machine(job, *groups, 1);
+  Result<program::Machine> machine = train::measure_machine(*job, *groups, 1);
   LOOM_TRY(machine.status());
   machine->unit_us = times.take();
+  return Ground{groups.take(), machine.take()};
+}
+
+Status bench_schedule(const Options& o, const std::string& schedule, const Ground& ground) {
+  const engine::Groups& groups = ground.groups;
+  const program::Machine& machine = ground.machine;
+  Result<program::Job> made = job_of(o, schedule, groups.ranks());
+  LOOM_TRY(made.status());
+  program::Job job = made.take();
+  job.first_units = o.first_units.empty()
+                        ? equal_parts(machine.unit_us, job.pipeline_degree * job.virtual_stages)
+                        : o.first_units;
+  LOOM_TRY(job.check());
   const Result<std::vector<program::Program>> programs = program::make_programs(job);
   LOOM_TRY(programs.status());
-  const program::PipelineForecast forecast = program::simulate(job, *programs, *machine);
-  const Result<Measured> measured = measure(o, job, *groups, *machine, forecast);
+  const program::PipelineForecast forecast = program::simulate(job, *programs, machine);
+  const Result<Measured> measured = measure(o, job, groups, machine, forecast);
   LOOM_TRY(measured.status());
-  if (rank != 0) return {};
+  if (groups.rank() != 0) return {};
   const auto [least, most] = std::minmax_element(measured->bubbles.begin(), measured->bubbles.end());
   fmt::print(
       "{:<12}{:>8.1f}{:>10.1f}{:>11.1f}{:>10.1f}   {:.1f} to "
       "{:.1f}{:>12.1f}{:>12.1f}{:>16.1f}{:>16.1f}{:>9.1f}{:>10.0f}"
       "{:>9.0f}\n",
-      schedule, program::ideal_bubble(job) * 100, formula(job, machine->unit_us) * 100, forecast.bubble * 100,
+      schedule, program::ideal_bubble(job) * 100, formula(job, machine.unit_us) * 100, forecast.bubble * 100,
       median(measured->bubbles) * 100, *least * 100, *most * 100, forecast.step_us / 1e3,
       median(measured->seconds) * 1e3, forecast.step_us / 1e3 - measured->planned * 1e3,
-      median(measured->outside) * 1e3, median(measured->late) * 100, machine->inter_bandwidth / 1e6,
-      machine->inter_latency_us);
+      median(measured->outside) * 1e3, median(measured->late) * 100, machine.inter_bandwidth / 1e6,
+      machine.inter_latency_us);
   std::fflush(stdout);
+  return {};
+}
+
+Status bench_schedules(const Options& o, weftComm_t world, int rank, int ranks) {
+  const Result<Ground> ground = ground_of(o, world, rank, ranks);
+  LOOM_TRY(ground.status());
+  for (const std::string& schedule : o.schedules) LOOM_TRY(bench_schedule(o, schedule, *ground));
   return {};
 }
 
@@ -292,9 +321,7 @@ Status bench(const Options& o) {
         "schedule       equal   formula  simulated  measured   of these   sim., ms  measured, ms  "
         "outside sim., ms   measured, ms     late      MB/s       us\n",
         ranks, o.stages > 0 ? o.stages : ranks / o.tensor, o.tensor, o.sharded, o.microbatches, o.repeats);
-  Status status;
-  for (const std::string& schedule : o.schedules)
-    if (status.ok()) status = bench_schedule(o, schedule, world, rank, ranks);
+  const Status status = bench_schedules(o, world, rank, ranks);
   (void)weftCommDestroy(world);
   return status;
 }

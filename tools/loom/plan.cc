@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/file.h"
 #include "loom/commands.h"
@@ -14,31 +15,57 @@ namespace {
 
 double mib(double bytes) { return bytes / (1 << 20); }
 
-// A column a stage, as far as they fit.
+constexpr int kGap = -1;  // stages that are left out
+
+/// All stages if they fit, else the first ones, the one that needs most, and the last.
+std::vector<int> shown_stages(const Plan& plan) {
+  constexpr int kMost = 8, kFirst = 5;
+  const int stages = static_cast<int>(plan.stages.size());
+  const auto largest = std::max_element(
+      plan.stages.begin(), plan.stages.end(),
+      [](const PlannedStage& a, const PlannedStage& b) { return a.arena_bytes < b.arena_bytes; });
+  std::set<int> chosen = {static_cast<int>(largest - plan.stages.begin()), stages - 1};
+  for (int stage = 0; stage < (stages <= kMost ? stages : kFirst); ++stage) chosen.insert(stage);
+  std::vector<int> shown;
+  for (const int stage : chosen) {
+    if (!shown.empty() && stage > shown.back() + 1) shown.push_back(kGap);
+    shown.push_back(stage);
+  }
+  return shown;
+}
+
+// A column a stage.
 void print_memory(const Plan& plan) {
-  const size_t shown = std::min<size_t>(plan.stages.size(), 8);
-  const auto row = [&](const std::string& name, auto&& amount) {
+  const std::vector<int> shown = shown_stages(plan);
+  const auto row = [&](const std::string& name, auto&& cell) {
     fmt::print("{:<14}", name);
-    for (size_t s = 0; s < shown; ++s)
-      fmt::print("{:>14.2f}", mib(static_cast<double>(amount(plan.stages[s]))));
+    for (const int stage : shown) {
+      if (stage == kGap) fmt::print("{:>6}", "…");
+      else fmt::print("{:>14}", cell(stage));
+    }
   };
-  fmt::print("{:<14}", "memory");
-  for (size_t s = 0; s < shown; ++s)
-    fmt::print("{:>14}", shown == 1 ? "MiB a rank" : fmt::format("MiB, stage {}", s));
+  const auto amounts = [&](const std::string& name, auto&& amount) {
+    row(name, [&](int stage) {
+      return fmt::format("{:.2f}", mib(static_cast<double>(amount(plan.stages[static_cast<size_t>(stage)]))));
+    });
+  };
+  row("memory", [&](int stage) {
+    return shown.size() == 1 ? std::string("MiB a rank") : fmt::format("MiB, stage {}", stage);
+  });
   fmt::print("\n");
   for (size_t category = 0; category < plan.stages[0].memory.size(); ++category) {
-    row(plan.stages[0].memory[category].name,
-        [&](const PlannedStage& stage) { return stage.memory[category].amount; });
+    amounts(plan.stages[0].memory[category].name,
+            [&](const PlannedStage& stage) { return stage.memory[category].amount; });
     fmt::print("\n");
   }
-  row("peak", [](const PlannedStage& stage) { return stage.peak_bytes; });
-  if (shown == 1) fmt::print("  at instruction {}", plan.stages[0].peak_instruction);
+  amounts("peak", [](const PlannedStage& stage) { return stage.peak_bytes; });
+  if (shown.size() == 1) fmt::print("  at instruction {}", plan.stages[0].peak_instruction);
   fmt::print("\n");
-  row("arena", [](const PlannedStage& stage) { return stage.arena_bytes; });
+  amounts("arena", [](const PlannedStage& stage) { return stage.arena_bytes; });
   fmt::print("\n");
   if (std::any_of(plan.stages.begin(), plan.stages.end(),
                   [](const PlannedStage& stage) { return stage.tier_bytes > 0; })) {
-    row("offloaded", [](const PlannedStage& stage) { return stage.tier_bytes; });
+    amounts("offloaded", [](const PlannedStage& stage) { return stage.tier_bytes; });
     fmt::print("  to a file\n");
   }
   fmt::print("\n");

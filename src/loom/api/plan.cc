@@ -120,8 +120,26 @@ std::string layout_text(const program::Job& job, int ranks_per_node) {
          program::picture(layout, ranks_per_node) + program::groups_text(layout);
 }
 
+/// What the second copy of a matrix that both ends of a pipeline use costs the last stage: all that its
+/// optimizer works on of a unit which is another stage's.
+std::string copies_text(const program::Job& job, const std::vector<program::Program>& programs) {
+  if (!job.spec.tied || programs.size() == 1) return {};
+  double bytes = 0;
+  for (const program::Instruction& i : programs.back().instructions) {
+    if (i.op != program::Op::step || i.unit != 0) continue;
+    for (const program::Use& use : i.uses)
+      if (use.role != program::Role::norms)
+        bytes += static_cast<double>(programs.back().buffers[static_cast<size_t>(use.buffer)].bytes);
+  }
+  return fmt::format(
+      "embedding and head share a matrix: stages 0 and {} have a copy each, whose gradients are added once a "
+      "step; the second takes {:.2f} MiB of a rank (model.tied: false has none)\n",
+      programs.size() - 1, bytes / (1 << 20));
+}
+
 std::string partition_text(const train::Config& config, const program::Job& job,
-                           const program::MeasuredUnits& measured) {
+                           const program::MeasuredUnits& measured,
+                           const std::vector<program::Program>& programs) {
   if (job.pipeline_degree == 1) return {};
   const program::PartitionRequest request = train::partition_request(config, job, measured);
   Result<program::Partition> partition = train::partition_of(config, job, measured);
@@ -132,7 +150,8 @@ std::string partition_text(const train::Config& config, const program::Job& job,
   return fmt::format("partition \"{}\", {}{}\n{}", config.parallel.partition,
                      measured.empty() ? "modelled times" : "measured times and memory",
                      gave_way ? "; better ones do not fit parallel.memory_limit_mb" : "",
-                     program::to_string(job, request, *partition));
+                     program::to_string(job, request, *partition)) +
+         copies_text(job, programs);
 }
 
 }  // namespace
@@ -193,7 +212,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   plan.tokens_per_second = job->tokens_per_step() / forecast.step_us * 1e6;
   plan.schedule = program::schedule_name(job->schedule);
   plan.layout = layout_text(*job, cluster.ranks_per_node);
-  plan.partition = partition_text(values, *job, measured);
+  plan.partition = partition_text(values, *job, measured, *programs);
   if (!profiles.empty()) plan.profile = engine::to_string(*job, profiles);
   if (const std::string note = engine::left_out(profiles); !note.empty()) plan.profile += note + "\n";
   if (!unmeasured.empty())

@@ -135,9 +135,9 @@ Status Executor<T>::run_all(Run& run) {
     if (program::is_offloading(instruction.op)) move(run, i);
     else LOOM_TRY(execute(run, instruction));
     if (instruction.lane > 0) LOOM_TRY(note_issued(instruction, tickets_[i]));
-    if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, Clock::now());
-    if (traced)
-      timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, Clock::now()) * 1e6};
+    const auto done = Clock::now();
+    if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, done);
+    if (traced) timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, done) * 1e6};
   }
   LOOM_TRY(wait_all(run));
   workers_.level_scratch();

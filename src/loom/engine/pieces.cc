@@ -4,6 +4,7 @@
 
 #include "engine/executor.h"
 #include "engine/weft_call.h"
+#include "model/sequence_parallel.h"
 
 namespace loom::engine {
 
@@ -38,8 +39,8 @@ void Executor<T>::piece(Run& run, const Instruction& i) {
   if (unit.kind == model::UnitKind::head) return head_piece(run, i, pass, a);
   const bool backward = i.op == Op::backward;
   if (unit.kind == model::UnitKind::embedding)
-    return backward ? split_.embedding_backward(pass, i.piece, a)
-                    : split_.embedding_forward(pass, i.piece, a);
+    return backward ? split_.embedding().backward(pass, i.piece, a)
+                    : split_.embedding().forward(pass, i.piece, a);
   return backward ? split_.block_backward(pass, unit, i.piece, a)
                   : split_.block_forward(pass, unit, i.piece, a);
 }
@@ -51,12 +52,12 @@ void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& 
   if (job_.picks_rows()) return masked_piece(run, i, pass, a);
   const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
   if (i.op == Op::loss) {
-    split_.head(pass, unit, i.piece, loss_scale(run), a);
+    split_.head().step(pass, unit, i.piece, loss_scale(run), a);
   } else {
-    split_.head_evaluate(pass, unit, i.piece, a);
+    split_.head().evaluate(pass, unit, i.piece, a);
     // The norm of all rows is there from the second piece on.
     if (run.logits != nullptr && i.piece == 1 && i.microbatch == 0)
-      split_.head_logits(pass, unit, a, run.logits_row, run.logits->data());
+      split_.head().logits(pass, unit, a, run.logits_row, run.logits->data());
   }
   if (i.piece == 0 || i.piece % 2 == 1) return;
   // Of the rows so far: the last pair's stays.

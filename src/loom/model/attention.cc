@@ -1,4 +1,4 @@
-// Attention: three products, and the heads between them.
+// Attention: two projections, and the heads between them.
 #include "model/attention.h"
 
 #include <algorithm>
@@ -43,8 +43,7 @@ void Attention<T>::forward(const Pass& pass, const Unit& unit, const T* paramete
                            const AttentionSaved<T>& saved, T* product) const {
   Workers& workers = *pass.workers;
   const int64_t rows = pass.rows(), across = share_.heads * spec_.head_size();
-  op_.linear_forward(workers, x, unit.at(Part::qkv_weight, parameters), unit.at(Part::qkv_bias, parameters),
-                     saved.qkv, rows, spec_.width, 3 * across);
+  qkv_.forward(workers, unit, parameters, x, saved.qkv, rows);
   if (spec_.rotary()) op_.rotary(workers, rotary(pass), saved.qkv, false);
   if (pass.past != nullptr) {
     T *keys = reinterpret_cast<T*>(pass.past), *values = keys + spec_.context * across;
@@ -54,8 +53,7 @@ void Attention<T>::forward(const Pass& pass, const Unit& unit, const T* paramete
   } else {
     op_.attention_forward(workers, shape(pass, unit), saved.qkv, saved.heads, saved.lse);
   }
-  op_.linear_forward(workers, saved.heads, unit.at(Part::projection_weight, parameters), nullptr, product,
-                     rows, across, spec_.width);
+  projection_.forward(workers, unit, parameters, saved.heads, product, rows);
 }
 
 template <typename T>
@@ -69,26 +67,20 @@ template <typename T>
 void Attention<T>::backward_input(const Pass& pass, const Unit& unit, const T* parameters,
                                   const AttentionSaved<T>& saved, const T* dy, T* dx, T* wide) const {
   Workers& workers = *pass.workers;
-  const int64_t rows = pass.rows(), width = spec_.width, across = share_.heads * spec_.head_size();
+  const int64_t rows = pass.rows(), across = share_.heads * spec_.head_size();
   T *dqkv = wide, *dheads = wide + 3 * rows * across;
-  op_.linear_backward_input(workers, dy, unit.at(Part::projection_weight, parameters), dheads, rows, across,
-                            width);
+  projection_.backward_input(workers, unit, parameters, dy, dheads, rows);
   op_.attention_backward(workers, shape(pass, unit), saved.qkv, saved.heads, saved.lse, dheads, dqkv);
   if (spec_.rotary()) op_.rotary(workers, rotary(pass), dqkv, true);
-  op_.linear_backward_input(workers, dqkv, unit.at(Part::qkv_weight, parameters), dx, rows, width,
-                            3 * across);
+  qkv_.backward_input(workers, unit, parameters, dqkv, dx, rows);
 }
 
 template <typename T>
 void Attention<T>::backward_weights(const Pass& pass, const Unit& unit, const T* x,
                                     const AttentionSaved<T>& saved, const T* dy, const T* wide,
                                     A* gradient) const {
-  Workers& workers = *pass.workers;
-  const int64_t rows = pass.rows(), width = spec_.width, across = share_.heads * spec_.head_size();
-  op_.linear_backward_weight(workers, x, wide, unit.at(Part::qkv_weight, gradient),
-                             unit.at(Part::qkv_bias, gradient), rows, width, 3 * across);
-  op_.linear_backward_weight(workers, saved.heads, dy, unit.at(Part::projection_weight, gradient),
-                             unit.at(Part::projection_bias, gradient), rows, across, width);
+  qkv_.backward_weight(*pass.workers, unit, x, wide, gradient, pass.rows());
+  projection_.backward_weight(*pass.workers, unit, saved.heads, dy, gradient, pass.rows());
 }
 
 template class Attention<float>;

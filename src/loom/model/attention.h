@@ -1,4 +1,6 @@
-// The attention of a block: projections to queries, keys and values, the heads, and the output projection.
+// The attention of a block: a column-parallel projection to queries, keys and values, the heads, and a
+// row-parallel output projection. Tensor parallelism divides the heads: each rank has the columns of the
+// first and the rows of the second projection that belong to its own.
 //
 // Forward ends where the product of the output projection is complete but for its bias, backward where that
 // of the first projection is. Under tensor parallelism both are this rank's summand of a sum over ranks: what
@@ -7,11 +9,16 @@
 // Thread safety: as Workers.
 #pragma once
 
+#include "model/column_parallel.h"
 #include "model/divider.h"
 #include "model/pass.h"
+#include "model/row_parallel.h"
 #include "model/units.h"
 
 namespace loom::model {
+
+/// Blocks of the first projection's columns: queries, keys and values, each divided by heads.
+constexpr int kQkvBlocks = 3;
 
 /// What forward leaves for backward; H heads of size D, M rows.
 template <typename T>
@@ -34,7 +41,11 @@ class Attention {
   using A = acc_t<T>;
 
   Attention(const ModelSpec& spec, const Share& share)
-      : spec_(spec), share_(share), op_(ops::operators<T>()) {}
+      : spec_(spec),
+        share_(share),
+        qkv_(Part::qkv_weight, spec.width, kQkvBlocks * share.heads * spec.head_size()),
+        projection_(Part::projection_weight, share.heads * spec.head_size(), spec.width),
+        op_(ops::operators<T>()) {}
 
   /// product[M, C] from x[M, C], without the bias of the output projection.
   void forward(const Pass& pass, const Unit& unit, const T* parameters, const T* x,
@@ -61,6 +72,8 @@ class Attention {
  private:
   ModelSpec spec_;
   Share share_;
+  ColumnParallel<T> qkv_;
+  RowParallel<T> projection_;
   const ops::Operators<T>& op_;
 };
 

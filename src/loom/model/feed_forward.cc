@@ -1,4 +1,4 @@
-// The feed-forward layer: two products, and the activation between them.
+// The feed-forward layer: up and down, and the activation between them.
 #include "model/feed_forward.h"
 
 namespace loom::model {
@@ -8,11 +8,9 @@ void FeedForward<T>::forward(const Pass& pass, const Unit& unit, const T* parame
                              const FeedForwardSaved<T>& saved, T* product) const {
   Workers& workers = *pass.workers;
   const int64_t rows = pass.rows();
-  op_.linear_forward(workers, x, unit.at(Part::up_weight, parameters), unit.at(Part::up_bias, parameters),
-                     saved.hidden, rows, width_, hidden_);
+  up_.forward(workers, unit, parameters, x, saved.hidden, rows);
   op_.activation_forward(workers, activation_, saved.hidden, saved.activated, rows * hidden_);
-  op_.linear_forward(workers, saved.activated, unit.at(Part::down_weight, parameters), nullptr, product, rows,
-                     hidden_, width_);
+  down_.forward(workers, unit, parameters, saved.activated, product, rows);
 }
 
 template <typename T>
@@ -29,23 +27,21 @@ void FeedForward<T>::backward_input(const Pass& pass, const Unit& unit, const T*
                                     const FeedForwardSaved<T>& saved, const T* dy, T* dx, T* wide) const {
   Workers& workers = *pass.workers;
   const int64_t rows = pass.rows();
-  op_.linear_backward_input(workers, dy, unit.at(Part::down_weight, parameters), wide, rows, hidden_, width_);
+  down_.backward_input(workers, unit, parameters, dy, wide, rows);
   op_.activation_backward(workers, activation_, saved.hidden, wide, wide, rows * hidden_);
-  op_.linear_backward_input(workers, wide, unit.at(Part::up_weight, parameters), dx, rows, width_, hidden_);
+  up_.backward_input(workers, unit, parameters, wide, dx, rows);
 }
 
 template <typename T>
 void FeedForward<T>::backward_up(const Pass& pass, const Unit& unit, const T* x, const T* wide,
                                  A* gradient) const {
-  op_.linear_backward_weight(*pass.workers, x, wide, unit.at(Part::up_weight, gradient),
-                             unit.at(Part::up_bias, gradient), pass.rows(), width_, hidden_);
+  up_.backward_weight(*pass.workers, unit, x, wide, gradient, pass.rows());
 }
 
 template <typename T>
 void FeedForward<T>::backward_down(const Pass& pass, const Unit& unit, const FeedForwardSaved<T>& saved,
                                    const T* dy, A* gradient) const {
-  op_.linear_backward_weight(*pass.workers, saved.activated, dy, unit.at(Part::down_weight, gradient),
-                             unit.at(Part::down_bias, gradient), pass.rows(), hidden_, width_);
+  down_.backward_weight(*pass.workers, unit, saved.activated, dy, gradient, pass.rows());
 }
 
 template class FeedForward<float>;

@@ -1,4 +1,5 @@
-// The feed-forward layer of a block: up, activation, down.
+// The feed-forward layer of a block: a column-parallel way up, activation, a row-parallel way down. Tensor
+// parallelism divides the hidden layer between them.
 //
 // Forward ends where the product of the way down is complete but for its bias, backward where that of the way
 // up is. Under tensor parallelism both are this rank's summand of a sum over ranks, as in attention.h.
@@ -6,8 +7,10 @@
 // Thread safety: as Workers.
 #pragma once
 
+#include "model/column_parallel.h"
 #include "model/divider.h"
 #include "model/pass.h"
+#include "model/row_parallel.h"
 #include "model/units.h"
 
 namespace loom::model {
@@ -28,8 +31,9 @@ class FeedForward {
   using A = acc_t<T>;
 
   FeedForward(const ModelSpec& spec, const Share& share)
-      : width_(spec.width),
-        hidden_(share.feed_forward),
+      : hidden_(share.feed_forward),
+        up_(Part::up_weight, spec.width, hidden_),
+        down_(Part::down_weight, hidden_, spec.width),
         activation_(spec.activation),
         op_(ops::operators<T>()) {}
 
@@ -52,7 +56,9 @@ class FeedForward {
                      A* gradient) const;
 
  private:
-  int64_t width_, hidden_;
+  int64_t hidden_;
+  ColumnParallel<T> up_;
+  RowParallel<T> down_;
   ops::Activation activation_;
   const ops::Operators<T>& op_;
 };

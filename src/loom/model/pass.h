@@ -57,25 +57,12 @@ struct Share {
   ops::VocabularyRange vocabulary = {};
   int degree = 1;  // ranks that the work is divided over
   int rank = 0;    // of them
-  /// Sequence parallelism: between sublayers each rank has an equal part of the rows only.
+  /// Between sublayers each rank has an equal part of the rows only: model/sequence_parallel.h.
   bool divides_rows = false;
   static Share whole(const ModelSpec& spec) {
     return {spec.heads, 0, spec.feed_forward, {0, spec.vocabulary}};
   }
 };
-
-/// The pass over the rows that a rank has between sublayers. Nothing there looks beyond a row, so they may as
-/// well be sequences of one token, and what is dropped is still found by its number in the global batch.
-inline Pass rows_of(const Pass& pass, const Share& share) {
-  if (!share.divides_rows) return pass;
-  Pass own = pass;
-  own.batch = pass.rows() / share.degree;
-  own.tokens = 1;
-  own.lengths = nullptr;
-  own.first_sample =
-      pass.first_sample * static_cast<uint64_t>(pass.tokens) + static_cast<uint64_t>(own.batch * share.rank);
-  return own;
-}
 
 /// Where in a block something is dropped.
 enum class Site : uint32_t { attention = 0, projection = 1, feed_forward = 2 };

@@ -3,33 +3,47 @@
 
 #include <algorithm>
 
+#include "model/attention.h"
+#include "model/column_parallel.h"
+#include "model/row_parallel.h"
+#include "model/vocabulary_embedding.h"
+#include "model/vocabulary_head.h"
+
 namespace loom::model {
 namespace {
 
-/// How a parameter is cut: along which side, and in how many equal blocks, each by itself.
-struct Split {
-  int axis = -1;  // -1: not at all
-  int blocks = 1;
-};
-
-Split split_of(const Parameter& parameter) {
+/// Each layer says how its own are cut. What no rank divides is not.
+Cut cut_of(const Parameter& parameter) {
   if (parameter.undivided) return {};
   switch (parameter.part) {
-    case Part::token_embedding:
+    case Part::token_embedding: return kEmbeddingCut;
     case Part::head_weight:
-    case Part::head_bias:
+    case Part::head_bias: return kHeadCut;
+    case Part::qkv_weight: return column_weight_cut(kQkvBlocks);
+    case Part::qkv_bias: return column_bias_cut(kQkvBlocks);
+    case Part::up_weight: return column_weight_cut();
+    case Part::up_bias: return column_bias_cut();
     case Part::projection_weight:
-    case Part::up_bias:
-    case Part::down_weight: return {0, 1};
-    case Part::up_weight: return {1, 1};
-    case Part::qkv_weight: return {1, 3};
-    case Part::qkv_bias: return {0, 3};
+    case Part::down_weight: return kRowWeightCut;
+    case Part::projection_bias:
+    case Part::down_bias: return kRowBiasCut;
     default: return {};
   }
 }
 
+/// A part of `count` elements that are divided over the ranks as evenly as can be: each but the last ones has
+/// as many as the first.
+struct Range {
+  int64_t first = 0, count = 0;
+};
+Range part_of(int64_t count, TensorRank tensor) {
+  const int64_t most = (count + tensor.degree - 1) / tensor.degree;
+  const int64_t first = std::min(tensor.rank * most, count);
+  return {first, std::min(most, count - first)};
+}
+
 /// A parameter as a matrix [outer, side, inner], of which `side` is cut.
-struct Cut {
+struct Sides {
   int64_t outer = 1, side = 1, inner = 1;
   int blocks = 1;     // of `side`
   int64_t block = 1;  // its length
@@ -37,17 +51,18 @@ struct Cut {
   int64_t held = 1;   // of a block, by this rank
   int64_t first = 0;  // of a block, held by this rank
 
-  Cut(const Parameter& parameter, TensorRank tensor) {
-    const Split split = split_of(parameter);
-    blocks = split.blocks;
-    const int degree = split.axis < 0 ? 1 : tensor.degree;
-    const int axis = std::max(split.axis, 0);
+  Sides(const Parameter& parameter, TensorRank tensor) {
+    const Cut cut = cut_of(parameter);
+    if (cut.axis < 0) tensor = {};
+    blocks = cut.blocks;
+    const int axis = std::max(cut.axis, 0);
     for (int i = 0; i < static_cast<int>(parameter.shape.size()); ++i)
       (i < axis ? outer : i == axis ? side : inner) *= static_cast<int64_t>(parameter.shape[i]);
     block = side / blocks;
-    share = (block + degree - 1) / degree;
-    first = split.axis < 0 ? 0 : std::min(tensor.rank * share, block);
-    held = std::min(share, block - first);
+    share = part_of(block, {tensor.degree, 0}).count;
+    const Range own = part_of(block, tensor);
+    first = own.first;
+    held = own.count;
   }
 };
 
@@ -55,18 +70,19 @@ struct Cut {
 
 Status check_split(const ModelSpec& spec, int degree) {
   if (degree < 1) return fail(Code::invalid_argument, "tensor_degree is {}, must be at least 1", degree);
-  const auto divides = [&](const char* name, int64_t value) -> Status {
-    if (value % degree == 0) return {};
+  if (spec.heads % degree != 0) {
     std::string choices;
     for (int64_t d = 1; d <= spec.heads; ++d)
-      if (spec.heads % d == 0 && spec.feed_forward % d == 0)
-        choices += (choices.empty() ? "" : ", ") + std::to_string(d);
+      if (spec.heads % d == 0) choices += (choices.empty() ? "" : ", ") + std::to_string(d);
     return fail(Code::invalid_argument,
-                "tensor_degree is {}, must divide model.{}, {}; this model can have {}", degree, name, value,
-                choices);
-  };
-  LOOM_TRY(divides("heads", spec.heads));
-  LOOM_TRY(divides("feed_forward", spec.feed_forward));
+                "tensor_degree is {}, must divide model.heads, {}; this model can have {}", degree,
+                spec.heads, choices);
+  }
+  if (part_of(spec.feed_forward, {degree, degree - 1}).count <= 0)
+    return fail(
+        Code::invalid_argument,
+        "tensor_degree is {}, which leaves a rank without any of model.feed_forward's {} columns; take less",
+        degree, spec.feed_forward);
   if (vocabulary_of(spec, {degree, degree - 1}).count <= 0)
     return fail(
         Code::invalid_argument,
@@ -76,41 +92,34 @@ Status check_split(const ModelSpec& spec, int degree) {
 }
 
 ops::VocabularyRange vocabulary_of(const ModelSpec& spec, TensorRank tensor) {
-  const int64_t share = (spec.vocabulary + tensor.degree - 1) / tensor.degree;
-  const int64_t first = std::min(tensor.rank * share, spec.vocabulary);
-  return {first, std::min(share, spec.vocabulary - first)};
+  const Range own = part_of(spec.vocabulary, tensor);
+  return {own.first, own.count};
 }
 
 Share share_of(const ModelSpec& spec, TensorRank tensor, bool divides_rows) {
   const int64_t heads = spec.heads / tensor.degree;
-  return {heads,         heads * tensor.rank, spec.feed_forward / tensor.degree, vocabulary_of(spec, tensor),
-          tensor.degree, tensor.rank,         divides_rows && tensor.degree > 1};
+  return {heads,
+          heads * tensor.rank,
+          part_of(spec.feed_forward, tensor).count,
+          vocabulary_of(spec, tensor),
+          tensor.degree,
+          tensor.rank,
+          divides_rows && tensor.degree > 1};
 }
 
-int64_t picked_rows(const Share& share, int64_t targets) {
-  const int64_t grain = share.divides_rows ? share.degree : 1;
-  return (targets + grain - 1) / grain * grain;
-}
-
-bool is_cut(const Parameter& parameter) { return split_of(parameter).axis >= 0; }
-
-bool is_of_rows(const Parameter& parameter) {
-  // These biases are added to rows, but their gradients are made where a sublayer has all of them.
-  return !is_cut(parameter) && !parameter.undivided && parameter.part != Part::projection_bias &&
-         parameter.part != Part::down_bias;
-}
+bool is_cut(const Parameter& parameter) { return cut_of(parameter).axis >= 0; }
 
 Unit held_by(TensorRank tensor, const Unit& whole) {
   if (tensor.degree == 1) return whole;
   Unit unit = whole;
   unit.elements = 0;
   for (Parameter& parameter : unit.parameters) {
-    const Cut cut(parameter, tensor);
-    const int64_t room = cut.outer * cut.blocks * cut.share * cut.inner;
+    const Sides sides(parameter, tensor);
+    const int64_t room = sides.outer * sides.blocks * sides.share * sides.inner;
     parameter.offset = unit.elements;
     if (is_cut(parameter))
-      parameter.shape[static_cast<size_t>(split_of(parameter).axis)] =
-          static_cast<uint64_t>(cut.blocks * cut.held);
+      parameter.shape[static_cast<size_t>(cut_of(parameter).axis)] =
+          static_cast<uint64_t>(sides.blocks * sides.held);
     unit.elements += (room + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;
   }
   return unit;
@@ -136,14 +145,14 @@ std::vector<Run> runs_of(const Unit& whole, TensorRank tensor) {
   };
   for (size_t p = 0; p < whole.parameters.size(); ++p) {
     const Parameter& parameter = whole.parameters[p];
-    const Cut cut(parameter, tensor);
+    const Sides sides(parameter, tensor);
     int64_t at = held.parameters[p].offset;
     before = runs.size();
-    for (int64_t outer = 0; outer < cut.outer; ++outer)
-      for (int block = 0; block < cut.blocks; ++block) {
-        const int64_t row = outer * cut.side + block * cut.block + cut.first;
-        add(parameter.offset + row * cut.inner, at, cut.held * cut.inner);
-        at += cut.held * cut.inner;
+    for (int64_t outer = 0; outer < sides.outer; ++outer)
+      for (int block = 0; block < sides.blocks; ++block) {
+        const int64_t row = outer * sides.side + block * sides.block + sides.first;
+        add(parameter.offset + row * sides.inner, at, sides.held * sides.inner);
+        at += sides.held * sides.inner;
       }
   }
   return runs;

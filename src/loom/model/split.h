@@ -1,11 +1,11 @@
-// Split: which elements of a unit's parameters a rank of a tensor-parallel group holds. A layer's first
-// matrix is cut by columns and its second by rows, so that what lies between never has to be exchanged;
-// attention is cut by heads and the vocabulary by tokens (Shoeybi et al., "Megatron-LM", 2019). Norms,
-// positions and the biases of matrices that are cut by rows are held by all ranks.
+// Split: which elements of a unit's parameters a rank of a tensor-parallel group holds. How each parameter is
+// cut its layer says: column_parallel.h and row_parallel.h, which take turns so that what lies between never
+// has to be exchanged, and vocabulary_embedding.h and vocabulary_head.h. Norms, positions and the biases of
+// row-parallel layers are held by all ranks.
 //
 // A rank's unit has the parameters of the whole one, in the same order, each with the shape of its part. All
-// ranks' units have the same size and offsets: where a side does not divide evenly, which only the
-// vocabulary's need not, the last rank's part is shorter and a gap follows it.
+// ranks' units have the same size and offsets: where a side does not divide evenly, which those of the
+// vocabulary and of the hidden layer need not, the last rank's part is shorter and a gap follows it.
 //
 // Thread safety: values; pure functions.
 #pragma once
@@ -26,8 +26,8 @@ struct TensorRank {
   int rank = 0;
 };
 
-/// invalid_argument, naming what does not divide and the degrees that would: heads and the hidden width must
-/// be multiples of the degree, and every rank must get tokens of the vocabulary.
+/// invalid_argument, naming what does not divide and the degrees that would: heads must be a multiple of the
+/// degree, and every rank must get a part of the hidden layer and tokens of the vocabulary.
 Status check_split(const ModelSpec& spec, int degree);
 
 /// Tokens of the vocabulary that a rank has.
@@ -36,16 +36,8 @@ ops::VocabularyRange vocabulary_of(const ModelSpec& spec, TensorRank tensor);
 /// What a rank computes of each sublayer.
 Share share_of(const ModelSpec& spec, TensorRank tensor, bool divides_rows);
 
-/// R: places for so many rows with targets, which are all that a masked model's head computes
-/// (model/split_masked.h). Where rows are divided every rank has as many places, so some may stay empty.
-int64_t picked_rows(const Share& share, int64_t targets);
-
 /// Whether a parameter is cut; if not, every rank holds all of it.
 bool is_cut(const Parameter& parameter);
-
-/// Whether its gradient comes from the rows that a rank has between sublayers; every rank has the parameter
-/// whole then.
-bool is_of_rows(const Parameter& parameter);
 
 /// A unit as a rank holds it.
 Unit held_by(TensorRank tensor, const Unit& whole);

@@ -2,9 +2,20 @@
 #include <algorithm>
 
 #include "model/norm.h"
+#include "model/sequence_parallel.h"
 #include "model/split_regions.h"
 
 namespace loom::model {
+
+template <typename T>
+SplitCompute<T>::SplitCompute(const ModelSpec& spec, const Share& share)
+    : spec_(spec),
+      share_(share),
+      embedding_(spec, share),
+      head_(spec, share),
+      attention_(spec, share),
+      feed_forward_(spec, share),
+      op_(ops::operators<T>()) {}
 
 template <typename T>
 void SplitCompute<T>::norm_backward(const Pass& pass, const Unit& unit, Part weight, const PieceArrays<T>& a,
@@ -117,23 +128,9 @@ void SplitCompute<T>::rows_backward(const Pass& own, const Unit& unit, int piece
   norm_backward(own, unit, Part::norm1_weight, a, a.x, s.mean1, s.rstd1, a.sum, true);
 }
 
-#define LOOM_INSTANTIATE(T)                                                                                 \
-  template void SplitCompute<T>::norm_backward(const Pass&, const Unit&, Part, const PieceArrays<T>&,       \
-                                               const T*, const acc_t<T>*, const acc_t<T>*, const T*, bool)  \
-      const;                                                                                                \
-  template void SplitCompute<T>::add(const Pass&, const T*, T*) const;                                      \
-  template void SplitCompute<T>::add_to_residual(const Pass&, const Unit&, Site, Part,                      \
-                                                 const PieceArrays<T>&, const T*, T*) const;                \
-  template void SplitCompute<T>::through_dropout(const Pass&, const Unit&, Site, const T*, T*) const;       \
-  template void SplitCompute<T>::rows_forward(const Pass&, const Unit&, int, const PieceArrays<T>&,         \
-                                              const SplitBlockSaved<T>&) const;                             \
-  template void SplitCompute<T>::rows_backward(const Pass&, const Unit&, int, const PieceArrays<T>&,        \
-                                               const SplitBlockSaved<T>&) const;                            \
-  template void SplitCompute<T>::block_forward(const Pass&, const Unit&, int, const PieceArrays<T>&) const; \
-  template void SplitCompute<T>::block_backward(const Pass&, const Unit&, int, const PieceArrays<T>&) const;
-LOOM_INSTANTIATE(float)
-LOOM_INSTANTIATE(bf16)
-LOOM_INSTANTIATE(fp16)
-LOOM_INSTANTIATE(double)
+template class SplitCompute<float>;
+template class SplitCompute<bf16>;
+template class SplitCompute<fp16>;
+template class SplitCompute<double>;
 
 }  // namespace loom::model

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "model/regions.h"
+#include "model/sequence_parallel.h"
 
 namespace loom::model {
 namespace {
@@ -61,9 +62,8 @@ SplitClassifier<T>::SplitClassifier(const ModelSpec& spec, const Share& share)
 template <typename T>
 int64_t SplitClassifier<T>::place_of(const Pass& pass, int64_t sequence) const {
   const int64_t row = pooled_row(pass, sequence);
-  if (!share_.divides_rows) return row;
-  const int64_t own = pass.rows() / share_.degree, place = row - own * share_.rank;
-  return place >= 0 && place < own ? place : -1;
+  const int64_t place = row - first_own_row(share_, pass.rows());
+  return place >= 0 && place < own_rows(share_, pass.rows()) ? place : -1;
 }
 
 template <typename T>
@@ -94,7 +94,7 @@ void SplitClassifier<T>::head(const Pass& pass, const Unit& unit, int piece, A s
                    picked.loss, picked.d, a.gradient, nullptr, picked.workspace);
   return_losses(pass, picked.loss, a.loss);
   const int64_t width = spec_.width;
-  std::fill_n(a.d, pass.rows() / (share_.divides_rows ? share_.degree : 1) * width, T{});
+  std::fill_n(a.d, own_rows(share_, pass.rows()) * width, T{});
   for (int64_t sequence = 0; sequence < pass.batch; ++sequence)
     if (const int64_t place = place_of(pass, sequence); place >= 0)
       std::copy_n(picked.d + sequence * width, width, a.d + place * width);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/sequence_parallel.h"
 #include "model/split_regions.h"
 
 namespace loom::model {
@@ -67,8 +68,7 @@ template <typename T>
 template <typename F>
 void SplitMasked<T>::for_own(const Pass& pass, const PieceArrays<T>& a, F&& visit) const {
   const Picked<T> picked(spec_, share_, places(pass), a.saved);
-  const int64_t own = share_.divides_rows ? pass.rows() / share_.degree : pass.rows();
-  const int64_t first = share_.divides_rows ? own * share_.rank : 0;
+  const int64_t own = own_rows(share_, pass.rows()), first = first_own_row(share_, pass.rows());
   for (int64_t r = 0; r < places(pass); ++r)
     if (const int64_t row = picked.place[r] - first; picked.place[r] >= 0 && row >= 0 && row < own)
       visit(r, row);
@@ -96,7 +96,7 @@ void SplitMasked<T>::pick(const Pass& pass, const PieceArrays<T>& a) const {
 template <typename T>
 void SplitMasked<T>::give_back(const Pass& pass, const PieceArrays<T>& a) const {
   const int64_t width = spec_.width;
-  std::fill_n(a.d, pass.rows() / (share_.divides_rows ? share_.degree : 1) * width, T{});
+  std::fill_n(a.d, own_rows(share_, pass.rows()) * width, T{});
   for_own(pass, a,
           [&](int64_t r, int64_t row) { std::copy_n(a.incoming + r * width, width, a.d + row * width); });
 }
@@ -115,7 +115,7 @@ void SplitMasked<T>::head(const Pass& pass, const Unit& unit, int piece, A scale
                           const PieceArrays<T>& a) const {
   if (piece == 0) return pick(pass, a);
   if (piece + 1 == picked_head_pieces(head_pairs(share_, places(pass)))) return give_back(pass, a);
-  split_.head(pass_of_picked(pass), unit, piece - 1, scale, arrays_of_picked(pass, a));
+  split_.head().step(pass_of_picked(pass), unit, piece - 1, scale, arrays_of_picked(pass, a));
   if (piece % 2 == 1 && piece > 1) return_losses(pass, a);
 }
 
@@ -123,14 +123,14 @@ template <typename T>
 void SplitMasked<T>::head_evaluate(const Pass& pass, const Unit& unit, int piece,
                                    const PieceArrays<T>& a) const {
   if (piece == 0) return pick(pass, a);
-  split_.head_evaluate(pass_of_picked(pass), unit, piece - 1, arrays_of_picked(pass, a));
+  split_.head().evaluate(pass_of_picked(pass), unit, piece - 1, arrays_of_picked(pass, a));
   if (piece % 2 == 1 && piece > 1) return_losses(pass, a);
 }
 
 template <typename T>
 void SplitMasked<T>::head_logits(const Pass& pass, const Unit& unit, const PieceArrays<T>& a,
                                  A* logits) const {
-  split_.head_logits(pass_of_picked(pass), unit, a, 0, logits);
+  split_.head().logits(pass_of_picked(pass), unit, a, 0, logits);
 }
 
 template class SplitMasked<float>;

@@ -6,7 +6,7 @@
 // Thread safety: as Workers.
 #pragma once
 
-#include "model/split.h"
+#include "model/sequence_parallel.h"
 #include "model/split_compute.h"
 
 namespace loom::model {
@@ -28,12 +28,12 @@ class SplitMasked {
       : spec_(spec), share_(share), split_(split), targets_(targets) {}
 
   /// 0: own rows x -> sum[R, C], those that are picked, zeros where another rank has them or nobody does;
-  /// the ranks add these up. From 1 on, those of SplitCompute::head() on R rows, whose last leaves its
+  /// the ranks add these up. From 1 on, those of VocabularyHead::step() on R rows, whose last leaves its
   /// derivative in `incoming`. The last: incoming[R, C] -> d of own rows. All want the same `saved`.
   void head(const Pass& pass, const Unit& unit, int piece, A scale, const PieceArrays<T>& a) const;
   /// The same pieces, but the last two, without gradients.
   void head_evaluate(const Pass& pass, const Unit& unit, int piece, const PieceArrays<T>& a) const;
-  /// As SplitCompute::head_logits(), of a.only_row, from piece 2 on.
+  /// As VocabularyHead::logits(), of a.only_row, from piece 2 on.
   void head_logits(const Pass& pass, const Unit& unit, const PieceArrays<T>& a, A* logits) const;
 
  private:

@@ -6,6 +6,7 @@
 
 #include "base/fp16.h"
 #include "base/status.h"
+#include "model/sequence_parallel.h"
 #include "model/split.h"
 #include "program/layout.h"
 
@@ -47,7 +48,8 @@ struct Job {
   int pipeline_degree = 1;  // P: stages
   int tensor_degree = 1;    // T: ranks that share the work on each layer
   std::string placement = "cluster";  // of Layout
-  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows.
+  /// Sequence parallelism: between sublayers each tensor rank has an equal part of a microbatch's rows
+  /// (model/sequence_parallel.h).
   bool divides_rows = false;
   /// Whether each tensor rank is given every sequence of a microbatch. If not, it is given an equal part of
   /// them, and the ranks exchange what they were given.
@@ -57,8 +59,10 @@ struct Job {
   /// for a step's.
   bool shard_optimizer_only = false;
   Schedule schedule = Schedule::one_f_one_b;
-  int virtual_stages = 1;       // of a rank; more than 1 with Schedule::interleaved only
-  int active_microbatches = 0;  // most that a stage has begun and not finished; 0: what the schedule wants
+  int virtual_stages = 1;  // of a rank; more than 1 with Schedule::interleaved only
+  /// Most that a stage has begun and not finished; 0: what the schedule wants. 1F1B begins as many as it may,
+  /// simple goes in rounds of so many, and interleaved begins what it wants and no more.
+  int active_microbatches = 0;
   /// First unit of each of the pipeline_degree · virtual_stages parts of the model, ascending from 0; empty:
   /// equal numbers of units.
   std::vector<int> first_units;
@@ -86,7 +90,7 @@ struct Job {
     return model::share_of(spec, {tensor_degree, tensor}, divides_rows);
   }
   /// Rows of a microbatch that a rank has between units, and sends to other stages.
-  int64_t rows() const { return batch * tokens / (divides_rows ? tensor_degree : 1); }
+  int64_t rows() const { return model::own_rows(share(), batch * tokens); }
   int64_t element_bytes() const { return has_masters() ? 2 : 4; }
   /// Whether parameters are rounded copies of fp32 masters, and not these themselves.
   bool has_masters() const { return precision != Precision::fp32; }

@@ -53,11 +53,11 @@ struct Partition {
 Result<Partition> partition_exactly(const PartitionRequest& request);
 
 /// For parts that are dealt out to stages in turn, part k to stage k mod `stages`, whose cost is the sum of
-/// its parts': the least largest cost of a stage; of those partitions that have it, the least sum of the
-/// stages' squared costs. By branch and bound that begins with partition_exactly(), its cuts moved: exact,
-/// unless 4 million parts were tried, when it is the best so far and not `proven`. Errors: as
-/// partition_exactly(); out_of_memory also when none of those that were tried keeps the stages below the
-/// limit.
+/// its parts': the least largest cost of a stage; of those partitions that have it, the least crossing bytes;
+/// of those, the least sum of the stages' squared costs. By branch and bound that begins with
+/// partition_exactly(), its cuts moved: exact, unless 4 million parts were tried, when it is the best so far
+/// and not `proven`. Errors: as partition_exactly(); out_of_memory also when none of those that were tried
+/// keeps the stages below the limit.
 Result<Partition> partition_interleaved(const PartitionRequest& request, int stages);
 
 /// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021) on the tree

@@ -16,11 +16,13 @@ constexpr double kSame = 1e-12;
 
 /// What a partition is judged by.
 struct Score {
-  double largest = kNever;  // cost of a stage
-  double squares = kNever;  // sum of the squares of all stages' costs
+  double largest = kNever;   // cost of a stage
+  double crossing = kNever;  // bytes of all cuts; numbers that are whole, so that equal ones are equal
+  double squares = kNever;   // sum of the squares of all stages' costs
   bool operator<(const Score& other) const {
     if (largest < other.largest - kSame) return true;
-    return largest <= other.largest + kSame && squares < other.squares - kSame;
+    if (largest > other.largest + kSame) return false;
+    return crossing != other.crossing ? crossing < other.crossing : squares < other.squares - kSame;
   }
 };
 
@@ -79,6 +81,7 @@ class Search {
         transients_(request),
         rest_(units_ + 1, kNever),
         least_transient_(units_ + 1, kNever),
+        least_crossing_(units_ + 1, kNever),
         sums_(stages, 0.0),
         room_(stages, kNever),
         first_(parts_, 0) {
@@ -88,6 +91,8 @@ class Search {
     for (int unit = units_ - 1; unit >= 0; --unit)
       least_transient_[unit] =
           std::min(least_transient_[unit + 1], request.units[static_cast<size_t>(unit)].transient_bytes);
+    for (int unit = units_ - 1; unit > 0; --unit)
+      least_crossing_[unit] = std::min(least_crossing_[unit + 1], crossing_before(unit));
     if (request.memory_limit_bytes == 0) return;
     for (int stage = 0; stage < stages; ++stage)
       room_[stage] = request.memory_limit_bytes - (request.besides.empty() ? 0 : request.besides[stage]);
@@ -98,7 +103,7 @@ class Search {
   std::vector<int> run(std::vector<int> known) {
     score_ = move_cuts(known);
     if (score_.largest < kNever) best_ = std::move(known);
-    extend(0, 0);
+    extend(0, 0, 0);
     return best_;
   }
   bool proven() const { return looked_at_ < kMost; }
@@ -115,8 +120,13 @@ class Search {
   }
   bool may_begin_with(int unit) const { return unit == 0 || may_cut(request_, unit); }
 
-  static Score score_of(const std::vector<double>& sums) {
-    Score score{0, 0};
+  /// Bytes of a cut before this unit.
+  double crossing_before(int unit) const {
+    return unit > 0 && unit < units_ ? request_.units[unit - 1].boundary_bytes : 0;
+  }
+
+  static Score score_of(const std::vector<double>& sums, double crossing) {
+    Score score{0, crossing, 0};
     for (const double sum : sums) {
       score.largest = std::max(score.largest, sum);
       score.squares += sum * sum;
@@ -126,14 +136,16 @@ class Search {
 
   Score score_of(const std::vector<int>& first) const {
     std::vector<double> sums(sums_.size(), 0.0), room = room_;
+    double crossing = 0;
     for (int part = 0; part < parts_; ++part) {
       const int end = part + 1 < parts_ ? first[part + 1] : units_;
       if (!may_begin_with(first[part])) return {};
+      crossing += crossing_before(first[part]);
       sums[stage_of(part)] += cost(part, first[part], end);
       room[stage_of(part)] -= bytes(part, first[part], end);
       if (room[stage_of(part)] < 0) return {};
     }
-    return score_of(sums);
+    return score_of(sums, crossing);
   }
 
   /// Moves one cut at a time to where it is best, until none helps.
@@ -154,21 +166,22 @@ class Search {
     return best;
   }
 
-  /// The best that can become of the parts so far, with `left` more: what is left is shared so that all
-  /// stages are equal. One of these parts has the unit with the largest transient, and each of the others has
-  /// one.
-  Score bound(int end, int left) const {
+  /// The best that can become of the parts so far, which end with `crossing` bytes, with `left` more: what is
+  /// left is shared so that all stages are equal. One of these parts has the unit with the largest transient,
+  /// and each of the others has one; its cuts, one fewer than the parts, are where least crosses.
+  Score bound(int end, double crossing, int left) const {
     double all = rest_[end], largest = 0;
     if (left > 0) all += whole_.of(transients_.of(end, units_) + (left - 1) * least_transient_[end], 0);
     for (const double sum : sums_) all += sum, largest = std::max(largest, sum);
     const double stages = static_cast<double>(sums_.size());
-    return {std::max(largest, all / stages), all * all / stages};
+    const double more = left > 1 ? (left - 1) * least_crossing_[end + 1] : 0;
+    return {std::max(largest, all / stages), crossing + more, all * all / stages};
   }
 
-  /// Tries every end of a part that begins with `begin`.
-  void extend(int part, int begin) {
+  /// Tries every end of a part that begins with `begin`, behind cuts that `crossing` bytes cross.
+  void extend(int part, int begin, double crossing) {
     if (part == parts_) {
-      if (const Score now = score_of(sums_); now < score_) score_ = now, best_ = first_;
+      if (const Score now = score_of(sums_, crossing); now < score_) score_ = now, best_ = first_;
       return;
     }
     if (!may_begin_with(begin)) return;
@@ -181,7 +194,8 @@ class Search {
       sum = before + cost(part, begin, end);
       room = room_before - bytes(part, begin, end);
       if (room < 0 || sum > score_.largest + kSame) break;  // longer parts need and cost more
-      if (bound(end, left) < score_) extend(part + 1, end);
+      const double crossed = crossing + crossing_before(end);
+      if (bound(end, crossed, left) < score_) extend(part + 1, end, crossed);
     }
     sum = before;
     room = room_before;
@@ -194,6 +208,7 @@ class Search {
   const Transients transients_;
   std::vector<double> rest_;             // the least that units from here on cost, their transients left out
   std::vector<double> least_transient_;  // of units from here on, bytes
+  std::vector<double> least_crossing_;   // the least that crosses a cut before a unit from here on
   std::vector<double> sums_;             // of each stage's costs, so far
   std::vector<double> room_;             // of each stage: bytes that the limit leaves it, so far
   std::vector<int> first_, best_;

@@ -31,6 +31,8 @@ std::vector<Pass> simple_schedule(const Job& job, int stage);
 
 /// One forward, one backward: after P-1-stage microbatches of warm-up each forward pass is followed by the
 /// backward pass of the oldest microbatch, so that a stage holds at most P-stage microbatches' activations.
+/// With active_microbatches A below P it is A at most; above P, 1 + ⌈(P-1-stage) · (A-1) / (P-1)⌉: spare
+/// microbatches, for which stages go on while transfers take their time.
 std::vector<Pass> one_f_one_b_schedule(const Job& job, int stage);
 
 /// 1F1B over v parts a rank, P microbatches through one part before the next: the bubble is v times smaller,

@@ -1,13 +1,33 @@
 // One forward, one backward.
+//
+// Usually stage s begins P - s microbatches before its first backward pass, one more than the stage after it.
+// Then what goes there and what comes back must both cross while the two stages have nothing else to do, so
+// each transfer lengthens the step. With a difference of D between two stages, D - 1 rounds of a forward and
+// a backward pass are left for that. So what active_microbatches allows beyond P is given to the gaps between
+// stages alike, and the last stage, which waits for nobody's derivatives, keeps to one: more microbatches on
+// every stage would leave the differences, and the waiting, as they are. With 2P - 1 each difference is 2, as
+// in eager 1F1B (Zhuang et al., "On Optimizing the Communication of Model Parallelism", 2023).
 #include <algorithm>
 
 #include "program/schedule.h"
 
 namespace loom::program {
+namespace {
+
+/// Microbatches that a stage has begun when its first backward pass begins.
+int begun(const Job& job, int stage) {
+  const int behind = job.pipeline_degree - 1 - stage;  // stages that are
+  const int usual = behind + 1, most = std::min(job.active_microbatches, job.microbatches);
+  if (most == 0) return std::min(usual, job.microbatches);
+  if (most <= job.pipeline_degree || job.pipeline_degree == 1) return std::min(usual, most);
+  const int gaps = job.pipeline_degree - 1;
+  return 1 + static_cast<int>((int64_t{behind} * (most - 1) + gaps - 1) / gaps);
+}
+
+}  // namespace
 
 std::vector<Pass> one_f_one_b_schedule(const Job& job, int stage) {
-  int active = std::min(job.pipeline_degree - stage, job.microbatches);
-  if (job.active_microbatches > 0) active = std::min(active, job.active_microbatches);
+  const int active = begun(job, stage);
   std::vector<Pass> passes;
   for (int m = 0; m < active - 1; ++m) passes.push_back({true, stage, m});
   for (int m = 0; m < job.microbatches; ++m) {

@@ -1,7 +1,7 @@
 // Tensor parallelism as a pass: the instruction of a unit becomes its pieces (model/split_compute.h), with
 // exchanges between them. Where rows are whole, each rank works on all of them between sublayers, and a
-// sublayer's summands are all-reduced. Where rows are divided, what enters a sublayer is gathered and what
-// leaves it reduce-scattered: as many bytes in all, less memory, and norms' work is shared out.
+// sublayer's summands are all-reduced; where rows are divided, sequence_parallel.h says what is exchanged: as
+// many bytes in all, less memory, and norms' work is shared out.
 #include <fmt/format.h>
 
 #include <map>
@@ -9,6 +9,7 @@
 #include "model/split_classifier.h"
 #include "model/split_masked.h"
 #include "program/generate.h"
+#include "program/sequence_parallel.h"
 
 namespace loom::program {
 namespace {
@@ -34,11 +35,10 @@ int64_t pooled_bytes(const Job& job) {
                    [&]<typename T>(T) { return model::classifier_sizes<T>(job.spec, job.batch).pooled; });
 }
 
-class Splitter {
+class Splitter : RowExchanges {
  public:
   Splitter(const Job& job, Program& program)
-      : job_(job),
-        program_(program),
+      : RowExchanges(job, program),
         units_(job.held_units()),
         sizes_(split_sizes_of(job)),
         head_sizes_(head_sizes_of(job)) {}
@@ -56,10 +56,6 @@ class Splitter {
   }
 
  private:
-  static Use read(Role role, BufferId buffer) { return {role, buffer, true, false}; }
-  static Use write(Role role, BufferId buffer) { return {role, buffer, false, true}; }
-  static Use change(Role role, BufferId buffer) { return {role, buffer, true, true}; }
-
   /// What a block saves is looked for under the name of where it has come back to.
   void follow(const Instruction& move) {
     const bool loads = move.op == Op::load;
@@ -69,7 +65,7 @@ class Splitter {
   }
 
   void split(const Instruction& whole) {
-    whole_ = &whole;
+    begin(whole);
     const UnitKind kind = units_[static_cast<size_t>(whole.unit)].kind;
     if (kind == UnitKind::head) job_.spec.task == model::Task::classification ? classifier() : head();
     else if (kind == UnitKind::embedding)
@@ -86,21 +82,11 @@ class Splitter {
       }
   }
 
-  BufferId of(Role role) const { return whole_->buffer(role); }
-
-  BufferId fresh(const char* what, Category category, int64_t bytes) {
-    return program_.add(fmt::format("{} {}.{} #{}", what, whole_->unit, whole_->microbatch, ++buffers_),
-                        category, bytes);
-  }
-
-  void emit(Op op, int piece, std::vector<Use> uses) {
-    program_.instructions.push_back({op, whole_->unit, whole_->microbatch, 0, std::move(uses), {}, piece});
-  }
   /// A piece, with the parameters that all pieces of its instruction may look at.
   void work(int piece, std::vector<Use> uses) {
     for (const Role role : {Role::parameters, Role::tied_parameters})
       if (of(role) >= 0) uses.push_back(read(role, of(role)));
-    emit(whole_->op, piece, std::move(uses));
+    emit(whole().op, piece, std::move(uses));
   }
 
   /// Of a piece that attends: the sequences, where it must know how long each is.
@@ -109,25 +95,9 @@ class Splitter {
     return uses;
   }
 
-  /// What a piece on rows made, as a sublayer needs it: all rows.
+  using RowExchanges::entering, RowExchanges::leaving;
   BufferId entering(BufferId own) { return entering(own, sizes_); }
-  BufferId entering(BufferId own, const model::SplitSizes& sizes) {
-    if (!job_.divides_rows) return own;
-    const BufferId all = fresh("gathered rows", Category::activations, sizes.rows);
-    emit(Op::tensor_gather, -1, {read(Role::input, own), write(Role::output, all)});
-    return all;
-  }
-  /// The sum of what the ranks' sublayers made, as pieces on rows need it.
   BufferId leaving(BufferId summand) { return leaving(summand, sizes_); }
-  BufferId leaving(BufferId summand, const model::SplitSizes& sizes) {
-    if (!job_.divides_rows) {
-      emit(Op::tensor_all_reduce, -1, {change(Role::output, summand)});
-      return summand;
-    }
-    const BufferId own = fresh("sum", Category::activations, sizes.own);
-    emit(Op::tensor_reduce_scatter, -1, {read(Role::input, summand), write(Role::output, own)});
-    return own;
-  }
   BufferId summand() { return fresh("summand", Category::activations, sizes_.rows); }
   BufferId own_rows(const char* what) { return fresh(what, Category::activations, sizes_.own); }
 
@@ -137,7 +107,7 @@ class Splitter {
     const BufferId sum = leaving(made);
     std::vector<Use> uses = {read(Role::sum, sum), write(Role::output, of(Role::output))};
     if (job_.spec.embedding_norm) {  // reads it again in backward
-      embedded_[whole_->microbatch] = sum;
+      embedded_[whole().microbatch] = sum;
       uses[0].writes = true;
       uses.push_back(write(Role::workspace, of(Role::workspace)));
     }
@@ -147,11 +117,11 @@ class Splitter {
   void embedding_backward() {
     const BufferId d = of(Role::derivative);
     Use gradient{};
-    for (const Use& use : whole_->uses)
+    for (const Use& use : whole().uses)
       if (use.role == Role::gradient) gradient = use;
     std::vector<Use> uses = {change(Role::derivative, d), gradient};
     if (job_.spec.embedding_norm) {
-      uses.push_back(read(Role::sum, embedded_.at(whole_->microbatch)));
+      uses.push_back(read(Role::sum, embedded_.at(whole().microbatch)));
       uses.push_back(write(Role::workspace, of(Role::workspace)));
     }
     work(0, std::move(uses));
@@ -227,7 +197,7 @@ class Splitter {
 
   /// Of a masked model the rows with targets are put together first, and what follows is of them alone.
   void head() {
-    const bool learns = whole_->op == Op::loss, picks = job_.picks_rows();
+    const bool learns = whole().op == Op::loss, picks = job_.picks_rows();
     const int64_t rows = job_.split_head_rows(), most = model::head_rows(job_.share(), rows);
     const int pairs = model::head_pairs(job_.share(), rows), first = picks ? 1 : 0;
     const BufferId saved = fresh("saved", Category::activations, head_sizes_.head_saved);
@@ -284,29 +254,17 @@ class Splitter {
     if (job_.divides_rows) emit(Op::tensor_all_reduce, -1, {change(Role::output, pooled)});
     std::vector<Use> uses = {read(Role::sum, pooled), batch, write(Role::losses, of(Role::losses)),
                              write(Role::workspace, of(Role::workspace))};
-    if (whole_->op == Op::loss) {
+    if (whole().op == Op::loss) {
       uses.push_back(write(Role::derivative, of(Role::derivative)));
       uses.push_back(write(Role::gradient, of(Role::gradient)));
     }
     work(1, std::move(uses));
   }
 
-  /// Norms and positions are held by all ranks, and each saw its own rows only.
-  void sum_gradients(const std::vector<Instruction>& whole) {
-    for (const Instruction& i : whole)
-      if (i.op == Op::step)
-        program_.instructions.push_back(
-            {Op::tensor_gradients, i.unit, -1, 0, {change(Role::shard, i.buffer(Role::shard))}, {}});
-  }
-
-  const Job& job_;
-  Program& program_;
   std::vector<model::Unit> units_;
   const model::SplitSizes sizes_, head_sizes_;
-  std::map<int, BufferId> embedded_;    // of each microbatch: what an embedding's norm reads
-  const Instruction* whole_ = nullptr;  // that is being divided
+  std::map<int, BufferId> embedded_;  // of each microbatch: what an embedding's norm reads
   std::map<BufferId, std::pair<BufferId, BufferId>> normed_;  // of a block's forward, by what it saves
-  int buffers_ = 0;
 };
 
 }  // namespace

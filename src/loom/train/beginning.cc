@@ -29,6 +29,19 @@ Status check_label_order(const Config& config, const std::vector<std::string>& n
   return {};
 }
 
+/// That class by class a checkpoint's model has the dataset's names, where both have any.
+Status check_labels(const format::Json& stored, const std::vector<std::string>& names) {
+  const Result<std::vector<std::string>> own = model::label_names(stored);
+  LOOM_TRY(own.status());
+  for (size_t label = 0; label < std::min(own->size(), names.size()); ++label)
+    if ((*own)[label] != names[label])
+      return fail(Code::invalid_argument,
+                  "class {} is \"{}\" in the checkpoint and \"{}\" in the dataset, must be the same in both: "
+                  "give it data with the labels that it was trained on, or name another run.out",
+                  label, (*own)[label], names[label]);
+  return {};
+}
+
 }  // namespace
 
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
@@ -119,7 +132,8 @@ Status Trainer::with_one_before(const Status& status, const Beginning& beginning
       status.message());
 }
 
-/// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
+/// That a checkpoint is of this model and of tokens and classes that mean the same: as many elements prove
+/// none of it.
 Status Trainer::check_goes_on(const format::Json& manifest) const {
   const std::string key = text::tokenizer_key(*data_.tokenizer);
   if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
@@ -136,7 +150,7 @@ Status Trainer::check_goes_on(const format::Json& manifest) const {
   const Result<model::ModelSpec> own = model::spec_from_config(model_config());
   LOOM_TRY(own.status());
   const std::string difference = model::difference(*stored, *own);
-  if (difference.empty()) return {};
+  if (difference.empty()) return check_labels(manifest["model"], data_.labels);
   return fail(
       Code::invalid_data,
       "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "

@@ -87,6 +87,7 @@ void MeanBreakdown::add(const Breakdown& step) {
   for (int op = 0; op < program::kOps; ++op) sum_.us[op] += step.us[op];
   sum_.waiting_us += step.waiting_us;
   sum_.step_us += step.step_us;
+  sum_.bubble = (steps_ > 2 ? sum_.bubble : 0) + step.bubble;
 }
 
 Breakdown MeanBreakdown::mean() const {
@@ -96,6 +97,7 @@ Breakdown MeanBreakdown::mean() const {
   for (double& us : mean.us) us /= count;
   mean.waiting_us /= count;
   mean.step_us /= count;
+  mean.bubble /= count;
   return mean;
 }
 

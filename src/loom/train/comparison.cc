@@ -18,7 +18,9 @@ constexpr char kLegend[] =
     "it. "
     "<b>optimizer</b> is the update of this rank's masters, <b>outside</b> what of a step is in no "
     "instruction, <b>whole step</b> the sum, <b>of which waiting</b> all time in which the rank waited for "
-    "communication, for other stages, or for the file of offloaded activations. Memory: <b>optimizer</b> is "
+    "communication, for other stages, or for the file of offloaded activations, <b>bubble</b>, of "
+    "pipelines, the part of the time until the norm in which ranks, on average, do not compute. Memory: "
+    "<b>optimizer</b> is "
     "moments, <b>gathered</b> whole units' parameters while they are used, <b>unreduced</b> whole units' "
     "gradients before they are reduced to this rank's part, <b>arena</b> what was allocated for all of "
     "these, <b>process</b> what the kernel says the run took.</p>\n";
@@ -42,6 +44,8 @@ std::vector<Row> time_rows(const Comparison& c) {
   take(c.measured, &Row::measured);
   rows.push_back({"whole step", c.predicted.step_us / 1e3, c.measured.step_us / 1e3});
   rows.push_back({"of which waiting", c.predicted.waiting_us / 1e3, c.measured.waiting_us / 1e3});
+  if (c.measured.bubble >= 0)
+    rows.push_back({"bubble, %", c.predicted.bubble * 100, c.measured.bubble * 100});
   return rows;
 }
 
@@ -79,6 +83,7 @@ format::Json json_of(const Breakdown& breakdown) {
   for (const auto& [name, us] : breakdown.parts()) json[name + "_us"] = us;
   json["waiting_us"] = breakdown.waiting_us;
   json["step_us"] = breakdown.step_us;
+  if (breakdown.bubble >= 0) json["bubble"] = breakdown.bubble;
   return json;
 }
 
@@ -95,6 +100,7 @@ Comparison compare(const Trainer& trainer, const program::Machine& machine) {
     comparison.forecast = program::simulate(engine.job(), comparison.programs, machine);
     comparison.predicted = breakdown_of(
         engine.training(), comparison.forecast.stages[static_cast<size_t>(engine.training().stage)]);
+    if (engine.job().pipeline_degree > 1) comparison.predicted.bubble = comparison.forecast.bubble;
   }
   comparison.measured = trainer.measured().mean();
   comparison.steps = trainer.measured().steps();
@@ -121,8 +127,8 @@ std::string json_line(const Comparison& c) {
 }
 
 std::string to_html(const Comparison& c) {
-  return std::string("<h2>Predicted and measured</h2>\n") + kLegend + html_of("ms a step", time_rows(c)) +
-         html_of("MiB a rank", memory_rows(c));
+  return fmt::format("<h2>Predicted and measured</h2>\n{}{}{}", kLegend, html_of("ms a step", time_rows(c)),
+                     html_of("MiB a rank", memory_rows(c)));
 }
 
 }  // namespace loom::train

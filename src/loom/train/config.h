@@ -57,8 +57,9 @@ struct Config {
     bool prescaled_batch = false;             // whether each tensor rank reads its group's whole batch
     std::string pipeline = "1f1b";            // or simple, interleaved
     int64_t virtual_stages = 2;               // of a rank, interleaved
-    int64_t active_microbatches = 0;  // most that are begun and not finished; 0: what the schedule wants
-    std::string partition = "auto";   // or tree, even, or the first units of the parts: "0,5,9"
+    int64_t active_microbatches =
+        0;                           // most that are begun and not finished (Job); 0: what the schedule wants
+    std::string partition = "auto";  // or tree, even, or the first units of the parts: "0,5,9"
     /// A tied matrix: copies at both ends of a pipeline, or together, no cut between them; auto is copies,
     /// but not where `partition` has the first units.
     std::string tied = "auto";
@@ -71,7 +72,7 @@ struct Config {
     int64_t live_parameters = 0;             // elements of gathered units that may stay for their next use
     Checkpointing activation_checkpointing;  // which blocks are computed again in backward
     bool activation_offloading = false;      // to a file, what is not needed for long
-    int64_t activation_loading_horizon = 4;  // blocks, or their recomputing, that it is loaded ahead
+    int64_t activation_loading_horizon = 4;  // compute instructions that it is loaded ahead
     std::string offload_folder;              // "": TMPDIR, or /var/tmp
     std::string precision = "fp32";          // or bf16, fp16: of parameters and activations
     bool strict = false;                     // the same bits on every layout

@@ -1,7 +1,8 @@
-// A few products, sums and collectives, the best of each.
+// A few products and sums, the best of each, and messages and collectives, of which medians count.
 #include "train/machine.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 
@@ -67,9 +68,32 @@ double simulated_transfer(const program::Job& job, int ranks_per_node) {
   return program::simulate(job, programs, unit_machine(ranks_per_node)).stages[0].intervals[0].end_us;
 }
 
+constexpr int kRepeats = 7;  // of a link's measurement, of which the first opens connections
+
 struct Link {
   double bandwidth = 0, latency_us = 0;
 };
+
+/// Medians of what a small and a large message take, in seconds: the best time of a link is one that a step
+/// does not see again.
+struct Times {
+  double small = 0, large = 0;
+  /// What the large one takes for its bytes; all of its time where noise has made the small one the longer.
+  double of_bytes() const { return large > small ? large - small : large; }
+};
+
+Times measured_times(const std::function<double()>& small, const std::function<double()>& large) {
+  std::array<double, kRepeats> of_small{}, of_large{};
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    of_small[static_cast<size_t>(repeat)] = small();
+    of_large[static_cast<size_t>(repeat)] = large();
+  }
+  const auto median = [](std::array<double, kRepeats>& times) {
+    std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
+    return times[kRepeats / 2];
+  };
+  return {median(of_small), median(of_large)};
+}
 
 constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank gives to a collective: 1 MiB
 
@@ -86,13 +110,9 @@ Result<Link> measure_link(double bytes, int hops, const engine::Groups& groups, 
       status = engine::from_weft(weftAllReduce(&seconds, &seconds, 1, weftFloat64, weftMax, comm, nullptr));
     return seconds;
   };
-  double small = 1e9, large = 1e9;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    small = std::min(small, slowest(16));
-    large = std::min(large, slowest(kShard));
-  }
+  const Times times = measured_times([&] { return slowest(16); }, [&] { return slowest(kShard); });
   LOOM_TRY(status);
-  return Link{bytes / std::max(1e-9, large - small), small * 1e6 / hops};
+  return Link{bytes / times.of_bytes(), times.small * 1e6 / hops};
 }
 
 /// There and back between stages 2k and 2k + 1, all pairs at once: what a send takes by itself says little,
@@ -108,15 +128,12 @@ Result<Link> measure_transfer(const program::Job& job, const engine::Groups& gro
     return Status();
   };
   Status status;
-  double small = 1e9, large = 1e9;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    small = std::min(small, seconds_of([&] { return there_and_back(16); }, status) / 2);
-    large = std::min(large, seconds_of([&] { return there_and_back(data.size()); }, status) / 2);
-  }
+  const auto one_way = [&](size_t n) { return seconds_of([&] { return there_and_back(n); }, status) / 2; };
+  const Times times = measured_times([&] { return one_way(16); }, [&] { return one_way(data.size()); });
   LOOM_TRY(status);
   const double own = static_cast<double>(job.rows() * job.spec.width * job.element_bytes());
   const double bytes = simulated_transfer(job, ranks_per_node) * 4 * static_cast<double>(data.size()) / own;
-  return Link{bytes / std::max(1e-9, large - small), small * 1e6};
+  return Link{bytes / times.of_bytes(), times.small * 1e6};
 }
 
 /// What was measured with must not stay with the process, which is about to be measured itself.

@@ -23,9 +23,10 @@ constexpr int64_t kTierBytes = 128 << 20;
 Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes);
 
 /// Products of the job's precision, memory and links as all ranks use them at once: each rank computes, then
-/// each group gathers or reduces a few megabytes, and stages send one to and fro; a job that offloads has its
-/// tier measured, too. Links are those inside nodes or those between them, by where this rank's groups lie;
-/// what no group goes over keeps its default. A collective. Errors: communication_error, and the tier's.
+/// each group gathers or reduces a few megabytes, and stages send one to and fro, medians of seven; a job
+/// that offloads has its tier measured, too. Links are those inside nodes or those between them, by where
+/// this rank's groups lie; what no group goes over keeps its default. A collective. Errors:
+/// communication_error, and the tier's.
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,
                                          const std::string& tier_folder = "");
 

@@ -170,19 +170,25 @@ std::string trace_line(const Trace& trace, const TraceContext& context) {
 }
 
 std::string trace_html(const Trace& trace, const TraceContext& context) {
-  double longest = 0;
+  double longest = 0, bubble = 0;
   size_t drawn = 0;
   for (const RankTrace& rank : trace.ranks) {
     longest = std::max(longest, rank.totals.step_us);
+    bubble += rank.totals.bubble / static_cast<double>(trace.ranks.size());
     drawn += !rank.intervals.empty();
   }
+  const std::string bubbles =
+      context.job.pipeline_degree == 1
+          ? ""
+          : fmt::format("; bubble {:.1f} %, predicted {:.1f}", bubble * 100, context.forecast.bubble * 100);
   std::string text = fmt::format(
-      "<h2>Step {} of all ranks: {:.1f} ms, predicted {:.1f}</h2>\n<p>{} of {} ranks are drawn; times are on "
+      "<h2>Step {} of all ranks: {:.1f} ms, predicted {:.1f}{}</h2>\n<p>{} of {} ranks are drawn; times are "
+      "on "
       "rank 0's clock. "
       "The wheel zooms, dragging moves, a click on a rank's number shows its lanes, and numbers in boxes are "
       "microbatches. "
       "Communication is drawn until the rank has waited for it.</p>\n",
-      trace.step + 1, longest / 1e3, context.forecast.step_us / 1e3, drawn, trace.ranks.size());
+      trace.step + 1, longest / 1e3, context.forecast.step_us / 1e3, bubbles, drawn, trace.ranks.size());
   text +=
       "<p><button id=\"all\">all lanes</button> <button id=\"none\">one row a rank</button> <button "
       "id=\"whole\">whole "

@@ -176,10 +176,12 @@ Result<StepRecord> Trainer::step() {
   if (!result.ok()) return with_way_back(result.status());
   LOOM_TRY(with_way_back(loss_scaler_.update(next_step_, result->loss, result->skipped)));
   last_ = *result;
-  measured_.add(breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false,
-                             result->met_seconds * 1e6));
   look_at_memory(Moment::step);
   const program::Job& job = engine_->job();
+  Breakdown breakdown = breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false,
+                                     result->met_seconds * 1e6);
+  if (job.pipeline_degree > 1) breakdown.bubble = result->bubble;
+  measured_.add(breakdown);
   StepRecord record;
   record.step = next_step_++;
   record.loss = result->loss;

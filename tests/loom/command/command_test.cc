@@ -1,4 +1,5 @@
 // The command, as real processes: what it prints and leaves, and what it says of bad input.
+#include <algorithm>
 #include <filesystem>
 
 #include "command/processes.h"
@@ -120,6 +121,26 @@ TEST_F(Command, PlansWithoutRunning) {
         "(1f1b; 20.0 % if all stages were equal"})
     EXPECT_NE(pipeline.text.find(words), std::string::npos) << words << "\n" << pipeline.text;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
+// Stages from the ninth on used to be left out without a word.
+TEST_F(Command, APlanOfManyStagesShowsTheFirstTheLargestAndTheLast) {
+  const std::string ten = "plan " + config() +
+                          " -n 10 --gflops 50 --parallel.pipeline_degree=10 --model.layers=10 "
+                          "--data.microbatch=1 --parallel.tied=copies --parallel.partition=";
+  const Outcome planned = loom(ten + "0,1,2,3,4,5,6,9,10,11");  // stage 6 has three blocks
+  ASSERT_EQ(planned.code, 0) << planned.text;
+  EXPECT_NE(planned.text.find("MiB, stage 3  MiB, stage 4"), std::string::npos) << planned.text;
+  std::string header = planned.text.substr(planned.text.find("MiB, stage 4"));
+  header.resize(header.find('\n'));
+  header.erase(std::remove(header.begin(), header.end(), ' '), header.end());
+  EXPECT_EQ(header, "MiB,stage4…MiB,stage6…MiB,stage9");
+  EXPECT_NE(planned.text.find("embedding and head share a matrix: stages 0 and 9 have a copy each"),
+            std::string::npos)
+      << planned.text;
+  const Outcome untied = loom(ten + "even --model.tied=false");
+  EXPECT_EQ(untied.code, 0) << untied.text;
+  EXPECT_EQ(untied.text.find("share a matrix"), std::string::npos) << untied.text;
 }
 
 TEST_F(Command, TheHeadlineHasTheTensorDegree) {

@@ -40,6 +40,24 @@ class Examples : public Command {
   }
 };
 
+/// docs/training-performance.md measures with them; they are too large to be trained here.
+TEST_F(Examples, ThoseOfMeasurementsArePlanned) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(LOOM_MEASURED)) {
+    SCOPED_TRACE(entry.path());
+    ++found;
+    const auto config = format::read_json(entry.path());
+    LOOM_ASSERT_OK(config);
+    const int ranks = config->value("parallel", format::Json::object()).value("pipeline_degree", 1);
+    const bool asks = !(*config)["model"].contains("vocabulary");
+    const Outcome planned = loom(fmt::format("plan {} -n {} --gflops 100{}", entry.path().string(), ranks,
+                                             asks ? " --vocabulary 257" : ""));
+    EXPECT_EQ(planned.code, 0) << planned.text;
+    EXPECT_NE(planned.text.find("predicted step"), std::string::npos) << planned.text;
+  }
+  EXPECT_EQ(found, 4);
+}
+
 TEST_F(Examples, ArePlannedAndTrain) {
   int found = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(LOOM_EXAMPLES)) {

@@ -39,7 +39,7 @@ TEST(Combinations, ThreeTensorRanksHaveTheLossesOfOne) {
   program::Job job = small_job(1, 1, 2, kSequences / 2);
   job.spec.heads = 6;
   job.spec.width = 36;
-  job.spec.feed_forward = 72;
+  job.spec.feed_forward = 70;  // 24, 24 and 22
   const std::vector<double> one = train(job, 0, kSteps);
   for (const bool divides_rows : {false, true})
     for (const int stages : {1, 2}) {

@@ -41,6 +41,18 @@ TEST(PipelineTraining, StrictOrderGivesTheBitsOfOneRank) {
     }
 }
 
+TEST(PipelineTraining, SpareMicrobatchesChangeNoBit) {
+  for (const bool strict : {false, true})
+    for (const auto& [world, stages, degree] : {std::tuple{2, 2, 1}, {4, 4, 1}, {4, 2, 2}}) {
+      program::Job job = strict_job(world, stages, degree);
+      job.strict = strict;
+      const std::vector<double> usual = train(job, 0, kSteps);
+      job.active_microbatches = stages + 2;
+      EXPECT_GT(program::most_active(job), stages);
+      EXPECT_EQ(train(job, 0, kSteps), usual) << program::to_string(job.layout()) << " strict " << strict;
+    }
+}
+
 TEST(PipelineTraining, InterleavedPartsGiveTheBitsOfOneRank) {
   program::Job job = strict_job(2, 2, 1);
   job.schedule = Schedule::interleaved;
@@ -130,21 +142,47 @@ TEST(PipelineTraining, EvaluationAndLogitsAreKnownToAllRanks) {
   EXPECT_NE(logits[0], std::vector<float>(logits[0].size(), 0.0f));
 }
 
-TEST(PipelineTraining, TheBubbleIsAPartOfTheStep) {
+/// Ranks tell each other how long they were busy until the norm; each divides by the time that it took
+/// itself. Both are in the timelines: the ranks' all together, and between the beginning and the end of the
+/// norm.
+TEST(PipelineTraining, TheBubbleIsWhatAllRanksTimelinesSay) {
   program::Job job = small_job(2, 1, 4, 2);
   job.pipeline_degree = 2;
+  struct Rank {
+    double busy_us = 0, norm_begin_us = 0, norm_end_us = 0, bubble = -1;
+  };
+  std::vector<Rank> all(2);
   on_ranks(2, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
     const auto engine = engine::Engine::create(job, *groups, 1);
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
-    fill_batch(**engine, *groups, 0);
+    // The last stage has more to do, and waits less.
+    (*engine)->stand_in([&](const program::Instruction&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(groups->rank() == 0 ? 1 : 3));
+    });
     const Result<engine::StepResult> result = (*engine)->step(settings_of(0));
     LOOM_ASSERT_OK(result);
-    EXPECT_GT(result->bubble, 0);
-    EXPECT_LT(result->bubble, 1);
+    Rank& own = all[static_cast<size_t>(groups->rank())];
+    own.bubble = result->bubble;
+    const std::vector<program::Instruction>& list = (*engine)->training().instructions;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const program::Interval& interval = (*engine)->timeline()[i];
+      if (list[i].op == program::Op::norm) {
+        own.norm_begin_us = interval.begin_us;
+        own.norm_end_us = interval.end_us;
+        break;
+      }
+      if (list[i].lane == 0) own.busy_us += interval.end_us - interval.begin_us;
+    }
   });
+  const double busy_us = all[0].busy_us + all[1].busy_us;
+  EXPECT_GT(busy_us, 1e3 * 4 * (2 * 2 + 3 * 5));
+  for (const Rank& rank : all) {
+    EXPECT_GE(rank.bubble, 1 - busy_us / 2 / rank.norm_begin_us - 1e-9);
+    EXPECT_LE(rank.bubble, 1 - busy_us / 2 / rank.norm_end_us + 1e-9);
+  }
 }
 
 }  // namespace

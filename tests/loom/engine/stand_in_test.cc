@@ -1,5 +1,7 @@
 // What is done in place of operators: each instruction that computes, in the program's order, and nothing
 // else.
+#include <array>
+
 #include "engine/ranks.h"
 #include "train/breakdown.h"
 
@@ -114,6 +116,52 @@ TEST(StandIn, WaitingForOtherStagesAtTheNormIsExposed) {
   });
   // The sums of squares come first; without operators they are soon made.
   EXPECT_GE(exposed_us, 0.25 * waited_us);
+}
+
+/// Both stages ask for what their next pass needs before they compute this one, and the other begins to make
+/// it only once they compute. With receives that are waited for when they are asked for nobody could go on.
+TEST(StandIn, ComputingOverlapsReceivesThatWereAskedForInAdvance) {
+  program::Job job = small_job(2, 1, 4, 2);
+  job.pipeline_degree = 2;
+  job.schedule = program::Schedule::simple;
+  std::atomic<int> forward{0}, backward{0};  // microbatches that the last, and the first, stage has begun
+  std::atomic<bool> late{false};
+  std::array<int, 2> asked{};  // receives that were still asked for when the stage computed
+  on_ranks(2, 2, [&](weftComm_t world) {
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
+    LOOM_ASSERT_OK(groups);
+    const auto engine = engine::Engine::create(job, *groups, 1);
+    LOOM_ASSERT_OK(engine);
+    LOOM_ASSERT_OK((*engine)->initialize(1));
+    const bool first = groups->coordinates().stage == 0;
+    const auto wait_for = [&](const std::atomic<int>& begun, int microbatches) {
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      while (!late && begun < microbatches) {
+        late = late || std::chrono::steady_clock::now() > limit;
+        std::this_thread::yield();
+      }
+    };
+    (*engine)->stand_in([&](const program::Instruction& i) {
+      if (i.op == program::Op::forward && first) wait_for(forward, i.microbatch);
+      if (i.op == program::Op::forward && !first) forward = i.microbatch + 1;
+      if (i.op == program::Op::loss) wait_for(backward, i.microbatch);
+      if (i.op == program::Op::backward && first) backward = i.microbatch + 1;
+    });
+    const std::vector<program::Instruction>& list = (*engine)->training().instructions;
+    int ahead = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const bool receives = list[i].op == program::Op::receive || list[i].op == program::Op::receive_back;
+      for (size_t next = i + 1; receives && next < list.size(); ++next) {
+        if (!program::is_compute(list[next].op)) continue;
+        ahead += list[next].microbatch < list[i].microbatch;
+        break;
+      }
+    }
+    asked[static_cast<size_t>(groups->coordinates().stage)] = ahead;
+    LOOM_ASSERT_OK((*engine)->step(settings_of(0)));
+  });
+  EXPECT_FALSE(late);
+  EXPECT_EQ(asked, (std::array{3, 3})) << "receives that computing of the microbatch before stands behind";
 }
 
 }  // namespace

@@ -162,9 +162,10 @@ TEST(TensorParallel, SaysWhatCannotBe) {
   EXPECT_EQ(program::make_program(job).status().message(),
             "tensor_degree is 3, must divide model.heads, 4; this model can have 1, 2, 4");
   job = tensor_job(4, 1, 1, false);
-  job.spec.feed_forward = 66;
-  EXPECT_EQ(program::make_program(job).status().message(),
-            "tensor_degree is 4, must divide model.feed_forward, 66; this model can have 1, 2");
+  job.spec.feed_forward = 6;  // 2, 2, 2 and none
+  EXPECT_EQ(
+      program::make_program(job).status().message(),
+      "tensor_degree is 4, which leaves a rank without any of model.feed_forward's 6 columns; take less");
   job = tensor_job(4, 1, 1, false);
   job.spec.vocabulary = 5;
   EXPECT_TRUE(fails_with(program::make_program(job), Code::invalid_argument,

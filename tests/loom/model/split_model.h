@@ -134,7 +134,7 @@ class SplitModel {
     for (int r = 0; r < degree_; ++r) {
       model::PieceArrays<T> a = arrays(0, r);
       a.sum = sum[r].data();
-      compute_[r]->embedding_forward(pass_, 0, a);
+      compute_[r]->embedding().forward(pass_, 0, a);
     }
     sum = summed(sum);
     for (int r = 0; r < degree_; ++r) {
@@ -142,7 +142,7 @@ class SplitModel {
       a.sum = sum[r].data();
       a.y = y[r].data();
       a.workspace = workspace();
-      compute_[r]->embedding_forward(pass_, 1, a);
+      compute_[r]->embedding().forward(pass_, 1, a);
     }
     embedded_ = sum;
     return y;
@@ -154,13 +154,13 @@ class SplitModel {
       a.d = d[r].data();
       a.sum = embedded_[r].data();
       a.workspace = workspace();
-      compute_[r]->embedding_backward(pass_, 0, a);
+      compute_[r]->embedding().backward(pass_, 0, a);
     }
     Rows incoming = gathered(d);
     for (int r = 0; r < degree_; ++r) {
       model::PieceArrays<T> a = arrays(0, r);
       a.incoming = incoming[r].data();
-      compute_[r]->embedding_backward(pass_, 1, a);
+      compute_[r]->embedding().backward(pass_, 1, a);
     }
   }
 
@@ -265,7 +265,7 @@ class SplitModel {
       const model::SplitSizes sizes = model::split_sizes<T>(spec_, shares_[0], pass_.batch, pass_.tokens);
       std::vector<std::vector<std::byte>> saved(degree_, std::vector<std::byte>(sizes.head_saved));
       head_pieces(x, d, saved, u, 0, loss, [&](int r, int piece, const model::PieceArrays<T>& a) {
-        compute_[r]->head(pass_, units_[r][u], piece, scale, a);
+        compute_[r]->head().step(pass_, units_[r][u], piece, scale, a);
       });
     }
     double mean = 0;

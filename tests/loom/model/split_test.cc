@@ -56,6 +56,13 @@ TEST(Split, PiecesMakeTheWholeModelsStep) {
     }
 }
 
+/// Three columns each, and one for the last rank.
+TEST(Split, AHiddenLayerNeedNotDivide) {
+  model::ModelSpec spec = spec_of(4);
+  spec.feed_forward = 10;
+  for (const bool divides_rows : {false, true}) expect_equal_steps(spec, 4, divides_rows, false);
+}
+
 TEST(Split, PiecesDropWhatTheWholeModelDrops) {
   model::ModelSpec spec = spec_of(4);
   spec.tied = false;
@@ -142,8 +149,10 @@ std::vector<float> share_of_numbers(const model::Unit& unit, model::TensorRank t
 }
 
 TEST(Split, SharesPutTogetherAreTheWholeUnit) {
+  model::ModelSpec spec = spec_of(4);
+  spec.feed_forward = 10;  // which four ranks do not divide evenly
   for (const int degree : {1, 2, 4})
-    for (const model::Unit& unit : model::units_of(spec_of(4))) {
+    for (const model::Unit& unit : model::units_of(spec)) {
       std::vector<std::vector<float>> shares;
       for (int rank = 0; rank < degree; ++rank) {
         shares.push_back(share_of_numbers(unit, {degree, rank}));

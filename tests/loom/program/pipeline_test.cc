@@ -2,45 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
-#include "program/generate.h"
+#include "program/pipelines.h"
 #include "program/schedule.h"
-#include "program/simulate.h"
-#include "program/verify.h"
-#include "support.h"
 
 namespace loom::testing {
 namespace {
-
-using namespace loom::program;  // everything here is about it
-
-Job pipeline_job(int stages, int microbatches, Schedule schedule = Schedule::one_f_one_b, int parts = 1) {
-  Job job;
-  job.spec.vocabulary = 50;
-  job.spec.context = 16;
-  job.spec.width = 64;
-  job.spec.layers = 14;
-  job.spec.heads = 2;
-  job.spec.feed_forward = 256;
-  job.batch = 2;
-  job.tokens = 16;
-  job.world = job.pipeline_degree = stages;
-  job.microbatches = microbatches;
-  job.schedule = schedule;
-  job.virtual_stages = parts;
-  return job;
-}
-
-Status verified(const Job& job) {
-  for (const bool trains : {true, false}) {
-    const Result<std::vector<Program>> programs = make_programs(job, trains);
-    LOOM_TRY(programs.status());
-    for (const Program& program : *programs) LOOM_TRY(verify(job, program, plan_memory(program)));
-    LOOM_TRY(verify_pipeline(*programs));
-  }
-  return {};
-}
 
 /// "F0 F1 B0", with the part behind a point where a stage has several.
 std::string text_of(const std::vector<Pass>& passes, bool parts = false) {
@@ -70,6 +39,27 @@ TEST(Schedule, OneForwardOneBackwardHoldsAStageLessEachStage) {
   job.active_microbatches = 2;
   EXPECT_EQ(text_of(one_f_one_b_schedule(job, 0)), "F0 F1 B0 F2 B1 F3 B2 B3");
   EXPECT_EQ(most_active(job), 2);
+}
+
+// What was allowed beyond the number of stages used to change nothing, without a word.
+TEST(Schedule, OneForwardOneBackwardBeginsTheSpareMicrobatchesThatItMay) {
+  Job job = pipeline_job(3, 7);
+  job.active_microbatches = 5;
+  EXPECT_EQ(text_of(one_f_one_b_schedule(job, 0)), "F0 F1 F2 F3 F4 B0 F5 B1 F6 B2 B3 B4 B5 B6");
+  EXPECT_EQ(text_of(one_f_one_b_schedule(job, 1)), "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 B5 B6");
+  EXPECT_EQ(text_of(one_f_one_b_schedule(job, 2)), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6");
+  EXPECT_EQ(most_active(job), 5);
+  // As many as there are stages is the usual, and there are no more than there are.
+  const auto all = [&](int active, int microbatches) {
+    job.active_microbatches = active;
+    job.microbatches = microbatches;
+    std::string text;
+    for (int stage = 0; stage < 3; ++stage) text += text_of(one_f_one_b_schedule(job, stage)) + "; ";
+    return text;
+  };
+  EXPECT_EQ(all(3, 7), all(0, 7));
+  EXPECT_EQ(all(9, 2), all(2, 2));
+  EXPECT_EQ(all(9, 5), all(5, 5));
 }
 
 TEST(Schedule, InterleavedGoesThroughAllPartsOfARank) {
@@ -179,6 +169,7 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
   const auto pick = [&](std::initializer_list<int> choices) {
     return choices.begin()[random() % choices.size()];
   };
+  int largest = 0, deep = 0;
   for (int trial = 0; trial < 40; ++trial) {
     Job job = pipeline_job(pick({2, 4, 8, 16}), 1, static_cast<Schedule>(pick({0, 1, 2})));
     job.spec.layers = 30;
@@ -192,13 +183,16 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
     job.prescaled_batch = job.tensor_degree != 2 || pick({0, 1}) == 1;
     const int copy = job.pipeline_degree * job.degree * job.tensor_degree;
     job.world = copy * std::min(pick({1, 2, 4}), 512 / copy);
+    largest = std::max(largest, job.world);
     job.offload = pick({0, 1, 2}) == 0;
     job.strict = pick({0, 1}) == 1;
     job.spec.tied = pick({0, 1}) == 1;
     job.checkpoint_group = pick({0, 1, 3});
     job.prefetch = pick({0, 1, 2});
     job.in_flight = pick({1, 3});
-    job.active_microbatches = job.schedule == Schedule::interleaved ? 0 : pick({0, 1, 2, 5});
+    job.active_microbatches = job.schedule == Schedule::interleaved ? 0 : pick({0, 1, 2, 5, 20});
+    deep += job.schedule == Schedule::one_f_one_b &&
+            std::min(job.active_microbatches, job.microbatches) > job.pipeline_degree;
     job.spec.causal = trial % 2 == 0;
     job.spec.padding = 0;
     job.precision = pick({0, 1}) == 1 ? Precision::fp16 : Precision::fp32;
@@ -215,6 +209,8 @@ TEST(Pipeline, RandomLayoutsUpTo512RanksAreRight) {
     const Status status = verified(job);
     ASSERT_TRUE(status.ok()) << "trial " << trial << ": " << status.message();
   }
+  EXPECT_EQ(largest, 512);
+  EXPECT_GT(deep, 0) << "no trial had spare microbatches";
 }
 
 /// Applies a change to right programs, and gives what the verifier says of them together.
@@ -350,98 +346,6 @@ TEST(PipelineVerifier, ATieOnOneEndAloneIsFound) {
       << status.message();
 }
 
-/// A machine on which every unit but the ends costs something, and links nothing.
-Machine fast_links() {
-  Machine machine;
-  machine.flops = 1e9;
-  machine.intra_bandwidth = machine.memory_bandwidth = 1e15;
-  machine.intra_latency_us = 0;
-  machine.ranks_per_node = 1024;
-  return machine;
-}
-
-TEST(PipelineSimulator, TheBubbleOfEqualStagesIsTheFormulas) {
-  for (const int stages : {2, 4})
-    for (const int microbatches : {4, 8}) {
-      for (const Schedule schedule : {Schedule::simple, Schedule::one_f_one_b, Schedule::interleaved}) {
-        Job job = pipeline_job(stages, microbatches, schedule);
-        job.virtual_stages = schedule == Schedule::interleaved ? 2 : 1;
-        job.spec.vocabulary = 1;  // a head that costs nothing
-        job.spec.layers = 8;
-        job.first_units.clear();
-        const int parts = stages * job.virtual_stages;
-        for (int part = 0; part < parts; ++part)
-          job.first_units.push_back(part == 0 ? 0 : part * 8 / parts + 1);
-        const PipelineForecast forecast = simulate(job, *make_programs(job), fast_links());
-        EXPECT_NEAR(forecast.bubble, ideal_bubble(job), 0.01 * ideal_bubble(job) + 0.002)
-            << schedule_name(schedule) << " " << stages << " " << microbatches;
-      }
-    }
-}
-
-TEST(PipelineSimulator, TransfersHideBehindComputing) {
-  Job job = pipeline_job(4, 16);
-  Machine machine = fast_links();
-  const double free = simulate(job, *make_programs(job), machine).step_us;
-  // A transfer takes a fifth of a stage's forward pass.
-  machine.intra_bandwidth = job.batch * job.tokens * job.spec.width * 4.0 /
-                            (0.2 * 4 * compute_us(job, machine, 1, Op::forward) * 1e-6);
-  const double slow = simulate(job, *make_programs(job), machine).step_us;
-  EXPECT_LT(slow, 1.1 * free);
-  job.prefetch = 0;
-  EXPECT_GE(simulate(job, *make_programs(job), machine).step_us, slow);
-}
-
-/// The middle one of three stages sends to both others at once.
-TEST(PipelineSimulator, BothDirectionsShareANodesLink) {
-  const Job job = pipeline_job(3, 1);
-  std::vector<Program> programs(3);
-  const auto add = [&](int stage, Op op, int unit, int lane, int peer) {
-    programs[static_cast<size_t>(stage)].stage = stage;
-    programs[static_cast<size_t>(stage)].instructions.push_back({op, unit, 0, lane, {}, {}, -1, peer});
-  };
-  add(0, Op::receive_back, 4, 1, 1);
-  add(1, Op::send, 9, 1, 2);
-  add(1, Op::send_back, 4, 2, 0);
-  add(2, Op::receive, 9, 1, 1);
-  Machine machine;
-  machine.intra_latency_us = machine.inter_latency_us = 0;
-  const auto ends = [&] {
-    const PipelineForecast forecast = simulate(job, programs, machine);
-    return std::pair{forecast.stages[1].intervals[0].end_us, forecast.stages[1].intervals[1].end_us};
-  };
-  const double one_us = 32.0 * 64 * 4 / machine.inter_bandwidth * 1e6;
-  const auto [on, back] = ends();
-  EXPECT_DOUBLE_EQ(std::min(on, back), one_us);
-  EXPECT_DOUBLE_EQ(std::max(on, back), 2 * one_us);
-  machine.ranks_per_node = 3;  // of one node's ranks none has to wait for the other
-  EXPECT_DOUBLE_EQ(ends().first, ends().second);
-}
-
-/// Both stages have a gather on the way when the first one sends: its link is taken.
-TEST(PipelineSimulator, TransfersAndCollectivesShareANodesLink) {
-  Job job = pipeline_job(2, 1);
-  job.world = 4;
-  job.degree = 2;
-  std::vector<Program> programs(2);
-  programs[1].stage = 1;
-  for (const int stage : {0, 1}) {
-    std::vector<Instruction>& list = programs[static_cast<size_t>(stage)].instructions;
-    list.push_back({Op::gather, 8 * stage + 1, -1, 1, {}, {}});
-    list.push_back({stage == 0 ? Op::send : Op::receive, 7, 0, 2, {}, {}, -1, 1 - stage});
-  }
-  Machine machine;
-  machine.intra_latency_us = machine.inter_latency_us = 0;
-  const auto intervals = [&] { return simulate(job, programs, machine).stages[1].intervals; };
-  const double message_us = 32.0 * 64 * 4 / machine.inter_bandwidth * 1e6;
-  EXPECT_GT(intervals()[0].end_us, 0);
-  EXPECT_DOUBLE_EQ(intervals()[1].begin_us, intervals()[0].end_us);
-  EXPECT_DOUBLE_EQ(intervals()[1].end_us, intervals()[0].end_us + message_us);
-  job.placement = "spread";
-  machine.ranks_per_node = 2;  // a stage is a node: gathers stay inside
-  EXPECT_EQ(intervals()[1].begin_us, 0);
-}
-
 TEST(Pipeline, OptimizerShardsAloneMoveAStepsTrafficNotAMicrobatchs) {
   Job job = pipeline_job(2, 4);
   job.world = 4;
@@ -466,6 +370,29 @@ TEST(PipelineMemory, OneForwardOneBackwardKeepsFewerActivations) {
   EXPECT_LT(activations(Schedule::one_f_one_b, 0), activations(Schedule::simple, 0) / 4);
   EXPECT_LT(activations(Schedule::simple, 4), activations(Schedule::simple, 0) / 2);
   EXPECT_LT(activations(Schedule::one_f_one_b, 1), activations(Schedule::one_f_one_b, 0));
+}
+
+/// Of each stage, for every microbatch that is begun besides: what its units read and what its blocks save.
+/// What it sends on is gone by then.
+TEST(PipelineMemory, SpareMicrobatchesTakeTheirActivationsAndNothingElse) {
+  Job job = pipeline_job(3, 16);
+  const model::BufferSizes sizes = sizes_of(job);
+  for (int stage = 0; stage < 3; ++stage) {
+    job.active_microbatches = 0;
+    const MemoryPlan usual = plan_memory(*make_program(job, stage));
+    job.active_microbatches = 5;
+    const MemoryPlan spare = plan_memory(*make_program(job, stage));
+    const int more = std::array{2, 1, 0}[static_cast<size_t>(stage)];
+    const Part part = parts_of(job)[static_cast<size_t>(stage)];
+    int64_t each = 0;
+    for (int unit = std::max(1, part.begin); unit < part.end; ++unit) each += sizes.activation;
+    for (int unit = std::max(1, part.begin); unit < std::min(part.end, job.units() - 1); ++unit)
+      each += sizes.saved;
+    for (int category = 0; category < kCategories; ++category)
+      EXPECT_EQ(spare.peak[category] - usual.peak[category],
+                category == static_cast<int>(Category::activations) ? more * each : 0)
+          << "stage " << stage << ", " << category_name(static_cast<Category>(category));
+  }
 }
 
 TEST(PipelineJob, SaysWhatCannotBe) {

@@ -148,6 +148,14 @@ TEST_F(Reshapes, ThreeTensorRanksTakeOverFromTwoAndGiveBack) {
   expect_losses_of_one_rank({{3, 1, 1, 3}, {2, 1, 1, 2}, {6, 1, 2, 3, "0,2"}, {1}, {3, 1, 1, 3}});
 }
 
+TEST_F(Reshapes, TensorRanksWithUnequalPartsOfHiddenLayersGiveThemOn) {
+  make_tokens(config_.data.folder);
+  config_.model.width = 48;
+  config_.model.heads = 6;
+  config_.model.feed_forward = 100;  // 34, 34 and 32
+  expect_losses_of_one_rank({{3, 1, 1, 3}, {2, 1, 1, 2}, {1}, {3, 1, 1, 3}});
+}
+
 /// Masters are what is stored and exported, so that a layout's model in bf16 has all bits of fp32 as well.
 TEST_F(Reshapes, SmallerTypesGoOnWithTheBitsOfTheirMasters) {
   make_tokens(config_.data.folder);

@@ -14,7 +14,8 @@ namespace {
 
 /// The page of a run, the JSON in it, and the programs that its ranks had.
 struct Page {
-  std::string html, line;
+  std::string html, line, table, summary;
+  std::vector<train::StepRecord> records;
   format::Json json;
   std::vector<program::Program> programs;
   program::PipelineForecast forecast;
@@ -45,6 +46,9 @@ class Traced : public Runs {
       train::Comparison comparison = train::compare(trainer, machine);
       page.html = train::html_report(records, trainer, comparison);
       page.line = train::trace_line(trainer, comparison);
+      page.table = train::to_text(comparison);
+      page.summary = train::json_line(comparison);
+      page.records = records;
       page.programs = comparison.programs;
       page.forecast = comparison.forecast;
       page.job = trainer.engine().job();
@@ -87,6 +91,11 @@ TEST_F(Traced, ThePageHasEveryRankAndEveryInstruction) {
   }
   EXPECT_EQ(page.json["predicted_step_us"], page.forecast.step_us);
   EXPECT_EQ(page.json["predicted_bubble"], page.forecast.bubble);
+  double bubble = 0;
+  for (const format::Json& rank : page.json["ranks"]) bubble += rank["bubble"].get<double>() / 4;
+  EXPECT_NE(page.html.find(fmt::format("; bubble {:.1f} %, predicted {:.1f}</h2>", bubble * 100,
+                                       page.forecast.bubble * 100)),
+            std::string::npos);
   std::vector<bool> seen(4);
   for (const format::Json& rank : page.json["ranks"]) {
     const auto& list = page.programs[rank["stage"]].instructions;
@@ -150,6 +159,25 @@ TEST_F(Traced, APipelinesPageShowsTheOrderOfMicrobatches) {
     EXPECT_LE(passes.at({0, true, m}).end, passes.at({1, true, m}).begin + error) << m;
     EXPECT_LE(passes.at({1, false, m}).end, passes.at({0, false, m}).begin + error) << m;
   }
+}
+
+TEST_F(Traced, TheBubbleIsPredictedBesideTheMeasured) {
+  program::Machine machine;
+  machine.flops = 1e9;
+  EXPECT_EQ(run(2, machine).table.find("bubble"), std::string::npos) << "of a job without stages";
+  config_.parallel.pipeline_degree = 2;
+  config_.run.out = folder_ / "stages";
+  const Page page = run(2, machine);
+  ASSERT_EQ(page.records.size(), 3u);
+  const double measured = (page.records[1].bubble + page.records[2].bubble) / 2;  // the first does not count
+  EXPECT_GT(measured, 0);
+  const std::string row =
+      fmt::format("{:<22}{:>14.2f}{:>14.2f}\n", "bubble, %", page.forecast.bubble * 100, measured * 100);
+  EXPECT_NE(page.table.find(row), std::string::npos) << row << page.table;
+  const format::Json summary = *format::parse_json(page.summary);
+  EXPECT_EQ(summary["predicted"]["bubble"], page.forecast.bubble);
+  EXPECT_DOUBLE_EQ(summary["measured"]["bubble"].get<double>(), measured);
+  EXPECT_NE(page.html.find("<td>bubble, %</td>"), std::string::npos);
 }
 
 TEST_F(Traced, ASettingLimitsWhatIsGathered) {

@@ -1,0 +1,43 @@
+// Sequence parallelism: between the sublayers of blocks each of T tensor ranks has M / T of a microbatch's M
+// rows, and not all of them. Norms, dropout and the residual look at one row at a time, so ranks share out
+// their work and the memory of what they save (Korthikanti et al., "Reducing Activation Recomputation in
+// Large Transformer Models", 2022). Rank t has rows [t · M/T, (t + 1) · M/T); T must divide M.
+//
+//   entering a sublayer  all-gather      own rows [M/T, C]     -> all rows [M, C]
+//   leaving it           reduce-scatter  summands [M, C] of all ranks -> their sum's own rows [M/T, C]
+//   gradients            all-reduce      of what is applied to rows (norms, positions, types): each rank made
+//                                        its own rows' summand; added up once a step, before the norm
+//
+// Backward exchanges the same the other way round. Without the division every rank works on all rows, nothing
+// enters with an exchange, and a sublayer's summands are all-reduced. Here is which rows and parameters that
+// concerns; program/sequence_parallel.h has the exchanges as instructions.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include "model/pass.h"
+#include "model/units.h"
+
+namespace loom::model {
+
+/// Of `rows` rows of a microbatch: how many this rank has between sublayers, and the first of them.
+inline int64_t own_rows(const Share& share, int64_t rows) {
+  return share.divides_rows ? rows / share.degree : rows;
+}
+inline int64_t first_own_row(const Share& share, int64_t rows) {
+  return share.divides_rows ? own_rows(share, rows) * share.rank : 0;
+}
+
+/// The pass over those rows. Nothing there looks beyond a row, so they may as well be sequences of one token,
+/// and what is dropped is still found by its number in the global batch.
+Pass rows_of(const Pass& pass, const Share& share);
+
+/// R: places for so many rows with targets, which are all that a masked model's head computes
+/// (model/split_masked.h). Every rank has as many places, so some may stay empty.
+int64_t picked_rows(const Share& share, int64_t targets);
+
+/// Whether a parameter's gradient comes from the rows that a rank has between sublayers; every rank has the
+/// parameter whole then.
+bool is_of_rows(const Parameter& parameter);
+
+}  // namespace loom::model
