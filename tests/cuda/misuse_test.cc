@@ -430,6 +430,8 @@ TEST(DeviceCreation, ThatFailsOnOneRankFailsOnAllWithItsReason) {
   weftUniqueId id;
   WEFT_OK(weftGetUniqueId(&id));
   const RanksAtWork at_work;
+  run_ranks(
+      blocks(1, 1), [](Rank&) {}, on_device);  // the device has been looked at
   fake.fail_after("cuStreamCreate", 0, cuda::kOutOfMemory);
   std::string errors[2];
   std::vector<std::thread> ranks;

@@ -199,6 +199,7 @@ TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
       recv.stream = &stream;
       EXPECT_TRUE(comm.run(recv).ok());
       Lock lock = comm.context().lock();
+      wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
       offered.arrive_and_wait();
       seen.arrive_and_wait();
       lock.unlock();

@@ -95,7 +95,7 @@ TEST_F(Command, ARankThatIsKilledEndsTheRunAndTheCheckpointIsKept) {
 // The pretended nodes of one machine would share pages all the same; so the ranks are on one.
 TEST_F(Command, MeasuredMemoryOfTwoRanksIsThePlanned) {
   const Outcome trained =
-      on_processes(2, train("--parallel.sharded_data_parallel_degree=2 --model.width=512 --model.layers=5 "
+      on_processes(2, train("--parallel.sharded_data_parallel_degree=2 --model.width=512 --model.layers=9 "
                             "--model.heads=8 --run.steps=3 --run.checkpoint_every=0"));
   ASSERT_EQ(trained.code, 0) << trained.text;
   const std::string log = get_file(folder_ / "run/log.jsonl");

@@ -84,7 +84,7 @@ TEST_F(Launched, UnderASrunStep) {
       "SLURM_JOB_ID={} SLURM_STEP_ID={} SLURM_STEP_NODELIST=localhost WEFT_JOB_SECRET=x timeout 60 {} & "
       "pids=\"$pids $!\"; done; for p in $pids; do wait $p || exit 1; done",
       job, kStep, train(two_)));
-  expect_trained(trained, "4 ranks on 1 nodes, sharded over 2;");
+  expect_trained(trained, "4 ranks on 1 node, sharded over 2;");
 }
 
 TEST_F(Launched, UnderOpenMpisMpirun) {

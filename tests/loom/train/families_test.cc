@@ -172,9 +172,9 @@ TEST_F(FamilyRuns, ACheckpointOfClassesThatAreNumberedOtherwiseIsRefused) {
   other.run.out = folder_ / "other";
   other.run.resume_from = config_.run.out + "/checkpoints/step-00000001";
   EXPECT_TRUE(fails_with(train::Trainer::create(other, nullptr), Code::invalid_argument, kReason));
-  // Other texts of the same classes.
+  // Other texts of the same classes, which begin anew.
   make_examples(config_.data.folder, pieces_, "odd", "even");
-  EXPECT_EQ(run_on(1, config_).begin()->first, 1);
+  EXPECT_EQ(run_on(1, other).begin()->first, 1);
 }
 
 TEST_F(FamilyRuns, ATrainedLanguageModelBeginsAClassification) {
