@@ -108,7 +108,18 @@ struct HeldKernels {
   if (!cuda::Kernels::load(**cuda::Device::open(0), 1)) \
   GTEST_SKIP() << "this build, or this device, has no kernels"
 
-// Where a stream cannot wait for a CPU the call itself waits, so that it has a thread of its own.
+/// Aborts an AllReduce whose kernels wait. Where a stream cannot wait for a CPU the call itself waits, so
+/// that it has a thread of its own.
+void abort_while_held(Rank& me, HeldKernels& kernels, const DeviceArray<float>& send,
+                      const DeviceArray<float>& recv, const DeviceStream& stream) {
+  kernels.hold(me);
+  std::thread caller([&] { (void)all_reduce(send, recv, kCount, me.comm, stream); });
+  EXPECT_TRUE(kernels.launched());
+  EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+  me.comm = nullptr;
+  caller.join();
+}
+
 TEST(Aborts, DoNotWaitForKernelsAndOtherCommunicatorsGoOn) {
   WEFT_NEED_HELD_KERNELS();
   HeldKernels kernels{fake};
@@ -119,12 +130,7 @@ TEST(Aborts, DoNotWaitForKernelsAndOtherCommunicatorsGoOn) {
         const DeviceArray<float> send(Values(kCount, 1)), recv(kCount), all(2 * kCount);
         weftComm_t other;
         WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, nullptr));
-        kernels.hold(me);
-        std::thread caller([&] { (void)all_reduce(send, recv, kCount, me.comm, a); });
-        EXPECT_TRUE(kernels.launched());
-        EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
-        me.comm = nullptr;
-        caller.join();
+        abort_while_held(me, kernels, send, recv, a);
         const StreamMark end(a);
         EXPECT_EQ(weftAllGather(send.data(), all.data(), kCount, weftFloat, other, b.weft()), weftSuccess);
         b.synchronize();
@@ -145,12 +151,7 @@ TEST(Aborts, OfTheLastCommunicatorDoNotWaitForKernelsEither) {
       [&](Rank& me) {
         const DeviceStream stream;
         const DeviceArray<float> send(Values(kCount, 1)), recv(kCount);
-        kernels.hold(me);
-        std::thread caller([&] { (void)all_reduce(send, recv, kCount, me.comm, stream); });
-        EXPECT_TRUE(kernels.launched());
-        EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
-        me.comm = nullptr;
-        caller.join();
+        abort_while_held(me, kernels, send, recv, stream);
         const StreamMark end(stream);
         EXPECT_FALSE(end.reached());
         kernels.let_go(me);

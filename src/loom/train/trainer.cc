@@ -79,16 +79,16 @@ Status Trainer::resume() {
   Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
   LOOM_TRY(groups_->agree(state.status()));
   LOOM_TRY(same_beginning(beginning, groups_->world()));
-  if (!state->has_value()) {
-    const Status begun = begin();
-    look_at_memory(Moment::state);
-    return groups_->agree(begun);
+  Status begun;
+  if (state->has_value()) {
+    // Each rank reads its part of the files for that: what loading reads of them next is in memory then.
+    const Status whole =
+        format::check_hashes((*state)->manifest, beginning.checkpoint, groups_->rank(), groups_->ranks());
+    LOOM_TRY(groups_->agree(with_one_before(whole, beginning)));
+    begun = with_one_before(go_on(**state, beginning).in(beginning.checkpoint), beginning);
+  } else {
+    begun = begin();
   }
-  // Each rank reads its part of the files for that: what loading reads of them next is in memory then.
-  const Status whole =
-      format::check_hashes((*state)->manifest, beginning.checkpoint, groups_->rank(), groups_->ranks());
-  LOOM_TRY(groups_->agree(with_one_before(whole, beginning)));
-  const Status begun = with_one_before(go_on(**state, beginning).in(beginning.checkpoint), beginning);
   look_at_memory(Moment::state);
   return groups_->agree(begun);
 }
