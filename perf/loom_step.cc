@@ -35,17 +35,19 @@ double processor_ms() {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-/// GFLOP/s of the best of some products of GPT-2's shapes, on all threads, by processor time.
+/// GFLOP/s of the best of some products of GPT-2's shapes, in a model of T, on all threads, by processor
+/// time.
+template <typename T>
 double peak_gflops(int threads) {
   constexpr int64_t kRows = 1024, kWidth = 768;
   Workers workers(threads);
-  const std::vector<float> x(kRows * kWidth, 0.5f), w(kWidth * kWidth, 0.25f);
-  std::vector<float> y(kRows * kWidth);
+  std::vector<T> x(kRows * kWidth), w(kWidth * kWidth), y(kRows * kWidth);
+  for (T& each : x) store(each, 0.5f);
+  for (T& each : w) store(each, 0.25f);
   double best = 0;
   for (int repeat = 0; repeat < 20; ++repeat) {
     const double before = processor_ms();
-    ops::operators<float>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth,
-                                           kWidth);
+    ops::operators<T>().linear_forward(workers, x.data(), w.data(), nullptr, y.data(), kRows, kWidth, kWidth);
     const double flops = 2.0 * kRows * kWidth * kWidth;
     best = std::max(best, flops / (processor_ms() - before) * 1e-6 * threads);
   }
@@ -74,7 +76,9 @@ Status measure(const Options& o) {
   LOOM_TRY(job.check());
   const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_TRY(groups.status());
-  const double peak = peak_gflops(o.threads);
+  const auto [peak, operators] = program::with_type(job.precision, [&]<typename T>(T) {
+    return std::pair(peak_gflops<T>(o.threads), ops::operators<T>().name);
+  });
   Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, o.threads);
   LOOM_TRY(made.status());
   engine::Engine& engine = **made;
@@ -104,7 +108,7 @@ Status measure(const Options& o) {
     mean.add(train::breakdown_of(engine.training(), engine.timeline(), done->seconds * 1e6, false));
   }
   fmt::print(R"({{"peak_gflops": {:.1f}, "step_gflop": {:.1f}, "operators": "{}", "memory_mb": {})", peak,
-             flops * 1e-9, ops::operators<float>().name, engine.memory_bytes() >> 20);
+             flops * 1e-9, operators, engine.memory_bytes() >> 20);
   for (const auto& [name, us] : mean.mean().parts()) fmt::print(R"(, "{}_ms": {:.1f})", name, us * 1e-3);
   fmt::print("}}\n");
   return {};

@@ -9,16 +9,13 @@
 // A part is one head of one sequence; its q, k and v are first copied side by side, as type A.
 #include <cmath>
 
-#include "ops/cpu.h"
-#include "ops/gemm.h"
 #include "ops/math.h"
+#include "ops/product.h"
 
 namespace loom::ops::LOOM_ISA {
 namespace {
 
 constexpr int64_t kTile = 128;  // queries and keys of a tile
-
-inline int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /// ALiBi's slopes (Press et al., 2022): for 2ⁿ heads 2^(-8/2ⁿ) and its powers; else those of the next smaller
 /// 2ⁿ, and then every second one of 2ⁿ⁺¹.
@@ -143,10 +140,12 @@ template <typename T>
 void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, acc_t<T>* lse) {
   using A = acc_t<T>;
   const int64_t slice = s.tokens * s.head_size;
-  const int64_t tile = min_of(kTile, s.tokens);
+  const int64_t tile = min_of(kTile, s.tokens), packed = small_scratch<T>(tile, s.head_size);
   for_parts(workers, s.batch * s.heads, [&](int64_t part, int worker) {
     const Place in(s, part, 3 * s.width()), to(s, part, s.width());
-    A* q = reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * (4 * slice + tile * tile + s.tokens)));
+    std::byte* const packing = workers.scratch(
+        worker, static_cast<size_t>(packed) + sizeof(A) * (4 * slice + tile * tile + s.tokens));
+    A* q = reinterpret_cast<A*>(packing + packed);
     A *k = q + slice, *v = k + slice, *o = v + slice, *scores = o + slice, *sum = scores + tile * tile;
     A* largest = lse + part * s.tokens;
     pack(s, in, 0, qkv, A(s.scale), q);
@@ -159,13 +158,13 @@ void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, ac
       for (int64_t j = 0; j < s.tokens; j += tile) {
         const int64_t keys = min_of(tile, s.tokens - j);
         if (!any_visible(s, in, i, rows, j, keys)) continue;
-        gemm(false, true, rows, keys, s.head_size, q + i * s.head_size, s.head_size, k + j * s.head_size,
-             s.head_size, A(0), scores, keys);
+        small_product<T>({false, true, rows, keys, s.head_size, s.head_size, s.head_size, keys},
+                         q + i * s.head_size, k + j * s.head_size, false, scores, packing);
         online_softmax(s, in, scores, i, rows, j, keys, largest + i, sum + i, o + i * s.head_size);
         if (s.dropout.probability > 0)
           for (int64_t r = 0; r < rows; ++r) drop(s, in, i + r, j, keys, scores + r * keys);
-        gemm(false, false, rows, s.head_size, keys, scores, keys, v + j * s.head_size, s.head_size, A(1),
-             o + i * s.head_size, s.head_size);
+        small_product<T>({false, false, rows, s.head_size, keys, keys, s.head_size, s.head_size}, scores,
+                         v + j * s.head_size, true, o + i * s.head_size, packing);
       }
     }
     for (int64_t t = 0; t < s.tokens; ++t) {
@@ -180,13 +179,15 @@ void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, ac
 /// What one head's backward pass works on: [S, D] each, but for the tiles and delta[S].
 template <typename A>
 struct Head {
+  std::byte* packing;  // of products
   A *q, *k, *v, *dout, *dq, *dk, *dv, *delta, *p, *dp;
 
   static size_t elements(int64_t slice, int64_t tile, int64_t tokens) {
     return 7 * slice + tokens + 2 * tile * tile;
   }
-  Head(A* at, int64_t slice, int64_t tile, int64_t tokens)
-      : q(at),
+  Head(std::byte* at, int64_t packed, int64_t slice, int64_t tile, int64_t tokens)
+      : packing(at),
+        q(reinterpret_cast<A*>(at + packed)),
         k(q + slice),
         v(k + slice),
         dout(v + slice),
@@ -220,16 +221,18 @@ void softmax_backward(const AttentionShape& s, const Place& at, const Head<A>& h
 }
 
 /// The products of one tile: dv, dk and dq get what queries [i, i + rows) and keys [j, j + keys) give them.
-template <typename A>
+template <typename T, typename A>
 void tile_backward(const AttentionShape& s, const Place& at, const Head<A>& h, const A* lse, int64_t i,
                    int64_t rows, int64_t j, int64_t keys) {
   const int64_t d = s.head_size;
-  gemm(false, true, rows, keys, d, h.q + i * d, d, h.k + j * d, d, A(0), h.p, keys);
-  gemm(false, true, rows, keys, d, h.dout + i * d, d, h.v + j * d, d, A(0), h.dp, keys);
+  const ProductShape of_scores{false, true, rows, keys, d, d, d, keys},
+      of_queries{false, false, rows, d, keys, keys, d, d}, of_keys{true, false, keys, d, rows, keys, d, d};
+  small_product<T>(of_scores, h.q + i * d, h.k + j * d, false, h.p, h.packing);
+  small_product<T>(of_scores, h.dout + i * d, h.v + j * d, false, h.dp, h.packing);
   softmax_backward(s, at, h, lse, i, rows, j, keys);
-  gemm(true, false, keys, d, rows, h.p, keys, h.dout + i * d, d, A(1), h.dv + j * d, d);
-  gemm(false, false, rows, d, keys, h.dp, keys, h.k + j * d, d, A(1), h.dq + i * d, d);
-  gemm(true, false, keys, d, rows, h.dp, keys, h.q + i * d, d, A(1), h.dk + j * d, d);
+  small_product<T>(of_keys, h.p, h.dout + i * d, true, h.dv + j * d, h.packing);
+  small_product<T>(of_queries, h.dp, h.k + j * d, true, h.dq + i * d, h.packing);
+  small_product<T>(of_keys, h.dp, h.q + i * d, true, h.dk + j * d, h.packing);
 }
 
 template <typename T>
@@ -237,12 +240,11 @@ void backward(Workers& workers, const AttentionShape& s, const T* qkv, const T* 
               const T* dout, T* dqkv) {
   using A = acc_t<T>;
   const int64_t slice = s.tokens * s.head_size;
-  const int64_t tile = min_of(kTile, s.tokens);
+  const int64_t tile = min_of(kTile, s.tokens), packed = small_scratch<T>(tile, s.head_size);
   for_parts(workers, s.batch * s.heads, [&](int64_t part, int worker) {
     const Place in(s, part, 3 * s.width()), to(s, part, s.width());
-    const Head<A> h(
-        reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * Head<A>::elements(slice, tile, s.tokens))),
-        slice, tile, s.tokens);
+    const size_t bytes = static_cast<size_t>(packed) + sizeof(A) * Head<A>::elements(slice, tile, s.tokens);
+    const Head<A> h(workers.scratch(worker, bytes), packed, slice, tile, s.tokens);
     pack(s, in, 0, qkv, A(s.scale), h.q);
     pack(s, in, s.width(), qkv, A(1), h.k);
     pack(s, in, 2 * s.width(), qkv, A(1), h.v);
@@ -259,7 +261,7 @@ void backward(Workers& workers, const AttentionShape& s, const T* qkv, const T* 
       for (int64_t i = 0; i < s.tokens; i += tile) {
         const int64_t rows = min_of(tile, s.tokens - i), keys = min_of(tile, s.tokens - j);
         if (any_visible(s, in, i, rows, j, keys))
-          tile_backward(s, in, h, lse + part * s.tokens, i, rows, j, keys);
+          tile_backward<T>(s, in, h, lse + part * s.tokens, i, rows, j, keys);
       }
     unpack(s, in, 0, h.dq, A(s.scale), dqkv);
     unpack(s, in, s.width(), h.dk, A(1), dqkv);

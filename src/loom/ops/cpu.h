@@ -21,6 +21,10 @@
   template void function(Operators<bf16>&);  \
   template void function(Operators<fp16>&);  \
   template void function(Operators<double>&);
+#elif defined(LOOM_ISA_AMX)
+#define LOOM_FOR_EVERY_TYPE(function)       \
+  template void function(Operators<bf16>&); \
+  template void function(Operators<fp16>&);
 #else
 #define LOOM_FOR_EVERY_TYPE(function)        \
   template void function(Operators<float>&); \
@@ -35,6 +39,7 @@ namespace loom::ops::LOOM_ISA {
 constexpr int64_t kPiece = 16384;
 
 inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// body(begin, end, worker) over [0, n) in pieces of `piece`.

@@ -41,7 +41,7 @@ void gemm(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
 }
 
 void limit_products(InstructionSet set) {
-  (void)dnnl_set_max_cpu_isa(set == InstructionSet::avx512 ? dnnl_cpu_isa_avx512_core
+  (void)dnnl_set_max_cpu_isa(set >= InstructionSet::avx512 ? dnnl_cpu_isa_avx512_core
                              : set == InstructionSet::avx2 ? dnnl_cpu_isa_avx2
                                                            : dnnl_cpu_isa_sse41);
 }

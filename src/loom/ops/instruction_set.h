@@ -4,11 +4,12 @@
 namespace loom::ops {
 
 /// Each has what the ones before it have.
-enum class InstructionSet { baseline, avx2, avx512 };
+enum class InstructionSet { baseline, avx2, avx512, amx };
 
 /// As LOOM_INSTRUCTIONS and Operators::name have it.
 constexpr const char* name_of(InstructionSet set) {
-  return set == InstructionSet::avx512 ? "avx512" : set == InstructionSet::avx2 ? "avx2" : "baseline";
+  constexpr const char* kNames[] = {"baseline", "avx2", "avx512", "amx"};
+  return kNames[static_cast<int>(set)];
 }
 
 }  // namespace loom::ops

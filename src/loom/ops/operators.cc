@@ -1,6 +1,12 @@
 // The tables, one for each type and instruction set, and the choice among them.
 #include "ops/operators.h"
 
+#ifdef LOOM_HAVE_X86
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <cstdlib>
 #include <string_view>
 #include <type_traits>
@@ -24,15 +30,36 @@ namespace avx512 {
 template <typename T>
 void fill(Operators<T>&);
 }
+namespace amx {  // of bf16 and fp16 only
+template <typename T>
+void fill(Operators<T>&);
+}
 #endif
 
 namespace {
 
-constexpr InstructionSet kBestFirst[] = {InstructionSet::avx512, InstructionSet::avx2,
+constexpr InstructionSet kBestFirst[] = {InstructionSet::amx, InstructionSet::avx512, InstructionSet::avx2,
                                          InstructionSet::baseline};
+
+#ifdef LOOM_HAVE_X86
+/// Tiles of bfloat16, and Linux's permission to use them, which it gives to a process for all its threads.
+bool has_tiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAvx512Bf16 = 1u << 5;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0)
+    return false;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kAvx512Bf16) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // asm/prctl.h, from Linux 5.16 on
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
 
 bool runs_here(InstructionSet set) {
 #ifdef LOOM_HAVE_X86
+  if (set == InstructionSet::amx) {
+    static const bool tiles = runs_here(InstructionSet::avx512) && has_tiles();
+    return tiles;
+  }
   if (set == InstructionSet::avx512)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -41,12 +68,21 @@ bool runs_here(InstructionSet set) {
   return set == InstructionSet::baseline;
 }
 
+/// Whether the set has a table of T: tiles are for the short floats, and fp64 is for tests.
+template <typename T>
+constexpr bool has_table(InstructionSet set) {
+  if (std::is_same_v<T, double>) return set == InstructionSet::baseline;
+  return set != InstructionSet::amx || sizeof(T) == 2;
+}
+
 template <typename T>
 Operators<T> table_of(InstructionSet set) {
   Operators<T> table{};
   table.name = name_of(set);
 #ifdef LOOM_HAVE_X86
-  if constexpr (!std::is_same_v<T, double>) {
+  if constexpr (has_table<T>(InstructionSet::amx))
+    if (set == InstructionSet::amx) amx::fill(table);
+  if constexpr (has_table<T>(InstructionSet::avx2)) {
     if (set == InstructionSet::avx512) avx512::fill(table);
     if (set == InstructionSet::avx2) avx2::fill(table);
   }
@@ -84,7 +120,7 @@ Choice choose() {
   }
   choice.status =
       fail(Code::invalid_argument,
-           "LOOM_INSTRUCTIONS is \"{}\", must be avx512, avx2 or baseline, or not be set", wanted);
+           "LOOM_INSTRUCTIONS is \"{}\", must be amx, avx512, avx2 or baseline, or not be set", wanted);
   return choice;
 }
 
@@ -100,11 +136,18 @@ std::span<const Operators<T>> all_operators() {
   static const std::vector<Operators<T>> tables = [] {
     std::vector<Operators<T>> made;
     for (const InstructionSet set : kBestFirst)
-      if (runs_here(set) && (!std::is_same_v<T, double> || set == InstructionSet::baseline))
-        made.push_back(table_of<T>(set));
+      if (runs_here(set) && has_table<T>(set)) made.push_back(table_of<T>(set));
     return made;
   }();
   return tables;
+}
+
+/// The best of T's tables that the choice allows.
+template <typename T>
+InstructionSet used() {
+  for (const InstructionSet set : kBestFirst)
+    if (set <= choice().set && has_table<T>(set) && runs_here(set)) return set;
+  return InstructionSet::baseline;
 }
 
 template <typename T>
@@ -112,13 +155,17 @@ const Operators<T>& operators() {
   static const Operators<T>& table = []() -> const Operators<T>& {
     const std::span<const Operators<T>> tables = all_operators<T>();
     for (const Operators<T>& each : tables)
-      if (std::string_view(each.name) == name_of(choice().set)) return each;
+      if (std::string_view(each.name) == name_of(used<T>())) return each;
     return tables.back();
   }();
   return table;
 }
 
-Instructions instructions() { return {choice().set, instruction_set_of_products()}; }
+template <typename T>
+Instructions instructions() {
+  const InstructionSet set = used<T>();
+  return {set, set == InstructionSet::amx ? set : instruction_set_of_products()};
+}
 
 std::string to_string(const Instructions& instructions) {
   if (instructions.operators == instructions.products) return name_of(instructions.operators);
@@ -129,7 +176,8 @@ Status check_instructions() { return choice().status; }
 
 #define LOOM_INSTANTIATE(T)                                  \
   template std::span<const Operators<T>> all_operators<T>(); \
-  template const Operators<T>& operators<T>();
+  template const Operators<T>& operators<T>();               \
+  template Instructions instructions<T>();
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)
 LOOM_INSTANTIATE(fp16)

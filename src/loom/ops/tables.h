@@ -14,16 +14,17 @@
 
 namespace loom::ops {
 
-/// The best first. Of double the baseline's alone.
+/// The best first. Tiles (amx) are for bf16 and fp16 alone; of double there is the baseline's only.
 template <typename T>
 std::span<const Operators<T>> all_operators();
 
-/// What this process rounds by: its operators, and the library of products, which chooses for itself unless
-/// LOOM_INSTRUCTIONS is set.
+/// What this process rounds by where it computes with T: its operators, and the library of products, which
+/// chooses for itself unless LOOM_INSTRUCTIONS is set; tiles make the products, too.
 struct Instructions {
   InstructionSet operators = InstructionSet::baseline, products = InstructionSet::baseline;
   bool operator==(const Instructions&) const = default;
 };
+template <typename T>
 Instructions instructions();
 /// "avx512", or "avx512, products by avx2".
 std::string to_string(const Instructions& instructions);

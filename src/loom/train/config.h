@@ -136,6 +136,8 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
 /// `measured` is of the units, for the partition; empty: by the model of the simulator.
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
                             const program::MeasuredUnits& measured = {});
+/// parallel.precision.
+program::Precision precision_of(const Config& config);
 /// Whether a parallel.partition itself says where parts begin.
 bool by_hand(const std::string& partition);
 /// How the config divides the job's model, a pipeline, whatever memory a rank has. Errors: those of

@@ -15,6 +15,12 @@ bool by_hand(const std::string& partition) {
   return partition.find_first_not_of("0123456789,") == partition.npos;
 }
 
+program::Precision precision_of(const Config& config) {
+  using program::Precision;
+  const std::string& name = config.parallel.precision;
+  return name == "bf16" ? Precision::bf16 : name == "fp16" ? Precision::fp16 : Precision::fp32;
+}
+
 namespace {
 
 /// What of the job needs no search.
@@ -23,9 +29,7 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   const Config::Parallel& parallel = config.parallel;
   program::Job job;
   job.spec = spec;
-  job.precision = parallel.precision == "bf16"   ? program::Precision::bf16
-                  : parallel.precision == "fp16" ? program::Precision::fp16
-                                                 : program::Precision::fp32;
+  job.precision = precision_of(config);
   job.tokens = config.data.sequence_length;
   if (spec.task == model::Task::masked) job.targets = text::masked_targets(job.tokens);
   if (spec.task == model::Task::classification) job.targets = 1;

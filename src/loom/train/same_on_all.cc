@@ -67,7 +67,7 @@ Result<std::string> same_instructions(const ops::Instructions& own, bool strict,
   LOOM_TRY_WEFT(weftAllGather(&own, all.data(), sizeof own, weftUint8, comm, nullptr));
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each != all[0]; });
   if (other == all.end()) return std::string();
-  ops::InstructionSet common = ops::InstructionSet::avx512;
+  ops::InstructionSet common = all[0].operators;
   for (const ops::Instructions& each : all) common = std::min({common, each.operators, each.products});
   std::string sentence = fmt::format(
       "rank 0 computes with {}, rank {} with {}, which rounds otherwise, so that copies of the same state do "

@@ -45,7 +45,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   const Result<model::ModelSpec> spec = trainer->open();
   LOOM_TRY(engine::agree(world, spec.status()));
   LOOM_TRY(same_config(config, world));
-  const Result<std::string> mixed = same_instructions(ops::instructions(), config.parallel.strict, world);
+  const ops::Instructions computes_with =
+      program::with_type(precision_of(config), []<typename T>(T) { return ops::instructions<T>(); });
+  const Result<std::string> mixed = same_instructions(computes_with, config.parallel.strict, world);
   LOOM_TRY(mixed.status());
   if (!mixed->empty()) trainer->notes_.push_back(*mixed);
   LOOM_TRY(same_data(config.data.folder, trainer->data_.key(), world));

@@ -10,9 +10,9 @@ namespace {
 class Instructions : public Command {
  protected:
   /// Two ranks, of which the second has another environment.
-  Outcome mixed(const std::string& keys) const {
-    return on_processes(
-        2, "sh -c 'test $WEFT_RANK = 1 && export LOOM_INSTRUCTIONS=baseline; exec " + train(keys) + "'");
+  Outcome mixed(const std::string& keys, const std::string& second = "baseline") const {
+    return on_processes(2, "sh -c 'test $WEFT_RANK = 1 && export LOOM_INSTRUCTIONS=" + second + "; exec " +
+                               train(keys) + "'");
   }
   static bool this_cpu_has_but_one() { return ops::all_operators<float>().size() == 1; }
 };
@@ -34,7 +34,7 @@ TEST_F(Instructions, OfEveryTableTrainToTheSameLossesButForRounding) {
 TEST_F(Instructions, ThatThereAreNotAreRefusedWithTheRightOnes) {
   const Outcome refused = shell("LOOM_INSTRUCTIONS=avx1024 " + train());
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.text.find("LOOM_INSTRUCTIONS is \"avx1024\", must be avx512, avx2 or baseline"),
+  EXPECT_NE(refused.text.find("LOOM_INSTRUCTIONS is \"avx1024\", must be amx, avx512, avx2 or baseline"),
             std::string::npos)
       << refused.text;
 }
@@ -48,6 +48,17 @@ TEST_F(Instructions, ThatDifferBetweenRanksAreNotedOrRefusedInStrictOrder) {
   EXPECT_NE(refused.code, 0);
   EXPECT_NE(refused.text.find("LOOM_INSTRUCTIONS=baseline in every rank's environment"), std::string::npos)
       << refused.text;
+}
+
+TEST_F(Instructions, OfTilesDifferForModelsInShortFloatsOnly) {
+  if (std::string(ops::all_operators<bf16>()[0].name) != "amx") GTEST_SKIP() << "this CPU has no tiles";
+  const Outcome longer = mixed("--parallel.precision=fp32 --run.out=" + (folder_ / "fp32"), "avx512");
+  EXPECT_EQ(longer.code, 0) << longer.text;
+  EXPECT_EQ(longer.text.find("rounds otherwise"), std::string::npos) << longer.text;
+  const Outcome shorter = mixed("--parallel.precision=bf16 --run.out=" + (folder_ / "bf16"), "avx512");
+  EXPECT_EQ(shorter.code, 0) << shorter.text;
+  EXPECT_NE(shorter.text.find("rank 0 computes with amx, rank 1 with avx512, which"), std::string::npos)
+      << shorter.text;
 }
 
 TEST_F(Instructions, ThatAreTheLowestOnAllRanksMakeThemEqual) {
