@@ -63,8 +63,7 @@ void Workers::run(int64_t parts, Body body, void* context) {
     busy_.wait(left, std::memory_order_acquire);
 }
 
-std::byte* Workers::scratch(int worker, size_t bytes) {
-  Scratch& own = scratch_[worker];
+std::byte* Workers::at_least(size_t bytes, Scratch& own) {
   if (own.bytes < bytes + kLine) {
     own.memory.reset();  // first, so that both are never held at once
     own.memory = std::make_unique_for_overwrite<std::byte[]>(bytes + kLine);
@@ -74,6 +73,10 @@ std::byte* Workers::scratch(int worker, size_t bytes) {
   return own.memory.get() + ((kLine - address % kLine) % kLine);
 }
 
+std::byte* Workers::scratch(int worker, size_t bytes) { return at_least(bytes, scratch_[worker]); }
+
+std::byte* Workers::shared_scratch(size_t bytes) { return at_least(bytes, shared_); }
+
 void Workers::level_scratch() {
   size_t most = 0;
   for (const Scratch& own : scratch_) most = std::max(most, own.bytes);
@@ -82,7 +85,7 @@ void Workers::level_scratch() {
 }
 
 size_t Workers::scratch_bytes() const {
-  size_t bytes = 0;
+  size_t bytes = shared_.bytes;
   for (const Scratch& own : scratch_) bytes += own.bytes;
   return bytes;
 }

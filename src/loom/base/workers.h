@@ -35,11 +35,14 @@ class Workers {
   /// body, or outside run() by its caller as worker 0.
   std::byte* scratch(int worker, size_t bytes);
 
+  /// The same for all workers together. Outside run() only.
+  std::byte* shared_scratch(size_t bytes);
+
   /// Makes everybody's scratch as large as the largest, so that it does not matter who takes which part from
   /// now on. Outside run() only.
   void level_scratch();
 
-  /// What all workers' scratch takes now.
+  /// What all workers' scratch takes now, and what they share.
   size_t scratch_bytes() const;
 
  private:
@@ -47,11 +50,13 @@ class Workers {
     std::unique_ptr<std::byte[]> memory;
     size_t bytes = 0;
   };
+  static std::byte* at_least(size_t bytes, Scratch& own);
   void serve(int worker);
   void work(int worker);
 
   std::vector<std::thread> threads_;
   std::vector<Scratch> scratch_;
+  Scratch shared_;
   Body body_ = nullptr;
   void* context_ = nullptr;
   int64_t parts_ = 0;

@@ -87,8 +87,8 @@ void product(Workers& workers, const ProductShape& s, const TA* a, const TB* b, 
   const int64_t a_size = ceil_div(m_most, kStrip) * strip_elements(deepest, parts),
                 b_size = ceil_div(n_most, kStrip) * strip_elements(deepest, parts);
   const bool keeps = kRounds && s.k > deepest;
-  uint16_t* const a_packed = reinterpret_cast<uint16_t*>(workers.scratch(
-      0, sizeof(uint16_t) * (a_size + b_size) + (keeps ? sizeof(float) * m_most * n_most : 0)));
+  uint16_t* const a_packed = reinterpret_cast<uint16_t*>(workers.shared_scratch(
+      sizeof(uint16_t) * (a_size + b_size) + (keeps ? sizeof(float) * m_most * n_most : 0)));
   uint16_t* const b_packed = a_packed + a_size;
   float* const kept = reinterpret_cast<float*>(b_packed + b_size);
   int64_t a_row = -1, a_depth = -1, b_column = -1, b_depth = -1;  // what is packed
