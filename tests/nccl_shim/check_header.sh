@@ -1,8 +1,10 @@
 #!/bin/bash
-# The shim exports every function that NCCL's header declares: check_header.sh libnccl.so.2 nccl.h|none
-# Exit code 77, with the reason, where there is no header, or one that is newer than what the shim knows.
+# The shim exports every function that NCCL's header declares, and symbols.txt is right about the header's version:
+# check_header.sh libnccl.so.2 symbols.txt nccl.h|none [accept-newer]
+# Exit code 77, with the reason, where there is no header; and with accept-newer, where one that is newer than what the shim
+# knows declares functions that it lacks.
 set -euo pipefail
-shim=$1 header=$2
+shim=$1 names=$2 header=$3 accept=${4:-}
 newest=2.30.7
 
 if [ "$header" = none ]; then
@@ -10,12 +12,24 @@ if [ "$header" = none ]; then
   exit 77
 fi
 version=$(awk '/^#define NCCL_(MAJOR|MINOR|PATCH) / { printf "%s%s", dot, $3; dot = "." }' "$header")
-declared=$(grep -oE '\bpnccl[A-Z][A-Za-z0-9]*\(' "$header" | tr -d '(' | sort -u)
+declared=$(grep -oE '\bpnccl[A-Z][A-Za-z0-9]*\(' "$header" | tr -d '(' | sort -u) || true
 [ -n "$declared" ] || { echo "cannot find the declarations in $header"; exit 1; }
 exported=$(nm -D --defined-only "$shim" | awk '{ print $3 }' | sort)
 missing=$(comm -23 <(echo "$declared") <(echo "$exported"))
-if [ "$(printf '%s\n' "$version" "$newest" | sort -V | tail -1)" != "$newest" ]; then
-  echo "skipped: $header is of NCCL $version, and the shim knows NCCL up to $newest; it lacks of that version:" ${missing:-nothing}
+
+# not_after A B: whether version A is B or older.
+not_after() { [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -1)" = "$2" ]; }
+
+if ! not_after "$version" "$newest" && [ -n "$missing" ] && [ "$accept" = accept-newer ]; then
+  echo "skipped: $header is of NCCL $version, and the shim knows NCCL up to $newest; it lacks of that version:" $missing
   exit 77
 fi
-[ -z "$missing" ] || { echo "NCCL $version declares what $shim lacks:" $missing; exit 1; }
+if [ -n "$missing" ]; then
+  echo "NCCL $version ($header) declares what $shim lacks:" $missing
+  not_after "$version" "$newest" || echo "(it knows NCCL up to $newest; -DWEFT_ACCEPT_NEWER_NCCL=ON takes that as it is)"
+  exit 1
+fi
+expected=$(while read -r name since file; do
+  [ "$file" != nccl.h ] || ! not_after "$since" "$version" || echo "pnccl$name"
+done < <(grep '^[A-Z]' "$names") | sort)
+diff <(echo "$expected") <(echo "$declared") || { echo "$names (<) and NCCL $version (>) differ"; exit 1; }
