@@ -1,5 +1,6 @@
 // Programs of NCCL whose communicators are the real NCCL's, of which a fake stands here: what reaches it,
 // what comes back, and which NCCL is found. Who gets a communicator is decisions_test.cc's.
+#include <algorithm>
 #include <filesystem>
 
 #include "shim_host.h"
@@ -281,6 +282,75 @@ TEST(TheLibrary, IsFoundBehindTheShimItself) {
       NCCL_OK(shim->CommCount(comm, &count));
     });
     EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
+  });
+}
+
+/// A folder that goes with the test.
+struct Tree {
+  std::filesystem::path path;
+  Tree() {
+    char name[] = "/tmp/weft_shim_test_XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Tree() { std::filesystem::remove_all(path); }
+  /// A file of the tree that is another one.
+  std::string link(const std::string& file, const std::string& to) const {
+    std::filesystem::create_directories((path / file).parent_path());
+    std::filesystem::create_symlink(to, path / file);
+    return path / file;
+  }
+};
+
+/// PyTorch's wheels bring an NCCL that only PyTorch's own libraries find.
+TEST(TheLibrary, IsFoundBesideALoadedPyTorch) {
+  const Tree tree;
+  const std::string torch = tree.link("site-packages/torch/lib/libtorch_cuda.so", WEFT_FAKE_TORCH);
+  tree.link("site-packages/nvidia/nccl/lib/libnccl.so.2", kFakeNccl);
+  for (const bool is_loaded : {false, true}) {
+    in_process({{"WEFT_BACKEND", "nccl"}}, [&] {
+      unsetenv("LD_LIBRARY_PATH");
+      if (is_loaded) {
+        ASSERT_NE(dlopen(torch.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
+      }
+      const std::vector<std::string> places = nccl::Library::candidates();
+      const auto beside =
+          std::find(places.begin(), places.end(), tree.path / "site-packages/nvidia/nccl/lib/libnccl.so.2");
+      EXPECT_EQ(beside != places.end(), is_loaded);
+      if (!is_loaded) return;
+      EXPECT_LT(beside, std::find(places.begin(), places.end(), "/usr/local/lib/libnccl.so.2"));
+      const Shim shim;
+      on_threads(shim, 1, [&](int, Comm_t comm) {
+        int count = 0;
+        NCCL_OK(shim->CommCount(comm, &count));
+      });
+      EXPECT_EQ(calls_of_fake("CommInitRank"), 1);
+    });
+  }
+}
+
+TEST(TheLibrary, IsTheFirstThatIsRightOfTheUsualFolders) {
+  const Tree tree;
+  const std::string none = tree.path / "none/libnccl.so.2";
+  const std::string shim = tree.link("a/libnccl.so.2", kShim);
+  const std::string wrong = tree.link("b/libnccl.so.2", WEFT_FAKE_NCCL_3);
+  const std::string right = tree.link("c/libnccl.so.2", kFakeNccl);
+  in_process({{"LD_LIBRARY_PATH", "/first:/second"}}, [&] {
+    const auto found = nccl::Library::find_among({none, shim, wrong, right});
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ((*found)->version_code(), 22809);
+    const auto no_better = nccl::Library::find_among({none, wrong, shim});
+    ASSERT_FALSE(no_better.ok());
+    EXPECT_TRUE(mentions(no_better.status().message(), wrong + " is NCCL 3.1.0"))
+        << "what was there is named";
+    EXPECT_TRUE(mentions(nccl::Library::find_among({none, shim}).status().message(),
+                         "there is no libnccl.so.2 where the dynamic linker looks"));
+    const std::vector<std::string> places = nccl::Library::candidates();
+    ASSERT_GE(places.size(), 5u);
+    EXPECT_EQ(places[0], "libnccl.so.2");
+    EXPECT_EQ(places[1], "/first/libnccl.so.2");
+    EXPECT_EQ(places[2], "/second/libnccl.so.2");
+    EXPECT_NE(std::find(places.begin() + 3, places.end(), "/usr/lib/x86_64-linux-gnu/libnccl.so.2"),
+              places.end());
   });
 }
 

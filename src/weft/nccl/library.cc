@@ -1,10 +1,14 @@
 #include "nccl/library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "base/log.h"
 #include "base/settings.h"
@@ -31,36 +35,28 @@ std::string last_dl_error() {
   return text ? text : "the dynamic linker does not say why";
 }
 
-std::vector<std::string> candidates() {
-  std::vector<std::string> files = {kFile};
-  const char* path = std::getenv("LD_LIBRARY_PATH");
-  for (std::string_view rest = path ? path : ""; !rest.empty();) {
-    const size_t end = std::min(rest.find_first_of(":;"), rest.size());
-    if (end > 0) files.push_back(std::string(rest.substr(0, end)) + "/" + kFile);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  for (const char* folder : kFolders) files.push_back(std::string(folder) + "/" + kFile);
+/// The NCCL that PyTorch's wheels bring, for each PyTorch that is loaded: its libraries find it by a RUNPATH,
+/// which the linker does not use for others. The paths are only collected here: the linker holds its lock.
+std::vector<std::string> beside_pytorch() {
+  std::vector<std::string> files;
+  const auto collect = [](dl_phdr_info* object, size_t, void* into) {
+    const auto folder = std::filesystem::path(object->dlpi_name).lexically_normal().parent_path();
+    if (folder.filename() != "lib" || folder.parent_path().filename() != "torch") return 0;
+    const std::string file = folder.parent_path().parent_path() / "nvidia/nccl/lib" / kFile;
+    auto& found = *static_cast<std::vector<std::string>*>(into);
+    if (std::find(found.begin(), found.end(), file) == found.end()) found.push_back(file);
+    return 0;
+  };
+  dl_iterate_phdr(collect, &files);
   return files;
 }
 
 Result<const Library*> find() {
-  if (const std::string& set = settings().nccl_library; !set.empty()) {
-    Result<const Library*> opened = Library::open(set);
-    if (opened.ok()) return opened;
-    return fail(Code::invalid_setting, "WEFT_NCCL_LIBRARY: {}", opened.status().message());
-  }
-  std::string why = fmt::format(
-      "no NCCL was found: there is no {} where the dynamic linker looks, in LD_LIBRARY_PATH or in the usual "
-      "folders; WEFT_NCCL_LIBRARY may name the file",
-      kFile);
-  for (const std::string& file : candidates()) {
-    if (file != kFile && access(file.c_str(), R_OK) != 0) continue;
-    Result<const Library*> opened = Library::open(file);
-    if (opened.ok()) return opened;
-    // By its bare name it is usually just not there; a file that is there and is wrong is worth a word.
-    if (file != kFile && opened.status().code() != Code::invalid_argument) why = opened.status().message();
-  }
-  return fail(Code::unsupported, "{}", why);
+  const std::string& set = settings().nccl_library;
+  if (set.empty()) return Library::find_among(Library::candidates());
+  Result<const Library*> opened = Library::open(set);
+  if (opened.ok()) return opened;
+  return fail(Code::invalid_setting, "WEFT_NCCL_LIBRARY: {}", opened.status().message());
 }
 
 }  // namespace
@@ -73,6 +69,34 @@ const Result<const Library*>& Library::get() {
     return library;
   }();
   return found;
+}
+
+std::vector<std::string> Library::candidates() {
+  std::vector<std::string> files = {kFile};
+  const char* path = std::getenv("LD_LIBRARY_PATH");
+  for (std::string_view rest = path ? path : ""; !rest.empty();) {
+    const size_t end = std::min(rest.find_first_of(":;"), rest.size());
+    if (end > 0) files.push_back(std::string(rest.substr(0, end)) + "/" + kFile);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  for (std::string& file : beside_pytorch()) files.push_back(std::move(file));
+  for (const char* folder : kFolders) files.push_back(std::string(folder) + "/" + kFile);
+  return files;
+}
+
+Result<const Library*> Library::find_among(const std::vector<std::string>& files) {
+  std::string why = fmt::format(
+      "no NCCL was found: there is no {} where the dynamic linker looks, in LD_LIBRARY_PATH, beside PyTorch "
+      "or in the usual folders; WEFT_NCCL_LIBRARY may name the file",
+      kFile);
+  for (const std::string& file : files) {
+    if (file != kFile && access(file.c_str(), R_OK) != 0) continue;
+    Result<const Library*> opened = Library::open(file);
+    if (opened.ok()) return opened;
+    // By its bare name it is usually just not there; a file that is there and is wrong is worth a word.
+    if (file != kFile && opened.status().code() != Code::invalid_argument) why = opened.status().message();
+  }
+  return fail(Code::unsupported, "{}", why);
 }
 
 Result<const Library*> Library::open(const std::string& file) {

@@ -1,8 +1,8 @@
 // Library: the NCCL of this machine, found and opened at run time. Nothing of Weft links NCCL.
 //
 // Where it is looked for: the file that WEFT_NCCL_LIBRARY names, and nowhere else; without that, libnccl.so.2
-// as the dynamic linker finds it, then in the folders of LD_LIBRARY_PATH and where installers put it. Weft's
-// own libnccl.so.2 (plugins/nccl_shim) is passed over.
+// as the dynamic linker finds it, then in the folders of LD_LIBRARY_PATH, beside a PyTorch that the process
+// has loaded, and where installers put it. Weft's own libnccl.so.2 (plugins/nccl_shim) is passed over.
 //
 // Thread safety: all functions. What is opened stays open.
 #pragma once
@@ -30,6 +30,12 @@ class Library {
   /// Opens and checks one file; for get() and tests. Errors: invalid_argument (it is Weft's shim),
   /// unsupported.
   static Result<const Library*> open(const std::string& file);
+  /// Where get() looks without WEFT_NCCL_LIBRARY, in this order; the first is a bare name, for the dynamic
+  /// linker.
+  static std::vector<std::string> candidates();
+  /// The first of them that is an NCCL. Errors: unsupported, with what was wrong with the last that was
+  /// there.
+  static Result<const Library*> find_among(const std::vector<std::string>& files);
 
   const Functions& functions() const { return functions_; }
   const std::string& path() const { return path_; }
