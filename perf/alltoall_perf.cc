@@ -4,7 +4,7 @@
 using namespace weft::perf;
 
 int main(int argc, char** argv) {
-  Collective alltoall{.title = "AlltoAll"};
+  Collective alltoall{.title = "AlltoAll", .has_in_place_in_nccl = false};
   alltoall.shape = [](size_t count, int ranks) {
     const size_t each = count / static_cast<size_t>(ranks), all = each * static_cast<size_t>(ranks);
     return Shape{.send = all, .recv = all, .argument = each};

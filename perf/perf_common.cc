@@ -348,7 +348,8 @@ void Scan::row(const Case& the_case, size_t backend, const Buffer& in, const Buf
   Trial apart(collective, options_, session_, the_case, false, in, out, options_.max_bytes);
   const Measurement out_of_place = half(apart);
   std::optional<Measurement> in_place;
-  if (collective_.has_in_place && options_.in_place) {
+  const bool can = collective_.has_in_place && (collective_.has_in_place_in_nccl || !session_.is_nccls());
+  if (can && options_.in_place) {
     Trial together(collective, options_, session_, the_case, true, in, out, options_.max_bytes);
     in_place = half(together);
   }

@@ -52,6 +52,7 @@ struct Collective {
   bool reduces = false;  // takes an operator
   bool rooted = false;
   bool has_in_place = true;
+  bool has_in_place_in_nccl = true;
   Shape (*shape)(size_t count, int ranks) = nullptr;
   Share (*share)(const Shape& shape, int rank, int ranks, int root) = nullptr;
   /// Bus bandwidth over algorithm bandwidth.

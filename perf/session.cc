@@ -85,6 +85,9 @@ Session::~Session() {
 void Session::use(size_t backend) {
   comm_ = comms_[backend];
   comm_is_mpis_ = backends_[backend] == "mpi";
+  const char* const setting = std::getenv("WEFT_BACKEND");
+  comm_is_nccls_ = backends_[backend].empty() ? setting && std::strcmp(setting, "nccl") == 0
+                                              : backends_[backend] == "nccl";
 }
 
 // MPI comes first: it uses the launcher's connection, which Weft would take. Weft's ranks then meet over MPI.

@@ -36,6 +36,8 @@ class Session {
   weftComm_t comm() const { return comm_; }
   /// Null but with backend mpi.
   const MpiModule* mpi() const { return comm_is_mpis_ ? mpi_ : nullptr; }
+  /// Whether NCCL does what is under test.
+  bool is_nccls() const { return comm_is_nccls_; }
   weftStream_t stream() const { return stream_; }  // null for blocking calls
   /// Returns when what was called on the stream is done.
   void finish() const;
@@ -71,7 +73,7 @@ class Session {
   std::vector<weftComm_t> comms_;  // of each backend: control_, or one of GPU memory or of NCCL
   std::vector<std::string> backends_;
   weftComm_t comm_ = nullptr;  // the one of them that is in use
-  bool comm_is_mpis_ = false;
+  bool comm_is_mpis_ = false, comm_is_nccls_ = false;
   weftStream_t stream_ = nullptr;
   int rank_ = 0, ranks_ = 1;
   bool just_started_ = true;

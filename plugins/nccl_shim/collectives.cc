@@ -1,8 +1,10 @@
-// Collectives and transfers: every call goes to whoever has the communicator.
+// Collectives and transfers: every call goes to whoever has the communicator. What NCCL has had since 2.28.3
+// only is made of transfers for an older one.
 #include "export.h"
 #include "route.h"
 
 using weft::nccl_shim::operate;
+using weft::nccl_shim::OrMade;
 
 namespace weft::nccl {
 
@@ -46,20 +48,22 @@ Result_t pncclAllGather(const void* send, void* recv, size_t count, int type, Co
 WEFT_NCCL_ALIAS(AllGather)
 
 Result_t pncclAlltoAll(const void* send, void* recv, size_t count, int type, Comm_t comm, Stream_t stream) {
-  return operate("ncclAlltoAll", &Functions::AlltoAll, weftAlltoAll, comm, stream, send, recv, count, type);
+  return operate("ncclAlltoAll", OrMade{&Functions::AlltoAll, all_to_all}, weftAlltoAll, comm, stream, send,
+                 recv, count, type);
 }
 WEFT_NCCL_ALIAS(AlltoAll)
 
 Result_t pncclGather(const void* send, void* recv, size_t count, int type, int root, Comm_t comm,
                      Stream_t stream) {
-  return operate("ncclGather", &Functions::Gather, weftGather, comm, stream, send, recv, count, type, root);
+  return operate("ncclGather", OrMade{&Functions::Gather, gather}, weftGather, comm, stream, send, recv,
+                 count, type, root);
 }
 WEFT_NCCL_ALIAS(Gather)
 
 Result_t pncclScatter(const void* send, void* recv, size_t count, int type, int root, Comm_t comm,
                       Stream_t stream) {
-  return operate("ncclScatter", &Functions::Scatter, weftScatter, comm, stream, send, recv, count, type,
-                 root);
+  return operate("ncclScatter", OrMade{&Functions::Scatter, scatter}, weftScatter, comm, stream, send, recv,
+                 count, type, root);
 }
 WEFT_NCCL_ALIAS(Scatter)
 

@@ -6,6 +6,7 @@
 #include "group.h"
 #include "nccl/gpu.h"
 #include "nccl/tally.h"
+#include "nccl/transfers.h"
 #include "report.h"
 
 namespace weft::nccl_shim {
@@ -32,6 +33,25 @@ Result_t call_real(const char* name, Result_t (*Functions::*member)(Parameters..
   Result_t (*function)(Parameters...) = (*real)->functions().*member;
   if (Status has = (*real)->has(function, name); !has.ok()) return report(has);
   return from_real(function(arguments...));
+}
+
+/// A function that came late, and what does its work with the functions of an NCCL that lacks it.
+template <typename... Parameters>
+struct OrMade {
+  Result_t (*Functions::*member)(Parameters...);
+  Status (*made)(const nccl::Library&, Parameters...);
+};
+template <typename... Parameters>
+OrMade(Result_t (*Functions::*)(Parameters...), Status (*)(const nccl::Library&, Parameters...))
+    -> OrMade<Parameters...>;
+
+template <typename... Parameters, typename... Arguments>
+Result_t call_real(const char* name, OrMade<Parameters...> real, Arguments... arguments) {
+  const Result<const nccl::Library*> library = real_nccl();
+  if (!library.ok()) return report(library.status().in(name));
+  if ((*library)->functions().*real.member) return call_real(name, real.member, arguments...);
+  const Status done = real.made(**library, arguments...);
+  return done.code() == Code::in_progress ? nccl::kInProgress : report(done.in(name));
 }
 
 /// Calls a function of Weft with NCCL's arguments: the values of enumerations are the same.

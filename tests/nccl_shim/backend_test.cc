@@ -1,57 +1,40 @@
 // WEFT_BACKEND: programs of Weft whose operations NCCL does, all of them or those on device memory. NCCL and
 // the CUDA driver are fakes; the communicators are real.
-#include "cuda/device_memory.h"
-#include "shim_host.h"
-#include "weft/weft.h"
+#include "backend_host.h"
 
 namespace weft::nccl_shim_test {
 namespace {
 
-using testing::DeviceArray;
-using testing::DeviceStream;
-using Floats = std::vector<float>;
-
-const Environment kNccl = {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
-const Environment kGpuAndNccl = {{"WEFT_CUDA_LIBRARY", kFakeCuda}, {"WEFT_NCCL_LIBRARY", kFakeNccl}};
-const Environment kGpuAlone = {{"WEFT_CUDA_LIBRARY", kFakeCuda},
-                               {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}};
-
-bool mentions(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+/// What goes out of place, with roots, types and counts that are all different; three ranks.
+void rooted_calls(int rank, weftComm_t comm) {
+  using Doubles = std::vector<double>;
+  const double own = 10 * rank, from = 2 * rank;
+  const Doubles mine = {own, own + 1}, to_each = {own, own + 1, own + 2, own + 3, own + 4, own + 5};
+  Doubles pair(2), all(6);
+  WEFT_GOOD(weftBroadcast(mine.data(), pair.data(), 2, weftDouble, 1, comm, nullptr));
+  EXPECT_EQ(pair, (Doubles{10, 11}));
+  WEFT_GOOD(weftAlltoAll(to_each.data(), all.data(), 2, weftDouble, comm, nullptr));
+  EXPECT_EQ(all, (Doubles{from, from + 1, from + 10, from + 11, from + 20, from + 21}));
+  WEFT_GOOD(weftGather(mine.data(), rank == 1 ? all.data() : nullptr, 2, weftDouble, 1, comm, nullptr));
+  if (rank == 1) {
+    EXPECT_EQ(all, (Doubles{0, 1, 10, 11, 20, 21}));
+  }
+  WEFT_GOOD(weftScatter(rank == 2 ? to_each.data() : nullptr, pair.data(), 2, weftDouble, 2, comm, nullptr));
+  EXPECT_EQ(pair, (Doubles{20 + from, 21 + from}));
+  // Weft's own can be in place, NCCL's not, whatever its version.
+  Doubles both = to_each;
+  EXPECT_REFUSED(weftAlltoAll(both.data(), both.data(), 2, weftDouble, comm, nullptr), weftUnsupported,
+                 "sendbuff is recvbuff, but this call is for NCCL");
+  EXPECT_EQ(both, to_each);
+  WEFT_GOOD(weftAlltoAll(nullptr, nullptr, 0, weftDouble, comm, nullptr));
 }
 
-#define WEFT_GOOD(call) EXPECT_EQ((call), weftSuccess) << #call << ": " << weftGetLastError(nullptr)
-#define EXPECT_REFUSED(call, code, part)                            \
-  do {                                                              \
-    EXPECT_EQ((call), code);                                        \
-    const std::string said = weftGetLastError(nullptr);             \
-    EXPECT_TRUE(mentions(said, part)) << said << " lacks " << part; \
-  } while (0)
-
-/// Ranks as threads of this process; `body` may set its communicator to null to have it left alone.
-void on_ranks(int ranks, const std::function<void(int, weftComm_t&)>& body,
-              const weftConfig_t* config = nullptr) {
-  weftUniqueId id;
-  ASSERT_EQ(weftGetUniqueId(&id), weftSuccess) << weftGetLastError(nullptr);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      weftComm_t comm = nullptr;
-      ASSERT_EQ(weftCommInitRankConfig(&comm, ranks, id, rank, config), weftSuccess)
-          << weftGetLastError(nullptr);
-      body(rank, comm);
-      if (comm) {
-        WEFT_GOOD(weftCommDestroy(comm));
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-}
-
-std::string last_algorithm(weftComm_t comm, uint64_t* operations = nullptr) {
-  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-  WEFT_GOOD(weftCommGetStats(comm, &stats));
-  if (operations) *operations = stats.operations;
-  return stats.lastAlgorithm;
+/// NCCL before 2.28.3 has no AlltoAll, Gather and Scatter.
+TEST(Backend, AnOlderNcclIsGivenTransfersForWhatItLacks) {
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_OLD}}, [] {
+    on_ranks(3, [](int rank, weftComm_t& comm) { rooted_calls(rank, comm); });
+    EXPECT_EQ(calls_of_fake("Send", WEFT_FAKE_NCCL_OLD), 9 + 3 + 3);
+  });
 }
 
 TEST(Backend, NcclDoesEverythingWhereItIsSet) {
@@ -70,6 +53,7 @@ TEST(Backend, NcclDoesEverythingWhereItIsSet) {
       }
       WEFT_GOOD(weftBcast(in.data(), 2, weftFloat, 2, comm, nullptr));
       EXPECT_EQ(in, Floats(2, 3.f));
+      rooted_calls(rank, comm);
       const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
       in.assign(2, static_cast<float>(rank));
       WEFT_GOOD(weftGroupStart());
@@ -112,6 +96,7 @@ TEST(Backend, NcclDoesEverythingWhereItIsSet) {
       WEFT_GOOD(weftMemFree(memory));
       WEFT_GOOD(weftCommFinalize(comm));
     });
+    for (const char* name : {"AlltoAll", "Gather", "Scatter"}) EXPECT_GE(calls_of_fake(name), 3) << name;
     EXPECT_EQ(calls_of_fake("MemAlloc"), 3);
     EXPECT_EQ(calls_of_fake("CommRegister"), 3);
     EXPECT_EQ(calls_of_fake("RedOpDestroy"), 3);

@@ -75,12 +75,18 @@ Function* bind(void* library, const char* symbol) {
   return reinterpret_cast<Function*>(dlsym(library, symbol));
 }
 
+/// The driver that the test has loaded; null if none.
+void* driver() {
+  const char* file = std::getenv("WEFT_CUDA_LIBRARY");
+  return file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+}
+
 /// Copies between any two of host and device memory. The CPU cannot touch device memory, so the driver does.
 void copy(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
   using Address = unsigned long long;
   const auto address = [](const void* pointer) -> Address { return reinterpret_cast<uintptr_t>(pointer); };
-  const char* file = std::getenv("WEFT_CUDA_LIBRARY");
-  void* library = file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  void* const library = driver();
   const auto is_device = [&](const void* pointer) {
     constexpr int kMemoryType = 2;
     constexpr unsigned kDevice = 2;
@@ -101,6 +107,15 @@ void copy(void* to, const void* from, size_t bytes) {
                                                                        nullptr);
   bind<int(void*)>(library, "cuStreamSynchronize")(nullptr);
   bind<int(void**)>(library, "cuCtxPopCurrent_v2")(&context);
+}
+
+/// Records which device NCCL would take: the calling thread's.
+void note_device() {
+  void* const library = driver();
+  int device = -1;
+  if (!library || bind<int(int*)>(library, "cuCtxGetDevice")(&device) != 0) return;
+  const std::lock_guard guard(mutex);
+  calls.push_back("CommInitRank on device " + std::to_string(device));
 }
 
 /// Records the call, and whether it was in a group; a failure if the test has asked for one.
@@ -215,6 +230,7 @@ EXPORT Result_t ncclCommInitRankConfig(Comm_t* comm, int ranks, UniqueId id, int
 EXPORT Result_t ncclCommInitRank(Comm_t* comm, int ranks, UniqueId id, int rank) {
   *comm = nullptr;
   if (const Result_t failed = called("CommInitRank"); failed != kSuccess) return failed;
+  note_device();
   join(comm, ranks, id, rank);
   return kSuccess;
 }
@@ -365,6 +381,38 @@ EXPORT Result_t ncclGroupEnd() {
 }
 
 #ifndef FAKE_OLD
+EXPORT Result_t ncclAlltoAll(const void* send, void* recv, size_t count, int type, Comm_t comm, Stream_t) {
+  return collective("AlltoAll", comm, {.send = send, .recv = recv, .count = count, .type = type},
+                    [](std::vector<Part>& parts) {
+                      for (size_t to = 0; to < parts.size(); ++to)
+                        for (size_t from = 0; from < parts.size(); ++from)
+                          copy(const_cast<char*>(at(parts[to].recv, from * parts[to].count, parts[to].type)),
+                               at(parts[from].send, to * parts[from].count, parts[from].type),
+                               parts[from].count * size_of(parts[from].type));
+                    });
+}
+EXPORT Result_t ncclGather(const void* send, void* recv, size_t count, int type, int root, Comm_t comm,
+                           Stream_t) {
+  if (root < 0 || root >= comm->world->size) return kInvalidArgument;
+  return collective("Gather", comm, {.send = send, .recv = recv, .count = count, .type = type, .root = root},
+                    [](std::vector<Part>& parts) {
+                      const Part& to = parts[static_cast<size_t>(parts[0].root)];
+                      for (size_t from = 0; from < parts.size(); ++from)
+                        copy(const_cast<char*>(at(to.recv, from * to.count, to.type)), parts[from].send,
+                             parts[from].count * size_of(parts[from].type));
+                    });
+}
+EXPORT Result_t ncclScatter(const void* send, void* recv, size_t count, int type, int root, Comm_t comm,
+                            Stream_t) {
+  if (root < 0 || root >= comm->world->size) return kInvalidArgument;
+  return collective("Scatter", comm, {.send = send, .recv = recv, .count = count, .type = type, .root = root},
+                    [](std::vector<Part>& parts) {
+                      const Part& from = parts[static_cast<size_t>(parts[0].root)];
+                      for (size_t to = 0; to < parts.size(); ++to)
+                        copy(parts[to].recv, at(from.send, to * from.count, from.type),
+                             parts[to].count * size_of(parts[to].type));
+                    });
+}
 EXPORT Result_t ncclMemAlloc(void** pointer, size_t bytes) {
   *pointer = std::malloc(bytes);
   return called("MemAlloc");

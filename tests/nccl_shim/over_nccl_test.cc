@@ -82,6 +82,94 @@ TEST(OverNccl, CallsReachNcclAndResultsComeBack) {
   });
 }
 
+using Doubles = std::vector<double>;
+
+/// What goes out of place, with roots, types and counts that are all different; three ranks.
+void every_rooted_call(const Shim& shim, int rank, Comm_t comm) {
+  const double own = 10 * rank;
+  const Doubles mine = {own, own + 1}, of_all = {0, 1, 10, 11, 20, 21};
+  const Doubles to_each = {own, own + 1, own + 2, own + 3, own + 4, own + 5};
+  Doubles pair(2), all(6);
+  NCCL_OK(shim->Broadcast(mine.data(), pair.data(), 2, kDouble, 1, comm, nullptr));
+  EXPECT_EQ(pair, (Doubles{10, 11}));
+  NCCL_OK(shim->AlltoAll(to_each.data(), all.data(), 2, kDouble, comm, nullptr));
+  const double from = 2 * rank;
+  EXPECT_EQ(all, (Doubles{from, from + 1, from + 10, from + 11, from + 20, from + 21}));
+  all.assign(6, -1.);
+  NCCL_OK(shim->Gather(mine.data(), rank == 1 ? all.data() : nullptr, 2, kDouble, 1, comm, nullptr));
+  EXPECT_EQ(all, rank == 1 ? of_all : Doubles(6, -1.));
+  NCCL_OK(shim->Scatter(rank == 2 ? to_each.data() : nullptr, pair.data(), 2, kDouble, 2, comm, nullptr));
+  EXPECT_EQ(pair, (Doubles{20 + from, 21 + from}));
+  // In place at the root, and all in one group.
+  all.assign(6, -1.);
+  all[2] = 10;
+  all[3] = 11;
+  Doubles out = to_each;
+  NCCL_OK(shim->GroupStart());
+  NCCL_OK(shim->Gather(rank == 1 ? all.data() + 2 : mine.data(), rank == 1 ? all.data() : nullptr, 2, kDouble,
+                       1, comm, nullptr));
+  NCCL_OK(shim->Scatter(out.data(), rank == 2 ? out.data() + 4 : pair.data(), 2, kDouble, 2, comm, nullptr));
+  NCCL_OK(shim->GroupEnd());
+  if (rank == 1) {
+    EXPECT_EQ(all, of_all);
+  }
+  EXPECT_EQ(out, to_each);
+  if (rank != 2) {
+    EXPECT_EQ(pair, (Doubles{20 + from, 21 + from}));
+  }
+}
+
+TEST(OverNccl, RootsTypesAndCountsKeepTheirPlaces) {
+  in_process(kNccl, [] {
+    const Shim shim;
+    on_threads(shim, 3, [&](int rank, Comm_t comm) { every_rooted_call(shim, rank, comm); });
+    EXPECT_EQ(calls_of_fake("AlltoAll"), 3);
+    EXPECT_EQ(calls_of_fake("Gather"), 6);
+    EXPECT_EQ(calls_of_fake("Scatter"), 6);
+    EXPECT_EQ(calls_of_fake("Send"), 0);
+  });
+}
+
+/// NCCL has had AlltoAll, Gather and Scatter since 2.28.3; they were once refused with an older one.
+TEST(OverNccl, AnOlderOneIsGivenTransfersForWhatItLacks) {
+  in_process({{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_OLD}}, [] {
+    const Shim shim;
+    on_threads(shim, 3, [&](int rank, Comm_t comm) {
+      every_rooted_call(shim, rank, comm);
+      Floats values(3, 1.f);
+      EXPECT_EQ(shim->AlltoAll(values.data(), values.data(), 1, kFloat, comm, nullptr), nccl::kInvalidUsage);
+      EXPECT_TRUE(mentions(shim.last_error(), "ncclAlltoAll: sendbuff is recvbuff")) << shim.last_error();
+      EXPECT_EQ(shim->Gather(values.data(), values.data(), 1, kFloat, 3, comm, nullptr),
+                nccl::kInvalidArgument);
+      EXPECT_TRUE(mentions(shim.last_error(), "root is 3, must be in [0, 3)")) << shim.last_error();
+      EXPECT_EQ(shim->Scatter(values.data(), values.data(), 1, 99, 0, comm, nullptr), nccl::kInvalidArgument);
+      EXPECT_TRUE(mentions(shim.last_error(), "datatype is 99")) << shim.last_error();
+      NCCL_OK(shim->AlltoAll(values.data(), values.data() + 1, 0, kFloat, comm, nullptr));
+    });
+    // AlltoAll: 9. Gather and Scatter: 3 each, and 2 where the root's part stays.
+    EXPECT_EQ(calls_of_fake("Send", WEFT_FAKE_NCCL_OLD), 9 + 3 + 3 + 2 + 2);
+    EXPECT_EQ(calls_of_fake("Recv", WEFT_FAKE_NCCL_OLD), 9 + 3 + 3 + 2 + 2);
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      float value = 5;
+      NCCL_OK(shim->AlltoAll(&value, &value, 1, kFloat, comm, nullptr));
+      EXPECT_EQ(value, 5.f);
+    });
+  });
+  in_process(
+      {{"WEFT_BACKEND", "nccl"}, {"WEFT_NCCL_LIBRARY", WEFT_FAKE_NCCL_OLD}, {"FAKE_NCCL_FAIL", "Send"}}, [] {
+        const Shim shim;
+        on_threads(shim, 1, [&](int, Comm_t comm) {
+          float value = 5, other = 0;
+          EXPECT_EQ(shim->AlltoAll(&value, &other, 1, kFloat, comm, nullptr), nccl::kInternalError);
+          EXPECT_TRUE(mentions(shim.last_error(), "ncclAlltoAll: ncclSend of NCCL 2.18.5 failed"))
+              << shim.last_error();
+          EXPECT_EQ(calls_of_fake("GroupStart", WEFT_FAKE_NCCL_OLD),
+                    calls_of_fake("GroupEnd", WEFT_FAKE_NCCL_OLD))
+              << "the group stayed open";
+        });
+      });
+}
+
 TEST(OverNccl, OneThreadWithAllRanks) {
   in_process(kNccl, [] {
     const Shim shim;

@@ -61,8 +61,8 @@ class Shim {
 };
 
 /// What the fake NCCL was called for, in this process.
-inline int calls_of_fake(const char* name) {
-  void* fake = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_NOLOAD);
+inline int calls_of_fake(const char* name, const std::string& file = kFakeNccl) {
+  void* fake = dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!fake) return 0;
   return reinterpret_cast<int (*)(const char*)>(dlsym(fake, "fakeNcclCalls"))(name);
 }

@@ -3,6 +3,7 @@
 
 #include "api/group.h"
 #include "api/handles.h"
+#include "nccl/transfers.h"
 #include "plan/plan.h"
 
 namespace weft::api {
@@ -91,6 +92,8 @@ Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* writt
         Code::invalid_argument,
         "stream is one of weftStreamCreate, which orders operations on host memory: this call is for NCCL, "
         "which wants a CUDA stream or NULL");
+  if (*theirs && a.collective == Collective::all_to_all)
+    WEFT_TRY(nccl::check_all_to_all(a.send, a.recv, a.count, a.comm->comm->size()));
   fallback.count(*theirs);
   return theirs;
 }

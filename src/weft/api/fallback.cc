@@ -6,6 +6,7 @@
 
 #include "nccl/gpu.h"
 #include "nccl/tally.h"
+#include "nccl/transfers.h"
 
 namespace weft::api {
 namespace {
@@ -222,6 +223,11 @@ Status Fallback::launch(const NcclCall& call, int op) const {
     WEFT_TRY(has(function, name));
     return check(function(arguments..., nccl_, stream), name, nccl_);
   };
+  // The same of one that an NCCL before 2.28.3 has not.
+  const auto with_or = [&](const char* name, auto* function, auto* made, auto... arguments) -> Status {
+    if (function) return with(name, function, arguments...);
+    return made(**Library::get(), arguments..., nccl_, stream).in(name);
+  };
   switch (c.collective) {
     case Collective::all_reduce: return with("ncclAllReduce", f.AllReduce, c.send, c.recv, c.count, type, op);
     case Collective::reduce: return with("ncclReduce", f.Reduce, c.send, c.recv, c.count, type, op, c.root);
@@ -230,9 +236,12 @@ Status Fallback::launch(const NcclCall& call, int op) const {
     case Collective::all_gather: return with("ncclAllGather", f.AllGather, c.send, c.recv, c.count, type);
     case Collective::broadcast:
       return with("ncclBroadcast", f.Broadcast, c.send, c.recv, c.count, type, c.root);
-    case Collective::all_to_all: return with("ncclAlltoAll", f.AlltoAll, c.send, c.recv, c.count, type);
-    case Collective::gather: return with("ncclGather", f.Gather, c.send, c.recv, c.count, type, c.root);
-    case Collective::scatter: return with("ncclScatter", f.Scatter, c.send, c.recv, c.count, type, c.root);
+    case Collective::all_to_all:
+      return with_or("ncclAlltoAll", f.AlltoAll, nccl::all_to_all, c.send, c.recv, c.count, type);
+    case Collective::gather:
+      return with_or("ncclGather", f.Gather, nccl::gather, c.send, c.recv, c.count, type, c.root);
+    case Collective::scatter:
+      return with_or("ncclScatter", f.Scatter, nccl::scatter, c.send, c.recv, c.count, type, c.root);
     case Collective::send: return with("ncclSend", f.Send, c.send, c.count, type, c.root);
     case Collective::recv: return with("ncclRecv", f.Recv, c.recv, c.count, type, c.root);
   }
