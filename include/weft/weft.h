@@ -80,9 +80,11 @@
  * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
  * any memory; nothing needs to be registered.
  *
- * NCCL. Where WEFT_BACKEND or `backend` in weftConfig_t is nccl, and for device memory on a communicator of
- * host memory, operations are NCCL's, if there is one: it is loaded at run time. Their stream argument is a
- * CUDA stream; with NULL they return when the result is there. docs/nccl-shim.md has the rest.
+ * NCCL. Where WEFT_BACKEND or `backend` in weftConfig_t is nccl, operations are NCCL's, if there is one: it
+ * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
+ * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
+ * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
+ * place (weftUnsupported). docs/nccl-shim.md has the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
@@ -205,7 +207,8 @@ typedef enum {
 #define WEFT_DEVICE_HOST (-1)
 #define WEFT_DEVICE_CURRENT (-2)
 /* Weft only. Who does the operations of a communicator. AUTO: Weft, but NCCL, if there is one, on device
- * memory where the communicator is of host memory. WEFT: Weft alone. NCCL: NCCL everything. */
+ * memory where the communicator is of host memory, and for everything where a rank's device is nothing for
+ * Weft. WEFT: Weft alone. NCCL: NCCL everything. */
 #define WEFT_BACKEND_AUTO 0
 #define WEFT_BACKEND_WEFT 1
 #define WEFT_BACKEND_NCCL 2
@@ -309,8 +312,8 @@ WEFT_API const char* weftGetErrorString(weftResult_t result);
  * calling thread's next call of this function. */
 WEFT_API const char* weftGetLastError(weftComm_t comm);
 
-/* Weft only. weftSuccess if this process can have communicators of the memory of CUDA device `device` (a
- * number, or WEFT_DEVICE_CURRENT); the error's sentence says what is missing. Loads CUDA's driver.
+/* Weft only. weftSuccess if Weft can take the memory of CUDA device `device` (a number, or
+ * WEFT_DEVICE_CURRENT) in this process; the error's sentence says what is missing. Loads CUDA's driver.
  * WEFT_DEVICE_HOST is always weftSuccess. Errors: weftUnsupported (no driver, one that is too old, no
  * device), weftInvalidArgument (no such device), weftUnhandledCudaError, weftInvalidSetting. */
 WEFT_API weftResult_t weftDeviceQuery(int device);

@@ -94,7 +94,7 @@ Result<Decision> decision_of(const UniqueId& id) {
                 real.status().message());
   Decision own = own_decision();
   if (own.backend == Backend::nccl) return own;
-  return Decision{Backend::nccl, "the rank that made the unique id decided so"};
+  return Decision{Backend::nccl, "the rank that made the unique id decided so", true};
 }
 
 /// What every creation ends with: the program gets the handle, unless nothing was made.
@@ -103,7 +103,7 @@ Result_t finish(Result_t result, Handle* handle, Comm_t* out) {
   if (result == nccl::kInProgress || may_come || (result == nccl::kSuccess && handle->made())) {
     *out = handle->as_comm();
     note_creation(out, handle);
-    nccl::tally::count_communicator({handle->backend, handle->reason});
+    nccl::tally::count_communicator(handle->decision);
   }
   return result;
 }
@@ -128,7 +128,8 @@ Result_t init_rank(const char* name, Comm_t* out, int ranks, const UniqueId& id,
   weftUniqueId bytes;
   std::memcpy(bytes.internal, id.internal, sizeof bytes.internal);
   weftConfig_t with_device = *own;
-  with_device.device = handle->device;  // -1 is WEFT_DEVICE_HOST
+  with_device.device = handle->device;      // -1 is WEFT_DEVICE_HOST
+  with_device.backend = WEFT_BACKEND_WEFT;  // it has been decided: Weft shall not hand it to NCCL in turn
   handle->of_device = handle->device >= 0;
   const weftResult_t result = weftCommInitRankConfig(&handle->weft, ranks, bytes, rank, &with_device);
   return finish(from_weft(result, nullptr), handle, out);
@@ -157,6 +158,7 @@ Result_t init_all_weft(Comm_t* comms, int count, const int* devices, const Decis
     weftConfig_t config = WEFT_CONFIG_INITIALIZER;
     handle->of_device = has_gpu();
     if (handle->of_device) config.device = handle->device;
+    config.backend = WEFT_BACKEND_WEFT;
     const weftResult_t noted = weftCommInitRankConfig(&handle->weft, count, id, rank, &config);
     if (first == weftSuccess) first = noted;
     nccl::tally::count_communicator(decision);
@@ -195,7 +197,7 @@ Result_t derive(const char* name, Comm_t comm, Comm_t* out, const Config* config
   const Result<weftConfig_t> own = weft_config(config);
   if (!own.ok()) return report(own.status().in(name));
   if (Status joined = join_group((*parent)->backend); !joined.ok()) return report(joined.in(name));
-  Handle* handle = new_handle({(*parent)->backend, (*parent)->reason});
+  Handle* handle = new_handle((*parent)->decision);
   handle->device = (*parent)->device;
   handle->of_device = (*parent)->of_device;
   const bool of_weft = handle->backend == Backend::weft;

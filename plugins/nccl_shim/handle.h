@@ -23,8 +23,8 @@ struct Handle {
   static constexpr uint64_t kMark = 0x6d6d6f4374666577;  // "weftComm"
 
   const uint64_t mark = kMark;
-  const Backend backend;     // weft or nccl
-  const std::string reason;  // for that; its children's, too
+  const nccl::Decision decision;  // its children's, too
+  const Backend backend;          // of the decision: weft or nccl
   std::atomic<bool> live{true};
   int device = -1;         // number of its GPU
   bool of_device = false;  // Weft's communicator is of GPU memory: its streams are CUDA's
@@ -32,7 +32,7 @@ struct Handle {
   Comm_t own = nullptr;
   Comm_t* real = &own;  // where NCCL writes its communicator, which may be when a group ends
 
-  explicit Handle(const nccl::Decision& decision) : backend(decision.backend), reason(decision.reason) {}
+  explicit Handle(const nccl::Decision& made) : decision(made), backend(made.backend) {}
   Comm_t as_comm() { return reinterpret_cast<Comm_t>(this); }
   bool made() const { return backend == Backend::weft ? weft != nullptr : *real != nullptr; }
 };

@@ -113,6 +113,58 @@ TEST(Decisions, GiveToNcclWhatWeftCannotTake) {
   });
 }
 
+/// At the level that is the default, which once hid that auto had come to NCCL; what was asked for is not
+/// told.
+TEST(Decisions, AreWarnedOfWhereAutoComesToNccl) {
+  const auto log_of = [](Environment environment) {
+    const Folder folder;
+    environment.push_back({"WEFT_LOG_FILE", folder.path + "/log"});
+    in_process(environment, [] {
+      unsetenv("WEFT_LOG");
+      const Shim shim;
+      for (int again = 0; again < 2; ++again) {
+        UniqueId id;
+        Comm_t comm = nullptr, child = nullptr;
+        NCCL_OK(shim->GetUniqueId(&id));
+        NCCL_OK(shim->CommInitRank(&comm, 1, id, 0));
+        NCCL_OK(shim->CommSplit(comm, 0, 0, &child, nullptr));
+        NCCL_OK(shim->CommDestroy(child));
+        NCCL_OK(shim->CommDestroy(comm));
+      }
+      EXPECT_EQ(calls_of_fake("CommInitRank"), 2);
+    });
+    return contents(folder.path + "/log");
+  };
+  Environment old_driver = kGpuAndNccl;
+  old_driver.push_back({"FAKE_CUDA_VERSION", "10020"});
+  const std::string text = log_of(old_driver),
+                    sentence = "communicators go to NCCL, because Weft cannot take";
+  const size_t first = text.find(sentence);
+  EXPECT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find(sentence, first + 1), std::string::npos) << "logged twice: " << text;
+  EXPECT_FALSE(mentions(log_of(kNccl), "communicators go to")) << "as WEFT_BACKEND says";
+}
+
+/// The same of device memory that a communicator of host memory is given, in programs of Weft.
+TEST(Decisions, AreWarnedOfWhereDeviceMemoryGoesToNccl) {
+  const Folder folder;
+  const std::string log = folder.path + "/log";
+  Environment environment = kGpuAndNccl;
+  environment.push_back({"WEFT_LOG_FILE", log});
+  in_process(environment, [] {
+    unsetenv("WEFT_LOG");
+    weftUniqueId id;
+    weftComm_t comm = nullptr;
+    EXPECT_EQ(weftGetUniqueId(&id), weftSuccess);
+    EXPECT_EQ(weftCommInitRank(&comm, 1, id, 0), weftSuccess);
+    const DeviceArray<float> value(Floats{2});
+    EXPECT_EQ(weftAllReduce(value.data(), value.data(), 1, weftFloat, weftSum, comm, nullptr), weftSuccess);
+    EXPECT_EQ(weftCommDestroy(comm), weftSuccess);
+  });
+  EXPECT_TRUE(mentions(contents(log), "communicators go to NCCL, because a buffer is device memory"))
+      << contents(log);
+}
+
 TEST(Decisions, TravelInTheUniqueId) {
   // The process would take Weft, but one of the ids is NCCL's; its group goes to both.
   weftUniqueId of_weft;

@@ -3,9 +3,11 @@
 #include <atomic>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "api/group.h"
 #include "api/handles.h"
+#include "api/wish.h"
 #include "base/settings.h"
 #include "bootstrap/launch.h"
 #include "device/cuda/device.h"
@@ -18,76 +20,6 @@ using engine::CommOptions;
 using engine::Communicator;
 using Made = Result<std::shared_ptr<Communicator>>;
 using Making = Communicator::Making;
-
-// What weft.h promises; in nanoseconds, and added to a time, it still fits 64 bits.
-constexpr double kLongestTimeout_s = 1e9;
-
-// The ordinal of what config.device names; -1 for host memory.
-Result<int> device_from(int device) {
-  if (device == WEFT_DEVICE_HOST) return -1;
-  if (device == WEFT_DEVICE_CURRENT) return device::cuda::Device::current();
-  if (device < 0)
-    return fail(Code::invalid_argument,
-                "device is {}, must be the number of a CUDA device, WEFT_DEVICE_CURRENT or WEFT_DEVICE_HOST",
-                device);
-  return device;
-}
-
-// Defaults from the settings (or the parent), with what `config` sets on top.
-Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* parent) {
-  CommOptions options;
-  options.timeout_s = settings().timeout_s;
-  options.strict = settings().strict;
-  if (parent) {
-    options = *parent;
-    options.name.clear();
-  }
-  if (!config) return options;
-  if (config->size < sizeof(weftConfig_t) || config->magic != WEFT_API_MAGIC)
-    return fail(Code::invalid_argument,
-                "config does not start as WEFT_CONFIG_INITIALIZER (size {}, magic {:#x})", config->size,
-                config->magic);
-  if (config->version / 10000 != WEFT_MAJOR)
-    return fail(Code::invalid_argument, "config is of version {}, this library is {}", config->version,
-                WEFT_VERSION_CODE);
-  auto flag = [](const char* name, int value, bool& into) -> Status {
-    if (value == WEFT_CONFIG_UNDEF_INT) return {};
-    if (value != 0 && value != 1)
-      return fail(Code::invalid_argument, "config.{} is {}, must be 0 or 1", name, value);
-    into = value == 1;
-    return {};
-  };
-  bool accepted_only = false;
-  WEFT_TRY(flag("blocking", config->blocking, options.blocking));
-  WEFT_TRY(flag("splitShare", config->splitShare, accepted_only));
-  WEFT_TRY(flag("shrinkShare", config->shrinkShare, accepted_only));
-  WEFT_TRY(flag("strict", config->strict, options.strict));
-  if (config->commName) options.name = config->commName;
-  if (config->hostId) options.host_id = config->hostId;
-  if (config->device != WEFT_CONFIG_UNDEF_INT) {
-    auto device = device_from(config->device);
-    if (!device) return device.status();
-    options.device = *device;
-  }
-  if (config->timeoutSeconds > 0) options.timeout_s = std::min(config->timeoutSeconds, kLongestTimeout_s);
-  else if (config->timeoutSeconds != static_cast<double>(WEFT_UNDEF_FLOAT))
-    return fail(Code::invalid_argument, "config.timeoutSeconds is {}, must be greater than 0",
-                config->timeoutSeconds);
-  return options;
-}
-
-// Who does the work: the setting, the parent's or what `config` says.
-Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent) {
-  constexpr nccl::Backend backends[] = {nccl::Backend::automatic, nccl::Backend::weft, nccl::Backend::nccl};
-  const nccl::Backend inherited = parent ? parent->backend : nccl::wanted_backend();
-  if (!config || config->backend == WEFT_CONFIG_UNDEF_INT) return inherited;
-  if (config->backend < WEFT_BACKEND_AUTO || config->backend > WEFT_BACKEND_NCCL)
-    return fail(
-        Code::invalid_argument,
-        "config.backend is {}, must be WEFT_BACKEND_AUTO (0), WEFT_BACKEND_WEFT (1) or WEFT_BACKEND_NCCL (2)",
-        config->backend);
-  return backends[config->backend];
-}
 
 // Puts what a creation has come to into its handle, which may have been aborted in the meantime: then nobody
 // uses it, and the others are told.
@@ -109,19 +41,24 @@ Status settle(weftComm_t handle, Made made, const std::shared_ptr<Fallback>& fal
     return fail(Code::aborted, "the communicator was aborted while it was being created");
   }
   handle->comm = made.take();
-  handle->fallback = fallback;
+  handle->fallback = fallback && fallback->is_needed() ? fallback : nullptr;
+  if (fallback) {
+    handle->yielded_device = fallback->yielded_device();
+    handle->yielded_for = fallback->lack();
+  }
   handle->state.store(weftComm::live, std::memory_order_release);
   return {};
 }
 
 // Fills a new handle, now or at the group's end: `begin` takes the creation's place among the calls on
 // `parent`; the rest is done there and then, or (non-blocking) on a thread of its own.
-Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend, Communicator* parent,
+Status create(weftComm_t* out, const Wish& wish, Communicator* parent,
               std::function<Result<Making>()> begin) {
   weftComm* handle = new_comm_handle();
   *out = handle;
-  handle->backend = backend;
-  const auto fill = [handle, fallback = Fallback::make(backend, options.device)](const Making& rest) {
+  handle->backend = wish.backend;
+  const auto fill = [handle,
+                     fallback = Fallback::make(wish.backend, wish.device, wish.lacks)](const Making& rest) {
     Made made = rest();
     if (made && *made && fallback)
       if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
@@ -131,7 +68,7 @@ Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend
     (void)settle(handle, why, nullptr);
     *out = nullptr;
   };
-  const auto run = [=, blocking = options.blocking, begin = std::move(begin)]() -> Status {
+  const auto run = [=, blocking = wish.options.blocking, begin = std::move(begin)]() -> Status {
     Result<Making> rest = begin();
     if (!rest) {
       refuse(rest.status());
@@ -147,14 +84,13 @@ Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend
     return filled;
   };
   WEFT_TRY(create_or_note({.parent = parent, .create = run, .cancel = refuse}));
-  if (options.blocking) return {};
+  if (wish.options.blocking) return {};
   return fail(Code::in_progress, "the communicator is being created");
 }
 
 // One that begins a job of its own has no place to take.
-Status create(weftComm_t* out, const CommOptions& options, nccl::Backend backend, Making make) {
-  return create(out, options, backend, nullptr,
-                [make = std::move(make)]() -> Result<Making> { return make; });
+Status create(weftComm_t* out, const Wish& wish, Making make) {
+  return create(out, wish, nullptr, [make = std::move(make)]() -> Result<Making> { return make; });
 }
 
 Status check_members(int nranks, int rank) {
@@ -172,12 +108,10 @@ Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank,
   bootstrap::UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, sizeof id.internal);
   WEFT_TRY(bootstrap::check_unique_id(unique));
-  auto options = options_from(config, nullptr);
-  if (!options) return options.status();
-  auto backend = backend_from(config, nullptr);
-  if (!backend) return backend.status();
-  return create(comm, *options, *backend,
-                [=, options = *options] { return Communicator::create(unique, rank, nranks, options); });
+  const auto wish = wish_of(config);
+  if (!wish) return wish.status();
+  return create(comm, *wish,
+                [=, options = wish->options] { return Communicator::create(unique, rank, nranks, options); });
 }
 
 // What is behind a handle, kept beyond its end.
@@ -188,22 +122,21 @@ Result<std::shared_ptr<Communicator>> kept(weftComm_t handle) {
   return handle->comm;
 }
 
-// A child by `begin`, of a parent that is kept until it is made. `wanted`: false where the split gives this
-// rank none.
+enum class Way { split, split_without_child, shrink };
+
+// A child by `begin`, of a parent that is kept until it is made.
 template <typename Begin>
-Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config, bool wanted, Begin begin) {
+Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config, Way way, Begin begin) {
   auto found = kept(parent);
   if (!found) return found.status();
   const std::shared_ptr<Communicator> keep = found.take();
-  auto options = options_from(config, &keep->options());
-  if (!options) return options.status();
-  auto backend = backend_from(config, parent);
-  if (!backend) return backend.status();
-  if (!wanted && !options->blocking)
+  const auto wish = wish_of_child(parent, keep->options(), config, way != Way::shrink);
+  if (!wish) return wish.status();
+  if (way == Way::split_without_child && !wish->options.blocking)
     return create_or_note({.parent = keep.get(),
                            .create = [keep] { return keep->stay_out_of_split(); },
                            .cancel = [](const Status&) {}});
-  return create(newcomm, *options, *backend, keep.get(), [=, options = *options]() -> Result<Making> {
+  return create(newcomm, *wish, keep.get(), [=, options = wish->options]() -> Result<Making> {
     Result<Making> rest = begin(*keep, options);
     if (!rest) return rest;
     return Making([keep, rest = rest.take()] { return rest(); });
@@ -221,7 +154,7 @@ Status split(weftComm_t comm, int color, int key, weftComm_t* newcomm, const wef
   WEFT_TRY(clear(newcomm));
   if (color < 0 && color != WEFT_SPLIT_NOCOLOR)
     return fail(Code::invalid_argument, "color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR", color);
-  return derive(comm, newcomm, config, color != WEFT_SPLIT_NOCOLOR,
+  return derive(comm, newcomm, config, color == WEFT_SPLIT_NOCOLOR ? Way::split_without_child : Way::split,
                 [=](Communicator& parent, const CommOptions& options) {
                   return parent.begin_split(color, key, options);
                 });
@@ -236,7 +169,7 @@ Status shrink(weftComm_t comm, const int* excluded, int count, weftComm_t* newco
   if (flags != WEFT_SHRINK_DEFAULT && flags != WEFT_SHRINK_ABORT)
     return fail(Code::invalid_argument,
                 "shrinkFlags is {}, must be WEFT_SHRINK_DEFAULT (0) or WEFT_SHRINK_ABORT (1)", flags);
-  return derive(comm, newcomm, config, true,
+  return derive(comm, newcomm, config, Way::shrink,
                 [=, list = std::vector<int>(excluded, excluded + count)](Communicator& parent,
                                                                          const CommOptions& options) {
                   return parent.begin_shrink(list, flags == WEFT_SHRINK_ABORT, options);
@@ -267,8 +200,9 @@ Status init_env(weftComm_t* comm) {
     return fail(Code::invalid_usage,
                 "this process has the communicator of its job already, or had it; more of them come from "
                 "weftCommSplit, or from weftGetUniqueId and weftCommInitRank");
-  auto options = options_from(nullptr, nullptr);
-  return create(comm, *options, nccl::wanted_backend(), [launch = *launch, options = *options]() -> Made {
+  const auto wish = wish_of(nullptr);
+  if (!wish) return wish.status();
+  return create(comm, *wish, [launch = *launch, options = wish->options]() -> Made {
     auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
     if (!id) return id.status();
     auto made = Communicator::create(*id, launch.rank, launch.size, options);

@@ -32,16 +32,22 @@ Status has(Function* function, const char* name) {
 struct Fallback::Card {
   int able;
   char why_not[384];
+  char lacks[256];    // why the rank yields its device; "" if it does not
   nccl::UniqueId id;  // rank 0's
 };
 
-std::shared_ptr<Fallback> Fallback::make(Backend wanted, int device) {
-  if (wanted != Backend::nccl && (device >= 0 || !nccl::gpu())) return nullptr;
-  return std::shared_ptr<Fallback>(new Fallback(wanted));
+std::shared_ptr<Fallback> Fallback::make(Backend wanted, int device, const Status& lacks) {
+  const bool wishes = wanted == Backend::automatic && device >= 0;
+  if (wanted != Backend::nccl && (!nccl::gpu() || (device >= 0 && !wishes))) return nullptr;
+  return std::shared_ptr<Fallback>(new Fallback(wanted, wishes ? device : -1, lacks));
 }
 
-Fallback::Fallback(Backend wanted)
-    : wanted_(wanted), cuda_context_(nccl::gpu() ? nccl::gpu()->context() : nullptr) {}
+Fallback::Fallback(Backend wanted, int device, const Status& lacks)
+    : wanted_(wanted),
+      device_(device),
+      lacks_(lacks),
+      takes_all_(wanted == Backend::nccl),
+      cuda_context_(nccl::gpu() ? nccl::gpu()->context() : nullptr) {}
 
 Fallback::~Fallback() {
   if (nccl_ && !aborted_) (void)functions().CommDestroy(nccl_);
@@ -54,19 +60,18 @@ Status Fallback::attach(engine::Communicator* comm) {
         Code::invalid_argument,
         "config.device is {}, but the backend is nccl: NCCL takes its device from the thread, leave it alone",
         comm->device());
-  return wanted_ == Backend::nccl ? create({this}) : Status();
+  if (device_ >= 0) takes_all_ = comm->device() < 0;  // a rank has yielded its device
+  return takes_all_ ? create({this}) : Status();
 }
 
 bool Fallback::is_device_memory(const void* pointer) {
   return nccl::gpu() && nccl::gpu()->is_device_memory(pointer);
 }
 
-bool Fallback::takes_pointer(const void* pointer) const {
-  return wanted_ == Backend::nccl || is_device_memory(pointer);
-}
+bool Fallback::takes_pointer(const void* pointer) const { return takes_all_ || is_device_memory(pointer); }
 
 Result<bool> Fallback::takes(const void* send, const void* recv) const {
-  if (wanted_ == Backend::nccl) return true;
+  if (takes_all_) return true;
   const bool of_send = is_device_memory(send);
   if (!of_send && !is_device_memory(recv)) return false;
   const char* which = of_send ? "sendbuff" : "recvbuff";
@@ -89,27 +94,47 @@ Result<bool> Fallback::takes(const void* send, const void* recv) const {
 
 // ---- Making NCCL's communicator
 
-Fallback::Card Fallback::card() const {
+Fallback::Card Fallback::card() {
   Card mine{};
   const Result<const Library*>& library = Library::get();
   Status able = library.ok() ? Status() : library.status();
+  if (able.ok() && device_ >= 0) {
+    const Result<void*> context = nccl::gpu()->primary_context(device_);
+    if (context.ok()) cuda_context_ = *context;
+    else able = context.status();
+  }
   if (able.ok() && comm_->rank() == 0) able = check(functions().GetUniqueId(&mine.id), "ncclGetUniqueId");
   mine.able = able.ok();
   std::snprintf(mine.why_not, sizeof mine.why_not, "%s", able.message().c_str());
+  std::snprintf(mine.lacks, sizeof mine.lacks, "%s", lacks_.message().c_str());
   return mine;
 }
 
-Status Fallback::check_cards() const {
+Status Fallback::check_cards() {
+  const auto yields =
+      std::find_if(cards_.begin(), cards_.end(), [](const Card& card) { return *card.lacks; });
+  if (yields != cards_.end()) lack_ = yields->lacks;
   for (size_t rank = 0; rank < cards_.size(); ++rank) {
     if (cards_[rank].able) continue;
     if (wanted_ == Backend::nccl)
       return fail(Code::unsupported, "rank {} cannot use NCCL: {}", rank, cards_[rank].why_not);
+    if (takes_all_)
+      return fail(Code::unsupported,
+                  "Weft cannot take the GPU memory of rank {}: {}; NCCL cannot take it either, since rank {} "
+                  "cannot use it: {}",
+                  yields - cards_.begin(), lack_, rank, cards_[rank].why_not);
     return fail(Code::unsupported,
                 "a buffer is device memory, but this communicator is of host memory: create it with "
                 "config.device; NCCL cannot take it either, since rank {} cannot use it: {}",
                 rank, cards_[rank].why_not);
   }
   return {};
+}
+
+nccl::Decision Fallback::decision() const {
+  if (wanted_ == Backend::nccl) return {Backend::nccl, "its backend is set to nccl"};
+  if (takes_all_) return {Backend::nccl, fmt::format("Weft cannot take its GPUs' memory: {}", lack_), true};
+  return {Backend::nccl, "a buffer is device memory, but the communicator is of host memory", true};
 }
 
 // One thread may stand for several ranks, so all of them are asked together.
@@ -143,16 +168,12 @@ Status Fallback::create(const std::vector<Fallback*>& missing) {
     if (made.ok()) made = one;
   }
   const Status ended = check(functions().GroupEnd(), "ncclGroupEnd");
-  if (nccl::gpu()) nccl::gpu()->enter(context_before);
+  if (nccl::gpu()) nccl::gpu()->restore(context_before);
   if (made.ok()) made = ended;
   for (Fallback* own : missing) {
-    own->cards_.clear();
     if (!made.ok()) own->nccl_ = nullptr;
-    else
-      nccl::tally::count_communicator(
-          {Backend::nccl, own->wanted_ == Backend::nccl
-                              ? "its backend is set to nccl"
-                              : "a buffer is device memory, but the communicator is of host memory"});
+    else nccl::tally::count_communicator(own->decision());
+    own->cards_.clear();
   }
   return made;
 }

@@ -1,9 +1,11 @@
 // Fallback: the NCCL communicator beside one of Weft, for device memory on a communicator of host memory, or
-// for everything where WEFT_BACKEND or the configuration says nccl. It has the same ranks, and is made by a
-// collective of Weft: at the first collective that needs it, or at once.
+// for everything: where WEFT_BACKEND or the configuration says nccl, and where it says auto and the device of
+// a rank is nothing for Weft. It has the same ranks, and is made by a collective of Weft: at the first
+// collective that needs it, or at once.
 //
-// A communicator has one only where it can be needed: with backend nccl, or where it is of host memory and
-// the machine has a CUDA driver. One of GPU memory takes all that there is itself.
+// A communicator has one only where it can be needed: with backend nccl, where a rank yields its device, or
+// where it is of host memory and the machine has a CUDA driver. One of GPU memory takes all that there is
+// itself.
 //
 // Thread safety: as communicators; abort() and health() from any thread.
 #pragma once
@@ -32,8 +34,9 @@ struct NcclCall {
 
 class Fallback {
  public:
-  /// Null where it cannot be needed. `device`: that of the communicator, -1 for host memory.
-  static std::shared_ptr<Fallback> make(nccl::Backend wanted, int device);
+  /// Null where it cannot be needed. `device`: that of the communicator, also one that is yielded, -1 for
+  /// host memory; `lacks`: why it is yielded.
+  static std::shared_ptr<Fallback> make(nccl::Backend wanted, int device, const Status& lacks);
   ~Fallback();
   Fallback(const Fallback&) = delete;
   Fallback& operator=(const Fallback&) = delete;
@@ -46,8 +49,16 @@ class Fallback {
   }
   bool last_was_theirs() const { return last_was_theirs_.load(); }
   uint64_t operations() const { return operations_.load(); }
-  /// The communicator of Weft that it stands beside; with backend nccl, NCCL's is made now: a collective.
+  /// The communicator of Weft that it stands beside; where all is NCCL's, that is made now: a collective.
   Status attach(engine::Communicator* comm);
+  /// Whether NCCL does every operation.
+  bool takes_all() const { return takes_all_; }
+  /// False, once attached, beside a communicator of GPU memory.
+  bool is_needed() const { return device_ < 0 || takes_all_; }
+  /// The device that was yielded to NCCL, for children to inherit; -1: none was.
+  int yielded_device() const { return takes_all_ ? device_ : -1; }
+  /// What Weft lacks for the first device that was yielded.
+  const std::string& lack() const { return lack_; }
 
   /// Whether NCCL does a call on these buffers (null: not used), if all ranks have an NCCL: start() asks
   /// them. Errors: unsupported (device memory that nobody takes).
@@ -72,20 +83,25 @@ class Fallback {
   Status health() const;
 
  private:
-  explicit Fallback(nccl::Backend wanted);
+  Fallback(nccl::Backend wanted, int device, const Status& lacks);
   struct Card;
-  Card card() const;
+  Card card();
   static Status create(const std::vector<Fallback*>& missing);
-  Status check_cards() const;
+  Status check_cards();
+  nccl::Decision decision() const;
   Status launch(const NcclCall& call, int op) const;
   Status start_one(const NcclCall& call, std::vector<int>* operators) const;
   static Status missing_of(const std::vector<NcclCall>& calls, std::vector<Fallback*>* missing);
 
   const nccl::Backend wanted_;
-  void* const cuda_context_;  // of the thread that asked for the communicator
+  const int device_;    // with auto, the wished one, or -1
+  const Status lacks_;  // of Weft's, for that
+  bool takes_all_;      // with auto, known when attached
+  void* cuda_context_;  // NCCL's device: that of the thread that asked for the communicator, or device_'s
   engine::Communicator* comm_ = nullptr;
   std::atomic<bool> last_was_theirs_{false};
   std::atomic<uint64_t> operations_{0};
+  std::string lack_;
   std::vector<Card> cards_;  // of all ranks, while NCCL's communicator is made
   std::mutex mutex_;         // over what follows
   nccl::Comm_t nccl_ = nullptr;

@@ -39,6 +39,8 @@ struct weftComm {
   weft::nccl::Backend backend = weft::nccl::Backend::automatic;
   std::shared_ptr<weft::engine::Communicator> comm;
   std::shared_ptr<weft::api::Fallback> fallback;  // null where nothing can be for NCCL
+  int yielded_device = -1;                        // which NCCL has instead of Weft, and why
+  std::string yielded_for;
 
   std::mutex mutex;         // over what follows
   weft::Status creation;    // why creating or finalizing failed

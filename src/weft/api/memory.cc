@@ -94,6 +94,11 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
                        "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
                        "or weftScalarHostImmediate (1)",
                        static_cast<int>(residence)));
+  if (comm->fallback && comm->fallback->takes_all() && Fallback::is_device_memory(scalar))
+    return report(
+        fail(Code::unsupported,
+             "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator's operations "
+             "are NCCL's, which is handed its value: pass host memory"));
   if ((*found)->device() < 0 && Fallback::is_device_memory(scalar))
     return report(fail(Code::unsupported,
                        "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator is of host "

@@ -144,14 +144,14 @@ constexpr Row kRows[] = {
      &Settings::backend,
      {.choices = "auto, weft, nccl"},
      kGpu,
-     "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: for "
-     "programs of Weft, Weft, but NCCL on device memory where the communicator is of host memory; for "
-     "programs of NCCL over Weft's libnccl.so.2, Weft, but NCCL where Weft cannot take the GPU's memory. It "
-     "has to be alike on all ranks."},
+     "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: Weft, "
+     "but NCCL where Weft lacks something of the driver or the device to take the GPU's memory; and, for "
+     "programs of Weft, on device memory where the communicator is of host memory. A warning says where it "
+     "came to NCCL. It has to be alike on all ranks."},
     {"WEFT_NCCL_LIBRARY", &Settings::nccl_library, kAny, kGpu,
      "The file of the NCCL to load, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2. Empty: as the dynamic "
-     "linker finds "
-     "it, then in the folders of LD_LIBRARY_PATH and the usual ones."},
+     "linker finds it, then in the folders of LD_LIBRARY_PATH, beside a PyTorch that the process has loaded, "
+     "and in the usual ones."},
     {"WEFT_CUDA_LIBRARY", &Settings::cuda_library, kAny, kGpu,
      "CUDA's driver library, by name or path. Empty: `libcuda.so.1`. It is initialized when somebody asks "
      "for "

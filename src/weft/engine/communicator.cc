@@ -78,9 +78,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const bootstrap::Uniq
   // Before the others wait for this rank: what is wrong with its device they will not have to hear of.
   if (options.device >= 0)
     if (auto device = device::cuda::Device::open(options.device); !device) return device.status();
-  auto context = Context::join(id, rank, ranks, options.host_id, options.device,
+  auto context = Context::join(id, rank, ranks, options.host_id, options.device, options.yields_device,
                                Deadline::in_seconds(settings().init_timeout_s));
   if (!context) return context.status();
+  if ((*context)->any_yields_device()) options.device = -1;
   const auto comm_id = static_cast<uint32_t>((*context)->job());
   std::vector<int> world_of(ranks);
   std::iota(world_of.begin(), world_of.end(), 0);
@@ -123,7 +124,7 @@ Result<Operation*> Communicator::gather_choices(std::shared_ptr<std::vector<Choi
 
 Result<Communicator::Making> Communicator::begin_split(int color, int key, CommOptions options) {
   auto choices = std::make_shared<std::vector<Choice>>(world_of_.size() + 1);
-  choices->back() = {color, key, options.device};
+  choices->back() = {color, key, options.yields_device ? kYielded : options.device};
   const Lock lock = context_->lock();
   auto gather = gather_choices(choices);
   if (!gather) return gather.status();
@@ -143,12 +144,14 @@ Result<Communicator::Making> Communicator::begin_split(int color, int key, CommO
       if (all[rank].color == color) members.push_back(rank);
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
     Siblings siblings = Siblings::on_devices;
+    CommOptions own = options;
     for (int& member : members) {
       if (all[member].device < 0) siblings = Siblings::mixed;
+      if (all[member].device == kYielded) own.device = -1;
       member = world_of_[member];
     }
     const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, id_));
-    return make_child(id, std::move(members), options, siblings, nullptr);
+    return make_child(id, std::move(members), std::move(own), siblings, nullptr);
   });
 }
 

@@ -26,8 +26,9 @@ struct CommOptions {
   bool blocking = true;
   bool strict = false;
   double timeout_s = 600;
-  int device = -1;            // the CUDA device whose memory operations are on; -1: host memory
-  uint32_t calls_before = 0;  // the first collective is numbered as the one after so many; for tests
+  int device = -1;             // the CUDA device whose memory operations are on; -1: host memory
+  bool yields_device = false;  // this rank's device is nothing for Weft: one such rank, and all have none
+  uint32_t calls_before = 0;   // the first collective is numbered as the one after so many; for tests
 };
 
 class CapturedCalls;
@@ -173,10 +174,11 @@ class Communicator {
   };
   static Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls);
   enum class Siblings : uint8_t { on_devices, mixed };
-  /// What a rank says in a split.
+  /// What a rank says in a split; the device is kYielded where that is nothing for Weft.
   struct Choice {
     int32_t color, key, device;
   };
+  static constexpr int32_t kYielded = -2;
   Result<Operation*> gather_choices(std::shared_ptr<std::vector<Choice>> choices);
   Result<std::shared_ptr<Communicator>> make_child(uint32_t id, std::vector<int> world_of,
                                                    CommOptions options, Siblings siblings,

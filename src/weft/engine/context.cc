@@ -41,7 +41,7 @@ Context::Context() : stash_(settings().early_bytes) {}
 
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
-                                               Deadline deadline) {
+                                               bool yields_device, Deadline deadline) {
   std::shared_ptr<Context> context(new Context);
   // Of the secret alone: the address beside it is what each rank's resolver has made of the root's name.
   const auto job = bootstrap::read_unique_id(id);
@@ -57,7 +57,10 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   auto fabric = Fabric::open(*context->bootstrap_, host_id, cuda_device, deadline);
   if (!fabric) return fabric.status();
   context->fabric_ = fabric.take();
-  WEFT_TRY(context->meet(cuda_device >= 0, deadline));
+  WEFT_TRY(context->meet(yields_device      ? Seat::yields_device
+                         : cuda_device >= 0 ? Seat::on_device
+                                            : Seat::on_host,
+                         deadline));
   WEFT_TRY(context->open_trace(deadline));
   epoll_event event{.events = EPOLLIN, .data = {}};
   if (epoll_ctl(context->epoll_fd(), EPOLL_CTL_ADD, context->doorbell_.get(), &event) != 0)
@@ -82,14 +85,17 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
 // Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in
 // opening its fabric. On this occasion rank 0 says which machine all are to reckon with, and each whether it
 // has a device.
-Status Context::meet(bool on_device, Deadline deadline) {
+Status Context::meet(Seat seat, Deadline deadline) {
   std::vector<std::byte> mine = (rank() == 0 ? decide_machine(*fabric_) : MachineDecision()).packed();
-  mine.push_back(std::byte{on_device});
+  mine.push_back(static_cast<std::byte>(seat));
   auto all = bootstrap_->all_gather(mine, deadline);
   if (!all) return all.status();
   all_on_devices_ = true;
-  for (size_t end = mine.size(); end <= all->size(); end += mine.size())
-    all_on_devices_ &= (*all)[end - 1] != std::byte{0};
+  for (size_t end = mine.size(); end <= all->size(); end += mine.size()) {
+    const auto of_rank = static_cast<Seat>((*all)[end - 1]);
+    all_on_devices_ &= of_rank == Seat::on_device;
+    any_yields_device_ |= of_rank == Seat::yields_device;
+  }
   const MachineDecision decision = MachineDecision::unpack({all->data(), mine.size() - 1});
   machine_ = decision.machine;
   wants_measuring_ = decision.measure;

@@ -45,10 +45,11 @@ using Lock = std::unique_lock<BiasedMutex>;
 
 class Context final : public transport::Sink, public std::enable_shared_from_this<Context> {
  public:
-  /// Joins a job: a collective of all its ranks. `host_id` and `cuda_device`: see Fabric.
+  /// Joins a job: a collective of all its ranks. `host_id` and `cuda_device`: see Fabric; `yields_device`:
+  /// see CommOptions.
   static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
-                                               Deadline deadline);
+                                               bool yields_device, Deadline deadline);
   ~Context() override;
 
   int rank() const { return bootstrap_->rank(); }
@@ -58,6 +59,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   Fabric& fabric() { return *fabric_; }
   /// Whether every rank has joined with a CUDA device.
   bool all_joined_on_devices() const { return all_on_devices_; }
+  bool any_yields_device() const { return any_yields_device_; }
   bootstrap::Bootstrap& bootstrap() { return *bootstrap_; }
 
   /// Takes the context's lock; a thread that spins with it gives way.
@@ -169,7 +171,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
  private:
   Context();
 
-  Status meet(bool on_device, Deadline deadline);
+  enum class Seat : uint8_t { on_host, on_device, yields_device };
+  Status meet(Seat seat, Deadline deadline);
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
   Status open_trace(Deadline deadline);
@@ -204,7 +207,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
 
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;
-  bool all_on_devices_ = false;
+  bool all_on_devices_ = false, any_yields_device_ = false;
   bool left_with_network_ = false;  // perhaps: since an operation between nodes ended
   bool has_leftovers_ = false;      // of failed operations, on a device: see leftovers.h
 

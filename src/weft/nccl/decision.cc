@@ -12,9 +12,9 @@ namespace {
 /// Weft cannot take the GPU memory, for this reason.
 Decision nccl_if_there(const Status& why) {
   const Result<const Library*>& library = Library::get();
-  if (library.ok())
-    return {Backend::nccl, fmt::format("Weft cannot take this machine's GPU memory: {}", why.message())};
-  return {Backend::weft, fmt::format("there is a GPU and no NCCL for it: {}", library.status().message())};
+  if (!library.ok())
+    return {Backend::weft, fmt::format("there is a GPU and no NCCL for it: {}", library.status().message())};
+  return {Backend::nccl, fmt::format("Weft cannot take this machine's GPU memory: {}", why.message()), true};
 }
 
 }  // namespace
@@ -32,24 +32,25 @@ Backend wanted_backend() {
   return set == "weft" ? Backend::weft : set == "nccl" ? Backend::nccl : Backend::automatic;
 }
 
-Decision decide(Backend wanted) {
+Status lacking(std::span<const int> devices) {
+  if (!gpu() || gpu()->devices() == 0) return {};
+  if (const Result<const device::cuda::Driver*>& driver = device::cuda::driver(); !driver.ok())
+    return driver.status();
+  for (const int ordinal : devices)
+    if (const Status suits = device::cuda::suits(ordinal); suits.code() == Code::unsupported) return suits;
+  return {};
+}
+
+Decision decide(Backend wanted) { return decide(wanted, {}); }
+
+Decision decide(Backend wanted, std::span<const int> devices) {
   if (wanted != Backend::automatic) return {wanted, fmt::format("WEFT_BACKEND is {}", name_of(wanted))};
   if (!gpu()) return {Backend::weft, "this machine has no CUDA driver, so all buffers are host memory"};
   if (gpu()->devices() == 0)
     return {Backend::weft, "this process may use no GPU, so all buffers are host memory"};
-  const Result<const device::cuda::Driver*>& driver = device::cuda::driver();
-  if (driver.ok()) return {Backend::weft, "Weft takes the memory of this machine's GPUs itself"};
-  return nccl_if_there(driver.status());
-}
-
-Decision decide(Backend wanted, std::span<const int> devices) {
-  const Decision decision = decide(wanted);
-  if (wanted != Backend::automatic || decision.backend != Backend::weft) return decision;
-  if (!gpu() || gpu()->devices() == 0 || !device::cuda::driver().ok()) return decision;
-  for (const int ordinal : devices)
-    if (const Status suits = device::cuda::suits(ordinal); suits.code() == Code::unsupported)
-      return nccl_if_there(suits);
-  return decision;
+  const Status lacks = lacking(devices);
+  if (lacks.ok()) return {Backend::weft, "Weft takes the memory of this machine's GPUs itself"};
+  return nccl_if_there(lacks);
 }
 
 }  // namespace weft::nccl

@@ -16,9 +16,15 @@ const char* name_of(Backend backend);
 Backend wanted_backend();
 
 struct Decision {
-  Backend backend;     // never automatic
-  std::string reason;  // a clause that can follow "because"
+  Backend backend;         // never automatic
+  std::string reason;      // a clause that can follow "because"
+  bool fell_back = false;  // to NCCL by "auto", which is to be Weft: worth a warning
 };
+
+/// What Weft lacks of the driver or of these CUDA devices to take their memory, where NCCL might still: an
+/// error that names it. ok where nothing is lacking, where a device does not exist, and where the process may
+/// use no GPU. Makes no CUDA context.
+Status lacking(std::span<const int> devices);
 
 /// For a program that was written for NCCL, whose buffers are in device memory wherever there is a GPU. By
 /// itself it is Weft wherever Weft can be, and NCCL where Weft lacks what it needs of the driver. Asks the

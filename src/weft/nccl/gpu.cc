@@ -37,6 +37,8 @@ const Gpu* Gpu::open() {
                         load(library, "cuStreamSynchronize", driver->synchronize_) &&
                         load(library, "cuCtxGetCurrent", driver->get_context_) &&
                         load(library, "cuCtxSetCurrent", driver->set_context_) &&
+                        load(library, "cuDeviceGet", driver->get_device_) &&
+                        load(library, "cuDevicePrimaryCtxRetain", driver->retain_primary_) &&
                         load(library, "cuGetErrorString", driver->error_string_);
   if (complete) return driver;
   log::warn("{} is no CUDA driver that can be used: {}", file, dlerror());
@@ -83,8 +85,20 @@ void* Gpu::context() const {
   return get_context_(&context) == cuda::kSuccess ? context : nullptr;
 }
 
+Result<void*> Gpu::primary_context(int device) const {
+  int number = 0;
+  void* context = nullptr;
+  WEFT_TRY(check(get_device_(&number, device), "cuDeviceGet"));
+  WEFT_TRY(check(retain_primary_(&context, number), "cuDevicePrimaryCtxRetain"));
+  return context;
+}
+
 void Gpu::enter(void* context) const {
   if (context) set_context_(context);
+}
+
+void Gpu::restore(void* context) const {
+  if (this->context() != context) set_context_(context);
 }
 
 Status Gpu::check(int result, const char* what) const {

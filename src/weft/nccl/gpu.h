@@ -27,7 +27,11 @@ class Gpu {
   Status synchronize(void* stream) const;
   /// The calling thread's context, for another thread to work in; null where it has none.
   void* context() const;
+  /// That of a device, which every library of the process shares; it stays. Errors: unhandled_cuda_error.
+  Result<void*> primary_context(int device) const;
   void enter(void* context) const;
+  /// What context() said before; also none.
+  void restore(void* context) const;
 
  private:
   friend const Gpu* gpu();
@@ -41,6 +45,8 @@ class Gpu {
   int (*synchronize_)(void*) = nullptr;
   int (*get_context_)(void**) = nullptr;
   int (*set_context_)(void*) = nullptr;
+  int (*get_device_)(int*, int) = nullptr;
+  int (*retain_primary_)(void**, int) = nullptr;
   int (*error_string_)(int, const char**) = nullptr;
 };
 

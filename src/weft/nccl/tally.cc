@@ -154,7 +154,9 @@ void count_communicator(const Decision& decision) {
   const std::string sentence =
       fmt::format("communicators go to {}, because {}", decision.backend == Backend::nccl ? "NCCL" : "Weft",
                   decision.reason);
-  if (told.insert(sentence).second) log::info("{}", sentence);
+  if (!told.insert(sentence).second) return;
+  if (decision.fell_back) log::warn("{}", sentence);
+  else log::info("{}", sentence);
 }
 
 void count_call(Backend backend) {

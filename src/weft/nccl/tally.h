@@ -33,7 +33,8 @@ struct View {
   Share weft, nccl;
 };
 
-/// Counts a communicator, and logs it if none went that way for that reason before.
+/// Counts a communicator, and logs it if none went that way for that reason before: as a warning where
+/// "auto" came to NCCL.
 void count_communicator(const Decision& decision);
 void count_call(Backend backend);
 /// This process's.

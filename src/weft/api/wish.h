@@ -1,0 +1,33 @@
+// What a communicator is to be: a configuration of weft.h with the settings and the parent behind it, as the
+// engine takes it, and who does its operations.
+//
+// Thread safety: every function.
+#pragma once
+
+#include "api/handles.h"
+#include "base/status.h"
+#include "engine/communicator.h"
+#include "nccl/decision.h"
+#include "weft/weft.h"
+
+namespace weft::api {
+
+struct Wish {
+  engine::CommOptions options;
+  nccl::Backend backend;
+  int device;    // also one that Weft yields to NCCL, so that options have none
+  Status lacks;  // why it does
+};
+
+/// The ordinal of what config.device names; -1 for host memory.
+Result<int> device_from(int device);
+
+/// A communicator that begins a job; `config` may be null. With auto, a device that is nothing for Weft is
+/// yielded to NCCL; where it is not, its error is whoever opens it.
+Result<Wish> wish_of(const weftConfig_t* config);
+/// A child. One that inherits its device from a parent whose device was yielded is NCCL's like the parent;
+/// else a split hears from all ranks who yields, and a shrink, which asks nobody, yields nothing.
+Result<Wish> wish_of_child(weftComm_t parent, const engine::CommOptions& parents, const weftConfig_t* config,
+                           bool is_split);
+
+}  // namespace weft::api
