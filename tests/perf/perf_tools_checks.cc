@@ -101,6 +101,28 @@ TEST(PerfTools, MeasureWhoeverTakesGpuMemory) {
   EXPECT_TRUE(mentions(mpi.output, "leave --device at host")) << mpi.output;
 }
 
+/// Every tool over NCCL; whose AlltoAll cannot be in place.
+TEST(PerfTools, MeasureEveryCollectiveOfNccl) {
+  for (const std::string collective : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+                                       "alltoall", "gather", "scatter", "sendrecv"}) {
+    for (const std::string device : {"host", "cuda"}) {
+      const Outcome run =
+          shell("WEFT_CUDA_LIBRARY=" WEFT_FAKE_CUDA " WEFT_NCCL_LIBRARY=" WEFT_FAKE_NCCL " " WEFT_BIN "/" +
+                collective + "_perf --backend nccl --device " + device + " -b 8 -e 64 -f 8 -n 2 -w 1");
+      EXPECT_EQ(run.code, 0) << collective << ": " << run.output;
+      EXPECT_TRUE(mentions(run.output, "nccl (8 B to 64 B)")) << collective << ": " << run.output;
+      EXPECT_TRUE(mentions(run.output, "# Out of bounds values : 0 OK")) << collective << ": " << run.output;
+      const auto rows = rows_of(run.output);
+      ASSERT_EQ(rows.size(), 2u) << run.output;
+      EXPECT_EQ(rows[0].at(9) == "N/A", collective == "alltoall" || collective == "sendrecv") << run.output;
+    }
+  }
+  const Outcome by_setting = shell("WEFT_BACKEND=nccl WEFT_NCCL_LIBRARY=" WEFT_FAKE_NCCL " " WEFT_BIN
+                                   "/alltoall_perf -b 64 -e 64 -n 1");
+  EXPECT_EQ(by_setting.code, 0) << by_setting.output;
+  EXPECT_EQ(rows_of(by_setting.output).at(0).at(9), "N/A");
+}
+
 TEST(PerfTools, MeasureBackendsInTurns) {
   const std::string tool = "WEFT_NCCL_LIBRARY=" WEFT_FAKE_NCCL " " WEFT_BIN
                            "/all_reduce_perf -b 8 -e 64 -f 8 -n 2 -w 1 -o sum -J /dev/stdout --backend ";
