@@ -11,9 +11,10 @@
 namespace loom::format {
 namespace {
 
-/// The file of a folder that holds its tensors, or lists the files that do.
+/// The file of a folder that holds its tensors, or lists the files that do. Where there are both, the one
+/// file counts, as it does for `transformers`.
 Result<std::string> entry_of(const std::string& folder) {
-  for (const char* name : {kIndex, kOneFile}) {
+  for (const char* name : {kOneFile, kIndex}) {
     const std::string path = join_path(folder, name);
     if (is_file(path)) return path;
   }
@@ -25,7 +26,7 @@ Result<std::string> entry_of(const std::string& folder) {
   }
   if (found.size() == 1) return join_path(folder, found[0]);
   return fail(Code::not_found, "{} has neither {} nor {}, and {} files that end in .safetensors, must be one",
-              folder, kIndex, kOneFile, found.size());
+              folder, kOneFile, kIndex, found.size());
 }
 
 /// Only plain names: an index must not reach files elsewhere.

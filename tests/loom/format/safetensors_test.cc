@@ -237,6 +237,16 @@ TEST_F(Models, AnIndexIsNotTrusted) {
   EXPECT_EQ(part->names(), std::vector<std::string>{"b"});  // only what the index names
 }
 
+/// The index used to win, so Loom and `transformers` took the same folder for two models.
+TEST_F(Models, OfOneFileAndAnIndexTheFileCountsAsForTransformers) {
+  LOOM_ASSERT_OK(write(ModelWriter::kMostBytesAFile, 1));
+  const std::string one = get_file(folder_ / "model.safetensors");
+  LOOM_ASSERT_OK(write(80, 2));
+  expect(2, 3);
+  put_file(folder_ / "model.safetensors", one);
+  expect(1, 1);
+}
+
 TEST(Folders, OfAFileAtTheTopIsTheTop) {  // where an index finds its files
   EXPECT_EQ(folder_of("/x.index.json"), "/");
   EXPECT_EQ(folder_of("x.index.json"), ".");
@@ -245,7 +255,7 @@ TEST(Folders, OfAFileAtTheTopIsTheTop) {  // where an index finds its files
 
 TEST_F(Models, AFolderWithoutTensorsSaysWhatIsMissing) {
   EXPECT_TRUE(fails_with(SafetensorsReader::open(folder_.path()), Code::not_found,
-                         "neither model.safetensors.index.json"));
+                         "neither model.safetensors nor model.safetensors.index.json"));
   put_file(folder_ / "other.safetensors", "");
   EXPECT_TRUE(fails_with(SafetensorsReader::open(folder_.path()), Code::invalid_data,
                          "0 bytes are no safetensors file"));
