@@ -57,7 +57,7 @@ class BpeTokenizer final : public Tokenizer {
   SpecialTokens specials() const override { return specials_; }
   uint64_t hash() const override { return hash_; }
   std::string description() const override;
-  /// Writes vocab.json, merges.txt and tokenizer.json.
+  /// Writes vocab.json, merges.txt, tokenizer.json and tokenizer_config.json.
   Status save(const std::string& folder) const override;
 
   const BpeModel& model() const { return model_; }

@@ -17,7 +17,6 @@ namespace {
 using format::Json;
 using format::SortedJson;
 
-constexpr char kEndOfText[] = "<|endoftext|>";
 constexpr char kMergesHead[] = "#version: 0.2\n";
 /// The expressions of text/words.h as tokenizer.json spells them.
 constexpr char kGpt2Words[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -201,9 +200,10 @@ Result<BpeModel> model_of(const SortedJson& json) {
 
 Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges) {
   BpeModel model;
-  if (vocabulary.is_object() && vocabulary.contains(kEndOfText)) {
-    LOOM_TRY(add_token(kEndOfText, vocabulary[kEndOfText], 2 * vocabulary.size(), model, true));
-    model.added.push_back({kEndOfText, vocabulary[kEndOfText].get<Token>()});
+  if (vocabulary.is_object() && vocabulary.contains(kEndOfTextSpelling)) {
+    const SortedJson& number = vocabulary[kEndOfTextSpelling];
+    LOOM_TRY(add_token(kEndOfTextSpelling, number, 2 * vocabulary.size(), model, true));
+    model.added.push_back({kEndOfTextSpelling, number.get<Token>()});
   }
   LOOM_TRY(read_vocabulary(vocabulary, 2 * vocabulary.size(), model));
   for (size_t at = 0; at < merges.size();) {
@@ -249,6 +249,34 @@ Json pre_tokenizer_of(const BpeModel& model) {
 
 }  // namespace
 
+Json byte_level_json(const BpeModel& model, const Json& vocabulary, const Json& merges) {
+  Json json;
+  json["version"] = "1.0";
+  json["truncation"] = nullptr;
+  json["padding"] = nullptr;
+  json["added_tokens"] = added_json(model.added);
+  json["normalizer"] = model.normalize_nfc ? Json{{"type", "NFC"}} : Json();
+  json["pre_tokenizer"] = pre_tokenizer_of(model);
+  json["post_processor"] = nullptr;
+  json["decoder"] = byte_level(model.add_prefix_space);
+  json["model"] = {{"type", "BPE"},
+                   {"dropout", nullptr},
+                   {"unk_token", nullptr},
+                   {"continuing_subword_prefix", nullptr},
+                   {"end_of_word_suffix", nullptr},
+                   {"fuse_unk", false},
+                   {"byte_fallback", false},
+                   {"vocab", vocabulary},
+                   {"merges", merges}};
+  return json;
+}
+
+Status write_tokenizer_config(const std::string& folder, const Json& settings) {
+  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  json.update(settings);
+  return format::write_json(join_path(folder, "tokenizer_config.json"), json);
+}
+
 Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_tokenizer_json(const std::string& path) {
   const Result<SortedJson> json = format::read_sorted_json(path);
   if (!json.ok()) return json.status();
@@ -287,27 +315,18 @@ Status BpeTokenizer::save(const std::string& folder) const {
     merges_text += line;
     merges_text += '\n';
   }
-  Json json;
-  json["version"] = "1.0";
-  json["truncation"] = nullptr;
-  json["padding"] = nullptr;
-  json["added_tokens"] = added_json(model_.added);
-  json["normalizer"] = model_.normalize_nfc ? Json{{"type", "NFC"}} : Json();
-  json["pre_tokenizer"] = pre_tokenizer_of(model_);
-  json["post_processor"] = nullptr;
-  json["decoder"] = byte_level(model_.add_prefix_space);
-  json["model"] = {{"type", "BPE"},
-                   {"dropout", nullptr},
-                   {"unk_token", nullptr},
-                   {"continuing_subword_prefix", nullptr},
-                   {"end_of_word_suffix", nullptr},
-                   {"fuse_unk", false},
-                   {"byte_fallback", false},
-                   {"vocab", vocabulary},
-                   {"merges", merges}};
+  Json roles = Json::object();
+  const auto name = [&](const char* role, std::optional<Token> token) {
+    if (token) roles[role] = model_.vocabulary[static_cast<size_t>(*token)];
+  };
+  name("bos_token", begin_of_text());
+  name("eos_token", end_of_text());
+  name("mask_token", specials_.mask);
+  name("pad_token", specials_.padding);
   LOOM_TRY(write_file(join_path(folder, "merges.txt"), merges_text));
   LOOM_TRY(format::write_json(join_path(folder, "vocab.json"), vocabulary));
-  return format::write_json(join_path(folder, "tokenizer.json"), json);
+  LOOM_TRY(write_tokenizer_config(folder, roles));
+  return format::write_json(join_path(folder, "tokenizer.json"), byte_level_json(model_, vocabulary, merges));
 }
 
 }  // namespace loom::text

@@ -3,6 +3,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "format/json_file.h"
+#include "text/byte_alphabet.h"
+#include "text/tokenizer_json.h"
 
 namespace loom::text {
 
@@ -30,7 +32,18 @@ uint64_t ByteTokenizer::hash() const {
   return hash.value();
 }
 
+/// In tokenizer.json the end of text is a token of the vocabulary and no added one, and texts are not
+/// searched for special tokens: whoever spells it out means the bytes.
 Status ByteTokenizer::save(const std::string& folder) const {
+  format::Json vocabulary;
+  for (Token byte = 0; byte < kEndOfText; ++byte)
+    vocabulary[spelling_of(static_cast<unsigned char>(byte))] = byte;
+  vocabulary[kEndOfTextSpelling] = kEndOfText;
+  LOOM_TRY(format::write_json(join_path(folder, "tokenizer.json"),
+                              byte_level_json({}, vocabulary, format::Json::array())));
+  LOOM_TRY(write_tokenizer_config(folder, {{"bos_token", kEndOfTextSpelling},
+                                           {"eos_token", kEndOfTextSpelling},
+                                           {"split_special_tokens", true}}));
   return format::write_json(join_path(folder, "loom-tokenizer.json"), {{"type", "bytes"}});
 }
 

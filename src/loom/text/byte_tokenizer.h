@@ -18,7 +18,8 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<Token> end_of_text() const override { return kEndOfText; }
   uint64_t hash() const override;
   std::string description() const override { return "bytes"; }
-  /// Writes loom-tokenizer.json.
+  /// Writes loom-tokenizer.json, and for other programs the same as a byte-level BPE without merges:
+  /// tokenizer.json and tokenizer_config.json.
   Status save(const std::string& folder) const override;
 };
 

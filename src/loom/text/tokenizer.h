@@ -45,6 +45,12 @@ class Tokenizer {
   /// What stands between documents, if there is such a token.
   virtual std::optional<Token> end_of_text() const = 0;
   virtual SpecialTokens specials() const { return {}; }
+  /// What a text begins with that a model is to continue: the token that begins sequences, or, where there is
+  /// none, the one that ends the text before. Nothing where no token ends one.
+  std::optional<Token> begin_of_text() const {
+    const std::optional<Token> end = end_of_text();
+    return end && specials().begin ? specials().begin : end;
+  }
   /// The same for tokenizers that encode in the same way; token files carry it.
   virtual uint64_t hash() const = 0;
   /// "bytes", or "byte-level BPE of 50257 tokens".

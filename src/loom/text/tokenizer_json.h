@@ -1,11 +1,14 @@
-// What the readers of Hugging Face's tokenizer.json have in common.
+// What the readers of Hugging Face's tokenizer.json have in common, and the writers.
 //
-// Thread safety: pure functions.
+// Thread safety: pure functions but for the files.
 #pragma once
 
 #include "format/json_file.h"
+#include "text/bpe.h"
 
 namespace loom::text {
+
+inline constexpr char kEndOfTextSpelling[] = "<|endoftext|>";
 
 /// Whether a part of the file is an object of this "type". A "type" that is no text is none.
 inline bool is_type(const format::SortedJson& json, const char* type) {
@@ -13,5 +16,15 @@ inline bool is_type(const format::SortedJson& json, const char* type) {
   const auto found = json.find("type");
   return found != json.end() && *found == type;
 }
+
+/// tokenizer.json of a byte-level BPE: `vocabulary` is {spelling: number} and `merges` a list of "left
+/// right"; of `model` what stands around them counts.
+format::Json byte_level_json(const BpeModel& model, const format::Json& vocabulary,
+                             const format::Json& merges);
+
+/// tokenizer_config.json, with `settings` besides. It has `transformers` take tokenizer.json as it is:
+/// without it, it makes a tokenizer of the model's family anew, of vocabulary and merges alone, and neither
+/// normalization nor a space in front would be the file's.
+Status write_tokenizer_config(const std::string& folder, const format::Json& settings);
 
 }  // namespace loom::text

@@ -10,6 +10,7 @@
 #include "support.h"
 #include "text/bpe.h"
 #include "text/bpe_trainer.h"
+#include "text/byte_tokenizer.h"
 #include "text/wordpiece.h"
 
 namespace loom {
@@ -41,7 +42,9 @@ TEST(Interop, TokenizersLoadsWhatIsSaved) {
   LOOM_ASSERT_OK(trained);
   const auto options = text::BpeTokenizer::from_tokenizer_json(fixture("options.json"));
   LOOM_ASSERT_OK(options);
-  for (const auto& tokenizer : {*trained, *options}) {
+  const std::shared_ptr<const text::Tokenizer> bytes = std::make_shared<text::ByteTokenizer>();
+  for (const std::shared_ptr<const text::Tokenizer>& tokenizer :
+       std::vector<std::shared_ptr<const text::Tokenizer>>{*trained, *options, bytes}) {
     const TemporaryFolder folder;
     LOOM_ASSERT_OK(tokenizer->save(folder.path()));
     format::Json expected = format::Json::array();
@@ -52,7 +55,7 @@ TEST(Interop, TokenizersLoadsWhatIsSaved) {
     expected.push_back({corpus, tokenizer->encode(corpus)});
     LOOM_ASSERT_OK(format::write_json(folder / "expected.json", expected));
     const int exit = python("load_tokenizer.py", folder.path());
-    if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers";
+    if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers and transformers";
     EXPECT_EQ(exit, 0);
   }
 }

@@ -1,4 +1,6 @@
-"""Loads a folder's tokenizer with Hugging Face's library, and compares its tokens with those of expected.json. 77: no library."""
+"""Loads a folder's tokenizer with Hugging Face's libraries, from its tokenizer.json, from vocab.json and merges.txt where they are,
+and as a model's tokenizer, and compares tokens with those of expected.json; where there is an expected_ids.json, what the model's
+config and what generates with it take for the ends of a text, too. 77: no library."""
 
 import json
 import pathlib
@@ -6,15 +8,26 @@ import sys
 
 try:
     from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 except ImportError:
     sys.exit(77)
 
 folder = pathlib.Path(sys.argv[1])
 whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
-parts = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
-parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-parts.add_special_tokens(["<|endoftext|>"])
+parts = None
+if (folder / "vocab.json").exists():
+    parts = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+    parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    parts.add_special_tokens(["<|endoftext|>"])
 plain = json.loads((folder / "tokenizer.json").read_text())["normalizer"] is None
+of_model = AutoTokenizer.from_pretrained(folder)
 for text, tokens in json.loads((folder / "expected.json").read_text()):
     assert whole.encode(text, add_special_tokens=False).ids == tokens, text
-    assert not plain or parts.encode(text).ids == tokens, text
+    assert not plain or parts is None or parts.encode(text).ids == tokens, text
+    assert of_model.encode(text, add_special_tokens=False) == tokens, text
+if (folder / "expected_ids.json").exists():
+    ids = json.loads((folder / "expected_ids.json").read_text())
+    config = AutoConfig.from_pretrained(folder)
+    for source in (of_model, config, GenerationConfig.from_model_config(config)):
+        assert source.eos_token_id == ids["eos"], (type(source), source.eos_token_id)
+        assert source.bos_token_id == ids["bos"], (type(source), source.bos_token_id)

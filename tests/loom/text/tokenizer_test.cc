@@ -265,6 +265,49 @@ TEST(Tokenizers, AreOpenedByWhatIsThere) {
   EXPECT_TRUE(fails_with(open_tokenizer(folder.path()), Code::invalid_data, "\"words\", must be \"bytes\""));
 }
 
+/// Earlier versions wrote nothing else.
+TEST(Tokenizers, AFolderWithLoomsOwnFileAloneIsBytes) {
+  const TemporaryFolder folder;
+  put_file(folder / "loom-tokenizer.json", R"({"type": "bytes"})");
+  const auto opened = open_tokenizer(folder.path());
+  LOOM_ASSERT_OK(opened);
+  EXPECT_EQ((*opened)->hash(), ByteTokenizer().hash());
+}
+
+/// For programs that know nothing of Loom: a byte-level BPE whose numbers are the bytes.
+TEST(Tokenizers, BytesAreSavedAsABpeWithoutMerges) {
+  const TemporaryFolder folder;
+  LOOM_ASSERT_OK(ByteTokenizer().save(folder.path()));
+  const auto bpe = BpeTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+  LOOM_ASSERT_OK(bpe);
+  EXPECT_EQ((*bpe)->vocabulary_size(), ByteTokenizer().vocabulary_size());
+  std::string all = "a <|endoftext|> b\n";
+  for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
+  EXPECT_EQ((*bpe)->encode(all), ByteTokenizer().encode(all));
+}
+
+/// What `transformers` is told beside tokenizer.json: to take it as it is, and which tokens are what.
+TEST(Tokenizers, TellTransformersWhatTheirTokensAreFor) {
+  const TemporaryFolder folder;
+  const auto config_of = [&](const Tokenizer& tokenizer) {
+    EXPECT_TRUE(tokenizer.save(folder.path()).ok());
+    return *format::read_json(folder / "tokenizer_config.json");
+  };
+  Json config = config_of(ByteTokenizer());
+  EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(config["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(config["split_special_tokens"], true);
+  config = config_of(**BpeTokenizer::from_tokenizer_json(fixture("options.json")));
+  EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(config["bos_token"], "<|endoftext|>");
+  EXPECT_EQ(config["eos_token"], "<|endoftext|>");
+  EXPECT_EQ(config["mask_token"], "<mask>");
+  config = config_of(**BpeTokenizer::from_tokenizer_json(fixture("bloom.json")));
+  EXPECT_EQ(config["bos_token"], "<s>");
+  EXPECT_EQ(config["eos_token"], "</s>");
+  EXPECT_EQ(config["pad_token"], "<pad>");
+}
+
 TEST(Tokenizers, BytesAreThemselves) {
   const ByteTokenizer tokenizer;
   EXPECT_EQ(tokenizer.encode("a\xff"), (std::vector<Token>{97, 255}));
