@@ -15,10 +15,9 @@ struct TrainOptions {
   std::string config;  // path
   std::vector<std::string> overrides;
 };
-/// What shells and launchers take for the end by SIGTERM: 128 + 15.
-constexpr int kTerminated = 143;
 /// Trains, and leaves log.jsonl, report.html, config.json, checkpoints/ and model/ in run.out. The exit code:
-/// 0, or kTerminated where SIGTERM has ended the run early, on whichever rank, with a checkpoint.
+/// 0, or, where SIGTERM or SIGINT has ended the run early, with a checkpoint, what shells and launchers take
+/// for the end by it: 143 or 130. A rank that was told by another one only ends with 143.
 Result<int> train(const TrainOptions& options);
 
 struct PlanOptions {

@@ -40,19 +40,28 @@ class World {
 /// SIGTERM asks a run to end: launchers send it before a job's time is over, or its machines go to another,
 /// and kill what does not end by itself in time. From its first step on a run ends by itself, and does not
 /// heed a second one: what is left is soon done, and launchers that see one rank end send it to the others.
+/// SIGINT, which people send, does the same; a second one is death, for who cannot wait.
 class Termination {
  public:
   Termination() {
-    struct sigaction now, ours{};
-    if (sigaction(SIGTERM, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
-    ours.sa_handler = [](int) { asked_ = 1; };
-    ours.sa_flags = SA_RESTART;
-    sigaction(SIGTERM, &ours, nullptr);
+    take(SIGTERM, SA_RESTART);
+    take(SIGINT, SA_RESTART | static_cast<int>(SA_RESETHAND));
   }
-  static bool asked() { return asked_ != 0; }
+  static bool asked() { return signal_ != 0; }
+  /// 128 + the signal that came first; of a rank that was told by others, SIGTERM.
+  static int code() { return 128 + (asked() ? signal_ : SIGTERM); }
 
  private:
-  static inline volatile std::sig_atomic_t asked_ = 0;
+  static void take(int signal, int flags) {
+    struct sigaction now, ours{};
+    if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
+    ours.sa_handler = [](int came) {
+      if (signal_ == 0) signal_ = came;
+    };
+    ours.sa_flags = flags;
+    sigaction(signal, &ours, nullptr);
+  }
+  static inline volatile std::sig_atomic_t signal_ = 0;
 };
 
 /// What rank 0 keeps of a run and leaves in its folder; other ranks keep nothing.
@@ -204,7 +213,7 @@ Result<int> train(const TrainOptions& options) {
   if (speaks)
     fmt::print("{}report in {}/report.html\n", saves ? fmt::format("model in {}/model, ", out) : "", out);
   LOOM_TRY(trainer.groups().agree(reported));
-  return trainer.stopped() ? kTerminated : 0;
+  return trainer.stopped() ? Termination::code() : 0;
 }
 
 }  // namespace loom::command

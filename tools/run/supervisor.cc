@@ -201,7 +201,7 @@ void Supervisor::heed_signals() {
       say("{} again; killing the ranks", strsignal(signal));
       kill_at_ = Deadline::in_seconds(0);
     } else {
-      say("{}; stopping the ranks", strsignal(signal));
+      say("{}; stopping the ranks, which have {} s; once more kills them", strsignal(signal), job_.grace_s);
       stop(signal, 128 + signal);
     }
   }

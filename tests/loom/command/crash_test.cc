@@ -146,6 +146,59 @@ TEST_F(Crash, ToldToEndItSavesACheckpointOfTheStepAtHand) {
   EXPECT_EQ(losses(out), losses(whole));
 }
 
+/// The whole job is interrupted, as by Ctrl-C: weft_run tells its ranks and gives them time. Both used to die
+/// in the step at hand. A shell has what it starts in the background ignore the signal, hence `env`.
+TEST_F(Crash, InterruptedItSavesACheckpointAndGoesOn) {
+  const std::string script = folder_ / "interrupt.sh", out = folder_ / "out";
+  put_file(script,
+           fmt::format("env --default-signal=INT \"$@\" & pid=$!\n"
+                       "while [ \"$(cat '{}/log.jsonl' 2> /dev/null | wc -l)\" -lt 5 ]; do sleep 0.01; "
+                       "done\n"
+                       "kill -INT $pid; wait $pid\n",
+                       out));
+  const std::string keys = "--run.checkpoint_every=0 --run.out=" + out;
+  const Outcome ended = shell("sh " + script + " " WEFT_RUN " -n 2 --no-label --grace 100 --timeout 120 " +
+                              train(keys + " --run.steps=1000000"));
+  EXPECT_EQ(ended.code, 130) << ended.text;
+  EXPECT_NE(ended.text.find("weft_run: Interrupt; stopping the ranks, which have 100 s"), std::string::npos)
+      << ended.text;
+  EXPECT_NE(ended.text.find("note: stopped after step "), std::string::npos) << ended.text;
+  EXPECT_TRUE(std::filesystem::exists(out + "/report.html"));
+  const Result<format::Checkpoints> checkpoints = format::Checkpoints::open(out + "/checkpoints", 1);
+  LOOM_ASSERT_OK(checkpoints);
+  const std::vector<uint64_t> steps = *checkpoints->complete_steps();
+  ASSERT_EQ(steps.size(), 1u) << ended.text;
+  const Outcome resumed = on_processes(2, train(keys + fmt::format(" --run.steps={}", steps[0] + 2)));
+  ASSERT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find(fmt::format("resumed after step {}\n", steps[0])), std::string::npos)
+      << resumed.text;
+}
+
+/// Who cannot wait interrupts twice. Rank 1 stands still, so the step of rank 0 does not end in between.
+TEST_F(Crash, InterruptedAgainItDies) {
+  const std::string script = folder_ / "twice.sh", still = folder_ / "still", dead = folder_ / "dead";
+  put_file(script,
+           fmt::format("env --default-signal=INT \"$@\" & pid=$!\n"
+                       "if [ \"$WEFT_RANK\" = 1 ]; then\n"
+                       "  while [ \"$(cat '{0}/log.jsonl' 2> /dev/null | wc -l)\" -lt 3 ]; do sleep 0.01; "
+                       "done\n"
+                       "  kill -STOP $pid; touch '{1}'\n"
+                       "  while [ ! -e '{2}' ]; do sleep 0.01; done\n"
+                       "  kill -KILL $pid; wait $pid\n"
+                       "else\n"
+                       "  while [ ! -e '{1}' ]; do sleep 0.01; done\n"
+                       "  kill -INT $pid\n"
+                       "  while grep -q '^SigCgt:.*[2367abef]$' /proc/$pid/status; do sleep 0.01; done\n"
+                       "  kill -INT $pid; wait $pid; echo \"rank 0 ended with $?\"; touch '{2}'\n"
+                       "fi\n",
+                       folder_ / "run", still, dead));
+  const Outcome ended = on_processes(
+      2, "sh " + script + " " + train("--run.steps=1000000 --run.checkpoint_every=0 --run.trace_ranks=0"));
+  EXPECT_NE(ended.text.find("rank 0 ended with 130"), std::string::npos) << ended.text;
+  EXPECT_EQ(ended.text.find("note: stopped"), std::string::npos) << ended.text;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/report.html")) << "it waited for the step";
+}
+
 /// A disk of one rank that fills up, as a limit on the size of its files from some step on.
 class FullDisk : public Crash {
  protected:
