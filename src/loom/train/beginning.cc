@@ -6,6 +6,7 @@
 #include "model/same_model.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
+#include "train/token_ids.h"
 #include "train/trainer.h"
 
 namespace loom::train {
@@ -53,6 +54,11 @@ Result<model::ModelSpec> Trainer::open() {
   LOOM_TRY(spec.status());
   LOOM_TRY(check_label_order(config_, data_.labels));
   const std::string& from = config_.model.from;
+  if (!from.empty()) {
+    const Result<format::Json> json = format::read_config(from);
+    LOOM_TRY(json.status());
+    take_token_ids(*json, origin_);
+  }
   if (!from.empty() && spec->vocabulary > data_.vocabulary &&
       text::open_tokenizer(from).status().code() == Code::not_found)
     notes_.push_back(

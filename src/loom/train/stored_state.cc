@@ -8,6 +8,7 @@
 #include "text/same_tokenizer.h"
 #include "train/config.h"
 #include "train/folders.h"
+#include "train/token_ids.h"
 
 namespace loom::train {
 namespace {
@@ -18,19 +19,20 @@ Result<format::Json> object_of(const format::Json& manifest, const char* key) {
   return manifest[key];
 }
 
-/// The tokenizer of the dataset that the run trained on, where that is still in its place.
-Result<bool> put_tokenizer(const format::Json& manifest, const std::string& folder) {
+/// The tokenizer of the dataset that the run trained on, where that is still in its place; else nullptr.
+Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer(const format::Json& manifest,
+                                                             const std::string& folder) {
   const Result<format::Json> section = object_of(manifest, "config");
   LOOM_TRY(section.status());
   const Result<Config> config = stored_config(*section);
   LOOM_TRY(config.status());
-  const auto tokenizer = text::open_tokenizer(config->data.folder);
-  if (tokenizer.status().code() == Code::not_found) return false;
+  auto tokenizer = text::open_tokenizer(config->data.folder);
+  if (tokenizer.status().code() == Code::not_found) return std::shared_ptr<const text::Tokenizer>();
   LOOM_TRY(tokenizer.status());
   if (manifest.contains("tokenizer") && manifest["tokenizer"] != text::tokenizer_key(**tokenizer))
-    return false;
+    return std::shared_ptr<const text::Tokenizer>();
   LOOM_TRY(text::replace_tokenizer(**tokenizer, folder));
-  return true;
+  return tokenizer;
 }
 
 }  // namespace
@@ -57,7 +59,7 @@ Result<StoredState> open_state(const std::string& folder) {
 Result<Exported> export_model(const std::string& checkpoint, const std::string& folder) {
   const Result<StoredState> state = open_state(checkpoint);
   LOOM_TRY(state.status());
-  const Result<format::Json> config = object_of(state->manifest, "model");
+  Result<format::Json> config = object_of(state->manifest, "model");
   LOOM_TRY(config.status().in(checkpoint));
   const Result<model::ModelSpec> spec = model::spec_from_config(*config);
   LOOM_TRY(spec.status().in(checkpoint));
@@ -65,8 +67,10 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   LOOM_TRY(step.status().in(checkpoint));
   const std::vector<model::Unit> units = model::units_of(*spec);
   LOOM_TRY(make_folders(folder));
-  const Result<bool> tokenizer = put_tokenizer(state->manifest, folder);
+  const auto tokenizer = put_tokenizer(state->manifest, folder);
   LOOM_TRY(tokenizer.status().in(checkpoint));
+  // Checkpoints of earlier versions have no ids.
+  if (*tokenizer != nullptr) set_token_ids(format::Json(*config), **tokenizer, *config);
   LOOM_TRY(format::write_config(folder, *config));
   Result<format::ModelWriter> writer = format::ModelWriter::create(folder, model::tensor_specs(units));
   LOOM_TRY(writer.status());
@@ -78,7 +82,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
     }));
   }
   LOOM_TRY(writer->finish());
-  return Exported{*step, model::parameter_count(units), *tokenizer};
+  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr};
 }
 
 }  // namespace loom::train

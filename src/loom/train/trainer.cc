@@ -11,6 +11,7 @@
 #include "text/same_tokenizer.h"
 #include "train/machine.h"
 #include "train/threads.h"
+#include "train/token_ids.h"
 
 namespace loom::train {
 namespace {
@@ -109,6 +110,7 @@ Status Trainer::go_on(const StoredState& state, const Beginning& beginning) {
   if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
   next_step_ = step;
   if (is_own(beginning)) saved_step_ = step;
+  if (state.manifest.contains("model")) take_token_ids(state.manifest["model"], origin_);
   if (is_over())
     notes_.push_back(fmt::format(
         "nothing to do: the checkpoint is of step {}, run.steps is {}; a larger run.steps goes on", step,
@@ -349,13 +351,14 @@ Status Trainer::save_model_in(const std::string& folder) {
   LOOM_TRY(groups_->agree(made));
   LOOM_TRY(engine_->save_model(folder));
   look_at_memory(Moment::model);
-  const bool names = groups_->rank() == 0 && !data_.labels.empty();
-  return groups_->agree(names ? format::write_config(folder, model_config()) : Status());
+  // What the engine knows nothing of.
+  return groups_->agree(groups_->rank() == 0 ? format::write_config(folder, model_config()) : Status());
 }
 
 format::Json Trainer::model_config() const {
   format::Json config = model::config_of(engine_->job().spec);
   if (!data_.labels.empty()) model::set_label_names(data_.labels, config);
+  set_token_ids(origin_, *data_.tokenizer, config);
   return config;
 }
 

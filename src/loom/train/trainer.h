@@ -106,7 +106,7 @@ class Trainer {
   Result<format::Json> manifest(const std::vector<uint64_t>& hashes, std::vector<std::string>& files) const;
   Status commit_checkpoint(uint64_t step, const std::vector<uint64_t>& hashes);
   Status save_model_in(const std::string& folder);
-  /// config.json, with the names of the dataset's labels.
+  /// config.json, with the names of the dataset's labels and the ids of what begins and ends texts.
   format::Json model_config() const;
   Status read_batch(const text::BatchSource& batches, int64_t step);
   engine::StepSettings settings_of_step() const;
@@ -116,6 +116,7 @@ class Trainer {
   Status gather_trace();
 
   Config config_;
+  format::Json origin_;  // the config.json that the model came with, as far as its ids of tokens go
   int threads_ = 1;
   std::optional<engine::Groups> groups_;
   std::unique_ptr<engine::Engine> engine_;

@@ -249,7 +249,8 @@ TEST_F(Beginnings, AModelWithoutATokenizerAndWithMoreTokensThanTheDataIsNoted) {
     return (*trainer)->notes();
   };
   EXPECT_TRUE(notes().empty());
-  std::filesystem::remove(config_.model.from + "/loom-tokenizer.json");
+  for (const char* name : {"loom-tokenizer.json", "tokenizer.json"})
+    std::filesystem::remove(config_.model.from + "/" + name);
   ASSERT_EQ(notes().size(), 1u);
   EXPECT_NE(notes()[0].find("has a vocabulary of 300 tokens and no tokenizer beside it"), std::string::npos);
 }

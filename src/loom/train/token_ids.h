@@ -1,0 +1,19 @@
+// Token ids: which tokens of a model's config.json begin and end a text. What generates with `transformers`
+// stops at the latter; null, it never stops.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include "format/json_file.h"
+#include "text/tokenizer.h"
+
+namespace loom::train {
+
+/// bos_token_id and eos_token_id of `config` are those of `origin`, the config that the model came with (null
+/// for none), where that has them, else the tokenizer's. What neither has stays as it is.
+void set_token_ids(const format::Json& origin, const text::Tokenizer& tokenizer, format::Json& config);
+
+/// Those of `config` that are not null go to `origin`.
+void take_token_ids(const format::Json& config, format::Json& origin);
+
+}  // namespace loom::train

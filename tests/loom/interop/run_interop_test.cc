@@ -1,0 +1,63 @@
+// The folder that a run leaves in `model`: AutoTokenizer gives the run's tokens, and what generates knows
+// where a text ends. Needs a Python with transformers; its name may be given in LOOM_PYTHON. Skipped without.
+#include <cstdlib>
+
+#include "text/bpe_trainer.h"
+#include "train/runs.h"
+
+namespace loom::testing {
+namespace {
+
+constexpr int kSkipped = 77;
+
+class RunInterop : public Runs {
+ protected:
+  /// Trains on tokens of that tokenizer, and asks `transformers` for those of many texts; its exit code.
+  int ask(const std::string& name, const std::string& path) {
+    config_.data.folder = folder_ / ("data-" + name);
+    config_.run.out = folder_ / ("out-" + name);
+    config_.run.steps = config_.run.evaluation_steps = 1;
+    make_tokens(config_.data.folder, path);
+    run_on(1, config_, [](train::Trainer& trainer) { EXPECT_TRUE(trainer.save_model().ok()); });
+    const auto tokenizer = text::open_tokenizer(config_.data.folder);
+    EXPECT_TRUE(tokenizer.ok());
+    if (!tokenizer.ok()) return -1;
+    format::Json expected = format::Json::array();
+    const format::Json cases = format::read_json(fixture("cases.json")).take();
+    for (const format::Json& item : cases.at("cases"))
+      expected.push_back({item[0], (*tokenizer)->encode(item[0].get<std::string>())});
+    const std::string model = config_.run.out + "/model";
+    EXPECT_TRUE(format::write_json(model + "/expected.json", expected).ok());
+    EXPECT_TRUE(format::write_json(model + "/expected_ids.json", {{"bos", *(*tokenizer)->begin_of_text()},
+                                                                  {"eos", *(*tokenizer)->end_of_text()}})
+                    .ok());
+    const char* const chosen = std::getenv("LOOM_PYTHON");
+    const int status = std::system(fmt::format("{} '{}' '{}'", chosen ? chosen : "python3",
+                                               fixture("../interop/load_tokenizer.py"), model)
+                                       .c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+};
+
+TEST_F(RunInterop, AutoTokenizerGivesTheTokensOfARunsModel) {
+  text::BpeTraining training;
+  training.vocabulary_size = 400;
+  Result<text::BpeTrainer> trainer = text::BpeTrainer::create(training);
+  LOOM_ASSERT_OK(trainer);
+  trainer->add(get_file(fixture("corpus.txt")));
+  const auto trained = trainer->train();
+  LOOM_ASSERT_OK(trained);
+  std::filesystem::create_directory(folder_ / "bpe");
+  LOOM_ASSERT_OK((*trained)->save(folder_ / "bpe"));
+  for (const auto& [name, path] : {std::pair<const char*, std::string>("bytes", "bytes"),
+                                   {"bpe", folder_ / "bpe"},
+                                   {"options", fixture("options.json")}}) {
+    SCOPED_TRACE(name);
+    const int exit = ask(name, path);
+    if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers and transformers";
+    EXPECT_EQ(exit, 0);
+  }
+}
+
+}  // namespace
+}  // namespace loom::testing
