@@ -30,7 +30,14 @@ struct StepRecord {
   double loss_scale = 0;      // of an fp16 run, in this step; 0: of another
   bool skipped = false;       // gradients overflowed fp16: nothing was applied
   int64_t skipped_steps = 0;  // of all up to this one
-  double seconds = 0;
+  double seconds = 0;         // with the reading of the batch
+  double data_seconds = 0;    // of these, in which this rank read its batch
+  /// That the rest of the run takes if it goes on as it did: by the clock since this object's first step,
+  /// with evaluations, checkpoints and what is done when steps are told. Of step() alone by that step.
+  double seconds_left = 0;
+  /// Memory that a process of the job was seen to take since before the run was opened, the most of all
+  /// ranks; 0 where it is not known.
+  int64_t memory_bytes = 0;
   double exposed = 0;  // part of the time spent waiting for communication
   double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
   double tokens_per_second = 0;

@@ -83,7 +83,7 @@ class Chronicle {
 
   void add(const train::StepRecord& record) {
     records_.push_back(record);
-    line(train::json_line(record, trainer_.engine().memory_bytes()));
+    line(train::json_line(record));
     ++steps_;
   }
 
@@ -98,19 +98,28 @@ class Chronicle {
   }
 
   /// The sums of a run that is over.
-  void conclude(const train::Comparison& comparison) {
+  void conclude() {
     if (steps_ == 0) return;
-    fmt::print("\n{}\n", train::to_text(comparison));
-    if (trainer_.trace()) line(train::trace_line(trainer_, comparison));
-    line(train::json_line(comparison));
+    fmt::print("\n{}\n", train::to_text(comparison()));
+    if (trainer_.trace()) line(train::trace_line(trainer_, comparison()));
+    line(train::json_line(comparison()));
+  }
+
+  /// For who looks at a run that goes on, or at one that was killed. Like a line of the log, it is not worth
+  /// the run.
+  void report_so_far() {
+    const Status written = report({});
+    if (!written.ok())
+      fmt::print(stderr, "loom: warning: {}; the run goes on without a report of step {}\n",
+                 written.message(), trainer_.next_step());
   }
 
   /// Of a run that was over before, the report stays that has what only the run itself could tell; a failure
   /// in it is mended.
-  Status report(const train::Comparison& comparison, const Status& ended) const {
+  Status report(const Status& ended) {
     const std::string path = join_path(trainer_.config().run.out, "report.html");
     if (!ended.ok() || steps_ > 0 || !is_file(path))
-      return write_file(path, train::html_report(records_, trainer_, comparison, ended));
+      return write_file(path, train::html_report(records_, trainer_, comparison(), ended));
     const Result<std::string> page = read_file(path);
     LOOM_TRY(page.status());
     const std::string mended = train::without_failure(*page);
@@ -119,6 +128,13 @@ class Chronicle {
 
  private:
   explicit Chronicle(const train::Trainer& trainer) : trainer_(trainer) {}
+
+  /// As of now; the forecast is made once.
+  const train::Comparison& comparison() {
+    if (comparison_) train::measure_again(trainer_, *comparison_);
+    else comparison_ = train::compare(trainer_, trainer_.machine());
+    return *comparison_;
+  }
 
   /// A log that cannot be written is no reason to end a run, but one to say so.
   void line(const std::string& text) {
@@ -130,6 +146,7 @@ class Chronicle {
   const train::Trainer& trainer_;
   std::optional<train::RunLog> log_;
   std::vector<train::StepRecord> records_;
+  std::optional<train::Comparison> comparison_;
   int64_t steps_ = 0;  // of this process
   size_t notes_ = 0;   // that were told
 };
@@ -175,13 +192,13 @@ Result<int> train(const TrainOptions& options) {
   LOOM_TRY(config.status().in(options.config));
   Result<World> world = World::join();
   LOOM_TRY(world.status());
-  Result<std::unique_ptr<train::Trainer>> made = train::Trainer::create(*config, world->comm());
+  Result<std::unique_ptr<train::Trainer>> made =
+      train::Trainer::create(*config, world->comm(), train::Measuring::machine);
   LOOM_TRY(made.status());
   train::Trainer& trainer = **made;
   const bool speaks = trainer.groups().rank() == 0;
   Result<Chronicle> chronicle = Chronicle::open(trainer);
   LOOM_TRY(trainer.groups().agree(chronicle.status()));
-  if (!trainer.is_over()) LOOM_TRY(trainer.measure_machine());
   const double peak = trainer.is_over() ? 0 : trainer.machine().flops;
   if (speaks) {
     introduce(trainer, peak);
@@ -194,6 +211,8 @@ Result<int> train(const TrainOptions& options) {
         if (!speaks) return;
         bar->line(train::log_line(record, trainer, peak), record.step + 1, config->run.steps);
         chronicle->add(record);
+        const int64_t every = config->run.checkpoint_every;
+        if (every > 0 && trainer.next_step() % every == 0 && !trainer.is_over()) chronicle->report_so_far();
       },
       Termination::asked);
   bar.reset();
@@ -204,9 +223,8 @@ Result<int> train(const TrainOptions& options) {
   Status reported;
   if (speaks) {  // what was is worth a look, whatever ended it; the other ranks may be gone
     chronicle->add_notes();
-    const train::Comparison comparison = train::compare(trainer, trainer.machine());
-    if (complete) chronicle->conclude(comparison);
-    reported = chronicle->report(comparison, ended);
+    if (complete) chronicle->conclude();
+    reported = chronicle->report(ended);
   }
   LOOM_TRY(ended);
   const std::string& out = config->run.out;

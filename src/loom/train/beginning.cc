@@ -119,18 +119,18 @@ Status Trainer::begins_alone(const format::FoundCheckpoints& found) const {
 }
 
 /// Of a checkpoint of this run that cannot be read, what could be used instead.
-Status Trainer::with_one_before(const Status& status, const Beginning& beginning) const {
-  if (status.code() != Code::invalid_data || !is_own(beginning)) return status;
+Status Trainer::with_one_before(const Status& status) const {
+  if (status.code() != Code::invalid_data || !is_own()) return status;
   std::optional<uint64_t> before;
   const Result<std::vector<uint64_t>> steps = checkpoints_->complete_steps();
   if (steps.ok())
     for (const uint64_t step : *steps)
-      if (static_cast<int64_t>(step) < beginning.step) before = step;
+      if (static_cast<int64_t>(step) < beginning_.step) before = step;
   if (before)
     return fail(Code::invalid_data,
                 "{}; the checkpoint before it is of step {}: without the folder {} the run "
                 "goes on from that",
-                status.message(), *before, beginning.checkpoint);
+                status.message(), *before, beginning_.checkpoint);
   return fail(
       Code::invalid_data,
       "{}; there is no complete checkpoint before it: put back what is damaged, remove that folder to "
@@ -177,7 +177,7 @@ Status Trainer::place_in_data(const format::Json& manifest, int64_t step, bool o
 }
 
 /// The checkpoint that the run begins with, opened, and where it lies; nothing where there is none.
-Result<std::optional<StoredState>> Trainer::state_to_begin_with(Beginning& beginning) {
+Result<std::optional<StoredState>> Trainer::state_to_begin_with() {
   const Result<std::string> folder = checkpoint_to_begin_with();
   LOOM_TRY(folder.status());
   if (folder->empty()) return std::optional<StoredState>();
@@ -186,7 +186,7 @@ Result<std::optional<StoredState>> Trainer::state_to_begin_with(Beginning& begin
   const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
   LOOM_TRY(step.status().in(*folder));
   LOOM_TRY(check_goes_on(state->manifest).in(*folder));
-  beginning = {*step, *folder, state->manifest.dump()};
+  beginning_ = {*step, *folder, state->manifest.dump()};
   return std::optional(state.take());
 }
 

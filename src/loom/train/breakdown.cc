@@ -7,7 +7,8 @@ namespace loom::train {
 
 std::vector<std::pair<std::string, double>> Breakdown::parts() const {
   std::vector<std::pair<std::string, double>> parts;
-  double outside = step_us;
+  double outside = step_us - data_us;
+  if (data_us > 0) parts.emplace_back("data", data_us);
   for (int op = 0; op < program::kOps; ++op) {
     outside -= us[op];
     const auto kind = static_cast<program::Op>(op);
@@ -86,6 +87,7 @@ void MeanBreakdown::add(const Breakdown& step) {
   }
   for (int op = 0; op < program::kOps; ++op) sum_.us[op] += step.us[op];
   sum_.waiting_us += step.waiting_us;
+  sum_.data_us += step.data_us;
   sum_.step_us += step.step_us;
   sum_.bubble = (steps_ > 2 ? sum_.bubble : 0) + step.bubble;
 }
@@ -96,6 +98,7 @@ Breakdown MeanBreakdown::mean() const {
   Breakdown mean = sum_;
   for (double& us : mean.us) us /= count;
   mean.waiting_us /= count;
+  mean.data_us /= count;
   mean.step_us /= count;
   mean.bubble /= count;
   return mean;

@@ -18,11 +18,12 @@ namespace loom::train {
 struct Breakdown {
   std::array<double, program::kOps> us{};  // computing, issuing communication, and waiting for it
   double waiting_us = 0;                   // of these
+  double data_us = 0;                      // reading the batch, before the instructions
   double step_us = 0;
   double bubble = -1;  // part of the time until the norm in which ranks do not compute; -1: no pipeline
 
-  /// Names and µs of what takes any time: kinds of instructions, the optimizer's being "optimizer", and
-  /// "outside", what of the step is in none.
+  /// Names and µs of what takes any time: "data", kinds of instructions, the optimizer's being "optimizer",
+  /// and "outside", what of the step is in none of these.
   std::vector<std::pair<std::string, double>> parts() const;
 };
 

@@ -16,7 +16,8 @@ constexpr double kMiB = 1 << 20;
 constexpr char kLegend[] =
     "<p>Time is a rank's, by kind of instruction: computing, or, of communication, issuing and waiting for "
     "it. "
-    "<b>optimizer</b> is the update of this rank's masters, <b>outside</b> what of a step is in no "
+    "<b>data</b> is the reading of the batch, <b>optimizer</b> the update of this rank's masters, "
+    "<b>outside</b> what of a step is in no "
     "instruction, <b>whole step</b> the sum, <b>of which waiting</b> all time in which the rank waited for "
     "communication, for other stages, or for the file of offloaded activations, <b>bubble</b>, of "
     "pipelines, the part of the time until the norm in which ranks, on average, do not compute. Memory: "
@@ -102,12 +103,17 @@ Comparison compare(const Trainer& trainer, const program::Machine& machine) {
         engine.training(), comparison.forecast.stages[static_cast<size_t>(engine.training().stage)]);
     if (engine.job().pipeline_degree > 1) comparison.predicted.bubble = comparison.forecast.bubble;
   }
+  comparison.planned = engine.memory();
+  measure_again(trainer, comparison);
+  return comparison;
+}
+
+void measure_again(const Trainer& trainer, Comparison& comparison) {
+  const engine::Engine& engine = trainer.engine();
   comparison.measured = trainer.measured().mean();
   comparison.steps = trainer.measured().steps();
-  comparison.planned = engine.memory();
   comparison.workers_bytes = engine.memory_bytes() - engine.arena_bytes();
   comparison.measured_bytes = trainer.measured_bytes();
-  return comparison;
 }
 
 std::string to_text(const Comparison& c) {

@@ -25,6 +25,8 @@ struct Comparison {
 
 /// A run that has made a step, and the machine as measured before.
 Comparison compare(const Trainer& trainer, const program::Machine& machine);
+/// What is measured of the same run, as it is now; what was predicted stays.
+void measure_again(const Trainer& trainer, Comparison& comparison);
 
 /// Two small tables.
 std::string to_text(const Comparison& comparison);

@@ -95,12 +95,13 @@ Times measured_times(const std::function<double()>& small, const std::function<d
   return {median(of_small), median(of_large)};
 }
 
-constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank gives to a collective: 1 MiB
+constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank sends, or gives to a collective: 1 MiB
 
-/// `run(elements)` does a collective of `comm`, of `hops` hops; that of kShard sends `bytes` over its slowest
-/// link. It takes as long as the slowest rank says, since one that comes late finds the others' data there,
-/// and all groups begin together, since a group that has a link to itself sees more of it than it will have.
-Result<Link> measure_link(double bytes, int hops, const engine::Groups& groups, weftComm_t comm,
+/// `run(elements)` does a collective of `comm`, of `hops` hops; that of `large` elements sends `bytes` over
+/// its slowest link. It takes as long as the slowest rank says, since one that comes late finds the others'
+/// data there, and all groups begin together, since a group that has a link to itself sees more of it than it
+/// will have.
+Result<Link> measure_link(double bytes, size_t large, int hops, const engine::Groups& groups, weftComm_t comm,
                           const std::function<Status(size_t)>& run) {
   Status status;
   const auto slowest = [&](size_t elements) {
@@ -110,7 +111,7 @@ Result<Link> measure_link(double bytes, int hops, const engine::Groups& groups, 
       status = engine::from_weft(weftAllReduce(&seconds, &seconds, 1, weftFloat64, weftMax, comm, nullptr));
     return seconds;
   };
-  const Times times = measured_times([&] { return slowest(16); }, [&] { return slowest(kShard); });
+  const Times times = measured_times([&] { return slowest(16); }, [&] { return slowest(large); });
   LOOM_TRY(status);
   return Link{bytes / times.of_bytes(), times.small * 1e6 / hops};
 }
@@ -136,15 +137,6 @@ Result<Link> measure_transfer(const program::Job& job, const engine::Groups& gro
   return Link{bytes / times.of_bytes(), times.small * 1e6};
 }
 
-/// What was measured with must not stay with the process, which is about to be measured itself.
-void give_back(std::vector<float>& shard, std::vector<float>& whole) {
-  std::vector<float>().swap(shard);
-  std::vector<float>().swap(whole);
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
-}
-
 /// What the groups of each kind reach, as the rate of the links that they go over, inside nodes or between
 /// them. Where several kinds go over the same, the last one counts: tensor ranks', which computing waits for.
 Status measure_links(const program::Job& job, const engine::Groups& groups, program::Machine& machine) {
@@ -163,8 +155,9 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
     peer.stage ^= 1;
     if (link->bandwidth > 0) take(layout.place(peer) / node != groups.place() / node, *link);
   }
-  const auto collective = [&](GroupKind kind, double bytes, int hops, weftComm_t comm) -> Status {
-    const Result<Link> link = measure_link(bytes, hops, groups, comm, [&](size_t n) {
+  const auto collective = [&](GroupKind kind, double bytes, size_t large, int hops) -> Status {
+    const weftComm_t comm = groups.of(kind);
+    const Result<Link> link = measure_link(bytes, large, hops, groups, comm, [&](size_t n) {
       return engine::from_weft(
           kind == GroupKind::replication
               ? weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum, comm, nullptr)
@@ -174,27 +167,43 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
     take(layout.spans_nodes(kind, groups.place(), node), *link);
     return {};
   };
+  const auto gathered = static_cast<size_t>(gathered_to_measure(job.degree)),
+             exchanged = static_cast<size_t>(gathered_to_measure(job.tensor_degree));
+  const auto degree = static_cast<size_t>(job.degree), tensors = static_cast<size_t>(job.tensor_degree);
+  whole.resize(std::max(gathered * degree, exchanged * tensors));
   // Of unit 0's shard to what is measured with.
-  const double part = static_cast<double>(kShard) / static_cast<double>(job.shard(job.held_units()[0]));
-  whole.resize(kShard * static_cast<size_t>(std::max(job.degree, job.tensor_degree)));
+  const auto part = [&](size_t elements) {
+    return static_cast<double>(elements) / static_cast<double>(job.shard(job.held_units()[0]));
+  };
   if (groups.replication() != nullptr) {
-    const double bytes = part * simulated_bytes(job, program::Op::all_reduce, node, 0);
-    LOOM_TRY(collective(GroupKind::replication, bytes, 2, groups.replication()));
+    const double bytes = part(kShard) * simulated_bytes(job, program::Op::all_reduce, node, 0);
+    LOOM_TRY(collective(GroupKind::replication, bytes, kShard, 2));
   }
   if (groups.partition() != nullptr) {
-    const double bytes = part * simulated_bytes(job, program::Op::gather, node, 0);
-    LOOM_TRY(collective(GroupKind::partition, bytes, 1, groups.partition()));
+    const double bytes = part(gathered) * simulated_bytes(job, program::Op::gather, node, 0);
+    LOOM_TRY(collective(GroupKind::partition, bytes, gathered, 1));
   }
   if (groups.tensor() != nullptr) {
-    const int64_t all = static_cast<int64_t>(kShard * sizeof(float)) * job.tensor_degree;
+    const auto all = static_cast<int64_t>(exchanged * tensors * sizeof(float));
     const double bytes = simulated_bytes(job, program::Op::tensor_gather, node, all);
-    LOOM_TRY(collective(GroupKind::tensor, bytes, 1, groups.tensor()));
+    LOOM_TRY(collective(GroupKind::tensor, bytes, exchanged, 1));
   }
-  give_back(shard, whole);
   return {};
 }
 
+/// What was measured with must not stay with the process, which is about to take its arena.
+void give_back() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 }  // namespace
+
+int64_t gathered_to_measure(int ranks) {
+  constexpr int64_t kAll = 8 << 20;  // elements: 32 MiB, as much as memory is measured with
+  return std::min<int64_t>(kShard, kAll / ranks);
+}
 
 double measured_peak(int threads, program::Precision precision) {
   constexpr int64_t kRows = 1024, kWidth = 768;
@@ -254,6 +263,7 @@ Result<program::Machine> measure_machine(const program::Job& job, const engine::
     machine.tier_bandwidth = *bandwidth;
   }
   LOOM_TRY(measure_links(job, groups, machine));
+  give_back();
   return machine;
 }
 

@@ -22,11 +22,16 @@ constexpr int64_t kTierBytes = 128 << 20;
 /// Thread safety: any thread.
 Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes);
 
+/// Elements of fp32 that each of so many ranks gives to a gather that is measured: a mebibyte, and less where
+/// all of them together would be more than 32 MiB on each rank.
+int64_t gathered_to_measure(int ranks);
+
 /// Products of the job's precision, memory and links as all ranks use them at once: each rank computes, then
 /// each group gathers or reduces a few megabytes, and stages send one to and fro, medians of seven; a job
 /// that offloads has its tier measured, too. Links are those inside nodes or those between them, by where
-/// this rank's groups lie; what no group goes over keeps its default. A collective. Errors:
-/// communication_error, and the tier's.
+/// this rank's groups lie; what no group goes over keeps its default. Takes 33 MiB at most and gives them
+/// back: it is for the time before a rank has its arena, so that the two are never there at once. A
+/// collective. Errors: communication_error, and the tier's.
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,
                                          const std::string& tier_folder = "");
 

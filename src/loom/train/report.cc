@@ -17,6 +17,24 @@ constexpr double kWidth = 800, kHeight = 220, kLeft = 60, kTop = 10;
 /// Around what a page says of a run's failure.
 constexpr char kFailure[] = "<p><b>The run failed after ", kFailureEnd[] = "</p>\n";
 
+/// Of more points than a chart can show, the lowest and the highest of each of kParts parts.
+Points thinned(const Points& all) {
+  constexpr size_t kParts = 1000;  // more than a screen has columns
+  if (all.size() <= 2 * kParts) return all;
+  Points few;
+  for (size_t part = 0; part < kParts; ++part) {
+    const auto at = [&](size_t i) {
+      return all.begin() + static_cast<std::ptrdiff_t>(i * all.size() / kParts);
+    };
+    auto [first, second] = std::minmax_element(
+        at(part), at(part + 1), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (second < first) std::swap(first, second);
+    few.push_back(*first);
+    if (second != first) few.push_back(*second);
+  }
+  return few;
+}
+
 /// A line through points, with the ranges of both axes beside it.
 std::string chart(const std::string& title, const std::string& unit, const std::vector<Points>& lines) {
   double low = INFINITY, high = -INFINITY, last = 1, first = INFINITY;
@@ -34,7 +52,7 @@ std::string chart(const std::string& title, const std::string& unit, const std::
       title, kWidth + kLeft + 10, kHeight + 40, kLeft, kTop, kWidth, kHeight);
   for (size_t i = 0; i < lines.size(); ++i) {
     text += fmt::format("<polyline stroke=\"{}\" points=\"", colours[i % 2]);
-    for (const auto& [x, y] : lines[i])
+    for (const auto& [x, y] : thinned(lines[i]))
       text += fmt::format("{:.1f},{:.1f} ", kLeft + (x - first) / (last - first) * kWidth,
                           kTop + (high - y) / (high - low) * kHeight);
     text += "\"/>";
@@ -76,14 +94,15 @@ TraceContext trace_context(const Trainer& trainer, const Comparison& comparison)
 }  // namespace
 
 std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
-  const double left = static_cast<double>(trainer.config().run.steps - r.step - 1);
+  const std::string memory =
+      r.memory_bytes > 0 ? fmt::format("{} MiB", r.memory_bytes >> 20) : std::string("unknown");
   std::string line = fmt::format(
       "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s ({:.0f} %)  "
-      "mem {} MiB  "
+      "mem {}  "
       "waiting {:.1f} %  ETA {}",
       r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
-      r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, trainer.engine().memory_bytes() >> 20,
-      r.exposed * 100, duration(left * r.seconds));
+      r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, memory, r.exposed * 100,
+      duration(r.seconds_left));
   if (r.loss_scale > 0)
     line +=
         fmt::format("  scale {}{}  skipped {}", r.loss_scale, r.skipped ? " overflows" : "", r.skipped_steps);
@@ -93,17 +112,18 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
   return line;
 }
 
-std::string json_line(const StepRecord& r, int64_t memory_bytes) {
+std::string json_line(const StepRecord& r) {
   format::Json json = {{"step", r.step + 1},
                        {"loss", r.loss},
                        {"gradient_norm", r.gradient_norm},
                        {"learning_rate", r.learning_rate},
                        {"seconds", r.seconds},
+                       {"data_seconds", r.data_seconds},
                        {"tokens_per_second", r.tokens_per_second},
                        {"flops", r.flops},
                        {"exposed", r.exposed},
                        {"bubble", r.bubble},
-                       {"memory_bytes", memory_bytes}};
+                       {"memory_bytes", r.memory_bytes}};
   if (r.loss_scale > 0) {
     json["loss_scale"] = r.loss_scale;
     json["skipped"] = r.skipped;
@@ -142,6 +162,8 @@ std::optional<StepRecord> record_of_line(std::string_view line) {
           read("tokens_per_second", record.tokens_per_second);
   if (!right) return std::nullopt;
   // What not every run has.
+  read("data_seconds", record.data_seconds);
+  read("memory_bytes", record.memory_bytes);
   read("flops", record.flops);
   read("exposed", record.exposed);
   read("bubble", record.bubble);
@@ -181,6 +203,9 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
   if (!ended.ok())
     page += fmt::format("{}{} of {} steps:</b> {}{}", kFailure, trainer.next_step(),
                         trainer.config().run.steps, as_text(ended.message()), kFailureEnd);
+  else if (!trainer.is_over())
+    page +=
+        fmt::format("<p>Written after step {} of {}.</p>\n", trainer.next_step(), trainer.config().run.steps);
   for (const std::string& note : trainer.notes()) page += fmt::format("<p>Note: {}</p>\n", as_text(note));
   if (!records.empty()) {
     page += chart("Loss (red: validation)", "nats a token", {loss, validation});

@@ -19,7 +19,7 @@ namespace loom::train {
 std::string log_line(const StepRecord& record, const Trainer& trainer, double peak);
 
 /// One JSON object, without the end of the line.
-std::string json_line(const StepRecord& record, int64_t memory_bytes);
+std::string json_line(const StepRecord& record);
 /// The same for a sentence of Trainer::notes().
 std::string note_line(const std::string& note);
 /// The record of such a line; nothing where it is another line.
@@ -30,7 +30,8 @@ std::string trace_line(const Trainer& trainer, const Comparison& comparison);
 
 /// Loss and throughput as SVG; the traced step of all ranks, measured and predicted; and what was predicted
 /// of a step beside the mean of those measured; and the trainer's notes. One HTML page that needs no other
-/// file. `ended` is what the run failed with, if it did.
+/// file, and does not grow with a long run: of many steps its charts have the lowest and the highest. `ended`
+/// is what the run failed with, if it did.
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
                         const Comparison& comparison, const Status& ended = {});
 /// Such a page without what it says of the run's failure.

@@ -20,6 +20,12 @@ namespace {
 constexpr char kLossScale[] = "loss_scale";
 constexpr char kMomentsBegin[] = "moments_begin";
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 }  // namespace
 
 /// Where the config asks for it. A model whose units cannot be measured is divided by the cost model.
@@ -40,7 +46,8 @@ Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_
   return {};
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world) {
+Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world,
+                                                 Measuring measuring) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   trainer->memory_before_ = resident_bytes();
   const Result<model::ModelSpec> spec = trainer->open();
@@ -64,52 +71,63 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   LOOM_TRY(groups.status());
   trainer->groups_.emplace(groups.take());
   trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
-  Result<std::unique_ptr<engine::Engine>> engine =
-      engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
-  LOOM_TRY(trainer->groups_->agree(engine.status()));
-  trainer->engine_ = engine.take();
+  trainer->spec_ = job->spec;
   LOOM_TRY(trainer->groups_->agree(trainer->lock_folder()));
   Result<format::Checkpoints> checkpoints =
       format::Checkpoints::open(join_path(config.run.out, "checkpoints"), static_cast<int>(config.run.keep));
   LOOM_TRY(trainer->groups_->agree(checkpoints.status()));
   trainer->checkpoints_.emplace(checkpoints.take());
-  LOOM_TRY(trainer->resume());
+  LOOM_TRY(trainer->find_beginning());
+  // Before the arena is there: what measuring takes was beside it at the run's beginning, above the plan.
+  const bool measures = measuring == Measuring::machine && trainer->beginning_.step < config.run.steps;
+  if (measures) LOOM_TRY(trainer->measure_machine(*job));
+  Result<std::unique_ptr<engine::Engine>> engine =
+      engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
+  LOOM_TRY(trainer->groups_->agree(engine.status()));
+  trainer->engine_ = engine.take();
+  LOOM_TRY(trainer->begin());
   return trainer;
 }
 
-Status Trainer::resume() {
-  Beginning beginning;
-  Result<std::optional<StoredState>> state = state_to_begin_with(beginning);
+/// The same on all ranks.
+Status Trainer::find_beginning() {
+  Result<std::optional<StoredState>> state = state_to_begin_with();
   LOOM_TRY(groups_->agree(state.status()));
-  LOOM_TRY(same_beginning(beginning, groups_->world()));
-  Status begun;
-  if (state->has_value()) {
-    // Each rank reads its part of the files for that: what loading reads of them next is in memory then.
-    const Status whole =
-        format::check_hashes((*state)->manifest, beginning.checkpoint, groups_->rank(), groups_->ranks());
-    LOOM_TRY(groups_->agree(with_one_before(whole, beginning)));
-    begun = with_one_before(go_on(**state, beginning).in(beginning.checkpoint), beginning);
-  } else {
-    begun = begin();
-  }
-  look_at_memory(Moment::state);
-  return groups_->agree(begun);
+  state_ = state.take();
+  return same_beginning(beginning_, groups_->world());
 }
 
 Status Trainer::begin() {
+  Status begun;
+  if (state_.has_value()) {
+    // Each rank reads its part of the files for that: what loading reads of them next is in memory then.
+    const Status whole =
+        format::check_hashes(state_->manifest, beginning_.checkpoint, groups_->rank(), groups_->ranks());
+    LOOM_TRY(groups_->agree(with_one_before(whole)));
+    begun = with_one_before(go_on(*state_).in(beginning_.checkpoint));
+    state_.reset();
+    beginning_.manifest.clear();
+  } else {
+    begun = begin_anew();
+  }
+  LOOM_TRY(groups_->agree(begun));
+  return look_at_memory(Moment::state);
+}
+
+Status Trainer::begin_anew() {
   if (config_.model.from.empty()) return engine_->initialize(static_cast<uint64_t>(config_.run.seed));
   Result<format::SafetensorsReader> file = format::SafetensorsReader::open(config_.model.from);
   LOOM_TRY(file.status());
   return engine_->load_model(*file);
 }
 
-Status Trainer::go_on(const StoredState& state, const Beginning& beginning) {
-  const int64_t step = beginning.step;
-  LOOM_TRY(place_in_data(state.manifest, step, is_own(beginning)));
+Status Trainer::go_on(const StoredState& state) {
+  const int64_t step = beginning_.step;
+  LOOM_TRY(place_in_data(state.manifest, step, is_own()));
   LOOM_TRY(engine_->load_state(state.readers));
   if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
   next_step_ = step;
-  if (is_own(beginning)) saved_step_ = step;
+  if (is_own()) saved_step_ = step;
   if (state.manifest.contains("model")) take_token_ids(state.manifest["model"], origin_);
   if (is_over())
     notes_.push_back(fmt::format(
@@ -166,24 +184,42 @@ engine::StepSettings Trainer::settings_of_step() const {
   return settings;
 }
 
-/// Looking takes milliseconds, and nothing is allocated after the first steps.
-void Trainer::look_at_memory(Moment after) {
+/// Looking takes milliseconds, and nothing is allocated after the first steps. A collective.
+Status Trainer::look_at_memory(Moment after) {
   constexpr int kLooks = 2;
-  if (looks_[static_cast<size_t>(after)]++ >= kLooks) return;
+  if (looks_[static_cast<size_t>(after)]++ >= kLooks) return {};
   measured_bytes_ = std::max(measured_bytes_, resident_bytes() - memory_before_);
+  most_measured_bytes_ = measured_bytes_;
+  if (groups_->world() == nullptr) return {};
+  return engine::from_weft(weftAllReduce(&measured_bytes_, &most_measured_bytes_, 1, weftInt64, weftMax,
+                                         groups_->world(), nullptr));
+}
+
+/// By the clock since the first step of this object, which is left out: it touches memory for the others.
+double Trainer::seconds_left(const StepRecord& record) {
+  const auto left = static_cast<double>(config_.run.steps - record.step - 1);
+  if (!pace_) {
+    pace_.emplace(Clock::now(), record.step);
+    return left * record.seconds;
+  }
+  return left * seconds_since(pace_->first) / static_cast<double>(record.step - pace_->second);
 }
 
 Result<StepRecord> Trainer::step() {
+  const auto begin = Clock::now();
   LOOM_TRY(read_batch(*data_.train, next_step_));
+  const double data_seconds = seconds_since(begin);
   const engine::StepSettings settings = settings_of_step();
   const Result<engine::StepResult> result = engine_->step(settings);
   if (!result.ok()) return with_way_back(result.status());
   LOOM_TRY(with_way_back(loss_scaler_.update(next_step_, result->loss, result->skipped)));
   last_ = *result;
-  look_at_memory(Moment::step);
+  LOOM_TRY(look_at_memory(Moment::step));
   const program::Job& job = engine_->job();
-  Breakdown breakdown = breakdown_of(engine_->training(), engine_->timeline(), result->seconds * 1e6, false,
-                                     result->met_seconds * 1e6);
+  const double seconds = data_seconds + result->seconds;
+  Breakdown breakdown =
+      breakdown_of(engine_->training(), engine_->timeline(), seconds * 1e6, false, result->met_seconds * 1e6);
+  breakdown.data_us = data_seconds * 1e6;
   if (job.pipeline_degree > 1) breakdown.bubble = result->bubble;
   measured_.add(breakdown);
   StepRecord record;
@@ -194,17 +230,20 @@ Result<StepRecord> Trainer::step() {
   record.loss_scale = loss_scaler_.scales() ? settings.loss_scale : 0;
   record.skipped = result->skipped;
   record.skipped_steps = loss_scaler_.skipped();
-  record.seconds = result->seconds;
-  record.exposed = result->exposed_seconds / result->seconds;
+  record.seconds = seconds;
+  record.data_seconds = data_seconds;
+  record.seconds_left = static_cast<double>(config_.run.steps - next_step_) * seconds;
+  record.memory_bytes = std::max<int64_t>(0, most_measured_bytes_);
+  record.exposed = result->exposed_seconds / seconds;
   record.bubble = result->bubble;
-  record.tokens_per_second = job.tokens_per_step() / result->seconds;
+  record.tokens_per_second = job.tokens_per_step() / seconds;
   record.flops = record.tokens_per_second * job.flops_per_token() / job.world;
   return record;
 }
 
-Status Trainer::measure_machine() {
+Status Trainer::measure_machine(const program::Job& job) {
   Result<program::Machine> machine =
-      train::measure_machine(engine_->job(), *groups_, threads_, config_.parallel.offload_folder);
+      train::measure_machine(job, *groups_, threads_, config_.parallel.offload_folder);
   LOOM_TRY(machine.status());
   machine_ = machine.take();
   return {};
@@ -242,7 +281,7 @@ Result<std::optional<double>> Trainer::validate() {
   if (engine_->job().spec.task == model::Task::classification)
     validation_accuracy_ =
         static_cast<double>(right) / static_cast<double>(batches * config_.data.global_batch);
-  look_at_memory(Moment::evaluation);
+  LOOM_TRY(look_at_memory(Moment::evaluation));
   return std::optional<double>(sum / static_cast<double>(batches));
 }
 
@@ -326,7 +365,7 @@ Status Trainer::save_checkpoint() {
   LOOM_TRY(groups_->agree(first ? checkpoints_->begin(step) : Status()));
   LOOM_TRY(
       groups_->agree(engine_->save_state(checkpoints_->step_folder(step), config_.run.checkpoint_optimizer)));
-  look_at_memory(Moment::checkpoint);
+  LOOM_TRY(look_at_memory(Moment::checkpoint));
   const Result<std::vector<uint64_t>> hashes = hashes_of_places(step);
   LOOM_TRY(hashes.status());
   LOOM_TRY(groups_->agree(first ? commit_checkpoint(step, *hashes) : Status()));
@@ -350,13 +389,13 @@ Status Trainer::save_model_in(const std::string& folder) {
   }
   LOOM_TRY(groups_->agree(made));
   LOOM_TRY(engine_->save_model(folder));
-  look_at_memory(Moment::model);
+  LOOM_TRY(look_at_memory(Moment::model));
   // What the engine knows nothing of.
   return groups_->agree(groups_->rank() == 0 ? format::write_config(folder, model_config()) : Status());
 }
 
 format::Json Trainer::model_config() const {
-  format::Json config = model::config_of(engine_->job().spec);
+  format::Json config = model::config_of(spec_);
   if (!data_.labels.empty()) model::set_label_names(data_.labels, config);
   set_token_ids(origin_, *data_.tokenizer, config);
   return config;
@@ -380,6 +419,8 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
       record->validation_loss = *loss;
       record->validation_accuracy = validation_accuracy_;
     }
+    record->seconds_left = seconds_left(*record);
+    record->memory_bytes = std::max(record->memory_bytes, most_measured_bytes_);
     tell(*record);
     // The checkpoint last: who goes on from it does nothing of its step again.
     const int64_t models = config_.run.save_model_every;

@@ -7,6 +7,7 @@
 #include <loom/training.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,11 +28,15 @@ namespace loom::train {
 
 using loom::StepRecord;
 
+/// Whether a run that has steps to make first measures what its machine can do, for forecasts and traces.
+enum class Measuring { nothing, machine };
+
 class Trainer {
  public:
   /// Opens everything, and resumes if the config says so and there is a checkpoint. `world` may be nullptr
   /// (one rank) and must outlive the trainer.
-  static Result<std::unique_ptr<Trainer>> create(const Config& config, weftComm_t world);
+  static Result<std::unique_ptr<Trainer>> create(const Config& config, weftComm_t world,
+                                                 Measuring measuring = Measuring::nothing);
 
   /// With what was left open filled in.
   const Config& config() const { return config_; }
@@ -53,14 +58,19 @@ class Trainer {
   /// are threads. The most that was seen, when the state was there, and after steps, evaluations, checkpoints
   /// and models that were saved, the first two of each; what one of these takes and gives back is not.
   int64_t measured_bytes() const { return measured_bytes_; }
+  /// The same of the rank that took most.
+  int64_t most_measured_bytes() const { return most_measured_bytes_; }
   /// Whether no step is left to be made.
   bool is_over() const { return next_step_ >= config_.run.steps; }
   /// Whether run() has ended early, since a rank was asked to stop.
   bool stopped() const { return stopped_; }
-  /// Measures what this rank's machine can do, for forecasts and traces; a collective, before the first step.
-  Status measure_machine();
-  /// Defaults before measure_machine().
+  /// Defaults where nothing was measured.
   const program::Machine& machine() const { return machine_; }
+  /// Steps take their batches from what `wrap` makes of the source that they had.
+  void wrap_batches(
+      const std::function<std::unique_ptr<text::BatchSource>(std::unique_ptr<text::BatchSource>)>& wrap) {
+    data_.train = wrap(std::move(data_.train));
+  }
   /// What ranks did in the step that run.trace_step names, on rank 0 once it is done; empty elsewhere.
   const std::optional<Trace>& trace() const { return trace_; }
 
@@ -90,16 +100,18 @@ class Trainer {
   Status measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world);
   Status check_goes_on(const format::Json& manifest) const;
   Status place_in_data(const format::Json& manifest, int64_t step, bool own_run);
-  Status resume();
+  Status find_beginning();
+  Status measure_machine(const program::Job& job);
   Status begin();
+  Status begin_anew();
   /// With the checkpoint that `state` was read from.
-  Status go_on(const StoredState& state, const Beginning& beginning);
+  Status go_on(const StoredState& state);
   Status lock_folder();
-  Result<std::optional<StoredState>> state_to_begin_with(Beginning& beginning);
+  Result<std::optional<StoredState>> state_to_begin_with();
   Result<std::string> checkpoint_to_begin_with();
   /// Whether it is a checkpoint of this run, and not one that the config names.
-  bool is_own(const Beginning& beginning) const { return beginning.checkpoint != config_.run.resume_from; }
-  Status with_one_before(const Status& status, const Beginning& beginning) const;
+  bool is_own() const { return beginning_.checkpoint != config_.run.resume_from; }
+  Status with_one_before(const Status& status) const;
   Status with_way_back(Status status) const;
   Status begins_alone(const format::FoundCheckpoints& found) const;
   Result<std::vector<uint64_t>> hashes_of_places(uint64_t step) const;
@@ -111,11 +123,13 @@ class Trainer {
   Status read_batch(const text::BatchSource& batches, int64_t step);
   engine::StepSettings settings_of_step() const;
   enum class Moment { state, step, evaluation, checkpoint, model };
-  void look_at_memory(Moment after);
+  Status look_at_memory(Moment after);
+  double seconds_left(const StepRecord& record);
   /// Of the step that was done last.
   Status gather_trace();
 
   Config config_;
+  model::ModelSpec spec_;
   format::Json origin_;  // the config.json that the model came with, as far as its ids of tokens go
   int threads_ = 1;
   std::optional<engine::Groups> groups_;
@@ -123,7 +137,9 @@ class Trainer {
   Data data_;
   std::optional<FolderLock> lock_;  // of run.out, on rank 0
   std::optional<format::Checkpoints> checkpoints_;
-  int64_t saved_step_ = -1;  // whose checkpoint this object has written, or begun with
+  Beginning beginning_;
+  std::optional<StoredState> state_;  // to begin with, until it is in
+  int64_t saved_step_ = -1;           // whose checkpoint this object has written, or begun with
   int64_t next_step_ = 0;
   int64_t from_step_ = 0, from_sequence_ = 0;  // of the data, that this object began with
   int64_t moments_begin_ = 0;                  // steps that had been applied when the moments were zeros
@@ -135,8 +151,10 @@ class Trainer {
   std::function<bool()> stop_;
   bool stopped_ = false;
   std::optional<double> validation_accuracy_;
-  int64_t memory_before_ = 0, measured_bytes_ = 0;
+  int64_t memory_before_ = 0, measured_bytes_ = 0, most_measured_bytes_ = 0;
   std::array<int, 5> looks_{};  // at memory, by Moment
+  // When the first step of this object had been told, and which one it was: it is slower than others.
+  std::optional<std::pair<std::chrono::steady_clock::time_point, int64_t>> pace_;
   program::Machine machine_;
   std::optional<Trace> trace_;
 };

@@ -133,6 +133,23 @@ TEST_F(Report, OfARunWhoseRankDiedIsWrittenByRankZero) {
   EXPECT_NE(page().find("is gone: rank 1 is dead"), std::string::npos) << ended.text;
 }
 
+/// It used to be written at the end only.
+TEST_F(Report, IsThereOfARunThatWasKilled) {
+  const std::string script = folder_ / "kill.sh";
+  put_file(script, fmt::format("\"$@\" & pid=$!\n"
+                               "while [ \"$(cat {}/log.jsonl 2> /dev/null | wc -l)\" -lt 7 ]; do sleep 0.01; "
+                               "done\n"
+                               "kill -9 $pid; wait $pid\n",
+                               folder_ / "run"));
+  const Outcome ended = shell("sh " + script + " " + train("--run.steps=1000000 --run.checkpoint_every=3"));
+  EXPECT_EQ(ended.code, 137) << ended.text;
+  EXPECT_EQ(steps().first, 1) << ended.text;
+  EXPECT_GE(steps().second, 6) << "two checkpoints were due";
+  EXPECT_EQ(steps().second % 3, 0);
+  EXPECT_NE(page().find(fmt::format("<p>Written after step {} of 1000000.</p>", steps().second)),
+            std::string::npos);
+}
+
 TEST_F(Report, NamesThePrecisionOfTheMeasuredProducts) {
   for (const std::string precision : {"fp32", "bf16"}) {
     std::filesystem::remove_all(folder_ / "run");

@@ -162,14 +162,14 @@ TEST_F(HalfRuns, LinesSayTheScale) {
   EXPECT_NE(train::log_line(records[1], **trainer, 1e9).find("  scale 2147483648 overflows  skipped 2"),
             std::string::npos)
       << train::log_line(records[1], **trainer, 1e9);
-  const format::Json json = *format::parse_json(train::json_line(records[1], 5));
+  const format::Json json = *format::parse_json(train::json_line(records[1]));
   EXPECT_EQ(json["loss_scale"], 2147483648.0);
   EXPECT_EQ(json["skipped"], true);
   EXPECT_EQ(json["skipped_steps"], 2);
   EXPECT_TRUE(json["gradient_norm"].is_null()) << "JSON has no infinity";
   train::StepRecord whole = records[1];
   whole.loss_scale = 0;
-  EXPECT_FALSE(format::parse_json(train::json_line(whole, 5))->contains("loss_scale"));
+  EXPECT_FALSE(format::parse_json(train::json_line(whole))->contains("loss_scale"));
 }
 
 // Sanitizers have memory of their own beside what a program asks for.

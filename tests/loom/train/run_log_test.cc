@@ -23,7 +23,7 @@ class RunLogs : public ::testing::Test {
     record.tokens_per_second = 512;
     return record;
   }
-  static std::string line(int64_t step, double loss) { return train::json_line(record(step, loss), 1000); }
+  static std::string line(int64_t step, double loss) { return train::json_line(record(step, loss)); }
 
   TemporaryFolder folder_;
   const std::string path_ = folder_ / "log.jsonl";
@@ -32,18 +32,22 @@ class RunLogs : public ::testing::Test {
 TEST_F(RunLogs, ARecordIsReadAsItWasWritten) {
   train::StepRecord wanted = record(7, 2.125);
   wanted.flops = 1e9;
+  wanted.data_seconds = 0.0625;
+  wanted.memory_bytes = 1000;
   wanted.exposed = 0.125;
   wanted.bubble = 0.25;
   wanted.loss_scale = 1024;
   wanted.skipped = true;
   wanted.skipped_steps = 3;
   wanted.validation_loss = 2.5;
-  const std::optional<train::StepRecord> got = train::record_of_line(train::json_line(wanted, 1000));
+  const std::optional<train::StepRecord> got = train::record_of_line(train::json_line(wanted));
   ASSERT_TRUE(got.has_value());
-  EXPECT_EQ(train::json_line(*got, 1000), train::json_line(wanted, 1000));
+  EXPECT_EQ(train::json_line(*got), train::json_line(wanted));
   EXPECT_EQ(got->step, 7);
+  EXPECT_EQ(got->data_seconds, 0.0625);
+  EXPECT_EQ(got->memory_bytes, 1000);
   EXPECT_EQ(got->validation_loss, 2.5);
-  EXPECT_FALSE(train::record_of_line(train::json_line(record(0, 1), 1))->validation_loss.has_value());
+  EXPECT_FALSE(train::record_of_line(train::json_line(record(0, 1)))->validation_loss.has_value());
   for (const char* other : {"", "{", "[]", "3", R"({"step": 0, "loss": 1})", R"({"step": 3, "loss": null})",
                             R"({"predicted": {}, "measured": {}})", R"({"trace": {"step": 4}})"})
     EXPECT_FALSE(train::record_of_line(other).has_value()) << other;
@@ -56,13 +60,13 @@ TEST_F(RunLogs, AStepThatWasSkippedIsReadBack) {
   skipped.loss_scale = 1024;
   skipped.skipped = true;
   skipped.skipped_steps = 1;
-  const std::optional<train::StepRecord> got = train::record_of_line(train::json_line(skipped, 1000));
+  const std::optional<train::StepRecord> got = train::record_of_line(train::json_line(skipped));
   ASSERT_TRUE(got.has_value());
   EXPECT_EQ(got->step, 4);
   EXPECT_TRUE(std::isnan(got->loss));
   EXPECT_TRUE(std::isnan(got->gradient_norm));
   EXPECT_TRUE(got->skipped);
-  EXPECT_EQ(train::json_line(*got, 1000), train::json_line(skipped, 1000));
+  EXPECT_EQ(train::json_line(*got), train::json_line(skipped));
   EXPECT_FALSE(train::record_of_line(R"({"step": null, "loss": 1})").has_value());
 }
 
