@@ -263,13 +263,16 @@ void Context::give_back(const Operation& op, plan::Space space, ScratchPool::Blo
   block = {};
 }
 
-void Context::advance_one(Operation& op) {
-  Result<bool> moved = advance(op);
+int Context::advance_one(Operation& op) {
+  const Result<bool> moved = advance(op);
   if (!moved) {
     op.comm->fail(reason(op, moved.status()), true);
   } else if (complete(op)) {
     finish(op, Status());
+  } else {
+    return *moved ? 1 : 0;
   }
+  return 1;
 }
 
 void Context::finish(Operation& op, Status status) {
@@ -294,9 +297,8 @@ void Context::finish(Operation& op, Status status) {
     network_operations_ -= op.prepared->between_nodes;
     left_with_network_ |= op.prepared->between_nodes;
     device_operations_ -= op.device != nullptr;
-    active_[op.active_index] = active_.back();
-    active_[op.active_index]->active_index = op.active_index;
-    active_.pop_back();
+    active_.erase(active_.begin() + op.active_index);
+    for (uint32_t i = op.active_index; i < active_.size(); ++i) active_[i]->active_index = i;
     Operation** link = &bucket(op.comm->id(), op.number);
     while (*link != &op) link = &(*link)->next_in_bucket;
     *link = op.next_in_bucket;
@@ -348,21 +350,11 @@ int Context::turn() {
   if (!pending_failures_.empty())
     for (auto& [id, why] : std::exchange(pending_failures_, {}))
       if (Communicator* comm = find_communicator(id)) comm->fail(why, true);
-  // Going backwards, an operation that ends here does not hide another.
-  for (size_t i = active_.size(); i-- > 0;) {
-    if (i >= active_.size()) continue;
+  // The oldest first: what it puts travels before what younger ones put.
+  for (size_t i = 0; i < active_.size();) {
     Operation& op = *active_[i];
-    if (!op.may_move) continue;
-    Result<bool> moved = advance(op);
-    if (!moved) {
-      op.comm->fail(reason(op, moved.status()), true);
-      ++events;
-    } else if (complete(op)) {
-      finish(op, Status());
-      ++events;
-    } else {
-      events += *moved;
-    }
+    if (op.may_move) events += advance_one(op);
+    if (i < active_.size() && active_[i] == &op) ++i;  // else it has ended, and what is behind it moved up
   }
   events_ += static_cast<uint64_t>(events);
   return events;

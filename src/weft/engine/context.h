@@ -199,7 +199,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);
-  void advance_one(Operation& op);
+  /// Returns the number of events.
+  int advance_one(Operation& op);
   void sleep(Lock& lock, const Operation& op);
   void on_dead(int rank, const Status& why);
   void on_failed(int from, uint32_t comm, const std::string& why);
@@ -224,7 +225,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::condition_variable_any finished_cv_;  // for waiters that are not the sleeper
   int cv_waiters_ = 0;
 
-  std::vector<Operation*> active_;
+  std::vector<Operation*> active_;        // in the order in which they were started
   std::vector<Operation*> spare_active_;  // memory for a copy of it
   Operation* hot_ = nullptr;              // the operation started last: most messages are for it
   Operation* buckets_[kBuckets] = {};
