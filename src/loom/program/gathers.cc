@@ -1,5 +1,6 @@
 // Where units are gathered. A cache of gathered units whose future is known: what is needed is gathered when
-// it is not there, and when room is short the unit whose next use is farthest is given up.
+// it is not there, and when room is short the unit whose next use is farthest is given up; but none whose
+// next gather would be issued as soon as it is given up, since there would be room for it all the same.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,8 +32,13 @@ class Cache {
  public:
   Cache(const Job& job, Program& program)
       : job_(job), program_(program), units_(job.held_units()), uses_(units_.size()) {
-    for (size_t i = 0; i < program.instructions.size(); ++i)
+    hiding_before_.reserve(program.instructions.size());
+    int hiding = 0;
+    for (size_t i = 0; i < program.instructions.size(); ++i) {
       for (const Need& need : needs_of(program.instructions[i])) uses_[need.unit].push_back(i);
+      hiding_before_.push_back(hiding);
+      hiding += hides_communication(program.instructions[i]);
+    }
   }
 
   void run() {
@@ -69,6 +75,16 @@ class Cache {
     return next == uses_[unit].end() ? std::numeric_limits<size_t>::max() : *next;
   }
 
+  /// Whether prefetch() would issue its next gather right behind its last use before `now`.
+  bool is_needed_at_once(int unit, size_t now) const {
+    const auto next = std::lower_bound(uses_[unit].begin(), uses_[unit].end(), now);
+    if (next == uses_[unit].begin() || next == uses_[unit].end()) return false;
+    const size_t last = *std::prev(next);
+    const int between =
+        hiding_before_[*next] - hiding_before_[last] - hides_communication(program_.instructions[last]);
+    return between <= job_.prefetch;
+  }
+
   void make_room(size_t now, const std::vector<Need>& needs, int64_t elements) {
     const auto needed = [&](int unit) {
       for (const Need& need : needs)
@@ -80,7 +96,8 @@ class Cache {
       int farthest = -1;
       for (const auto& [unit, buffer] : there_) {
         live += job_.padded(units_[unit]);
-        if (!needed(unit) && (farthest < 0 || next_use(unit, now) > next_use(farthest, now))) farthest = unit;
+        if (needed(unit) || is_needed_at_once(unit, now)) continue;
+        if (farthest < 0 || next_use(unit, now) > next_use(farthest, now)) farthest = unit;
       }
       if (job_.shard_optimizer_only || live <= job_.live_elements || farthest < 0) return;
       there_.erase(farthest);
@@ -91,6 +108,7 @@ class Cache {
   Program& program_;
   std::vector<model::Unit> units_;
   std::vector<std::vector<size_t>> uses_;  // of each unit: the instructions that need it, ascending
+  std::vector<int> hiding_before_;         // of each instruction: those before it that hide communication
   std::map<int, BufferId> there_;
   int gathered_ = 0;
 };

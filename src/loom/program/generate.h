@@ -48,14 +48,15 @@ void checkpoint_activations(const Job& job, Program& program);
 void offload_activations(const Job& job, Program& program);
 
 /// Puts gathers where a unit is used and not there, and keeps units as long as `live_elements` allow, giving
-/// up the one whose next use is farthest (Belady's rule: the future is known).
+/// up the one whose next use is farthest (Belady's rule: the future is known). What would be asked for again
+/// as soon as it is given up, for `prefetch`, stays.
 void insert_gathers(const Job& job, Program& program);
 
 /// Tensor parallelism: the work on a unit becomes pieces, with the exchanges of the tensor ranks between
 /// them. Comes after passes that move whole units' instructions.
 void split_units(const Job& job, Program& program);
 
-/// Moves each gather up past `prefetch` compute instructions.
+/// Moves each gather up past `prefetch` instructions that hide communication.
 void prefetch(int distance, Program& program);
 
 /// Moves what waits for reductions down past `distance` backward instructions.

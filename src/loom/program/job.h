@@ -73,7 +73,7 @@ struct Job {
   int checkpoint_every = 1;  // of so many blocks the first is recomputed, alone if that is not each of them
   bool offload = false;      // activations that are not needed for long lie in a file
   int loading_horizon = 4;   // compute instructions by which they are loaded before their use
-  int prefetch = 1;          // compute instructions by which a gather is issued before its use
+  int prefetch = 1;          // instructions, of those that hide communication, that a gather is issued ahead
   int in_flight = 2;         // reduce-scatters not yet waited for
   /// Gathered elements that may stay for a later use; the least that works is taken when it is too small.
   int64_t live_elements = 0;

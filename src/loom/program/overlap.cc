@@ -12,7 +12,7 @@ void prefetch(int distance, Program& program) {
     size_t to = i;
     // Gathers keep their order: all ranks issue them alike, and none overtakes what is needed sooner.
     for (int passed = 0; to > 0 && list[to - 1].op != Op::gather; --to)
-      if (is_compute(list[to - 1].op) && ++passed > distance) break;
+      if (hides_communication(list[to - 1]) && ++passed > distance) break;
     std::rotate(list.begin() + static_cast<ptrdiff_t>(to), list.begin() + static_cast<ptrdiff_t>(i),
                 list.begin() + static_cast<ptrdiff_t>(i) + 1);
   }

@@ -43,6 +43,10 @@ bool is_compute(Op op) {
          op == Op::backward;
 }
 
+bool hides_communication(const Instruction& instruction) {
+  return is_compute(instruction.op) && instruction.unit != 0;
+}
+
 bool is_transfer(Op op) {
   return op == Op::send || op == Op::receive || op == Op::send_back || op == Op::receive_back;
 }

@@ -144,6 +144,9 @@ const char* op_name(Op op);
 const char* category_name(Category category);
 /// Whether the rank computes it: lane 0, and time that collectives can hide behind.
 bool is_compute(Op op);
+/// Whether others can be in flight behind it for long: computing of any unit but the embedding, which looks
+/// rows up and multiplies nothing.
+bool hides_communication(const Instruction& instruction);
 /// Whether it is in flight on a lane of its own.
 bool is_communication(Op op);
 /// Whether it goes to or comes from one other rank.

@@ -17,7 +17,7 @@ program::Job wide_job(int world, int degree) {
 /// gather, what its own ranks do not have; reductions are the mirror; the boundary's AllReduce moves each
 /// shard twice between the nodes that have it, which with p = 1 is all there is. A microbatch needs a unit's
 /// parameters twice, forward and backward; the head has both at once, and the tied embedding's are needed
-/// forward and by the head.
+/// forward and by the head. The last block's stay meanwhile, and the first one's for the next microbatch.
 double by_formula(const program::Job& job, int nodes) {
   const int nodes_of_group = std::max(1, job.degree * nodes / job.world);
   const int groups = job.world / job.degree, nodes_of_replicas = std::min(groups, nodes);
@@ -26,8 +26,10 @@ double by_formula(const program::Job& job, int nodes) {
     double whole = 0;  // bytes
     for (const model::Parameter& parameter : unit.parameters)
       whole += 4.0 * static_cast<double>(parameter.elements());
-    const int gathers = unit.kind == model::UnitKind::head ? 1 : 2;
-    bytes += job.microbatches * (gathers + 1) * groups * whole * (nodes_of_group - 1);
+    int gathers = job.microbatches * (unit.kind == model::UnitKind::head ? 1 : 2);
+    if (unit.index == 1) gathers -= job.microbatches - 1;
+    if (unit.index == job.spec.layers) gathers -= job.microbatches;
+    bytes += (gathers + job.microbatches) * groups * whole * (nodes_of_group - 1);
     bytes += 2 * whole * (nodes_of_replicas - 1);
   }
   return bytes;

@@ -363,6 +363,34 @@ TEST(Passes, PrefetchIssuesBeforeTheUnitBefore) {
   EXPECT_LT(find(program, Op::gather, 3, -1), find(program, Op::forward, 1, 0));
 }
 
+/// It looks rows up: nothing hides behind that, and the block behind it was waited for in every microbatch.
+TEST(Passes, PrefetchLooksPastTheEmbedding) {
+  const Program program = *make_program(sharded_job());
+  const int after = find(program, Op::backward, 2, 0), before = find(program, Op::backward, 1, 0);
+  const auto& list = program.instructions;
+  EXPECT_TRUE(std::any_of(list.begin() + after, list.begin() + before, [](const Instruction& instruction) {
+    return instruction.op == Op::gather && instruction.unit == 0;
+  })) << "of the next microbatch";
+}
+
+/// The last block behind the head, and the first one behind the embedding: their next gather would be issued
+/// when the last use of what is there ends.
+TEST(Passes, WhatPrefetchWouldAskForAgainAtOnceIsNotGatheredAgain) {
+  for (const int prefetch : {0, 1, 2}) {
+    Job job = sharded_job();
+    job.prefetch = prefetch;
+    const Program program = *make_program(job);
+    std::vector<int> gathers(7);
+    for (const Instruction& instruction : program.instructions)
+      if (instruction.op == Op::gather) ++gathers[static_cast<size_t>(instruction.unit)];
+    // Blocks are needed forward and backward in each of 3 microbatches.
+    EXPECT_EQ(gathers[1], 2 * 3 - 2) << prefetch;
+    EXPECT_EQ(gathers[2], prefetch < 2 ? 2 * 3 : 2 * 3 - 2) << prefetch;
+    EXPECT_EQ(gathers[3], 2 * 3) << prefetch;
+    EXPECT_EQ(gathers[5], prefetch < 1 ? 2 * 3 : 3) << prefetch;
+  }
+}
+
 TEST(Passes, ReductionsOverReplicasAreAtTheBoundaryOnly) {
   const Job job = sharded_job();
   const Program program = *make_program(job);
