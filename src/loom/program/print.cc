@@ -61,6 +61,8 @@ bool is_communication(Op op) {
          is_transfer(op) || is_exchange(op) || is_offloading(op);
 }
 
+bool is_called(Op op) { return is_communication(op) && !is_offloading(op); }
+
 bool is_offloading(Op op) { return op == Op::offload || op == Op::load; }
 
 std::string text_of(const Program& program, int index) {

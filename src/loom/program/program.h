@@ -149,6 +149,8 @@ bool is_compute(Op op);
 bool hides_communication(const Instruction& instruction);
 /// Whether it is in flight on a lane of its own.
 bool is_communication(Op op);
+/// Whether a call of Weft puts it there.
+bool is_called(Op op);
 /// Whether it goes to or comes from one other rank.
 bool is_transfer(Op op);
 /// Whether it is between the tensor ranks that share the work on a unit.

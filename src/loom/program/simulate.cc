@@ -132,6 +132,7 @@ class Simulation {
     double busy = 0, met = 0;
     for (Stage& stage : stages_) {
       stage.forecast.step_us = stage.now;
+      stage.forecast.call_us = machine_.call_us;
       result.step_us = std::max(result.step_us, stage.now);
       busy += stage.busy_us;
       met = std::max(met, stage.met_us);
@@ -182,6 +183,7 @@ class Simulation {
     Stage& stage = stages_[s];
     Interval& interval = stage.forecast.intervals[stage.next];
     stage.known[stage.next] = true;
+    if (is_called(instruction.op)) stage.now += machine_.call_us;
     if (is_transfer(instruction.op) || (instruction.op == Op::tie && stages_.size() > 1))
       return transfer(s, instruction);
     const double duration = duration_of(instruction, programs_[s]->stage);

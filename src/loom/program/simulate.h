@@ -1,7 +1,9 @@
 // The simulator of programs: how long a step takes on a machine that need not be there. Computing takes its
 // floating-point operations at a rate; collectives take MiCS's volumes at the bandwidth of the slowest link
-// that they cross, one after the other for each link, plus a latency for each message of the hops. Stages of
-// a pipeline are simulated together, and what they send to each other shares a node's link with collectives.
+// that they cross, one after the other for each link, plus a latency for each message of the hops; a call
+// that issues them holds the rank (the overhead o of LogP: Culler et al., "LogP: Towards a Realistic Model of
+// Parallel Computation", 1993). Stages of a pipeline are simulated together, and what they send to each other
+// shares a node's link with collectives.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -23,6 +25,7 @@ struct Machine {
   double intra_latency_us = 2;
   double inter_latency_us = 20;
   double tier_bandwidth = 1e9;  // of a rank to the file of offloaded activations, bytes/s
+  double call_us = 0;           // that a call which issues communication holds its caller
   /// Measured times of one microbatch through each unit, forward and backward, by one rank (profile_units());
   /// empty: by `flops`.
   std::vector<double> unit_us = {};
@@ -39,6 +42,7 @@ struct Forecast {
   double compute_us = 0;            // everything on lane 0
   double exposed_us = 0;            // lane 0 waiting for others
   std::vector<Interval> intervals;  // of each instruction
+  double call_us = 0;               // that each call for what is on another lane holds the rank
 };
 
 /// Of all stages of a pipeline.

@@ -26,14 +26,17 @@ namespace {
 class Charging {
  public:
   Charging(const program::Program& program, std::span<const program::Interval> intervals,
-           bool collectives_apart)
-      : program_(program), intervals_(intervals), collectives_apart_(collectives_apart) {}
+           bool collectives_apart, double call_us)
+      : program_(program), intervals_(intervals), collectives_apart_(collectives_apart), call_us_(call_us) {}
 
   Breakdown run() {
     for (size_t i = 0; i < intervals_.size(); ++i) {
       const program::Instruction& instruction = program_.instructions[i];
       for (const int before : instruction.after) youngest_ = std::max(youngest_, before);
-      if (collectives_apart_ && instruction.lane != 0) continue;
+      if (collectives_apart_ && instruction.lane != 0) {
+        if (program::is_called(instruction.op)) issue(instruction.op);
+        continue;
+      }
       const program::Interval& interval = intervals_[i];
       wait_until(interval.begin_us, instruction.op);
       charge(instruction.op, interval.end_us - interval.begin_us);
@@ -45,6 +48,12 @@ class Charging {
 
  private:
   void charge(program::Op op, double us) { breakdown_.us[static_cast<size_t>(op)] += us; }
+
+  /// In a forecast, which tells apart from this when it is in flight.
+  void issue(program::Op op) {
+    charge(op, call_us_);
+    now_ += call_us_;
+  }
 
   /// For what came before this instruction, and for other stages where it is the norm: in a forecast it is
   /// known when the former was over; measured, the norm's own time has the latter.
@@ -61,6 +70,7 @@ class Charging {
   const program::Program& program_;
   std::span<const program::Interval> intervals_;
   const bool collectives_apart_;
+  const double call_us_;
   Breakdown breakdown_;
   double now_ = 0;
   int youngest_ = -1;  // of what the instructions since the last that took time come after
@@ -69,15 +79,15 @@ class Charging {
 }  // namespace
 
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
-                       double step_us, bool collectives_apart, double met_us) {
-  Breakdown breakdown = Charging(program, intervals, collectives_apart).run();
+                       double step_us, bool collectives_apart, double met_us, double call_us) {
+  Breakdown breakdown = Charging(program, intervals, collectives_apart, call_us).run();
   breakdown.waiting_us += met_us;
   breakdown.step_us = step_us;
   return breakdown;
 }
 
 Breakdown breakdown_of(const program::Program& program, const program::Forecast& forecast) {
-  return breakdown_of(program, forecast.intervals, forecast.step_us, true);
+  return breakdown_of(program, forecast.intervals, forecast.step_us, true, 0, forecast.call_us);
 }
 
 void MeanBreakdown::add(const Breakdown& step) {

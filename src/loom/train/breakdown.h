@@ -29,13 +29,13 @@ struct Breakdown {
 
 /// `intervals` are of each instruction; those on other lanes than 0 take no time of the step's when
 /// `collectives_apart`, as in a forecast, where they tell when a collective is in flight. Measured, they tell
-/// how long issuing it took.
+/// how long issuing it took, for which a forecast has `call_us` each.
 ///
 /// What passes between an instruction's end and the beginning of the next is waiting. It counts as of the
 /// kind that is waited for: the youngest communication that the next one comes after, or, where the stages of
 /// a pipeline meet, the norm. `met_us` of the norm's own time are waiting, too: measured, ranks meet in it.
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
-                       double step_us, bool collectives_apart, double met_us = 0);
+                       double step_us, bool collectives_apart, double met_us = 0, double call_us = 0);
 Breakdown breakdown_of(const program::Program& program, const program::Forecast& forecast);
 
 /// Means over steps, without the first: it touches memory and fills caches for the others. Of one step alone

@@ -82,16 +82,17 @@ struct Times {
   double of_bytes() const { return large > small ? large - small : large; }
 };
 
+double median(std::array<double, kRepeats>& times) {
+  std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
+  return times[kRepeats / 2];
+}
+
 Times measured_times(const std::function<double()>& small, const std::function<double()>& large) {
   std::array<double, kRepeats> of_small{}, of_large{};
   for (int repeat = 0; repeat < kRepeats; ++repeat) {
     of_small[static_cast<size_t>(repeat)] = small();
     of_large[static_cast<size_t>(repeat)] = large();
   }
-  const auto median = [](std::array<double, kRepeats>& times) {
-    std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
-    return times[kRepeats / 2];
-  };
   return {median(of_small), median(of_large)};
 }
 
@@ -137,6 +138,30 @@ Result<Link> measure_transfer(const program::Job& job, const engine::Groups& gro
   return Link{bytes / times.of_bytes(), times.small * 1e6};
 }
 
+/// How long a call on a stream holds its caller, of a message that it leaves to the progress thread, which
+/// sleeps. Of all ranks, since there is always that group.
+Result<double> measure_call(const engine::Groups& groups, std::vector<float>& data) {
+  constexpr size_t kElements = 32 << 10;
+  weftStream_t stream = nullptr;
+  LOOM_TRY_WEFT(weftStreamCreate(&stream));
+  Status status;
+  std::array<double, kRepeats> seconds{};
+  for (double& one : seconds) {
+    if (status.ok()) status = groups.barrier();
+    one = seconds_of(
+        [&] {
+          return engine::from_weft(weftAllReduce(data.data(), data.data(), kElements, weftFloat32, weftSum,
+                                                 groups.world(), stream));
+        },
+        status);
+    if (status.ok()) status = engine::from_weft(weftStreamSynchronize(stream));
+  }
+  const Status destroyed = engine::from_weft(weftStreamDestroy(stream));
+  LOOM_TRY(status);
+  LOOM_TRY(destroyed);
+  return median(seconds) * 1e6;
+}
+
 /// What the groups of each kind reach, as the rate of the links that they go over, inside nodes or between
 /// them. Where several kinds go over the same, the last one counts: tensor ranks', which computing waits for.
 Status measure_links(const program::Job& job, const engine::Groups& groups, program::Machine& machine) {
@@ -148,6 +173,11 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
     (between_nodes ? machine.inter_latency_us : machine.intra_latency_us) = link.latency_us;
   };
   std::vector<float> shard(kShard), whole;
+  if (groups.world() != nullptr) {
+    const Result<double> call_us = measure_call(groups, shard);
+    LOOM_TRY(call_us.status());
+    machine.call_us = *call_us;
+  }
   if (groups.pipeline() != nullptr) {
     const Result<Link> link = measure_transfer(job, groups, node, shard);
     LOOM_TRY(link.status());

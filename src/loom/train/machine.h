@@ -29,7 +29,8 @@ int64_t gathered_to_measure(int ranks);
 /// Products of the job's precision, memory and links as all ranks use them at once: each rank computes, then
 /// each group gathers or reduces a few megabytes, and stages send one to and fro, medians of seven; a job
 /// that offloads has its tier measured, too. Links are those inside nodes or those between them, by where
-/// this rank's groups lie; what no group goes over keeps its default. Takes 33 MiB at most and gives them
+/// this rank's groups lie; what no group goes over keeps its default. A call's own time is that of
+/// an AllReduce of all ranks on a stream. Takes 33 MiB at most and gives them
 /// back: it is for the time before a rank has its arena, so that the two are never there at once. A
 /// collective. Errors: communication_error, and the tier's.
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,

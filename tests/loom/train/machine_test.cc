@@ -40,6 +40,7 @@ TEST_P(MeasuredLinks, AreOfTheKindThatTheirGroupsGoOver) {
     EXPECT_EQ(machine->intra_latency_us != unmeasured.intra_latency_us, lying.inside);
     EXPECT_EQ(machine->inter_bandwidth != unmeasured.inter_bandwidth, lying.between);
     EXPECT_EQ(machine->inter_latency_us != unmeasured.inter_latency_us, lying.between);
+    EXPECT_GT(machine->call_us, 0);
   });
 }
 
