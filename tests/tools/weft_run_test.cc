@@ -2,12 +2,18 @@
 // scripts.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -379,6 +385,45 @@ TEST(WeftRun, ExplainsWrongUsage) {
     EXPECT_TRUE(mentions(run.err, sentence));
     EXPECT_EQ(run.out, "");
   }
+}
+
+/// A network of this process's own, in which ports from `first` to `last` are given to those who ask for any.
+bool enter_network(int first, int last) {
+  if (unshare(CLONE_NEWNET) != 0) return false;
+  const UniqueFd any(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_flags = IFF_UP;
+  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << first << " " << last << std::endl;
+  return ioctl(any.get(), SIOCSIFFLAGS, &loopback) == 0;
+}
+
+// Rank 0 listens on all addresses; the end of a connection on one of them, even one just closed, is in its
+// way.
+TEST(WeftRun, RanksMeetOnAPortThatIsFreeOnEveryAddress) {
+  constexpr uint16_t kFirst = 50'000, kFree = 50'015;
+  constexpr int kSkipped = 77;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!enter_network(kFirst, kFree)) _exit(kSkipped);
+    std::vector<UniqueFd> taken;
+    for (uint16_t port = kFirst; port < kFree; ++port) {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+      address.sin_port = htons(port);
+      taken.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      EXPECT_EQ(bind(taken.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << port;
+    }
+    for (int i = 0; i < 5; ++i)
+      EXPECT_EQ(weft_run(scripted({"-n", "1", "--no-label"}, "echo ${WEFT_ROOT##*:}")).out, "50015\n");
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped)
+    GTEST_SKIP() << "making network namespaces needs root";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "run/supervisor.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -31,22 +32,28 @@ struct Port {
   int number = 0;
 };
 
+/// On every address, as rank 0 listens: a port that is free on one alone may be the end of a connection,
+/// under way or just closed, on another.
 Result<Port> reserve_port() {
-  Port port{UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  const int on = 1;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (!port.reservation.valid() ||
-      setsockopt(port.reservation.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(port.reservation.get(), generic, size) != 0 ||
-      getsockname(port.reservation.get(), generic, &size) != 0) {
-    return fail_errno(errno, "cannot find a free port on 127.0.0.1 for the ranks to meet");
+  const int on = 1, off = 0;
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  for (const bool with_six : {true, false}) {  // a kernel may have no IPv6
+    Port port{UniqueFd(socket(with_six ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+    if (!port.reservation.valid()) continue;
+    const int fd = port.reservation.get();
+    auto* const address = with_six ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+    socklen_t size = with_six ? sizeof six : sizeof four;
+    if (with_six) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 || bind(fd, address, size) != 0 ||
+        getsockname(fd, address, &size) != 0)
+      continue;
+    port.number = ntohs(with_six ? six.sin6_port : four.sin_port);
+    return port;
   }
-  port.number = ntohs(address.sin_port);
-  return port;
+  return fail_errno(errno, "cannot find a free port for the ranks to meet");
 }
 
 Result<std::string> random_secret() {
