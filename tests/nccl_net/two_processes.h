@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "libfabric_leftovers.h"
 #include "plugin_host.h"
 
 namespace weft::nccl_net_test {
@@ -120,15 +121,6 @@ class Process {
   int device_ = 0;
   std::unique_ptr<PluginHost> host_;
 };
-
-/// libfabric names shared memory after the process, and what was killed has left some behind: a process that
-/// has just begun owns none of those names yet, and one that has ended none any more.
-inline void remove_leftovers(pid_t process) {
-  const std::string prefix = std::to_string(process) + ":";
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored))
-    if (entry.path().filename().string().starts_with(prefix)) std::filesystem::remove(entry.path(), ignored);
-}
 
 /// Sockets of this process that have sent a good part of `bytes`.
 inline int busy_sockets(size_t bytes) {

@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/fd.h"
+#include "libfabric_leftovers.h"
 
 // Some of libfabric's providers keep a little memory of every endpoint (net of 1.17), which is not what these
 // tests are about.
@@ -211,6 +212,7 @@ namespace {
 [[noreturn]] void be_rank(int rank, int ranks, const OfiOptions& options, int from_parent, int to_parent,
                           const std::function<std::string(OfiTransport&, int)>& body) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  remove_leftovers(getpid());
   alarm(static_cast<unsigned>(2 * kPatienceS));
   std::string failure;
   {
@@ -273,6 +275,7 @@ bool run_processes(int ranks, const OfiOptions& options,
     EXPECT_EQ(failure, "") << "rank " << rank;
     int status = 0;
     waitpid(children[rank].pid, &status, 0);
+    remove_leftovers(children[rank].pid);
     const bool meant = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;  // a body may kill its own process
     EXPECT_TRUE(meant || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
         << "rank " << rank << " ended with " << status;
