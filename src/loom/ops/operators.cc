@@ -30,10 +30,12 @@ namespace avx512 {
 template <typename T>
 void fill(Operators<T>&);
 }
-namespace amx {  // of bf16 and fp16 only
+namespace amx {  // what multiplies, in bf16 and fp16
 template <typename T>
-void fill(Operators<T>&);
-}
+void add_attention(Operators<T>&);
+template <typename T>
+void add_linear(Operators<T>&);
+}  // namespace amx
 #endif
 
 namespace {
@@ -81,7 +83,11 @@ Operators<T> table_of(InstructionSet set) {
   table.name = name_of(set);
 #ifdef LOOM_HAVE_X86
   if constexpr (has_table<T>(InstructionSet::amx))
-    if (set == InstructionSet::amx) amx::fill(table);
+    if (set == InstructionSet::amx) {
+      avx512::fill(table);
+      amx::add_attention(table);
+      amx::add_linear(table);
+    }
   if constexpr (has_table<T>(InstructionSet::avx2)) {
     if (set == InstructionSet::avx512) avx512::fill(table);
     if (set == InstructionSet::avx2) avx2::fill(table);
