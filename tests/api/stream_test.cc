@@ -1,8 +1,6 @@
 // Waiting for a part of a stream.
 #include <atomic>
 #include <chrono>
-#include <thread>
-#include <vector>
 
 #include "api/ranks.h"
 
@@ -51,29 +49,6 @@ TEST(Streams, APositionThatTheStreamHasNotHadIsRefused) {
   EXPECT_EQ(weftStreamGetPosition(stream, nullptr), weftInvalidPointer);
   EXPECT_EQ(weftStreamSynchronizeTo(nullptr, 0), weftInvalidPointer);
   WEFT_OK(weftStreamDestroy(stream));
-}
-
-/// Each turn a copy goes on by a piece. The younger of two of one length was advanced before the older, and
-/// ended first; puts went out in that order, too.
-TEST(Streams, AnOlderOperationGoesFirst) {
-  run_ranks(blocks(1, 1), [&](Rank& me) {
-    weftStream_t older, younger;
-    WEFT_OK(weftStreamCreate(&older));
-    WEFT_OK(weftStreamCreate(&younger));
-    const std::vector<float> from(4 << 20, 1.f);
-    std::vector<float> x(from.size()), y(from.size());
-    int overtaken = 0;
-    for (int i = 0; i < 20; ++i) {
-      WEFT_OK(weftAllGather(from.data(), x.data(), x.size(), weftFloat, me.comm, older));
-      WEFT_OK(weftAllGather(from.data(), y.data(), y.size(), weftFloat, me.comm, younger));
-      while (weftStreamQuery(younger) == weftInProgress) std::this_thread::yield();
-      overtaken += weftStreamQuery(older) == weftInProgress;
-      WEFT_OK(weftStreamSynchronize(older));
-    }
-    EXPECT_EQ(overtaken, 0);
-    WEFT_OK(weftStreamDestroy(older));
-    WEFT_OK(weftStreamDestroy(younger));
-  });
 }
 
 }  // namespace
