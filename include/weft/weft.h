@@ -362,11 +362,12 @@ WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftCom
 /* Makes a communicator of the ranks that are left when some are excluded, in the same order, numbered without
  * gaps. All ranks that are not excluded call it, with the same list; excluded ones do not. Nothing is sent,
  * so that it returns at once, whatever has happened to `comm` before; only the backend NCCL makes a
- * communicator of its own, which its ranks wait for. `excludeRanksList` holds ranks of
- * `comm`, not the caller's. With WEFT_SHRINK_DEFAULT, operations in flight on `comm` go on; with
- * WEFT_SHRINK_ABORT this rank ends them first, with weftAborted, and `comm` is of use only for
- * weftCommDestroy or weftCommAbort. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (list,
- * flags, config), weftInvalidRoot (a rank of the list), weftInvalidUsage (finalized). */
+ * communicator of its own, which its ranks wait for. A communicator on a CUDA device keeps it, or becomes one
+ * of host memory. `excludeRanksList` holds ranks of `comm`, not the caller's. With WEFT_SHRINK_DEFAULT,
+ * operations in flight on `comm` go on; with WEFT_SHRINK_ABORT this rank ends them first, with weftAborted,
+ * and `comm` is of use only for weftCommDestroy or weftCommAbort. Errors: weftInvalidPointer,
+ * weftInvalidComm, weftInvalidArgument (list, flags, config), weftInvalidRoot (a rank of the list),
+ * weftInvalidUsage (finalized). */
 WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                      weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
 

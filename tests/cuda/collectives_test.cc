@@ -3,6 +3,7 @@
 // and work that nobody has waited for is seen.
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "api/ranks.h"
@@ -346,6 +347,31 @@ TEST(TwoDevices, ACommunicatorThatIsShrunkFromOneOfHostMemoryStages) {
     }
     WEFT_OK(weftCommDestroy(comm));
   });
+}
+
+// Ranks that keep theirs would look for memory where the one with another stages.
+TEST(TwoDevices, ShrinkingKeepsTheDevice) {
+  WEFT_NEED_DEVICE();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.device = 1;
+        weftComm_t comm;
+        EXPECT_EQ(weftCommShrink(me.comm, nullptr, 0, &comm, &config, WEFT_SHRINK_DEFAULT),
+                  weftInvalidArgument);
+        EXPECT_NE(std::string(weftGetLastError(nullptr)).find("keeps the communicator's device, 0"),
+                  std::string::npos)
+            << weftGetLastError(nullptr);
+        config.device = 0;
+        WEFT_OK(weftCommShrink(me.comm, nullptr, 0, &comm, &config, WEFT_SHRINK_DEFAULT));
+        WEFT_OK(weftCommDestroy(comm));
+        config.device = WEFT_DEVICE_HOST;
+        WEFT_OK(weftCommShrink(me.comm, nullptr, 0, &comm, &config, WEFT_SHRINK_DEFAULT));
+        WEFT_OK(weftCommDestroy(comm));
+      },
+      on_device);
 }
 
 TEST(TwoStreams, TheSecondsOperationEndsWhileTheFirstWaits) {

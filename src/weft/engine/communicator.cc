@@ -178,6 +178,13 @@ Result<Communicator::Making> Communicator::begin_shrink(const std::vector<int>& 
   if (out[rank_])
     return weft::fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink",
                       rank_);
+  // Shrinking asks nobody. Ranks that kept their device would count on what the parent knows of it, where one
+  // that took another must not.
+  if (options_.device >= 0 && options.device >= 0 && options.device != options_.device)
+    return weft::fail(Code::invalid_argument,
+                      "config.device is {}, but shrinking keeps the communicator's device, {}: split it for "
+                      "another one",
+                      options.device, options_.device);
   const Lock lock = context_->lock();
   if (abort_first) fail(weft::fail(Code::aborted, "communicator {} was shrunk", name()), false);
   // Not counted with the splits: one that failed may have been begun on some ranks only.

@@ -33,9 +33,8 @@ Status Communicator::open_device(Siblings siblings, double meeting_s, const Comm
     WEFT_TRY(settle_gpu_direct());
     captures_ = std::make_unique<Captures>(*this);
   }
-  if (shrunk_from) {  // nobody has tried how the memory of another device is reached
-    const bool same = shrunk_from->device_executor_ == device_executor_;
-    shares_gpu_memory_ = same && shrunk_from->shares_gpu_memory_;
+  if (shrunk_from) {  // one of host memory shares none: nobody has tried how the device's is reached
+    shares_gpu_memory_ = shrunk_from->shares_gpu_memory_;
     gpu_machine_ = shrunk_from->gpu_machine_;
     return {};
   }
