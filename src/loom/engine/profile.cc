@@ -126,7 +126,7 @@ class Profile {
   /// Parameters as training begins with them: what they are does not matter much, but zeros would be too
   /// easy. `masters` and `parameters` may be the same.
   void make_parameters(const model::Unit& unit, A* masters, T* parameters) {
-    model::initialize(unit, 1, 0, {masters, static_cast<size_t>(unit.elements)});
+    model::initialize(workers_, unit, 1, 0, {masters, static_cast<size_t>(unit.elements)});
     if constexpr (kCopies<T>) op_.convert(workers_, masters, parameters, unit.elements);
     else if (parameters != masters) std::copy_n(masters, unit.elements, parameters);
   }

@@ -93,7 +93,7 @@ Status Executor<T>::read_masters(F&& read) {
 template <typename T>
 Status Executor<T>::initialize(uint64_t seed) {
   return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) -> Status {
-    model::initialize(unit, seed, begin, into);
+    model::initialize(workers_, unit, seed, begin, into);
     return {};
   });
 }

@@ -77,8 +77,12 @@ Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, 
   constexpr uint64_t kSeedOfNewHeads = 1;
   const bool may_lack = std::any_of(unit.parameters.begin(), unit.parameters.end(),
                                     [](const Parameter& parameter) { return parameter.begins_anew; });
-  if (may_lack) initialize(unit, kSeedOfNewHeads, begin, into);
-  else std::fill(into.begin(), into.end(), 0.0f);
+  if (may_lack) {
+    Workers alone(1);
+    initialize(alone, unit, kSeedOfNewHeads, begin, into);
+  } else {
+    std::fill(into.begin(), into.end(), 0.0f);
+  }
   const int64_t end = begin + static_cast<int64_t>(into.size());
   for (const Parameter& parameter : unit.parameters) {
     const int64_t first = std::max(begin, parameter.offset);

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "model/names.h"
-#include "ops/philox.h"
+#include "ops/operators.h"
 
 namespace loom::model {
 namespace {
@@ -99,13 +98,6 @@ Unit head(const ModelSpec& spec) {
   return unit.take();
 }
 
-float normal(ops::RandomKey key, uint64_t element) {
-  const ops::Philox4 words = ops::philox(key, element);
-  const double radius = std::sqrt(-2.0 * std::log(static_cast<double>(ops::uniform(words.word[0]))));
-  return static_cast<float>(
-      radius * std::cos(2.0 * std::numbers::pi * static_cast<double>(ops::uniform(words.word[1]))));
-}
-
 }  // namespace
 
 int64_t Parameter::elements() const {
@@ -144,7 +136,7 @@ int64_t parameter_count(std::span<const Unit> units) {
   return count;
 }
 
-void initialize(const Unit& unit, uint64_t seed, int64_t begin, std::span<float> into) {
+void initialize(Workers& workers, const Unit& unit, uint64_t seed, int64_t begin, std::span<float> into) {
   std::fill(into.begin(), into.end(), 0.0f);
   const int64_t end = begin + static_cast<int64_t>(into.size());
   for (size_t number = 0; number < unit.parameters.size(); ++number) {
@@ -152,12 +144,15 @@ void initialize(const Unit& unit, uint64_t seed, int64_t begin, std::span<float>
     const ops::RandomKey key{seed, kInitialStep, static_cast<uint32_t>(unit.index * 64 + number)};
     const int64_t first = std::max(begin, parameter.offset);
     const int64_t last = std::min(end, parameter.offset + parameter.elements());
-    for (int64_t i = first; i < last; ++i) switch (parameter.init) {
-        case Init::zeros: break;
-        case Init::ones: into[i - begin] = 1; break;
-        case Init::normal:
-          into[i - begin] = parameter.deviation * normal(key, static_cast<uint64_t>(i - parameter.offset));
-      }
+    if (first >= last) continue;
+    float* const y = into.data() + (first - begin);
+    switch (parameter.init) {
+      case Init::zeros: break;
+      case Init::ones: std::fill_n(y, last - first, 1.0f); break;
+      case Init::normal:
+        ops::operators<float>().normal(workers, key, static_cast<uint64_t>(first - parameter.offset),
+                                       parameter.deviation, y, last - first);
+    }
   }
 }
 

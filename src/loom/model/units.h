@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/workers.h"
 #include "model/spec.h"
 
 namespace loom::model {
@@ -110,6 +111,6 @@ int64_t parameter_count(std::span<const Unit> units);
 
 /// Initial values of elements [begin, begin + into.size()) of a unit's buffer: each is a function of seed and
 /// place alone, so every rank makes only its own. Gaps, and what lies past the unit's end, are zeros.
-void initialize(const Unit& unit, uint64_t seed, int64_t begin, std::span<float> into);
+void initialize(Workers& workers, const Unit& unit, uint64_t seed, int64_t begin, std::span<float> into);
 
 }  // namespace loom::model

@@ -9,6 +9,7 @@
 // A part is one head of one sequence; its q, k and v are first copied side by side, as type A.
 #include <cmath>
 
+#include "ops/draws.h"
 #include "ops/math.h"
 #include "ops/product.h"
 
@@ -83,8 +84,11 @@ void drop(const AttentionShape& s, const Place& at, int64_t query, int64_t first
   const float keep = 1.0f / (1.0f - s.dropout.probability);
   const uint32_t threshold = drop_threshold(s.dropout.probability);
   const uint64_t first = s.dropout.first + (at.head * s.tokens + query) * s.tokens + first_key;
-  for (int64_t k = 0; k < n; ++k)
-    row[k] = random_word(s.dropout.key, first + k) < threshold ? A(0) : row[k] * A(keep);
+  for_draws(s.dropout.key, first, n, [&](const uint32_t* words, int64_t skip, int64_t i, int64_t count) {
+#pragma omp simd
+    for (int64_t j = 0; j < count; ++j)
+      row[i + j] = words[skip + j] < threshold ? A(0) : row[i + j] * A(keep);
+  });
 }
 
 /// What a query sees of a tile of keys: columns [begin, end) of its row, with ALiBi's distances added.

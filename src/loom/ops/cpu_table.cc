@@ -22,6 +22,8 @@ void add_layer_norm(Operators<T>&);
 template <typename T>
 void add_linear(Operators<T>&);
 template <typename T>
+void add_normal(Operators<T>&);
+template <typename T>
 void add_rotary(Operators<T>&);
 template <typename T>
 void add_split_cross_entropy(Operators<T>&);
@@ -39,6 +41,7 @@ void fill(Operators<T>& table) {
   add_embedding(table);
   add_layer_norm(table);
   add_linear(table);
+  add_normal(table);
   add_rotary(table);
   add_split_cross_entropy(table);
   add_split_embedding(table);

@@ -1,21 +1,20 @@
 // Dropout by counter: the mask is a function of the key and the element's number in the global batch.
 #include "ops/cpu.h"
+#include "ops/draws.h"
 
 namespace loom::ops::LOOM_ISA {
 namespace {
 
-/// factor(i) is 0 or 1 / (1 - p), for elements [begin, end) of the array; calls body(i, factor).
+/// body(i, factor), for elements [begin, end) of the array; factor is 0 or 1 / (1 - p).
 template <typename F>
 void with_mask(const Dropout& dropout, int64_t begin, int64_t end, F&& body) {
   const uint32_t threshold = drop_threshold(dropout.probability);
   const float keep = 1.0f / (1.0f - dropout.probability);
-  int64_t i = begin;
-  while (i < end) {
-    const uint64_t number = dropout.first + static_cast<uint64_t>(i);
-    const Philox4 words = philox(dropout.key, number / 4);
-    for (uint64_t lane = number % 4; lane < 4 && i < end; ++lane, ++i)
-      body(i, words.word[lane] < threshold ? 0.0f : keep);
-  }
+  for_draws(dropout.key, dropout.first + static_cast<uint64_t>(begin), end - begin,
+            [&](const uint32_t* words, int64_t skip, int64_t i, int64_t n) {
+#pragma omp simd
+              for (int64_t j = 0; j < n; ++j) body(begin + i + j, words[skip + j] < threshold ? 0.0f : keep);
+            });
 }
 
 template <typename T>

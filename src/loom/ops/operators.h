@@ -170,6 +170,10 @@ struct Operators {
   void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, const T* bias, T* y,
                       int64_t rows, int64_t width);
 
+  // --- normal.cc: y[n] of mean 0 and that deviation, y[i] a function of key and first + i alone; the same
+  // bits in every table.
+  void (*normal)(Workers&, RandomKey key, uint64_t first, float deviation, float* y, int64_t n);
+
   // --- elementwise.cc
   void (*add)(Workers&, const A* a, const A* b, A* sum, int64_t n);  // sum may be a or b
   void (*convert)(Workers&, const A* from, T* to, int64_t n);

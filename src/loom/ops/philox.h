@@ -1,6 +1,7 @@
 // Philox4x32-10: random numbers as a function of a key and a counter, with no state (Salmon et al., "Parallel
 // Random Numbers: As Easy as 1, 2, 3", SC 2011). What is drawn for an element depends only on the key and on
-// the element's own number, so any split of the work and any recomputation see the same draw.
+// the element's own number, so any split of the work and any recomputation see the same draw. The functions
+// are static: files for several instruction sets include them, and none may take another's copy.
 #pragma once
 
 #include <cstdint>
@@ -18,34 +19,42 @@ struct Philox4 {
   uint32_t word[4];
 };
 
+constexpr int kPhiloxRounds = 10;
+constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53u, kPhiloxMultiplier1 = 0xCD9E8D57u;
+constexpr uint32_t kPhiloxKeyStep0 = 0x9E3779B9u, kPhiloxKeyStep1 = 0xBB67AE85u;
+
 /// Four words for counter (block, step, site) under `key.seed`. Each block serves four elements.
-inline Philox4 philox(RandomKey key, uint64_t block) {
+static inline Philox4 philox(RandomKey key, uint64_t block) {
   uint32_t c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32);
   uint32_t c2 = key.step, c3 = key.site;
   uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = uint64_t{0xD2511F53u} * c0;
-    const uint64_t product1 = uint64_t{0xCD9E8D57u} * c2;
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const uint64_t product0 = uint64_t{kPhiloxMultiplier0} * c0;
+    const uint64_t product1 = uint64_t{kPhiloxMultiplier1} * c2;
     const uint32_t n0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
     const uint32_t n2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
     c0 = n0;
     c1 = static_cast<uint32_t>(product1);
     c2 = n2;
     c3 = static_cast<uint32_t>(product0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    k0 += kPhiloxKeyStep0;
+    k1 += kPhiloxKeyStep1;
   }
   return {{c0, c1, c2, c3}};
 }
 
 /// A word for element `index`.
-inline uint32_t random_word(RandomKey key, uint64_t index) { return philox(key, index / 4).word[index % 4]; }
+static inline uint32_t random_word(RandomKey key, uint64_t index) {
+  return philox(key, index / 4).word[index % 4];
+}
 
 /// Uniform in (0, 1), never 0 or 1.
-inline float uniform(uint32_t word) { return (static_cast<float>(word >> 9) + 0.5f) * (1.0f / 8388608.0f); }
+static inline float uniform(uint32_t word) {
+  return (static_cast<float>(word >> 9) + 0.5f) * (1.0f / 8388608.0f);
+}
 
 /// A word below this is dropped: probability `p` of all 2³² words.
-inline uint32_t drop_threshold(float p) {
+static inline uint32_t drop_threshold(float p) {
   return static_cast<uint32_t>(static_cast<double>(p) * 4294967296.0);
 }
 

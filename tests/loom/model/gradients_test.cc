@@ -156,15 +156,16 @@ TEST(Model, EvaluationHasTheSameLoss) {
 TEST(Units, InitialValuesDoNotDependOnTheSplit) {
   model::ModelSpec spec = small_spec();
   spec.tied = false;
+  Workers workers(2);
   for (const model::Unit& unit : model::units_of(spec)) {
     std::vector<float> whole(unit.elements), parts(unit.elements);
-    model::initialize(unit, 5, 0, whole);
+    model::initialize(workers, unit, 5, 0, whole);
     for (int64_t begin = 0; begin < unit.elements; begin += 37)
-      model::initialize(unit, 5, begin,
+      model::initialize(workers, unit, 5, begin,
                         std::span(parts).subspan(begin, std::min<int64_t>(37, unit.elements - begin)));
     EXPECT_EQ(whole, parts);
     std::vector<float> past(8, 1.0f);
-    model::initialize(unit, 5, unit.elements, past);
+    model::initialize(workers, unit, 5, unit.elements, past);
     EXPECT_EQ(past, std::vector<float>(8));
   }
 }
@@ -174,7 +175,8 @@ TEST(Units, InitialWeightsHaveTheirDeviation) {
   spec.vocabulary = 5000;
   const model::Unit embedding = model::units_of(spec)[0];
   std::vector<float> values(spec.vocabulary * spec.width);
-  model::initialize(embedding, 1, 0, values);
+  Workers workers(1);
+  model::initialize(workers, embedding, 1, 0, values);
   double sum = 0, squares = 0;
   for (const float value : values) sum += value, squares += double{value} * value;
   EXPECT_NEAR(sum / values.size(), 0, 3e-4);

@@ -170,8 +170,9 @@ TEST(HuggingFace, ANewTasksHeadBeginsAtRandom) {
   LOOM_ASSERT_OK(spec);
   const model::Unit head = model::units_of(*spec).back();
   std::vector<float> values(head.elements), initial(head.elements);
+  Workers workers(1);
   LOOM_ASSERT_OK(model::read_parameters(*SafetensorsReader::open(folder), head, 0, values));
-  model::initialize(head, 1, 0, initial);
+  model::initialize(workers, head, 1, 0, initial);
   const model::Parameter& score = *head.find(model::Part::head_weight);
   EXPECT_EQ(score.shape, (std::vector<uint64_t>{5, 16}));
   EXPECT_TRUE(std::equal(initial.begin() + score.offset, initial.end(), values.begin() + score.offset));
@@ -326,8 +327,9 @@ TEST(HuggingFace, AnyTasksHeadBeginsAtRandomWhereTheCheckpointIsForAnother) {
     LOOM_ASSERT_OK(spec);
     const model::Unit head = model::units_of(*spec).back();
     std::vector<float> values(static_cast<size_t>(head.elements)), initial(values.size());
+    Workers workers(1);
     LOOM_ASSERT_OK(model::read_parameters(*SafetensorsReader::open(folder), head, 0, values));
-    model::initialize(head, 1, 0, initial);
+    model::initialize(workers, head, 1, 0, initial);
     int begun = 0;
     for (const model::Parameter& p : head.parameters)
       begun += std::equal(values.begin() + p.offset, values.begin() + p.offset + p.elements(),

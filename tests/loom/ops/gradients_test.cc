@@ -479,8 +479,8 @@ TEST_P(EveryOperator, Attention) {
   }
 }
 
-/// What has no gradient: one query of attention, sums, conversions, squares and the optimizer. Arrays are of
-/// several pieces each.
+/// What has no gradient: one query of attention, random numbers, sums, conversions, squares and the
+/// optimizer. Arrays are of several pieces each.
 template <typename T>
 Inputs without_gradients(int threads) {
   using A = acc_t<T>;
@@ -490,7 +490,9 @@ Inputs without_gradients(int threads) {
   const auto a = as<A>(random_values(kN, 1)), b = as<A>(random_values(kN, 2));
   std::vector<A> sum(kN), master = a, first(kN), second(kN);
   std::vector<T> converted(kN), parameter(kN), out(kHeads * kSize);
+  std::vector<float> random(kN);
   Doubles squares((kN + kChunk - 1) / kChunk);
+  op.normal(workers, {1, 2, 3}, 5, 0.1f, random.data(), kN);
   op.add(workers, a.data(), b.data(), sum.data(), kN);
   op.convert(workers, a.data(), converted.data(), kN);
   op.sum_of_squares(workers, a.data(), kN, kChunk, squares.data());
@@ -500,8 +502,8 @@ Inputs without_gradients(int threads) {
   shape.batch = shape.tokens = 1, shape.heads = kHeads, shape.head_size = kSize, shape.scale = 0.25f;
   op.attention_step(workers, shape, converted.data(), converted.data() + kHeads * kSize,
                     converted.data() + kHeads * kSize * (kKeys + 1), kKeys - 1, out.data());
-  return {doubles(sum),    doubles(converted), squares,     doubles(master), doubles(first),
-          doubles(second), doubles(parameter), doubles(out)};
+  return {doubles(sum),    doubles(converted), squares,      doubles(master), doubles(first),
+          doubles(second), doubles(parameter), doubles(out), doubles(random)};
 }
 
 template <typename T>
@@ -519,7 +521,7 @@ TEST_P(EveryOperator, WithoutGradientsHasTheSameBitsWithThreads) {
 }
 
 // Whoever adds an operator adds it here as well.
-static_assert(sizeof(ops::Operators<float>) == 29 * sizeof(void*), "an operator has no case in this file");
+static_assert(sizeof(ops::Operators<float>) == 30 * sizeof(void*), "an operator has no case in this file");
 
 }  // namespace
 }  // namespace loom::testing

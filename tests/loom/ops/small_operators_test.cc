@@ -7,6 +7,7 @@ namespace {
 LOOM_ON_EVERY_TABLE(Embedding);
 LOOM_ON_EVERY_TABLE(Dropout);
 LOOM_ON_EVERY_TABLE(Elementwise);
+LOOM_ON_EVERY_TABLE(Normal);
 LOOM_ON_EVERY_TABLE(AdamW);
 
 TEST_P(Embedding, ForwardAndBackwardAreTheDefinition) {
@@ -76,6 +77,68 @@ TEST_P(Dropout, AddsToTheResidual) {
   for (int i = 0; i < 100; ++i) EXPECT_DOUBLE_EQ(y[i], residual[i] + masked[i]);
   op.add_dropout(workers, dropout_of(0), residual.data(), x.data(), bias.data(), y.data(), 5, 20);
   for (int i = 0; i < 100; ++i) EXPECT_DOUBLE_EQ(y[i], residual[i] + (x[i] + bias[i % 20]));
+}
+
+TEST_P(Dropout, TheMaskIsThatOfSingleDraws) {
+  constexpr int64_t kN = 40000;  // more than a piece
+  Workers workers(1);
+  const std::vector<float> x(kN, 1.0f);
+  std::vector<float> y(kN);
+  for (const uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 34) - 5}) {
+    const ops::Dropout dropout = dropout_of(0.3f, first);
+    table<float>().dropout(workers, dropout, x.data(), y.data(), kN);
+    for (int64_t i = 0; i < kN; ++i)
+      ASSERT_EQ(y[i] == 0, ops::random_word(dropout.key, first + i) < ops::drop_threshold(0.3f))
+          << first << " + " << i;
+  }
+}
+
+TEST_P(Normal, IsBoxAndMullersOfTheDraws) {
+  constexpr int64_t kN = 40000;
+  constexpr float kDeviation = 0.5f;
+  const ops::RandomKey key{9, 4, 3};
+  Workers workers(2);
+  std::vector<float> y(kN);
+  for (const uint64_t first : {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 34) - 5}) {
+    table<float>().normal(workers, key, first, kDeviation, y.data(), kN);
+    for (int64_t i = 0; i < kN; ++i) {
+      const uint64_t element = first + static_cast<uint64_t>(i), pair = element / 2 * 2;
+      const double radius = std::sqrt(-2 * std::log(double{ops::uniform(ops::random_word(key, pair))}));
+      const double angle = 2 * M_PI * double{ops::uniform(ops::random_word(key, pair + 1))};
+      const double wanted = kDeviation * radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
+      ASSERT_NEAR(y[i], wanted, 1e-6) << first << " + " << i;
+    }
+  }
+}
+
+TEST_P(Normal, TheBitsAreThoseOfEveryTable) {
+  constexpr int64_t kN = 1 << 16;
+  const ops::RandomKey key{1, 2, 3};
+  Workers workers(1);
+  std::vector<float> here(kN), there(kN);
+  table<float>().normal(workers, key, 0, 1, here.data(), kN);
+  for (const auto& other : ops::all_operators<float>()) {
+    other.normal(workers, key, 0, 1, there.data(), kN);
+    EXPECT_EQ(here, there) << other.name;
+  }
+}
+
+TEST_P(Normal, HasTheMomentsOfTheDistribution) {
+  constexpr int64_t kN = 1 << 20;
+  Workers workers(1);
+  std::vector<float> y(kN);
+  table<float>().normal(workers, {5, 6, 7}, 0, 1, y.data(), kN);
+  double moment[5] = {}, neighbours = 0;
+  for (int64_t i = 0; i < kN; ++i) {
+    double power = 1;
+    for (int k = 1; k <= 4; ++k) moment[k] += (power *= y[i]) / kN;
+    neighbours += double{y[i]} * y[i ^ 1] / kN;
+  }
+  EXPECT_NEAR(moment[1], 0, 0.005);  // five standard errors and more, each
+  EXPECT_NEAR(moment[2], 1, 0.008);
+  EXPECT_NEAR(moment[3], 0, 0.02);
+  EXPECT_NEAR(moment[4], 3, 0.06);
+  EXPECT_NEAR(neighbours, 0, 0.005);
 }
 
 TEST(Philox, IsThePublishedFunction) {
