@@ -223,8 +223,13 @@ void Connection::remember_me() {
   if (!std::exchange(remembered_, true)) endpoint_->remember(number_);
 }
 
+/// The endpoint's turn, which has taken this connection off those that it remembers. Nothing else does.
 void Connection::pump() {
   remembered_ = false;
+  go_on();
+}
+
+void Connection::go_on() {
   while (!controls_.empty() && failure_.ok() && endpoint_->status().ok()) {
     const Control& control = controls_.front();
     const auto sent = transport().send(peer_, control.envelope, control.payload.data());

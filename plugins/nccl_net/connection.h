@@ -127,7 +127,7 @@ class Connection : public Member {
   /// Ends a request with an error; to be told by test().
   void end(Request& request, const Status& why);
   transport::Envelope envelope(Kind kind, int tag = 0, uint32_t turn = 0) const;
-  /// Queues a small message, for the next pump(): nothing is sent from inside of the transport's poll().
+  /// Queues a small message, for the next poll(): nothing is sent from inside of the transport's poll().
   void post(const transport::Envelope& envelope, const void* payload, size_t bytes);
   std::deque<Request>& requests() { return requests_; }
 
@@ -136,7 +136,9 @@ class Connection : public Member {
   /// All of it has happened, and nothing has to be polled for any more.
   virtual bool complete(Request& request) = 0;
 
-  void pump() override;
+  void pump() final;
+  /// Sends what waits, in a turn of the endpoint's or at once. What finds no room is remembered.
+  virtual void go_on();
   void fail(const Status& why) override;
   bool peer_is_there() override;
 

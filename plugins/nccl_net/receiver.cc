@@ -79,7 +79,7 @@ Result<Request*> Receiver::receive(int count, void* const* data, const size_t* b
     match(*request, part, clears);
   }
   if (!clears.empty()) tell(clears);
-  pump();
+  go_on();
   // What came before a connection was lost can still be taken; a receive of more is told so by test().
   if (!failure().ok() && request->open > 0) end(*request, failure());
   return request;
@@ -90,7 +90,7 @@ void Receiver::gpu_memory_came() {
   if (std::exchange(clears_all_, true)) return;
   clear_all();
   tell({});  // whether there was something to clear or not
-  pump();
+  go_on();
 }
 
 /// Takes the part's message if it is here, or else posts the part, and clears it if its message may wait for

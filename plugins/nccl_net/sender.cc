@@ -42,11 +42,11 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
     if (bytes > terms().blind_bytes || part.of_gpu()) ask(*request);
     ++turn;
     waiting_.push_back(request);
-    Connection::pump();
+    Connection::go_on();
     return request;
   }
   const bool room = start(*request, cleared ? &clear->second : nullptr);
-  Connection::pump();
+  Connection::go_on();
   if (!room) {
     give_back(*request);
     WEFT_TRY(endpoint().poll());
@@ -206,8 +206,8 @@ bool Sender::has_left(const Clear& clear) const {
   });
 }
 
-void Sender::pump() {
-  Connection::pump();
+void Sender::go_on() {
+  Connection::go_on();
   if (!failure().ok() || !endpoint().status().ok()) return;
   std::deque<Request*> still_waiting;
   bool room = true, asks_later = false;
@@ -226,7 +226,7 @@ void Sender::pump() {
     else asks_later = true;
   }
   waiting_.swap(still_waiting);
-  Connection::pump();  // refusals and asks
+  Connection::go_on();  // refusals and asks
   if (!room || asks_later) remember_me();
 }
 

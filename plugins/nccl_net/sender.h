@@ -23,7 +23,7 @@ class Sender final : public Connection {
   void* place(const transport::Envelope&) override { return nullptr; }
   void arrived(const transport::Envelope& envelope, const void* payload) override;
   bool expects(const transport::Envelope&) const override { return true; }
-  void pump() override;
+  void go_on() override;
   void withdraw(Request& request) override;
   bool complete(Request& request) override;
 

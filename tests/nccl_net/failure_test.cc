@@ -147,6 +147,26 @@ TEST_P(Failure, ReceivesBehindThoseThatWereTakenAwayGetTheirMessages) {
       });
 }
 
+// What there is to say to a peer that does not listen is tried again at every poll; once, however many there
+// were.
+TEST_P(Failure, APeerThatDoesNotListenHoldsNobodyUp) {
+  run(
+      [](Process& self) {
+        End end = self.connect();
+        Buffer buffer(end, 1 << 20);
+        void* request = send(end, buffer.data(), buffer.size(), 1, buffer.memory());
+        abi::Result result = abi::kSuccess;
+        for (int poll = 0; poll < 100; ++poll) EXPECT_FALSE(tested(self.host(), request, nullptr, &result));
+        self.meet();
+        EXPECT_TRUE(wait_until([&] { return tested(self.host(), request, nullptr, &result); }));
+        EXPECT_EQ(result, abi::kRemoteError);
+      },
+      [](Process& self) {
+        End end = self.accept();
+        self.meet();
+      });
+}
+
 TEST_P(Failure, TheDeathOfAPeerReachesEveryRequest) {
   run(
       [](Process& self) {
