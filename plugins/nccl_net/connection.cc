@@ -34,11 +34,11 @@ void Connection::close(bool let_out) {
     withdraw(request);
   }
   if (let_out && quiet && endpoint_->status().ok()) endpoint_->let_out(transport().ticket());
-  endpoint_->leave(number_);
   for (Memory* memory : memories_) {
-    unexpose(*memory);
+    vacate(*memory);
     delete memory;
   }
+  endpoint_->leave(number_);
 }
 
 void Connection::begin(uint32_t remote_number, const Terms& terms, UniqueFd handshake) {
@@ -129,7 +129,7 @@ Status Connection::deregister(Memory* memory) {
     }
     for (Request::Part& part : request.parts) part.memory = nullptr;
   }
-  unexpose(*memory);
+  vacate(*memory);
   return {};
 }
 

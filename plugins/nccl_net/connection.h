@@ -133,6 +133,9 @@ class Connection : public Member {
 
   /// Takes a request out of what waits and is under way, whatever it is at, so that its memory is left alone.
   virtual void withdraw(Request& request) = 0;
+  /// Ends the memory's exposure. When it returns, nobody writes into it any more.
+  virtual void vacate(const Memory& memory) { unexpose(memory); }
+  void unexpose(const Memory& memory);
   /// All of it has happened, and nothing has to be polled for any more.
   virtual bool complete(Request& request) = 0;
 
@@ -148,7 +151,6 @@ class Connection : public Member {
  private:
   Result<Memory> expose_host(void* data, size_t bytes);
   Result<Memory> expose_gpu(void* data, size_t bytes, const DmaBuf* file);
-  void unexpose(const Memory& memory);
 
   struct Control {
     transport::Envelope envelope;

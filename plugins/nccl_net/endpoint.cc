@@ -26,7 +26,11 @@ constexpr int64_t kGatherNs = 2000;        // about what a write costs
 constexpr size_t kGatherPutBytes = 512 << 10;
 constexpr size_t kUncutBytes = 1 << 20;
 constexpr uint32_t kLookEvery = 256;  // idle polls
-constexpr double kTakeBack_s = 2, kLetOut_s = 1;
+// A receiver waits for a word of the sender's for kPatience_s; a sender that has not listened for this long
+// does so before it writes.
+constexpr int64_t kLongPauseNs = 250'000'000, kCatchUpNs = 10'000'000;
+constexpr int kTellingPolls = 2;
+constexpr double kTakeBack_s = 2, kLetOut_s = 1, kPatience_s = 0.5;
 
 size_t wanted_eager() { return static_cast<size_t>(settings().eager_inter_bytes); }
 
@@ -124,13 +128,24 @@ void Endpoint::leave(uint32_t connection) { routes_.erase(connection); }
 
 // ---- Progress
 
+bool Endpoint::behind() const { return ofi_ && (catches_up_ns_ > 0 || now_ns() - polled_ns_ > kLongPauseNs); }
+
+/// After a pause all that has come counts before anything is written. It is all here when a poll brings
+/// nothing.
+void Endpoint::catch_up(int64_t now, int events) {
+  if (now - std::exchange(polled_ns_, now) > kLongPauseNs) catches_up_ns_ = now;
+  if (events == 0 || now - catches_up_ns_ > kCatchUpNs) catches_up_ns_ = 0;
+}
+
 Status Endpoint::poll() {
   WEFT_TRY(status_);
+  const int64_t now = ofi_ ? now_ns() : 0;
   const Result<int> events = transport_->poll(*this);
   if (!events.ok()) {
     break_down(events.status());
     return status_;
   }
+  if (ofi_) catch_up(now, *events);
   if (!losses_.empty()) fail_lost();
   for (const uint32_t number : std::exchange(restless_, {}))
     if (const auto found = routes_.find(number); found != routes_.end()) found->second.member->pump();
@@ -201,6 +216,28 @@ void Endpoint::take_back(transport::Completion& completion) {
                    "a buffer was taken away while it was being sent, and the network did not let go of "
                    "it within {} s: the connections of its device are closed",
                    kTakeBack_s));
+}
+
+double Endpoint::patience_s() const { return answers_ ? kPatience_s : 0; }
+
+bool Endpoint::exposed_elsewhere(const transport::RemoteBuffer& buffer) const {
+  return ofi_ && ofi_->exposed_elsewhere(buffer);
+}
+
+void Endpoint::finish_writes(int peer, uint32_t connection, bool reachable) {
+  if (!ofi_) return;
+  const Deadline deadline = Deadline::in_seconds(kTakeBack_s);
+  const auto written = [&] { return status_.ok() && ofi_->may_be_writing(peer, connection); };
+  // What is announced is known after a poll.
+  for (int polls = 0; !reachable && status_.ok() && (polls < kTellingPolls || written()); ++polls) {
+    if (deadline.passed()) break;
+    if (poll().ok()) sched_yield();
+  }
+  if (status_.ok() && (reachable || written()))
+    break_down(weft::fail(
+        Code::aborted,
+        "a buffer was taken away while it was being received into, and the sender neither finished "
+        "nor said that it has stopped: the connections of its device are closed"));
 }
 
 void Endpoint::let_out(uint64_t ticket) {

@@ -94,9 +94,21 @@ class Endpoint final : private transport::Sink {
 
   /// One turn: takes in what has come, and lets connections go on.
   Status poll();
+  /// Whether nobody has polled for so long that a receiver may have given up waiting for a word from here,
+  /// and what has come meanwhile has not been taken in yet. Never over TCP.
+  bool behind() const;
   /// Returns once a put's source is not read any more, whether that was sent or not. Where a transport does
   /// not give it back in time, the endpoint is broken, which does.
   void take_back(transport::Completion& completion);
+  /// How long an answer is waited for: not at all once one has not come in that time, until one comes.
+  double patience_s() const;
+  void answered(bool in_time) { answers_ = in_time; }
+  /// Whether pages of a buffer that is exposed can be written through another exposure, too.
+  bool exposed_elsewhere(const transport::RemoteBuffer& buffer) const;
+  /// Over libfabric, when nothing more can begin to be written for the connection: returns once what had
+  /// begun is over. Where it is not in time, or something may begin for all that (`reachable`), the endpoint
+  /// is broken.
+  void finish_writes(int peer, uint32_t connection, bool reachable);
   /// Gives what was accepted up to `ticket` a little time to get out.
   void let_out(uint64_t ticket);
 
@@ -112,6 +124,7 @@ class Endpoint final : private transport::Sink {
   void lost(int peer, const Status& why) override;
   const Route* route(int peer, const transport::Envelope& envelope) const;
   void look_for_dead_peers();
+  void catch_up(int64_t now, int events);
   void fail_lost();
   void break_down(Status why);
 
@@ -132,6 +145,10 @@ class Endpoint final : private transport::Sink {
   int next_peer_ = 1;                           // 0 is this endpoint itself
   std::vector<std::pair<int, Status>> losses_;  // to be told after poll()
   uint32_t idle_polls_ = 0;
+  bool answers_ = true;    // have come in time
+  int64_t polled_ns_ = 0;  // over libfabric: when, last
+  int64_t catches_up_ns_ =
+      0;  // since when there has been something at every poll, after a long pause; 0: not
 };
 
 }  // namespace weft::nccl_net

@@ -1,5 +1,7 @@
 #include "receiver.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -26,6 +28,8 @@ constexpr size_t kCrowdParts = 2;
 /// While the sender may go on with so many messages of a tag, further clears wait until there are fewer, to
 /// go out together: half of what NCCL has in flight.
 constexpr int kClearedAhead = 4;
+
+constexpr double kArrival_s = 2;  // for what a sender has said to come into memory that is taken away
 
 Clear clear_for(const Request::Part& part) {
   Clear clear;
@@ -198,11 +202,15 @@ void Receiver::arrived(const transport::Envelope& envelope, const void* payload)
   const auto kind = static_cast<Kind>(envelope.kind);
   if (kind == Kind::refused) return refused(envelope, payload);
   if (kind == Kind::ask) return asked(envelope);
+  if (kind == Kind::word) return word(envelope, payload);
   if (kind != Kind::eager && kind != Kind::put)
     return fail(weft::fail(Code::protocol_error, "the sender sent a message that is not understood"));
   const uint64_t name = name_of(envelope);
-  // A put without its receive was withdrawn here.
-  if (!posted_.contains(name)) return kind == Kind::eager ? arrived_early(envelope, payload) : void();
+  if (!posted_.contains(name)) {
+    if (!taken_.empty()) taken_.erase(name);  // all of it is here
+    // A put without its receive was withdrawn here.
+    return kind == Kind::eager ? arrived_early(envelope, payload) : void();
+  }
   const Posted posted = take_posted(name);
   long_ones_ = kind == Kind::put;
   if (landings_.contains(name)) {
@@ -292,9 +300,10 @@ void Receiver::refused(const transport::Envelope& envelope, const void* payload)
   uint64_t bytes = 0;
   if (envelope.bytes == sizeof bytes) std::memcpy(&bytes, payload, sizeof bytes);
   const auto found = posted_.find(name_of(envelope));
-  if (found == posted_.end()) return;
+  if (found == posted_.end()) return void(taken_.erase(name_of(envelope)));
   const Posted posted = found->second;
   withdraw(*posted.request);
+  taken_.erase(name_of(envelope));
   end(*posted.request, too_long(bytes, *posted.part));
 }
 
@@ -315,16 +324,61 @@ Status Receiver::flush(int count, void* const* data, const int* bytes, void* con
 
 bool Receiver::complete(Request& request) { return request.open == 0; }
 
+// ---- Receives that are taken away
+
 void Receiver::withdraw(Request& request) {
   for (int i = 0; i < request.count; ++i) {
     const Request::Part& part = request.parts[static_cast<size_t>(i)];
-    const uint64_t name = name_of(part.tag, part.turn);
-    const auto found = posted_.find(name);
-    if (part.done || found == posted_.end()) continue;
-    if (found->second.cleared) --found->second.tag->cleared;
-    else std::erase(held_, name);
-    posted_.erase(found);
+    if (!part.done) take_away(name_of(part.tag, part.turn));
   }
+}
+
+/// The receive is gone. Its message may be on its way, which the sender is asked for; one that waits there is
+/// not to wait any longer.
+void Receiver::take_away(uint64_t name) {
+  const auto found = posted_.find(name);
+  if (found == posted_.end()) return;
+  const Posted posted = found->second;
+  posted_.erase(found);
+  if (posted.cleared) --posted.tag->cleared;
+  else std::erase(held_, name);
+  if (posted.cleared && posted.part->memory && !endpoint().receiver_places())
+    taken_.emplace(name, Taken{posted.part->memory});
+  if (failure().ok()) post(envelope(Kind::withdrawn, posted.part->tag, posted.part->turn), nullptr, 0);
+}
+
+void Receiver::word(const transport::Envelope& envelope, const void* payload) {
+  Fate fate{};
+  if (envelope.bytes == sizeof fate) std::memcpy(&fate, payload, sizeof fate);
+  endpoint().answered(true);
+  if (fate == Fate::stays) taken_.erase(name_of(envelope));
+  else if (const auto taken = taken_.find(name_of(envelope)); taken != taken_.end())
+    taken->second.answered = true;
+}
+
+// A receive that was cleared may be written to by the network, at any time until its message has come or the
+// sender has said that it will not. Where there is neither, the key is withdrawn, so that nothing more
+// begins; but that does not end what has begun (over libfabric's TCP provider).
+void Receiver::vacate(const Memory& memory) {
+  std::vector<uint64_t> names;  // of requests that have failed
+  for (const auto& [name, posted] : posted_)
+    if (posted.part->memory == &memory) names.push_back(name);
+  for (const uint64_t name : names) take_away(name);
+  const auto is_its = [&](const auto& entry) { return entry.second.memory == &memory; };
+  const auto is_unanswered = [&](const auto& entry) { return is_its(entry) && !entry.second.answered; };
+  const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
+  const Deadline word = Deadline::in_seconds(endpoint().patience_s());
+  const Deadline arrival = Deadline::in_seconds(kArrival_s);
+  while (there_is(is_its) && failure().ok() && endpoint().status().ok()) {
+    if (endpoint().poll().ok()) sched_yield();
+    const bool silent = word.passed() && there_is(is_unanswered);
+    if (silent) endpoint().answered(false);
+    if (silent || arrival.passed()) break;
+  }
+  const bool open = std::erase_if(taken_, is_its) > 0 && endpoint().status().ok();
+  const bool reachable = open && endpoint().exposed_elsewhere(memory.exposed);
+  unexpose(memory);
+  if (open) endpoint().finish_writes(peer(), number(), reachable);
 }
 
 }  // namespace weft::nccl_net

@@ -43,6 +43,10 @@ class Receiver final : public Connection {
     Tag* tag;
     bool cleared;  // or its message has begun to come
   };
+  struct Taken {
+    const Memory* memory;
+    bool answered = false;  // the sender has said that it comes
+  };
   struct Landing {
     std::unique_ptr<std::byte[]> data;
     size_t bytes = 0;
@@ -53,6 +57,7 @@ class Receiver final : public Connection {
   void arrived(const transport::Envelope& envelope, const void* payload) override;
   bool expects(const transport::Envelope& envelope) const override;
   void withdraw(Request& request) override;
+  void vacate(const Memory& memory) override;
   bool complete(Request& request) override;
   void gpu_memory_came() override;
 
@@ -71,11 +76,14 @@ class Receiver final : public Connection {
   void arrived_early(const transport::Envelope& envelope, const void* payload);
   void fill(const Posted& posted, const void* payload, size_t bytes);
   void refused(const transport::Envelope& envelope, const void* payload);
+  void take_away(uint64_t name);
+  void word(const transport::Envelope& envelope, const void* payload);
   void consumed(size_t bytes);
 
   const LandingGrant grant_;
   std::unordered_map<int, Tag> tags_;
   std::unordered_map<uint64_t, Posted> posted_;  // by name
+  std::unordered_map<uint64_t, Taken> taken_;    // withdrawn, and may be written to, by name
   std::vector<uint64_t> held_;  // names of receives whose clears wait for others, or did and have gone
   std::unordered_map<uint64_t, Landing> landings_;  // by name
   size_t landed_bytes_ = 0;                         // of all landings

@@ -35,11 +35,18 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
   part.tag = tag;
   part.turn = turn;
   part.memory = static_cast<const Memory*>(memory);
+  if (!unsent_.empty() && unsent_.erase(name_of(tag, turn)) > 0) {
+    keep(*request);
+    ++turn;
+    return request;
+  }
 
   const auto clear = clears_.find(name_of(tag, turn));
   const bool cleared = clear != clears_.end();
-  if (!cleared && !may_send_blind(part)) {
-    if (bytes > terms().blind_bytes || part.of_gpu()) ask(*request);
+  const bool late = cleared && endpoint().behind();  // the receive may be gone
+  if (late || (!cleared && !may_send_blind(part))) {
+    if (late) remember_me();
+    else if (bytes > terms().blind_bytes || part.of_gpu()) ask(*request);
     ++turn;
     waiting_.push_back(request);
     Connection::go_on();
@@ -154,8 +161,14 @@ bool Sender::complete(Request& request) {
 }
 
 void Sender::withdraw(Request& request) {
-  std::erase(waiting_, &request);
+  if (std::erase(waiting_, &request) > 0) unsent_.insert(name_of(request.only().tag, request.only().turn));
   if (request.open == 0 && failure().ok()) endpoint().take_back(request.put);
+}
+
+/// The send is over without having been sent.
+void Sender::keep(Request& request) {
+  request.open = 0;
+  request.put.done = true;
 }
 
 // ---- What the receiver says
@@ -164,6 +177,7 @@ void Sender::arrived(const transport::Envelope& envelope, const void* payload) {
   EagerCount count;
   switch (static_cast<Kind>(envelope.kind)) {
     case Kind::clear: return cleared(envelope, payload);
+    case Kind::withdrawn: return withdrawn(envelope);
     case Kind::credit:
       if (envelope.bytes != sizeof count) break;
       std::memcpy(&count, payload, sizeof count);
@@ -192,42 +206,62 @@ void Sender::cleared(const transport::Envelope& envelope, const void* payload) {
   for (uint32_t i = 0; i < header.count; ++i) {
     Clear clear;
     std::memcpy(&clear, entries + i * sizeof clear, sizeof clear);
-    if (!has_left(clear)) clears_.insert_or_assign(name_of(clear.tag, clear.turn), clear);
+    // It may have gone out eagerly before its clear came, or its receive may be gone again.
+    const uint64_t name = name_of(clear.tag, clear.turn);
+    if (!has_left(clear.tag, clear.turn) && !unsent_.contains(name)) clears_.insert_or_assign(name, clear);
   }
   remember_me();
 }
 
-/// Whether the message went out eagerly before its clear came.
-bool Sender::has_left(const Clear& clear) const {
-  const auto turn = turns_.find(clear.tag);
-  if (turn == turns_.end() || static_cast<int32_t>(clear.turn - turn->second) >= 0) return false;
-  return std::none_of(waiting_.begin(), waiting_.end(), [&](const Request* request) {
-    return request->only().tag == clear.tag && request->only().turn == clear.turn;
-  });
+bool Sender::has_left(int tag, uint32_t turn) const {
+  const auto next = turns_.find(tag);
+  if (next == turns_.end() || static_cast<int32_t>(turn - next->second) >= 0) return false;
+  return !unsent_.contains(name_of(tag, turn)) &&
+         std::none_of(waiting_.begin(), waiting_.end(), [&](const Request* request) {
+           return request->only().tag == tag && request->only().turn == turn;
+         });
+}
+
+/// Nobody receives the message: if it is still here, it stays, and if it is not posted yet, it will.
+void Sender::withdrawn(const transport::Envelope& envelope) {
+  const int tag = static_cast<int>(envelope.tag());
+  const uint64_t name = name_of(envelope);
+  const Fate fate = has_left(tag, envelope.op) ? Fate::comes : Fate::stays;
+  if (fate == Fate::stays) {
+    clears_.erase(name);
+    const auto waits = std::find_if(waiting_.begin(), waiting_.end(), [&](const Request* request) {
+      return name_of(request->only().tag, request->only().turn) == name;
+    });
+    if (waits != waiting_.end()) keep(**waits), waiting_.erase(waits);
+    else unsent_.insert(name);
+  }
+  post(this->envelope(Kind::word, tag, envelope.op), &fate, sizeof fate);
 }
 
 void Sender::go_on() {
   Connection::go_on();
   if (!failure().ok() || !endpoint().status().ok()) return;
   std::deque<Request*> still_waiting;
-  bool room = true, asks_later = false;
+  const bool behind = !waiting_.empty() && endpoint().behind();
+  bool room = true, asks_later = false, late = false;
   const int64_t now = waiting_.empty() ? 0 : now_ns();
   const bool writes = last_ && last_->owner && last_->open == 0 && !last_->put.done;
   if (writes && !waiting_.empty()) last_put_.seen_ns = now;
   for (Request* request : waiting_) {
     const auto clear = clears_.find(name_of(request->only().tag, request->only().turn));
     const bool cleared = clear != clears_.end();
-    const bool may = room && (cleared || may_send_blind(request->only()));
+    const bool may = room && (cleared ? !behind : may_send_blind(request->only()));
     if (!may || !(room = start(*request, cleared ? &clear->second : nullptr)))
       still_waiting.push_back(request);
     else if (cleared) clears_.erase(clear);
+    if (cleared && behind) late = true;
     if (may || request->ask_at_ns == 0) continue;
     if (ask_at_ns(*request) <= now) ask(*request);
     else asks_later = true;
   }
   waiting_.swap(still_waiting);
   Connection::go_on();  // refusals and asks
-  if (!room || asks_later) remember_me();
+  if (!room || asks_later || late) remember_me();
 }
 
 }  // namespace weft::nccl_net

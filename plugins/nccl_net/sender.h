@@ -5,6 +5,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "connection.h"
 
@@ -32,7 +33,10 @@ class Sender final : public Connection {
   int64_t ask_at_ns(const Request& request) const;
   void consumed(const EagerCount& count);
   void cleared(const transport::Envelope& envelope, const void* payload);
-  bool has_left(const Clear& clear) const;
+  /// Whether it has been sent, eagerly or after its clear.
+  bool has_left(int tag, uint32_t turn) const;
+  void withdrawn(const transport::Envelope& envelope);
+  void keep(Request& request);
   /// Sends now what may be sent. False: the transport has no room.
   bool start(Request& request, const Clear* clear);
   bool send_copied(Request& request, Kind kind);
@@ -43,8 +47,9 @@ class Sender final : public Connection {
 
   std::unordered_map<int, uint32_t> turns_;     // next one, by tag
   std::unordered_map<uint64_t, Clear> clears_;  // whose send has not started, by name
-  std::deque<Request*> waiting_;   // to be cleared or for the window, in the order of their start
-  const Request* last_ = nullptr;  // that was started
+  std::unordered_set<uint64_t> unsent_;  // names of messages that are never sent: taken away at either side
+  std::deque<Request*> waiting_;         // to be cleared or for the window, in the order of their start
+  const Request* last_ = nullptr;        // that was started
   struct Outgoing {
     int tag = 0;
     uint32_t turn = 0;

@@ -10,6 +10,9 @@
 // * put: the bytes of a message that was cleared, in place.
 // * credit: the receiver has taken eager messages out. A clear says that, too.
 // * refused: a message is longer than the receive that it matches, and will not come.
+// * withdrawn: a receive has been taken away. What has not been sent for it is not sent any more, and that
+//   send is over, as if its bytes had been thrown away at the other side.
+// * word: the answer to that, whether the message comes all the same, since it has been sent.
 //
 // What an eager message waits in for its receive is called its landing. A sender may have so many messages,
 // and so many bytes of them, on their way or in landings as the receiver has granted when they met; what is
@@ -33,7 +36,16 @@
 
 namespace weft::nccl_net {
 
-enum class Kind : uint8_t { eager = 1, clear = 2, put = 3, credit = 4, refused = 5, ask = 6 };
+enum class Kind : uint8_t {
+  eager = 1,
+  clear = 2,
+  put = 3,
+  credit = 4,
+  refused = 5,
+  ask = 6,
+  withdrawn = 7,
+  word = 8
+};
 
 /// Eager messages on their way, or in landings, on one connection.
 inline constexpr uint64_t kEagerWindow = 256;
@@ -64,6 +76,8 @@ struct Clear {
   uint32_t reserved = 0;
   transport::RemoteBuffer target;  // as long as the receive
 };
+/// The payload of a word.
+enum class Fate : uint32_t { comes = 1, stays = 2 };
 inline constexpr size_t kLongestControl = sizeof(ClearHeader) + kMostReceives * sizeof(Clear);
 
 /// Names a message among all of its connection that are under way.

@@ -100,16 +100,18 @@ TEST_P(Failure, ARequestWhoseMemoryIsTakenAwaySaysSo) {
 }
 
 // A receiver tells of a few receives, and of the next ones when these have had their messages. Here they
-// never have them, and the next ones get theirs all the same.
+// never have them, and the next ones get theirs all the same. The sends to those that were taken away are
+// over without having gone anywhere, whether they had been told of or not.
 TEST_P(Failure, ReceivesBehindThoseThatWereTakenAwayGetTheirMessages) {
-  if (net().name.starts_with("ofi")) GTEST_SKIP() << "writes into memory that was taken away";
   constexpr size_t kBytes = 200'000;
-  constexpr int kTaken = 4, kLeft = 8, kRounds = 12;
+  constexpr int kTaken = 6, kLeft = 8;
+  const int rounds =
+      net().name.starts_with("ofi") ? 2 : 12;  // there each waits for a word that does not come
   run(
-      [](Process& self) {
+      [rounds](Process& self) {
         End end = self.connect();
         Buffer buffer(end, kBytes);
-        for (int round = 0; round < kRounds; ++round) {
+        for (int round = 0; round < rounds; ++round) {
           self.meet();
           for (int i = 0; i < kTaken + kLeft; ++i) {
             fill(buffer.data(), kBytes, static_cast<uint64_t>(round * 100 + i));
@@ -118,10 +120,10 @@ TEST_P(Failure, ReceivesBehindThoseThatWereTakenAwayGetTheirMessages) {
         }
         self.meet();
       },
-      [](Process& self) {
+      [rounds](Process& self) {
         End end = self.accept();
         Buffer into(end, kLeft * kBytes);
-        for (int round = 0; round < kRounds; ++round) {
+        for (int round = 0; round < rounds; ++round) {
           std::vector<void*> requests;
           {
             Buffer taken(end, kBytes);
@@ -320,7 +322,7 @@ TEST_P(BadInput, IsAnsweredByASentence) {
     std::memcpy(other, handle, sizeof other);
     ++other[4];  // the version
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidUsage);
-    EXPECT_TRUE(has_logged("is of version 5 of this plugin's protocol, must be 4"));
+    EXPECT_TRUE(has_logged("is of version 6 of this plugin's protocol, must be 5"));
     std::memcpy(other, handle, sizeof other);
     ++other[60];
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidArgument);

@@ -105,6 +105,46 @@ TEST_P(OfiPair, PutsWithoutAPlaceComeWithTheirPayload) {
   EXPECT_TRUE(until([&] { return right && done.done; }));
 }
 
+TEST_P(OfiPair, TellsWhetherAPutMayBeComingIn) {
+  open();
+  std::vector<char> source(64 << 20, 'x'), window(source.size());
+  const volatile char* const first = window.data();
+  int arrived = 0;
+  b_sink_.on_arrived = [&](int, const Envelope&, const void*) { ++arrived; };
+  Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+  ASSERT_TRUE(target.ok());
+  EXPECT_FALSE(b_->may_be_writing(0, 0));
+  Completion done, never;
+  ASSERT_TRUE(put_both(source, *target, 1, &done));
+  ASSERT_TRUE(until([&] { return *first == 'x'; }));
+  EXPECT_EQ(b_->may_be_writing(0, 0), arrived == 0);
+  EXPECT_FALSE(b_->may_be_writing(0, 1)) << "puts of another communicator are no concern of this one's";
+  ASSERT_TRUE(until([&] { return arrived == 1 && done.done; }));
+  EXPECT_FALSE(b_->may_be_writing(0, 0));
+
+  if (b_->describe().find("ofi_rxm") != std::string::npos) return;  // which says nothing of what it gives up
+  source.assign(source.size(), 'y');
+  ASSERT_TRUE(put_both(source, *target, 2, &never));
+  ASSERT_TRUE(until([&] { return *first == 'y'; }));
+  a_.reset();  // in the middle of it
+  const Deadline deadline = Deadline::in_seconds(kPatienceS);
+  while (b_->may_be_writing(0, 0) && !deadline.passed()) ASSERT_TRUE(b_->poll(b_sink_).ok());
+  EXPECT_FALSE(b_->may_be_writing(0, 0)) << "nobody is left who could";
+}
+
+TEST_P(OfiPair, TellsWhetherPagesAreExposedTwice) {
+  open();
+  std::vector<char> window(1 << 20);
+  Result<RemoteBuffer> one = b_->expose(window.data(), window.size());
+  ASSERT_TRUE(one.ok());
+  EXPECT_FALSE(b_->exposed_elsewhere(*one));
+  Result<RemoteBuffer> other = b_->expose(window.data() + 1000, 1000);
+  ASSERT_TRUE(other.ok());
+  EXPECT_TRUE(b_->exposed_elsewhere(*one));
+  b_->unexpose(*other);
+  EXPECT_FALSE(b_->exposed_elsewhere(*one));
+}
+
 TEST_P(OfiPair, IsBusyWhenNobodyReceivesAndLosesNothing) {
   open();
   const std::vector<char> payload(a_->eager_bytes(), 'x');

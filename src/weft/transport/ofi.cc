@@ -222,6 +222,11 @@ RemoteBuffer OfiTransport::hold_exposure(RegistrationOwner& owner, Registration*
 
 void OfiTransport::unexpose(const RemoteBuffer& buffer) { exposures_.erase(buffer.keys[kExposureKey]); }
 
+bool OfiTransport::exposed_elsewhere(const RemoteBuffer& buffer) const {
+  const auto exposure = exposures_.find(buffer.keys[kExposureKey]);
+  return exposure != exposures_.end() && exposure->second->users() > 1;
+}
+
 bool OfiTransport::reachable_by_writes(const RemoteBuffer& target) const {
   return rma_ && target.keys[kExposureKey] != 0;
 }

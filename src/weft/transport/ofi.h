@@ -11,7 +11,8 @@
 //   forget     what has been handed to the NIC goes on and may still read the source: whoever frees that
 //              early destroys the transport first, or waits. The rest is withdrawn.
 //   unexpose   withdraws the keys once the last user of the pages is gone. A write that comes later is an
-//              error at the peer that wrote.
+//              error at the peer that wrote; one that has begun may go on (over `net` of libfabric 1.17 to
+//              its end, in later polls): see may_be_writing().
 //   sleeping   on completion queues' descriptors where the provider has them and lets go of them (`net` of
 //              libfabric 1.17 does not). Where not (needs_polling()), and while something waits for room
 //              that no event announces, a timer among the watched descriptors ends the nap: after 50 us at
@@ -118,6 +119,12 @@ class OfiTransport final : public Transport, public GpuDirect {
   /// Whether libfabric has stripes of a put that was forgotten, and may read its source.
   bool reads_forgotten() const;
 
+  /// Whether the peer may be in the middle of writing a put of `comm`, as far as it has begun before the last
+  /// poll(). That it begins no other is the caller's to know.
+  bool may_be_writing(int peer, uint32_t comm) const;
+  /// Whether peers can reach pages of what is exposed by another exposure, too.
+  bool exposed_elsewhere(const RemoteBuffer& buffer) const;
+
   /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;
   /// Polls until everything accepted so far has left, or fails with timeout. What arrives meanwhile is
@@ -197,6 +204,7 @@ class OfiTransport final : public Transport, public GpuDirect {
   // Receiving (ofi_incoming.cc).
   Result<int> reap();
   void settle(ofi::Rail& rail, ofi::Event& event);
+  void cut_off(const ofi::Event& event);
   Status deliver(Sink& sink, const ofi::Arrival& arrival);
   void deliver_message(Sink& sink, const std::byte* message, size_t bytes);
   void deliver_stripe(Sink& sink, uint32_t immediate);

@@ -35,12 +35,32 @@ void OfiTransport::settle(Rail& rail, Event& event) {
       return;
     case Event::Kind::sent: message_left(event.number); return;
     case Event::Kind::wrote: stripe_over(*event.put); return;
+    case Event::Kind::cut_off: return cut_off(event);
     case Event::Kind::failed: break;
   }
   if (event.peer >= 0) lose(event.peer, event.why);
   else log::info("{}", event.why.message());  // a receive; who should have sent it is not known
   if (event.number > 0) message_left(event.number);
   if (event.put) stripe_over(*event.put);
+}
+
+/// The provider has given up a write that was coming in, and with it the connection that brought it: what had
+/// begun before is not written on. Not every provider says so: `tcp;ofi_rxm` of 1.17 does not.
+void OfiTransport::cut_off(const Event& event) {
+  log::info("{}", event.why.message());
+  const uint32_t from = immediate_.sender(event.immediate);
+  if (from >= peers_.size()) return;
+  for (IncomingPut& put : peers_[from].incoming.known()) put.cut_off = true;
+}
+
+// An announcement goes before its stripes, by the same rail if there is but one. Over several, nothing tells
+// that none has begun.
+bool OfiTransport::may_be_writing(int peer, uint32_t comm) const {
+  if (rails_.size() > 1) return true;
+  return std::ranges::any_of(peers_[static_cast<size_t>(peer)].incoming.known(), [&](const auto& put) {
+    const bool others = put.announced && !put.withdrawn && put.envelope.comm != comm;
+    return put.under_way() && !others;
+  });
 }
 
 Result<int> OfiTransport::poll(Sink& sink) {
@@ -87,7 +107,8 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
     return log::warn("{}: dropped {} bytes that are no message of this job", describe(), bytes);
   const int from = static_cast<int>(header.sender);
   Peer& peer = peers_[header.sender];
-  if (!peer.lost.ok()) return;  // the Sink was promised silence
+  // The Sink was promised silence of a peer that is lost; what it may still be writing is kept count of.
+  if (!peer.lost.ok() && header.kind != MessageKind::put && header.kind != MessageKind::withdrawn) return;
   const std::byte* payload = message + sizeof(header);
   if (header.kind == MessageKind::message) {
     if (payload_bytes < header.envelope.bytes)

@@ -83,8 +83,11 @@ struct IncomingPut {
   bool announced = false;
   bool withdrawn = false;
   bool finished = false;
+  bool cut_off = false;  // the connection that brought it broke
 
   bool striped_whole() const { return announced && stripes_seen == stripes_expected; }
+  /// Whether stripes of it may be coming in.
+  bool under_way() const { return (announced || stripes_seen > 0) && !finished && !cut_off; }
 };
 
 /// The puts of one peer, by sequence number, from the oldest that is not finished on.
@@ -99,6 +102,10 @@ class IncomingPuts {
     if (sequence - first_ >= puts_.size()) puts_.resize(sequence - first_ + 1);
     return &puts_[sequence - first_];
   }
+
+  /// Those that are known and not finished, and finished ones among them.
+  std::deque<IncomingPut>& known() { return puts_; }
+  const std::deque<IncomingPut>& known() const { return puts_; }
 
   void finish(IncomingPut& put) {
     put.finished = true;

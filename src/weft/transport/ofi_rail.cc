@@ -283,6 +283,10 @@ Event Rail::failure() {
               .why = fail(Code::remote_error, "libfabric {} ({}): {} ({})", info_->fabric_attr->prov_name,
                           info_->domain_attr->name, library().strerror(entry.err), text ? text : detail)};
   auto* operation = static_cast<Operation*>(entry.op_context);
+  if (is_from_peer(entry.flags)) {
+    event.kind = Event::Kind::cut_off;
+    event.immediate = static_cast<uint32_t>(entry.data);
+  }
   if (!operation || is_from_peer(entry.flags)) return event;
   switch (operation->kind) {
     case Operation::Kind::receive: unposted_.push_back(operation); break;

@@ -58,6 +58,7 @@ class Registration {
   size_t bytes() const { return bytes_; }
   void* descriptor(size_t rail) const { return fi_mr_desc(regions_[rail].get()); }
   uint64_t key(size_t rail) const { return fi_mr_key(regions_[rail].get()); }
+  int users() const { return users_; }
 
  private:
   friend class RegistrationCache;
