@@ -166,7 +166,7 @@ Result<bool> Connection::test(Request& request, int* sizes) {
   const auto held = lock();
   const auto over = [&] {
     if (request.failure.ok()) return complete(request);
-    return !request.other_side_first || controls_.empty() || !failure_.ok();
+    return !request.other_side_first || !failure_.ok() || all_is_said();
   };
   if (!over()) {
     // What goes wrong is kept in the requests that it concerns.
@@ -235,6 +235,7 @@ void Connection::go_on() {
     const auto sent = transport().send(peer_, control.envelope, control.payload.data());
     if (!sent.ok()) return fail(sent.status());
     if (*sent == transport::Progress::busy) return remember_me();
+    said_ = transport().ticket();
     controls_.pop_front();
   }
 }

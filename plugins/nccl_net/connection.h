@@ -129,6 +129,8 @@ class Connection : public Member {
   transport::Envelope envelope(Kind kind, int tag = 0, uint32_t turn = 0) const;
   /// Queues a small message, for the next poll(): nothing is sent from inside of the transport's poll().
   void post(const transport::Envelope& envelope, const void* payload, size_t bytes);
+  /// Whether all that was posted is on its way, and nothing has to be polled for.
+  bool all_is_said() { return controls_.empty() && transport().departed(said_); }
   std::deque<Request>& requests() { return requests_; }
 
   /// Takes a request out of what waits and is under way, whatever it is at, so that its memory is left alone.
@@ -169,6 +171,7 @@ class Connection : public Member {
   std::deque<Request> requests_;  // all there ever are
   std::vector<Request*> free_;
   std::deque<Control> controls_;  // in order
+  uint64_t said_ = 0;             // ticket of the last one that was accepted
   std::unordered_set<Memory*> memories_;
   bool remembered_ = false;
 };

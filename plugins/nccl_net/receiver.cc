@@ -301,9 +301,8 @@ void Receiver::refused(const transport::Envelope& envelope, const void* payload)
   if (envelope.bytes == sizeof bytes) std::memcpy(&bytes, payload, sizeof bytes);
   const auto found = posted_.find(name_of(envelope));
   if (found == posted_.end()) return void(taken_.erase(name_of(envelope)));
-  const Posted posted = found->second;
+  const Posted posted = unpost(found->first);
   withdraw(*posted.request);
-  taken_.erase(name_of(envelope));
   end(*posted.request, too_long(bytes, *posted.part));
 }
 
@@ -333,15 +332,21 @@ void Receiver::withdraw(Request& request) {
   }
 }
 
-/// The receive is gone. Its message may be on its way, which the sender is asked for; one that waits there is
-/// not to wait any longer.
-void Receiver::take_away(uint64_t name) {
+/// The receive is gone, without its message.
+Receiver::Posted Receiver::unpost(uint64_t name) {
   const auto found = posted_.find(name);
-  if (found == posted_.end()) return;
   const Posted posted = found->second;
   posted_.erase(found);
   if (posted.cleared) --posted.tag->cleared;
   else std::erase(held_, name);
+  return posted;
+}
+
+/// Its message may be on its way, which the sender is asked for; one that waits there is not to wait any
+/// longer.
+void Receiver::take_away(uint64_t name) {
+  if (!posted_.contains(name)) return;
+  const Posted posted = unpost(name);
   if (posted.cleared && posted.part->memory && !endpoint().receiver_places())
     taken_.emplace(name, Taken{posted.part->memory});
   if (failure().ok()) post(envelope(Kind::withdrawn, posted.part->tag, posted.part->turn), nullptr, 0);

@@ -68,6 +68,7 @@ class Receiver final : public Connection {
   void clear(const std::vector<uint64_t>& names);
   Clear cleared(Posted& posted);
   Posted take_posted(uint64_t name);
+  Posted unpost(uint64_t name);
   void asked(const transport::Envelope& envelope);
   bool awaited(const transport::Envelope& envelope) const;
   bool crowded() const;

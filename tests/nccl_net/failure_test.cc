@@ -228,6 +228,55 @@ TEST_P(Failure, AMessageThatIsTooLongFailsOnBothSides) {
       });
 }
 
+// Whoever waits for a send polls no more when it is over, so that by then its refusal is out. Those that are
+// written right after one another share a write, over TCP, and wait for it.
+TEST_P(Failure, ARefusalIsOutBeforeItsSendIsOver) {
+  constexpr int kGood = 4, kTooLong = 8;  // these are cleared together, when the first of the others is there
+  constexpr size_t kBytes = 600'000, kShort = 300'000;
+  const auto finish_all = [](Process& self, const std::vector<void*>& requests, abi::Result expected) {
+    for (void* request : requests) {
+      abi::Result result = abi::kSuccess;
+      const bool over = wait_until([&] { return tested(self.host(), request, nullptr, &result); });
+      EXPECT_TRUE(over);
+      if (!over) return;
+      EXPECT_EQ(result, expected);
+    }
+  };
+  run(
+      [&](Process& self) {
+        End end = self.connect();
+        Buffer buffer(end, kBytes);
+        const auto start = [&](int count) {
+          std::vector<void*> requests;
+          for (int i = 0; i < count; ++i)
+            requests.push_back(send(end, buffer.data(), kBytes, 1, buffer.memory()));
+          return requests;
+        };
+        self.meet();
+        finish_all(self, start(kGood), abi::kSuccess);
+        self.meet();
+        finish_all(self, start(kTooLong), abi::kInvalidUsage);
+        self.meet();
+      },
+      [&](Process& self) {
+        End end = self.accept();
+        Buffer buffer(end, kBytes);
+        std::vector<void*> good, too_long;
+        for (int i = 0; i < kGood; ++i) good.push_back(receive(end, buffer, 1));
+        for (int i = 0; i < kTooLong; ++i)
+          too_long.push_back(receive(end, {buffer.data()}, {kShort}, {1}, {buffer.memory()}));
+        self.meet();
+        finish_all(self, good, abi::kSuccess);
+        for (int poll = 0; poll < 1000; ++poll) {  // what clears them is on its way
+          abi::Result result = abi::kSuccess;
+          EXPECT_FALSE(tested(self.host(), too_long.front(), nullptr, &result));
+        }
+        self.meet();
+        finish_all(self, too_long, abi::kInvalidUsage);
+        self.meet();
+      });
+}
+
 TEST_P(Failure, ThreadsHaveConnectionsOfTheirOwn) {
   constexpr int kThreads = 4, kMessages = 60;
   const auto exchange = [](Process& self, bool sends, std::vector<End>& ends) {
