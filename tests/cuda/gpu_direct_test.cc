@@ -232,8 +232,11 @@ TEST_F(GpuDirect, MemoryIsExposedByItsDmaBuf) {
   OfiTransport& transport = *both[0];
   const cuda::Scope scope(**cuda::Device::open(0));
   const DeviceArray<char> buffer(1 << 20);
+  const auto made = cuda::make_dma_buf(buffer.data(), 1 << 20);
+  ASSERT_TRUE(made.ok());
+  const int file = made->file.get();
   const uint64_t before = GpuNetwork::registrations();
-  const auto exposed = transport.expose_dma_buf(buffer.data() + 4096, 8192, 1, 4096);
+  const auto exposed = transport.expose_dma_buf(buffer.data() + 4096, 8192, file, made->offset + 4096);
   if (!transport.takes_dma_bufs()) {
     EXPECT_EQ(exposed.status().code(), Code::unsupported);
     EXPECT_NE(exposed.status().message().find("older than 1.20, which takes dma-bufs"), std::string::npos)
@@ -250,7 +253,7 @@ TEST_F(GpuDirect, MemoryIsExposedByItsDmaBuf) {
   transport.unexpose(*inside);
   transport.unexpose(*exposed);
   char on_host[8];
-  EXPECT_FALSE(transport.expose_dma_buf(on_host, sizeof on_host, 1, 0).ok());
+  EXPECT_FALSE(transport.expose_dma_buf(on_host, sizeof on_host, file, 0).ok());
 }
 
 /// Takes puts into memory that was exposed.
@@ -299,7 +302,10 @@ TEST_F(GpuDirect, APutReachesMemoryThatIsExposedByItsDmaBuf) {
   const cuda::Scope scope(**cuda::Device::open(0));
   constexpr size_t kAt = 4096, kBytes = 300'000;
   const DeviceArray<char> buffer(std::vector<char>(1 << 20, 'e'));
-  const auto exposed = both[1]->expose_dma_buf(buffer.data() + kAt, kBytes, 1, kAt);
+  const auto made = cuda::make_dma_buf(buffer.data(), 1 << 20);
+  ASSERT_TRUE(made.ok());
+  const auto exposed =
+      both[1]->expose_dma_buf(buffer.data() + kAt, kBytes, made->file.get(), made->offset + kAt);
   ASSERT_TRUE(exposed.ok()) << exposed.status().message();
   put_numbers(*both[0], *both[1], *exposed);
   const std::vector<char> now = buffer.get();

@@ -19,6 +19,8 @@ void fake_cuda_hold_kernels(int held);
 void fake_cuda_block(const char* function, int blocked);
 /// The most blocks that a kernel was launched with since the last question.
 unsigned fake_cuda_largest_grid();
-/// Where the bytes of device memory are, for a network that reaches it; null for what is none.
-void* fake_cuda_bytes_behind(const void* device, uint64_t bytes);
+/// The file behind device memory, for a network that reaches it: where in it these bytes are. Its pages stay
+/// while somebody maps it, whatever becomes of the memory. -1 for what is no device memory, or goes beyond
+/// its allocation. The file is the driver's.
+int fake_cuda_file_behind(const void* device, uint64_t bytes, uint64_t* offset);
 }

@@ -483,9 +483,10 @@ FAKE_API void fake_cuda_block(const char* function, int blocked) {
 }
 FAKE_API unsigned fake_cuda_largest_grid() { return World::instance().largest_grid.exchange(0); }
 FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
-FAKE_API void* fake_cuda_bytes_behind(const void* device, uint64_t bytes) {
+FAKE_API int fake_cuda_file_behind(const void* device, uint64_t bytes, uint64_t* offset) {
   const auto address = reinterpret_cast<uintptr_t>(device);
   const auto allocation = World::instance().find(address);
-  if (!allocation || bytes > allocation->bytes - (address - allocation->address)) return nullptr;
-  return allocation->backing + (address - allocation->address);
+  if (!allocation || bytes > allocation->bytes - (address - allocation->address)) return -1;
+  *offset = address - allocation->address;
+  return allocation->fd;
 }

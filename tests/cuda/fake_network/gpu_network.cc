@@ -5,12 +5,16 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
 #include <rdma/fi_rma.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -32,25 +36,66 @@ transport::ofi::Library libfabric;  // as it is
 struct Real {
   fi_ops_fabric* fabric = nullptr;
   fi_ops_domain* domain = nullptr;
+  fi_ops_ep* endpoint = nullptr;
   fi_ops_mr* memory = nullptr;
   fi_ops_rma* rma = nullptr;
   fi_ops* region = nullptr;
 } real;
 fi_ops_fabric our_fabric;
 fi_ops_domain our_domain;
+#ifdef WEFT_OFI_ORDERS_WRITES
+fi_ops_ep our_endpoint;
+#endif
 fi_ops_mr our_memory;
 fi_ops_rma our_rma;
 fi_ops our_region;
-std::mutex mutex;
-std::map<fid*, std::pair<uintptr_t, size_t>> regions;  // of device memory
 
-/// Where device memory's bytes are; null for what is none, or goes beyond its allocation.
-void* bytes_behind(const void* device, size_t bytes) {
-  static const auto ask = reinterpret_cast<decltype(&fake_cuda_bytes_behind)>([]() -> void* {
+/// Device memory's pages, held for the network.
+class Pages {
+ public:
+  Pages() = default;
+  /// Those at `offset` of a file; without any where there is none.
+  Pages(int fd, uint64_t offset, size_t bytes) {
+    const auto page = static_cast<uint64_t>(getpagesize());
+    const uint64_t first = offset / page * page;
+    const size_t length = offset - first + bytes;
+    void* const mapped =
+        mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(first));
+    if (mapped == MAP_FAILED) return;
+    mapped_ = mapped, length_ = length;
+    bytes_ = static_cast<std::byte*>(mapped) + (offset - first);
+  }
+  std::byte* bytes() const { return bytes_; }
+  /// Nobody's pages take their place: a provider over sockets finishes a write that it is taking in, where a
+  /// card would refuse it.
+  void let_go() const {
+    mmap(mapped_, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
+  }
+
+ private:
+  void* mapped_ = nullptr;
+  size_t length_ = 0;
+  std::byte* bytes_ = nullptr;
+};
+
+/// Of device memory.
+struct Region {
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+  Pages pages;
+};
+std::mutex mutex;
+std::map<const void*, Region> regions;  // by registration, whose descriptor is its own address
+
+/// The file in which device memory's bytes are, and where; -1 for what is none, or goes beyond its
+/// allocation.
+int file_behind(const void* device, size_t bytes, uint64_t* offset) {
+  static const auto ask = reinterpret_cast<decltype(&fake_cuda_file_behind)>([]() -> void* {
     void* driver = dlopen(settings().cuda_library.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    return driver ? dlsym(driver, "fake_cuda_bytes_behind") : nullptr;
+    return driver ? dlsym(driver, "fake_cuda_file_behind") : nullptr;
   }());
-  return ask ? ask(device, bytes) : nullptr;
+  return ask ? ask(device, bytes, offset) : -1;
 }
 
 /// Replaces a table of functions by a copy in which some are ours. The first caller's is everybody's.
@@ -76,11 +121,14 @@ fi_info* plain(const fi_info* info) {
 }
 
 int close_region(fid* region) {
-  {
-    const std::lock_guard guard(mutex);
-    closed += regions.erase(region);
-  }
-  return real.region->close(region);
+  const int failed = real.region->close(region);
+  const std::lock_guard guard(mutex);
+  const auto found = regions.find(region);
+  if (failed || found == regions.end()) return failed;
+  found->second.pages.let_go();
+  regions.erase(found);
+  ++closed;
+  return 0;
 }
 
 #ifdef FI_MR_DMABUF
@@ -89,62 +137,85 @@ constexpr uint64_t kByFile = FI_MR_DMABUF;
 constexpr uint64_t kByFile = 0;
 #endif
 
-/// What is to be registered; nothing where the file is none.
-iovec range_of(const fi_mr_attr& attributes, [[maybe_unused]] uint64_t flags) {
+/// What is to be registered, with its pages: of the dma-buf, where it is by one.
+Region region_of(const fi_mr_attr& attributes, [[maybe_unused]] uint64_t flags) {
+  uint64_t offset = 0;
 #ifdef FI_MR_DMABUF
   if (flags & FI_MR_DMABUF) {
     const fi_mr_dmabuf& file = *attributes.dmabuf;
-    if (file.fd < 0) return {};
-    return {static_cast<char*>(file.base_addr) + file.offset, file.len};
+    void* const begin = static_cast<char*>(file.base_addr) + file.offset;
+    if (file_behind(begin, file.len, &offset) < 0) return {};
+    return {reinterpret_cast<uintptr_t>(begin), file.len, Pages(file.fd, file.offset, file.len)};
   }
 #endif
-  return attributes.mr_iov[0];
+  const iovec& range = attributes.mr_iov[0];
+  const int fd = file_behind(range.iov_base, range.iov_len, &offset);
+  if (fd < 0) return {};
+  return {reinterpret_cast<uintptr_t>(range.iov_base), range.iov_len, Pages(fd, offset, range.iov_len)};
 }
 
 int register_memory(fid* domain, const fi_mr_attr* attributes, uint64_t flags, fid_mr** region) {
   if (attributes->iface != FI_HMEM_CUDA) return real.memory->regattr(domain, attributes, flags, region);
-  const iovec range = range_of(*attributes, flags);
-  void* const bytes = bytes_behind(range.iov_base, range.iov_len);
-  if (!bytes) return -FI_EFAULT;
-  if (takeable.load() <= 0 || (files_only && !(flags & kByFile))) return -FI_ENOSYS;
+  const Region made = region_of(*attributes, flags);
+  if (!made.pages.bytes()) return -FI_EFAULT;
+  if (takeable.load() <= 0 || (files_only && !(flags & kByFile))) return made.pages.let_go(), -FI_ENOSYS;
   --takeable;
   const int failed =
-      real.memory->reg(domain, bytes, range.iov_len, attributes->access, attributes->offset,
+      real.memory->reg(domain, made.pages.bytes(), made.bytes, attributes->access, attributes->offset,
                        attributes->requested_key, flags & ~kByFile, region, attributes->context);
-  if (failed) return failed;
+  if (failed) return made.pages.let_go(), failed;
   ++registered;
   replace((*region)->fid.ops, real.region, our_region, [](fi_ops& ops) { ops.close = close_region; });
   const std::lock_guard guard(mutex);
-  regions[&(*region)->fid] = {reinterpret_cast<uintptr_t>(range.iov_base), range.iov_len};
+  regions[&(*region)->fid] = made;
+  (*region)->mem_desc = &(*region)->fid;
   return 0;
 }
 
-bool is_registered(const void* address, size_t bytes) {
-  const auto begin = reinterpret_cast<uintptr_t>(address);
+/// Where a write's bytes are, by its registration; null if that is none of device memory, or does not cover
+/// them.
+const std::byte* registered_bytes(const void* descriptor, const void* address, size_t bytes) {
   const std::lock_guard guard(mutex);
-  for (const auto& [region, range] : regions)
-    if (begin >= range.first && begin + bytes <= range.first + range.second) return true;
-  return false;
+  const auto found = regions.find(descriptor);
+  if (found == regions.end()) return nullptr;
+  const Region& region = found->second;
+  const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - region.begin;
+  return offset <= region.bytes && bytes <= region.bytes - offset ? region.pages.bytes() + offset : nullptr;
 }
 
 ssize_t write_data(fid_ep* endpoint, const void* source, size_t bytes, void* descriptor, uint64_t data,
                    fi_addr_t to, uint64_t address, uint64_t key, void* context) {
-  if (void* const behind = bytes_behind(source, bytes)) {
-    if (!is_registered(source, bytes)) return -FI_EFAULT;
+  uint64_t offset = 0;
+  if (const std::byte* const behind = registered_bytes(descriptor, source, bytes)) {
     source = behind;
     descriptor = nullptr;  // the provider needs none for host memory
     ++written;
+  } else if (file_behind(source, 1, &offset) >= 0) {
+    return -FI_EFAULT;
   }
   return real.rma->writedata(endpoint, source, bytes, descriptor, data, to, address, key, context);
 }
+
+#ifdef WEFT_OFI_ORDERS_WRITES
+/// What only EFA knows.
+int set_option(fid* endpoint, int level, int name, const void* value, size_t bytes) {
+  if (name != FI_OPT_EFA_WRITE_IN_ORDER_ALIGNED_128_BYTES)
+    return real.endpoint->setopt(endpoint, level, name, value, bytes);
+  const char* wish = std::getenv("FAKE_GPU_ORDER");
+  return wish && std::atoi(wish) > 0 && bytes == sizeof(bool) ? 0 : -FI_EOPNOTSUPP;
+}
+#endif
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** endpoint, void* context) {
   fi_info* const known = plain(info);
   const int failed = real.domain->endpoint(domain, known, endpoint, context);
   libfabric.freeinfo(known);
-  if (!failed)
-    replace((*endpoint)->rma, real.rma, our_rma, [](fi_ops_rma& ops) { ops.writedata = write_data; });
-  return failed;
+  if (failed) return failed;
+  replace((*endpoint)->rma, real.rma, our_rma, [](fi_ops_rma& ops) { ops.writedata = write_data; });
+#ifdef WEFT_OFI_ORDERS_WRITES
+  replace((*endpoint)->ops, real.endpoint, our_endpoint, [](fi_ops_ep& ops) { ops.setopt = set_option; });
+#endif
+  return 0;
 }
 
 int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) {
@@ -200,7 +271,8 @@ void stand_between() {
 [[maybe_unused]] const bool from_the_start = [] {
   const char* wish = std::getenv("FAKE_GPU_NETWORK");
   if (!wish || !*wish) return false;
-  GpuNetwork::offer(kAll, std::atoi(wish) > 0 ? kAll : 0);
+  files_only = std::strcmp(wish, "files") == 0;
+  GpuNetwork::offer(kAll, files_only || std::atoi(wish) > 0 ? kAll : 0);
   return true;
 }();
 
