@@ -70,6 +70,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
   options.rails = static_cast<int>(device.rails.size());
   options.expected_peers = kExpectedPeers;
   options.careful = true;
+  options.ordered_writes = true;
   if (wanted_eager() > 0) options.eager_bytes = std::max(wanted_eager(), kLongestControl);
   const Result<device::cuda::Device*> gpu = gpu::wanted();
   if (gpu.ok()) options.cuda_device = (*gpu)->ordinal();
@@ -97,6 +98,8 @@ Result<transport::GpuDirect*> Endpoint::gpu_direct() {
   WEFT_TRY(direct->gpu_direct_with(kSelf));
   return direct;
 }
+
+Status Endpoint::writes_in_order() const { return ofi_->writes_in_order(); }
 
 // ---- Who is there
 

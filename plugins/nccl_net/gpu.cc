@@ -19,7 +19,9 @@ Reach look_at(const Device& device) {
   if (device.way == Way::tcp)
     reach.direct = reach.files =
         fail(Code::unsupported, "sockets move host memory only (WEFT_NET=ofi may do more)");
-  if (!reach.direct.ok()) return reach;
+  // NCCL's GPUs look into host memory, too, where there is no better way; and EFA's cards write there.
+  const bool card_writes = device.provider == "efa";
+  if (!reach.direct.ok() && !card_writes) return reach;
   const Result<std::shared_ptr<Endpoint>> endpoint = Endpoint::over_ofi(device);
   if (!endpoint.ok()) {
     reach.direct = reach.files = endpoint.status();
@@ -29,6 +31,7 @@ Reach look_at(const Device& device) {
   const Result<transport::GpuDirect*> direct = (*endpoint)->gpu_direct();
   reach.direct = direct.status();
   reach.files = direct.ok() ? (*direct)->takes_dma_bufs() : direct.status();
+  if (direct.ok() || card_writes) reach.in_order = (*endpoint)->writes_in_order();
   reach.needs_flush = direct.ok() && (*gpu)->needs_network_flush();
   return reach;
 }

@@ -22,8 +22,9 @@ Result<device::cuda::Device*> wanted();
 
 /// What a network device does with GPU memory.
 struct Reach {
-  Status direct;             // ok: it reads and writes it; else why not
-  Status files;              // ok: it takes dma-bufs of it; else why not
+  Status direct;    // ok: it reads and writes it; else why not
+  Status files;     // ok: it takes dma-bufs of it; else why not
+  Status in_order;  // else why a card writes what a GPU looks into without keeping 128 bytes in order
   bool needs_flush = false;  // before the GPU sees what came
 };
 /// Found out at the first call by opening the device; of the CUDA device that is current then. Errors:

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "gpu.h"
+#include "low_latency.h"
 #include "report.h"
 
 namespace weft::nccl_net::plugin {
@@ -53,6 +54,7 @@ abi::Result init(abi::Logger logger) {
                          device.way == Way::tcp ? "tcp" : "libfabric " + device.provider,
                          reach->direct.ok() ? "GPU memory as well as host memory (GPUDirect)"
                                             : fmt::format("host memory only ({})", reach->direct.message())));
+      if (!reach->in_order.ok()) low_latency::keep_off(device, reach->in_order);
     }
     return {};
   });

@@ -19,6 +19,12 @@ abi::Result report(const Status& status) {
   return result_of(status);
 }
 
+void warn(const std::string& text) {
+  if (const abi::Logger logger = nccl_logger.load())
+    logger(abi::kLogWarn, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());
+  else log::warn("{}", text);
+}
+
 void inform(const std::string& text) {
   if (const abi::Logger logger = nccl_logger.load())
     logger(abi::kLogInfo, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());

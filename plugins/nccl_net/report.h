@@ -13,6 +13,7 @@ void set_logger(abi::Logger logger);
 
 /// Logs what is wrong and returns the nearest of NCCL's codes; success passes silently.
 abi::Result report(const Status& status);
+void warn(const std::string& text);
 void inform(const std::string& text);
 
 /// The code alone.

@@ -7,8 +7,12 @@
 
 namespace weft::nccl_net_test {
 
-/// libfabric over loopback with the fakes, and `more` of the environment.
-inline Net with(const std::string& name, const std::vector<std::pair<std::string, std::string>>& more) {
+/// libfabric over loopback with the fakes, and `more` of the environment. Where CUDA_UNDER_TEST names a real
+/// driver, it is that, with the plugin as users have it, over the network that the environment chooses.
+inline Net with(const std::string& name, const std::vector<std::pair<std::string, std::string>>& more,
+                const std::string& library = WEFT_NCCL_NET_MUTANT) {
+  if (const char* real = std::getenv("CUDA_UNDER_TEST"))
+    return {name, {{"WEFT_NET", "ofi"}, {"WEFT_CUDA_LIBRARY", real}}, library_under_test()};
   Net net{name,
           {{"WEFT_NET", "ofi"},
            {"WEFT_PROVIDER", WEFT_OFI_TCP},

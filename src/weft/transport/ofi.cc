@@ -124,7 +124,7 @@ Status OfiTransport::open_rails(std::vector<Info> infos) {
     rma_ = rma_ && writes_with_data(*info);
     Result<std::unique_ptr<Rail>> rail =
         Rail::open(std::move(info), options_.expected_peers ? options_.expected_peers : ranks_, message_bytes,
-                   kPoolBytes);
+                   kPoolBytes, options_.ordered_writes);
     if (!rail) return rail.status();
     if ((*rail)->message_bytes() <= sizeof(Header))
       return fail(Code::unsupported, "libfabric {} takes messages of only {} bytes", provider_of(**rail),
@@ -225,6 +225,11 @@ void OfiTransport::unexpose(const RemoteBuffer& buffer) { exposures_.erase(buffe
 bool OfiTransport::exposed_elsewhere(const RemoteBuffer& buffer) const {
   const auto exposure = exposures_.find(buffer.keys[kExposureKey]);
   return exposure != exposures_.end() && exposure->second->users() > 1;
+}
+
+Status OfiTransport::writes_in_order() const {
+  for (const auto& rail : rails_) WEFT_TRY(Status(rail->writes_in_order()));
+  return {};
 }
 
 bool OfiTransport::reachable_by_writes(const RemoteBuffer& target) const {

@@ -125,6 +125,10 @@ class OfiTransport final : public Transport, public GpuDirect {
   /// Whether peers can reach pages of what is exposed by another exposure, too.
   bool exposed_elsewhere(const RemoteBuffer& buffer) const;
 
+  /// ok if peers' writes into this rank's memory show each aligned 128 bytes in order, for whoever looks
+  /// before they are complete; else why not.
+  Status writes_in_order() const;
+
   /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;
   /// Polls until everything accepted so far has left, or fails with timeout. What arrives meanwhile is

@@ -30,6 +30,7 @@ struct OfiOptions {
   int expected_peers = 0;         // that room for addresses is made for at first; 0 = all ranks
   bool careful = false;           // long copies say it when the program's memory is gone, and do not crash
   int cuda_device = -1;           // whose memory rails should reach themselves, if they can; -1 = none
+  bool ordered_writes = false;    // is asked of the network (OfiTransport::writes_in_order)
 };
 
 /// A row of what libfabric offers on this host.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/ofi_write_order.h"
 
 namespace weft::transport::ofi {
 
@@ -74,14 +75,15 @@ Rail::~Rail() {
   if (registration_domain().endpoint) region_.reset();  // what is bound to an endpoint goes before it
 }
 
-Result<std::unique_ptr<Rail>> Rail::open(Info info, int peers, size_t message_bytes, size_t pool_bytes) {
+Result<std::unique_ptr<Rail>> Rail::open(Info info, int peers, size_t message_bytes, size_t pool_bytes,
+                                         bool ordered_writes) {
   std::unique_ptr<Rail> rail(new Rail);
   rail->info_ = std::move(info);
   // Real NICs reserve memory for as many operations as they are asked for.
   rail->info_->tx_attr->size = std::min(rail->info_->tx_attr->size, kMostOperations);
   rail->info_->rx_attr->size = std::min(rail->info_->rx_attr->size, kMostOperations);
   rail->message_bytes_ = std::min(message_bytes, rail->info_->ep_attr->max_msg_size);
-  WEFT_TRY(rail->open_objects(peers));
+  WEFT_TRY(rail->open_objects(peers, ordered_writes));
   WEFT_TRY(rail->make_pools(pool_bytes));
   WEFT_TRY(rail->post_unposted());
   return rail;
@@ -93,7 +95,7 @@ RegistrationDomain Rail::registration_domain() const {
           (domain.mr_mode & FI_MR_PROV_KEY) != 0, domain.mr_key_size};
 }
 
-Status Rail::open_objects(int peers) {
+Status Rail::open_objects(int peers, bool ordered_writes) {
   fid_fabric* fabric = nullptr;
   if (int error = library().fabric(info_->fabric_attr, &fabric, nullptr))
     return failed("fi_fabric", *info_, error);
@@ -109,7 +111,7 @@ Status Rail::open_objects(int peers) {
     return failed("fi_av_open", *info_, error);
   addresses_.reset(addresses);
   WEFT_TRY(open_queue());
-  return open_endpoint();
+  return open_endpoint(ordered_writes);
 }
 
 Status Rail::open_queue() {
@@ -130,13 +132,15 @@ Status Rail::open_queue() {
   return {};
 }
 
-Status Rail::open_endpoint() {
+Status Rail::open_endpoint(bool ordered_writes) {
   fid_ep* endpoint = nullptr;
   if (int error = fi_endpoint(domain_.get(), info_.get(), &endpoint, nullptr))
     return failed("fi_endpoint", *info_, error);
   endpoint_.reset(endpoint);
   int error = info_->caps & FI_HMEM ? forbid_copies_by_cuda(endpoint) : 0;
   if (error) return failed("reaching GPU memory without copies (FI_OPT_FI_HMEM_P2P)", *info_, error);
+  in_order_ = ordered_writes ? ask_for_ordered_writes(endpoint)
+                             : fail(Code::unsupported, "libfabric was not asked for it");
   error = fi_ep_bind(endpoint, &addresses_->fid, 0);
   if (error == 0) error = fi_ep_bind(endpoint, &queue_->fid, FI_TRANSMIT | FI_RECV);
   if (error == 0) error = fi_enable(endpoint);

@@ -84,8 +84,9 @@ class Mapping {
 class Rail {
  public:
   /// `peers` are to be reached at first; more may come. `message_bytes` is the size of a message's buffer; it
-  /// is cut to what the endpoint can send.
-  static Result<std::unique_ptr<Rail>> open(Info info, int peers, size_t message_bytes, size_t pool_bytes);
+  /// is cut to what the endpoint can send. `ordered_writes`: asks the network for that.
+  static Result<std::unique_ptr<Rail>> open(Info info, int peers, size_t message_bytes, size_t pool_bytes,
+                                            bool ordered_writes = false);
   ~Rail();
   Rail(const Rail&) = delete;
   Rail& operator=(const Rail&) = delete;
@@ -97,6 +98,8 @@ class Rail {
   bool needs_local_registration() const { return info_->domain_attr->mr_mode & FI_MR_LOCAL; }
   bool virtual_addresses() const { return info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR; }
   RegistrationDomain registration_domain() const;
+  /// Whether peers' writes show each aligned 128 bytes in order, or why not.
+  const Status& writes_in_order() const { return in_order_; }
   /// Stops everything: no memory is touched afterwards. Nothing may be posted any more.
   void close_endpoint() { endpoint_.reset(); }
   bool idle() const { return sends_.size() == send_count_ && writes_.size() == write_count_; }
@@ -137,9 +140,9 @@ class Rail {
 
  private:
   Rail() = default;
-  Status open_objects(int peers);
+  Status open_objects(int peers, bool ordered_writes);
   Status open_queue();
-  Status open_endpoint();
+  Status open_endpoint(bool ordered_writes);
   Status make_pools(size_t pool_bytes);
   Status post_unposted();
   Event event_of(const fi_cq_data_entry& entry);
@@ -149,6 +152,7 @@ class Rail {
   size_t message_bytes_ = 0;
   size_t send_count_ = 0;
   size_t write_count_ = 0;
+  Status in_order_;
   int descriptor_ = -1;
   int false_alarms_ = 0;  // in a row
   static constexpr int kFalseAlarms = 3;
