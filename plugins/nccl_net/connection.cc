@@ -100,7 +100,8 @@ Result<Memory> Connection::expose_gpu(void* data, size_t bytes, const DmaBuf* fi
            : (*direct)->expose_gpu(data, bytes);
   if (!exposed.ok()) return exposed.status();
   Memory memory{.address = static_cast<std::byte*>(data), .bytes = bytes, .gpu = 0, .exposed = *exposed};
-  if (const auto place = device::cuda::locate(data); bytes > 0 && place.ok()) memory.gpu = place->ordinal;
+  if (const auto place = device::cuda::locate(data); bytes > 0 && place.ok())
+    memory.gpu = place->ordinal, memory.gpu_buffer = place->buffer_id;
   return memory;
 }
 
@@ -184,7 +185,8 @@ Result<bool> Connection::test(Request& request, int* sizes) {
 
 void Connection::fail(const Status& why) {
   if (!failure_.ok()) return;
-  const bool own_fault = why.code() == Code::aborted || why.code() == Code::invalid_usage;
+  const bool own_fault =
+      why.code() == Code::aborted || why.code() == Code::invalid_usage || why.code() == Code::invalid_pointer;
   failure_ = weft::fail(own_fault ? why.code() : Code::remote_error, "the connection with {} is lost: {}",
                         peer_name_, why.message());
   for (Request& request : requests_)

@@ -31,7 +31,8 @@ struct DmaBuf {
 struct Memory {
   std::byte* address = nullptr;
   size_t bytes = 0;
-  int gpu = -1;  // the CUDA device whose memory it is, which no CPU touches; -1: host memory
+  int gpu = -1;             // the CUDA device whose memory it is, which no CPU touches; -1: host memory
+  uint64_t gpu_buffer = 0;  // the driver's number of that memory, where it begins; used once
   transport::RemoteBuffer exposed;
 
   bool holds(const void* data, size_t length) const {

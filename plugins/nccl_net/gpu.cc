@@ -78,10 +78,19 @@ Status copy_in(int ordinal, void* to, const void* from, size_t bytes) {
   return queue->drain();
 }
 
-Status flush(int ordinal) {
+Status flush(int ordinal, std::span<const Buffer> buffers) {
   const Result<cuda::Device*> device = cuda::Device::open(ordinal);
   if (!device.ok()) return device.status();
   const cuda::Scope scope(**device);
+  for (const Buffer& buffer : buffers) {
+    if (buffer.number == 0) continue;
+    const Result<cuda::Place> place = cuda::locate(buffer.address);
+    if (!place.ok()) return place.status();
+    if (place->kind != cuda::Place::Kind::device || place->buffer_id != buffer.number)
+      return fail(Code::invalid_usage,
+                  "GPU memory at {} was freed while it was registered: what came for it is lost",
+                  buffer.address);
+  }
   return (*device)->flush_network_writes();
 }
 

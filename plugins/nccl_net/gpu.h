@@ -33,7 +33,14 @@ Result<Reach> reach_of(const Device& device);
 
 /// Copies host memory into memory of CUDA device `ordinal`, and returns when it is there.
 Status copy_in(int ordinal, void* to, const void* from, size_t bytes);
-/// Returns when the CUDA device sees all that the network has written into its memory.
-Status flush(int ordinal);
+/// Where memory that the network writes into begins, and the driver's number of what was there when it was
+/// registered; 0: not known. (What lies behind may have other numbers: an address range may be put together.)
+struct Buffer {
+  const void* address;
+  uint64_t number;
+};
+/// Returns when the CUDA device sees all that the network has written into its memory. Errors: invalid_usage
+/// if one of the buffers is not there any more: a network holds its pages and writes on, for nobody.
+Status flush(int ordinal, std::span<const Buffer> buffers);
 
 }  // namespace weft::nccl_net::gpu

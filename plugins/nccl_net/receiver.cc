@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <map>
 
 #include "base/checked_copy.h"
 #include "gpu.h"
@@ -307,17 +307,17 @@ void Receiver::refused(const transport::Envelope& envelope, const void* payload)
 }
 
 Status Receiver::flush(int count, void* const* data, const int* bytes, void* const* memory) {
-  std::set<int> gpus;
+  std::map<int, std::vector<gpu::Buffer>> by_gpu;
   {
     const auto held = lock();
     for (int i = 0; i < count; ++i) {
       if (bytes[i] <= 0) continue;
       WEFT_TRY(check_memory(data[i], static_cast<size_t>(bytes[i]), memory[i]));
-      const int gpu = static_cast<const Memory*>(memory[i])->gpu;
-      if (gpu >= 0) gpus.insert(gpu);
+      const Memory& registered = *static_cast<const Memory*>(memory[i]);
+      if (registered.gpu >= 0) by_gpu[registered.gpu].push_back({registered.address, registered.gpu_buffer});
     }
   }
-  for (const int each : gpus) WEFT_TRY(gpu::flush(each));
+  for (const auto& [ordinal, buffers] : by_gpu) WEFT_TRY(gpu::flush(ordinal, buffers));
   return {};
 }
 

@@ -26,7 +26,8 @@ class Receiver final : public Connection {
                            void* const* memory);
 
   /// Returns when the GPUs see what `count` receives have brought into their memory, `bytes` each. Errors:
-  /// invalid_argument for memory that is not registered here, or what the driver says.
+  /// invalid_argument for memory that is not registered here, invalid_usage for memory that was freed while
+  /// it was, or what the driver says.
   Status flush(int count, void* const* data, const int* bytes, void* const* memory);
 
   /// What the sender is to be told that it may have in landings.
