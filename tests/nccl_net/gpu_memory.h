@@ -19,7 +19,7 @@ inline Net with(const std::string& name, const std::vector<std::pair<std::string
            {"WEFT_SOCKET_IFNAME", "lo"},
            {"WEFT_CUDA_LIBRARY", WEFT_FAKE_CUDA},
            {"FAKE_GPU_NETWORK", "1"}},
-          WEFT_NCCL_NET_MUTANT};
+          library};
   net.environment.insert(net.environment.end(), more.begin(), more.end());
   return net;
 }

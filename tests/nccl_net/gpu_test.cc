@@ -1,7 +1,8 @@
 // GPU memory: what the properties say of it, that it travels untouched by a CPU, what came before anybody
 // knew that it was for a GPU, registrations that come and go, and flushes. The device is the fake driver's
 // (cuda/fake_driver), whose memory faults when a CPU touches it; the network is a provider of libfabric that
-// claims to reach it (cuda/fake_network) and refuses what is not registered.
+// claims to reach it (cuda/fake_network) and refuses what is not registered. Gpu's tests run with a real
+// driver and the network that there is, too (gpu.plugin); then nothing counts the driver's calls.
 #include "gpu_memory.h"
 
 namespace weft::nccl_net_test {
@@ -105,7 +106,7 @@ void receive_every_size(Process& self) {
   End end = self.accept();
   ASSERT_TRUE(testing::cuda::driver().ok());
   const testing::FakeControls driver;
-  ASSERT_TRUE(driver.valid());
+  const auto calls = [&](const char* function) { return driver.valid() ? driver.calls(function) : 0; };
   if (Target::kOnGpu) {
     EXPECT_EQ(self.host().properties(0).memory & abi::kCudaMemory, abi::kCudaMemory);
   }
@@ -113,16 +114,17 @@ void receive_every_size(Process& self) {
   for (const size_t bytes : kSizes) {
     Target buffer(end, bytes + 1000);
     ++seed;
-    const uint64_t copies = driver.calls("cuMemcpyAsync");
+    const uint64_t copies = calls("cuMemcpyAsync");
     void* request = nullptr;
     if (seed % 2 == 0) self.meet();
     request = receive(end, {buffer.data()}, {bytes + 1000}, {5}, {buffer.memory()});
     if (seed % 2) self.meet();
     EXPECT_EQ(finish(self.host(), request).at(0), static_cast<int>(bytes));
-    const uint64_t flushes = driver.calls("cuFlushGPUDirectRDMAWrites");
+    const uint64_t flushes = calls("cuFlushGPUDirectRDMAWrites");
     flush(end, {buffer.data()}, {static_cast<int>(bytes)}, {buffer.memory()});
-    EXPECT_EQ(driver.calls("cuFlushGPUDirectRDMAWrites") - flushes, Target::kOnGpu && bytes > 0 ? 1u : 0u);
-    EXPECT_EQ(driver.calls("cuMemcpyAsync"), copies) << bytes << " B were copied, not put in place";
+    const uint64_t due = driver.valid() && Target::kOnGpu && bytes > 0 ? 1 : 0;
+    EXPECT_EQ(calls("cuFlushGPUDirectRDMAWrites") - flushes, due);
+    EXPECT_EQ(calls("cuMemcpyAsync"), copies) << bytes << " B were copied, not put in place";
     EXPECT_TRUE(buffer.holds(bytes, seed)) << bytes << " B are not what was sent";
   }
   self.meet();
