@@ -319,8 +319,11 @@ TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {
         const std::string why = weftGetLastError(me.comm);
         const bool named = why.find("Send of " + std::to_string(sent) + " float") != std::string::npos &&
                            why.find("Recv of " + std::to_string(received) + " float") != std::string::npos;
-        // Whoever has been told ends at once, and that may come sooner to the other than the reason.
-        const bool other_has_ended = result == weftRemoteError && why.find(" is gone: ") != std::string::npos;
+        // Whoever has been told ends at once, and that may come sooner to the other than the reason: what
+        // waits for it tells of its connection, the communicator of its death.
+        const bool told_of_end =
+            why.find(" has gone: ") != std::string::npos || why.find(" is gone: ") != std::string::npos;
+        const bool other_has_ended = result == weftRemoteError && told_of_end;
         if (!named) fprintf(stderr, "rank %d: %s\n", me.rank, why.c_str());
         return named || other_has_ended ? 0 : 2;
       };
