@@ -46,6 +46,7 @@ void Connection::begin(uint32_t remote_number, const Terms& terms, UniqueFd hand
   handshake_ = std::move(handshake);
   remote_number_ = remote_number;
   terms_ = terms;
+  begun();
   if (!controls_.empty()) remember_me();
 }
 

@@ -128,6 +128,8 @@ class Connection : public Member {
   /// Ends a request with an error; to be told by test().
   void end(Request& request, const Status& why);
   transport::Envelope envelope(Kind kind, int tag = 0, uint32_t turn = 0) const;
+  /// The other side is there.
+  virtual void begun() {}
   /// Queues a small message, for the next poll(): nothing is sent from inside of the transport's poll().
   void post(const transport::Envelope& envelope, const void* payload, size_t bytes);
   /// Whether all that was posted is on its way, and nothing has to be polled for.

@@ -27,8 +27,8 @@ constexpr size_t kGatherPutBytes = 512 << 10;
 constexpr size_t kUncutBytes = 1 << 20;
 constexpr uint32_t kLookEvery = 256;  // idle polls
 // A receiver waits for a word of the sender's for kPatience_s; a sender that has not listened for this long
-// does so before it writes.
-constexpr int64_t kLongPauseNs = 250'000'000, kCatchUpNs = 10'000'000;
+// asks before it writes.
+constexpr int64_t kLongPauseNs = 250'000'000;
 constexpr int kTellingPolls = 2;
 constexpr double kTakeBack_s = 2, kLetOut_s = 1, kPatience_s = 0.5;
 
@@ -81,6 +81,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
   endpoint->gpu_wanted_ = gpu.status();
   endpoint->gpu_ = gpu.ok() ? *gpu : nullptr;
   endpoint->id_ = random_number();
+  endpoint->polled_ns_ = now_ns();
   endpoint->blind_limit_ =
       wanted_eager() > 0 ? std::min(wanted_eager(), (*ofi)->eager_bytes()) : (*ofi)->eager_bytes();
   endpoint->transport_ = decorate(ofi.take());
@@ -131,24 +132,19 @@ void Endpoint::leave(uint32_t connection) { routes_.erase(connection); }
 
 // ---- Progress
 
-bool Endpoint::behind() const { return ofi_ && (catches_up_ns_ > 0 || now_ns() - polled_ns_ > kLongPauseNs); }
-
-/// After a pause all that has come counts before anything is written. It is all here when a poll brings
-/// nothing.
-void Endpoint::catch_up(int64_t now, int events) {
-  if (now - std::exchange(polled_ns_, now) > kLongPauseNs) catches_up_ns_ = now;
-  if (events == 0 || now - catches_up_ns_ > kCatchUpNs) catches_up_ns_ = 0;
-}
+uint32_t Endpoint::pauses() const { return pauses_ + (ofi_ && now_ns() - polled_ns_ > kLongPauseNs ? 1 : 0); }
 
 Status Endpoint::poll() {
   WEFT_TRY(status_);
-  const int64_t now = ofi_ ? now_ns() : 0;
+  if (ofi_) {
+    pauses_ = pauses();
+    polled_ns_ = now_ns();
+  }
   const Result<int> events = transport_->poll(*this);
   if (!events.ok()) {
     break_down(events.status());
     return status_;
   }
-  if (ofi_) catch_up(now, *events);
   if (!losses_.empty()) fail_lost();
   for (const uint32_t number : std::exchange(restless_, {}))
     if (const auto found = routes_.find(number); found != routes_.end()) found->second.member->pump();

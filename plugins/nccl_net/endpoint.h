@@ -97,9 +97,9 @@ class Endpoint final : private transport::Sink {
 
   /// One turn: takes in what has come, and lets connections go on.
   Status poll();
-  /// Whether nobody has polled for so long that a receiver may have given up waiting for a word from here,
-  /// and what has come meanwhile has not been taken in yet. Never over TCP.
-  bool behind() const;
+  /// How often nobody has polled for so long that a receiver may have given up waiting for a word from here.
+  /// Always 0 over TCP.
+  uint32_t pauses() const;
   /// Returns once a put's source is not read any more, whether that was sent or not. Where a transport does
   /// not give it back in time, the endpoint is broken, which does.
   void take_back(transport::Completion& completion);
@@ -127,7 +127,6 @@ class Endpoint final : private transport::Sink {
   void lost(int peer, const Status& why) override;
   const Route* route(int peer, const transport::Envelope& envelope) const;
   void look_for_dead_peers();
-  void catch_up(int64_t now, int events);
   void fail_lost();
   void break_down(Status why);
 
@@ -150,8 +149,7 @@ class Endpoint final : private transport::Sink {
   uint32_t idle_polls_ = 0;
   bool answers_ = true;    // have come in time
   int64_t polled_ns_ = 0;  // over libfabric: when, last
-  int64_t catches_up_ns_ =
-      0;  // since when there has been something at every poll, after a long pause; 0: not
+  uint32_t pauses_ = 0;    // that are over
 };
 
 }  // namespace weft::nccl_net

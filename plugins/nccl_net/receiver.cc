@@ -111,7 +111,12 @@ void Receiver::match(Request& request, Request::Part& part, std::vector<Clear>& 
   }
   Posted& posted = posted_.emplace(name, Posted{&request, &part, &tag, coming}).first->second;
   if (coming) return void(++tag.cleared);
-  if (asked_.erase(name) > 0 || clears_all_ || crowded()) return clears.push_back(cleared(posted));
+  const auto asked = asked_.extract(name);
+  if (asked || clears_all_ || crowded()) {
+    clears.push_back(cleared(posted));
+    if (asked) clears.back().answers = asked.mapped();
+    return;
+  }
   if (!long_ones_ || part.capacity <= terms().blind_bytes) return;
   if (tag.cleared < kClearedAhead) clears.push_back(cleared(posted));
   else held_.push_back(name);
@@ -155,13 +160,24 @@ void Receiver::clear(const std::vector<uint64_t>& names) {
   if (!clears.empty()) tell(clears);
 }
 
-void Receiver::asked(const transport::Envelope& envelope) {
+/// Without a number nothing is said twice. An ask with one is answered, since the sender knows nothing for
+/// sure.
+void Receiver::asked(const transport::Envelope& envelope, const void* payload) {
   long_ones_ = true;
+  AskNumber number = 0;
+  if (envelope.bytes == sizeof number) std::memcpy(&number, payload, sizeof number);
   const uint64_t name = name_of(envelope);
-  if (const auto posted = posted_.find(name); posted != posted_.end()) {
-    if (!posted->second.cleared) tell({cleared(posted->second)});
+  if (const auto found = posted_.find(name); found != posted_.end()) {
+    Posted& posted = found->second;
+    if (posted.cleared && number == 0) return;
+    Clear clear = posted.cleared ? clear_for(*posted.part) : cleared(posted);
+    clear.answers = number;
+    tell({clear});
   } else if (awaited(envelope)) {
-    asked_.insert(name);
+    asked_[name] = number;
+  } else if (number != 0) {
+    post(this->envelope(Kind::withdrawn, static_cast<int>(envelope.tag()), envelope.op), &number,
+         sizeof number);
   }
 }
 
@@ -201,7 +217,7 @@ bool Receiver::expects(const transport::Envelope& envelope) const {
 void Receiver::arrived(const transport::Envelope& envelope, const void* payload) {
   const auto kind = static_cast<Kind>(envelope.kind);
   if (kind == Kind::refused) return refused(envelope, payload);
-  if (kind == Kind::ask) return asked(envelope);
+  if (kind == Kind::ask) return asked(envelope, payload);
   if (kind == Kind::word) return word(envelope, payload);
   if (kind != Kind::eager && kind != Kind::put)
     return fail(weft::fail(Code::protocol_error, "the sender sent a message that is not understood"));

@@ -8,7 +8,6 @@
 
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "connection.h"
 #include "landing.h"
@@ -70,7 +69,7 @@ class Receiver final : public Connection {
   Clear cleared(Posted& posted);
   Posted take_posted(uint64_t name);
   Posted unpost(uint64_t name);
-  void asked(const transport::Envelope& envelope);
+  void asked(const transport::Envelope& envelope, const void* payload);
   bool awaited(const transport::Envelope& envelope) const;
   bool crowded() const;
   Landing* land(const transport::Envelope& envelope);
@@ -89,9 +88,10 @@ class Receiver final : public Connection {
   std::vector<uint64_t> held_;  // names of receives whose clears wait for others, or did and have gone
   std::unordered_map<uint64_t, Landing> landings_;  // by name
   size_t landed_bytes_ = 0;                         // of all landings
-  std::unordered_set<uint64_t> asked_;              // names of long messages whose receive is not posted yet
-  bool long_ones_ = true;                           // are expected
-  bool clears_all_ = false;                         // there is GPU memory to receive into
+  // Asks for long messages whose receive is not posted yet, by name.
+  std::unordered_map<uint64_t, AskNumber> asked_;
+  bool long_ones_ = true;    // are expected
+  bool clears_all_ = false;  // there is GPU memory to receive into
   EagerCount consumed_, told_;
 };
 

@@ -43,16 +43,15 @@ Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const voi
 
   const auto clear = clears_.find(name_of(tag, turn));
   const bool cleared = clear != clears_.end();
-  const bool late = cleared && endpoint().behind();  // the receive may be gone
+  const bool late = cleared && !is_current(clear->second);
   if (late || (!cleared && !may_send_blind(part))) {
-    if (late) remember_me();
-    else if (bytes > terms().blind_bytes || part.of_gpu()) ask(*request);
+    if (!late && (bytes > terms().blind_bytes || part.of_gpu())) ask(*request);
     ++turn;
     waiting_.push_back(request);
     Connection::go_on();
     return request;
   }
-  const bool room = start(*request, cleared ? &clear->second : nullptr);
+  const bool room = start(*request, cleared ? &clear->second.clear : nullptr);
   Connection::go_on();
   if (!room) {
     give_back(*request);
@@ -73,7 +72,18 @@ void Sender::ask(Request& request) {
     return remember_me();
   }
   request.ask_at_ns = 0;
-  post(envelope(Kind::ask, part.tag, part.turn), nullptr, 0);
+  const AskNumber pauses = endpoint().pauses(), number = pauses == heard_pauses_ ? 0 : pauses;
+  post(envelope(Kind::ask, part.tag, part.turn), &number, sizeof number);
+}
+
+/// Whether the receive is there for sure, as far as a clear of it tells. After a long pause the receiver may
+/// have taken it away, and its memory's key, without an answer from here: then it is asked again.
+bool Sender::is_current(Cleared& cleared) {
+  const AskNumber number = endpoint().pauses();
+  if (cleared.after == number) return true;
+  if (std::exchange(cleared.asked_after, number) != number)
+    post(envelope(Kind::ask, cleared.clear.tag, cleared.clear.turn), &number, sizeof number);
+  return false;
 }
 
 /// When to do so, if it waits with that. A receiver clears in the order of turns, as it takes in what came
@@ -177,7 +187,7 @@ void Sender::arrived(const transport::Envelope& envelope, const void* payload) {
   EagerCount count;
   switch (static_cast<Kind>(envelope.kind)) {
     case Kind::clear: return cleared(envelope, payload);
-    case Kind::withdrawn: return withdrawn(envelope);
+    case Kind::withdrawn: return withdrawn(envelope, payload);
     case Kind::credit:
       if (envelope.bytes != sizeof count) break;
       std::memcpy(&count, payload, sizeof count);
@@ -206,9 +216,13 @@ void Sender::cleared(const transport::Envelope& envelope, const void* payload) {
   for (uint32_t i = 0; i < header.count; ++i) {
     Clear clear;
     std::memcpy(&clear, entries + i * sizeof clear, sizeof clear);
+    heard(clear.answers);
     // It may have gone out eagerly before its clear came, or its receive may be gone again.
     const uint64_t name = name_of(clear.tag, clear.turn);
-    if (!has_left(clear.tag, clear.turn) && !unsent_.contains(name)) clears_.insert_or_assign(name, clear);
+    if (has_left(clear.tag, clear.turn) || unsent_.contains(name)) continue;
+    Cleared& known = clears_[name];
+    known.clear = clear;
+    known.after = std::max(known.after, clear.answers > 0 ? clear.answers : heard_pauses_);
   }
   remember_me();
 }
@@ -223,7 +237,10 @@ bool Sender::has_left(int tag, uint32_t turn) const {
 }
 
 /// Nobody receives the message: if it is still here, it stays, and if it is not posted yet, it will.
-void Sender::withdrawn(const transport::Envelope& envelope) {
+void Sender::withdrawn(const transport::Envelope& envelope, const void* payload) {
+  AskNumber answered = 0;
+  if (envelope.bytes == sizeof answered) std::memcpy(&answered, payload, sizeof answered);
+  heard(answered);
   const int tag = static_cast<int>(envelope.tag());
   const uint64_t name = name_of(envelope);
   const Fate fate = has_left(tag, envelope.op) ? Fate::comes : Fate::stays;
@@ -242,26 +259,24 @@ void Sender::go_on() {
   Connection::go_on();
   if (!failure().ok() || !endpoint().status().ok()) return;
   std::deque<Request*> still_waiting;
-  const bool behind = !waiting_.empty() && endpoint().behind();
-  bool room = true, asks_later = false, late = false;
+  bool room = true, asks_later = false;
   const int64_t now = waiting_.empty() ? 0 : now_ns();
   const bool writes = last_ && last_->owner && last_->open == 0 && !last_->put.done;
   if (writes && !waiting_.empty()) last_put_.seen_ns = now;
   for (Request* request : waiting_) {
     const auto clear = clears_.find(name_of(request->only().tag, request->only().turn));
     const bool cleared = clear != clears_.end();
-    const bool may = room && (cleared ? !behind : may_send_blind(request->only()));
-    if (!may || !(room = start(*request, cleared ? &clear->second : nullptr)))
+    const bool may = room && (cleared ? is_current(clear->second) : may_send_blind(request->only()));
+    if (!may || !(room = start(*request, cleared ? &clear->second.clear : nullptr)))
       still_waiting.push_back(request);
     else if (cleared) clears_.erase(clear);
-    if (cleared && behind) late = true;
     if (may || request->ask_at_ns == 0) continue;
     if (ask_at_ns(*request) <= now) ask(*request);
     else asks_later = true;
   }
   waiting_.swap(still_waiting);
   Connection::go_on();  // refusals and asks
-  if (!room || asks_later || late) remember_me();
+  if (!room || asks_later) remember_me();
 }
 
 }  // namespace weft::nccl_net

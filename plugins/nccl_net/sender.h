@@ -29,13 +29,21 @@ class Sender final : public Connection {
   bool complete(Request& request) override;
 
   bool may_send_blind(const Request::Part& part) const;
+  void begun() override { heard_pauses_ = endpoint().pauses(); }
   void ask(Request& request);
+  struct Cleared {
+    Clear clear;
+    uint32_t after = 0;        // so many of the endpoint's pauses it was said, at least
+    uint32_t asked_after = 0;  // so many it was asked for again
+  };
+  bool is_current(Cleared& cleared);
+  void heard(AskNumber answered) { heard_pauses_ = std::max(heard_pauses_, answered); }
   int64_t ask_at_ns(const Request& request) const;
   void consumed(const EagerCount& count);
   void cleared(const transport::Envelope& envelope, const void* payload);
   /// Whether it has been sent, eagerly or after its clear.
   bool has_left(int tag, uint32_t turn) const;
-  void withdrawn(const transport::Envelope& envelope);
+  void withdrawn(const transport::Envelope& envelope, const void* payload);
   void keep(Request& request);
   /// Sends now what may be sent. False: the transport has no room.
   bool start(Request& request, const Clear* clear);
@@ -45,8 +53,8 @@ class Sender final : public Connection {
                                       const transport::RemoteBuffer& target, transport::Completion* done);
   void refuse(Request& request, const Clear& clear);
 
-  std::unordered_map<int, uint32_t> turns_;     // next one, by tag
-  std::unordered_map<uint64_t, Clear> clears_;  // whose send has not started, by name
+  std::unordered_map<int, uint32_t> turns_;       // next one, by tag
+  std::unordered_map<uint64_t, Cleared> clears_;  // whose send has not started, by name
   std::unordered_set<uint64_t> unsent_;  // names of messages that are never sent: taken away at either side
   std::deque<Request*> waiting_;         // to be cleared or for the window, in the order of their start
   const Request* last_ = nullptr;        // that was started
@@ -58,6 +66,7 @@ class Sender final : public Connection {
   Outgoing last_put_;
   uint64_t owed_ = 0;  // ticket that the last one to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
+  uint32_t heard_pauses_ = 0;             // of the endpoint's: the receiver has answered since
   bool all_are_cleared_ = false;          // the receiver has said so
   int puts_in_row_ = abi::kMostRequests;  // since the last eager message
 };

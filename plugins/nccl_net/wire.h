@@ -6,7 +6,9 @@
 // * clear: the receiver has posted receives, and says where each wants its bytes. It goes out where long
 //   messages are expected, since the last one was long, and else for whom asks: at once, or, while the sender
 //   has clears of that tag for the next few, together with others.
-// * ask: a long message waits for its clear.
+// * ask: a long message waits for its clear. A sender that has not listened for long asks for one that it
+// has,
+//   too, since the receive may be gone: by a number, which the answer carries, a clear or a withdrawal.
 // * put: the bytes of a message that was cleared, in place.
 // * credit: the receiver has taken eager messages out. A clear says that, too.
 // * refused: a message is longer than the receive that it matches, and will not come.
@@ -72,10 +74,12 @@ struct ClearHeader {
 struct Clear {
   int32_t tag = 0;
   uint32_t turn = 0;
-  uint32_t host = 1;  // 0: in GPU memory, which only puts reach
-  uint32_t reserved = 0;
+  uint32_t host = 1;               // 0: in GPU memory, which only puts reach
+  uint32_t answers = 0;            // the number of the ask, 0: none
   transport::RemoteBuffer target;  // as long as the receive
 };
+/// The payload of an ask, and of a withdrawal that answers one; 0: none.
+using AskNumber = uint32_t;
 /// The payload of a word.
 enum class Fate : uint32_t { comes = 1, stays = 2 };
 inline constexpr size_t kLongestControl = sizeof(ClearHeader) + kMostReceives * sizeof(Clear);

@@ -1,7 +1,8 @@
 // The seam of a plugin that does wrong, to see that the conformance suite notices. MUTATION says what:
 // corrupt, reorder or missize; each harms one message in a few. "none" does nothing
 // wrong, but as badly as is allowed: it is busy now and then and delivers in any order; "unasked" breaks a
-// connection that asks for the clear of any message but the first ones. Without it the plugin
+// connection that asks for the clear of any message but the first ones; "late" holds withdrawals that answer
+// nothing back for a while. Without it the plugin
 // is as it should be; it then serves tests of GPU memory, for which its network is cuda/fake_network.
 #include <cstdlib>
 #include <deque>
@@ -22,11 +23,22 @@ using transport::Progress;
 using transport::RemoteBuffer;
 
 constexpr uint32_t kFirstOnes = 8;
+constexpr int kPollsHeld = 300;
 
 class Mutant final : public transport::Decorator {
  public:
   Mutant(std::unique_ptr<Transport> inner, std::string mutation)
       : Decorator(std::move(inner)), mutation_(std::move(mutation)) {}
+
+  Result<int> poll(transport::Sink& sink) override {
+    if (mutation_ != "late") return inner().poll(sink);
+    while (!held_.empty() && --held_.front().polls <= 0) {
+      sink.arrived(held_.front().peer, held_.front().envelope, nullptr);
+      held_.pop_front();
+    }
+    Holding holding(sink, held_);
+    return inner().poll(holding);
+  }
 
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override {
     if (mutation_ == "unasked" && static_cast<Kind>(envelope.kind) == Kind::ask && envelope.op >= kFirstOnes)
@@ -42,6 +54,28 @@ class Mutant final : public transport::Decorator {
   }
 
  private:
+  struct Held {
+    int peer;
+    Envelope envelope;
+    int polls = kPollsHeld;
+  };
+  class Holding final : public transport::Sink {
+   public:
+    Holding(transport::Sink& sink, std::deque<Held>& held) : sink_(sink), held_(held) {}
+    void* place(int peer, const Envelope& envelope) override { return sink_.place(peer, envelope); }
+    void arrived(int peer, const Envelope& envelope, const void* payload) override {
+      if (static_cast<Kind>(envelope.kind) == Kind::withdrawn && envelope.bytes == 0)
+        held_.push_back({peer, envelope});
+      else sink_.arrived(peer, envelope, payload);
+    }
+    bool expects(int peer, const Envelope& envelope) const override { return sink_.expects(peer, envelope); }
+    void lost(int peer, const Status& why) override { sink_.lost(peer, why); }
+
+   private:
+    transport::Sink& sink_;
+    std::deque<Held>& held_;
+  };
+
   Result<Progress> put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
                            const RemoteBuffer& target, uint64_t offset, Completion* done) override {
     const Envelope wrong = mutated(envelope, nullptr, &bytes);
@@ -86,6 +120,7 @@ class Mutant final : public transport::Decorator {
 
   const std::string mutation_;
   std::deque<std::vector<std::byte>> copies_;
+  std::deque<Held> held_;
 };
 
 }  // namespace

@@ -171,6 +171,46 @@ TEST_P(TakenMemory, IsNotWrittenAnyMoreThoughTheSenderDies) {
       [](Process& self) { take_from_under(self, false); });
 }
 
+// A sender knows of a receive, does not poll for long, and hears late that it was taken away: it asks before
+// it writes, since the network would refuse that, and end all between the two.
+TEST(TakenMemoryAlone, OfASenderThatHasNotListenedIsAskedFor) {
+  constexpr size_t kBytes = 200'000;
+  for (const char* provider : {"shm", WEFT_OFI_TCP}) {
+    const Net net{provider,
+                  {{"WEFT_NET", "ofi"},
+                   {"WEFT_PROVIDER", provider},
+                   {"WEFT_SOCKET_IFNAME", "lo"},
+                   {"MUTATION", "late"}},
+                  WEFT_NCCL_NET_MUTANT};
+    run_two(
+        12, net,
+        [](Process& self) {
+          End end = self.connect();
+          Buffer buffer(end, kBytes);
+          fill(buffer.data(), kBytes, 3);
+          finish(self.host(), send(end, buffer.data(), 100, 2, buffer.memory()));
+          self.meet();
+          self.meet();
+          finish(self.host(), send(end, buffer.data(), kBytes, 1, buffer.memory()));
+          finish(self.host(), send(end, buffer.data(), kBytes, 3, buffer.memory()));
+          self.meet();
+        },
+        [](Process& self) {
+          End end = self.accept();
+          Buffer taken(end, kBytes), other(end, kBytes);
+          void* request = receive(end, taken, 1);
+          finish(self.host(), receive(end, other, 2));
+          self.meet();
+          taken.deregister();
+          self.meet();
+          EXPECT_EQ(end_of(self.host(), request), abi::kRemoteError);
+          finish(self.host(), receive(end, other, 3));
+          EXPECT_TRUE(holds(other.data(), kBytes, 3));
+          self.meet();
+        });
+  }
+}
+
 // The mirror: a message of which a part has left. It never arrives with bytes of what the memory became.
 TEST_P(TakenMemory, IsNotReadAnyMore) {
   run(
