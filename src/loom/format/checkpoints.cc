@@ -217,7 +217,8 @@ Result<FoundCheckpoints> Checkpoints::find() const {
     const Status status = read_manifest(step_folder(*step)).status();
     if (status.ok()) found.newest = *step;
     else if (status.code() == Code::invalid_data) found.damaged.push_back(status.message());
-    else if (status.code() != Code::not_found) return status;
+    else if (status.code() == Code::not_found) found.unfinished.push_back(status.message());
+    else return status;
   }
   return found;
 }

@@ -32,8 +32,10 @@ std::string hash_text(uint64_t hash);
 
 /// What is there to go on from.
 struct FoundCheckpoints {
-  std::optional<uint64_t> newest;    // complete one
-  std::vector<std::string> damaged;  // newer than that: sentences that say what is wrong with each
+  std::optional<uint64_t> newest;  // complete one
+  // Newer than that, what is wrong with each, a sentence each:
+  std::vector<std::string> damaged;     // those that were complete
+  std::vector<std::string> unfinished;  // those without a manifest
 };
 
 class Checkpoints {
@@ -57,8 +59,8 @@ class Checkpoints {
   /// Steps of complete checkpoints, ascending. One whose files are missing or of another size than the
   /// manifest says is not complete.
   Result<std::vector<uint64_t>> complete_steps() const;
-  /// Looks from the newest on for a complete one. What a crash in the middle of writing has left, without a
-  /// manifest, is passed over in silence; what has one but not its files, or is damaged itself, is told.
+  /// Looks from the newest on for a complete one. What is newer is told: what has no manifest, as a crash in
+  /// the middle of writing leaves it, and what has one but not its files, or a damaged one.
   /// Errors: unsupported (a newer one is of another version), system_error (nobody can say what it is).
   Result<FoundCheckpoints> find() const;
   /// Its newest; nothing when there is none, or no folder.

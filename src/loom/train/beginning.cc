@@ -82,7 +82,7 @@ Status Trainer::lock_folder() {
 
 /// This run's newest, so that it goes on where it was interrupted, or else the one that the config names; "":
 /// there is none. Damaged ones are passed over where a whole one is left; where none is, beginning anew would
-/// lose what may be mended.
+/// lose what may be mended. One that was never finished holds nobody up.
 Result<std::string> Trainer::checkpoint_to_begin_with() {
   const std::string checkpoints = join_path(config_.run.out, "checkpoints");
   const Result<format::FoundCheckpoints> found = checkpoints_->find();
@@ -95,15 +95,24 @@ Result<std::string> Trainer::checkpoint_to_begin_with() {
     LOOM_TRY(begins_alone(*found));
     return config_.run.resume_from;
   }
-  if (!found->newest && found->damaged.empty()) return config_.run.resume_from;
+  const auto passed_over = [&](const std::string& what, const std::string& instead) {
+    notes_.push_back(fmt::format("a checkpoint is passed over: {}; {}", what, instead));
+  };
+  if (!found->newest && found->damaged.empty()) {
+    const std::string& from = config_.run.resume_from;
+    for (const std::string& what : found->unfinished)
+      passed_over(what, from.empty() ? "there is none before it: the run begins anew"
+                                     : fmt::format("there is none before it: the run begins with {}", from));
+    return from;
+  }
   if (!found->newest)
     return fail(Code::invalid_data,
                 "{}; no other checkpoint in {} is complete: put back what is missing, remove that folder to "
                 "begin anew, or name another run.out",
                 found->damaged.front(), checkpoints);
-  for (const std::string& damage : found->damaged)
-    notes_.push_back(
-        fmt::format("a checkpoint is passed over: {}; goes on from step {}", damage, *found->newest));
+  for (const auto* each : {&found->unfinished, &found->damaged})
+    for (const std::string& what : *each)
+      passed_over(what, fmt::format("goes on from step {}", *found->newest));
   return checkpoints_->step_folder(*found->newest);
 }
 

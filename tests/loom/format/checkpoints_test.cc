@@ -91,6 +91,10 @@ TEST_F(CheckpointsTest, WhatIsPassedOverIsTold) {
   LOOM_ASSERT_OK(checkpoints_.begin(3));  // and then it was killed
   EXPECT_EQ(found().newest, 2u);
   EXPECT_TRUE(found().damaged.empty());
+  ASSERT_EQ(found().unfinished.size(), 1u);
+  EXPECT_NE(found().unfinished[0].find(checkpoints_.step_folder(3) + " has no manifest.json"),
+            std::string::npos)
+      << found().unfinished[0];
   const std::string newest = checkpoints_.step_folder(2);
   put_file(join_path(newest, "a.safetensors"), "weight");
   EXPECT_EQ(found().newest, 1u);
@@ -101,6 +105,7 @@ TEST_F(CheckpointsTest, WhatIsPassedOverIsTold) {
   put_file(join_path(checkpoints_.step_folder(1), "manifest.json"), "{");
   EXPECT_FALSE(found().newest.has_value());
   EXPECT_EQ(found().damaged.size(), 2u);
+  EXPECT_EQ(found().unfinished.size(), 1u);
 }
 
 TEST_F(CheckpointsTest, WhatNobodyCanJudgeIsNeitherPassedOverNorRemoved) {

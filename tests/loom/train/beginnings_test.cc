@@ -169,6 +169,30 @@ TEST_F(Beginnings, ADamagedCheckpointIsPassedOverAndSaidSo) {
       fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, "of an earlier run"));
 }
 
+// Nobody used to be told: a run whose newest checkpoint had lost its manifest went back by a checkpoint.
+TEST_F(Beginnings, ACheckpointWithoutAManifestIsPassedOverAndSaidSo) {
+  config_.run.checkpoint_every = 2;
+  run_on(1, config_);
+  const std::string checkpoints = config_.run.out + "/checkpoints/step-0000000";
+  const auto expect_note = [&](int64_t step, const std::string& words) {
+    const auto trainer = train::Trainer::create(config_, nullptr);
+    LOOM_ASSERT_OK(trainer);
+    EXPECT_EQ((*trainer)->next_step(), step);
+    ASSERT_FALSE((*trainer)->notes().empty());
+    EXPECT_EQ(
+        (*trainer)->notes()[0].find("a checkpoint is passed over: " + checkpoints + "4 has no manifest.json"),
+        0u)
+        << (*trainer)->notes()[0];
+    EXPECT_NE((*trainer)->notes()[0].find(words), std::string::npos) << (*trainer)->notes()[0];
+  };
+  std::filesystem::remove(checkpoints + "4/manifest.json");
+  expect_note(2, "; goes on from step 2");
+  std::filesystem::rename(checkpoints + "2", folder_ / "elsewhere");
+  expect_note(0, "there is none before it: the run begins anew");
+  config_.run.resume_from = folder_ / "elsewhere";
+  expect_note(2, "the run begins with " + (folder_ / "elsewhere"));
+}
+
 TEST_F(Beginnings, ACheckpointOfAnotherVersionIsNotPassedOver) {
   config_.run.checkpoint_every = 2;
   run_on(1, config_);
