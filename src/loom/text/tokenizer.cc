@@ -4,6 +4,7 @@
 #include "format/json_file.h"
 #include "text/bpe.h"
 #include "text/byte_tokenizer.h"
+#include "text/tokenizer_json.h"
 #include "text/wordpiece.h"
 
 namespace loom::text {
@@ -17,14 +18,28 @@ Opened widen(Result<std::shared_ptr<const T>> opened) {
   return std::shared_ptr<const Tokenizer>(opened.take());
 }
 
+/// Whether these are the tokens of ByteTokenizer, as its tokenizer.json has them. Other programs that save a
+/// model anew leave that file, and none of Loom's own.
+bool is_bytes(const BpeModel& model) {
+  constexpr auto kBytes = static_cast<size_t>(ByteTokenizer::kEndOfText);
+  const std::vector<std::string>& tokens = model.vocabulary;
+  if (tokens.size() != kBytes + 1 || !model.merges.empty()) return false;
+  if (model.normalize_nfc || model.add_prefix_space || model.words != WordRule::gpt2) return false;
+  for (size_t byte = 0; byte < kBytes; ++byte)
+    if (tokens[byte] != std::string(1, static_cast<char>(byte))) return false;
+  return tokens.back() == kEndOfTextSpelling;
+}
+
 /// A tokenizer.json, by the kind of its model; what is neither is refused by the more common one.
 Opened open_json(const std::string& path) {
   const Result<format::SortedJson> json = format::read_sorted_json(path);
   if (!json.ok()) return json.status();
   const bool pieces = json->is_object() && json->contains("model") && (*json)["model"].is_object() &&
                       (*json)["model"].contains("type") && (*json)["model"]["type"] == "WordPiece";
-  return pieces ? widen(WordPieceTokenizer::from_tokenizer_json(path))
-                : widen(BpeTokenizer::from_tokenizer_json(path));
+  if (pieces) return widen(WordPieceTokenizer::from_tokenizer_json(path));
+  Result<std::shared_ptr<const BpeTokenizer>> pairs = BpeTokenizer::from_tokenizer_json(path);
+  if (pairs.ok() && is_bytes((*pairs)->model())) return open_tokenizer("bytes");
+  return widen(std::move(pairs));
 }
 
 Opened open_own(const std::string& path) {

@@ -12,13 +12,25 @@ constexpr int kSkipped = 77;
 
 class RunInterop : public Runs {
  protected:
-  /// Trains on tokens of that tokenizer, and asks `transformers` for those of many texts; its exit code.
-  int ask(const std::string& name, const std::string& path) {
+  /// Runs interop/NAME with these arguments; its exit code.
+  static int python(const std::string& name, const std::string& arguments) {
+    const char* const chosen = std::getenv("LOOM_PYTHON");
+    const int status = std::system(
+        fmt::format("{} '{}' {}", chosen ? chosen : "python3", fixture("../interop/" + name), arguments)
+            .c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  /// A run of a step on tokens of that tokenizer, whose model is saved.
+  void train_on(const std::string& name, const std::string& path) {
     config_.data.folder = folder_ / ("data-" + name);
     config_.run.out = folder_ / ("out-" + name);
     config_.run.steps = config_.run.evaluation_steps = 1;
     make_tokens(config_.data.folder, path);
     run_on(1, config_, [](train::Trainer& trainer) { EXPECT_TRUE(trainer.save_model().ok()); });
+  }
+  /// Trains on tokens of that tokenizer, and asks `transformers` for those of many texts; its exit code.
+  int ask(const std::string& name, const std::string& path) {
+    train_on(name, path);
     const auto tokenizer = text::open_tokenizer(config_.data.folder);
     EXPECT_TRUE(tokenizer.ok());
     if (!tokenizer.ok()) return -1;
@@ -31,11 +43,7 @@ class RunInterop : public Runs {
     EXPECT_TRUE(format::write_json(model + "/expected_ids.json", {{"bos", *(*tokenizer)->begin_of_text()},
                                                                   {"eos", *(*tokenizer)->end_of_text()}})
                     .ok());
-    const char* const chosen = std::getenv("LOOM_PYTHON");
-    const int status = std::system(fmt::format("{} '{}' '{}'", chosen ? chosen : "python3",
-                                               fixture("../interop/load_tokenizer.py"), model)
-                                       .c_str());
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return python("load_tokenizer.py", "'" + model + "'");
   }
 };
 
@@ -57,6 +65,23 @@ TEST_F(RunInterop, AutoTokenizerGivesTheTokensOfARunsModel) {
     if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers and transformers";
     EXPECT_EQ(exit, 0);
   }
+}
+
+/// It leaves the byte tokenizer's tokenizer.json, and not the file that says to Loom that it is one.
+TEST_F(RunInterop, AModelThatTransformersSavesAgainHasItsTokenizer) {
+  train_on("again", "bytes");
+  const std::string model = config_.run.out + "/model", again = folder_ / "again";
+  const int exit = python("save_again.py", fmt::format("'{}' '{}'", model, again));
+  if (exit == kSkipped) GTEST_SKIP() << "no Python with transformers";
+  ASSERT_EQ(exit, 0);
+  EXPECT_FALSE(std::filesystem::exists(again + "/loom-tokenizer.json"));
+  const auto tokenizer = text::open_tokenizer(again);
+  LOOM_ASSERT_OK(tokenizer);
+  EXPECT_EQ((*tokenizer)->hash(), (*text::open_tokenizer(model))->hash());
+  config_.model.from = again;  // the data's tokens are those of the model
+  config_.model.width = config_.model.layers = 0;
+  config_.run.out = folder_ / "tuned";
+  EXPECT_EQ(run_on(1, config_).size(), 1u);
 }
 
 }  // namespace

@@ -286,6 +286,32 @@ TEST(Tokenizers, BytesAreSavedAsABpeWithoutMerges) {
   EXPECT_EQ((*bpe)->encode(all), ByteTokenizer().encode(all));
 }
 
+/// `save_pretrained` of `transformers` leaves no more than that, with the end of text as an added token.
+TEST(Tokenizers, ABpeOfTheBytesWithoutMergesIsBytes) {
+  const TemporaryFolder folder;
+  LOOM_ASSERT_OK(ByteTokenizer().save(folder.path()));
+  const Json saved = *format::read_json(folder / "tokenizer.json");
+  std::filesystem::remove(folder / "loom-tokenizer.json");
+  const auto opened_with = [&](const char* path, const Json& value) {
+    Json changed = saved;
+    if (*path != '\0') changed[Json::json_pointer(path)] = value;
+    EXPECT_TRUE(format::write_json(folder / "tokenizer.json", changed).ok());
+    const auto opened = open_tokenizer(folder.path());
+    return opened.ok() && (*opened)->hash() == ByteTokenizer().hash();
+  };
+  EXPECT_TRUE(opened_with("", {}));
+  EXPECT_TRUE(opened_with("/added_tokens", {{{"id", 256}, {"content", "<|endoftext|>"}, {"special", true}}}));
+  // With anything else tokens are others.
+  EXPECT_FALSE(opened_with("/normalizer", {{"type", "NFC"}}));
+  EXPECT_FALSE(opened_with("/pre_tokenizer/add_prefix_space", true));
+  EXPECT_FALSE(opened_with("/model/merges", {"a b"}));
+  EXPECT_FALSE(opened_with("/model/vocab/x y", 257));
+  Json swapped = saved["model"]["vocab"];
+  swapped["a"] = 'b';
+  swapped["b"] = 'a';
+  EXPECT_FALSE(opened_with("/model/vocab", swapped));
+}
+
 /// What `transformers` is told beside tokenizer.json: to take it as it is, and which tokens are what.
 TEST(Tokenizers, TellTransformersWhatTheirTokensAreFor) {
   const TemporaryFolder folder;
