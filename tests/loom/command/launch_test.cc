@@ -1,12 +1,13 @@
 // Training under other launchers than our own: torchrun's and srun's environments, faked, the first on nodes
-// that take turns; Open MPI's mpirun, where it is installed.
+// that take turns; Open MPI's mpirun, where it is installed. PyTorch's own torchrun is a test of
+// loom.interop.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <optional>
 
-#include "command/processes.h"
+#include "command/launched.h"
 
 namespace loom::testing {
 namespace {
@@ -41,23 +42,6 @@ class Port {
 };
 
 bool installed(const std::string& program) { return shell("command -v " + program).code == 0; }
-
-class Launched : public Command {
- protected:
-  /// That the run had so many ranks, and the losses of one rank without a launcher.
-  void expect_trained(const Outcome& trained, const std::string& ranks) {
-    ASSERT_EQ(trained.code, 0) << trained.text;
-    EXPECT_NE(trained.text.find(ranks), std::string::npos) << trained.text;
-    const auto got = losses(folder_ / "run");
-    const Outcome alone = shell(train(keys_ + "--run.out=" + (folder_ / "alone")));
-    ASSERT_EQ(alone.code, 0) << alone.text;
-    EXPECT_EQ(got.size(), 6u);
-    EXPECT_EQ(got, losses(folder_ / "alone"));
-  }
-
-  const std::string keys_ = "--parallel.strict=true --data.microbatch=1 ",
-                    two_ = keys_ + "--parallel.sharded_data_parallel_degree=2 ";
-};
 
 TEST_F(Launched, UnderATorchrunWhoseRanksTakeTurnsOnTwoNodes) {
   const Port port;  // the root's, one above torchrun's own
