@@ -2,6 +2,8 @@
 // 0 of a job prints.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +12,11 @@
 #include "base/status.h"
 
 namespace loom::command {
+
+/// "1 rank", "2 ranks"; `many` where that is not `one` with an s.
+inline std::string counted(int64_t number, const std::string& one, const std::string& many = "") {
+  return fmt::format("{} {}", number, number == 1 ? one : many.empty() ? one + "s" : many);
+}
 
 struct TrainOptions {
   std::string config;  // path

@@ -88,7 +88,10 @@ Status inspect(const std::string& path) {
     LOOM_TRY(format::check_hashes(*manifest, path));
     const size_t hashes = manifest->value(format::kHashes, format::Json::object()).size();
     fmt::print("a complete checkpoint{}\n{}\n",
-               hashes > 0 ? fmt::format(", with the hashes of its {} files", hashes) : "", manifest->dump(2));
+               hashes > 0 ? fmt::format(", with the {} of its {}", hashes == 1 ? "hash" : "hashes",
+                                        counted(static_cast<int64_t>(hashes), "file"))
+                          : "",
+               manifest->dump(2));
     return {};
   }
   if (is_file(join_path(path, text::kDatasetFile))) return inspect_dataset(path);
@@ -101,7 +104,8 @@ Status inspect(const std::string& path) {
     fmt::print("{:<5} [{}]  {}\n", format::dtype_name(tensor->dtype), fmt::join(tensor->shape, ", "), name);
     elements += tensor->elements();
   }
-  fmt::print("{} tensors, {} elements, {} files\n", file->names().size(), elements, file->files().size());
+  fmt::print("{}, {} elements, {}\n", counted(static_cast<int64_t>(file->names().size()), "tensor"), elements,
+             counted(static_cast<int64_t>(file->files().size()), "file"));
   return {};
 }
 

@@ -102,11 +102,9 @@ void print_tier(const Plan& plan) {
 }
 
 void print(const Plan& plan) {
-  fmt::print(
-      "{} parameters in {}; {} ranks, sharded over {}, {} replicas; {} microbatches of {} x {} tokens a "
-      "rank\n",
-      plan.parameters, plan.precision, plan.ranks, plan.degree, plan.replicas, plan.microbatches, plan.batch,
-      plan.tokens);
+  fmt::print("{} parameters in {}; {}, sharded over {}, {}; {} of {} x {} tokens a rank\n", plan.parameters,
+             plan.precision, counted(plan.ranks, "rank"), plan.degree, counted(plan.replicas, "replica"),
+             counted(plan.microbatches, "microbatch", "microbatches"), plan.batch, plan.tokens);
   for (const std::string& part : {plan.layout, plan.profile, plan.partition})
     if (!part.empty()) fmt::print("\n{}", part);
   fmt::print("\n{} instructions, {} buffers; verified\n\n", plan.instructions, plan.buffers);
@@ -163,9 +161,9 @@ Result<Cluster> cluster_of(const PlanOptions& options) {
 
 void print(const Cluster& c) {
   fmt::print(
-      "{}: {} ranks, {} a node; a rank computes {} and reaches {:g} GB/s of memory; {:g} GB/s of a rank and "
+      "{}: {}, {} a node; a rank computes {} and reaches {:g} GB/s of memory; {:g} GB/s of a rank and "
       "{:g} µs inside a node, {:g} GB/s of a node and {:g} µs between nodes\n",
-      c.name.empty() ? "cluster" : c.name, c.ranks, c.ranks_per_node,
+      c.name.empty() ? "cluster" : c.name, counted(c.ranks, "rank"), c.ranks_per_node,
       c.flops > 0 ? fmt::format("at {:g} GFLOP/s", c.flops / 1e9) : "as was measured here",
       c.memory_bandwidth / 1e9, c.intra_bandwidth / 1e9, c.intra_latency_us, c.inter_bandwidth / 1e9,
       c.inter_latency_us);

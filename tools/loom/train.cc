@@ -151,10 +151,6 @@ class Chronicle {
   size_t notes_ = 0;   // that were told
 };
 
-std::string counted(int64_t number, const std::string& one, const std::string& many = "") {
-  return fmt::format("{} {}", number, number == 1 ? one : many.empty() ? one + "s" : many);
-}
-
 /// What rank 0 says before the first step; `peak` is 0 where there is none, and nothing was measured.
 void introduce(const train::Trainer& trainer, double peak) {
   const program::Job& job = trainer.engine().job();

@@ -139,8 +139,8 @@ bool Layout::spans_nodes(GroupKind kind, int place, int ranks_per_node) const {
 }
 
 std::string to_string(const Layout& layout) {
-  return fmt::format("{} ranks (D {}, P {}, T {}, p {}, {})", layout.ranks(), layout.data, layout.pipeline,
-                     layout.tensor, layout.shard, layout.order());
+  return fmt::format("{} rank{} (D {}, P {}, T {}, p {}, {})", layout.ranks(), layout.ranks() == 1 ? "" : "s",
+                     layout.data, layout.pipeline, layout.tensor, layout.shard, layout.order());
 }
 
 std::string picture(const Layout& layout, int ranks_per_node) {
@@ -150,7 +150,7 @@ std::string picture(const Layout& layout, int ranks_per_node) {
   std::string text;
   for (int node = 0; node < nodes; ++node) {
     if (nodes > lines && node == lines - 1) {
-      text += fmt::format("… {} nodes\n", nodes - lines);
+      text += fmt::format("… {} node{}\n", nodes - lines, nodes - lines == 1 ? "" : "s");
       node = nodes - 1;
     }
     text += fmt::format("node {:>3}:", node);

@@ -124,6 +124,20 @@ TEST_F(Command, PlansWithoutRunning) {
 }
 
 // Stages from the ninth on used to be left out without a word.
+TEST_F(Command, OneOfAThingHasItsSingular) {
+  const Outcome plan = loom("plan " + config() + " --gflops 50");
+  EXPECT_EQ(plan.code, 0) << plan.text;
+  EXPECT_NE(plan.text.find("; 1 rank, sharded over 1, 1 replica; 1 microbatch of 8 x 16 tokens a rank\n"),
+            std::string::npos)
+      << plan.text;
+  ASSERT_EQ(shell(train()).code, 0);
+  for (const auto& [path, words] : {std::pair<const char*, const char*>("run/model", ", 1 file\n"),
+                                    {"run/checkpoints/step-00000006", "with the hash of its 1 file\n"}}) {
+    const Outcome looked = loom("inspect " + (folder_ / path));
+    EXPECT_NE(looked.text.find(words), std::string::npos) << looked.text;
+  }
+}
+
 TEST_F(Command, APlanOfManyStagesShowsTheFirstTheLargestAndTheLast) {
   const std::string ten = "plan " + config() +
                           " -n 10 --gflops 50 --parallel.pipeline_degree=10 --model.layers=10 "

@@ -179,7 +179,7 @@ TEST(Engine, RefusesGroupsOfAnotherJob) {
   LOOM_ASSERT_OK(groups);
   EXPECT_TRUE(fails_with(
       engine::Engine::create(small_job(2, 2, 1, 4), *groups, 1), Code::invalid_argument,
-      "the job is for 2 ranks (D 2, P 1, T 1, p 2, DPT), the groups for 1 ranks (D 1, P 1, T 1, p 1, DPT)"));
+      "the job is for 2 ranks (D 2, P 1, T 1, p 2, DPT), the groups for 1 rank (D 1, P 1, T 1, p 1, DPT)"));
   EXPECT_TRUE(fails_with(engine::Groups::create(nullptr, {.data = 3}, false), Code::invalid_argument,
                          "the layout is for 3 ranks, the communicator has 1"));
 }
