@@ -4,19 +4,20 @@
   perf/train_compare.py                                     B=4, T=64, fp32, one thread, three rounds
   perf/train_compare.py --tokens 64,512 --precision fp32,bf16 --rounds 5
   perf/train_compare.py --python ~/venv/bin/python          the interpreter that has torch and transformers
-  perf/train_compare.py --llmc ~/llm.c/train_gpt2           its steps, too (fp32, T=64 and B=4 are built into it)
+  perf/train_compare.py --llmc ~/llm.c                      llm.c's steps, too: the folder of its clone (fp32 alone)
   perf/train_compare.py --only loom,eager                   of loom, eager, compiled, llmc
 
 A round starts each system once, one after the other, on random tokens; a step is forward, loss, backward,
-clipping of the gradients' norm and AdamW (PyTorch's fused one), without dropout. The first --warmup steps of a launch are
-left out. Steps are told in wall time and in the processor time of the whole process, which other work on the machine inflates
+clipping of the gradients' norm and AdamW (PyTorch's fused one), without dropout; llm.c has no clipping. It is compiled here: its
+train_gpt2.c with its Makefile's options, and perf/peers/llmc_step.c in place of its main(). The first --warmup steps of a launch
+are left out. Steps are told in wall time and in the processor time of the whole process, which other work on the machine inflates
 less. The table has medians over all steps of all rounds; the ratio is PyTorch's, or llm.c's, time over Loom's, so above 1
 Loom is faster.
 
 Of bf16 there are two PyTorchs: "amp" (autocast; parameters, moments and sums in fp32, as Loom has them) and "pure" (all of
 it in bf16).
 Without torch and transformers Loom is measured alone. torch.compile needs a C++ compiler and about a minute for its first step.
-Exit code: 0; 1 when a launch of Loom failed; 2 when the command line is wrong.
+Exit code: 0; 1 when a launch of Loom failed, or llm.c cannot be compiled; 2 when the command line is wrong.
 """
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = ("loom", "eager", "compiled", "llmc")
@@ -79,7 +80,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     add("--warmup", type=int, default=1, help="steps of a launch that are left out (1)")
     add("--only", default=",".join(SYSTEMS), help="systems, with commas (all that are there)")
     add("--python", default=sys.executable, help="an interpreter that has torch and transformers (this one)")
-    add("--llmc", type=pathlib.Path, help="llm.c's train_gpt2, beside its gpt2_124M.bin")
+    add("--llmc", type=pathlib.Path, help="the folder of llm.c, with its train_gpt2.c")
     add("--json", type=pathlib.Path, help="write every step to this file")
     options = parser.parse_args(words)
     options.systems = options.only.split(",")
@@ -105,10 +106,10 @@ def environment(threads: int) -> dict[str, str]:
             "WEFT_RECORDER_DIR": "none"}
 
 
-def lines_of(command: list[str], threads: int, folder: pathlib.Path | None = None) -> list[str] | None:
+def lines_of(command: list[str], threads: int) -> list[str] | None:
     """What a program prints, or None when it fails; then why is told."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(threads), cwd=folder)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(threads))
     except OSError as error:
         print(f"train_compare: {command[0]} cannot be started: {error.strerror}", file=sys.stderr)
         return None
@@ -137,12 +138,20 @@ def torch_steps(options: argparse.Namespace, tokens: int, precision: str, compil
     return None if lines is None else [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def llmc_steps(options: argparse.Namespace) -> list[dict] | None:
-    lines = lines_of([str(options.llmc.resolve())], options.threads, options.llmc.resolve().parent)
-    if lines is None:
-        return None
-    found = (re.search(r"step \d+: train loss .*took ([0-9.]+) ms", line) for line in lines)
-    return [{"ms": float(match.group(1))} for match in found if match]
+def compile_llmc(source: pathlib.Path, folder: str) -> pathlib.Path | None:
+    """A program of its steps in `folder`, or None when there is none; then why is told."""
+    program = pathlib.Path(folder) / "llmc_step"
+    # As its Makefile has them.
+    flags = ["-Ofast", "-march=native", "-fopenmp", "-DOMP", "-Wno-unused-result", "-Wno-ignored-pragmas",
+             "-Wno-unknown-attributes"]
+    command = [os.environ.get("CC", "cc"), *flags, f"-I{source.resolve()}", str(ROOT / "perf/peers/llmc_step.c"), "-o",
+               str(program), "-lm"]
+    return None if lines_of(command, 1) is None else program
+
+
+def llmc_steps(options: argparse.Namespace, tokens: int) -> list[dict] | None:
+    lines = lines_of([str(options.llmc_step), str(options.batch), str(tokens), str(options.steps)], options.threads)
+    return None if lines is None else [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def find_torch(options: argparse.Namespace) -> bool:
@@ -170,8 +179,8 @@ def launches_of(options: argparse.Namespace, tokens: int, precision: str, has_to
         for kind in kinds:
             name = f"PyTorch, {'compiled' if compiled else 'eager'}" + kind.removeprefix(precision).replace(" ", ", ")
             launches[name] = lambda kind=kind, compiled=compiled: torch_steps(options, tokens, kind, compiled)
-    if options.llmc is not None and "llmc" in options.systems and (precision, tokens, options.batch) == ("fp32", 64, 4):
-        launches["llm.c"] = lambda: llmc_steps(options)
+    if options.llmc_step is not None and precision == "fp32":
+        launches["llm.c"] = lambda: llmc_steps(options, tokens)
     return launches
 
 
@@ -228,6 +237,16 @@ def show(options: argparse.Namespace, tokens: int, precision: str, steps: dict, 
 
 def main() -> int:
     options = parse_arguments(sys.argv[1:])
+    with tempfile.TemporaryDirectory() as folder:
+        options.llmc_step = None
+        if options.llmc is not None and "llmc" in options.systems:
+            options.llmc_step = compile_llmc(options.llmc, folder)
+            if options.llmc_step is None:
+                return 1
+        return compare(options)
+
+
+def compare(options: argparse.Namespace) -> int:
     has_torch = find_torch(options)
     results, good = [], True
     for tokens in options.lengths:

@@ -27,6 +27,46 @@ case "$3" in *'"compiled": true'*) ms=3000;; *) ms=6000;; esac
 echo a warning
 for i in 1 2 3; do echo "{\\"ms\\": $ms, \\"processor_ms\\": $ms}"; done
 """
+# What perf/peers/llmc_step.c uses of llm.c. Its loss tells the size of the batch, its steps and the threads that were asked for.
+LLMC = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#ifndef TESTING
+#error "the main() of llm.c is left out by this"
+#endif
+#define NUM_PARAMETER_TENSORS 16
+#define mallocCheck malloc
+typedef struct { int max_seq_len, vocab_size, padded_vocab_size, num_layers, num_heads, channels; } GPT2Config;
+typedef struct { float* wte; } ParameterTensors;
+typedef struct {
+  GPT2Config config;
+  ParameterTensors params;
+  size_t param_sizes[NUM_PARAMETER_TENSORS], num_parameters;
+  float *params_memory, mean_loss;
+} GPT2;
+static void fill_in_parameter_sizes(size_t* sizes, GPT2Config config) {
+  (void)config;
+  for (int i = 0; i < NUM_PARAMETER_TENSORS; ++i) sizes[i] = 1;
+}
+static float* malloc_and_point_parameters(ParameterTensors* params, size_t* sizes) {
+  (void)sizes;
+  return params->wte = malloc(NUM_PARAMETER_TENSORS * sizeof(float));
+}
+static void gpt2_forward(GPT2* model, int* inputs, int* targets, size_t B, size_t T) {
+  for (size_t i = 0; i + 1 < B * T; ++i)
+    if (inputs[i + 1] != targets[i]) exit(1);
+  model->mean_loss = 10000 * B + T;
+}
+static void gpt2_zero_grad(GPT2* model) { (void)model; }
+static void gpt2_backward(GPT2* model) { (void)model; }
+static void gpt2_update(GPT2* model, float rate, float beta1, float beta2, float epsilon, float decay, int step) {
+  (void)rate, (void)beta1, (void)beta2, (void)epsilon, (void)decay;
+  model->mean_loss += (float)step / 8 + atoi(getenv("OMP_NUM_THREADS")) * 1000;
+}
+static void gpt2_free(GPT2* model) { free(model->params_memory); }
+"""
 
 
 def run(*arguments):
@@ -60,6 +100,19 @@ class Comparison(unittest.TestCase):
         self.assertIn("100 GFLOP/s,\n80 % of 125", out)
         fp32, bf16 = json.loads(results.read_text())
         self.assertEqual((len(fp32["steps"]["Loom"]), bf16["precision"]), (4, "bf16"))
+
+    def test_llmc_is_measured_at_every_length(self):
+        loom, source, results = self.program("loom", LOOM), self.program("train_gpt2.c", LLMC), self.program("steps.json", "")
+        arguments = ("--loom-step", loom, "--only", "loom,llmc", "--steps", 3, "--rounds", 2, "--json", results)
+        code, out, error = run(*arguments, "--llmc", source.parent, "--tokens", "64,512", "--threads", 2, "--precision", "fp32,bf16")
+        self.assertEqual((code, error), (0, ""))
+        self.assertEqual(out.count("| llm.c | "), 2)  # it has no bf16
+        of_llmc = [[step["loss"] for step in result["steps"].get("llm.c", [])] for result in json.loads(results.read_text())]
+        self.assertEqual(of_llmc, [[42064.25, 42064.375] * 2, [], [42512.25, 42512.375] * 2, []])
+        source.unlink()
+        code, _, error = run(*arguments, "--llmc", source.parent)
+        self.assertEqual(code, 1)
+        self.assertIn("cc failed: ", error)
 
     def test_without_torch_loom_is_measured_alone(self):
         loom, python = self.program("loom", LOOM), self.program("python", "#!/bin/sh\nexit 1\n")
