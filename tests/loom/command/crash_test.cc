@@ -174,6 +174,23 @@ TEST_F(Crash, InterruptedItSavesACheckpointAndGoesOn) {
       << resumed.text;
 }
 
+/// Without weft_run, whose own end by a signal is the same: what a shell or another launcher sees of a rank.
+TEST_F(Crash, InterruptedARankExitsAsShellsExpect) {
+  for (const auto& [signal, code] : {std::pair<const char*, int>("INT", 130), {"TERM", 143}}) {
+    const std::string script = folder_ / "alone.sh", out = folder_ / signal;
+    put_file(
+        script,
+        fmt::format("env --default-signal={0} {1} & pid=$!\n"
+                    "while [ \"$(cat '{2}/log.jsonl' 2> /dev/null | wc -l)\" -lt 2 ]; do sleep "
+                    "0.01; done\n"
+                    "kill -{0} $pid; wait $pid\n",
+                    signal, train("--run.checkpoint_every=0 --run.steps=1000000 --run.out=" + out), out));
+    const Outcome ended = shell("timeout 100 sh " + script);
+    EXPECT_EQ(ended.code, code) << ended.text;
+    EXPECT_NE(ended.text.find("note: stopped after step "), std::string::npos) << ended.text;
+  }
+}
+
 /// Who cannot wait interrupts twice. Rank 1 stands still, so the step of rank 0 does not end in between.
 TEST_F(Crash, InterruptedAgainItDies) {
   const std::string script = folder_ / "twice.sh", still = folder_ / "still", dead = folder_ / "dead";

@@ -28,6 +28,24 @@ class Memory : public Command {
   }
 };
 
+/// In a step's line, and in the log's: rank 0 tells it, and used to tell its own.
+TEST_F(Memory, IsThatOfTheRankThatTookMost) {
+  const Outcome trained = on_processes(
+      2,
+      train(
+          "--parallel.pipeline_degree=2 --parallel.partition=0,1 --parallel.tied=copies --data.microbatch=2 "
+          "--model.width=256 --model.layers=6 --run.steps=2 --run.evaluation_steps=1 "
+          "--run.checkpoint_every=0 --run.checkpoint_optimizer=false"));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  const format::Json stages = ranks(folder_ / "run");
+  ASSERT_EQ(stages.size(), 2u);
+  const double first = stages[0]["process_bytes"], last = stages[1]["process_bytes"];
+  EXPECT_GT(last, 2 * first) << "all blocks are the last stage's";
+  const std::string log = get_file(folder_ / "run/log.jsonl");
+  const double told = (*format::parse_json(log.substr(0, log.find('\n'))))["memory_bytes"];
+  EXPECT_GT(told, 2 * first);
+}
+
 // Ranks of one node: pretended nodes of one machine would share pages all the same.
 TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffloading) {
   struct Way {

@@ -63,6 +63,26 @@ TEST_F(Numbers, TheMostThatAWholeRunHasAtAnyTimeIsThePlanned) {
   EXPECT_GT(planned, 200e6);
   EXPECT_NEAR(static_cast<double>(most - before), planned, 0.05 * planned);
 }
+
+/// Not what there was at the last look: here something is there at the first checkpoint and gone at the next.
+TEST_F(Numbers, MemoryIsTheMostThatWasSeenAtAnyLook) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  config_.run.steps = 3;
+  config_.run.checkpoint_every = 1;
+  Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
+  LOOM_ASSERT_OK(trainer);
+  std::unique_ptr<char[]> beside;
+  LOOM_ASSERT_OK((*trainer)->run([&](const train::StepRecord& record) {
+    if (record.step == 0) {
+      beside.reset(new char[kBytes]);
+      std::fill_n(beside.get(), kBytes, char{1});
+    } else {
+      EXPECT_GE(record.memory_bytes, static_cast<int64_t>(kBytes));
+      beside.reset();
+    }
+  }));
+  EXPECT_GE((*trainer)->measured_bytes(), static_cast<int64_t>(kBytes));
+}
 #endif
 
 /// A gather of 256 ranks was measured with 256 MiB on each.
