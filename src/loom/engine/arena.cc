@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/groups.h"
 #include "engine/memory_claims.h"
 #include "engine/weft_call.h"
 
@@ -11,17 +12,21 @@ namespace loom::engine {
 
 Result<Arena> Arena::create(int64_t bytes, const Groups& groups) {
   LOOM_TRY(check_memory(bytes, groups));
+  const auto comms = groups.communicators();
+  Result<Arena> arena = create(bytes, comms);
+  if (arena.ok()) std::memset(arena->data_, 0, static_cast<size_t>(bytes));
+  return arena;
+}
+
+Result<Arena> Arena::create(int64_t bytes, std::span<const weftComm_t> comms) {
   Arena arena;
   void* memory = nullptr;
   if (const Status status = from_weft(weftMemAlloc(&memory, static_cast<size_t>(bytes))); !status.ok())
-    return fail(Code::out_of_memory, "a rank needs {} bytes for its arena: {}", bytes, status.message());
+    return fail(Code::out_of_memory, "a rank needs {} bytes to communicate from: {}", bytes,
+                status.message());
   arena.data_ = static_cast<std::byte*>(memory);
   arena.bytes_ = bytes;
-  std::memset(memory, 0, static_cast<size_t>(bytes));
-  LOOM_TRY(arena.enroll(groups.world()));
-  for (int kind = 0; kind < program::kGroupKinds; ++kind)
-    LOOM_TRY(arena.enroll(groups.of(static_cast<program::GroupKind>(kind))));
-  LOOM_TRY(arena.enroll(groups.pipeline_back()));
+  for (const weftComm_t comm : comms) LOOM_TRY(arena.enroll(comm));
   return arena;
 }
 

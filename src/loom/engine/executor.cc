@@ -344,10 +344,9 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   std::vector<float> values(job_.spec.outputs());
   Run run{.program = evaluation_, .memory = evaluation_memory_, .logits_row = row, .logits = &values};
   LOOM_TRY(this->run(run));
-  LOOM_TRY(gather_logits(values));
-  if (groups_.pipeline() != nullptr)  // the last stage has them
-    LOOM_TRY_WEFT(weftBroadcast(values.data(), values.data(), values.size(), weftFloat32,
-                                job_.pipeline_degree - 1, groups_.pipeline(), nullptr));
+  const Status shared = share_logits(values);
+  if (!shared.ok()) groups_.abort(shared);
+  LOOM_TRY(shared);
   return values;
 }
 

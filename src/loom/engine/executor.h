@@ -109,7 +109,7 @@ class Executor final : public Engine {
   void find_held_by_all();
   void find_norms();
   void sum_squares(const model::Unit& unit, double* chunk);
-  Status gather_logits(std::vector<float>& logits) const;
+  Status share_logits(std::vector<float>& logits) const;
   Status find_norm(Run& run, const program::Instruction& instruction);
   double sum_of_norms(const double* all, int64_t count) const;
   Result<double> mean_loss(Run* run);

@@ -3,15 +3,44 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "engine/weft_call.h"
 
 namespace loom::engine {
+namespace {
+
+/// What agreeing takes.
+struct Agreement {
+  int32_t own, least;
+  std::array<char, 512> sentence;
+};
+
+Status agree_by(weftComm_t comm, const Status& own, Agreement& told) {
+  int rank = 0;
+  LOOM_TRY_WEFT(weftCommUserRank(comm, &rank));
+  // The lowest failing rank and its code, as one number.
+  told = {own.ok() ? INT32_MAX : rank * 256 + static_cast<int>(own.code()), 0, {}};
+  Status status = from_weft(weftAllReduce(&told.own, &told.least, 1, weftInt32, weftMin, comm, nullptr));
+  if (status.ok() && told.least == INT32_MAX) return {};
+  const int first = told.least / 256;
+  std::array<char, 512>& sentence = told.sentence;
+  if (rank == first) own.message().copy(sentence.data(), sentence.size() - 1);
+  if (status.ok())
+    status = from_weft(
+        weftBroadcast(sentence.data(), sentence.data(), sentence.size(), weftChar, first, comm, nullptr));
+  if (!own.ok()) return own;
+  LOOM_TRY(status);
+  return fail(static_cast<Code>(told.least % 256), "rank {}: {}", first, sentence.data());
+}
+
+}  // namespace
 
 void Groups::swap(Groups& other) noexcept {
   std::swap(world_, other.world_);
   std::swap(pipeline_back_, other.pipeline_back_);
+  std::swap(desk_, other.desk_);
   std::swap(groups_, other.groups_);
   std::swap(layout_, other.layout_);
   std::swap(places_, other.places_);
@@ -25,18 +54,19 @@ void Groups::swap(Groups& other) noexcept {
 // group has heard of its own only. Whatever a failed communicator says here was said before.
 Groups::~Groups() {
   if (const Status failure = failure_of_any(); !failure.ok()) abort(failure);
-  for (const weftComm_t comm : all())
+  desk_.reset();
+  for (const weftComm_t comm : communicators())
     if (comm != nullptr) (void)weftCommDestroy(comm);
 }
 
-std::array<weftComm_t, program::kGroupKinds + 2> Groups::all() const {
+std::array<weftComm_t, program::kGroupKinds + 2> Groups::communicators() const {
   std::array<weftComm_t, program::kGroupKinds + 2> all{world_, pipeline_back_};
   std::copy(groups_.begin(), groups_.end(), all.begin() + 2);
   return all;
 }
 
 Status Groups::failure_of_any() const {
-  for (const weftComm_t comm : all()) {
+  for (const weftComm_t comm : communicators()) {
     weftResult_t failure = weftSuccess;
     if (comm == nullptr || weftCommGetAsyncError(comm, &failure) != weftSuccess) continue;
     if (failure == weftSuccess || failure == weftInProgress) continue;
@@ -52,7 +82,7 @@ void Groups::abort(const Status& why) const {
   std::string reason = why.message();
   if (const size_t last = reason.rfind(kBehind); last != std::string::npos)
     reason.erase(0, last + kBehind.size());
-  for (const weftComm_t comm : all())
+  for (const weftComm_t comm : communicators())
     if (comm != nullptr) (void)weftCommAbortWithReason(comm, reason.c_str());
 }
 
@@ -60,9 +90,9 @@ Status Groups::place_ranks() {
   weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
   LOOM_TRY_WEFT(weftCommGetStats(world_, &stats));
   nodes_ = stats.nodes;
-  std::vector<int> node_of(ranks_);
-  LOOM_TRY_WEFT(weftAllGather(&stats.node, node_of.data(), 1, weftInt32, world_, nullptr));
-  places_ = layout_.places(node_of);
+  const Result<std::vector<int>> node_of = gather(stats.node);
+  LOOM_TRY(node_of.status());
+  places_ = layout_.places(*node_of);
   place_ = places_[rank_];
   return {};
 }
@@ -94,6 +124,7 @@ Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, b
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
   config.commName = "run";
   LOOM_TRY_WEFT(weftCommSplit(world, 0, groups.rank_, &groups.world_, &config));
+  LOOM_TRY(groups.make_desk());
   LOOM_TRY(groups.place_ranks());
   const bool apart = layout.pipeline * layout.tensor > 1;
   for (int k = 0; k < program::kGroupKinds; ++k) {
@@ -110,29 +141,85 @@ Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, b
   return groups;
 }
 
+/// Of the same size on all ranks, since what is larger goes in pieces of it.
+Status Groups::make_desk() {
+  constexpr int64_t kLeast = 256 << 10;  // models go by it when they are saved
+  const std::array<weftComm_t, 1> world = {world_};
+  Result<Arena> desk = Arena::create(std::max(kLeast, (ranks_ + 1) * kMostTold), world);
+  LOOM_TRY(desk.status());
+  desk_.emplace(desk.take());
+  return {};
+}
+
 Status Groups::barrier() const {
   if (world_ == nullptr) return {};
-  int32_t one = 1, sum = 0;
-  return from_weft(weftAllReduce(&one, &sum, 1, weftInt32, weftSum, world_, nullptr));
+  auto* const numbers = desk_->as<int32_t>();
+  numbers[0] = 1;
+  return from_weft(weftAllReduce(numbers, numbers + 1, 1, weftInt32, weftSum, world_, nullptr));
+}
+
+Status Groups::agree(const Status& own) const {
+  return world_ == nullptr ? own : agree_by(world_, own, *desk_->as<Agreement>());
+}
+
+Status Groups::gather_bytes(std::span<const std::byte> own, std::span<std::byte> all) const {
+  if (world_ == nullptr) return {};
+  std::byte* const to = desk_->data() + kMostTold;
+  std::memcpy(desk_->data(), own.data(), own.size());
+  LOOM_TRY_WEFT(weftAllGather(desk_->data(), to, own.size(), weftUint8, world_, nullptr));
+  std::memcpy(all.data(), to, all.size());
+  return {};
+}
+
+Result<int64_t> Groups::most(int64_t own) const {
+  if (world_ == nullptr) return own;
+  auto* const numbers = desk_->as<int64_t>();
+  numbers[0] = own;
+  LOOM_TRY_WEFT(weftAllReduce(numbers, numbers + 1, 1, weftInt64, weftMax, world_, nullptr));
+  return numbers[1];
+}
+
+Result<std::string> Groups::of_first(std::string own) const {
+  if (world_ == nullptr) return own;
+  const auto broadcast = [&](size_t bytes) {
+    return from_weft(weftBroadcast(desk_->data(), desk_->data(), bytes, weftUint8, 0, world_, nullptr));
+  };
+  *desk_->as<uint64_t>() = own.size();
+  LOOM_TRY(broadcast(sizeof(uint64_t)));
+  own.resize(*desk_->as<uint64_t>());
+  const auto most = static_cast<size_t>(desk_->bytes());
+  for (size_t at = 0; at < own.size(); at += most) {
+    const size_t some = std::min(most, own.size() - at);
+    if (rank_ == 0) std::memcpy(desk_->data(), own.data() + at, some);
+    LOOM_TRY(broadcast(some));
+    std::memcpy(own.data() + at, desk_->data(), some);
+  }
+  return own;
+}
+
+Status Groups::send(std::span<const std::byte> bytes, int peer) const {
+  for (const auto most = static_cast<size_t>(desk_->bytes()); !bytes.empty();) {
+    const std::span<const std::byte> some = bytes.first(std::min(most, bytes.size()));
+    std::memcpy(desk_->data(), some.data(), some.size());
+    LOOM_TRY_WEFT(weftSend(desk_->data(), some.size(), weftUint8, peer, world_, nullptr));
+    bytes = bytes.subspan(some.size());
+  }
+  return {};
+}
+
+Status Groups::receive(std::span<std::byte> bytes, int peer) const {
+  for (const auto most = static_cast<size_t>(desk_->bytes()); !bytes.empty();) {
+    const std::span<std::byte> some = bytes.first(std::min(most, bytes.size()));
+    LOOM_TRY_WEFT(weftRecv(desk_->data(), some.size(), weftUint8, peer, world_, nullptr));
+    std::memcpy(some.data(), desk_->data(), some.size());
+    bytes = bytes.subspan(some.size());
+  }
+  return {};
 }
 
 Status agree(weftComm_t comm, const Status& own) {
-  if (comm == nullptr) return own;
-  int rank = 0;
-  LOOM_TRY_WEFT(weftCommUserRank(comm, &rank));
-  // The lowest failing rank and its code, as one number.
-  int32_t mine = own.ok() ? INT32_MAX : rank * 256 + static_cast<int>(own.code()), least = 0;
-  Status told = from_weft(weftAllReduce(&mine, &least, 1, weftInt32, weftMin, comm, nullptr));
-  if (told.ok() && least == INT32_MAX) return {};
-  std::array<char, 512> sentence{};
-  const int first = least / 256;
-  if (rank == first) own.message().copy(sentence.data(), sentence.size() - 1);
-  if (told.ok())
-    told = from_weft(
-        weftBroadcast(sentence.data(), sentence.data(), sentence.size(), weftChar, first, comm, nullptr));
-  if (!own.ok()) return own;
-  LOOM_TRY(told);
-  return fail(static_cast<Code>(least % 256), "rank {}: {}", first, sentence.data());
+  Agreement told;
+  return comm == nullptr ? own : agree_by(comm, own, told);
 }
 
 }  // namespace loom::engine

@@ -7,9 +7,14 @@
 #include <weft/weft.h>
 
 #include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
+#include "engine/arena.h"
 #include "program/layout.h"
 
 namespace loom::engine {
@@ -62,10 +67,31 @@ class Groups {
   /// The place of a rank of the world.
   int place_of(int rank) const { return places_[rank]; }
 
+  /// All of them, nullptr for what would have one rank.
+  std::array<weftComm_t, program::kGroupKinds + 2> communicators() const;
+
+  // What ranks tell each other outside of programs. It travels by the *desk*, memory that is registered once,
+  // in pieces where it is larger. Collectives, but for send() and receive().
+
   /// Waits until all ranks have come here.
   Status barrier() const;
-  /// Over all ranks. A collective.
-  Status agree(const Status& own) const { return engine::agree(world_, own); }
+  /// As engine::agree().
+  Status agree(const Status& own) const;
+  /// What each rank has as `own`, by their numbers.
+  template <typename T>
+  Result<std::vector<T>> gather(const T& own) const {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kMostTold);
+    std::vector<T> all(static_cast<size_t>(ranks_), own);
+    LOOM_TRY(gather_bytes(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all))));
+    return all;
+  }
+  /// The largest of all ranks' numbers.
+  Result<int64_t> most(int64_t own) const;
+  /// What rank 0 has as `own`.
+  Result<std::string> of_first(std::string own) const;
+  Status send(std::span<const std::byte> bytes, int peer) const;
+  Status receive(std::span<std::byte> bytes, int peer) const;
+
   /// Ends whatever this rank and its peers do in these groups: what a rank that fails owes the others, which
   /// would wait for it. They are told `why`. From then on the groups are of use to be destroyed only.
   void abort(const Status& why) const;
@@ -74,12 +100,16 @@ class Groups {
   Groups() = default;
   void swap(Groups& other) noexcept;
   Status place_ranks();
-  std::array<weftComm_t, program::kGroupKinds + 2> all() const;
+  static constexpr int64_t kMostTold = 128;  // bytes, by a rank to all others at once
+
+  Status make_desk();
+  Status gather_bytes(std::span<const std::byte> own, std::span<std::byte> all) const;
   /// ok where none has.
   Status failure_of_any() const;
   Status split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into);
 
   weftComm_t world_ = nullptr, pipeline_back_ = nullptr;
+  std::optional<Arena> desk_;                              // of the world
   std::array<weftComm_t, program::kGroupKinds> groups_{};  // by kind
   program::Layout layout_;
   std::vector<int> places_ = {0};  // of each rank

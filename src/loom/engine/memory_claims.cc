@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/machine_id.h"
 #include "base/process_memory.h"
-#include "engine/weft_call.h"
 
 namespace loom::engine {
 namespace {
@@ -78,12 +77,9 @@ Status check_memory(int64_t arena_bytes, const Groups& groups) {
     own.group = hash.value();
     own.group_bytes = static_cast<int64_t>(limit.amount);
   }
-  std::vector<MemoryClaim> all(static_cast<size_t>(groups.ranks()), own);
-  if (groups.world() != nullptr) {
-    static_assert(sizeof(MemoryClaim) == 5 * sizeof(uint64_t), "it travels as five numbers");
-    LOOM_TRY_WEFT(weftAllGather(&own, all.data(), 5, weftUint64, groups.world(), nullptr));
-  }
-  return check_claims(all);
+  const Result<std::vector<MemoryClaim>> all = groups.gather(own);
+  LOOM_TRY(all.status());
+  return check_claims(*all);
 }
 
 }  // namespace loom::engine

@@ -198,16 +198,28 @@ void Executor<T>::sum_squares(const model::Unit& unit, double* chunk) {
     }
 }
 
-/// Of a row's logits every tensor rank has its own tokens'; a classification's it has all.
+/// Of a row's logits every tensor rank of the last stage has its own tokens', or of a classification's all;
+/// then all ranks have all.
 template <typename T>
-Status Executor<T>::gather_logits(std::vector<float>& logits) const {
-  if (groups_.tensor() == nullptr || job_.spec.task == model::Task::classification) return {};
-  const size_t most = static_cast<size_t>(model::vocabulary_of(job_.spec, {job_.tensor_degree, 0}).count);
-  std::vector<float> all(most * static_cast<size_t>(job_.tensor_degree));
-  logits.resize(std::max(logits.size(), most));
-  LOOM_TRY_WEFT(weftAllGather(logits.data(), all.data(), most, weftFloat32, groups_.tensor(), nullptr));
-  all.resize(static_cast<size_t>(job_.spec.vocabulary));  // behind the last rank's tokens there is nothing
-  logits = std::move(all);
+Status Executor<T>::share_logits(std::vector<float>& logits) const {
+  const std::array<weftComm_t, 2> comms = {groups_.tensor(), groups_.pipeline()};
+  if (comms[0] == nullptr && comms[1] == nullptr) return {};
+  const auto most = static_cast<size_t>(model::vocabulary_of(job_.spec, {job_.tensor_degree, 0}).count),
+             gathered = most * static_cast<size_t>(job_.tensor_degree);
+  const Result<Arena> arena =
+      Arena::create(static_cast<int64_t>((most + std::max(gathered, logits.size())) * sizeof(float)), comms);
+  LOOM_TRY(arena.status());
+  float *const own = arena->as<float>(), *const all = own + most;
+  if (comms[0] != nullptr && job_.spec.task != model::Task::classification) {
+    std::copy_n(logits.begin(), std::min(logits.size(), most), own);
+    LOOM_TRY_WEFT(weftAllGather(own, all, most, weftFloat32, comms[0], nullptr));
+  } else {
+    std::copy(logits.begin(), logits.end(), all);
+  }
+  if (comms[1] != nullptr)
+    LOOM_TRY_WEFT(
+        weftBroadcast(all, all, logits.size(), weftFloat32, job_.pipeline_degree - 1, comms[1], nullptr));
+  std::copy_n(all, logits.size(), logits.begin());  // behind the last rank's tokens there is nothing
   return {};
 }
 
@@ -224,7 +236,7 @@ Status Executor<T>::gather_logits(std::vector<float>& logits) const {
   template Status Executor<T>::gather_batch(weftStream_t);                                  \
   template void Executor<T>::find_held_by_all();                                            \
   template void Executor<T>::sum_squares(const model::Unit&, double*);                      \
-  template Status Executor<T>::gather_logits(std::vector<float>&) const;
+  template Status Executor<T>::share_logits(std::vector<float>&) const;
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)
 LOOM_INSTANTIATE(fp16)

@@ -4,33 +4,30 @@
 #include <optional>
 
 #include "engine/executor.h"
-#include "engine/weft_call.h"
 #include "model/hugging_face.h"
 
 namespace loom::engine {
 
-/// Reads whole units on rank 0, from the masters of the copy of the model that rank 0 holds a part of. Ranks
-/// are those of Groups::model(): stage by stage, tensor rank by tensor rank, member by member.
+/// Reads whole units on rank 0, from the masters of the copy of the model that rank 0 holds a part of.
 template <typename T>
 class Executor<T>::Collector {
  public:
   explicit Collector(const Executor& executor) : executor_(executor) {
-    const program::Layout& layout = executor.groups_.layout();
-    const int root = executor.groups_.place_of(0), self = executor.groups_.place();
-    const auto number_of = [&](int place) {
-      const program::Coordinates at = layout.coordinates(place);
-      return number(at.stage, at.tensor, layout.member(place));
-    };
-    root_ = number_of(root);
-    self_ = number_of(self);
-    of_that_copy_ = layout.group(root) == layout.group(self);
+    const Groups& groups = executor.groups_;
+    const program::Layout& layout = groups.layout();
+    rank_at_.resize(static_cast<size_t>(groups.ranks()));
+    for (int rank = 0; rank < groups.ranks(); ++rank)
+      rank_at_[static_cast<size_t>(groups.place_of(rank))] = rank;
+    self_ = groups.rank();
+    group_ = layout.group(groups.place_of(kRoot));
+    of_that_copy_ = group_ == groups.group();
   }
 
   /// Whether this rank reads the unit with the others: it holds a part of it, or is rank 0.
   bool begin(const model::Unit& whole) {
     const program::Job& job = executor_.job_;
     stage_ = executor_.norms_[whole.index].stage;
-    if (!of_that_copy_ || (self_ != root_ && executor_.groups_.coordinates().stage != stage_)) return false;
+    if (!of_that_copy_ || (self_ != kRoot && executor_.groups_.coordinates().stage != stage_)) return false;
     master_ = executor_.states_[whole.index].master;
     shard_ = job.shard(executor_.units_[whole.index]);
     runs_ = model::runs_of_all(whole, job.tensor_degree);
@@ -41,17 +38,20 @@ class Executor<T>::Collector {
   Status read(int64_t begin, std::span<float> into) {
     for (int tensor = 0; tensor < executor_.job_.tensor_degree; ++tensor)
       for (int member = 0; member < executor_.job_.degree; ++member)
-        LOOM_TRY(take(number(stage_, tensor, member), {tensor, member}, begin, into));
+        LOOM_TRY(take({tensor, member}, begin, into));
     return {};
   }
 
  private:
+  static constexpr int kRoot = 0;  // the rank that reads
   struct Holder {
     int tensor, member;
   };
 
-  int number(int stage, int tensor, int member) const {
-    return (stage * executor_.job_.tensor_degree + tensor) * executor_.job_.degree + member;
+  int rank_of(Holder holder) const {
+    const int data = group_ * executor_.job_.degree + holder.member;
+    const int place = executor_.groups_.layout().place({data, stage_, holder.tensor});
+    return rank_at_[static_cast<size_t>(place)];
   }
 
   /// copy(place in the piece, place in the holder's shard, elements) for what a holder has of a piece of
@@ -75,10 +75,11 @@ class Executor<T>::Collector {
   }
 
   /// What one rank holds of a piece goes to rank 0.
-  Status take(int rank, Holder holder, int64_t begin, std::span<float> into) {
-    if (self_ != rank && self_ != root_) return {};
+  Status take(Holder holder, int64_t begin, std::span<float> into) {
+    const int rank = rank_of(holder);
+    if (self_ != rank && self_ != kRoot) return {};
     const auto size = static_cast<int64_t>(into.size());
-    if (rank == root_) {
+    if (rank == kRoot) {
       for_parts_of(holder, begin, size, [&](int64_t at, int64_t held, int64_t count) {
         std::copy_n(master_ + held, count, into.begin() + at);
       });
@@ -91,14 +92,11 @@ class Executor<T>::Collector {
         std::copy_n(master_ + held, count, sent_.begin() + next);
         next += count;
       });
-      if (next == 0) return {};
-      return from_weft(weftSend(sent_.data(), static_cast<size_t>(next), weftFloat32, root_,
-                                executor_.groups_.model(), nullptr));
+      return executor_.groups_.send(std::as_bytes(std::span(sent_).first(static_cast<size_t>(next))), kRoot);
     }
     const int64_t all = for_parts_of(holder, begin, size, [](int64_t, int64_t, int64_t) {});
-    if (all == 0) return {};
-    LOOM_TRY_WEFT(weftRecv(sent_.data(), static_cast<size_t>(all), weftFloat32, rank,
-                           executor_.groups_.model(), nullptr));
+    LOOM_TRY(executor_.groups_.receive(
+        std::as_writable_bytes(std::span(sent_).first(static_cast<size_t>(all))), rank));
     for_parts_of(holder, begin, size, [&](int64_t at, int64_t, int64_t count) {
       std::copy_n(sent_.begin() + next, count, into.begin() + at);
       next += count;
@@ -107,8 +105,10 @@ class Executor<T>::Collector {
   }
 
   const Executor& executor_;
-  int root_ = 0, self_ = 0;
-  bool of_that_copy_ = false;  // of the model, which rank 0 is of
+  std::vector<int> rank_at_;  // of each place
+  int self_ = 0;
+  int group_ = 0;              // partition group that has the copy of the model which rank 0 is of
+  bool of_that_copy_ = false;  // this rank as well
   // Of the unit at hand.
   int stage_ = 0;
   const A* master_ = nullptr;

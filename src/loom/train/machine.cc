@@ -10,6 +10,7 @@
 #include <malloc.h>
 #endif
 
+#include "engine/arena.h"
 #include "engine/tier.h"
 #include "engine/weft_call.h"
 #include "ops/operators.h"
@@ -99,18 +100,18 @@ Times measured_times(const std::function<double()>& small, const std::function<d
 constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank sends, or gives to a collective: 1 MiB
 
 /// `run(elements)` does a collective of `comm`, of `hops` hops; that of `large` elements sends `bytes` over
-/// its slowest link. It takes as long as the slowest rank says, since one that comes late finds the others'
-/// data there, and all groups begin together, since a group that has a link to itself sees more of it than it
-/// will have.
+/// its slowest link. It takes as long as the slowest rank says (by `told`), since one that comes late finds
+/// the others' data there, and all groups begin together, since a group that has a link to itself sees more
+/// of it than it will have.
 Result<Link> measure_link(double bytes, size_t large, int hops, const engine::Groups& groups, weftComm_t comm,
-                          const std::function<Status(size_t)>& run) {
+                          double* told, const std::function<Status(size_t)>& run) {
   Status status;
   const auto slowest = [&](size_t elements) {
     if (status.ok()) status = groups.barrier();
-    double seconds = seconds_of([&] { return run(elements); }, status);
+    *told = seconds_of([&] { return run(elements); }, status);
     if (status.ok())
-      status = engine::from_weft(weftAllReduce(&seconds, &seconds, 1, weftFloat64, weftMax, comm, nullptr));
-    return seconds;
+      status = engine::from_weft(weftAllReduce(told, told, 1, weftFloat64, weftMax, comm, nullptr));
+    return *told;
   };
   const Times times = measured_times([&] { return slowest(16); }, [&] { return slowest(large); });
   LOOM_TRY(status);
@@ -120,7 +121,7 @@ Result<Link> measure_link(double bytes, size_t large, int hops, const engine::Gr
 /// There and back between stages 2k and 2k + 1, all pairs at once: what a send takes by itself says little,
 /// since it is over when the network has taken it. The last of an odd number of stages has nobody.
 Result<Link> measure_transfer(const program::Job& job, const engine::Groups& groups, int ranks_per_node,
-                              std::vector<float>& data) {
+                              std::span<float> data) {
   const int stage = groups.coordinates().stage, peer = stage ^ 1;
   if (peer >= job.pipeline_degree) return Link{};
   const auto there_and_back = [&](size_t n) {
@@ -140,7 +141,7 @@ Result<Link> measure_transfer(const program::Job& job, const engine::Groups& gro
 
 /// How long a call on a stream holds its caller, of a message that it leaves to the progress thread, which
 /// sleeps. Of all ranks, since there is always that group.
-Result<double> measure_call(const engine::Groups& groups, std::vector<float>& data) {
+Result<double> measure_call(const engine::Groups& groups, std::span<float> data) {
   constexpr size_t kElements = 32 << 10;
   weftStream_t stream = nullptr;
   LOOM_TRY_WEFT(weftStreamCreate(&stream));
@@ -166,18 +167,29 @@ Result<double> measure_call(const engine::Groups& groups, std::vector<float>& da
 /// them. Where several kinds go over the same, the last one counts: tensor ranks', which computing waits for.
 Status measure_links(const program::Job& job, const engine::Groups& groups, program::Machine& machine) {
   using program::GroupKind;
+  if (groups.world() == nullptr) return {};
   const program::Layout layout = job.layout();
   const int node = machine.ranks_per_node;
   const auto take = [&](bool between_nodes, const Link& link) {
     (between_nodes ? machine.inter_bandwidth : machine.intra_bandwidth) = link.bandwidth;
     (between_nodes ? machine.inter_latency_us : machine.intra_latency_us) = link.latency_us;
   };
-  std::vector<float> shard(kShard), whole;
-  if (groups.world() != nullptr) {
-    const Result<double> call_us = measure_call(groups, shard);
-    LOOM_TRY(call_us.status());
-    machine.call_us = *call_us;
-  }
+  const auto gathered = static_cast<size_t>(gathered_to_measure(job.degree)),
+             exchanged = static_cast<size_t>(gathered_to_measure(job.tensor_degree));
+  const auto degree = static_cast<size_t>(job.degree), tensors = static_cast<size_t>(job.tensor_degree);
+  // Registered, as a step's memory is.
+  const size_t elements = kShard + std::max(gathered * degree, exchanged * tensors);
+  const auto comms = groups.communicators();
+  constexpr size_t kTold = 64 / sizeof(float);  // in front, for a number
+  const Result<engine::Arena> arena =
+      engine::Arena::create(static_cast<int64_t>((kTold + elements) * sizeof(float)), comms);
+  LOOM_TRY(groups.agree(arena.status()));
+  const std::span<float> all(arena->as<float>() + kTold, elements);
+  std::fill(all.begin(), all.end(), 0.0f);
+  const std::span<float> shard = all.first(kShard), whole = all.subspan(kShard);
+  const Result<double> call_us = measure_call(groups, shard);
+  LOOM_TRY(call_us.status());
+  machine.call_us = *call_us;
   if (groups.pipeline() != nullptr) {
     const Result<Link> link = measure_transfer(job, groups, node, shard);
     LOOM_TRY(link.status());
@@ -187,23 +199,20 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
   }
   const auto collective = [&](GroupKind kind, double bytes, size_t large, int hops) -> Status {
     const weftComm_t comm = groups.of(kind);
-    const Result<Link> link = measure_link(bytes, large, hops, groups, comm, [&](size_t n) {
-      return engine::from_weft(
-          kind == GroupKind::replication
-              ? weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum, comm, nullptr)
-              : weftAllGather(shard.data(), whole.data(), n, weftFloat32, comm, nullptr));
-    });
+    const Result<Link> link =
+        measure_link(bytes, large, hops, groups, comm, arena->as<double>(), [&](size_t n) {
+          return engine::from_weft(
+              kind == GroupKind::replication
+                  ? weftAllReduce(shard.data(), shard.data(), n, weftFloat32, weftSum, comm, nullptr)
+                  : weftAllGather(shard.data(), whole.data(), n, weftFloat32, comm, nullptr));
+        });
     LOOM_TRY(link.status());
     take(layout.spans_nodes(kind, groups.place(), node), *link);
     return {};
   };
-  const auto gathered = static_cast<size_t>(gathered_to_measure(job.degree)),
-             exchanged = static_cast<size_t>(gathered_to_measure(job.tensor_degree));
-  const auto degree = static_cast<size_t>(job.degree), tensors = static_cast<size_t>(job.tensor_degree);
-  whole.resize(std::max(gathered * degree, exchanged * tensors));
   // Of unit 0's shard to what is measured with.
-  const auto part = [&](size_t elements) {
-    return static_cast<double>(elements) / static_cast<double>(job.shard(job.held_units()[0]));
+  const auto part = [&](size_t some) {
+    return static_cast<double>(some) / static_cast<double>(job.shard(job.held_units()[0]));
   };
   if (groups.replication() != nullptr) {
     const double bytes = part(kShard) * simulated_bytes(job, program::Op::all_reduce, node, 0);

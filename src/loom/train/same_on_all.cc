@@ -90,21 +90,20 @@ Status same_data(const std::string& folder, const std::string& key, weftComm_t c
                             folder, *first));
 }
 
-Status same_beginning(const Beginning& own, weftComm_t comm) {
-  if (comm == nullptr) return {};
+Status same_beginning(const Beginning& own, const engine::Groups& groups) {
   Hash64 manifest;
   manifest.add(own.manifest);
   const std::string key = fmt::format("{} {:016x}", own.step, manifest.value());
-  const Result<std::string> key_of_first = of_rank_0(key, comm);
+  const Result<std::string> key_of_first = groups.of_first(key);
   LOOM_TRY(key_of_first.status());
-  const Result<std::string> first = of_rank_0(description(own), comm);
+  const Result<std::string> first = groups.of_first(description(own));
   LOOM_TRY(first.status());
-  if (key == *key_of_first) return engine::agree(comm, {});
-  return engine::agree(
-      comm, fail(Code::invalid_data,
-                 "this rank {}, but rank 0 {}: all must begin with the same checkpoint, so run.out, or "
-                 "run.resume_from, must be a folder that all nodes share, or have the same in it on each",
-                 description(own), *first));
+  if (key == *key_of_first) return groups.agree({});
+  return groups.agree(
+      fail(Code::invalid_data,
+           "this rank {}, but rank 0 {}: all must begin with the same checkpoint, so run.out, or "
+           "run.resume_from, must be a folder that all nodes share, or have the same in it on each",
+           description(own), *first));
 }
 
 }  // namespace loom::train

@@ -2,7 +2,7 @@
 // program, and a rank that does not see the folder that the others see would begin at another step: either
 // waits for ever, or trains something that nobody asked for.
 //
-// Collectives: all ranks of `comm` call them. nullptr is one rank.
+// Collectives: all ranks of `comm`, or of the groups, call them. nullptr is one rank.
 #pragma once
 
 #include <weft/weft.h>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "engine/groups.h"
 #include "ops/tables.h"
 #include "train/config.h"
 
@@ -36,6 +37,6 @@ struct Beginning {
   std::string manifest;    // its text
 };
 /// Errors (invalid_data), on all ranks: one begins at another step than rank 0, or with another checkpoint.
-Status same_beginning(const Beginning& own, weftComm_t comm);
+Status same_beginning(const Beginning& own, const engine::Groups& groups);
 
 }  // namespace loom::train

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/weft_call.h"
 #include "program/generate.h"
 
 namespace loom::train {
@@ -17,32 +16,25 @@ double now_us() {
       .count();
 }
 
-Status send(weftComm_t world, const void* data, size_t doubles, int peer) {
-  return engine::from_weft(weftSend(data, doubles, weftFloat64, peer, world, nullptr));
-}
-
-Status receive(weftComm_t world, void* data, size_t doubles, int peer) {
-  return engine::from_weft(weftRecv(data, doubles, weftFloat64, peer, world, nullptr));
-}
-
 struct Clock {
   double ahead_us = 0;   // of rank 0's
   double error_us = -1;  // not known
 };
 
 /// Rank 0 learns the clock of `rank`, which answers.
-Status compare_clocks(weftComm_t world, int self, int rank, Clock& clock) {
+Status compare_clocks(const engine::Groups& groups, int rank, Clock& clock) {
   double shortest = 0;
   for (int trip = 0; trip < kRoundTrips; ++trip) {
     double theirs = 0;
-    if (self == rank) {
-      LOOM_TRY(receive(world, &theirs, 1, 0));
+    const std::span<double> told(&theirs, 1);
+    if (groups.rank() == rank) {
+      LOOM_TRY(groups.receive(std::as_writable_bytes(told), 0));
       theirs = now_us();
-      LOOM_TRY(send(world, &theirs, 1, 0));
-    } else if (self == 0) {
+      LOOM_TRY(groups.send(std::as_bytes(told), 0));
+    } else if (groups.rank() == 0) {
       const double begin = now_us();
-      LOOM_TRY(send(world, &begin, 1, rank));
-      LOOM_TRY(receive(world, &theirs, 1, rank));
+      LOOM_TRY(groups.send(std::as_bytes(told), rank));
+      LOOM_TRY(groups.receive(std::as_writable_bytes(told), rank));
       const double end = now_us();
       if (trip > 0 && end - begin >= shortest) continue;
       shortest = end - begin;
@@ -90,22 +82,16 @@ std::vector<program::Interval> until_waited(const program::Program& program,
 Result<Trace> gather_trace(const engine::Engine& engine, const engine::Groups& groups, const RankTotals& own,
                            int most_ranks) {
   const int ranks = groups.ranks(), self = groups.rank(), traced = std::min(ranks, most_ranks);
-  const weftComm_t world = groups.world();
   std::vector<Clock> clocks(static_cast<size_t>(ranks));
   clocks[0].error_us = 0;
   for (int rank = 1; rank < traced; ++rank)
-    if (self == 0 || self == rank)
-      LOOM_TRY(compare_clocks(world, self, rank, clocks[static_cast<size_t>(rank)]));
+    if (self == 0 || self == rank) LOOM_TRY(compare_clocks(groups, rank, clocks[static_cast<size_t>(rank)]));
 
-  constexpr size_t kTotals = sizeof(RankTotals) / sizeof(double);
-  std::vector<RankTotals> totals(self == 0 ? static_cast<size_t>(ranks) : 0);
-  if (world != nullptr)
-    LOOM_TRY_WEFT(weftGather(&own, totals.data(), kTotals, weftFloat64, 0, world, nullptr));
-  else totals[0] = own;
-
+  const Result<std::vector<RankTotals>> totals = groups.gather(own);
+  LOOM_TRY(totals.status());
   const std::vector<program::Interval> intervals = until_waited(engine.training(), engine.timeline());
   if (self != 0) {
-    if (self < traced) LOOM_TRY(send(world, intervals.data(), intervals.size() * 2, 0));
+    if (self < traced) LOOM_TRY(groups.send(std::as_bytes(std::span(intervals)), 0));
     return Trace{};
   }
   const Result<std::vector<program::Program>> programs = program::make_programs(engine.job());
@@ -116,15 +102,16 @@ Result<Trace> gather_trace(const engine::Engine& engine, const engine::Groups& g
     one.rank = rank;
     one.place = groups.place_of(rank);
     one.at = groups.layout().coordinates(one.place);
-    one.totals = totals[static_cast<size_t>(rank)];
+    one.totals = (*totals)[static_cast<size_t>(rank)];
     const Clock& clock = clocks[static_cast<size_t>(rank)];
-    one.totals.begin_us = clock.error_us < 0 ? 0 : one.totals.begin_us - clock.ahead_us - totals[0].begin_us;
+    one.totals.begin_us =
+        clock.error_us < 0 ? 0 : one.totals.begin_us - clock.ahead_us - totals->front().begin_us;
     one.totals.clock_error_us = clock.error_us;
     if (rank == 0) {
       one.intervals = intervals;
     } else if (rank < traced) {
       one.intervals.resize((*programs)[static_cast<size_t>(one.at.stage)].instructions.size());
-      LOOM_TRY(receive(world, one.intervals.data(), one.intervals.size() * 2, rank));
+      LOOM_TRY(groups.receive(std::as_writable_bytes(std::span(one.intervals)), rank));
     }
     trace.ranks.push_back(std::move(one));
   }

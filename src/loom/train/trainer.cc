@@ -94,7 +94,7 @@ Status Trainer::find_beginning() {
   Result<std::optional<StoredState>> state = state_to_begin_with();
   LOOM_TRY(groups_->agree(state.status()));
   state_ = state.take();
-  return same_beginning(beginning_, groups_->world());
+  return same_beginning(beginning_, *groups_);
 }
 
 Status Trainer::begin() {
@@ -189,10 +189,10 @@ Status Trainer::look_at_memory(Moment after) {
   constexpr int kLooks = 2;
   if (looks_[static_cast<size_t>(after)]++ >= kLooks) return {};
   measured_bytes_ = std::max(measured_bytes_, resident_bytes() - memory_before_);
-  most_measured_bytes_ = measured_bytes_;
-  if (groups_->world() == nullptr) return {};
-  return engine::from_weft(weftAllReduce(&measured_bytes_, &most_measured_bytes_, 1, weftInt64, weftMax,
-                                         groups_->world(), nullptr));
+  const Result<int64_t> most = groups_->most(measured_bytes_);
+  LOOM_TRY(most.status());
+  most_measured_bytes_ = *most;
+  return {};
 }
 
 /// By the clock since the first step of this object, which is left out: it touches memory for the others.
@@ -310,12 +310,11 @@ Result<std::vector<uint64_t>> Trainer::hashes_of_places(uint64_t step) const {
     hash = hash_of_file(join_path(checkpoints_->step_folder(step), layout->file_name(groups_->member())));
   }
   LOOM_TRY(groups_->agree(hash.status()));
-  const auto ranks = static_cast<size_t>(groups_->ranks());
-  std::vector<uint64_t> of_ranks(ranks, *hash), of_places(ranks);
-  if (groups_->world() != nullptr)
-    LOOM_TRY_WEFT(weftAllGather(&*hash, of_ranks.data(), 1, weftUint64, groups_->world(), nullptr));
+  const Result<std::vector<uint64_t>> of_ranks = groups_->gather(*hash);
+  LOOM_TRY(of_ranks.status());
+  std::vector<uint64_t> of_places(of_ranks->size());
   for (int rank = 0; rank < groups_->ranks(); ++rank)
-    of_places[static_cast<size_t>(groups_->place_of(rank))] = of_ranks[static_cast<size_t>(rank)];
+    of_places[static_cast<size_t>(groups_->place_of(rank))] = (*of_ranks)[static_cast<size_t>(rank)];
   return of_places;
 }
 
