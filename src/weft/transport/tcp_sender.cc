@@ -298,7 +298,8 @@ Result<int> Sender::pump(size_t budget) {
       const Result<size_t> moved = inside_segment ? write_segment(*connection) : write_queue(*connection);
       if (!moved.ok()) return moved.status();
       written += *moved;
-      writes += *moved > 0;
+      if (*moved == 0) break;
+      ++writes;
     }
   }
   return writes;

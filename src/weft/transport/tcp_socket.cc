@@ -4,7 +4,6 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -44,11 +43,7 @@ Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
   const int unsent = static_cast<int>(unsent_bytes);
   if (unsent > 0 && ::setsockopt(fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
     return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a connection");
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = key;
-  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd(), &event) < 0)
-    return fail_errno(errno, "cannot watch a connection");
+  if (!watch(EPOLLIN)) return fail_errno(errno, "cannot watch a connection");
   return {};
 }
 
@@ -61,10 +56,7 @@ Io Socket::write(const iovec* parts, size_t count) {
     result = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (result < 0 && errno == EINTR);
   const Io io = outcome_of(result);
-  if (!io.over() && io.bytes < offered) {
-    blocked_ = true;
-    watch_room(true);
-  }
+  if (!io.over() && io.bytes < offered) blocked_ = watch(watched_ | EPOLLOUT);
   return io;
 }
 
@@ -78,19 +70,25 @@ Io Socket::read(iovec* parts, size_t count) {
   return outcome_of(result);
 }
 
-void Socket::room() {
-  if (blocked_) blocked_ = false;
-  else watch_room(false);
+bool Socket::watch_news(bool on) {
+  return watch(on ? watched_ | EPOLLIN : watched_ & ~static_cast<uint32_t>(EPOLLIN));
 }
 
-/// Changing what is watched on a descriptor that is in the epoll instance needs no memory and cannot fail.
-void Socket::watch_room(bool on) {
-  if (watching_room_ == on) return;
-  watching_room_ = on;
+void Socket::room() {
+  if (blocked_) blocked_ = false;
+  else watch(watched_ & ~static_cast<uint32_t>(EPOLLOUT));
+}
+
+/// Only what is not in the epoll instance yet can fail to be watched: the rest needs no memory.
+bool Socket::watch(uint32_t events) {
+  if (events == watched_) return true;
+  const int operation = watched_ == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
   epoll_event event{};
-  event.events = on ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.events = events;
   event.data.u64 = key_;
-  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd(), &event);
+  if (::epoll_ctl(epoll_, operation, fd(), &event) < 0) return false;
+  watched_ = events;
+  return true;
 }
 
 size_t Socket::unacknowledged() const {

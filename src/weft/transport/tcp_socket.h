@@ -1,9 +1,10 @@
-// Socket: one TCP connection, non-blocking, in the transport's epoll instance. It asks to be told of new room
-// only after the kernel has refused some, and of bytes to read always.
+// Socket: one TCP connection, non-blocking. The transport's epoll instance is told of new room only after the
+// kernel has refused some, and of bytes to read unless its owner looks for them by itself.
 //
 // Thread safety: none.
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/uio.h>
 
 #include <cstddef>
@@ -39,7 +40,13 @@ class Socket {
   Io write(const iovec* parts, size_t count);
   Io read(iovec* parts, size_t count);
 
-  /// The last write took less than it was offered, and room() has not been called since.
+  /// Whether the epoll instance is told of bytes to read; at first it is. Being watched costs whoever sends,
+  /// at every arrival. False if the kernel has no memory for watching again; then nothing has changed.
+  bool watch_news(bool on);
+  bool news_watched() const { return (watched_ & EPOLLIN) != 0; }
+
+  /// The last write took less than it was offered, and room() has not been called since. Where the kernel has
+  /// no memory for telling of room it stays false: then one has to try.
   bool blocked() const { return blocked_; }
   /// The epoll instance reported room. Twice without a refusal in between: it need not any more.
   void room();
@@ -49,13 +56,13 @@ class Socket {
   int fd() const { return fd_.get(); }
 
  private:
-  void watch_room(bool on);
+  bool watch(uint32_t events);
 
   UniqueFd fd_;
   int epoll_ = -1;
   uint64_t key_ = 0;
+  uint32_t watched_ = 0;  // events; 0: it is not in the epoll instance
   bool blocked_ = false;
-  bool watching_room_ = false;
 };
 
 /// Why a connection with `peer` ended: remote_error that names the rank, or what memory_is_gone() says.

@@ -22,6 +22,10 @@ constexpr size_t kReadBudget = 1 << 20;
 constexpr int kEventsAtOnce = 64;
 constexpr int kIdleReads = 4000;  // of the connection that had something last, before it is left to epoll
 constexpr int kEpollEvery = 4;    // polls, while that connection is read first
+// A link is not watched any more after so many reads with news and no sleep in between, until so many in a
+// row were in vain; and how many links may be so.
+constexpr uint32_t kHotReads = 32, kColdReads = 4000;
+constexpr size_t kHotLinks = 4;
 // After the end of one connection with a peer, how long its others are read; and how long one is waited for
 // that it may have opened, sent its only message over, and left, before anybody here has seen it.
 constexpr int64_t kLossGraceNs = 100'000'000, kUnheardGraceNs = 1'000'000'000;
@@ -333,12 +337,15 @@ Status TcpTransport::flush(Deadline deadline) {
 
 Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
-  const int expected_events = put_off_.empty() ? read_expected(sink) : read_put_off(sink);
+  const bool go_on = !put_off_.empty();
+  const LinkId expected = go_on ? LinkId() : expected_;
+  const int expected_events = go_on ? read_put_off(sink) : read_expected(sink);
   events += expected_events;
   // Whoever finds nothing on a crowded host gives its core away, and should be sure of it.
   const bool sure = options_.crowded && expected_events == 0;
   if (expected_.peer < 0 || sure || ++skipped_epolls_ >= kEpollEvery) {
     skipped_epolls_ = 0;
+    events += read_hot(sink, expected);
     const Result<int> more = read_all(sink);
     if (!more.ok()) return more.status();
     events += *more;
@@ -377,6 +384,35 @@ Result<int> TcpTransport::read_all(Sink& sink) {
   return events;
 }
 
+/// Reads the links that are not watched, but for one that has just been read.
+int TcpTransport::read_hot(Sink& sink, LinkId but) {
+  int events = 0;
+  for (size_t i = 0; i < hot_.size(); ++i)
+    if (hot_[i] != but) events += read_link(sink, hot_[i]);
+  std::erase_if(hot_, [this](LinkId id) {
+    Link* const link = find(id);
+    if (link == nullptr) return true;
+    if (link->reads < kColdReads || !link->socket.watch_news(true)) return false;
+    link->reads = 0;
+    return true;
+  });
+  return events;
+}
+
+/// After news from a link. Not on a crowded host: there every look in vain would be one at each hot link.
+void TcpTransport::heat(Link& link, LinkId id) {
+  if (options_.crowded) return;
+  if (!link.socket.news_watched()) {
+    link.reads = 0;
+    return;
+  }
+  if (link.wakes != wakes_) link.reads = 0, link.wakes = wakes_;
+  if (++link.reads < kHotReads || may_sleep_ || hot_.size() >= kHotLinks) return;
+  if (!link.socket.watch_news(false)) return;
+  link.reads = 0;
+  hot_.push_back(id);
+}
+
 int TcpTransport::serve(Sink& sink, int rank, size_t index, uint32_t epoll_events) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (index < peer.links.size() && peer.links[index] && (epoll_events & EPOLLOUT)) {
@@ -399,6 +435,9 @@ int TcpTransport::read_link(Sink& sink, LinkId id) {
     last_ = id;
     expected_ = link.followed_by.peer < 0 ? id : link.followed_by;
     idle_reads_ = 0;
+    heat(link, id);
+  } else if (!link.socket.news_watched()) {
+    ++link.reads;
   }
   if (outcome.ended.ok()) return outcome.events;
   fail_peer(id.peer, outcome.ended);
@@ -450,8 +489,14 @@ int TcpTransport::report_lost(Sink& sink) {
 
 bool TcpTransport::prepare_sleep() {
   if (!active_.empty() || !failing_.empty() || !put_off_.empty()) return false;
+  for (const LinkId id : std::exchange(hot_, {})) {
+    Link* const link = find(id);
+    if (link != nullptr && !link->socket.watch_news(true)) hot_.push_back(id);
+  }
+  ++wakes_;
   pollfd own{epoll_.get(), POLLIN, 0};
-  return ::poll(&own, 1, 0) == 0;
+  may_sleep_ = hot_.empty() && ::poll(&own, 1, 0) == 0;
+  return may_sleep_;
 }
 
 Status TcpTransport::watch(int epoll_fd) {

@@ -16,6 +16,10 @@
 // Rails: a put is cut into segments, and every rail takes the next one when it has room. Further rails are
 // connected when there are segments for them.
 //
+// Watching: being in an epoll instance costs whoever sends, at every arrival. So a few links that have news
+// again and again are taken out of it and read at each look instead; before anybody sleeps they are watched
+// again.
+//
 // Loss: a peer is lost when a connection with it ends in any way. What it had sent before is still delivered:
 // lost() is called when all of its connections are read to their end, 100 ms later at the latest.
 // Completions of puts to a lost peer stay as they are; the memory is not read any more.
@@ -84,7 +88,7 @@ class TcpTransport final : public Transport {
   bool departed(uint64_t ticket) override;
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
-  void finish_sleep() override {}
+  void finish_sleep() override { may_sleep_ = false; }
   Status watch(int epoll_fd) override;
   Counters counters() const override { return counters_; }
 
@@ -105,6 +109,8 @@ class TcpTransport final : public Transport {
     tcp::Socket socket;
     tcp::Receiver receiver;
     LinkId followed_by;  // which link had something next, the last time that this one had
+    uint64_t wakes = 0;  // the value of wakes_ when `reads` began
+    uint32_t reads = 0;  // with news, since anybody may have slept; while in hot_: in vain, in a row
   };
   struct Peer {
     tcp::PutAssembly puts;
@@ -141,7 +147,9 @@ class TcpTransport final : public Transport {
   Result<int> read_all(Sink& sink);
   int read_expected(Sink& sink);
   int read_put_off(Sink& sink);
+  int read_hot(Sink& sink, LinkId but);
   int read_link(Sink& sink, LinkId id);
+  void heat(Link& link, LinkId id);
   Link* find(LinkId id);  // null if it has ended
   int serve(Sink& sink, int peer, size_t link, uint32_t epoll_events);
   void fail_peer(int peer, Status why);
@@ -166,6 +174,9 @@ class TcpTransport final : public Transport {
   LinkId last_, expected_;
   int idle_reads_ = 0;           // of the expected one, in a row
   int skipped_epolls_ = 0;       // polls in a row that read nothing else
+  std::vector<LinkId> hot_;      // that are read without being watched
+  bool may_sleep_ = false;       // between a prepare_sleep() that said so and its end
+  uint64_t wakes_ = 0;           // how often that was
   std::vector<LinkId> put_off_;  // links with messages that were left to the next poll
 
   std::mutex inbox_mutex_;
