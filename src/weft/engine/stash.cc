@@ -6,8 +6,8 @@ namespace weft::engine {
 
 namespace {
 
-constexpr size_t kSpares = 64;              // of each kind
-constexpr size_t kSparePayload = 16 << 10;  // larger ones are not kept
+constexpr size_t kSpares = 512;                  // of each kind: more than a read may bring, of the shortest
+constexpr size_t kSpareBytes = size_t{4} << 20;  // of all payloads
 
 /// The last spare, or a new one.
 template <typename T>
@@ -41,6 +41,7 @@ bool Stash::keep(int peer, const transport::Envelope& envelope, const void* payl
   Message message{peer, envelope, {}};
   if (payload) {
     message.payload = take_spare(spare_payloads_);
+    spare_bytes_ -= message.payload.capacity();
     const auto* bytes = static_cast<const std::byte*>(payload);
     message.payload.assign(bytes, bytes + envelope.bytes);
   }
@@ -74,9 +75,10 @@ std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer
 
 void Stash::recycle(std::vector<Message> taken) {
   for (Message& message : taken) {
-    if (spare_payloads_.size() == kSpares) break;
-    if (message.payload.capacity() > 0 && message.payload.capacity() <= kSparePayload)
-      spare_payloads_.push_back(std::move(message.payload));
+    const size_t bytes = message.payload.capacity();
+    if (bytes == 0 || spare_payloads_.size() == kSpares || spare_bytes_ + bytes > kSpareBytes) continue;
+    spare_bytes_ += bytes;
+    spare_payloads_.push_back(std::move(message.payload));
   }
   taken.clear();
   if (taken.capacity() > 0 && spare_lists_.size() < kSpares) spare_lists_.push_back(std::move(taken));

@@ -53,6 +53,7 @@ class Stash {
   std::vector<Messages::node_type> spare_nodes_;
   std::vector<std::vector<Message>> spare_lists_;
   std::vector<std::vector<std::byte>> spare_payloads_;
+  size_t spare_bytes_ = 0;  // of them
 };
 
 }  // namespace weft::engine

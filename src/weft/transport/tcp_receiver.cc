@@ -17,6 +17,7 @@ constexpr size_t kReadAheadBytes = 2 << 10;
 // end of a put and what comes after it.
 constexpr size_t kHeadersAhead = 2;
 constexpr size_t kLongFrameBytes = 8 << 10;  // up to here a copy costs less than another read
+constexpr size_t kKeptHeldBytes = 64 << 10;  // of memory for what the Sink has no place for, between such
 
 }  // namespace
 
@@ -89,7 +90,7 @@ bool Receiver::unexpected(Sink& sink, const std::byte* data, size_t bytes) const
 /// their copies may be spared, and long ones that there is no place for yet.
 bool Receiver::may_wait(Sink& sink) const {
   if (!patient_ || events_ == 0) return false;
-  if (left_ > 0) return held_ == nullptr && !sink.expects(peer_, header_.envelope);
+  if (left_ > 0) return !holds_ && !sink.expects(peer_, header_.envelope);
   return header_filled_ == 0 && !long_frames_;
 }
 
@@ -103,7 +104,7 @@ size_t Receiver::read_ahead(bool direct, size_t scratch_bytes) const {
 /// Where the next byte of payload belongs, or null if it is to be thrown away.
 std::byte* Receiver::target(Sink& sink) {
   const uint64_t position = header_.bytes - left_;
-  if (held_ != nullptr) return held_.get() + position;
+  if (holds_) return held_.data() + position;
   auto* const base = static_cast<std::byte*>(sink.place(peer_, header_.envelope));
   return base != nullptr ? base + header_.put_offset + position : nullptr;
 }
@@ -146,8 +147,8 @@ Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t b
     return size_t{header_.bytes};
   }
   left_ = header_.bytes;
-  if (message && sink.place(peer_, header_.envelope) == nullptr)
-    held_ = std::make_unique_for_overwrite<std::byte[]>(header_.bytes);
+  holds_ = message && sink.place(peer_, header_.envelope) == nullptr;
+  if (holds_ && held_.size() < header_.bytes) held_.resize(header_.bytes);
   return size_t{0};
 }
 
@@ -168,14 +169,15 @@ Status Receiver::garbage(const Status& why) const {
 /// `bytes` of payload have been written where they belong, or thrown away.
 Status Receiver::advance(Sink& sink, size_t bytes) {
   left_ -= bytes;
-  return left_ > 0 ? Status() : finish_frame(sink, held_.get());
+  return left_ > 0 ? Status() : finish_frame(sink, holds_ ? held_.data() : nullptr);
 }
 
 Status Receiver::finish_frame(Sink& sink, const std::byte* payload) {
   ++events_;
   if (header_.kind == FrameKind::message) {
     sink.arrived(peer_, header_.envelope, payload);
-    held_.reset();
+    holds_ = false;
+    if (held_.size() > kKeptHeldBytes) held_ = {};
     return {};
   }
   const Result<bool> complete = puts_.add(header_);

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -80,9 +79,10 @@ class Receiver {
   bool long_frames_ = false;  // what came last had a long payload
   FrameHeader header_;
   size_t header_filled_ = 0;
-  size_t left_ = 0;                    // of the payload; 0: a header is next
-  std::unique_ptr<std::byte[]> held_;  // payload of a message that the Sink had no place for when it began
-  std::vector<std::byte> put_off_;     // whole frames first; from put_off_at_ on
+  size_t left_ = 0;                 // of the payload; 0: a header is next
+  bool holds_ = false;              // the frame is a message that the Sink had no place for when it began
+  std::vector<std::byte> held_;     // its payload then; else memory for the next one
+  std::vector<std::byte> put_off_;  // whole frames first; from put_off_at_ on
   size_t put_off_at_ = 0;
   int events_ = 0;
 };

@@ -10,9 +10,6 @@ namespace weft::transport::tcp {
 
 namespace {
 
-constexpr size_t kKeptQueueBytes = 64
-                                   << 10;  // a drained queue that has grown beyond this gives its memory back
-
 constexpr size_t kGatheredBytes = 4 << 10;      // of a message that waits for others, at most
 constexpr size_t kGatherQueueBytes = 16 << 10;  // what is to go out in one write
 constexpr int kSparedWrites = 32;               // after a wait that brought no company
@@ -55,7 +52,6 @@ void ByteQueue::consume(size_t bytes) {
   if (empty()) {
     head_ = 0;
     bytes_.clear();
-    if (bytes_.capacity() > kKeptQueueBytes) bytes_.shrink_to_fit();
   } else if (head_ > bytes_.size() / 2) {
     bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(head_));
     head_ = 0;
@@ -158,7 +154,9 @@ Status Sender::end_gathering(Connection& connection) {
 
 void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done) {
   if (may_gather_put(bytes)) ++connections_.front()->gathered;
-  OutgoingPut& put = puts_.emplace_back();
+  if (spare_puts_.empty()) spare_puts_.emplace_back();
+  OutgoingPut& put = spare_puts_.front() = {};
+  puts_.splice(puts_.end(), spare_puts_, spare_puts_.begin());
   put.header.kind = FrameKind::segment;
   put.header.put_id = next_put_id_++;
   put.header.put_bytes = bytes;
@@ -184,13 +182,14 @@ void Sender::forget(const Completion* first, const Completion* last) {
       const FrameHeader end = end_of(put);
       least_loaded()->queue.append(&end, sizeof(end));
     }
-    erase(&put);
+    retire(&put);
   }
 }
 
-void Sender::erase(const OutgoingPut* put) {
-  puts_.erase(
-      std::find_if(puts_.begin(), puts_.end(), [put](const OutgoingPut& other) { return &other == put; }));
+void Sender::retire(const OutgoingPut* put) {
+  const auto it =
+      std::find_if(puts_.begin(), puts_.end(), [put](const OutgoingPut& other) { return &other == put; });
+  spare_puts_.splice(spare_puts_.begin(), puts_, it);
 }
 
 bool Sender::has_segments() const {
@@ -276,7 +275,7 @@ void Sender::segment_written(Connection& connection, const FrameHeader& end, siz
       sizeof(end))  // its first bytes may be gone already: before any message that has queued up meanwhile
     connection.queue.prepend(reinterpret_cast<const std::byte*>(&end) + end_taken, sizeof(end) - end_taken);
   if (!put.forgotten) put.done->done = true;
-  erase(&put);
+  retire(&put);
 }
 
 Result<size_t> Sender::write_queue(Connection& connection) {

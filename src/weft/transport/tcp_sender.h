@@ -27,7 +27,7 @@
 
 namespace weft::transport::tcp {
 
-/// Bytes first in, first out.
+/// Bytes first in, first out. Their memory is kept: whoever once had to wait for a peer will have to again.
 class ByteQueue {
  public:
   bool empty() const { return head_ == bytes_.size(); }
@@ -112,13 +112,14 @@ class Sender {
   size_t taken_of_segment(Connection& connection, size_t bytes);
   Result<size_t> write_queue(Connection& connection);
   void segment_written(Connection& connection, const FrameHeader& end, size_t end_taken);
-  void erase(const OutgoingPut* put);
+  void retire(const OutgoingPut* put);
 
   int peer_;
   Limits limits_;
   uint32_t next_put_id_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;  // by rail
   std::list<OutgoingPut> puts_;                           // in order of arrival; all that have unsent bytes
+  std::list<OutgoingPut> spare_puts_;                     // memory for the next ones
 };
 
 }  // namespace weft::transport::tcp

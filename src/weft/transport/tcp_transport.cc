@@ -290,14 +290,14 @@ Status TcpTransport::pump(int rank, int* events) {
 
 int TcpTransport::write_all() {
   int events = 0;
-  for (size_t turns = active_.size(); turns > 0; --turns) {
-    const int rank = active_.front();
-    active_.pop_front();
+  writing_.swap(active_);
+  for (const int rank : writing_) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     peer.active = false;
     if (peer.sender == nullptr) continue;
     if (!pump(rank, &events).ok()) ++events;
   }
+  writing_.clear();
   return events;
 }
 
@@ -364,7 +364,9 @@ int TcpTransport::read_expected(Sink& sink) {
 
 int TcpTransport::read_put_off(Sink& sink) {
   int events = 0;
-  for (const LinkId id : std::exchange(put_off_, {})) events += read_link(sink, id);
+  resumed_.swap(put_off_);
+  for (const LinkId id : resumed_) events += read_link(sink, id);
+  resumed_.clear();
   return events;
 }
 

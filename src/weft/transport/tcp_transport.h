@@ -27,7 +27,6 @@
 // Thread safety: as Transport; accept() may be called from any thread.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -163,7 +162,8 @@ class TcpTransport final : public Transport {
   uint64_t departed_ = 0;           // every message and put up to this ticket is with the kernel
   std::vector<Peer> peers_;         // by rank
   size_t pending_peers_ = 0;        // to which not everything is with the kernel
-  std::deque<int> active_;          // peers to which something can be written now
+  std::vector<int> active_;         // peers to which something can be written now
+  std::vector<int> writing_;        // those whose turn it is in write_all(); empty outside of it
   std::vector<int> failing_;        // peers that failed and are not reported yet
   std::vector<std::byte> scratch_;  // of all receivers
 
@@ -178,6 +178,7 @@ class TcpTransport final : public Transport {
   bool may_sleep_ = false;       // between a prepare_sleep() that said so and its end
   uint64_t wakes_ = 0;           // how often that was
   std::vector<LinkId> put_off_;  // links with messages that were left to the next poll
+  std::vector<LinkId> resumed_;  // those that read_put_off() goes through; empty outside of it
 
   std::mutex inbox_mutex_;
   std::vector<Arrival> inbox_;

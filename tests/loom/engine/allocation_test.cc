@@ -3,14 +3,17 @@
 // unit.
 #include <barrier>
 
-#include "engine/allocations.h"
+#include "../../allocations.h"
 #include "engine/ranks.h"
 #include "train/runs.h"
 
 namespace loom::testing {
 namespace {
 
-#ifdef LOOM_COUNTS_ALLOCATIONS
+#ifdef WEFT_COUNTS_ALLOCATIONS
+using weft::testing::AllocationCounter;
+using weft::testing::Allocations;
+
 /// What all ranks together allocate in each of the steps [from, to).
 std::vector<Allocations> allocations_of(const program::Job& job, int threads, int from, int to,
                                         int nodes = 1) {
@@ -42,7 +45,7 @@ std::vector<Allocations> allocations_of(const program::Job& job, int threads, in
 
 std::vector<int64_t> of_loom(const std::vector<Allocations>& counts) {
   std::vector<int64_t> values;
-  for (const Allocations& each : counts) values.push_back(each.loom);
+  for (const Allocations& each : counts) values.push_back(each.program);
   return values;
 }
 std::vector<int64_t> of_weft(const std::vector<Allocations>& counts) {
@@ -52,7 +55,7 @@ std::vector<int64_t> of_weft(const std::vector<Allocations>& counts) {
 }
 std::vector<int64_t> of_all(const std::vector<Allocations>& counts) {
   std::vector<int64_t> values;
-  for (const Allocations& each : counts) values.push_back(each.loom + each.weft);
+  for (const Allocations& each : counts) values.push_back(each.all());
   return values;
 }
 
@@ -63,7 +66,7 @@ TEST(Allocation, CountsWhatIsAllocatedByWhoAllocates) {
   Allocations counted = AllocationCounter::end();
   std::free(memory);
   std::free(by_a_library);
-  EXPECT_EQ(counted.loom, 2);
+  EXPECT_EQ(counted.program, 2);
   EXPECT_EQ(counted.weft, 0);
   EXPECT_EQ(counted.largest_bytes, 100);
   weftStream_t stream = nullptr;
@@ -71,7 +74,7 @@ TEST(Allocation, CountsWhatIsAllocatedByWhoAllocates) {
   ASSERT_EQ(weftStreamCreate(&stream), weftSuccess);
   counted = AllocationCounter::end();
   EXPECT_EQ(weftStreamDestroy(stream), weftSuccess);
-  EXPECT_EQ(counted.loom, 0);
+  EXPECT_EQ(counted.program, 0);
   EXPECT_GT(counted.weft, 0);
 }
 
@@ -206,7 +209,7 @@ class RunAllocation : public Runs {
       const Allocations counted = AllocationCounter::end();
       EXPECT_TRUE(right);
       // In the first two, memory is looked at as well.
-      if (step >= 2) counts.push_back(counted.loom + counted.weft);
+      if (step >= 2) counts.push_back(counted.all());
     }
     return counts;
   }

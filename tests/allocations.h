@@ -1,11 +1,12 @@
 // Counts what is allocated, by standing in front of the C library's functions, for all threads of the
-// process; and says whose allocation it was: the first caller that is Weft's library, or this program, which
-// has Loom in it. Libraries that Loom calls count as Loom. To be included by one file of a program.
+// process; and says whose allocation it was: the first caller that is Weft's shared library, or else the
+// program, with what it is made of and the other libraries that it calls. To be included by one file of a
+// program.
 #pragma once
 
 // Sanitizers stand there themselves.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
-#define LOOM_COUNTS_ALLOCATIONS 1
+#define WEFT_COUNTS_ALLOCATIONS 1
 
 #include <execinfo.h>
 #include <link.h>
@@ -18,11 +19,13 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace loom::testing {
+namespace weft::testing {
 
 struct Allocations {
-  int64_t loom = 0, weft = 0;
+  int64_t program = 0, weft = 0;
   int64_t largest_bytes = 0;
+
+  int64_t all() const { return program + weft; }
 };
 
 class AllocationCounter {
@@ -30,19 +33,19 @@ class AllocationCounter {
   /// Everything from zero.
   static void begin() {
     prepare();
-    loom_ = weft_ = largest_ = 0;
+    program_ = weft_ = largest_ = 0;
     counting_ = true;
   }
   static Allocations end() {
     counting_ = false;
-    return {loom_, weft_, largest_};
+    return {program_, weft_, largest_};
   }
 
   /// Of the function that the C library's caller believes to call, right away.
   [[gnu::noinline]] static void note(size_t bytes) {
     if (!counting_.load(std::memory_order_relaxed) || inside_) return;
     inside_ = true;
-    (is_wefts() ? weft_ : loom_).fetch_add(1, std::memory_order_relaxed);
+    (is_wefts() ? weft_ : program_).fetch_add(1, std::memory_order_relaxed);
     for (int64_t most = largest_; most < static_cast<int64_t>(bytes);)
       if (largest_.compare_exchange_weak(most, static_cast<int64_t>(bytes))) break;
     inside_ = false;
@@ -85,13 +88,13 @@ class AllocationCounter {
   }
 
   static inline std::atomic<bool> counting_{false};
-  static inline std::atomic<int64_t> loom_{0}, weft_{0}, largest_{0};
+  static inline std::atomic<int64_t> program_{0}, weft_{0}, largest_{0};
   static inline thread_local bool inside_ = false;
   static inline std::array<Range, 16> ranges_;
   static inline size_t count_ = 0;
 };
 
-}  // namespace loom::testing
+}  // namespace weft::testing
 
 extern "C" {
 void* __libc_malloc(size_t bytes);
@@ -100,27 +103,27 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 
 void* malloc(size_t bytes) {
-  loom::testing::AllocationCounter::note(bytes);
+  weft::testing::AllocationCounter::note(bytes);
   return __libc_malloc(bytes);
 }
 void* calloc(size_t count, size_t bytes) {
-  loom::testing::AllocationCounter::note(count * bytes);
+  weft::testing::AllocationCounter::note(count * bytes);
   return __libc_calloc(count, bytes);
 }
 void* realloc(void* memory, size_t bytes) {
-  loom::testing::AllocationCounter::note(bytes);
+  weft::testing::AllocationCounter::note(bytes);
   return __libc_realloc(memory, bytes);
 }
 void* memalign(size_t alignment, size_t bytes) {
-  loom::testing::AllocationCounter::note(bytes);
+  weft::testing::AllocationCounter::note(bytes);
   return __libc_memalign(alignment, bytes);
 }
 void* aligned_alloc(size_t alignment, size_t bytes) {
-  loom::testing::AllocationCounter::note(bytes);
+  weft::testing::AllocationCounter::note(bytes);
   return __libc_memalign(alignment, bytes);
 }
 int posix_memalign(void** memory, size_t alignment, size_t bytes) {
-  loom::testing::AllocationCounter::note(bytes);
+  weft::testing::AllocationCounter::note(bytes);
   *memory = __libc_memalign(alignment, bytes);
   return *memory != nullptr ? 0 : ENOMEM;
 }
