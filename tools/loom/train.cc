@@ -3,9 +3,11 @@
 #include <weft/weft.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <optional>
+#include <thread>
 
 #include "base/file.h"
 #include "loom/commands.h"
@@ -41,27 +43,45 @@ class World {
 /// and kill what does not end by itself in time. From its first step on a run ends by itself, and does not
 /// heed a second one: what is left is soon done, and launchers that see one rank end send it to the others.
 /// SIGINT, which people send, does the same; a second one is death, for who cannot wait.
+///
+/// A thread of its own waits for them, and no other is interrupted: under a handler that ran on a thread that
+/// was inside dnnl_sgemm, oneDNN 2.6.3 wrote beyond its buffers.
 class Termination {
  public:
-  Termination() {
-    take(SIGTERM, SA_RESTART);
-    take(SIGINT, SA_RESTART | static_cast<int>(SA_RESETHAND));
+  /// Before there are other threads, which have the signals blocked, as this one has from now on.
+  static void wait_for_signals() {
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    for (const int signal : {SIGTERM, SIGINT}) {
+      struct sigaction now;
+      if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&awaited, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &awaited, nullptr);
+    std::thread([awaited] {
+      for (int came = 0, interrupts = 0; sigwait(&awaited, &came) == 0;) {
+        if (!heeded_ || (came == SIGINT && ++interrupts > 1)) die(came);
+        int none = 0;
+        signal_.compare_exchange_strong(none, came);
+      }
+    }).detach();
   }
+  /// Until now a signal ends the process.
+  static void heed() { heeded_ = true; }
   static bool asked() { return signal_ != 0; }
   /// 128 + the signal that came first; of a rank that was told by others, SIGTERM.
-  static int code() { return 128 + (asked() ? signal_ : SIGTERM); }
+  static int code() { return 128 + (asked() ? signal_.load() : SIGTERM); }
 
  private:
-  static void take(int signal, int flags) {
-    struct sigaction now, ours{};
-    if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
-    ours.sa_handler = [](int came) {
-      if (signal_ == 0) signal_ = came;
-    };
-    ours.sa_flags = flags;
-    sigaction(signal, &ours, nullptr);
+  static void die(int came) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, came);
+    std::signal(came, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+    (void)raise(came);
   }
-  static inline volatile std::sig_atomic_t signal_ = 0;
+  static inline std::atomic<bool> heeded_ = false;
+  static inline std::atomic<int> signal_ = 0;
 };
 
 /// What rank 0 keeps of a run and leaves in its folder; other ranks keep nothing.
@@ -186,6 +206,7 @@ Result<int> train(const TrainOptions& options) {
   LOOM_TRY(json.status());
   const Result<train::Config> config = train::parse_config(*json, options.overrides);
   LOOM_TRY(config.status().in(options.config));
+  Termination::wait_for_signals();
   Result<World> world = World::join();
   LOOM_TRY(world.status());
   Result<std::unique_ptr<train::Trainer>> made =
@@ -201,7 +222,7 @@ Result<int> train(const TrainOptions& options) {
     chronicle->add_notes();
   }
   std::optional<LinesAboveBar> bar(std::in_place, speaks);
-  const Termination termination;
+  Termination::heed();
   Status ended = trainer.run(
       [&](const train::StepRecord& record) {
         if (!speaks) return;

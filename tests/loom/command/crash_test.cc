@@ -205,7 +205,7 @@ TEST_F(Crash, InterruptedAgainItDies) {
                        "else\n"
                        "  while [ ! -e '{1}' ]; do sleep 0.01; done\n"
                        "  kill -INT $pid\n"
-                       "  while grep -q '^SigCgt:.*[2367abef]$' /proc/$pid/status; do sleep 0.01; done\n"
+                       "  while grep -q '^ShdPnd:.*[2367abef]$' /proc/$pid/status; do sleep 0.01; done\n"
                        "  kill -INT $pid; wait $pid; echo \"rank 0 ended with $?\"; touch '{2}'\n"
                        "fi\n",
                        folder_ / "run", still, dead));
