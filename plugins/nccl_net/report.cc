@@ -6,29 +6,33 @@
 
 namespace weft::nccl_net {
 namespace {
+
 std::atomic<abi::Logger> nccl_logger{nullptr};
+
+/// To NCCL's log, or by `ours` where NCCL has not given one.
+template <typename Ours>
+void tell(abi::LogLevel level, const std::string& text, Ours ours) {
+  if (const abi::Logger logger = nccl_logger.load())
+    logger(level, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());
+  else ours(text);
+}
+
 }  // namespace
 
 void set_logger(abi::Logger logger) { nccl_logger.store(logger); }
 
 abi::Result report(const Status& status) {
   if (status.ok()) return abi::kSuccess;
-  if (const abi::Logger logger = nccl_logger.load())
-    logger(abi::kLogWarn, abi::kLogNet, "weft", 0, "NET/Weft: %s", status.message().c_str());
-  else log::error("{}", status.message());
+  tell(abi::kLogWarn, status.message(), [](const std::string& text) { log::error("{}", text); });
   return result_of(status);
 }
 
 void warn(const std::string& text) {
-  if (const abi::Logger logger = nccl_logger.load())
-    logger(abi::kLogWarn, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());
-  else log::warn("{}", text);
+  tell(abi::kLogWarn, text, [](const std::string& ours) { log::warn("{}", ours); });
 }
 
 void inform(const std::string& text) {
-  if (const abi::Logger logger = nccl_logger.load())
-    logger(abi::kLogInfo, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());
-  else log::info("{}", text);
+  tell(abi::kLogInfo, text, [](const std::string& ours) { log::info("{}", ours); });
 }
 
 abi::Result result_of(const Status& status) {

@@ -6,9 +6,8 @@
 // * clear: the receiver has posted receives, and says where each wants its bytes. It goes out where long
 //   messages are expected, since the last one was long, and else for whom asks: at once, or, while the sender
 //   has clears of that tag for the next few, together with others.
-// * ask: a long message waits for its clear. A sender that has not listened for long asks for one that it
-// has,
-//   too, since the receive may be gone: by a number, which the answer carries, a clear or a withdrawal.
+// * ask: a long message waits for its clear. A sender that has not listened for long asks again for one that
+//   it has, since the receive may be gone: by a number, which the answer carries, a clear or a withdrawal.
 // * put: the bytes of a message that was cleared, in place.
 // * credit: the receiver has taken eager messages out. A clear says that, too.
 // * refused: a message is longer than the receive that it matches, and will not come.

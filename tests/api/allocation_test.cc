@@ -1,6 +1,5 @@
 // Repeated collectives come to allocate nothing, inside a node and between nodes: what one of them needed is
 // kept for the next.
-#include <atomic>
 #include <barrier>
 #include <functional>
 #include <vector>
