@@ -36,8 +36,8 @@ void Connection::close(bool let_out) {
   if (let_out && quiet && endpoint_->status().ok()) endpoint_->let_out(transport().ticket());
   for (Memory* memory : memories_) {
     vacate(*memory);
-    delete memory;
   }
+  for (Memory* memory : std::exchange(memories_, {})) delete memory;
   endpoint_->leave(number_);
 }
 
@@ -116,7 +116,7 @@ void Connection::unexpose(const Memory& memory) {
 
 Status Connection::deregister(Memory* memory) {
   const auto held = lock();
-  if (memories_.erase(memory) == 0)
+  if (!memories_.contains(memory))
     return weft::fail(Code::invalid_argument,
                       "memory is deregistered that was not registered with this connection, or not any more");
   const std::unique_ptr<Memory> owner(memory);
@@ -132,6 +132,7 @@ Status Connection::deregister(Memory* memory) {
     for (Request::Part& part : request.parts) part.memory = nullptr;
   }
   vacate(*memory);
+  memories_.erase(memory);
   return {};
 }
 
@@ -148,6 +149,32 @@ Status Connection::check_memory(const void* data, size_t bytes, const void* memo
     return weft::fail(Code::invalid_argument, "{} bytes at {} lie outside of the memory registered for them",
                       bytes, data);
   return {};
+}
+
+bool Connection::has_registered(const void* address) const {
+  return std::any_of(memories_.begin(), memories_.end(),
+                     [&](const Memory* memory) { return memory->gpu < 0 && memory->holds(address, 1); });
+}
+
+/// Requests that use it fail even if they were complete: what they have brought is nowhere.
+void Connection::memory_lost() {
+  const auto gone = std::find_if(memories_.begin(), memories_.end(), [](const Memory* memory) {
+    return memory->gpu < 0 && MemoryWatch::lost(memory->address, memory->bytes);
+  });
+  if (gone == memories_.end()) return;
+  const Status why =
+      weft::fail(Code::invalid_usage,
+                 "a buffer was freed or unmapped while a message was sent from it or received into "
+                 "it: {} bytes at {} are registered, and not all of them are there",
+                 (*gone)->bytes, static_cast<const void*>((*gone)->address));
+  for (Request& request : requests_) {
+    const auto uses = [&](const Request::Part& part) {
+      return part.memory && MemoryWatch::lost(part.data, part.capacity);
+    };
+    if (in_use(request) && std::any_of(request.parts.begin(), request.parts.begin() + request.count, uses))
+      end(request, why);
+  }
+  fail(why);
 }
 
 // ---- Requests

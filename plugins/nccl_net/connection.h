@@ -149,6 +149,8 @@ class Connection : public Member {
   virtual void go_on();
   void fail(const Status& why) override;
   bool peer_is_there() override;
+  bool has_registered(const void* address) const override;
+  void memory_lost() override;
 
   std::unique_lock<std::mutex> lock() { return std::unique_lock(endpoint_->mutex()); }
   void remember_me();

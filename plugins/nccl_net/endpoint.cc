@@ -60,6 +60,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<Uniqu
   for (size_t rail = 0; rail < rails.size(); ++rail)
     WEFT_TRY(endpoint->tcp_->accept(1 - side, static_cast<uint32_t>(rail), std::move(rails[rail])));
   endpoint->transport_ = decorate(tcp.take());
+  MemoryWatch::install();
   return endpoint;
 }
 
@@ -85,6 +86,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_ofi(const Device& device) {
   endpoint->blind_limit_ =
       wanted_eager() > 0 ? std::min(wanted_eager(), (*ofi)->eager_bytes()) : (*ofi)->eager_bytes();
   endpoint->transport_ = decorate(ofi.take());
+  MemoryWatch::install();
   return endpoint;
 }
 
@@ -140,14 +142,19 @@ Status Endpoint::poll() {
     pauses_ = pauses();
     polled_ns_ = now_ns();
   }
+  const Touch touch(*this);
   const Result<int> events = transport_->poll(*this);
+  look_for_lost_memory();
   if (!events.ok()) {
     break_down(events.status());
     return status_;
   }
   if (!losses_.empty()) fail_lost();
   for (const uint32_t number : std::exchange(restless_, {}))
-    if (const auto found = routes_.find(number); found != routes_.end()) found->second.member->pump();
+    if (const auto found = routes_.find(number); found != routes_.end()) {
+      found->second.member->pump();
+      look_for_lost_memory();
+    }
   if (*events > 0) idle_polls_ = 0;
   else if (++idle_polls_ % kLookEvery == 0) look_for_dead_peers();
   return status_;
@@ -181,6 +188,17 @@ void Endpoint::fail_lost() {
     for (const auto& [number, route] : routes_)
       if (route.peer == peer) route.member->fail(why);
   }
+}
+
+bool Endpoint::owns(const void* endpoint, const void* address) {
+  const auto& routes = static_cast<const Endpoint*>(endpoint)->routes_;
+  return std::any_of(routes.begin(), routes.end(),
+                     [&](const auto& entry) { return entry.second.member->has_registered(address); });
+}
+
+void Endpoint::fail_lost_memory() {
+  for (const auto& [number, route] : routes_) route.member->memory_lost();
+  MemoryWatch::settle([](const MemoryWatch::Run&) {});
 }
 
 // Over libfabric nothing tells that a process has gone while nothing is sent to it; the socket of the

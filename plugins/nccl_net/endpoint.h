@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/memory_watch.h"
 #include "device/cuda/device.h"
 #include "devices.h"
 #include "transport/transport.h"
@@ -43,6 +44,10 @@ class Member {
   virtual void fail(const Status& why) = 0;
   /// Whether the process on the other side is still there, as far as that can be told at once.
   virtual bool peer_is_there() = 0;
+  /// Whether the address lies in host memory that NCCL has registered.
+  virtual bool has_registered(const void* address) const = 0;
+  /// Some memory is not there any more (MemoryWatch::lost()), perhaps of that.
+  virtual void memory_lost() = 0;
 };
 
 class Endpoint final : private transport::Sink {
@@ -97,6 +102,21 @@ class Endpoint final : private transport::Sink {
 
   /// One turn: takes in what has come, and lets connections go on.
   Status poll();
+  /// Lives while somebody touches NCCL's memory: what is found to be missing of it fails the connections that
+  /// have registered it, at the end at the latest. poll() has its own.
+  class Touch {
+   public:
+    explicit Touch(Endpoint& endpoint) : endpoint_(endpoint), watch_(owns, &endpoint) {}
+    ~Touch() { endpoint_.look_for_lost_memory(); }
+
+   private:
+    Endpoint& endpoint_;
+    const MemoryWatch watch_;
+  };
+  void look_for_lost_memory() {
+    if (MemoryWatch::lost()) [[unlikely]]
+      fail_lost_memory();
+  }
   /// How often nobody has polled for so long that a receiver may have given up waiting for a word from here.
   /// Always 0 over TCP.
   uint32_t pauses() const;
@@ -126,6 +146,8 @@ class Endpoint final : private transport::Sink {
   bool expects(int peer, const transport::Envelope& envelope) const override;
   void lost(int peer, const Status& why) override;
   const Route* route(int peer, const transport::Envelope& envelope) const;
+  static bool owns(const void* endpoint, const void* address);
+  void fail_lost_memory();
   void look_for_dead_peers();
   void fail_lost();
   void break_down(Status why);

@@ -112,7 +112,7 @@ bootstrap::Proof proof_of(const bootstrap::Secret& secret) {
 }
 
 uint64_t random_number() {
-  thread_local std::random_device device;
+  std::random_device device;
   return uint64_t{device()} << 32 | device();
 }
 

@@ -48,8 +48,10 @@ bool placeable(const Request::Part& part, size_t bytes) { return bytes <= part.c
 /// What has waited for its receive may find that NCCL has freed the memory meanwhile.
 Status copy_in(const Request::Part& part, const void* payload, size_t bytes) {
   if (part.of_gpu()) return gpu::copy_in(part.memory->gpu, part.data, payload, bytes);
-  if (bytes <= transport::kUncheckedBytes) return std::memcpy(part.data, payload, bytes), Status();
-  if (copy_checked(part.data, payload, bytes)) return {};
+  const bool copied = bytes > transport::kUncheckedBytes
+                          ? copy_checked(part.data, payload, bytes)
+                          : (std::memcpy(part.data, payload, bytes), !MemoryWatch::lost(part.data, bytes));
+  if (copied) return {};
   return fail(Code::invalid_usage,
               "a buffer was freed or unmapped while {} bytes with tag {} were received into it", bytes,
               part.tag);
@@ -69,6 +71,7 @@ Result<Request*> Receiver::receive(int count, void* const* data, const size_t* b
     return weft::fail(Code::invalid_argument, "{} receives in a group, must be 1 to {}", count,
                       kMostReceives);
   const auto held = lock();
+  const Endpoint::Touch touch(endpoint());
   for (int i = 0; i < count; ++i) WEFT_TRY(check_memory(data[i], bytes[i], memory ? memory[i] : nullptr));
   Request* request = take_request();
   if (!request) return nullptr;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/lost_memory.h"
+
 namespace weft::nccl_net {
 namespace {
 constexpr size_t kCopiedBytes = 4 << 10;  // beyond, a put by reference costs less
@@ -24,6 +26,7 @@ bool Sender::may_send_blind(const Request::Part& part) const {
 
 Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const void* memory) {
   const auto held = lock();
+  const Endpoint::Touch touch(endpoint());
   WEFT_TRY(failure());
   WEFT_TRY(check_memory(data, bytes, memory));
   Request* request = take_request();
@@ -119,6 +122,8 @@ bool Sender::send_copied(Request& request, Kind kind) {
   message.bytes = static_cast<uint32_t>(part.capacity);
   const auto sent = transport().send(peer(), message, part.data);
   if (!sent.ok()) return fail(sent.status()), end(request, failure()), true;
+  if (*sent == transport::Progress::busy && MemoryWatch::lost(part.data, part.capacity))
+    return fail(transport::memory_is_gone(peer())), end(request, failure()), true;
   if (*sent == transport::Progress::busy) return false;
   request.open = 0;
   request.put.done = true;  // the bytes are copied

@@ -21,4 +21,10 @@ bool copy_checked(void* to, const void* from, size_t bytes) {
   return true;
 }
 
+bool can_be_read(const void* byte) {
+  std::byte copy;
+  const iovec here{&copy, 1}, there{const_cast<void*>(byte), 1};
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
 }  // namespace weft

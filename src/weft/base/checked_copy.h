@@ -12,4 +12,7 @@ namespace weft {
 /// kernel does not let a process copy this way (process_vm_writev), it is memcpy().
 bool copy_checked(void* to, const void* from, size_t bytes);
 
+/// Whether the byte is there; true where the kernel does not let a process ask.
+bool can_be_read(const void* byte);
+
 }  // namespace weft

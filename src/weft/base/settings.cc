@@ -227,6 +227,11 @@ constexpr Row kRows[] = {
      kFailure,
      "After how long without progress ranks are asked what they are doing, so that mismatched calls are "
      "found."},
+    {"WEFT_MEMORY_WATCH", &Settings::memory_watch, kAny, kFailure,
+     "Whether a buffer that is unmapped while an operation uses it fails the operation. Off: it ends the "
+     "process. It takes a handler for SIGSEGV, which hands on to the one that it found whatever is no fault "
+     "of "
+     "that kind."},
 
     {"WEFT_LOG",
      &Settings::log,

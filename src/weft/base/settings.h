@@ -55,6 +55,7 @@ struct Settings {
   // When things break.
   double timeout_s = 600;    // WEFT_TIMEOUT_S
   double stall_check_s = 2;  // WEFT_STALL_CHECK_S
+  bool memory_watch = true;  // WEFT_MEMORY_WATCH
   // Seeing what happens.
   std::string log = "warn";              // WEFT_LOG: none, error, warn, info, trace
   std::string log_file;                  // WEFT_LOG_FILE

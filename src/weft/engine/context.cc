@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/memory_watch.h"
 #include "base/settings.h"
 #include "bootstrap/unique_id.h"
 #include "device/window.h"
@@ -57,6 +58,7 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   auto fabric = Fabric::open(*context->bootstrap_, host_id, cuda_device, deadline);
   if (!fabric) return fabric.status();
   context->fabric_ = fabric.take();
+  MemoryWatch::install();
   WEFT_TRY(context->meet(yields_device      ? Seat::yields_device
                          : cuda_device >= 0 ? Seat::on_device
                                             : Seat::on_host,
@@ -129,6 +131,7 @@ Status Context::open_trace(Deadline deadline) {
 Context::~Context() {
   if (home_) ProgressEngine::instance().detach(*this, home_);
   if (fabric_) {
+    const MemoryWatch watch(owns, this);
     if (Status flushed = fabric_->flush(Deadline::in_seconds(5)); !flushed)
       log::warn("leaving with data unsent: {}", flushed.message());
   }
@@ -185,6 +188,7 @@ void Context::release(Operation* op) {
 // -------------------------------------------------------------------------------------------
 
 void Context::start(Operation& op) {
+  const MemoryWatch watch(owns, this);
   if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
   if (Record* record = op.own_record())
     record->started = op.call.stream || op.device ? ticks() : record->queued;
@@ -192,6 +196,8 @@ void Context::start(Operation& op) {
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
   if (Status prepared = op.device ? op.device->prepare() : prepare_buffers(op); !prepared)
     return op.comm->fail(reason(op, prepared), true);
+  if (MemoryWatch::lost()) [[unlikely]]
+    return settle_lost_memory();
   reset_progress(op);
   if (!stash_.empty()) deliver_stashed(op);
   advance_one(op);
@@ -265,6 +271,10 @@ void Context::give_back(const Operation& op, plan::Space space, ScratchPool::Blo
 
 int Context::advance_one(Operation& op) {
   const Result<bool> moved = advance(op);
+  if (MemoryWatch::lost()) [[unlikely]] {
+    settle_lost_memory();
+    if (op.finished.load(std::memory_order_relaxed)) return 1;
+  }
   if (!moved) {
     op.comm->fail(reason(op, moved.status()), true);
   } else if (complete(op)) {
@@ -289,8 +299,10 @@ void Context::finish(Operation& op, Status status) {
       if (!status.ok()) (void)settle_leftovers();
     }
     op.mappings.clear();
-    if (op.staged_output.data && status.ok())
+    if (op.staged_output.data && status.ok()) {
       device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
+      if (Status gone = lost_memory(op); !gone.ok()) fail_later(*op.comm, status = reason(op, gone));
+    }
     give_back(op, plan::Space::scratch, op.scratch, status.ok());
     give_back(op, plan::Space::input, op.staged_input, status.ok());
     give_back(op, plan::Space::output, op.staged_output, status.ok());
@@ -336,12 +348,15 @@ void Context::wake_progress() { ProgressEngine::wake(home_); }
 // -------------------------------------------------------------------------------------------------------
 
 int Context::turn() {
+  const MemoryWatch watch(owns, this);
   int events = 0;
   if (has_submissions_.load(std::memory_order_relaxed)) events += take_submissions();
   if (!awaiting_.empty()) events += start_awaiting();
   if (has_leftovers_) events += settle_leftovers();
   const bool network = network_operations_ > 0 || unsent() || ++turns_ % kQuietNetworkTurns == 0;
   Result<int> polled = fabric_->poll(*this, network);
+  if (MemoryWatch::lost()) [[unlikely]]
+    settle_lost_memory();
   if (!polled) {
     for (auto& [id, comm] : std::unordered_map(communicators_)) comm->fail(polled.status(), true);
     return 1;

@@ -80,6 +80,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void finish(Operation& op, Status status);
   /// Fails every active operation of a communicator.
   void fail_operations(Communicator& comm, const Status& why);
+  /// What is wrong with an operation some of whose memory this thread has found missing
+  /// (MemoryWatch::lost()); ok: none of it is.
+  Status lost_memory(const Operation& op) const;
   /// Fails a communicator after the poll that is under way: transports are not called back from inside their
   /// own poll().
   void fail_later(Communicator& comm, Status why);
@@ -181,6 +184,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
     return buckets_[(comm * 0x9e3779b1u + number) % kBuckets];
   }
   Operation* find(int peer, const transport::Envelope& envelope) const;
+  /// Whether callers' memory is there that operations use or, having failed, may still be written to.
+  static bool owns(const void* context, const void* address);
+  /// Fails what uses memory that this thread has found missing.
+  void settle_lost_memory();
   std::byte* target(Operation& op, const transport::Envelope& envelope);
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
   void deliver_stashed(Operation& op);
@@ -254,6 +261,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   Departures deaths_;           // from the bootstrap
   std::map<int, Status> dead_;  // those of them that have been acted on, by rank of the world
   Departures partings_;         // connections that ended
+  std::vector<std::pair<const void*, uint64_t>> lost_buffers_;  // that transports may still touch
   void act_on_deaths(int64_t now);
   static Status loss_of(const Communicator& comm, int world_rank, const Status& why);
   void act_on_partings(int64_t now);

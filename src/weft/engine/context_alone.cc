@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/memory_watch.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
 #include "engine/interpreter.h"
@@ -29,12 +30,14 @@ bool Context::run_alone(Operation& op) {
   op.base[1] = static_cast<std::byte*>(op.call.recv);
   reset_progress(op);
   hot_ = &op;
+  const MemoryWatch watch(owns, this);
   if (!stash_.empty()) deliver_stashed(op);
   transport::Transport* const local = fabric_->local();
   Status trouble;
   // What earlier operations have left with the network goes on.
   if (fabric_->between_nodes() && ++turns_ % kQuietNetworkTurns == 0)
     if (Result<int> polled = fabric_->poll(*this, true); !polled) trouble = polled.status();
+  MemoryWatch::settle([](const MemoryWatch::Run&) {});  // of operations that have failed
   const bool crowded = fabric_->oversubscribed();
   for (int looks = crowded ? kCrowdedLooks : kLooks; looks > 0 && trouble.ok() && alone();) {
     Result<bool> moved = advance(op);
@@ -52,6 +55,8 @@ bool Context::run_alone(Operation& op) {
     do {
       Result<int> polled = local->poll(*this);
       if (!polled) trouble = polled.status();
+      if (MemoryWatch::lost()) [[unlikely]]
+        trouble = lost_memory(op);  // nobody else is here
       stuck = polled && *polled == 0;
       if (crowded && stuck) sched_yield();
     } while (--looks > 0 && stuck && !op.may_move && wanting_.load(std::memory_order_relaxed) == 0);

@@ -1,9 +1,11 @@
 // What a context does when something goes wrong: ranks that die or leave, news of failures, deadlines,
 // questions of peers. See departures.h and verdict.h.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/memory_watch.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "engine/communicator.h"
@@ -16,6 +18,32 @@ namespace {
 
 // After a failure here, until peers that are not held up know: what they read before, they find.
 constexpr int64_t kNewsTakeNs = 2'000'000'000;
+constexpr size_t kLostBuffers = 64;
+
+/// A buffer that an operation uses.
+struct Memory {
+  const void* begin;
+  uint64_t bytes;
+  const char* name;
+
+  bool meets(const void* other, uint64_t count) const {
+    return MemoryWatch::Run{static_cast<const char*>(begin), static_cast<const char*>(begin) + bytes, false}
+        .meets(other, count);
+  }
+};
+
+std::array<Memory, 2> memories_of(const Operation& op) {
+  const plan::Plan& plan = op.prepared->plan;
+  const int ranks = op.comm->size();
+  return {Memory{op.call.send, plan::input_bytes(plan.request, ranks, plan.rank), "its input"},
+          Memory{op.call.recv, plan::output_bytes(plan.request, ranks, plan.rank), "its output"}};
+}
+
+/// What another rank of this process has exposed: touched here directly.
+Memory memory_of(const Learned& learned) {
+  return {learned.mapped, learned.door ? learned.buffer.bytes : 0,
+          "a buffer of another rank of this process"};
+}
 
 }  // namespace
 
@@ -23,6 +51,52 @@ void Context::fail_operations(Communicator& comm, const Status& why) {
   comm.shut_door();  // before anybody gets buffers back
   for (Operation* op : std::vector<Operation*>(comm.operations()))
     finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
+}
+
+bool Context::owns(const void* self, const void* address) {
+  const auto& context = *static_cast<const Context*>(self);
+  const auto holds = [address](const Memory& memory) { return memory.meets(address, 1); };
+  const auto uses = [&](const Operation& op) {
+    const auto memories = memories_of(op);
+    return std::any_of(memories.begin(), memories.end(), holds) ||
+           std::any_of(op.learned.begin(), op.learned.end(),
+                       [&](const Learned& learned) { return holds(memory_of(learned)); });
+  };
+  return (context.hot_ && uses(*context.hot_)) ||
+         std::any_of(context.active_.begin(), context.active_.end(),
+                     [&](const Operation* op) { return uses(*op); }) ||
+         std::any_of(context.lost_buffers_.begin(), context.lost_buffers_.end(), [&](const auto& lost) {
+           return holds({lost.first, lost.second, ""});
+         });
+}
+
+Status Context::lost_memory(const Operation& op) const {
+  const auto gone = [](const Memory& memory) {
+    return MemoryWatch::lost(memory.begin, memory.bytes)
+               ? fail(Code::invalid_usage,
+                      "{} is not mapped any more ({} bytes at {}): it was freed while the operation used it; "
+                      "buffers must stay until their operation has ended",
+                      memory.name, memory.bytes, memory.begin)
+               : Status();
+  };
+  for (const Memory& memory : memories_of(op))
+    if (Status why = gone(memory); !why.ok()) return why;
+  for (const Learned& learned : op.learned)
+    if (Status why = gone(memory_of(learned)); !why.ok()) return why;
+  return {};
+}
+
+void Context::settle_lost_memory() {
+  std::vector<std::pair<Communicator*, Status>> failures;
+  for (Operation* op : active_) {
+    Status why = lost_memory(*op);
+    if (why.ok()) continue;
+    failures.emplace_back(op->comm, why.in(op->comm->describe(*op)));
+    for (const Memory& memory : memories_of(*op))
+      if (lost_buffers_.size() < kLostBuffers) lost_buffers_.emplace_back(memory.begin, memory.bytes);
+  }
+  MemoryWatch::settle([](const MemoryWatch::Run&) {});
+  for (auto& [comm, why] : failures) comm->fail(why, true);
 }
 
 void Context::fail_later(Communicator& comm, Status why) {

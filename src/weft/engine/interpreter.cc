@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/memory_watch.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
 #include "engine/device_run.h"
@@ -71,7 +72,9 @@ class Interpreter {
       const StepId id = plan_.lane_steps[state.next];
       const Step& step = plan_.steps[id];
       if (step.after_count != 0 && !ready(step)) return moved;
-      const Outcome outcome = try_step(id, step, state);
+      Outcome outcome = try_step(id, step, state);
+      if (MemoryWatch::lost()) [[unlikely]]
+        if (Status gone = comm_.context().lost_memory(op_); !gone.ok()) outcome = failed(std::move(gone));
       if (outcome == Outcome::failed) return moved;
       if (outcome == Outcome::blocked) {
         refused_ |= step.kind != StepKind::wait;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory_watch.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "engine/context.h"
@@ -74,6 +75,7 @@ class ProgressThread {
  private:
   void run() {
     name_thread("weft-progress");
+    MemoryWatch::unblock();
     if (cpu_ >= 0) pin_thread(cpu_);
     int64_t idle_since = 0;
     std::vector<Context*> mine;

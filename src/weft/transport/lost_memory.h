@@ -6,7 +6,8 @@
 namespace weft::transport {
 
 /// Of the copies that transports make for a program that may do with its memory what it likes, those that are
-/// longer are made by copy_checked(): for shorter ones a system call would be felt.
+/// longer are made by copy_checked(): for shorter ones a system call would be felt, and there is a
+/// MemoryWatch.
 inline constexpr size_t kUncheckedBytes = 8 << 10;
 
 /// invalid_usage: this process's own memory was unmapped while bytes were on their way from it, or to it.

@@ -2,6 +2,9 @@
 #include "transport/ofi_library.h"
 
 #include <dlfcn.h>
+#include <signal.h>
+
+#include <array>
 
 namespace weft::transport::ofi {
 namespace {
@@ -14,7 +17,27 @@ bool find(void* file, const char* symbol, Function*& into) {
   return into != nullptr;
 }
 
+/// Puts handlers of faults back as they were. Libraries of some providers set their own as they are loaded
+/// (libinfinipath's prints a backtrace and ends the process), in place of the program's and the memory
+/// watch's.
+class FaultHandlers {
+ public:
+  FaultHandlers() {
+    for (size_t i = 0; i < kFaults.size(); ++i) sigaction(kFaults[i], nullptr, &found_[i]);
+  }
+  ~FaultHandlers() {
+    for (size_t i = 0; i < kFaults.size(); ++i) sigaction(kFaults[i], &found_[i], nullptr);
+  }
+  FaultHandlers(const FaultHandlers&) = delete;
+  FaultHandlers& operator=(const FaultHandlers&) = delete;
+
+ private:
+  static constexpr std::array kFaults{SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  std::array<struct sigaction, kFaults.size()> found_;
+};
+
 Result<Library*> open() {
+  const FaultHandlers kept;
   void* const file = dlopen(kFile, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!file) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
   static Library l;

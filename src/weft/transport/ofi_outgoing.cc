@@ -8,6 +8,7 @@
 
 #include "base/checked_copy.h"
 #include "base/log.h"
+#include "base/memory_watch.h"
 #include "transport/lost_memory.h"
 #include "transport/ofi.h"
 
@@ -89,7 +90,7 @@ Status OfiTransport::copy(int peer, void* to, const void* from, size_t bytes) co
   if (options_.careful && bytes > kUncheckedBytes)
     return copy_checked(to, from, bytes) ? Status() : memory_is_gone(peer);
   if (bytes > 0) std::memcpy(to, from, bytes);
-  return {};
+  return options_.careful && MemoryWatch::lost(to, bytes) ? memory_is_gone(peer) : Status();
 }
 
 Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, const void* payload,
@@ -107,6 +108,8 @@ Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, 
       rail.give_back(send);
       return copied;
     }
+    if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
+      return rail.give_back(send), Progress::busy;
     send->number = last_message_ + 1;
     Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
     if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);

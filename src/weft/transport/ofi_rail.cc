@@ -284,8 +284,9 @@ Event Rail::failure() {
   char detail[128] = {};
   const char* text = fi_cq_strerror(queue_.get(), entry.prov_errno, entry.err_data, detail, sizeof(detail));
   Event event{.kind = Event::Kind::failed,
-              .why = fail(Code::remote_error, "libfabric {} ({}): {} ({})", info_->fabric_attr->prov_name,
-                          info_->domain_attr->name, library().strerror(entry.err), text ? text : detail)};
+              .why = fail(Code::remote_error, "libfabric {} ({}): {} ({}){}", info_->fabric_attr->prov_name,
+                          info_->domain_attr->name, library().strerror(entry.err), text ? text : detail,
+                          entry.err == EFAULT ? ": a buffer was freed or unmapped while it was in use" : "")};
   auto* operation = static_cast<Operation*>(entry.op_context);
   if (is_from_peer(entry.flags)) {
     event.kind = Event::Kind::cut_off;

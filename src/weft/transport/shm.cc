@@ -9,7 +9,9 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/memory_watch.h"
 #include "device/reduce.h"
+#include "transport/lost_memory.h"
 
 namespace weft::transport {
 
@@ -169,6 +171,8 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
   // now: the owner, through whose hands the bytes then go, knows.
   if (void* mapped = peer.memory.find(target)) {
     if (bytes > 0) std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
+    if (MemoryWatch::lost(source, bytes)) [[unlikely]]
+      return memory_is_gone(rank);
   } else if (peer.memory.single_copy() && !shm::is_window(target)) {
     WEFT_TRY(peer.memory.write(target, offset, source, bytes));
   } else {

@@ -29,6 +29,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/memory_watch.h"
 #include "transport/transport.h"
 
 namespace weft::transport::shm {
@@ -126,7 +127,8 @@ inline void copy_inline(void* to_address, const void* from_address, size_t bytes
 
 }  // namespace detail
 
-/// The sending end. Every call answers false if there is no room; nothing was written then.
+/// The sending end. Every call answers false if there is no room, or the payload is gone (MemoryWatch):
+/// nothing was sent then.
 class FifoSender {
  public:
   FifoSender() = default;
@@ -140,6 +142,8 @@ class FifoSender {
     Slot& slot = next_slot();
     if (envelope.bytes <= kInlineBytes) {
       detail::copy_inline(slot.payload, payload, envelope.bytes);
+      if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]]
+        return false;
       publish(slot, envelope, Payload::in_slot);
       return true;
     }
@@ -205,6 +209,8 @@ class FifoSender {
     const uint64_t end = start + size;
     if (end > ring_limit_ && !look_for_ring(end)) return false;
     std::memcpy(memory_.ring + offset, payload, bytes);
+    if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
+      return false;
     std::memcpy(slot.payload, &end, sizeof(end));
     ring_next_ = end;
     return true;

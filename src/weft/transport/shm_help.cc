@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/log.h"
+#include "base/memory_watch.h"
 #include "device/reduce.h"
 #include "device/window.h"
 
@@ -134,6 +135,8 @@ int Helper::work() {
       device::copy(ring->chunks[chunk % kChunks],
                    reinterpret_cast<const std::byte*>(job.request.address) + chunk * kChunkBytes,
                    chunk_bytes(job.request.bytes, chunk));
+      if (MemoryWatch::lost()) [[unlikely]]
+        return true;  // the owner's operation fails, and its reader's with it
       std::atomic_ref(ring->filled[chunk % kChunks].value)
           .store(uint64_t{job.request.number} << 32 | (chunk + 1), std::memory_order_release);
       job.next = chunk + 1;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked_copy.h"
 #include "device/window.h"
+#include "transport/lost_memory.h"
 
 namespace weft::transport::shm {
 namespace {
@@ -96,7 +98,9 @@ Status PeerMemory::transfer(Direction direction, const RemoteBuffer& buffer, uin
     const iovec here{next, bytes};
     const iovec there{reinterpret_cast<void*>(address), bytes};
     const ssize_t moved = syscall(pid_, &here, 1, &there, 1, 0);
-    if (moved <= 0) return explain(moved < 0 ? errno : EFAULT, direction, address, bytes);
+    const int error = moved < 0 ? errno : EFAULT;
+    if (moved <= 0 && error == EFAULT && !can_be_read(next)) return memory_is_gone(rank_);
+    if (moved <= 0) return explain(error, direction, address, bytes);
     next += moved;
     address += static_cast<uint64_t>(moved);
     bytes -= static_cast<size_t>(moved);

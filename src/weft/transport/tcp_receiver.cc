@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked_copy.h"
+#include "base/memory_watch.h"
 #include "transport/lost_memory.h"
 
 namespace weft::transport::tcp {
@@ -158,7 +159,7 @@ Status Receiver::copy(std::byte* into, const std::byte* data, size_t bytes) cons
   if (patient_ && header_.bytes > kLongFrameBytes)
     return copy_checked(into, data, bytes) ? Status() : memory_is_gone(peer_);
   std::memcpy(into, data, bytes);
-  return {};
+  return patient_ && MemoryWatch::lost(into, bytes) ? memory_is_gone(peer_) : Status();
 }
 
 /// What is wrong with a frame, with who sent it.

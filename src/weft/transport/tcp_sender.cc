@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "base/clock.h"
+#include "base/memory_watch.h"
+#include "transport/lost_memory.h"
 
 namespace weft::transport::tcp {
 
@@ -137,11 +139,18 @@ Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
   }
   const size_t header_taken = std::min(taken, sizeof(header));
   const size_t payload_taken = taken - header_taken;
+  const size_t queued = connection.queue.size();
   connection.queue.append(reinterpret_cast<const std::byte*>(&header) + header_taken,
                           sizeof(header) - header_taken);
   if (envelope.bytes > payload_taken)
     connection.queue.append(static_cast<const std::byte*>(payload) + payload_taken,
                             envelope.bytes - payload_taken);
+  if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]] {
+    if (taken > 0) return memory_is_gone(peer_);  // what has begun to leave has no end
+    connection.queue.shorten(connection.queue.size() - queued);
+    if (waits) --connection.gathered;
+    return Progress::busy;
+  }
   if (!waits || connection.queue.size() >= kGatherQueueBytes) WEFT_TRY(end_gathering(connection));
   return Progress::accepted;
 }

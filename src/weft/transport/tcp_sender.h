@@ -36,6 +36,8 @@ class ByteQueue {
   void append(const void* data, size_t bytes);
   void prepend(const void* data, size_t bytes);
   void consume(size_t bytes);
+  /// Takes back what was appended last.
+  void shorten(size_t bytes) { bytes_.resize(bytes_.size() - bytes); }
 
  private:
   std::vector<std::byte> bytes_;

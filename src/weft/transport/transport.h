@@ -61,7 +61,8 @@ struct RemoteBuffer {
 };
 static_assert(sizeof(RemoteBuffer) == 64);
 
-/// The outcome of handing something over. `busy` is no error: nothing was taken, call again after poll().
+/// The outcome of handing something over. `busy` is no error: nothing was taken, call again after poll(). So
+/// it is for a payload that is not there, of which the caller's MemoryWatch knows.
 enum class Progress : uint8_t { accepted, busy };
 
 /// A pointer through which a peer's memory can be read and written from here.
