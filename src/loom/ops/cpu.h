@@ -21,6 +21,8 @@
   template void function(Operators<bf16>&);  \
   template void function(Operators<fp16>&);  \
   template void function(Operators<double>&);
+#elif defined(LOOM_ISA_AVX512_BF16)
+#define LOOM_FOR_EVERY_TYPE(function) template void function(Operators<bf16>&);
 #elif defined(LOOM_ISA_AMX)
 #define LOOM_FOR_EVERY_TYPE(function)       \
   template void function(Operators<bf16>&); \

@@ -1,5 +1,5 @@
-// Matrix products shared out among workers, as the instruction set has them: with the CPU's tiles where they
-// are (amx_product.h), else by the library's product of panels (panel_product.h).
+// Matrix products shared out among workers, as the instruction set has them: by the CPU's instructions for
+// bfloat16 where they are (packed_product.h), else by the library's product of panels (panel_product.h).
 //
 // Included only by files that are compiled once for each instruction set.
 #pragma once
@@ -17,8 +17,8 @@ struct ProductShape {
 
 }  // namespace loom::ops::LOOM_ISA
 
-#ifdef LOOM_ISA_AMX
-#include "ops/amx_product.h"
+#if defined(LOOM_ISA_AMX) || defined(LOOM_ISA_AVX512_BF16)
+#include "ops/packed_product.h"
 #else
 #include "ops/panel_product.h"
 #endif

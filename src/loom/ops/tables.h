@@ -14,12 +14,13 @@
 
 namespace loom::ops {
 
-/// The best first. Tiles (amx) are for bf16 and fp16 alone; of double there is the baseline's only.
+/// The best first. Tiles (amx) are for bf16 and fp16 alone, avx512_bf16 for bf16; of double there is the
+/// baseline's only.
 template <typename T>
 std::span<const Operators<T>> all_operators();
 
 /// What this process rounds by where it computes with T: its operators, and the library of products, which
-/// chooses for itself unless LOOM_INSTRUCTIONS is set; tiles make the products, too.
+/// chooses for itself unless LOOM_INSTRUCTIONS is set; tiles and avx512_bf16 make the products, too.
 struct Instructions {
   InstructionSet operators = InstructionSet::baseline, products = InstructionSet::baseline;
   bool operator==(const Instructions&) const = default;

@@ -34,7 +34,8 @@ TEST_F(Instructions, OfEveryTableTrainToTheSameLossesButForRounding) {
 TEST_F(Instructions, ThatThereAreNotAreRefusedWithTheRightOnes) {
   const Outcome refused = shell("LOOM_INSTRUCTIONS=avx1024 " + train());
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.text.find("LOOM_INSTRUCTIONS is \"avx1024\", must be amx, avx512, avx2 or baseline"),
+  EXPECT_NE(refused.text.find(
+                "LOOM_INSTRUCTIONS is \"avx1024\", must be amx, avx512_bf16, avx512, avx2 or baseline"),
             std::string::npos)
       << refused.text;
 }
@@ -50,14 +51,16 @@ TEST_F(Instructions, ThatDifferBetweenRanksAreNotedOrRefusedInStrictOrder) {
       << refused.text;
 }
 
-TEST_F(Instructions, OfTilesDifferForModelsInShortFloatsOnly) {
-  if (std::string(ops::all_operators<bf16>()[0].name) != "amx") GTEST_SKIP() << "this CPU has no tiles";
+TEST_F(Instructions, ForBfloat16DifferForModelsInShortFloatsOnly) {
+  const std::string best = ops::all_operators<bf16>()[0].name;
+  if (best != "amx" && best != "avx512_bf16") GTEST_SKIP() << "this CPU has none for bfloat16";
   const Outcome longer = mixed("--parallel.precision=fp32 --run.out=" + (folder_ / "fp32"), "avx512");
   EXPECT_EQ(longer.code, 0) << longer.text;
   EXPECT_EQ(longer.text.find("rounds otherwise"), std::string::npos) << longer.text;
   const Outcome shorter = mixed("--parallel.precision=bf16 --run.out=" + (folder_ / "bf16"), "avx512");
   EXPECT_EQ(shorter.code, 0) << shorter.text;
-  EXPECT_NE(shorter.text.find("rank 0 computes with amx, rank 1 with avx512, which"), std::string::npos)
+  EXPECT_NE(shorter.text.find("rank 0 computes with " + best + ", rank 1 with avx512, which"),
+            std::string::npos)
       << shorter.text;
 }
 

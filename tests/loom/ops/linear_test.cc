@@ -17,10 +17,10 @@ double tolerance_of_sums() {
   return two_parts ? 4 * kTolerance<float> : kTolerance<acc_t<T>>;
 }
 
-/// Of the gradient of the head's weights, for which tiles round the logits' to bf16 beside bf16.
+/// Of the gradient of the head's weights, for which products of bfloat16 round the logits' beside bf16.
 template <typename T>
 double tolerance_of_head() {
-  const bool rounds = EveryTable::current() == "amx" && std::is_same_v<T, bf16>;
+  const bool rounds = EveryTable::has_bf16_products() && std::is_same_v<T, bf16>;
   return rounds ? kTolerance<bf16> : tolerance_of_sums<T>();
 }
 

@@ -1,11 +1,15 @@
-// Products of whole matrices on tiles (amx_tiles.h): blocks of A and B are packed by all workers together,
+// Products of whole matrices of bfloat16 (packing.h): blocks of A and B are packed by all workers together,
 // then tiles of C, which stay in a core's cache, are shared out.
 //
 // Each element of C is summed in the order of the depth alone, so that its bits depend neither on the number
 // of workers nor on how many rows there are.
 #pragma once
 
+#ifdef LOOM_ISA_AMX
 #include "ops/amx_tiles.h"
+#else
+#include "ops/bf16_pairs.h"
+#endif
 #include "ops/product.h"
 
 namespace loom::ops::LOOM_ISA {
