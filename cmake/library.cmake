@@ -12,7 +12,8 @@ endforeach()
 set(WEFT_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/weft.map)
 add_library(weft SHARED)
 target_link_libraries(weft PRIVATE weft_objects)
-target_link_options(weft PRIVATE LINKER:--version-script=${WEFT_EXPORTS} LINKER:--exclude-libs,ALL)
+# It stays loaded: the process's handlers of signals point into it.
+target_link_options(weft PRIVATE LINKER:--version-script=${WEFT_EXPORTS} LINKER:--exclude-libs,ALL LINKER:-z,nodelete)
 if(NOT WEFT_SANITIZE)  # the runtime of a sanitizer belongs to the program
   target_link_options(weft PRIVATE LINKER:--no-undefined)
 endif()

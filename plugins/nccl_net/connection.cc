@@ -15,11 +15,11 @@ Connection::Connection(Introduction introduction, size_t requests)
     : endpoint_(std::move(introduction.endpoint)),
       peer_(introduction.peer),
       peer_name_(std::move(introduction.peer_name)),
+      requests_(requests),
       number_([this] {
         const auto held = lock();
         return endpoint_->enter(*this, peer_);
-      }()),
-      requests_(requests) {
+      }()) {
   for (Request& request : requests_) free_.push_back(&request);
 }
 
@@ -29,7 +29,8 @@ void Connection::close(bool let_out) {
   const auto held = lock();
   bool quiet = true;
   for (Request& request : requests_) {
-    if (!in_use(request) || !request.failure.ok() || complete(request)) continue;
+    const bool is_over = !request.failure.ok() && (gone_ || failure_.ok() || request.withdrawn);
+    if (!in_use(request) || is_over || complete(request)) continue;
     quiet = false;
     withdraw(request);
   }
@@ -122,11 +123,13 @@ Status Connection::deregister(Memory* memory) {
   const std::unique_ptr<Memory> owner(memory);
   for (Request& request : requests_) {
     const auto uses = [&](const Request::Part& part) { return part.memory == memory; };
-    if (!in_use(request) || !request.failure.ok() ||
+    const bool is_over = !request.failure.ok() && (gone_ || failure_.ok() || request.withdrawn);
+    if (!in_use(request) || is_over ||
         std::none_of(request.parts.begin(), request.parts.begin() + request.count, uses))
       continue;
     if (!complete(request)) {
       withdraw(request);
+      request.withdrawn = true;
       end(request, weft::fail(Code::aborted, "its memory was deregistered while the request was under way"));
     }
     for (Request::Part& part : request.parts) part.memory = nullptr;
@@ -174,7 +177,7 @@ void Connection::memory_lost() {
     if (in_use(request) && std::any_of(request.parts.begin(), request.parts.begin() + request.count, uses))
       end(request, why);
   }
-  fail(why);
+  give_up(why);
 }
 
 // ---- Requests
@@ -212,6 +215,11 @@ Result<bool> Connection::test(Request& request, int* sizes) {
 }
 
 void Connection::fail(const Status& why) {
+  gone_ = true;
+  give_up(why);
+}
+
+void Connection::give_up(const Status& why) {
   if (!failure_.ok()) return;
   const bool own_fault =
       why.code() == Code::aborted || why.code() == Code::invalid_usage || why.code() == Code::invalid_pointer;
@@ -260,7 +268,7 @@ void Connection::pump() {
 }
 
 void Connection::go_on() {
-  while (!controls_.empty() && failure_.ok() && endpoint_->status().ok()) {
+  while (!controls_.empty() && !gone_ && endpoint_->status().ok()) {
     const Control& control = controls_.front();
     const auto sent = transport().send(peer_, control.envelope, control.payload.data());
     if (!sent.ok()) return fail(sent.status());

@@ -56,6 +56,7 @@ struct Request {
   };
   Connection* owner = nullptr;
   Status failure;
+  bool withdrawn = false;         // by deregister()
   bool other_side_first = false;  // is to be told of the failure: nobody may poll any more once this is over
   int count = 1;
   int open = 1;  // parts that are not done
@@ -70,7 +71,7 @@ struct Request {
     std::fill_n(parts.begin(), count, Part{});
     owner = &by;
     failure = {};
-    other_side_first = false;
+    withdrawn = other_side_first = false;
     count = open = 1;
     put = {};
     ticket = 0;
@@ -148,6 +149,11 @@ class Connection : public Member {
   /// Sends what waits, in a turn of the endpoint's or at once. What finds no room is remembered.
   virtual void go_on();
   void fail(const Status& why) override;
+  /// Fails for a mistake of NCCL's: nothing is begun any more, but the other side is there, so that what has
+  /// been begun is taken back as it is otherwise.
+  void give_up(const Status& why);
+  /// Whether the other side is not, or not to be relied on.
+  bool gone() const { return gone_; }
   bool peer_is_there() override;
   bool has_registered(const void* address) const override;
   void memory_lost() override;
@@ -169,15 +175,16 @@ class Connection : public Member {
   UniqueFd handshake_;
   int64_t gone_since_ns_ = 0;  // when it was found closed
   const std::string peer_name_;
-  const uint32_t number_;
-  uint32_t remote_number_ = 0;
-  Terms terms_;
   Status failure_;
+  bool gone_ = false;
   std::deque<Request> requests_;  // all there ever are
   std::vector<Request*> free_;
+  std::unordered_set<Memory*> memories_;
+  const uint32_t number_;  // last of what the endpoint may ask for: from then on it does
+  uint32_t remote_number_ = 0;
+  Terms terms_;
   std::deque<Control> controls_;  // in order
   uint64_t said_ = 0;             // ticket of the last one that was accepted
-  std::unordered_set<Memory*> memories_;
   bool remembered_ = false;
 };
 

@@ -368,7 +368,7 @@ void Receiver::take_away(uint64_t name) {
   const Posted posted = unpost(name);
   if (posted.cleared && posted.part->memory && !endpoint().receiver_places())
     taken_.emplace(name, Taken{posted.part->memory});
-  if (failure().ok()) post(envelope(Kind::withdrawn, posted.part->tag, posted.part->turn), nullptr, 0);
+  if (!gone()) post(envelope(Kind::withdrawn, posted.part->tag, posted.part->turn), nullptr, 0);
 }
 
 void Receiver::word(const transport::Envelope& envelope, const void* payload) {
@@ -393,7 +393,7 @@ void Receiver::vacate(const Memory& memory) {
   const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
   const Deadline word = Deadline::in_seconds(endpoint().patience_s());
   const Deadline arrival = Deadline::in_seconds(kArrival_s);
-  while (there_is(is_its) && failure().ok() && endpoint().status().ok()) {
+  while (there_is(is_its) && !gone() && endpoint().status().ok()) {
     if (endpoint().poll().ok()) sched_yield();
     const bool silent = word.passed() && there_is(is_unanswered);
     if (silent) endpoint().answered(false);

@@ -123,7 +123,7 @@ bool Sender::send_copied(Request& request, Kind kind) {
   const auto sent = transport().send(peer(), message, part.data);
   if (!sent.ok()) return fail(sent.status()), end(request, failure()), true;
   if (*sent == transport::Progress::busy && MemoryWatch::lost(part.data, part.capacity))
-    return fail(transport::memory_is_gone(peer())), end(request, failure()), true;
+    return give_up(transport::memory_is_gone(peer())), end(request, failure()), true;
   if (*sent == transport::Progress::busy) return false;
   request.open = 0;
   request.put.done = true;  // the bytes are copied
@@ -177,7 +177,7 @@ bool Sender::complete(Request& request) {
 
 void Sender::withdraw(Request& request) {
   if (std::erase(waiting_, &request) > 0) unsent_.insert(name_of(request.only().tag, request.only().turn));
-  if (request.open == 0 && failure().ok()) endpoint().take_back(request.put);
+  if (request.open == 0 && !gone()) endpoint().take_back(request.put);
 }
 
 /// The send is over without having been sent.

@@ -260,6 +260,31 @@ TEST_P(Unmapped, AReceiveOfWhatIsVeryShortAndHasComeBeforeSaysSo) {
       });
 }
 
+TEST_P(Unmapped, AnotherConnectionWithTheSamePeerGoesOn) {
+  static constexpr size_t kBytes = 1000;
+  run(
+      [](Process& self) {
+        End end = self.connect(), other = self.connect();
+        Buffer sound(end, kBytes);
+        Pages pages(end, kBytes);
+        void* first = send(end, sound.data(), kBytes, 1, sound.memory());
+        pages.unmap();
+        says_so(self.host(), send(end, pages.data(), kBytes, 1, pages.memory()));
+        (void)end_of(self.host(), first);
+        end.close();
+        Buffer buffer(other, kBytes);
+        for (int i = 0; i < 3; ++i)
+          finish(self.host(), send(other, buffer.data(), kBytes, 1, buffer.memory()));
+        self.meet();
+      },
+      [](Process& self) {
+        End end = self.accept(), other = self.accept();
+        Buffer buffer(other, kBytes);
+        for (int i = 0; i < 3; ++i) finish(self.host(), receive(other, buffer, 1));
+        self.meet();
+      });
+}
+
 std::vector<Net> with_little_memory() {
   std::vector<Net> nets = real_nets();
   for (Net& net : nets) net.environment.emplace_back("WEFT_EARLY_BYTES", "1M");

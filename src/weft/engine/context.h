@@ -186,6 +186,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   Operation* find(int peer, const transport::Envelope& envelope) const;
   /// Whether callers' memory is there that operations use or, having failed, may still be written to.
   static bool owns(const void* context, const void* address);
+  void remember_lost(const void* begin, uint64_t bytes);
   /// Fails what uses memory that this thread has found missing.
   void settle_lost_memory();
   std::byte* target(Operation& op, const transport::Envelope& envelope);

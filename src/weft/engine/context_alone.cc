@@ -37,7 +37,10 @@ bool Context::run_alone(Operation& op) {
   // What earlier operations have left with the network goes on.
   if (fabric_->between_nodes() && ++turns_ % kQuietNetworkTurns == 0)
     if (Result<int> polled = fabric_->poll(*this, true); !polled) trouble = polled.status();
-  MemoryWatch::settle([](const MemoryWatch::Run&) {});  // of operations that have failed
+  if (MemoryWatch::lost()) [[unlikely]] {
+    if (trouble.ok()) trouble = lost_memory(op);
+    MemoryWatch::settle([](const MemoryWatch::Run&) {});  // what is left is of operations that have failed
+  }
   const bool crowded = fabric_->oversubscribed();
   for (int looks = crowded ? kCrowdedLooks : kLooks; looks > 0 && trouble.ok() && alone();) {
     Result<bool> moved = advance(op);

@@ -86,14 +86,21 @@ Status Context::lost_memory(const Operation& op) const {
   return {};
 }
 
+void Context::remember_lost(const void* begin, uint64_t bytes) {
+  const std::pair<const void*, uint64_t> buffer(begin, bytes);
+  if (bytes == 0 || std::find(lost_buffers_.begin(), lost_buffers_.end(), buffer) != lost_buffers_.end())
+    return;
+  if (lost_buffers_.size() == kLostBuffers) lost_buffers_.erase(lost_buffers_.begin());
+  lost_buffers_.push_back(buffer);
+}
+
 void Context::settle_lost_memory() {
   std::vector<std::pair<Communicator*, Status>> failures;
   for (Operation* op : active_) {
     Status why = lost_memory(*op);
     if (why.ok()) continue;
     failures.emplace_back(op->comm, why.in(op->comm->describe(*op)));
-    for (const Memory& memory : memories_of(*op))
-      if (lost_buffers_.size() < kLostBuffers) lost_buffers_.emplace_back(memory.begin, memory.bytes);
+    for (const Memory& memory : memories_of(*op)) remember_lost(memory.begin, memory.bytes);
   }
   MemoryWatch::settle([](const MemoryWatch::Run&) {});
   for (auto& [comm, why] : failures) comm->fail(why, true);

@@ -26,7 +26,10 @@ class FaultHandlers {
     for (size_t i = 0; i < kFaults.size(); ++i) sigaction(kFaults[i], nullptr, &found_[i]);
   }
   ~FaultHandlers() {
-    for (size_t i = 0; i < kFaults.size(); ++i) sigaction(kFaults[i], &found_[i], nullptr);
+    struct sigaction now;
+    for (size_t i = 0; i < kFaults.size(); ++i)
+      if (sigaction(kFaults[i], nullptr, &now) == 0 && now.sa_sigaction != found_[i].sa_sigaction)
+        sigaction(kFaults[i], &found_[i], nullptr);
   }
   FaultHandlers(const FaultHandlers&) = delete;
   FaultHandlers& operator=(const FaultHandlers&) = delete;

@@ -37,7 +37,8 @@ const ops::Operators<T>& table() {
   const std::span<const ops::Operators<T>> all = ops::all_operators<T>();
   for (const ops::Operators<T>& each : all)
     if (EveryTable::current() == each.name) return each;
-  return EveryTable::has_bf16_products() ? all.front() : all.back();
+  const bool without_tiles = all.front().name == std::string("amx") && EveryTable::current() != "amx";
+  return EveryTable::has_bf16_products() ? all[without_tiles ? 1 : 0] : all.back();
 }
 
 inline std::vector<std::string> table_names() {
