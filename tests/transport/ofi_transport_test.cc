@@ -145,6 +145,15 @@ TEST_P(OfiPair, TellsWhetherPagesAreExposedTwice) {
   EXPECT_FALSE(b_->exposed_elsewhere(*one));
 }
 
+TEST_P(OfiPair, TakesMessagesAsLongAsPlannersExpect) {
+  open();
+  EXPECT_EQ(a_->net(), Net::ofi);
+  EXPECT_EQ(a_->eager_bytes(), net_eager_bytes(a_->net()));
+  options_.eager_bytes = 5000;
+  open();
+  EXPECT_EQ(a_->eager_bytes(), 5000u);
+}
+
 TEST_P(OfiPair, IsBusyWhenNobodyReceivesAndLosesNothing) {
   open();
   const std::vector<char> payload(a_->eager_bytes(), 'x');

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "transport/eager.h"
 #include "transport/shm_node.h"
 
 namespace weft::transport::shm_test {
@@ -20,9 +21,7 @@ std::vector<std::byte> payload(uint32_t seed, size_t bytes) {
 size_t size_of(int from, int to, uint32_t i) {
   std::mt19937 random(static_cast<uint32_t>(from * 1000 + to * 10) + i * 7919);
   const uint32_t dice = random() % 10;
-  return dice < 5   ? random() % 33
-         : dice < 9 ? random() % 1000
-                    : random() % (ShmTransport::kDefaultEagerBytes + 1);
+  return dice < 5 ? random() % 33 : dice < 9 ? random() % 1000 : random() % (shm_eager_bytes() + 1);
 }
 uint32_t seed_of(int from, int to, uint32_t i) { return static_cast<uint32_t>(from * 64 + to) * 1000 + i; }
 
@@ -75,8 +74,7 @@ TEST(ShmMessage, EightRanks) { as_both(8, {}, all_to_all(100)); }
 TEST(ShmMessage, SixtyFourThreads) { as_threads(64, {}, all_to_all(2)); }
 
 TEST(ShmMessage, EverySizeUpToTheLimit) {
-  for (const size_t limit :
-       {size_t{1}, size_t{100}, ShmTransport::kDefaultEagerBytes, ShmTransport::kLargestEagerBytes}) {
+  for (const size_t limit : {size_t{1}, size_t{100}, shm_eager_bytes(), ShmTransport::kLargestEagerBytes}) {
     as_threads(2, {.eager_bytes = limit}, [limit](Rank& self) {
       EXPECT_EQ(self.transport.eager_bytes(), limit);
       Inbox inbox;

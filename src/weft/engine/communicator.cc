@@ -48,7 +48,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   if (options_.name.empty()) options_.name = fmt::format("{:08x}", id_);
 
   limits_.eager_intra_bytes = fabric.eager_intra_bytes();
-  if (const auto* net = fabric.between_nodes()) limits_.eager_inter_bytes = net->eager_bytes();
+  limits_.eager_inter_bytes = fabric.eager_inter_bytes();
   pins_ = *model::parse_pins(settings().algo);  // create() has checked it
   pins_.slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
   install_dump_signal();

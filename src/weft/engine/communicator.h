@@ -116,6 +116,8 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(world_of_.size()); }
   const topology::Layout& layout() const { return layout_; }
+  /// What plans are made with, but for slices of another length where the tuner takes them.
+  const plan::Limits& limits() const { return limits_; }
   Context& context() { return *context_; }
 
   // (lock), for the context and the interpreter.

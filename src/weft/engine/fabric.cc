@@ -8,12 +8,34 @@
 #include "base/settings.h"
 #include "engine/hello.h"
 #include "transport/ofi.h"
+#include "transport/ofi_providers.h"
 #include "transport/shm.h"
 #include "transport/tcp_transport.h"
 
 namespace weft::engine {
+namespace {
+
+/// Whether libfabric carries messages between nodes; else TCP does.
+bool over_libfabric(bool all_have_efa) {
+  const std::string& net = settings().net;
+  return net == "ofi" || (net == "auto" && all_have_efa);
+}
+
+size_t asked_intra() { return static_cast<size_t>(settings().eager_intra_bytes); }
+size_t asked_inter() { return static_cast<size_t>(settings().eager_inter_bytes); }
+
+}  // namespace
 
 Fabric::~Fabric() = default;
+
+Result<transport::Net> Fabric::net_here() {
+  if (!over_libfabric(settings().net == "auto" && transport::efa_is_usable())) return transport::Net::tcp;
+  transport::OfiOptions options;
+  options.provider = settings().provider;
+  const auto rails = transport::ofi::choose_rails(options);
+  if (!rails) return rails.status();
+  return transport::net_of_provider(rails->front()->fabric_attr->prov_name);
+}
 
 Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
                                              int cuda_device, Deadline deadline) {
@@ -33,10 +55,9 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
 
   WEFT_TRY(fabric->open_shared_memory(bootstrap, deadline));
   if (fabric->layout_.nodes() > 1) {
-    const std::string& net = settings().net;
     const bool all_efa =
         std::all_of(hellos->begin(), hellos->end(), [](const Hello& hello) { return hello.efa; });
-    if (net == "ofi" || (net == "auto" && all_efa)) {
+    if (over_libfabric(all_efa)) {
       WEFT_TRY(fabric->open_ofi(bootstrap, cuda_device, deadline));
     } else {
       WEFT_TRY(fabric->open_tcp(bootstrap));
@@ -54,8 +75,7 @@ Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline dead
   if (local_ranks.size() > 1) {
     transport::ShmTransport::Options options;
     options.cma = settings().cma;
-    if (settings().eager_intra_bytes > 0)
-      options.eager_bytes = static_cast<size_t>(settings().eager_intra_bytes);
+    options.eager_bytes = asked_intra();
     auto shm = transport::ShmTransport::create(rank_, bootstrap.ranks(), local_ranks, options);
     if (!shm) return shm.status();
     shm_ = shm.take();
@@ -71,8 +91,7 @@ Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadli
   options.provider = settings().provider;
   options.rails = settings().rails;
   if (settings().gpu_direct != "off") options.cuda_device = cuda_device;
-  if (settings().eager_inter_bytes > 0)
-    options.eager_bytes = static_cast<size_t>(settings().eager_inter_bytes);
+  options.eager_bytes = asked_inter();
   auto ofi = transport::OfiTransport::create(rank_, bootstrap.ranks(), options);
   if (!ofi) return ofi.status();
   ofi_ = ofi.take();
@@ -91,8 +110,7 @@ Status Fabric::open_tcp(bootstrap::Bootstrap& bootstrap) {
   transport::TcpTransport::Options options;
   options.rails = static_cast<int>(bootstrap.addresses(rank_).size());
   options.crowded = oversubscribed_;
-  if (settings().eager_inter_bytes > 0)
-    options.eager_bytes = static_cast<size_t>(settings().eager_inter_bytes);
+  options.eager_bytes = transport::net_eager_bytes(transport::Net::tcp, asked_inter());
   auto connector = [&bootstrap](int peer, int rail, Deadline by) {
     return bootstrap.connect(peer, rail, static_cast<uint32_t>(rail), by);
   };
@@ -122,10 +140,15 @@ transport::Transport* Fabric::between_nodes() const {
   return tcp_.get();
 }
 
+transport::Net Fabric::net() const { return ofi_ ? ofi_->net() : transport::Net::tcp; }
+
 size_t Fabric::eager_intra_bytes() const {
-  if (shm_) return shm_->eager_bytes();
-  return settings().eager_intra_bytes > 0 ? static_cast<size_t>(settings().eager_intra_bytes)
-                                          : transport::ShmTransport::kDefaultEagerBytes;
+  return shm_ ? shm_->eager_bytes() : transport::shm_eager_bytes(asked_intra());
+}
+
+size_t Fabric::eager_inter_bytes() const {
+  const transport::Transport* const network = between_nodes();
+  return network ? network->eager_bytes() : transport::net_eager_bytes(net(), asked_inter());
 }
 
 Result<int> Fabric::poll(transport::Sink& sink, bool network) {

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "bootstrap/bootstrap.h"
 #include "topology/layout.h"
+#include "transport/eager.h"
 #include "transport/transport.h"
 
 namespace weft::transport {
@@ -32,6 +33,10 @@ class Fabric {
                                               int cuda_device, Deadline deadline);
   ~Fabric();
 
+  /// What carries messages between nodes, if all are like this one: as WEFT_NET and WEFT_PROVIDER say, or by
+  /// what libfabric offers. Asks libfabric only where that decides. Errors: those of opening it.
+  static Result<transport::Net> net_here();
+
   /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.
   const topology::Layout& layout() const { return layout_; }
   /// More ranks on this machine than they may use CPUs, whatever nodes they pretend to be.
@@ -51,9 +56,12 @@ class Fabric {
   transport::Transport* local() const;
   transport::Transport* between_nodes() const;
 
-  /// Largest message inside a node: the same on every rank, also on one that is alone on its node, since all
-  /// ranks must choose the same plans.
+  /// tcp where all ranks are on one node.
+  transport::Net net() const;
+  /// Largest message inside a node, and between nodes: the same on every rank, also on one that has no such
+  /// peer, since all ranks must choose the same plans.
   size_t eager_intra_bytes() const;
+  size_t eager_inter_bytes() const;
 
   /// Polls shared memory, and the network if `network`.
   Result<int> poll(transport::Sink& sink, bool network);

@@ -19,7 +19,6 @@ using namespace ofi;
 
 namespace {
 
-constexpr size_t kMessageBytes = 16 << 10, kMessageBytesEfa = 8 << 10;
 constexpr size_t kPoolBytes = 2 << 20;  // of send buffers and of receive buffers, each, on a rail
 constexpr int64_t kShortestNapNs = 50'000;
 constexpr int64_t kLongestNapNs = 1'000'000;    // where nothing else wakes
@@ -113,10 +112,8 @@ Status OfiTransport::open_rails() {
 }
 
 Status OfiTransport::open_rails(std::vector<Info> infos) {
-  const bool efa = std::string_view(infos.front()->fabric_attr->prov_name) == "efa";
-  const size_t message_bytes = options_.eager_bytes ? options_.eager_bytes + sizeof(Header)
-                               : efa                ? kMessageBytesEfa
-                                                    : kMessageBytes;
+  net_ = net_of_provider(infos.front()->fabric_attr->prov_name);
+  const size_t message_bytes = net_eager_bytes(net_, options_.eager_bytes) + sizeof(Header);
   rma_ = !options_.messages_only;
   message_limit_ = SIZE_MAX;
   std::vector<RegistrationDomain> domains;

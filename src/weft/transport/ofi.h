@@ -34,6 +34,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "transport/eager.h"
 #include "transport/ofi_gpu_registration.h"
 #include "transport/ofi_protocol.h"
 #include "transport/ofi_providers.h"
@@ -143,6 +144,9 @@ class OfiTransport final : public Transport, public GpuDirect {
   /// Of GPU memory; nothing where there is no GPUDirect.
   ofi::GpuRegistrations::Statistics gpu_registrations() const;
 
+  /// Which provider it is.
+  Net net() const { return net_; }
+
   std::string describe() const override;
   size_t eager_bytes() const override { return message_limit_; }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
@@ -222,7 +226,8 @@ class OfiTransport final : public Transport, public GpuDirect {
   const ofi::Immediate immediate_;
   const uint32_t token_;
   bool rma_ = false;
-  Status why_no_gpu_;                // ok: this rank offers GPUDirect
+  Status why_no_gpu_;  // ok: this rank offers GPUDirect
+  Net net_ = Net::ofi;
   size_t message_limit_ = SIZE_MAX;  // payload that every rail takes, of all ranks once connected
   // Destroyed from the last to the first: puts and exposures let go of registrations, these go before their
   // domains.

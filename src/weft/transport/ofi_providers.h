@@ -21,8 +21,7 @@ struct OfiOptions {
   int rails = 0;          // at most so many, 0 = all up to 4
   int local_rank = 0;     // among the ranks of this host: ranks spread over NICs
   int local_ranks = 1;
-  size_t eager_bytes =
-      0;  // payload of a message; 0 = 8 KiB less the header on efa, 16 KiB less the header elsewhere
+  size_t eager_bytes = 0;         // payload of a message; 0 = the transport's choice (eager.h)
   size_t stripe_bytes = 0;        // longest single write; 0 = 1 MiB
   bool messages_only = false;     // puts never use RMA, for tests and for fabrics where RMA misbehaves
   bool register_sources = false;  // also where the provider does not ask for it; for tests

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/memory_watch.h"
 #include "device/reduce.h"
+#include "transport/eager.h"
 #include "transport/lost_memory.h"
 
 namespace weft::transport {
@@ -43,7 +44,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks,
       return fail(Code::invalid_argument, "a node has rank {}, must be in [0, {})", local, ranks);
     }
   }
-  const size_t eager_bytes = options.eager_bytes == 0 ? kDefaultEagerBytes : options.eager_bytes;
+  const size_t eager_bytes = shm_eager_bytes(options.eager_bytes);
   if (eager_bytes > kLargestEagerBytes) {
     return fail(Code::invalid_argument, "eager messages of {} bytes inside a node, must be at most {}",
                 eager_bytes, kLargestEagerBytes);

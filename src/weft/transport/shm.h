@@ -26,14 +26,14 @@ namespace weft::transport {
 
 class ShmTransport final : public Transport {
  public:
-  static constexpr size_t kDefaultEagerBytes = 16 << 10;
   static constexpr size_t kLargestEagerBytes = 1 << 20;
   static constexpr uint64_t kHelpedBytes = 16 << 20;
 
   struct Options {
     /// Use single-copy system calls where the kernel allows them, and let peers use them on us.
     bool cma = true;
-    /// At most kLargestEagerBytes, and the same on all ranks of the node. 0 means kDefaultEagerBytes.
+    /// At most kLargestEagerBytes, and the same on all ranks of the node. 0: the transport's choice
+    /// (eager.h).
     size_t eager_bytes = 0;
   };
 

@@ -35,6 +35,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "transport/eager.h"
 #include "transport/tcp_receiver.h"
 #include "transport/tcp_sender.h"
 #include "transport/transport.h"
@@ -48,8 +49,8 @@ using Connector = std::function<Result<UniqueFd>(int peer, int rail, Deadline de
 class TcpTransport final : public Transport {
  public:
   struct Options {
-    int rails = 1;                     // connections to one peer at most, each over its own network interface
-    size_t eager_bytes = 64 << 10;     // largest message
+    int rails = 1;  // connections to one peer at most, each over its own network interface
+    size_t eager_bytes = net_eager_bytes(Net::tcp);  // largest message
     size_t queue_bytes = 1 << 20;      // of messages waiting on one connection before send() answers busy
     size_t segment_bytes = 256 << 10;  // of a put in one frame
     size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own

@@ -1,0 +1,32 @@
+// The eager limits: how long a message each transport sends without asking its receiver first where it should
+// go. The only place that has the numbers: the transports take them from here, and so do those who plan for
+// machines on which no transport is open, weft_sim and weft_info --explain.
+//
+// Thread safety: values and pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace weft::transport {
+
+/// What carries messages between nodes; inside a node it is shared memory.
+enum class Net : uint8_t {
+  tcp,
+  efa,  // libfabric's provider of that name
+  ofi,  // any other provider of libfabric's
+};
+const char* name_of(Net net);  // "tcp", …
+std::optional<Net> find_net(std::string_view name);
+/// By libfabric's name of the provider.
+Net net_of_provider(std::string_view provider);
+
+/// Payload of the longest message. `asked`: what the user wants (WEFT_EAGER_INTRA_BYTES,
+/// WEFT_EAGER_INTER_BYTES); 0: the transport's choice. A provider of libfabric's whose messages are shorter
+/// than that takes less, which shows when it is opened.
+size_t shm_eager_bytes(size_t asked = 0);
+size_t net_eager_bytes(Net net, size_t asked = 0);
+
+}  // namespace weft::transport
