@@ -15,18 +15,21 @@ TEST(Machine, SurvivesJson) {
   Machine machine;
   machine.name = "p4d";
   machine.inter = {.alpha_us = 17.5, .overhead_us = 0.25, .bytes_per_us = 12500, .by_cpu = false};
+  machine.net = transport::Net::efa;
   machine.rails = 4;
   machine.memory.cache_bytes = 123456789;
   const Result<Machine> back = machine_from_json(to_json(machine));
   ASSERT_TRUE(back.ok()) << back.status().message();
   EXPECT_EQ(to_json(*back), to_json(machine));
   EXPECT_EQ(back->inter.by_cpu, false);
+  EXPECT_EQ(back->net, transport::Net::efa);
   EXPECT_EQ(back->rails, 4);
 }
 
 TEST(Machine, SurvivesTheWayToOtherRanks) {
   Machine machine;
   machine.inter = {.alpha_us = 17.5, .overhead_us = 0.25, .bytes_per_us = 12500, .by_cpu = false};
+  machine.net = transport::Net::ofi;
   machine.rails = 4;
   machine.cores = 0.5;
   machine.memory.cache_bytes = 1 << 20;
@@ -34,6 +37,7 @@ TEST(Machine, SurvivesTheWayToOtherRanks) {
   const Machine back = from_numbers(to_numbers(machine));
   EXPECT_EQ(to_numbers(back), to_numbers(machine));
   EXPECT_EQ(back.inter.by_cpu, false);
+  EXPECT_EQ(back.net, transport::Net::ofi);
   EXPECT_EQ(back.rails, 4);
   EXPECT_EQ(back.memory.cache_bytes, uint64_t{1} << 20);
   EXPECT_EQ(to_json(from_numbers(std::vector<float>{1, 2})), to_json(Machine()));
@@ -66,6 +70,11 @@ TEST(Machine, NamesWhatIsWrongInJson) {
       error_of(R"({"inter": {"alpha_us": "fast"}})").find("inter.alpha_us is \"fast\", must be a number"),
       std::string::npos);
   EXPECT_NE(error_of(R"({"inter": {"by_cpu": 1}})").find("must be a boolean"), std::string::npos);
+  for (const char* net : {R"("udp")", "7", R"({"of": "nets"})"}) {
+    EXPECT_NE(error_of(fmt::format(R"({{"net": {}}})", net)).find("must be \"tcp\", \"efa\" or \"ofi\""),
+              std::string::npos)
+        << net;
+  }
   EXPECT_NE(error_of(R"({"rails": 1.5})").find("must be a whole number"), std::string::npos);
   EXPECT_NE(error_of(R"({"rails": 0})").find("rails is 0, must be in [1, "), std::string::npos);
   EXPECT_NE(error_of(R"({"nic_bytes_per_us": 0})").find("nic_bytes_per_us is 0, must be in [0.001"),

@@ -31,13 +31,13 @@ Output run(const std::string& arguments) {
 /// A description with round numbers: alpha 10 µs, 100 bytes/µs on each of two rails, nothing else costs.
 class WeftSim : public ::testing::Test {
  protected:
-  void write(const std::string& more = "", const std::string& nodes = "4") {
+  void write(const std::string& more = "", const std::string& nodes = "4", const char* net = "tcp") {
     std::ofstream(path_) << fmt::format(
-        R"({{"nodes": {}, "ranks_per_node": 1, "machine": {{
+        R"({{"nodes": {}, "ranks_per_node": 1, "machine": {{"net": "{}",
              "inter": {{"alpha_us": 10, "overhead_us": 0, "bytes_per_us": 100, "by_cpu": false}},
              "memory": {{"copy_cached": 1e9, "copy_large": 1e9, "reduce_cached": 1e9, "reduce_large": 1e9}},
              "nic_bytes_per_us": 100, "rails": 2, "stripe_bytes": 1, "crossing": 1, "cores": 64, "step_us": 0, "call_us": 0}}{}}})",
-        nodes, more);
+        nodes, net, more);
   }
   ~WeftSim() override { std::filesystem::remove(path_); }
 
@@ -70,6 +70,35 @@ TEST_F(WeftSim, TakesAlphaAndBytes) {
   // bytes/µs.
   EXPECT_NEAR(us("-c allgather -s 32000 -a all_to_all --element-bytes 1 --slice 1M"), 10 + 120, 0.1);
   EXPECT_NEAR(us("-c allgather -s 32000 -a ring --element-bytes 1 --slice 1M"), 3 * (10 + 40), 0.1);
+}
+
+TEST_F(WeftSim, TheNetworkSaysWhatGoesWithoutAsking) {
+  for (const transport::Net net : {transport::Net::tcp, transport::Net::efa, transport::Net::ofi}) {
+    write("", "4", transport::name_of(net));
+    const uint64_t most = transport::net_eager_bytes(net);
+    const Output output = run(path_ + " -a ring -s 1M --json");
+    const auto json = nlohmann::json::parse(output.text, nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << output.text;
+    EXPECT_EQ(json["eager_inter_bytes"], most);
+    EXPECT_EQ(json["eager_intra_bytes"], transport::shm_eager_bytes());
+    const std::string one_hop = "-c allreduce -a one_hop --element-bytes 1 -s ";
+    EXPECT_GT(us(one_hop + std::to_string(most)), 0);
+    EXPECT_TRUE(mentions(refusal(one_hop + std::to_string(most + 1)),
+                         fmt::format("at most {} go eagerly between nodes", most)));
+    EXPECT_TRUE(
+        mentions(run(path_ + " -a ring").text, fmt::format("between nodes ({})\n", transport::name_of(net))));
+  }
+}
+
+TEST_F(WeftSim, HeedsTheSettingsThatTheLibraryWould) {
+  write();
+  setenv("WEFT_EAGER_INTER_BYTES", "5000", 1);
+  const std::string refused = refusal("-c allreduce -a one_hop -s 8K");
+  setenv("WEFT_EAGER_INTER_BYTES", "many", 1);
+  const std::string wrong = refusal("-a ring");
+  unsetenv("WEFT_EAGER_INTER_BYTES");
+  EXPECT_TRUE(mentions(refused, "at most 5000 go eagerly between nodes")) << refused;
+  EXPECT_TRUE(mentions(wrong, "WEFT_EAGER_INTER_BYTES")) << wrong;
 }
 
 TEST_F(WeftSim, AFailedRailHalvesItsNode) {
@@ -160,6 +189,8 @@ TEST_F(WeftSim, RefusesWrongDescriptionsByName) {
   EXPECT_TRUE(mentions(refusal(""), "nodes is missing"));
   std::ofstream(path_) << R"({"nodes": 2, "machine": {"nic_bytes_per_us": -5}})";
   EXPECT_TRUE(mentions(refusal(""), "nic_bytes_per_us is -5, must be in"));
+  std::ofstream(path_) << R"({"nodes": 2, "machine": {"net": "pigeons"}})";
+  EXPECT_TRUE(mentions(refusal(""), "net is \"pigeons\", must be \"tcp\", \"efa\" or \"ofi\""));
   std::ofstream(path_) << R"({"nodes": 2, "machine": {"nic_speed": 5}})";
   EXPECT_TRUE(mentions(refusal(""), "unknown key \"nic_speed\""));
   const int levels = 200'000;  // more than a stack holds
@@ -182,7 +213,7 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   says("-a ring,spiral", "AllReduce has no spiral; all_to_all, ring");
   says("-a direct", "direct reads the memory of peers");
   says("-a direct", "all_to_all, ring, recursive_doubling");
-  says("-a one_hop -s 64M", "one_hop sends 67108864 bytes at once, at most 16384 go eagerly");
+  says("-a one_hop -s 64M", "one_hop sends 67108864 bytes at once, at most 65536 go eagerly");
   says("--nodes 0", "nodes is 0");
   says("--nodes 2-2000000000", "nodes is 32768, must be in [1, 16384]");
   says("--nodes many", "\"many\" is no number");
@@ -216,6 +247,10 @@ TEST(Clusters, NameTheSourceOfEveryNumber) {
   }
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"ethernet", "p3dn", "p4d", "p4de", "p5"}));
+  for (const std::string& name : names) {
+    const auto machine = model::read_machine(fmt::format(WEFT_SOURCE_DIR "/clusters/{}.json", name));
+    EXPECT_EQ(machine->net, name == "ethernet" ? transport::Net::tcp : transport::Net::efa) << name;
+  }
 }
 
 /// Every key of a machine is stated, so that no description depends on what happens to be Weft's default, and
@@ -235,6 +270,9 @@ TEST(Clusters, StateEveryKeyOfAMachineWithASourceOfItsOwn) {
     expect_own_source(stated, "ranks_per_node");
     for (const auto& [key, value] : keys.items()) {
       if (value.is_number()) expect_own_source(stated["machine"], key);
+      if (value.is_string() && key != "name") {
+        EXPECT_TRUE(stated["machine"].contains(key)) << entry.path() << ": " << key;
+      }
       if (!value.is_object()) continue;
       for (const auto& [inner, field] : value.items()) {
         if (field.is_number()) {

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
+#include "engine/fabric.h"
 #include "model/machine_cache.h"
 #include "model/tuner.h"
 #include "topology/host.h"
@@ -55,15 +56,16 @@ Result<plan::Request> request_of(const Question& q) {
   return request;
 }
 
-/// The latest measurement of this host that fits the question; null if there is none.
-const model::Cached* find_measured(const Question& q, const topology::Host& host,
+/// The latest measurement of this host that fits the question, over `net`; null if there is none.
+const model::Cached* find_measured(const Question& q, const topology::Host& host, transport::Net net,
                                    const std::vector<model::Cached>& measured) {
   const int per_node = (q.ranks + q.nodes - 1) / q.nodes;
   const int cpus = std::max(static_cast<int>(host.allowed_cpus().size()), 1);
   const int active = std::min(per_node, cpus);
   const double crowding = std::max(1.0, static_cast<double>(per_node) / cpus);
   for (const model::Cached& cached : measured) {
-    const bool links = (q.nodes > 1) == !cached.facts.inter.empty();
+    const bool links =
+        q.nodes > 1 ? !cached.facts.inter.empty() && cached.machine.net == net : cached.facts.inter.empty();
     if (links && cached.facts.active == active && cached.facts.crowding == crowding) return &cached;
   }
   return nullptr;
@@ -83,11 +85,16 @@ Result<Described> machine_of(const Question& q) {
   const Result<topology::Host>& host = topology::discover_host();
   if (!host.ok()) return host.status();
   Described stated{model::machine_of(*host), "as this host states; a job here would measure it first"};
+  if (q.nodes > 1) {
+    const Result<transport::Net> net = engine::Fabric::net_here();
+    if (!net.ok()) return net.status();
+    stated.machine.net = *net;
+  }
   if (settings().tune == "off") stated.source = "as this host states; measuring is off (WEFT_TUNE)";
   const std::string directory = model::cache_directory();
   if (settings().tune == "off" || directory.empty()) return stated;
   const std::vector<model::Cached> measured = model::list_cached(directory, *host);
-  const model::Cached* const found = find_measured(q, *host, measured);
+  const model::Cached* const found = find_measured(q, *host, stated.machine.net, measured);
   if (found == nullptr) return stated;
   Described result{found->machine, fmt::format("measured {}, kept in {}", found->measured_at, found->path)};
   result.machine.cores = stated.machine.cores;  // the cache has those of its job's nodes
@@ -116,14 +123,9 @@ Result<Answer> answer(const Question& q) {
   Result<model::Pins> pins = model::parse_pins(settings().algo);
   if (!pins.ok()) return pins.status();
   pins->slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
-  plan::Limits limits;
-  if (settings().eager_intra_bytes > 0)
-    limits.eager_intra_bytes = static_cast<uint64_t>(settings().eager_intra_bytes);
-  if (settings().eager_inter_bytes > 0)
-    limits.eager_inter_bytes = static_cast<uint64_t>(settings().eager_inter_bytes);
   topology::Layout layout = layout_of(q.ranks, q.nodes);
   const int64_t before_ns = now_ns();
-  Result<model::Choice> choice = model::choose(machine, *request, layout, limits, *pins);
+  Result<model::Choice> choice = model::choose(machine, *request, layout, model::limits_for(machine), *pins);
   const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
   Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {}, chosen_in_ms};
@@ -182,9 +184,7 @@ std::string text_of(const Question& q, const Answer& a) {
       fmt::format("{} on {}\n", model::to_string(a.request, a.layout.ranks()), a.layout.to_string());
   text += machine_text(a.machine);
   text += fmt::format("the machine is {}\n", a.machine_source);
-  text += fmt::format("eager up to {} inside a node, {} between nodes\n\n",
-                      model::bytes_text(choice.limits.eager_intra_bytes),
-                      model::bytes_text(choice.limits.eager_inter_bytes));
+  text += model::eager_text(choice.limits, a.machine) + "\n\n";
   text += candidates_text(a);
   text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
                       a.chosen_in_ms, choice.algorithm->sentence);

@@ -53,9 +53,9 @@ std::string row_text(const Row& row, double best_us, bool compares) {
 
 std::string text_of(const Question& question, const Study& study) {
   const bool compares = !study.cluster.conditions.healthy();
-  std::string text =
-      fmt::format("{}; slices of {}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
-                  conditions_text(study.cluster.conditions));
+  std::string text = fmt::format(
+      "{}; slices of {}; {}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
+      model::eager_text(study.limits, study.cluster.machine), conditions_text(study.cluster.conditions));
   double best_us = 0;
   for (size_t i = 0; i < study.rows.size(); ++i) {
     const Row& row = study.rows[i];
@@ -80,6 +80,8 @@ Json json_of(const Study& study) {
             {"ranks_per_node", study.cluster.ranks_per_node},
             {"machine", Json::parse(model::to_json(study.cluster.machine))},
             {"slice_bytes", study.limits.slice_bytes},
+            {"eager_intra_bytes", study.limits.eager_intra_bytes},
+            {"eager_inter_bytes", study.limits.eager_inter_bytes},
             {"rows", Json::array()}};
   for (const Row& row : study.rows) {
     const model::Forecast& f = row.forecast;

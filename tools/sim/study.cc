@@ -7,6 +7,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/settings.h"
 #include "model/pins.h"
 #include "model/tuner.h"
 
@@ -227,10 +228,12 @@ std::vector<std::string> known_clusters() {
 }
 
 Result<Study> answer(const Question& question) {
+  WEFT_TRY(settings_status());
   Study study;
   Result<Cluster> cluster = load(question.cluster);
   if (!cluster.ok()) return cluster.status();
   study.cluster = cluster.take();
+  study.limits = model::limits_for(study.cluster.machine);
   if (question.ranks_per_node != 0) study.cluster.ranks_per_node = question.ranks_per_node;
   if (question.element_bytes < 1 || question.element_bytes > 8) {
     return fail(Code::invalid_argument, "--element-bytes is {}, must be in [1, 8]", question.element_bytes);

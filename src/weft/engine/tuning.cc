@@ -50,6 +50,7 @@ void share_cores(model::Machine& machine, const Fabric& fabric, const topology::
 
 model::Machine stated_machine(const Fabric& fabric, const topology::Host& host) {
   model::Machine machine = model::machine_of(host, fabric.one_machine() ? fabric.layout().nodes() : 1);
+  machine.net = fabric.net();
   share_cores(machine, fabric, host);
   return machine;
 }

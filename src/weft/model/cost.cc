@@ -29,6 +29,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
     visit(section, "bytes_per_us", link->bytes_per_us, kRate);
     visit(section, "by_cpu", link->by_cpu, 0.0);
   }
+  visit("", "net", machine.net, 0.0);
   visit("memory", "cache_bytes", machine.memory.cache_bytes, 0.0);
   visit("memory", "copy_cached", machine.memory.copy_cached, kRate);
   visit("memory", "copy_large", machine.memory.copy_large, kRate);
@@ -50,6 +51,15 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("", "switch_us", machine.switch_us, kAnyTime);
   visit("", "step_us", machine.step_us, kAnyTime);
   visit("", "call_us", machine.call_us, kAnyTime);
+}
+
+Status read_value(const Json& json, const std::string& name, transport::Net& into, double) {
+  const auto net = json.is_string() ? transport::find_net(json.get<std::string>()) : std::nullopt;
+  if (!net)
+    return fail(Code::invalid_argument, "machine: {} is {}, must be \"tcp\", \"efa\" or \"ofi\"", name,
+                json.dump());
+  into = *net;
+  return {};
 }
 
 template <typename T>
@@ -147,7 +157,7 @@ Machine machine_of(const topology::Host& host, int nodes_on_host) {
 std::vector<float> to_numbers(const Machine& machine) {
   std::vector<float> numbers;
   for_each_field(machine, [&](const char*, const char*, const auto& member, double) {
-    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(member)>>)
+    if constexpr (!std::is_same_v<std::decay_t<decltype(member)>, std::string>)
       numbers.push_back(static_cast<float>(member));
   });
   return numbers;
@@ -160,7 +170,7 @@ Machine from_numbers(std::span<const float> numbers) {
   for_each_field(machine, [&](const char*, const char*, auto& member, double) {
     using Member = std::decay_t<decltype(member)>;
     if constexpr (std::is_same_v<Member, bool>) member = numbers[at++] != 0;
-    else if constexpr (std::is_arithmetic_v<Member>) member = static_cast<Member>(numbers[at++]);
+    else if constexpr (!std::is_same_v<Member, std::string>) member = static_cast<Member>(numbers[at++]);
   });
   return machine;
 }
@@ -168,7 +178,9 @@ Machine from_numbers(std::span<const float> numbers) {
 std::string to_json(const Machine& machine) {
   Json json;
   for_each_field(machine, [&](const char* section, const char* key, const auto& member, double) {
-    (*section ? json[section][key] : json[key]) = member;
+    Json& into = *section ? json[section][key] : json[key];
+    if constexpr (std::is_same_v<std::decay_t<decltype(member)>, transport::Net>) into = name_of(member);
+    else into = member;
   });
   return json.dump(2);
 }

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "topology/host.h"
+#include "transport/eager.h"
 
 namespace weft::model {
 
@@ -54,6 +55,8 @@ struct Machine {
   // says.
   Link intra{.alpha_us = 0.09, .overhead_us = 0.03, .bytes_per_us = 11000, .by_cpu = true};
   Link inter{.alpha_us = 1.4, .overhead_us = 1.2, .bytes_per_us = 8000, .by_cpu = true};
+  /// What carries messages between nodes: it says which of them go without asking (limits_for()).
+  transport::Net net = transport::Net::tcp;
   Memory memory{.cache_bytes = 4 << 20,
                 .copy_cached = 40000,
                 .copy_large = 10000,
@@ -87,7 +90,7 @@ struct Machine {
 /// loopback, whatever its interfaces.
 Machine machine_of(const topology::Host& host, int nodes_on_host = 1);
 
-/// Every number of a machine, in a fixed order, for machines that travel between ranks; the name does not. As
+/// Everything but the name of a machine, in a fixed order, for machines that travel between ranks. As
 /// floats: those who use the sent machine must use what comes back, also where it came from.
 std::vector<float> to_numbers(const Machine& machine);
 /// Numbers of another length leave the default machine.

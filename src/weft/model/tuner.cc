@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/settings.h"
 
 namespace weft::model {
 namespace {
@@ -101,6 +102,21 @@ std::string reason(const std::vector<Candidate>& candidates, const Candidate& ch
 }
 
 }  // namespace
+
+Limits limits_for(const Machine& machine) {
+  const Settings& asked = settings();
+  Limits limits;
+  limits.eager_intra_bytes = transport::shm_eager_bytes(static_cast<size_t>(asked.eager_intra_bytes));
+  limits.eager_inter_bytes =
+      transport::net_eager_bytes(machine.net, static_cast<size_t>(asked.eager_inter_bytes));
+  return limits;
+}
+
+std::string eager_text(const Limits& limits, const Machine& machine) {
+  return fmt::format("eager up to {} inside a node, {} between nodes ({})",
+                     bytes_text(limits.eager_intra_bytes), bytes_text(limits.eager_inter_bytes),
+                     transport::name_of(machine.net));
+}
 
 uint64_t message_bytes(const Request& request, int ranks) {
   using enum plan::Collective;

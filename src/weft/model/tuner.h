@@ -35,6 +35,13 @@ struct Choice {
   std::vector<Candidate> candidates;  // all that were considered: those that could by time, then the rest
 };
 
+/// What a job on such a machine plans with, as far as is known before there is one: the eager limits of its
+/// transports (transport/eager.h) or of the settings, and slices of the usual length. Communicators ask the
+/// transports that they have opened.
+plan::Limits limits_for(const Machine& machine);
+/// "eager up to 16 KiB inside a node, 64 KiB between nodes (tcp)".
+std::string eager_text(const plan::Limits& limits, const Machine& machine);
+
 /// The size of a request as the perf tools print it: the larger of what a rank gives and gets, the same for
 /// all.
 uint64_t message_bytes(const plan::Request& request, int ranks);
