@@ -17,7 +17,7 @@ double predicted_us(const Machine& machine, const char* algorithm, const topolog
   request.count = 1;
   request.element_bytes = 4;
   const auto pins = parse_pins(std::string("allreduce=") + algorithm);
-  const auto choice = choose(machine, request, layout, plan::Limits{}, *pins);
+  const auto choice = choose(machine, request, layout, limits_for(machine), *pins);
   return choice.ok() ? choice->predicted_us : 0;
 }
 

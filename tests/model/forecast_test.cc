@@ -13,7 +13,8 @@ using plan::Collective;
 using plan::Request;
 using topology::Layout;
 
-const plan::Limits kLimits{.slice_bytes = 64 << 10};
+const plan::Limits kLimits{
+    .eager_intra_bytes = 8 << 10, .eager_inter_bytes = 16 << 10, .slice_bytes = 64 << 10};
 
 Cluster cluster(int nodes, int ranks_per_node) {
   Cluster cluster;

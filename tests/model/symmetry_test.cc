@@ -16,6 +16,8 @@ using plan::Plan;
 using plan::Request;
 using topology::Layout;
 
+const Limits kShortIsEager{.eager_intra_bytes = 8 << 10, .eager_inter_bytes = 16 << 10};
+
 std::vector<Plan> make(const Algorithm& algorithm, const Request& request, const Layout& layout,
                        const Limits& limits, int ranks) {
   std::vector<Plan> plans;
@@ -86,7 +88,8 @@ TEST(Symmetry, OneNodeTakesTheTimeOfAllToTheLastBit) {
 TEST(Symmetry, IsFoundWhereItIs) {
   const Layout layout = Layout::blocks(8, 2);
   const auto of = [&](Collective collective, const char* name, uint64_t count) {
-    return find_symmetry(*plan::find_algorithm(collective, name), {collective, count, 4}, layout, {});
+    return find_symmetry(*plan::find_algorithm(collective, name), {collective, count, 4}, layout,
+                         kShortIsEager);
   };
   for (const Collective collective :
        {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce}) {
@@ -101,29 +104,30 @@ TEST(Symmetry, IsFoundWhereItIs) {
 TEST(Symmetry, UnequalBlocksHaveNone) {
   const Layout layout = Layout::blocks(8, 2);
   const Request request{Collective::all_reduce, 100, 4};  // 400 bytes for 16 ranks: some have no block
-  EXPECT_EQ(find_symmetry(*plan::find_algorithm(Collective::all_reduce, "all_to_all"), request, layout, {}),
+  EXPECT_EQ(find_symmetry(*plan::find_algorithm(Collective::all_reduce, "all_to_all"), request, layout,
+                          kShortIsEager),
             Symmetry::none);
 }
 
 TEST(Symmetry, RootsAndOtherLayoutsHaveNone) {
   const Request broadcast{Collective::broadcast, 1024, 4};
   EXPECT_EQ(find_symmetry(*plan::find_algorithm(Collective::broadcast, "ring"), broadcast,
-                          Layout::blocks(4, 2), {}),
+                          Layout::blocks(4, 2), kShortIsEager),
             Symmetry::none);
   const Request gather{Collective::all_gather, 1024, 4};
-  EXPECT_EQ(
-      find_symmetry(*plan::find_algorithm(Collective::all_gather, "ring"), gather, Layout({0, 1, 0, 1}), {}),
-      Symmetry::none);
+  EXPECT_EQ(find_symmetry(*plan::find_algorithm(Collective::all_gather, "ring"), gather, Layout({0, 1, 0, 1}),
+                          kShortIsEager),
+            Symmetry::none);
 }
 
 TEST(Symmetry, OneNodeCannotStandForUnlikeOnes) {
   const Layout layout = Layout::blocks(4, 1);
   const Algorithm& ring = *plan::find_algorithm(Collective::all_gather, "ring");
   const Request request{Collective::all_gather, 1024, 4};
-  const auto plans = make(ring, request, layout, {}, 1);
+  const auto plans = make(ring, request, layout, kShortIsEager, 1);
   SimulateOptions options{.symmetry = Symmetry::rotation, .one_node = true};
   options.conditions.slow_nodes.push_back({2, 0.5});
-  const auto result = simulate(plans, layout, plain_machine(), {}, options);
+  const auto result = simulate(plans, layout, plain_machine(), kShortIsEager, options);
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.status().message().find("where all nodes are alike"), std::string::npos);
 }

@@ -12,7 +12,7 @@ using plan::Collective;
 using plan::Request;
 using topology::Layout;
 
-const plan::Limits kLimits;
+const plan::Limits kLimits{.eager_intra_bytes = 8 << 10, .eager_inter_bytes = 16 << 10};
 
 /// A cluster as rented: many cores, one fast interface a node that moves the bytes by itself.
 Machine cluster() {

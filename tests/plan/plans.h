@@ -9,6 +9,9 @@
 
 namespace weft::plan::testing {
 
+/// Of the size that transports' limits have, and another for each kind of link.
+inline constexpr Limits kShortIsEager{.eager_intra_bytes = 8 << 10, .eager_inter_bytes = 16 << 10};
+
 inline std::vector<Plan> make_all(const Algorithm& algorithm, const Request& request,
                                   const topology::Layout& layout, const Limits& limits) {
   std::vector<Plan> plans;
@@ -18,7 +21,7 @@ inline std::vector<Plan> make_all(const Algorithm& algorithm, const Request& req
 }
 
 inline std::vector<Plan> make_all(std::string_view name, const Request& request,
-                                  const topology::Layout& layout, const Limits& limits = {}) {
+                                  const topology::Layout& layout, const Limits& limits = kShortIsEager) {
   return make_all(*find_algorithm(request.collective, name), request, layout, limits);
 }
 

@@ -10,6 +10,7 @@
 namespace weft::plan {
 namespace {
 
+using testing::kShortIsEager;
 using testing::make_all;
 using topology::Layout;
 
@@ -88,7 +89,7 @@ TEST(Hierarchy, EveryRankOfOtherNodesIsAnOriginOnceOnEachNode) {
 
 TEST(Fits, SaysWhyNot) {
   const auto why = [](std::string_view name, const Request& request, const Layout& layout,
-                      const Limits& limits = {}) {
+                      const Limits& limits = kShortIsEager) {
     return find_algorithm(request.collective, name)->fits(request, layout, limits).message();
   };
   const Layout cluster = Layout::blocks(2, 2), node = Layout::blocks(1, 4);
@@ -98,7 +99,7 @@ TEST(Fits, SaysWhyNot) {
   EXPECT_EQ(why("one_hop", small, cluster), "");
   EXPECT_EQ(why("one_hop", large, node),
             "one_hop sends 4194304 bytes at once, at most 8192 go eagerly inside a node");
-  EXPECT_EQ(why("one_hop", small, cluster, {.eager_inter_bytes = 15}),
+  EXPECT_EQ(why("one_hop", small, cluster, {.eager_intra_bytes = 16, .eager_inter_bytes = 15}),
             "one_hop sends 16 bytes at once, at most 15 go eagerly between nodes");
   EXPECT_EQ(why("direct", large, cluster),
             "direct reads the memory of peers, which 4 ranks on 2 nodes (2 each) cannot");
@@ -123,7 +124,7 @@ TEST(Registry, EveryCollectiveHasAnAlgorithmForEverySizeAndLayout) {
         EXPECT_TRUE(std::any_of(all.begin(), all.end(),
                                 [&](const Algorithm& a) {
                                   return a.collective == request.collective &&
-                                         a.fits(request, layout, {}).ok();
+                                         a.fits(request, layout, kShortIsEager).ok();
                                 }))
             << name_of(request.collective) << " on " << layout.to_string();
       }
@@ -132,14 +133,31 @@ TEST(Registry, EveryCollectiveHasAnAlgorithmForEverySizeAndLayout) {
   EXPECT_EQ(find_algorithm(Collective::all_reduce, "no such"), nullptr);
 }
 
+/// So a communicator on one node, and who plans for one, may name any network.
+TEST(Registry, OnOneNodeTheNetworksLimitCountsForNothing) {
+  const Layout node = Layout::blocks(1, 4);
+  const Limits limits{.eager_intra_bytes = 4096, .eager_inter_bytes = 0},
+      others{.eager_intra_bytes = 4096, .eager_inter_bytes = 1 << 20};
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const uint64_t count : {1, 1000, 1 << 20}) {
+      const Request request{.collective = algorithm.collective, .count = count, .root = 1};
+      ASSERT_EQ(algorithm.fits(request, node, limits).ok(), algorithm.fits(request, node, others).ok())
+          << name_of(algorithm.collective) << " by " << algorithm.name;
+      if (!algorithm.fits(request, node, others).ok()) continue;
+      EXPECT_EQ(to_string(algorithm.make(request, node, limits, 2)),
+                to_string(algorithm.make(request, node, others, 2)));
+    }
+  }
+}
+
 /// Plans of long messages stay bounded, and puts stay below 4 GiB: slices grow.
 TEST(Registry, PlansOfLongMessagesAreShort) {
   const Layout cluster = Layout::blocks(16, 8), node = Layout::blocks(1, 8);
   for (const Algorithm& algorithm : algorithms()) {
     const Layout& layout = algorithm.name == "direct" ? node : cluster;
     const Request request{.collective = algorithm.collective, .count = uint64_t{1} << 28, .root = 1};
-    if (!algorithm.fits(request, layout, {}).ok()) continue;
-    const Plan plan = algorithm.make(request, layout, {}, 5);
+    if (!algorithm.fits(request, layout, kShortIsEager).ok()) continue;
+    const Plan plan = algorithm.make(request, layout, kShortIsEager, 5);
     EXPECT_LT(plan.steps.size(), 45000u) << name_of(algorithm.collective) << " by " << algorithm.name;
     for (const Step& step : plan.steps) {
       EXPECT_TRUE(step.kind != StepKind::put || step.bytes < uint64_t{1} << 32) << algorithm.name;

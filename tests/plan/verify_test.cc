@@ -13,6 +13,7 @@ using testing::derive_tables;
 using testing::drop_signal;
 using testing::drop_step;
 using testing::find_step;
+using testing::kShortIsEager;
 using testing::make_all;
 using testing::set_after;
 using topology::Layout;
@@ -31,7 +32,7 @@ const Limits kNothingEager{.eager_intra_bytes = 0, .eager_inter_bytes = 0, .slic
 
 struct Broken : ::testing::Test {
   Layout layout = Layout::blocks(1, 3);
-  Limits limits;
+  Limits limits = kShortIsEager;
   std::vector<Plan> plans;
 
   void make(std::string_view algorithm, Collective collective, uint64_t count = 8) {
@@ -321,7 +322,7 @@ TEST(BrokenPair, SendThatMeetsNoReceive) {
 // Without a message the end that expects something would never hear of the other's mistake.
 TEST(Pair, OfNothingIsOneNotification) {
   const Layout layout = Layout::blocks(2, 1);
-  for (const Limits& limits : {Limits{}, kNothingEager}) {
+  for (const Limits& limits : {kShortIsEager, kNothingEager}) {
     const Plan sent = find_algorithm(Collective::send, "point_to_point")
                           ->make({.collective = Collective::send, .count = 0, .root = 1}, layout, limits, 0);
     const Plan received =
@@ -340,7 +341,7 @@ TEST(EveryStepCounts, DroppingAnyIsCaught) {
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == Collective::send || algorithm.collective == Collective::recv) continue;
     const Layout& l = algorithm.name == "direct" ? one_node : layout;
-    for (const Limits& limits : {Limits{}, kNothingEager}) {
+    for (const Limits& limits : {kShortIsEager, kNothingEager}) {
       const Request request{.collective = algorithm.collective, .count = 100, .root = 1};
       if (!algorithm.fits(request, l, limits).ok()) continue;
       const std::vector<Plan> good = make_all(algorithm, request, l, limits);
@@ -363,7 +364,7 @@ TEST(EveryStepCounts, DroppingAnySignalOrDependencyIsCaught) {
   for (const Algorithm& algorithm : algorithms()) {
     if (algorithm.collective == Collective::send || algorithm.collective == Collective::recv) continue;
     const Layout& l = algorithm.name == "direct" ? one_node : layout;
-    for (const Limits& limits : {Limits{}, kNothingEager}) {
+    for (const Limits& limits : {kShortIsEager, kNothingEager}) {
       const Request request{.collective = algorithm.collective, .count = 100, .root = 1};
       if (!algorithm.fits(request, l, limits).ok()) continue;
       const std::vector<Plan> good = make_all(algorithm, request, l, limits);

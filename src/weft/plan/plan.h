@@ -102,11 +102,11 @@ uint64_t output_bytes(const Request& request, int ranks, int rank);
 /// the call is in place: rank × count for all_gather, gather, reduce_scatter, scatter, else 0.
 uint64_t in_place_offset(const Request& request, int rank);
 
-/// What the transports below will take; the tuner sets them.
+/// What the transports below will take, which is theirs to say, and slices, which are the tuner's.
 struct Limits {
-  uint64_t eager_intra_bytes = 8 << 10;   // largest put without an exposed target, to a rank of the same node
-  uint64_t eager_inter_bytes = 16 << 10;  // … to another node
-  uint64_t slice_bytes = 512 << 10;       // how long data is cut so that hops pipeline
+  uint64_t eager_intra_bytes = 0;    // largest put without an exposed target, to a rank of the same node
+  uint64_t eager_inter_bytes = 0;    // … to another node
+  uint64_t slice_bytes = 512 << 10;  // how long data is cut so that hops pipeline
   uint64_t eager_bytes(bool same_node) const { return same_node ? eager_intra_bytes : eager_inter_bytes; }
 };
 
