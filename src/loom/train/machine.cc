@@ -112,12 +112,11 @@ Result<Link> measure_link(double bytes, size_t large, int hops, const engine::Gr
   Status status;
   const auto slowest = [&](size_t elements) {
     if (status.ok()) status = groups.barrier();
-    const bool busy = elements == large;
-    if (status.ok() && busy) status = run(elements);
+    const int calls = elements == large ? kRow : 1;
+    if (status.ok() && calls > 1) status = run(elements);
     *told = 0;
-    for (int call = 0; call < (busy ? kRow : 1); ++call)
-      *told += seconds_of([&] { return run(elements); }, status);
-    if (busy) *told /= kRow;
+    for (int call = 0; call < calls; ++call) *told += seconds_of([&] { return run(elements); }, status);
+    *told /= calls;
     if (status.ok())
       status = engine::from_weft(weftAllReduce(told, told, 1, weftFloat64, weftMax, comm, nullptr));
     return *told;
