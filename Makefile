@@ -26,7 +26,7 @@ build: ## libraries, tools, perf tools and tests, into build/
 
 demo: deps ## build what it takes, then three collectives over 4 ranks as 2 nodes with data checks, and train a small GPT
 	@$(configured)
-	@cmake --build $(BUILD) --target weft weft_run weft_info all_reduce_perf all_gather_perf reduce_scatter_perf loom_command
+	@cmake --build $(BUILD) --target weft weft_run weft_info weft_sim all_reduce_perf all_gather_perf reduce_scatter_perf loom_command
 	@scripts/demo.sh $(BUILD)
 
 test: deps ## build, then every test
