@@ -11,7 +11,8 @@ are N nodes of one rank (of R ranks, with 1 ms of added latency) as network name
 root. startup is the time that ranks take to come together. Peers are Open MPI, MPICH and Gloo; scripts/deps.sh --peers
 installs them, and those that are missing are left out.
 
-A cell is the median over rounds of the mean time of back-to-back blocking calls; every launch checks its results. A
+A cell is the median over rounds of the mean time of back-to-back blocking calls; every launch checks its results. A host
+moves a virtual machine's CPUs; launches begin and end while a cache line takes as long between them as it mostly does. A
 speed-up is the best peer's time over Weft's, so above 1 Weft is faster. Exit code: 0; 1 when a launch of Weft failed;
 2 when the command line is wrong.
 """
@@ -26,6 +27,7 @@ import sys
 import time
 
 from comparison import results as results_of
+from comparison.cores import add_cores_option, check_cores_option, cores_of
 from comparison.measure import STARTUPS, Run, launches_planned
 from comparison.page import page_of
 from comparison.progress import Progress
@@ -48,6 +50,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     add("--max", help="leave out larger sizes")
     add("--rounds", type=int, default=3, help="launches of each system (3)")
     add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add_cores_option(add)
     add("--minutes", type=float, help="time for everything: leaves out rounds, then the largest sizes")
     add("--json", type=pathlib.Path, help="write the results to this file")
     add("--html", type=pathlib.Path, help="write a page with charts to this file")
@@ -90,6 +93,7 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--rounds: is {arguments.rounds}, must be at least 1")
     if not arguments.time_ms > 0:
         raise UsageError(f"--time-ms: is {arguments.time_ms:g}, must be more than 0")
+    check_cores_option(arguments)
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise UsageError(f"--minutes: is {arguments.minutes:g}, must be more than 0")
     for option, path in (("--json", arguments.json), ("--html", arguments.html)):
@@ -121,6 +125,8 @@ def measure(arguments: argparse.Namespace) -> tuple[results_of.Results, bool]:
     budget_s = None if arguments.minutes is None else arguments.minutes * 60 - startup_rounds * STARTUP_ROUND_S
     run, plans = run_of(arguments, scenarios, systems, collectives, all_sizes, startup_rounds, budget_s)
     run.progress.close()
+    if run.cores and run.cores.launches:
+        general.append(run.cores.sentence())
     if general:
         run.notes[""] = general
     document = {"version": results_of.VERSION, "created": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
@@ -140,7 +146,7 @@ def run_of(arguments: argparse.Namespace, scenarios: list[Scenario], systems: li
     share_s = budget_s / max(1, len(scenarios)) if budget_s is not None else None
     drafts = [plan_of(scenario, share_s) for scenario in scenarios]
     progress = Progress(launches_planned(drafts, collectives, len(systems), startup_rounds))
-    run = Run(systems, arguments.time_ms, progress)
+    run = Run(systems, arguments.time_ms, progress, cores_of(arguments.build.resolve(), arguments.cores_apart))
     for at, scenario in enumerate(scenarios):
         if budget_s is not None:  # what the ones before have left or used up
             share_s = max(1.0, budget_s - (time.monotonic() - begin)) / (len(scenarios) - at)

@@ -26,6 +26,7 @@ import sys
 import time
 
 from comparison.candidates import RIGHT, Check, collectives_of, machine_measured
+from comparison.cores import cores_of
 from comparison.marked import fill_in
 from comparison.measured import (Document, add_options, check_options, joined, load, origin, own_sizes, percentile,
                                  save, scenarios_of)
@@ -104,7 +105,8 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     weft = Weft(arguments.build.resolve())
     progress = Progress(1)
     check = Check(weft, arguments.rounds, arguments.time_ms, progress,
-                  slices=[text for text in arguments.slices.split(",") if text])
+                  slices=[text for text in arguments.slices.split(",") if text],
+                  cores=cores_of(arguments.build.resolve(), arguments.cores_apart))
     sizes = {scenario.name: own_sizes(scenario, arguments) for scenario in scenarios}
     progress.total = sum(check.launches(scenario, collectives, sizes[scenario.name]) for scenario in scenarios)
     document = Document({"when": time.strftime("%F %T"), "computer": this_computer(), "scenarios": {}})
@@ -115,6 +117,8 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
         document["scenarios"][scenario.name] = {"rows": rows, "summary": summary(rows),
                                                 "machine": machine_measured(weft, scenario)}
+        if check.cores:
+            document["cores"] = check.cores.sentence()
         if arguments.json:  # what is measured is kept, should a later scenario fail
             save(arguments.json, document)
     progress.close()

@@ -31,6 +31,7 @@ import tempfile
 import time
 
 from comparison.candidates import Check, collectives_of, machine_measured
+from comparison.cores import cores_of
 from comparison.marked import fill_in
 from comparison.measure import Cluster
 from comparison.measured import (Document, add_options, check_options, is_whole, joined, load, origin, own_sizes, percentile,
@@ -148,7 +149,8 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     slice_bytes = parse_size("--slice", arguments.slice)
     os.environ.pop("WEFT_TUNE", None)
     weft, progress = Weft(arguments.build.resolve()), Progress(1)
-    check = Check(weft, arguments.rounds, arguments.time_ms, progress, {"WEFT_SLICE_BYTES": str(slice_bytes)})
+    check = Check(weft, arguments.rounds, arguments.time_ms, progress, {"WEFT_SLICE_BYTES": str(slice_bytes)},
+                  cores=cores_of(arguments.build.resolve(), arguments.cores_apart))
     sizes = {scenario.name: own_sizes(scenario, arguments) for scenario in scenarios}
     progress.total = sum(check.launches(scenario, collectives, sizes[scenario.name]) for scenario in scenarios)
     document = Document({"when": time.strftime("%F %T"), "computer": this_computer(), "slice_bytes": slice_bytes,
@@ -159,6 +161,8 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
             for collective in collectives:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
         document["scenarios"][scenario.name] = {"rows": rows, "machine": machine_measured(weft, scenario)}
+        if check.cores:
+            document["cores"] = check.cores.sentence()
         if arguments.json:  # what is measured is kept, should a later scenario fail
             save(arguments.json, document)
     progress.close()

@@ -14,6 +14,7 @@ import pathlib
 import statistics
 from typing import Any, Callable
 
+from .cores import Cores, steadily
 from .measure import CLUSTER_LIMIT_S, LAUNCH_LIMIT_S
 from .progress import Progress
 from .scenarios import COLLECTIVES, MIB, Scenario, UsageError, exact_size
@@ -120,8 +121,9 @@ class Check:
     """Measures scenarios cell by cell. `settings` are environment variables of every launch."""
 
     def __init__(self, weft: Weft, rounds: int, time_ms: float, progress: Progress, settings: Settings | None = None,
-                 slices: list[str] | None = None, algorithms: Callable[[str], list[str]] | None = None) -> None:
-        self.weft, self.rounds, self.time_ms, self.progress = weft, rounds, time_ms, progress
+                 slices: list[str] | None = None, algorithms: Callable[[str], list[str]] | None = None,
+                 cores: Cores | None = None) -> None:
+        self.weft, self.rounds, self.time_ms, self.progress, self.cores = weft, rounds, time_ms, progress, cores
         self.settings, self.slices = settings or {}, slices or []
         self.algorithms = algorithms or (lambda collective: algorithms_of(weft.bin.parent, collective))
         self.failures: list[str] = []
@@ -152,7 +154,8 @@ class Check:
         limit_s = CLUSTER_LIMIT_S if scenario.is_cluster else LAUNCH_LIMIT_S
         work = Work(scenario, NAMES[cells.collective], tuple(sizes), self.time_ms, limit_s)
         try:
-            rows = self.weft.sweep(work, {"WEFT_RECORDER_DIR": "none", **self.settings, **settings})
+            rows = steadily(self.cores, lambda: self.weft.sweep(work, {"WEFT_RECORDER_DIR": "none", **self.settings,
+                                                                       **settings}))
         except LaunchError as error:
             self.failures.append(f"{scenario.name}, {cells.collective}, {name or 'the pick'}: {error}")
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+from .cores import Cores, steadily
 from .progress import Progress
 from .scenarios import STARTUP, Scenario, UsageError, size_text
 from .schedule import Plan
@@ -21,8 +22,8 @@ STARTUPS = ((2, False), (8, False), (64, False), (64, True), (256, True))  # ran
 class Run:
     """Everything measured so far, as plain data that JSON can hold."""
 
-    def __init__(self, systems: list, time_ms: float, progress: Progress) -> None:
-        self.systems, self.time_ms, self.progress = systems, time_ms, progress
+    def __init__(self, systems: list, time_ms: float, progress: Progress, cores: Cores | None = None) -> None:
+        self.systems, self.time_ms, self.progress, self.cores = systems, time_ms, progress, cores
         self.launches: list[dict] = []
         self.startup: list[dict] = []
         self.notes: dict[str, list[str]] = {}  # by scenario
@@ -81,7 +82,7 @@ class Run:
                                      f"{time_ms:g} ms and its launches {limit_s} s.")
         work = Work(scenario, collective, plan.sizes, time_ms, limit_s)
         try:
-            rows = system.sweep(work)
+            rows = steadily(self.cores, lambda: system.sweep(work))
         except LaunchError as error:
             self.note(scenario.name, f"{key}{error}" + ("." if system.name == Weft.name else "; not tried again."))
             self.weft_failed |= system.name == Weft.name

@@ -13,6 +13,7 @@ import os
 import pathlib
 from typing import Any, Callable
 
+from .cores import add_cores_option, check_cores_option
 from .results import machine_text
 from .scenarios import (COLLECTIVES, DEFAULT, STARTUP, Scenario, UsageError, parse_scenario, parse_size,
                         size_text)
@@ -53,12 +54,14 @@ def add_options(add: Callable[..., Any], of: str, measured: str) -> None:
     add("--quick", action="store_true", help="every other size")
     add("--rounds", type=int, default=3, help=f"launches of each {of} (3)")
     add("--time-ms", type=float, default=50, help="about how long each row is measured (50)")
+    add_cores_option(add)
     add("--json", type=pathlib.Path, help="write what was measured to this file")
     add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help=f"measure nothing: {measured}")
     add("--docs", type=pathlib.Path, metavar="PAGE", help="replace the table in this page")
 
 
 def check_options(arguments: argparse.Namespace) -> None:
+    check_cores_option(arguments)
     if arguments.rounds < 1:
         raise UsageError(f"--rounds: is {arguments.rounds}, must be at least 1")
     if not arguments.time_ms > 0:
@@ -118,7 +121,8 @@ def origin(document: Document) -> str:
     """Where and when a file's scenarios were measured, as an item of a list."""
     computer = document.get("computer")
     where = f" on {machine_text(computer)}" if computer else ""
-    return f"* {', '.join(document['scenarios'])}: measured {document.get('when', 'at a time not told')}{where}."
+    cores = f" {document['cores']}" if "cores" in document else ""
+    return f"* {', '.join(document['scenarios'])}: measured {document.get('when', 'at a time not told')}{where}.{cores}"
 
 
 def is_whole(scenarios: Any) -> bool:

@@ -16,6 +16,7 @@ sys.dont_write_bytecode = True
 
 import compare  # noqa: E402
 from comparison import charts, page, results, schedule, summary, systems, table  # noqa: E402
+from comparison.cores import LOOKS, Cores  # noqa: E402
 from comparison.measure import Run  # noqa: E402
 from comparison.progress import Progress  # noqa: E402
 from comparison.scenarios import (CLUSTER_SIZES, COLLECTIVES, LOCAL_SIZES, UsageError, bus_factor,  # noqa: E402
@@ -214,6 +215,26 @@ class Measuring(unittest.TestCase):
         self.assertIn("B, all_reduce: exit code 1: broken; not tried again.", run.notes["shm2"])
         self.assertIn("A, all_reduce: no time for 4 KiB and above in 60 s.", run.notes["shm2"])
         self.assertEqual([one["system"] for one in run.launches].count("Weft"), 3)
+
+    def test_launches_wait_for_the_cores_and_are_repeated_where_these_moved(self):
+        looks = iter([25] * LOOKS +      # usual
+                      [160, 160, 26] +   # waits
+                      [155] +            # moved during the launch
+                      [25, 27])          # again, and well
+        seen = []
+        found = Cores(lambda: next(looks), pause_s=0)
+        self.assertEqual(found.usual_ns, 25)
+        self.assertEqual(found.steadily(lambda: seen.append(1) or len(seen)), 2)
+        self.assertEqual((found.launches, found.repeated, found.restless), (1, 1, 0))
+        self.assertRaises(StopIteration, next, looks)
+
+    def test_cores_that_stay_elsewhere_become_usual_unless_the_user_has_said_where(self):
+        for given, usual in ((None, 160), (25, 25)):
+            found = Cores(lambda: 160, given, pause_s=0, patience_s=0)
+            found.usual_ns = 25
+            found.steadily(lambda: None)
+            self.assertEqual(found.usual_ns, usual)
+            self.assertEqual(found.restless, 0 if given is None else 1)
 
     def test_a_failure_of_weft_is_told(self):
         self.assertTrue(self.run_fakes(weft_fails=True)[0].weft_failed)
