@@ -204,6 +204,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void ring_sleeper() const;
   void enter(Operation& op);
   bool alone() const;
+  Status prepare_alone(Operation& op);
+  Status poll_alone(Operation& op, bool crowded, int& looks);
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);

@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "base/memory_watch.h"
+#include "engine/brief.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
-#include "engine/interpreter.h"
 
 namespace weft::engine {
 namespace {
@@ -24,15 +24,13 @@ bool Context::alone() const {
          deaths_.empty() && wanting_.load(std::memory_order_relaxed) == 0 && !sleeper_ && !trace_;
 }
 
-bool Context::run_alone(Operation& op) {
-  op.record->started = op.record->queued;
+// What is to be looked at before the operation; not ok: why it has to fail.
+Status Context::prepare_alone(Operation& op) {
   op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
   op.base[1] = static_cast<std::byte*>(op.call.recv);
-  reset_progress(op);
+  begin_brief(op);
   hot_ = &op;
-  const MemoryWatch watch(owns, this);
   if (!stash_.empty()) deliver_stashed(op);
-  transport::Transport* const local = fabric_->local();
   Status trouble;
   // What earlier operations have left with the network goes on.
   if (fabric_->between_nodes() && ++turns_ % kQuietNetworkTurns == 0)
@@ -41,29 +39,43 @@ bool Context::run_alone(Operation& op) {
     if (trouble.ok()) trouble = lost_memory(op);
     MemoryWatch::settle([](const MemoryWatch::Run&) {});  // what is left is of operations that have failed
   }
-  const bool crowded = fabric_->oversubscribed();
-  for (int looks = crowded ? kCrowdedLooks : kLooks; looks > 0 && trouble.ok() && alone();) {
-    Result<bool> moved = advance(op);
-    if (!moved) {
-      trouble = moved.status();
-      break;
-    }
-    if (complete(op)) {
-      hot_ = nullptr;
-      op.record->outcome = Code::ok;
-      op.record->done = ticks();
-      return true;
-    }
-    bool stuck;  // on a message, or on room in a peer's FIFO
-    do {
-      Result<int> polled = local->poll(*this);
-      if (!polled) trouble = polled.status();
-      if (MemoryWatch::lost()) [[unlikely]]
-        trouble = lost_memory(op);  // nobody else is here
-      stuck = polled && *polled == 0;
-      if (crowded && stuck) sched_yield();
-    } while (--looks > 0 && stuck && !op.may_move && wanting_.load(std::memory_order_relaxed) == 0);
+  return trouble;
+}
+
+// Looks for messages until one has come, there is room to send, or somebody else wants to work here.
+Status Context::poll_alone(Operation& op, bool crowded, int& looks) {
+  transport::Transport* const local = fabric_->local();
+  for (;;) {
+    const Result<int> polled = local->poll(*this);
+    if (MemoryWatch::lost()) [[unlikely]]
+      return lost_memory(op);  // nobody else is here
+    if (!polled) [[unlikely]]
+      return polled.status();
+    const bool stuck = *polled == 0;
+    if (crowded && stuck) sched_yield();
+    if (--looks <= 0 || !stuck || op.may_move || wanting_.load(std::memory_order_relaxed) != 0) return {};
   }
+}
+
+bool Context::run_alone(Operation& op) {
+  op.record->started = op.record->queued;
+  const MemoryWatch watch(owns, this);
+  Status trouble = prepare_alone(op);
+  BriefOutcome outcome = BriefOutcome::waits;
+  if (trouble.ok() && alone()) outcome = advance_brief(op, trouble);
+  const bool crowded = fabric_->oversubscribed();
+  int looks = crowded ? kCrowdedLooks : kLooks;
+  while (outcome == BriefOutcome::waits && looks > 0 && alone()) {
+    trouble = poll_alone(op, crowded, looks);
+    outcome = trouble.ok() ? advance_brief(op, trouble) : BriefOutcome::failed;
+  }
+  if (outcome == BriefOutcome::done) {
+    hot_ = nullptr;
+    op.record->outcome = Code::ok;
+    op.record->done = ticks();
+    return true;
+  }
+  hand_over(op);
   op.comm->operation_begun(op);
   enter(op);
   if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);

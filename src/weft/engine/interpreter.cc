@@ -404,17 +404,20 @@ class Interpreter {
 
 }  // namespace
 
-void reset_progress(Operation& op) {
+void lay_out(Operation& op) {
   const Prepared& prepared = *op.prepared;
   const plan::Plan& plan = prepared.plan;
-  if (op.laid_out_for != &prepared) {
-    op.laid_out_for = &prepared;
-    op.arrived.resize(plan.notifications());
-    op.learned.resize(prepared.handles);
-    op.completions.resize(prepared.puts);
-    op.step_done.resize(plan.has_dependents ? plan.steps.size() : 0);
-    op.lanes.resize(plan.lanes());
-  }
+  op.laid_out_for = &prepared;
+  op.arrived.resize(plan.notifications());
+  op.learned.resize(prepared.handles);
+  op.completions.resize(prepared.puts);
+  op.step_done.resize(plan.has_dependents ? plan.steps.size() : 0);
+  op.lanes.resize(plan.lanes());
+}
+
+void reset_progress(Operation& op) {
+  if (op.laid_out_for != op.prepared.get()) lay_out(op);
+  const plan::Plan& plan = op.prepared->plan;
   std::fill(op.arrived.begin(), op.arrived.end(), uint8_t{0});
   std::fill(op.learned.begin(), op.learned.end(), Learned{});
   std::fill(op.completions.begin(), op.completions.end(), Completion{});

@@ -18,6 +18,8 @@ enum class MessageKind : uint8_t {
   expose_device,  // … the cuda::SharedMemory
 };
 
+/// Gives the operation's books the lengths that its plan needs.
+void lay_out(Operation& op);
 /// Starts the operation's bookkeeping: nothing has arrived, every lane is at its first step.
 void reset_progress(Operation& op);
 /// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the
