@@ -256,6 +256,21 @@ TEST(Simulate, RefusesPlansThatAreNotTheLayouts) {
             Code::invalid_argument);
 }
 
+// The handle for the next message came after the bytes of the last one, which went to somebody else.
+TEST(Simulate, NotificationsDoNotWaitForBytes) {
+  const auto plans = plans_of(3, [](Builder& b) {
+    if (b.rank() == 0) {
+      b.put(0, 1, b.input(), at(1, Space::output), 1000, 0);
+      b.signal(0, 2, 0);
+    } else {
+      b.wait(0, 0, 0);
+    }
+  });
+  const Simulation result = run(plans, Layout::blocks(3, 1));
+  EXPECT_DOUBLE_EQ(result.finish_us[1], 20);
+  EXPECT_DOUBLE_EQ(result.finish_us[2], 10);
+}
+
 TEST(Simulate, IsDeterministic) {
   Machine machine;
   const auto plans = ring(16, 12345);

@@ -1,7 +1,7 @@
 // Network: the interfaces of the nodes and the switches between them, as servers that work on one thing at a
 // time. Every rail of a node is one server out and one in, each end of a leaf's way to the core is one.
 // Several streams that share a server get through one after the other: k senders to one receiver take k
-// times, as they do when packets take turns, but for the order.
+// times, as they do when packets take turns, but for the order. Messages without bytes wait for none.
 //
 // Thread safety: none; one simulation's.
 #pragma once
@@ -65,11 +65,16 @@ class Network {
     int peer = -1;  // the node of the bytes before
   };
 
-  /// Bytes of another node than the last are slower; notifications slip in between.
+  /// Bytes of another node than the last are slower. Notifications slip in between: a put is many packets.
   Passage pass(Server& server, double at_us, double bytes, int peer) {
     const double start = std::max(at_us, server.free_us);
-    const bool crosses = bytes > 0 && server.peer >= 0 && server.peer != peer;
-    if (bytes > 0) server.peer = peer;
+    if (bytes == 0) {
+      server.free_us = start + server.message_us;
+      server.busy_us += server.message_us;
+      return {at_us, at_us + server.message_us};
+    }
+    const bool crosses = server.peer >= 0 && server.peer != peer;
+    server.peer = peer;
     server.free_us = start + server.message_us + bytes / (server.bytes_per_us * (crosses ? crossing_ : 1.0));
     server.busy_us += server.free_us - start;
     return {start, server.free_us};
