@@ -256,6 +256,115 @@ TEST(Simulate, RefusesPlansThatAreNotTheLayouts) {
             Code::invalid_argument);
 }
 
+// --- calls in a row
+
+/// A machine on which a message takes its CPUs 2 µs and its way 10.
+Machine busy_machine() {
+  Machine machine = plain_machine();
+  machine.inter.overhead_us = 2;
+  return machine;
+}
+
+Simulation run_row(const std::vector<Plan>& plans, const Machine& machine, int calls = kRowCalls) {
+  const Result<Simulation> result =
+      simulate(plans, Layout::blocks(static_cast<int>(plans.size()), 1), machine, kLimits, {.calls = calls});
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? *result : Simulation{};
+}
+
+/// Rank 0 notifies all others.
+std::vector<Plan> star(int ranks) {
+  return plans_of(ranks, [=](Builder& b) {
+    if (b.rank() > 0) b.wait(0, 0, 0);
+    for (int peer = 1; b.rank() == 0 && peer < ranks; ++peer) b.signal(0, peer, 0);
+  });
+}
+
+/// Each rank passes `bytes` on to the next, in so many puts; 0 are a notification.
+std::vector<Plan> chain(int ranks, uint64_t bytes = 0, uint32_t puts = 1) {
+  return plans_of(ranks, [=](Builder& b) {
+    for (uint32_t i = 0; i < puts; ++i) {
+      const int next = b.rank() + 1;
+      if (b.rank() > 0) b.wait(0, b.rank() - 1, i);
+      if (next < ranks) b.put(0, next, b.output(bytes * i), at(next, Space::output, bytes * i), bytes, i);
+    }
+  });
+}
+
+TEST(Row, OfOneCallIsThatCall) {
+  const Simulation one = run_row(star(4), busy_machine(), 1);
+  EXPECT_DOUBLE_EQ(one.total_us, 3 * 2 + 10 + 2);
+  EXPECT_DOUBLE_EQ(one.call_us, one.total_us);
+}
+
+TEST(Row, OfAStarTakesItsRootsWork) {
+  Machine machine = busy_machine();
+  EXPECT_DOUBLE_EQ(run_row(star(4), machine).call_us, 3 * 2) << "the others are done 12 µs later, each time";
+  EXPECT_DOUBLE_EQ(run_row(star(4), machine).total_us, kRowCalls * 6 + 12);
+  machine.call_us = 1;
+  EXPECT_DOUBLE_EQ(run_row(star(4), machine).call_us, 1 + 3 * 2) << "each call is paid for";
+}
+
+TEST(Row, OfAChainTakesOneRanksWork) {
+  for (const int ranks : {3, 4, 9}) {
+    EXPECT_DOUBLE_EQ(run_row(chain(ranks), busy_machine()).call_us, 2 + 2) << ranks << " ranks: in and out";
+    EXPECT_DOUBLE_EQ(run_row(chain(ranks), busy_machine(), 1).total_us, (ranks - 1) * 14) << "alone";
+  }
+}
+
+TEST(Row, OfCallsInWhichAllWaitForAllTakesTheirLatency) {
+  const double alone_us = run_row(ring(8, 500), busy_machine(), 1).total_us;
+  EXPECT_NEAR(run_row(ring(8, 500), busy_machine()).call_us, alone_us, 0.05 * alone_us);
+}
+
+// A rank's second call was taken for its first one's by those who were still in that.
+TEST(Row, MessagesOfLaterCallsWaitForThem) {
+  // Rank 0 is ahead of rank 1, which copies for 50 µs before it looks at what rank 0 sent.
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 0) return void(b.signal(0, 1, 0));
+    b.copy(0, b.input(), b.output(), 50'000);
+    b.wait(0, 0, 0);
+  });
+  const Simulation row = run_row(plans, busy_machine());
+  EXPECT_DOUBLE_EQ(row.finish_us[0], kRowCalls * 2);
+  EXPECT_DOUBLE_EQ(row.finish_us[1], kRowCalls * (50 + 2));
+}
+
+TEST(Row, OfPutsGoesAtTheInterfacesSpeed) {
+  Machine machine = plain_machine();  // 100 bytes/µs
+  EXPECT_DOUBLE_EQ(run_row(chain(2, 1000), machine).call_us, 10) << "the next call's put leaves 10 µs later";
+  machine.nic_bytes_per_us = 50;
+  EXPECT_DOUBLE_EQ(run_row(chain(2, 1000), machine).call_us, 20);
+  EXPECT_DOUBLE_EQ(run_row(chain(5, 1000), machine).call_us, 20) << "however long the chain";
+}
+
+TEST(Row, AMessageThatWasThereFirstCostsNoSwitch) {
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 0) return void(b.signal(0, 1, 0));
+    b.wait(0, 0, 0);
+    b.copy(0, b.input(), b.output(), 3000);
+  });
+  Machine machine = plain_machine();
+  machine.cores = 1;
+  machine.switch_us = 5;
+  const Result<Simulation> row =
+      simulate(plans, Layout::blocks(1, 2), machine, kLimits, {.calls = kRowCalls});
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_DOUBLE_EQ(row->finish_us[1], 1 + 5 + kRowCalls * 2 * 3.0)
+      << "the first call waits, the others do not";
+}
+
+TEST(Row, OfTooManyOrTooFewCallsIsRefused) {
+  for (const int calls : {0, -1, kMostCalls + 1}) {
+    const auto result = simulate(star(2), Layout::blocks(2, 1), plain_machine(), kLimits, {.calls = calls});
+    EXPECT_EQ(result.status().message(), fmt::format("simulate: {} calls, must be in [1, 255]", calls));
+  }
+  const auto kept =
+      simulate(star(2), Layout::blocks(2, 1), plain_machine(), kLimits, {.keep_steps = true, .calls = 2});
+  EXPECT_EQ(kept.status().code(), Code::invalid_argument);
+  EXPECT_EQ(run_row(star(2), busy_machine(), kMostCalls).call_us, 2);
+}
+
 // The handle for the next message came after the bytes of the last one, which went to somebody else.
 TEST(Simulate, NotificationsDoNotWaitForBytes) {
   const auto plans = plans_of(3, [](Builder& b) {

@@ -15,6 +15,10 @@ using topology::Layout;
 /// simulate, and a choice needs some twenty points.
 constexpr uint64_t budget(uint64_t ranks) { return std::min<uint64_t>(700 + 64 * ranks, 9000); }
 
+/// A program that broadcasts once waits for the latency, one that broadcasts in a loop for the busiest rank.
+/// In so many calls both count: the latency once, the busiest for the others.
+constexpr int kFewCalls = 4;
+
 /// A communicator to simulate, and what to ask of it.
 struct Stage {
   Layout layout;
@@ -33,6 +37,11 @@ struct Question {
   uint64_t working_set_bytes;
   Calls calls;
 
+  /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much.
+  int calls_in_a_row(const Stage& stage) const {
+    if (calls == Calls::alone || !plan::has_root(stage.request.collective)) return 1;
+    return calls == Calls::few ? kFewCalls : kRowCalls;
+  }
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);
   }
@@ -58,7 +67,7 @@ struct Question {
   }
   /// What simulating it takes.
   uint64_t steps_to_simulate(const Stage& stage) const {
-    const uint64_t steps = typical_steps(stage);
+    const uint64_t steps = typical_steps(stage) * static_cast<uint64_t>(calls_in_a_row(stage));
     if (steps * stage.ranks() <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none)
       return steps * stage.ranks();
     return steps * stage.ranks() / static_cast<uint64_t>(stage.layout.nodes());
@@ -132,6 +141,7 @@ void match_messages(const Question& unsliced, const Stage& larger, Stage& smalle
 Result<double> run(const Question& question, const Stage& stage, double* floor_us = nullptr) {
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
+  options.calls = question.calls_in_a_row(stage);
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
   options.symmetry = question.symmetry(stage, per_node);
   options.one_node = options.symmetry != Symmetry::none;
@@ -143,12 +153,10 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
       simulate(plans, stage.layout, stage.machine, question.limits, options);
   if (!simulation.ok()) return simulation.status();
   if (floor_us != nullptr && simulation->inter.bytes > 0) {
-    const double each = static_cast<double>(simulation->inter.bytes) / stage.layout.nodes();
+    const double each = static_cast<double>(simulation->inter.bytes) / options.calls / stage.layout.nodes();
     *floor_us = stage.machine.inter.alpha_us + each / stage.machine.node_bytes_per_us();
   }
-  if (question.calls == Calls::in_a_row && plan::has_root(stage.request.collective))
-    return (simulation->total_us + simulation->busiest_us) / 2;
-  return simulation->total_us;
+  return question.calls == Calls::row ? simulation->call_us : simulation->total_us / options.calls;
 }
 
 /// What to simulate: the communicator itself, or two parts of it.

@@ -13,17 +13,19 @@
 //                   log n lie on such a line too, and are short enough to be simulated in full up to hundreds
 //                   of ranks.
 //
-// Of calls in a row with a root it is the time of one of two: the mean of a call's latency and of the time
-// that its busiest CPU or interface is at work. Ranks that are done go on to the next call there, and of a
-// tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
-// all.
+// Calls with a root are told in a row (Calls::few). Ranks that are done go on to the next call there, and of
+// a tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
+// all, and a call in a row takes what it takes alone.
 #pragma once
 
 #include "model/simulate.h"
 
 namespace weft::model {
 
-enum class Calls { in_a_row, alone };
+/// What "how long" is of: one call alone, until its last rank is done; of few calls that follow each other on
+/// an idle machine each one's share, which is the tuner's measure of collectives with a root; of a long row a
+/// call (Simulation::call_us).
+enum class Calls : uint8_t { alone, few, row };
 
 struct Estimate {
   double us = 0;
@@ -39,6 +41,6 @@ const char* method_of(const Estimate& estimate);
 /// ranks up to a limit. Uses +, −, × and / on doubles only, so that every rank comes to the same bits.
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const plan::Request& request,
                           const topology::Layout& layout, const Machine& machine, const plan::Limits& limits,
-                          Calls calls = Calls::in_a_row);
+                          Calls calls = Calls::few);
 
 }  // namespace weft::model

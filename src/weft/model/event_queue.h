@@ -22,7 +22,9 @@ enum class EventKind : uint8_t {
   wire,      // a stripe's first byte is at the receiver's
   land,      // the receiver's CPU can begin to file it
   filed,
+  found,   // as filed, of a message that was there before its receiver's call
   resume,  // a wait that had yielded its core has it again
+  next,    // a rank goes on to its next call
 };
 
 inline constexpr uint32_t kNoFlight = UINT32_MAX;
@@ -36,10 +38,12 @@ struct Event {
   uint32_t flight = kNoFlight;  // the put that a stripe belongs to, if it has several
   uint16_t rail = 0;
   EventKind kind = EventKind::ended;
+  uint8_t call = 0;  // of a row
 
   bool before(const Event& other) const {
     if (at_us != other.at_us) return at_us < other.at_us;
-    return order != other.order ? order < other.order : rank < other.rank;
+    if (order != other.order) return order < other.order;
+    return call != other.call ? call < other.call : rank < other.rank;
   }
 };
 

@@ -70,7 +70,9 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   WEFT_TRY(algorithm.fits(request, layout, limits));
   Forecast result;
   const double planning_s = cpu_s();
-  Cast cast = cast_for(algorithm, request, cluster, layout, limits, options.most_steps);
+  if (options.row) result.calls = kRowCalls;
+  Cast cast = cast_for(algorithm, request, cluster, layout, limits,
+                       options.most_steps / static_cast<uint64_t>(result.calls));
   result.planned_s = cpu_s() - planning_s;
   const double running_s = cpu_s();
   if (!cast.affordable) {
@@ -81,26 +83,27 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
                   "fewer nodes or longer slices would do",
                   options.most_steps, layout.to_string());
     }
-    const Result<Estimate> estimated =
-        estimate(algorithm, request, layout, cluster.machine, limits, Calls::alone);
+    const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster.machine, limits,
+                                                options.row ? Calls::row : Calls::alone);
     if (!estimated.ok()) return estimated.status();
     result.us = estimated->us;
     result.scope = Scope::extrapolated;
     result.ran_s = cpu_s() - running_s;
     return result;
   }
-  result.steps = cast.steps;
+  result.steps = cast.steps * static_cast<uint64_t>(result.calls);
   result.scope = cast.one_node ? Scope::one_node_for_all : Scope::every_rank;
-  result.has_critical_path = options.critical_path && cast.steps <= kMostTimedSteps;
+  result.has_critical_path = options.critical_path && !options.row && cast.steps <= kMostTimedSteps;
   Result<Simulation> simulation = simulate(cast.plans, layout, cluster.machine, limits,
                                            {.keep_steps = result.has_critical_path,
+                                            .calls = result.calls,
                                             .symmetry = cast.symmetry,
                                             .one_node = cast.one_node,
                                             .conditions = cluster.conditions});
   if (!simulation.ok()) return simulation.status();
   result.simulation = simulation.take();
   result.simulation.steps = {};
-  result.us = result.simulation.total_us;
+  result.us = result.simulation.call_us;
   result.ran_s = cpu_s() - running_s;
   return result;
 }

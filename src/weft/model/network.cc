@@ -10,7 +10,6 @@ Network::Network(const Machine& machine, int nodes, const Conditions& conditions
       stripe_bytes_(static_cast<double>(machine.stripe_bytes)),
       crossing_(machine.crossing) {
   const Server rail{.free_us = 0,
-                    .busy_us = 0,
                     .bytes_per_us = machine.nic_bytes_per_us,
                     .message_us = machine.nic_message_us,
                     .peer = -1};
@@ -18,7 +17,7 @@ Network::Network(const Machine& machine, int nodes, const Conditions& conditions
   in_ = out_;
   if (nodes_per_leaf_ > 0) {
     const double rate = machine.node_bytes_per_us() * nodes_per_leaf_ / conditions.fabric.oversubscription;
-    const Server link{.free_us = 0, .busy_us = 0, .bytes_per_us = rate, .message_us = 0, .peer = -1};
+    const Server link{.free_us = 0, .bytes_per_us = rate, .message_us = 0, .peer = -1};
     up_.assign(static_cast<size_t>((nodes - 1) / nodes_per_leaf_ + 1), link);
     down_ = up_;
   }
@@ -43,13 +42,6 @@ Network::Network(const Machine& machine, int nodes, const Conditions& conditions
   for (const Incast& incast : conditions.incasts) {
     for (int r = 0; r < rails_; ++r) slow_down(in_, incast.node, r, 1 / (1 + incast.streams));
   }
-}
-
-double Network::busiest_us() const {
-  double most = 0;
-  for (const std::vector<Server>* servers : {&out_, &in_, &up_, &down_})
-    for (const Server& server : *servers) most = std::max(most, server.busy_us);
-  return most;
 }
 
 int Network::rails_up(int from, int to) const {

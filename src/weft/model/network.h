@@ -53,13 +53,10 @@ class Network {
   double speed(int node) const { return speed_.empty() ? 1.0 : speed_[static_cast<size_t>(node)]; }
   /// The longest that anything waited because a receiver's rail was taken: how bad incast was.
   double longest_wait_us() const { return longest_wait_us_; }
-  /// How long the busiest server of all was at work.
-  double busiest_us() const;
 
  private:
   struct Server {
     double free_us = 0;
-    double busy_us = 0;
     double bytes_per_us = 0;  // 0: down
     double message_us = 0;
     int peer = -1;  // the node of the bytes before
@@ -70,13 +67,11 @@ class Network {
     const double start = std::max(at_us, server.free_us);
     if (bytes == 0) {
       server.free_us = start + server.message_us;
-      server.busy_us += server.message_us;
       return {at_us, at_us + server.message_us};
     }
     const bool crosses = server.peer >= 0 && server.peer != peer;
     server.peer = peer;
     server.free_us = start + server.message_us + bytes / (server.bytes_per_us * (crosses ? crossing_ : 1.0));
-    server.busy_us += server.free_us - start;
     return {start, server.free_us};
   }
   size_t index(int node, int rail) const {

@@ -4,6 +4,9 @@
 //   send()  ── CPU ──▶ inject ── egress ──▶ (core ──▶) wire ── ingress ──▶ land ── CPU ──▶ filed: its wait
 //   goes on
 //
+// Of calls in a row a rank has the state of the one that it is in; what comes for a later one is kept until
+// it begins that (`ahead_`), as the engine's stash and the transports' buffers do.
+//
 // Invariants: events are handled in the order of event_queue.h; a resource is reserved in the order in which
 // its users ask for it; a lane's position moves only in proceed(). What an event does touches one rank and
 // its node, and reaches others by events only: that is what makes symmetry exact.
@@ -35,6 +38,9 @@ struct RankState {
   int rank = 0, node = 0, local = 0;
   size_t worker = 0;  // its number among those simulated
   double finish_us = 0;
+  double halfway_us = 0;  // when it had done the first half of its calls
+  uint8_t call = 0;       // that it is in
+  uint32_t left = 0;      // steps of that which are not done
   uint64_t next_rail = 0;
   uint64_t first_step = 0;          // this rank's part of the arrays that go over all ranks' steps, …
   uint64_t first_lane = 0;          // … lanes …
@@ -67,10 +73,7 @@ class Simulator {
     const int ranks = options_.one_node ? per_node_ : layout_.ranks();
     ranks_.reserve(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) add_rank(rank);
-    for (RankState& rank : ranks_) {
-      const double called = workers_.take_cpu(rank.worker, 0, machine_.call_us).end_us;
-      for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, called);
-    }
+    for (RankState& rank : ranks_) begin(rank, 0);
     while (!events_.empty() && error_.ok()) handle(events_.pop());
     if (error_.ok()) error_ = check_ended();
     if (!error_.ok()) return error_;
@@ -96,13 +99,60 @@ class Simulator {
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
-    lane_at_.insert(lane_at_.end(), plan.lane_begin.begin(), plan.lane_begin.end() - 1);
-    waiting_.resize(waiting_.size() + plan.notifications(), kNobody);
-    if (plan.has_dependents) {
-      for (const Step& step : plan.steps) missing_.push_back(step.after_count);
-    }
+    lane_at_.resize(lane_at_.size() + static_cast<size_t>(plan.lanes()));
+    waiting_.resize(waiting_.size() + plan.notifications());
+    if (plan.has_dependents) missing_.resize(missing_.size() + plan.steps.size());
     if (options_.keep_steps) times_.emplace_back(plan.steps.size());
     ranks_.push_back(rank);
+    ahead_.emplace_back();
+  }
+
+  // --- calls
+  /// The rank begins the call that it stands before.
+  void begin(RankState& rank, double now) {
+    reset(rank);
+    const double called = workers_.take_cpu(rank.worker, now, machine_.call_us).end_us;
+    std::vector<Event> here;
+    if (!ahead_[rank.worker].empty()) here = take_ahead(rank);
+    for (int lane = 0; lane < rank.plan->lanes(); ++lane) advance(rank, lane, kNoStep, called);
+    for (const Event& message : here) {
+      if (message.kind == EventKind::land) file(message, called, EventKind::found);
+      else pass_on(message, called, EventKind::found);
+    }
+  }
+
+  void reset(RankState& rank) {
+    const Plan& plan = *rank.plan;
+    rank.left = static_cast<uint32_t>(plan.steps.size());
+    std::copy(plan.lane_begin.begin(), plan.lane_begin.end() - 1,
+              lane_at_.begin() + static_cast<ptrdiff_t>(rank.first_lane));
+    const auto waiting = waiting_.begin() + static_cast<ptrdiff_t>(rank.first_notification);
+    std::fill(waiting, waiting + plan.notifications(), kNobody);
+    if (!plan.has_dependents) return;
+    for (StepId id = 0; id < plan.steps.size(); ++id)
+      missing_[rank.first_step + id] = plan.steps[id].after_count;
+  }
+
+  /// What has come for the call that begins, in the order in which it came.
+  std::vector<Event> take_ahead(const RankState& rank) {
+    std::vector<Event>& ahead = ahead_[rank.worker];
+    const auto later = std::stable_partition(ahead.begin(), ahead.end(),
+                                             [&](const Event& e) { return e.call == rank.call; });
+    std::vector<Event> taken(ahead.begin(), later);
+    ahead.erase(ahead.begin(), later);
+    return taken;
+  }
+
+  /// A rank that has done the last step of a call goes on to the next one, at this moment, but after what it
+  /// is in the midst of.
+  void end_call(RankState& rank, double now) {
+    if (rank.call + 1 == options_.calls / 2) rank.halfway_us = now;
+    if (rank.call + 1 < options_.calls) push(now, EventKind::next, rank, 0);
+  }
+
+  void next(RankState& rank, double now) {
+    ++rank.call;
+    begin(rank, now);
   }
 
   // --- who is who
@@ -245,7 +295,7 @@ class Simulator {
       const bool core = network_.through_core(from, to);
       const double way = core ? 0 : machine_.inter.alpha_us;
       events_.push({out.start_us + way, 0, gone + way, rank.rank, event.step, flight,
-                    static_cast<uint16_t>(rail), core ? EventKind::core : EventKind::wire},
+                    static_cast<uint16_t>(rail), core ? EventKind::core : EventKind::wire, rank.call},
                    rank.local);
     }
     push(released, EventKind::released, rank, event.step);
@@ -281,19 +331,28 @@ class Simulator {
       free_flights_.push_back(event.flight);
     }
     const bool streams = machine_.inter.by_cpu;  // the receiver's CPU moves bytes while they come in
-    push(streams ? in.start_us : last_byte, EventKind::land, sender, event.step, last_byte);
+    pass_on(event, streams ? in.start_us : last_byte, EventKind::land, last_byte);
   }
 
+  /// What is for a later call is read when that begins, or by a rank that has nothing to do but wait.
   void land(const Event& event) {
     const RankState& sender = state_of(event.rank);
+    const RankState& receiver = state_of(peer_of(sender, sender.plan->steps[event.step]));
+    if (event.call == receiver.call || workers_.idle(receiver.worker, event.at_us))
+      return file(event, event.at_us, EventKind::filed);
+    ahead_[receiver.worker].push_back(event);
+  }
+
+  /// The receiver's CPU takes a message in, from `from_us` on.
+  void file(const Event& event, double from_us, EventKind then) {
+    const RankState& sender = state_of(event.rank);
     const Step& step = sender.plan->steps[event.step];
-    RankState& receiver = state_of(peer_of(sender, step));
+    const RankState& receiver = state_of(peer_of(sender, step));
     const bool inside = same_node(sender, step);
     const Link& link = inside ? machine_.intra : machine_.inter;
     const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
-    const Workers::Span cpu =
-        workers_.take_cpu(receiver.worker, event.at_us, handling_us(link, step) + moving);
-    push(std::max(cpu.end_us, event.floor_us), EventKind::filed, sender, event.step);
+    const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling_us(link, step) + moving);
+    pass_on(event, std::max(cpu.end_us, event.floor_us), then);
   }
 
   void filed(const Event& event) {
@@ -301,6 +360,7 @@ class Simulator {
     const Step& step = sender.plan->steps[event.step];
     const int peer = peer_of(sender, step), from = seen_from(peer, sender);
     RankState& receiver = state_of(peer);
+    if (event.call != receiver.call) return ahead_[receiver.worker].push_back(event);
     const Plan& plan = *receiver.plan;
     const uint32_t first = plan.wait_begin[from];
     if (step.tag >= plan.wait_begin[from + 1] - first) {
@@ -312,8 +372,10 @@ class Simulator {
     const StepId wait = std::exchange(waiting, kArrived);
     if (wait == kNobody || wait == kArrived) return;  // its wait comes later
     note_cause(receiver, wait, event);
-    // A rank that waited has given its core away if it is not its own.
-    const double resumes = event.at_us + (workers_.shares_cores(receiver.worker) ? machine_.switch_us : 0);
+    // A rank that waited has given its core away if it is not its own, but not where the message was there
+    // first.
+    const bool gave_away = workers_.shares_cores(receiver.worker) && event.kind == EventKind::filed;
+    const double resumes = event.at_us + (gave_away ? machine_.switch_us : 0);
     if (resumes > event.at_us) return push(resumes, EventKind::resume, receiver, wait);
     resume(receiver, wait, event.at_us);
   }
@@ -349,14 +411,21 @@ class Simulator {
       case EventKind::core: return core(event);
       case EventKind::wire: return wire(event);
       case EventKind::land: return land(event);
-      case EventKind::filed: return filed(event);
+      case EventKind::filed:
+      case EventKind::found: return filed(event);
       case EventKind::resume: return resume(state_of(event.rank), event.step, event.at_us);
+      case EventKind::next: return next(state_of(event.rank), event.at_us);
     }
   }
 
   // --- bookkeeping
   void push(double at_us, EventKind kind, const RankState& rank, StepId step, double floor_us = 0) {
-    events_.push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind}, rank.local);
+    events_.push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind, rank.call}, rank.local);
+  }
+  /// The same message, further on: its sender may be in another call by then.
+  void pass_on(const Event& message, double at_us, EventKind kind, double floor_us = 0) {
+    events_.push({at_us, 0, floor_us, message.rank, message.step, kNoFlight, 0, kind, message.call},
+                 state_of(message.rank).local);
   }
 
   uint32_t take_flight(const Flight& flight) {
@@ -388,6 +457,7 @@ class Simulator {
   void note_end(RankState& rank, StepId id, double now) {
     rank.finish_us = std::max(rank.finish_us, now);
     if (StepTimes* times = times_of(rank, id)) times->end_us = now;
+    if (--rank.left == 0) end_call(rank, now);
   }
 
   Status check_ended() const {
@@ -421,10 +491,9 @@ class Simulator {
     for (const RankState& rank : ranks_) {
       result.finish_us.push_back(rank.finish_us);
       result.total_us = std::max(result.total_us, rank.finish_us);
+      const double half_us = rank.finish_us - rank.halfway_us;
+      result.call_us = std::max(result.call_us, half_us / (options_.calls - options_.calls / 2));
     }
-    result.busiest_us = network_.busiest_us();
-    for (const RankState& rank : ranks_)
-      result.busiest_us = std::max(result.busiest_us, workers_.busy_us(rank.worker));
     result.longest_wait_us = network_.longest_wait_us();
     result.events = events_.handled();
     result.steps = std::move(times_);
@@ -446,6 +515,7 @@ class Simulator {
   std::vector<uint32_t> lane_at_;  // position in Plan::lane_steps
   std::vector<uint32_t> missing_;  // unfinished steps that a step names in `after`
   std::vector<uint32_t> waiting_;  // of a notification: the wait step that is there, kArrived or kNobody
+  std::vector<std::vector<Event>> ahead_;  // by rank: messages for later calls, landed or filed
   std::vector<Flight> flights_;
   std::vector<uint32_t> free_flights_;
   std::vector<std::vector<StepTimes>> times_;
@@ -454,6 +524,12 @@ class Simulator {
 };
 
 Status check(std::span<const Plan> plans, const topology::Layout& layout, const SimulateOptions& options) {
+  if (options.calls < 1 || options.calls > kMostCalls) {
+    return fail(Code::invalid_argument, "simulate: {} calls, must be in [1, {}]", options.calls, kMostCalls);
+  }
+  if (options.calls > 1 && options.keep_steps)
+    return fail(Code::invalid_argument, "simulate: steps are kept of one call alone, not of {} in a row",
+                options.calls);
   const bool all = options.symmetry == Symmetry::none;
   if (!all && !in_blocks(layout)) {
     return fail(Code::invalid_argument, "simulate: symmetry needs ranks in equal blocks, not {}",

@@ -6,7 +6,8 @@
 //   lanes, dependencies, tags   exactly as plan.h defines them.
 //   a rank's CPU                one, first come first served: sending and filing messages, copies and
 //                               reductions, and the bytes themselves where Link::by_cpu. Slower where ranks
-//                               share cores.
+//                               share cores. Messages for a later call of a row it takes in when it begins
+//                               that, or while it waits.
 //   a rank's engines            where it has some, they copy and reduce instead. What they read from
 //                               node-mates takes the reader's way in and the owner's way out, one at a time.
 //   a node's memory             where its rate is stated: what its ranks copy and reduce outside their caches
@@ -64,10 +65,12 @@ struct CriticalPath {
 };
 
 struct Simulation {
-  double total_us = 0;
+  double total_us = 0;  // until the last rank has done its last call
+  /// What a call takes in a long row: of the slowest rank, from half of the calls on. The others wait for it
+  /// once the buffers between them are full. Of one call alone: total_us.
+  double call_us = 0;
   std::vector<double> finish_us;  // of each rank that was simulated
   Traffic intra, inter;           // of all ranks
-  double busiest_us = 0;          // that a rank's CPU, its engines or an interface was at work, at most
   double longest_wait_us = 0;     // that something waited because the interface of its receiver was taken
   uint64_t events = 0;            // handled
   // Only with SimulateOptions::keep_steps:
@@ -75,8 +78,16 @@ struct Simulation {
   std::vector<std::vector<StepTimes>> steps;  // [rank][step]
 };
 
+inline constexpr int kMostCalls = 255;
+/// A row that shows what a call takes in it (Simulation::call_us).
+inline constexpr int kRowCalls = 8;
+
 struct SimulateOptions {
-  bool keep_steps = false;
+  bool keep_steps = false;  // of one call
+  /// Calls in a row, in [1, kMostCalls]: every rank begins the next one as soon as it has done its part of
+  /// the one before, however far the others are. What it sends them meanwhile waits for them: that buffers
+  /// have an end is not modelled.
+  int calls = 1;
   /// Bytes that decide between cached and large rates, for plans that stand for larger ones; 0 = each rank's
   /// own buffers.
   uint64_t working_set_bytes = 0;

@@ -52,7 +52,6 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
     double& free = memory_free_us_[static_cast<size_t>(worker.node)];
     const double rate = machine_.memory.node_bytes_per_us * worker.speed;
     free = std::max(free, span.start_us) + bytes * sources * worker.large_share / rate;
-    worker.busy_us += std::max(free - worker.cpu_free_us, 0.0);
     worker.cpu_free_us = std::max(worker.cpu_free_us, free);
   }
   return {span.start_us, worker.cpu_free_us};
@@ -75,13 +74,7 @@ Workers::Span Workers::work_on_engine(size_t rank, const Plan& plan, const Step&
   const double rate =
       step.kind == StepKind::reduce ? worker.reduce_rate / step.source_count : worker.copy_rate;
   engine = std::max(fetched, begin + bytes / (rate * worker.speed));
-  worker.engines_busy_us += engine - begin;
   return {told.start_us, engine};
-}
-
-double Workers::busy_us(size_t rank) const {
-  const Worker& worker = workers_[rank];
-  return std::max(worker.busy_us, worker.engines_busy_us / std::max(machine_.engines, 1));
 }
 
 /// A step's bytes read from a peer of the same node, or written to it, in pieces.

@@ -31,11 +31,10 @@ class Workers {
     Worker& worker = workers_[rank];
     const double start = std::max(from_us, worker.cpu_free_us);
     worker.cpu_free_us = start + service_us * worker.slowdown;
-    worker.busy_us += worker.cpu_free_us - start;
     return {start, worker.cpu_free_us};
   }
-  /// How long the CPU or the engines of a rank were at work, whichever is more.
-  double busy_us(size_t rank) const;
+  /// Whether the rank's CPU had nothing to do before `now_us`.
+  bool idle(size_t rank, double now_us) const { return workers_[rank].cpu_free_us < now_us; }
   /// A copy or a reduction, by the CPU or an engine. Rank `rank` executes the step of `plan`, whose ranks of
   /// the same node are as far from it here as there.
   Span work(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
@@ -57,7 +56,6 @@ class Workers {
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
     double cpu_free_us = 0;
-    double busy_us = 0, engines_busy_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
 
