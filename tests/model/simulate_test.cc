@@ -338,6 +338,17 @@ TEST(Row, OfPutsGoesAtTheInterfacesSpeed) {
   EXPECT_DOUBLE_EQ(run_row(chain(5, 1000), machine).call_us, 20) << "however long the chain";
 }
 
+TEST(Row, WhatTheKernelHasTakenNobodyWaitsFor) {
+  Machine machine = plain_machine();
+  machine.inter.by_cpu = true;
+  machine.inter.bytes_per_us = 1000;
+  const Simulation row = run_row(chain(2, 1000), machine);
+  EXPECT_DOUBLE_EQ(row.finish_us[0], kRowCalls * 1) << "written, and on its way";
+  EXPECT_DOUBLE_EQ(row.call_us, 10) << "the interface, which the receiver waits for";
+  const uint64_t longer = 1 << 20;  // more than the kernel keeps
+  EXPECT_GT(run_row(chain(2, longer), machine, 1).finish_us[0], (longer - (256 << 10)) / 100.0 - 1e-6);
+}
+
 TEST(Row, AMessageThatWasThereFirstCostsNoSwitch) {
   const auto plans = plans_of(2, [](Builder& b) {
     if (b.rank() == 0) return void(b.signal(0, 1, 0));

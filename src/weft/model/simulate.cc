@@ -31,6 +31,9 @@ using plan::StepKind;
 
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kArrived = kNobody - 1;
+/// Where CPUs move the bytes, the kernel keeps so much of what was written and has not left yet: unsent_bytes
+/// of transport/tcp_transport.h.
+constexpr double kUnsentBytes = 256 << 10;
 
 struct RankState {
   const Script* script = nullptr;
@@ -277,6 +280,12 @@ class Simulator {
     return bytes / (link.by_cpu ? link.bytes_per_us / workers_.slowdown(rank.worker) : link.bytes_per_us);
   }
 
+  /// When the source of a stripe may be reused that has left at `gone_us`: then, or once the kernel has taken
+  /// it.
+  double reusable_us(const Network::Passage& out, double gone_us) const {
+    return machine_.inter.by_cpu ? out.end_us - kUnsentBytes / machine_.nic_bytes_per_us : gone_us;
+  }
+
   void inject(const Event& event) {
     RankState& rank = state_of(event.rank);
     const Step& step = rank.plan->steps[event.step];
@@ -286,12 +295,12 @@ class Simulator {
     const double bytes = payload(step) / stripes;
     uint32_t flight = kNoFlight;
     if (stripes > 1) flight = take_flight({stripes, bytes, 0});
-    double released = 0;
+    double released = event.floor_us;
     for (int stripe = 0; stripe < stripes; ++stripe) {
       const int rail = network_.rail(from, to, rank.next_rail++);
       const Network::Passage out = network_.egress(from, rail, peer_node, event.at_us, bytes);
       const double gone = std::max({out.end_us, out.start_us + flow_us(rank, bytes), event.floor_us});
-      released = std::max(released, gone);
+      released = std::max(released, reusable_us(out, gone));
       const bool core = network_.through_core(from, to);
       const double way = core ? 0 : machine_.inter.alpha_us;
       events_.push({out.start_us + way, 0, gone + way, rank.rank, event.step, flight,
