@@ -72,6 +72,39 @@ TEST_F(WeftSim, TakesAlphaAndBytes) {
   EXPECT_NEAR(us("-c allgather -s 32000 -a ring --element-bytes 1 --slice 1M"), 3 * (10 + 40), 0.1);
 }
 
+TEST_F(WeftSim, TellsCallsInARow) {
+  write();
+  // The root's two rails carry 8000 bytes in 40 µs.
+  const std::string broadcast = "-c broadcast -s 8000 --element-bytes 1 ";
+  EXPECT_NEAR(us(broadcast + "-a one_hop"), 3 * 40 + 10, 0.1);
+  EXPECT_NEAR(us(broadcast + "-a one_hop --row"), 3 * 40, 0.1);
+  EXPECT_NEAR(us(broadcast + "-a ring"), 3 * (10 + 40), 0.1);
+  EXPECT_NEAR(us(broadcast + "-a ring --row"), 40, 0.1) << "every rank is at a call of its own";
+  const double alone_us = us("-s 1M -a ring");
+  EXPECT_NEAR(us("-s 1M -a ring --row"), alone_us, 0.1 * alone_us)
+      << "where all wait for all, it is the same";
+
+  const auto answer = [&](const char* more) {
+    return nlohmann::json::parse(run(path_ + " --json " + broadcast + more).text, nullptr, false);
+  };
+  const auto one = answer(""), row = answer("--row");
+  EXPECT_EQ(one["calls"], "alone") << one;
+  EXPECT_EQ(row["calls"], "row") << row;
+  EXPECT_EQ(one["rows"][0]["inter_bytes"], 3 * 8000) << one;
+  EXPECT_EQ(row["rows"][0]["inter_bytes"], 3 * 8000) << "of a call";
+  EXPECT_TRUE(mentions(run(path_ + " --row").text, "; calls in a row\n")) << run(path_ + " --row").text;
+  EXPECT_FALSE(mentions(run(path_).text, "calls in a row"));
+  EXPECT_TRUE(mentions(refusal("--row --why"), "--row excludes --why")) << refusal("--row --why");
+}
+
+TEST_F(WeftSim, AlltoallOutOfPlaceIsQuicker) {
+  write();
+  const std::string what = "-c alltoall -s 32000 -a all_to_all --element-bytes 1 ";
+  EXPECT_LT(us(what + "--out-of-place"), us(what));
+  EXPECT_NEAR(us(what + "--out-of-place"), 10 + 120, 0.1) << "no rank asks another whether it may write";
+  EXPECT_EQ(us("-s 1M -a ring --out-of-place"), us("-s 1M -a ring")) << "others do not care";
+}
+
 TEST_F(WeftSim, TheNetworkSaysWhatGoesWithoutAsking) {
   for (const transport::Net net : {transport::Net::tcp, transport::Net::efa, transport::Net::ofi}) {
     write("", "4", transport::name_of(net));

@@ -54,8 +54,9 @@ std::string row_text(const Row& row, double best_us, bool compares) {
 std::string text_of(const Question& question, const Study& study) {
   const bool compares = !study.cluster.conditions.healthy();
   std::string text = fmt::format(
-      "{}; slices of {}; {}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
-      model::eager_text(study.limits, study.cluster.machine), conditions_text(study.cluster.conditions));
+      "{}; slices of {}; {}{}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
+      model::eager_text(study.limits, study.cluster.machine), study.row ? "; calls in a row" : "",
+      conditions_text(study.cluster.conditions));
   double best_us = 0;
   for (size_t i = 0; i < study.rows.size(); ++i) {
     const Row& row = study.rows[i];
@@ -82,6 +83,7 @@ Json json_of(const Study& study) {
             {"slice_bytes", study.limits.slice_bytes},
             {"eager_intra_bytes", study.limits.eager_intra_bytes},
             {"eager_inter_bytes", study.limits.eager_inter_bytes},
+            {"calls", study.row ? "row" : "alone"},
             {"rows", Json::array()}};
   for (const Row& row : study.rows) {
     const model::Forecast& f = row.forecast;
@@ -102,8 +104,8 @@ Json json_of(const Study& study) {
       one["planned_s"] = f.planned_s;
       one["ran_s"] = f.ran_s;
       one["queued_at_receiver_us"] = f.simulation.longest_wait_us;
-      one["inter_bytes"] = f.simulation.inter.bytes;
-      one["inter_messages"] = f.simulation.inter.messages;
+      one["inter_bytes"] = f.simulation.inter.bytes / static_cast<uint64_t>(f.calls);
+      one["inter_messages"] = f.simulation.inter.messages / static_cast<uint64_t>(f.calls);
     }
     json["rows"].push_back(std::move(one));
   }

@@ -122,7 +122,8 @@ Result<Request> request_of(const Question& question, const std::string& collecti
                   .count = 1,
                   .element_bytes = 1,
                   .root = question.root,
-                  .strict = question.strict};
+                  .strict = question.strict,
+                  .disjoint = question.out_of_place && *parsed == plan::Collective::all_to_all};
   const uint64_t parts = model::message_bytes(request, ranks);
   request.element_bytes = static_cast<uint32_t>(question.element_bytes);
   request.count = size / parts / request.element_bytes;
@@ -164,7 +165,7 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
     row.algorithm = algorithm;
     row.nodes = study.cluster.nodes;
     row.ranks = study.cluster.nodes * study.cluster.ranks_per_node;
-    const model::ForecastOptions options{.critical_path = question.why};
+    const model::ForecastOptions options{.row = question.row, .critical_path = question.why};
     Result<model::Forecast> found =
         model::forecast(*algorithm, request, study.cluster, study.limits, options);
     row.unfit = found.status();
@@ -173,7 +174,7 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
       Cluster healthy = study.cluster;
       healthy.conditions = {};
       healthy.conditions.fabric = study.cluster.conditions.fabric;
-      const auto usual = model::forecast(*algorithm, request, healthy, study.limits);
+      const auto usual = model::forecast(*algorithm, request, healthy, study.limits, {.row = question.row});
       if (usual.ok()) row.healthy_us = usual->us;
     }
     study.rows.push_back(std::move(row));
@@ -233,6 +234,7 @@ Result<Study> answer(const Question& question) {
   Result<Cluster> cluster = load(question.cluster);
   if (!cluster.ok()) return cluster.status();
   study.cluster = cluster.take();
+  study.row = question.row;
   study.limits = model::limits_for(study.cluster.machine);
   if (question.ranks_per_node != 0) study.cluster.ranks_per_node = question.ranks_per_node;
   if (question.element_bytes < 1 || question.element_bytes > 8) {

@@ -31,6 +31,8 @@ struct Question {
   std::vector<std::string> incasts;       // "0=4"
   double oversubscription = 0;            // with nodes_per_leaf; 0: the description's
   int nodes_per_leaf = -1;
+  bool out_of_place = false;
+  bool row = false;  // calls in a row, not one alone
   bool why = false;  // critical paths
 };
 
@@ -45,6 +47,7 @@ struct Row {
 };
 
 struct Study {
+  bool row = false;        // times are of calls in a row
   model::Cluster cluster;  // as asked for; nodes of the last row
   plan::Limits limits;
   std::vector<Row>
