@@ -136,7 +136,8 @@ class Predictor:
 
     def times(self, cluster: str, collective: str, sizes: list[int], slice_bytes: int) -> dict[tuple[int, str], float]:
         """µs by size and algorithm."""
-        answer = self.ask("weft_sim", cluster, "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
+        # As perf/compare.py measures: blocking calls in a row, out of place where that makes a difference.
+        answer = self.ask("weft_sim", cluster, "--row", "--out-of-place", "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
                           str(slice_bytes))
         return {(row["bytes"], row["algorithm"]): row["us"] for row in answer["rows"] if "us" in row}
 
