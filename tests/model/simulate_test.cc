@@ -317,7 +317,6 @@ TEST(Row, OfCallsInWhichAllWaitForAllTakesTheirLatency) {
   EXPECT_NEAR(run_row(ring(8, 500), busy_machine()).call_us, alone_us, 0.05 * alone_us);
 }
 
-// A rank's second call was taken for its first one's by those who were still in that.
 TEST(Row, MessagesOfLaterCallsWaitForThem) {
   // Rank 0 is ahead of rank 1, which copies for 50 µs before it looks at what rank 0 sent.
   const auto plans = plans_of(2, [](Builder& b) {
