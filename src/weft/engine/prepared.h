@@ -11,7 +11,7 @@
 namespace weft::engine {
 
 /// Scratch up to here is part of the operation.
-inline constexpr size_t kInlineScratch = 1024;
+inline constexpr size_t kInlineScratch = 4096;
 
 /// The longest step of a brief plan.
 inline constexpr uint64_t kBriefBytes = 64 << 10;
