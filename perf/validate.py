@@ -31,7 +31,7 @@ import tempfile
 import time
 
 from comparison.candidates import Check, collectives_of, machine_measured
-from comparison.cores import cores_of
+from comparison.cores import cores_of, steadily
 from comparison.marked import fill_in
 from comparison.measure import Cluster
 from comparison.measured import (Document, add_options, check_options, is_whole, joined, load, origin, own_sizes, percentile,
@@ -136,8 +136,9 @@ class Predictor:
 
     def times(self, cluster: str, collective: str, sizes: list[int], slice_bytes: int) -> dict[tuple[int, str], float]:
         """µs by size and algorithm."""
-        # As perf/compare.py measures: blocking calls in a row, out of place where that makes a difference.
-        answer = self.ask("weft_sim", cluster, "--row", "--out-of-place", "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
+        # As perf/compare.py measures: blocking calls in a row, Broadcast in place and the others out of place.
+        place = "--in-place" if collective == "broadcast" else "--out-of-place"
+        answer = self.ask("weft_sim", cluster, "--row", place, "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
                           str(slice_bytes))
         return {(row["bytes"], row["algorithm"]): row["us"] for row in answer["rows"] if "us" in row}
 
@@ -159,6 +160,7 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     for scenario in scenarios:
         rows = []
         with Cluster(scenario):
+            steadily(check.cores, lambda: weft.measure_machine(scenario))
             for collective in collectives:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
         document["scenarios"][scenario.name] = {"rows": rows, "machine": machine_measured(weft, scenario)}

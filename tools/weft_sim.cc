@@ -40,6 +40,11 @@ void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
   app.add_flag("--out-of-place", q.out_of_place,
                "AlltoAll's input and output do not overlap, which is quicker; else they may be the same")
       ->group("What");
+  app.add_flag("--in-place", q.in_place,
+               "Ranks have their input where their part of the output is: nothing is copied from one to the "
+               "other; AlltoAll is planned so anyway")
+      ->excludes("--out-of-place")
+      ->group("What");
   app.add_flag("--strict", q.strict, "Reductions in strict order")->group("What");
   const auto condition = [&](const char* name, std::vector<std::string>& into, const char* form,
                              const char* help) {

@@ -84,6 +84,48 @@ TEST(Simulate, PeersMemoryIsReadAtItsOwnRate) {
   EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2), machine).total_us, 1 + (2 + 10 + 1 + 1) + 1);
 }
 
+TEST(Simulate, ThePeersScratchIsMapped) {
+  Machine machine = plain_machine();
+  machine.memory.peer_cached = machine.memory.peer_large = 10;
+  machine.memory.peer_us = 5;
+  machine.memory.mapped_cached = machine.memory.mapped_large = 50;
+  const auto put_to = [](Space space) {
+    return plans_of(2, [=](Builder& b) {
+      if (b.rank() == 0) b.put(0, 1, b.input(), at(1, space), 1000, 0);
+      else b.wait(0, 0, 0);
+    });
+  };
+  EXPECT_DOUBLE_EQ(run(put_to(Space::output), Layout::blocks(1, 2), machine).total_us, 5 + 100 + 1);
+  EXPECT_DOUBLE_EQ(run(put_to(Space::scratch), Layout::blocks(1, 2), machine).total_us, 20 + 1);
+  const auto copy_from = [](Space space) {
+    return plans_of(2, [=](Builder& b) {
+      if (b.rank() == 0) b.copy(0, at(1, space), b.output(), 1000);
+    });
+  };
+  EXPECT_DOUBLE_EQ(run(copy_from(Space::input), Layout::blocks(1, 2), machine).total_us, 5 + 100);
+  EXPECT_DOUBLE_EQ(run(copy_from(Space::scratch), Layout::blocks(1, 2), machine).total_us, 20);
+}
+
+TEST(Simulate, InPlaceTheOwnPartStaysAndCountsOnce) {
+  Machine machine = plain_machine();
+  machine.memory.cache_bytes = 500;  // four times that are half way to memory's rate
+  const auto plans = plans_of(1, [](Builder& b) {
+    b.copy(0, b.input(), b.output(), 1000);
+    b.copy(0, b.output(), b.scratch(b.reserve(1000)), 1000);
+  });
+  const auto copy_rate = [&](uint64_t working_set) {
+    return rate_for(machine.memory, working_set, machine.memory.copy_cached, machine.memory.copy_large);
+  };
+  const auto total_us = [&](bool in_place) {
+    const Result<Simulation> result =
+        simulate(plans, Layout::blocks(1, 1), machine, kLimits, {.in_place = in_place});
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return result.ok() ? result->total_us : 0;
+  };
+  EXPECT_NEAR(total_us(false), 2 * 1000 / copy_rate(2000), 1e-9);
+  EXPECT_NEAR(total_us(true), 1000 / copy_rate(1000), 1e-9);
+}
+
 TEST(Simulate, OverheadsAreTheCpusOnBothSides) {
   Machine machine = plain_machine();
   machine.inter.overhead_us = 2;

@@ -104,7 +104,7 @@ class Validate(unittest.TestCase):
                 answer = self.predictor.ask("weft_sim", file.name, "--json", "-c", point.collective, "-s", "8192", "-a",
                                             point.algorithm, *options)
                 return answer["rows"][0]["us"]
-            self.assertEqual(points[0].predicted_us, us(points[0], "--row"))
+            self.assertEqual(points[0].predicted_us, us(points[0], "--row", "--in-place"))
             self.assertLess(points[0].predicted_us, us(points[0]))
             self.assertEqual(points[1].predicted_us, us(points[1], "--row", "--out-of-place"))
             self.assertLess(points[1].predicted_us, us(points[1], "--row"))

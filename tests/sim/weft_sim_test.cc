@@ -105,6 +105,16 @@ TEST_F(WeftSim, AlltoallOutOfPlaceIsQuicker) {
   EXPECT_EQ(us("-s 1M -a ring --out-of-place"), us("-s 1M -a ring")) << "others do not care";
 }
 
+TEST_F(WeftSim, InPlaceNothingIsCopiedFromInputToOutput) {
+  write();
+  const std::string alone = " -c broadcast -s 16M -a direct --nodes 1";
+  EXPECT_LT(us(alone + " --in-place"), us(alone)) << "the root's own copy";
+  EXPECT_EQ(us("-c alltoall -s 1M --in-place -a all_to_all"), us("-c alltoall -s 1M -a all_to_all"))
+      << "planned in place anyway";
+  EXPECT_TRUE(mentions(refusal("--in-place --out-of-place"), " excludes --"))
+      << refusal("--in-place --out-of-place");
+}
+
 TEST_F(WeftSim, TheNetworkSaysWhatGoesWithoutAsking) {
   for (const transport::Net net : {transport::Net::tcp, transport::Net::efa, transport::Net::ofi}) {
     write("", "4", transport::name_of(net));

@@ -158,6 +158,7 @@ Result<std::vector<const plan::Algorithm*>> algorithms_for(const Question& quest
 Status add_cell(const Question& question, Study& study, const Request& request) {
   const auto algorithms = algorithms_for(question, request.collective);
   if (!algorithms.ok()) return algorithms.status();
+  const bool exchanges = request.collective == plan::Collective::all_to_all;
   const size_t first = study.rows.size();
   for (const plan::Algorithm* algorithm : *algorithms) {
     Row row;
@@ -165,7 +166,8 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
     row.algorithm = algorithm;
     row.nodes = study.cluster.nodes;
     row.ranks = study.cluster.nodes * study.cluster.ranks_per_node;
-    const model::ForecastOptions options{.row = question.row, .critical_path = question.why};
+    const model::ForecastOptions options{
+        .row = question.row, .in_place = question.in_place && !exchanges, .critical_path = question.why};
     Result<model::Forecast> found =
         model::forecast(*algorithm, request, study.cluster, study.limits, options);
     row.unfit = found.status();
@@ -174,7 +176,8 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
       Cluster healthy = study.cluster;
       healthy.conditions = {};
       healthy.conditions.fabric = study.cluster.conditions.fabric;
-      const auto usual = model::forecast(*algorithm, request, healthy, study.limits, {.row = question.row});
+      const auto usual = model::forecast(*algorithm, request, healthy, study.limits,
+                                         {.row = options.row, .in_place = options.in_place});
       if (usual.ok()) row.healthy_us = usual->us;
     }
     study.rows.push_back(std::move(row));

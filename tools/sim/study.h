@@ -31,7 +31,7 @@ struct Question {
   std::vector<std::string> incasts;       // "0=4"
   double oversubscription = 0;            // with nodes_per_leaf; 0: the description's
   int nodes_per_leaf = -1;
-  bool out_of_place = false;
+  bool out_of_place = false, in_place = false;
   bool row = false;  // calls in a row, not one alone
   bool why = false;  // critical paths
 };

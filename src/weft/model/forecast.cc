@@ -97,6 +97,7 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   Result<Simulation> simulation = simulate(cast.plans, layout, cluster.machine, limits,
                                            {.keep_steps = result.has_critical_path,
                                             .calls = result.calls,
+                                            .in_place = options.in_place,
                                             .symmetry = cast.symmetry,
                                             .one_node = cast.one_node,
                                             .conditions = cluster.conditions});

@@ -93,10 +93,11 @@ class Simulator {
     rank.local = layout_.local_index(number);
     rank.next_rail = static_cast<uint64_t>(rank.local);
     rank.worker = ranks_.size();
-    const uint64_t working_set = options_.working_set_bytes != 0
-                                     ? options_.working_set_bytes
-                                     : plan::input_bytes(plan.request, plan.ranks, plan.rank) +
-                                           plan::output_bytes(plan.request, plan.ranks, plan.rank);
+    const uint64_t in = plan::input_bytes(plan.request, plan.ranks, plan.rank);
+    const uint64_t out = plan::output_bytes(plan.request, plan.ranks, plan.rank);
+    const uint64_t working_set = options_.working_set_bytes != 0 ? options_.working_set_bytes
+                                 : options_.in_place             ? std::max(in, out)
+                                                                 : in + out;
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
                  network_.speed(rank.node), working_set);
     rank.first_step = missing_.size();
@@ -232,9 +233,18 @@ class Simulator {
   void start(RankState& rank, StepId id, double now) {
     const Step& step = rank.plan->steps[id];
     if (step.kind == StepKind::put || step.kind == StepKind::signal) return send(rank, id, now);
-    const Workers::Span span = workers_.work(rank.worker, *rank.plan, step, now);
+    const Workers::Span span = stays_in_place(rank, step)
+                                   ? workers_.take_cpu(rank.worker, now, machine_.step_us)
+                                   : workers_.work(rank.worker, *rank.plan, step, now);
     note_start(rank, id, span.start_us);
     push(span.end_us, EventKind::ended, rank, id);
+  }
+
+  bool stays_in_place(const RankState& rank, const Step& step) const {
+    if (!options_.in_place || step.kind != StepKind::copy || step.dst.space != plan::Space::output)
+      return false;
+    const plan::Region& source = rank.plan->regions[step.sources];
+    return source.rank == rank.plan->rank && source.space == plan::Space::input;
   }
 
   static double payload(const Step& step) {

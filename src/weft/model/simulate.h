@@ -88,6 +88,9 @@ struct SimulateOptions {
   /// the one before, however far the others are. What it sends them meanwhile waits for them: that buffers
   /// have an end is not modelled.
   int calls = 1;
+  /// Ranks have their input where their part of the output is, so nothing is copied from one to the other.
+  /// Not for AlltoAll, whose plans say themselves what they do then.
+  bool in_place = false;
   /// Bytes that decide between cached and large rates, for plans that stand for larger ones; 0 = each rank's
   /// own buffers.
   uint64_t working_set_bytes = 0;
