@@ -41,6 +41,9 @@ class Run:
         before = self.progress.done
         try:
             with Cluster(plan.scenario):
+                for system in self.systems:
+                    if system.name == Weft.name:
+                        steadily(self.cores, lambda: system.measure_machine(plan.scenario))
                 self.rounds(plan, collectives)
         except LaunchError as error:
             self.note(plan.scenario.name, f"Not measured: {error}.")

@@ -121,6 +121,12 @@ class Weft:
         return [Row(exact[r["size"]], r[half]["time"], r[half]["cpu_us"], r[half]["iterations"], r["algorithm"],
                     r.get("predicted_us")) for r in results]
 
+    def measure_machine(self, scenario: Scenario) -> None:
+        """Lets the library measure the machine for a scenario's launches, anew if it has done so."""
+        shutil.rmtree(self.environment(scenario)["WEFT_TUNE_CACHE"], ignore_errors=True)
+        execute(self.launcher(scenario) + [self.bin / "all_reduce_perf", "--sizes", "8", "-n", 1, "-w", 0, "-c", 0],
+                self.environment(scenario) | {"WEFT_RECORDER_DIR": "none"})
+
     def startup(self, scenario: Scenario, threads: bool, limit_s: float) -> float:
         """µs until a communicator is there, mean over ranks."""
         perf = [self.bin / "startup_perf", "--json"]

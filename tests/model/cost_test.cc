@@ -51,6 +51,18 @@ TEST(Machine, RatesFallFromTheCacheToMemory) {
   EXPECT_DOUBLE_EQ(rate_for(Memory(), 8, 100, 10), 10) << "no cache";
 }
 
+TEST(Machine, ACacheIsAsLargeAsAReductionInTheMiddleShows) {
+  Memory memory{.cache_bytes = 3 << 20, .reduce_cached = 60, .reduce_large = 10};
+  const uint64_t working_set = 12 << 20;
+  const double rate = rate_for(memory, working_set, memory.reduce_cached, memory.reduce_large);
+  EXPECT_EQ(cache_bytes_for(memory, working_set, rate), 3u << 20);
+  EXPECT_EQ(cache_bytes_for(memory, working_set, 61), 2 * working_set)
+      << "all of it is in the cache, at least";
+  EXPECT_EQ(cache_bytes_for(memory, working_set, 5), working_set / 8) << "none of it, at most";
+  memory.reduce_large = 60;
+  EXPECT_EQ(cache_bytes_for(memory, working_set, 60), 2 * working_set) << "no cache to be told from memory";
+}
+
 TEST(Machine, MissingFieldsKeepTheirDefaults) {
   const Result<Machine> machine = machine_from_json(R"({"inter": {"alpha_us": 3}})");
   ASSERT_TRUE(machine.ok()) << machine.status().message();

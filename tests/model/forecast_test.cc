@@ -28,7 +28,9 @@ Cluster cluster(int nodes, int ranks_per_node) {
                             .reduce_large = 1e9,
                             .peer_cached = 1e9,
                             .peer_large = 1e9,
-                            .peer_reduced = 1e9};
+                            .peer_reduced = 1e9,
+                            .mapped_cached = 1e9,
+                            .mapped_large = 1e9};
   return cluster;
 }
 

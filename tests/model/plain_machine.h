@@ -19,7 +19,9 @@ inline Machine plain_machine() {
                     .reduce_large = 500,
                     .peer_cached = 100,
                     .peer_large = 100,
-                    .peer_reduced = 100};
+                    .peer_reduced = 100,
+                    .mapped_cached = 100,
+                    .mapped_large = 100};
   machine.nic_bytes_per_us = 100;
   machine.crossing = 1;
   machine.rails = 1;

@@ -192,6 +192,9 @@ class FakeSystem:
     def __init__(self, name, order, fails=False):
         self.name, self.order, self.fails = name, order, fails
 
+    def measure_machine(self, scenario):
+        self.measured = scenario.name
+
     def sweep(self, work):
         self.order.append(self.name)
         if self.fails:

@@ -24,6 +24,7 @@ constexpr double kSlowestSharedMemory = 10;  // times what is usual
 constexpr int kBurst = 32;                   // messages; a FIFO takes them without a look from the other side
 // Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
 constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20, kReducedPiece = 128 << 10;
+constexpr size_t kMappedPiece = 512 << 10;  // a slice
 constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
 constexpr int64_t kStreamNs = 60'000'000;
@@ -203,10 +204,26 @@ Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   return {};
 }
 
-Probe::Exposed::~Exposed() {
-  if (!buffer_) return;
+Probe::Exposed::Exposed(Probe& probe, size_t bytes, In in) : probe_(probe), bytes_(bytes) {
+  if (in == In::plain) {
+    memory_.assign(bytes, std::byte{1});
+    data_ = memory_.data();
+    return;
+  }
   const Lock lock = probe_.context_.lock();
-  probe_.context_.keep(std::move(memory_));
+  if (Result<ScratchPool::Block> block = probe_.context_.scratch().take(bytes); block.ok()) {
+    window_ = *block;
+    data_ = window_.data;
+    std::memset(data_, 1, bytes);
+  }
+}
+
+Probe::Exposed::~Exposed() {
+  const Lock lock = probe_.context_.lock();
+  ScratchPool& scratch = probe_.context_.scratch();
+  if (window_.data != nullptr && buffer_) scratch.retire(window_, now_ns());
+  else if (window_.data != nullptr) scratch.give(window_);
+  else if (buffer_) probe_.context_.keep(std::move(memory_));
 }
 
 void Probe::Exposed::take_back() {
@@ -223,7 +240,7 @@ Status Probe::Exposed::exchange() {
   envelope.bytes = sizeof(transport::RemoteBuffer);
   {
     Lock lock = probe_.context_.lock();
-    const Result<transport::RemoteBuffer> own = probe_.transport_.expose(memory_.data(), memory_.size());
+    const Result<transport::RemoteBuffer> own = probe_.transport_.expose(data_, bytes_);
     if (!own) return own.status();
     buffer_ = *own;
     const Result<transport::Progress> sent = probe_.transport_.send(probe_.peer_, envelope, &*own);
@@ -306,6 +323,62 @@ Status Probe::measure_reads(model::Memory* memory) {
   return {};
 }
 
+/// Median of what it costs both ranks together to hand a piece over through mapped memory: one writes it into
+/// `theirs`, the other's window, and that copies it out of there. They do so at once, in both directions.
+Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const Handover& handover) {
+  const auto [bytes, span, times] = handover;
+  std::vector<std::byte> from(span, std::byte{1}), into(span, std::byte{2});
+  std::vector<double> durations;
+  for (int i = 0; i <= times; ++i) {
+    const size_t at = static_cast<size_t>(i) * bytes % span;
+    if (span == bytes) std::memset(from.data(), i, bytes);  // as fresh as what programs send
+    WEFT_TRY(meet());
+    const int64_t begin = now_ns();
+    {
+      const Visit visit(context_.visitor());
+      if (!visit.admitted(door_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
+      std::memcpy(theirs + at, from.data() + at, bytes);
+    }
+    const double putting_us = us_since(begin);
+    WEFT_TRY(meet());
+    const int64_t there = now_ns();
+    std::memcpy(into.data() + at, window + at, bytes);
+    if (i > 0) durations.push_back(putting_us + us_since(there));
+  }
+  return std::max(model::median(durations), 1e-3);
+}
+
+Status Probe::measure_mapped(model::Memory* memory) {
+  Exposed ours(*this, kLargeRead, Exposed::In::window);
+  if (ours.data() == nullptr) return fail(Code::system_error, "no scratch memory of {} bytes", kLargeRead);
+  WEFT_TRY(ours.exchange());
+  transport::MappedBuffer theirs;
+  {
+    const Lock lock = context_.lock();
+    theirs = transport_.map(peer_, inbox_.exposed_);
+  }
+  if (theirs.address == nullptr) return fail(Code::remote_error, "the scratch of rank {} is gone", peer_);
+  std::memset(theirs.address, 1, kLargeRead);  // scratch is used again and again: its pages are there
+  Handover slices{.piece_bytes = kMappedPiece, .span_bytes = kMappedPiece, .times = 31};
+  const Result<double> cached = hand_over_us(ours.data(), theirs.address, slices);
+  if (!cached.ok()) return cached.status();
+  slices.span_bytes = kLargeRead;
+  const Result<double> large = hand_over_us(ours.data(), theirs.address, slices);
+  if (!large.ok()) return large.status();
+  WEFT_TRY(meet());
+  ours.take_back();
+  if (memory == nullptr) return {};
+  const model::Memory stated = *memory;
+  // The owner's copy out of its own memory is charged as such.
+  const auto rate = [](double us, double copied) {
+    return kMappedPiece / std::max(us - kMappedPiece / copied, us / 3);
+  };
+  memory->mapped_cached = model::plausible(rate(*cached, memory->copy_cached), stated.mapped_cached);
+  memory->mapped_large = std::min(model::plausible(rate(*large, memory->copy_large), stated.mapped_large),
+                                  memory->mapped_cached);
+  return {};
+}
+
 Status Probe::measure_intra(model::Machine* machine) {
   model::Link* const link = machine ? &machine->intra : nullptr;
   if (const Result<Row> warm = row_us(0, 100'000, kWarmUpSeconds, Idle::spin); !warm.ok())
@@ -319,6 +392,7 @@ Status Probe::measure_intra(model::Machine* machine) {
     const double moving = std::max(*one_way - link->alpha_us - 2 * link->overhead_us, 1e-3);
     link->bytes_per_us = model::plausible(2 * static_cast<double>(bytes) / moving, link->bytes_per_us);
   }
+  WEFT_TRY(measure_mapped(machine ? &machine->memory : nullptr));
   return measure_reads(machine ? &machine->memory : nullptr);
 }
 

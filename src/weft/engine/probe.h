@@ -77,18 +77,23 @@ class Probe {
   /// what is still on its way to it or from it, and it stays as it is.
   class Exposed {
    public:
-    Exposed(Probe& probe, size_t bytes) : probe_(probe), memory_(bytes, std::byte{1}) {}
+    enum class In : uint8_t { plain, window };
+    Exposed(Probe& probe, size_t bytes, In in = In::plain);
     ~Exposed();
     Exposed(const Exposed&) = delete;
     Exposed& operator=(const Exposed&) = delete;
-    std::byte* data() { return memory_.data(); }
+    /// Null if there is no memory.
+    std::byte* data() { return data_; }
     /// Each rank tells the other where its own is.
     Status exchange();
     void take_back();
 
    private:
     Probe& probe_;
-    std::vector<std::byte> memory_;
+    const size_t bytes_;
+    std::vector<std::byte> memory_;  // one of the two
+    ScratchPool::Block window_;
+    std::byte* data_ = nullptr;
     std::optional<transport::RemoteBuffer> buffer_;
   };
   struct Reads {
@@ -100,6 +105,12 @@ class Probe {
   Status meet();
   Result<double> read_us(std::byte* into, const Reads& reads);
   Status measure_reads(model::Memory* memory);
+  struct Handover {
+    size_t piece_bytes, span_bytes;  // pieces that follow each other in so much of each buffer
+    int times;
+  };
+  Result<double> hand_over_us(std::byte* window, std::byte* theirs, const Handover& handover);
+  Status measure_mapped(model::Memory* memory);
   struct Stream {
     double bytes_per_us = 0;
     double busy = 1;  // the share of its time in which the sender's CPU worked for it

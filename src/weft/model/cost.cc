@@ -39,6 +39,8 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("memory", "peer_reduced", machine.memory.peer_reduced, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
+  visit("memory", "mapped_cached", machine.memory.mapped_cached, kRate);
+  visit("memory", "mapped_large", machine.memory.mapped_large, kRate);
   visit("memory", "node_bytes_per_us", machine.memory.node_bytes_per_us, 0.0);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
   visit("", "crossing", machine.crossing, 0.01);
@@ -116,10 +118,11 @@ Status check_keys(const Json& json, const Machine& machine) {
   return {};
 }
 
+constexpr double kOctaves = 4;  // from half of the cache to eight times it
+
 }  // namespace
 
 double large_share(const Memory& memory, uint64_t working_set_bytes) {
-  constexpr double kOctaves = 4;  // from half of the cache to eight times it
   const double begin = static_cast<double>(memory.cache_bytes) / 2;
   const double octaves = begin > 0 ? std::log2(static_cast<double>(working_set_bytes) / begin) : kOctaves;
   return std::clamp(octaves / kOctaves, 0.0, 1.0);
@@ -128,6 +131,15 @@ double large_share(const Memory& memory, uint64_t working_set_bytes) {
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {
   const double share = large_share(memory, working_set_bytes);
   return 1 / ((1 - share) / cached + share / large);
+}
+
+uint64_t cache_bytes_for(const Memory& memory, uint64_t working_set_bytes, double reduce_rate) {
+  constexpr double kLeastBytes = 1 << 20;
+  const double slower = 1 / memory.reduce_large - 1 / memory.reduce_cached;
+  const double share = slower > 0 ? (1 / reduce_rate - 1 / memory.reduce_cached) / slower : 0;
+  const double begin =
+      static_cast<double>(working_set_bytes) / std::exp2(kOctaves * std::clamp(share, 0.0, 1.0));
+  return static_cast<uint64_t>(std::max(2 * begin, kLeastBytes));
 }
 
 Machine machine_of(const topology::Host& host, int nodes_on_host) {

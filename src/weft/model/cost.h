@@ -40,12 +40,19 @@ struct Memory {
   double peer_reduced = 0;  // as peer_large, into a buffer that stays in the cache: what is to be reduced
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
+  // Put into the scratch of a rank of the same node, which is mapped: what the sender pays, and what its
+  // owner pays for taking it over from the sender's cache, beyond what touching own memory costs.
+  double mapped_cached = 0;
+  double mapped_large = 0;
   double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
                                  // 0: nobody is in another's way
 };
 
 /// The part of data of `working_set_bytes` that is not in the cache, as far as time tells: 0 to 1.
 double large_share(const Memory& memory, uint64_t working_set_bytes);
+/// The cache_bytes with which reductions of `working_set_bytes` go at `reduce_rate`, by the rates for cached
+/// and large data. At most twice the working set.
+uint64_t cache_bytes_for(const Memory& memory, uint64_t working_set_bytes, double reduce_rate);
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
 
@@ -65,7 +72,9 @@ struct Machine {
                 .peer_cached = 17000,
                 .peer_large = 4500,
                 .peer_reduced = 6500,
-                .peer_us = 1.5};
+                .peer_us = 1.5,
+                .mapped_cached = 9000,
+                .mapped_large = 5000};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
   /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share
   /// unevenly and start slowly, and lines stand idle meanwhile. 1 where the network keeps them apart.

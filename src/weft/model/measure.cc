@@ -16,6 +16,7 @@ namespace {
 // With two sources and a destination this stays in a second-level cache.
 constexpr uint64_t kCachedBytes = 128 << 10;
 constexpr uint64_t kLargeBytes = 16 << 20;
+constexpr uint64_t kMiddleBytes = 4 << 20;  // a last level's cache may hold three of these, or not
 // Rows of the same latency differ by less than a factor and what a clock or an interrupt adds.
 constexpr double kSameFactor = 2, kSameUs = 1;
 constexpr double kSharedFactor = 4;  // by which those who slept are quicker where a core is shared
@@ -102,6 +103,8 @@ Memory measure_memory(const Memory& stated) {
   result.reduce_cached = plausible(cached.reduce, stated.reduce_cached);
   result.copy_large = std::min(plausible(large.copy, stated.copy_large), result.copy_cached);
   result.reduce_large = std::min(plausible(large.reduce, stated.reduce_large), result.reduce_cached);
+  const Rates middle = rates_of(into, into + floats, into + 2 * floats, kMiddleBytes, 7);
+  result.cache_bytes = cache_bytes_for(result, 3 * kMiddleBytes, middle.reduce);
   return result;
 }
 

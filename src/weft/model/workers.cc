@@ -25,6 +25,7 @@ void Workers::add(int node, int ranks, double speed, uint64_t working_set_bytes)
   worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
   worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
   worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
+  worker.mapped_rate = rate_for(memory, working_set_bytes, memory.mapped_cached, memory.mapped_large);
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
@@ -36,16 +37,21 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   const bool reduces = step.kind == StepKind::reduce;
   const auto bytes = static_cast<double>(step.bytes), sources = static_cast<double>(step.source_count);
   // By counts, so that the order of sources does not show in the last bit.
-  double peers = 0;
-  for (const plan::Region& source : plan.sources_of(step)) peers += source.rank != plan.rank;
-  double service = machine_.step_us;
+  double peers = 0, mapped = 0;
+  for (const plan::Region& source : plan.sources_of(step)) {
+    if (source.rank == plan.rank) continue;
+    peers += source.space != plan::Space::scratch;
+    mapped += source.space == plan::Space::scratch;
+  }
+  const double own = sources - peers - mapped;
+  double service = machine_.step_us + mapped * bytes / worker.mapped_rate;
   if (reduces) {
     // What came from peers is in the cache by then.
     if (peers > 0) service += peers * single_copy_us(step, kReducedPieceBytes, worker.peer_reduced_rate);
-    service += (sources - peers) * bytes / worker.reduce_rate + peers * bytes / machine_.memory.reduce_cached;
+    service += own * bytes / worker.reduce_rate + (peers + mapped) * bytes / machine_.memory.reduce_cached;
   } else {
     if (peers > 0) service += peers * single_copy_us(step, step.bytes, worker.peer_rate);
-    service += (sources - peers) * bytes / worker.copy_rate;
+    service += own * bytes / worker.copy_rate;
   }
   const Span span = take_cpu(rank, now_us, service);
   if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
@@ -98,7 +104,10 @@ double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool re
   if (!same_node || step.bytes <= limits_.eager_bytes(same_node)) {
     return static_cast<double>(step.bytes) / link.bytes_per_us;  // into a slot, and out of it
   }
-  return receives ? 0 : single_copy_us(step, step.bytes, workers_[rank].peer_rate);  // by the sender
+  if (receives) return 0;  // the sender writes it there
+  if (step.dst.space == plan::Space::scratch)
+    return static_cast<double>(step.bytes) / workers_[rank].mapped_rate;
+  return single_copy_us(step, step.bytes, workers_[rank].peer_rate);
 }
 
 }  // namespace weft::model

@@ -55,6 +55,7 @@ class Workers {
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
+    double mapped_rate = 1;
     double cpu_free_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
