@@ -26,7 +26,7 @@ import sys
 import time
 
 from comparison.candidates import RIGHT, Check, collectives_of, machine_measured
-from comparison.cores import cores_of, steadily
+from comparison.cores import cores_of
 from comparison.marked import fill_in
 from comparison.measured import (Document, add_options, check_options, joined, load, origin, own_sizes, percentile,
                                  save, scenarios_of)
@@ -113,7 +113,7 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     for scenario in scenarios:
         rows = []
         with Cluster(scenario):
-            steadily(check.cores, lambda: weft.measure_machine(scenario))
+            check.measure_machine(scenario)
             for collective in collectives:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
         document["scenarios"][scenario.name] = {"rows": rows, "summary": summary(rows),

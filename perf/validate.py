@@ -31,7 +31,7 @@ import tempfile
 import time
 
 from comparison.candidates import Check, collectives_of, machine_measured
-from comparison.cores import cores_of, steadily
+from comparison.cores import cores_of
 from comparison.marked import fill_in
 from comparison.measure import Cluster
 from comparison.measured import (Document, add_options, check_options, is_whole, joined, load, origin, own_sizes, percentile,
@@ -160,7 +160,7 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     for scenario in scenarios:
         rows = []
         with Cluster(scenario):
-            steadily(check.cores, lambda: weft.measure_machine(scenario))
+            check.measure_machine(scenario)
             for collective in collectives:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
         document["scenarios"][scenario.name] = {"rows": rows, "machine": machine_measured(weft, scenario)}

@@ -128,6 +128,13 @@ class Check:
         self.algorithms = algorithms or (lambda collective: algorithms_of(weft.bin.parent, collective))
         self.failures: list[str] = []
 
+    def measure_machine(self, scenario: Scenario) -> None:
+        """Before the first launch that counts, while the cores are where they will be then."""
+        try:
+            steadily(self.cores, lambda: self.weft.measure_machine(scenario))
+        except LaunchError as error:
+            self.failures.append(f"{scenario.name}, measuring the machine: {error}")
+
     def launches(self, scenario: Scenario, collectives: list[str], sizes: list[int]) -> int:
         """How many there are at most."""
         return self.rounds * sum((len(candidates_of(self.algorithms(c), c, self.slices)) + 1) *

@@ -8,6 +8,7 @@ import argparse
 import os
 import pathlib
 import statistics
+import sys
 import time
 from typing import Any, Callable, Optional, TypeVar
 
@@ -21,28 +22,39 @@ PAUSE_S = 0.1    # between two looks
 PATIENCE_S = 5   # until what has become of the cores is usual
 MOVED = 1.6      # times as far apart, or as near: other cores
 RETRIES = 2      # of a launch during which they moved
+LOOK_LIMIT_S = 5
 
 
 class Cores:
-    """CPUs 0 and 1, which two ranks are bound to."""
+    """CPUs 0 and 1, which two ranks are bound to. A look that fails is the last one: launches then count as they are."""
 
     def __init__(self, look: Callable[[], float], apart_ns: Optional[float] = None, pause_s: float = PAUSE_S,
                  patience_s: float = PATIENCE_S) -> None:
         self.look, self.pause_s, self.patience_s = look, pause_s, patience_s
-        self.usual_ns = apart_ns or statistics.median(self.looks(LOOKS))
+        self.trouble = ""  # why nobody looks any more
         self.given = apart_ns is not None
+        self.usual: list[float] = []  # ns, the last one now
         self.launches = self.repeated = self.restless = 0
+        found = self.looks(1 if self.given else LOOKS)
+        if found:
+            self.usual.append(apart_ns or statistics.median(found))
 
     def looks(self, count: int) -> list[float]:
+        """Fewer where looking fails."""
         found = []
-        for _ in range(count):
-            found.append(self.look())
-            time.sleep(self.pause_s)
+        for at in range(count):
+            if at > 0:
+                time.sleep(self.pause_s)
+            try:
+                found.append(self.look())
+            except (LaunchError, OSError, ValueError) as error:
+                self.trouble = str(error)
+                break
         return found
 
     def are_usual(self) -> bool:
-        now_ns = self.look()
-        return self.usual_ns / MOVED < now_ns < self.usual_ns * MOVED
+        now_ns = [] if self.trouble else self.looks(1)
+        return not now_ns or self.usual[-1] / MOVED < now_ns[0] < self.usual[-1] * MOVED
 
     def wait(self) -> None:
         """Until they are as far apart as usual. If they stay elsewhere that is usual from then on, unless the user has said
@@ -50,8 +62,9 @@ class Cores:
         end = time.monotonic() + self.patience_s
         while not self.are_usual():
             if time.monotonic() > end:
-                if not self.given:
-                    self.usual_ns = statistics.median(self.looks(LOOKS))
+                found = [] if self.given else self.looks(LOOKS)
+                if found:
+                    self.usual.append(statistics.median(found))
                 return
             time.sleep(self.pause_s)
 
@@ -70,20 +83,28 @@ class Cores:
         return found
 
     def sentence(self) -> str:
-        return (f"A cache line took about {self.usual_ns:.0f} ns between the two cores; of {self.launches} launches "
-                f"{self.repeated} were repeated because the cores had moved meanwhile, and {self.restless} stand although "
-                "they had.")
+        if self.trouble:
+            return f"Whether the cores moved is not known: {self.trouble}."
+        return (f"A cache line took about {', then '.join(f'{ns:.0f}' for ns in self.usual)} ns between the two cores; of "
+                f"{self.launches} launches {self.repeated} were repeated because the cores had moved meanwhile, and "
+                f"{self.restless} stand although they had.")
 
 
 def cores_of(build: pathlib.Path, apart_ns: Optional[float]) -> Optional[Cores]:
-    """None where there is one CPU only, or nothing to look with."""
+    """None, and a line that says why, where these CPUs cannot be looked at."""
     bench = build / "bin/shm_bench"
-    if (os.cpu_count() or 1) < 2 or not bench.exists():
-        return None
-    try:
-        return Cores(lambda: float(execute([bench, "--apart"])), apart_ns)
-    except (LaunchError, ValueError):  # a program of another build; a container with CPUs of its own
-        return None
+    trouble = ""
+    if not {0, 1} <= os.sched_getaffinity(0):
+        trouble = "CPUs 0 and 1 are not both there for this process"
+    elif not bench.exists():
+        trouble = f"there is no {bench}"
+    else:
+        cores = Cores(lambda: float(execute([bench, "--apart"], timeout_s=LOOK_LIMIT_S)), apart_ns)
+        if cores.usual:
+            return cores
+        trouble = cores.trouble
+    print(f"Nobody looks whether the cores move: {trouble}.", file=sys.stderr)
+    return None
 
 
 def add_cores_option(add: Callable[..., Any]) -> None:

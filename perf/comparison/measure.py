@@ -41,13 +41,22 @@ class Run:
         before = self.progress.done
         try:
             with Cluster(plan.scenario):
-                for system in self.systems:
-                    if system.name == Weft.name:
-                        steadily(self.cores, lambda: system.measure_machine(plan.scenario))
+                self.measure_machine(plan.scenario)
                 self.rounds(plan, collectives)
         except LaunchError as error:
             self.note(plan.scenario.name, f"Not measured: {error}.")
         self.progress.done = before + planned
+
+    def measure_machine(self, scenario: Scenario) -> None:
+        """Before the first launch that counts, while the cores are where they will be then."""
+        for system in self.systems:
+            if system.name != Weft.name:
+                continue
+            try:
+                steadily(self.cores, lambda: system.measure_machine(scenario))
+            except LaunchError as error:
+                self.note(scenario.name, f"{Weft.name} did not measure the machine: {error}.")
+                self.weft_failed = True
 
     def rounds(self, plan: Plan, collectives: list[str]) -> None:
         begin = time.monotonic()

@@ -52,15 +52,20 @@ TEST(Machine, RatesFallFromTheCacheToMemory) {
 }
 
 TEST(Machine, ACacheIsAsLargeAsAReductionInTheMiddleShows) {
-  Memory memory{.cache_bytes = 3 << 20, .reduce_cached = 60, .reduce_large = 10};
-  const uint64_t working_set = 12 << 20;
-  const double rate = rate_for(memory, working_set, memory.reduce_cached, memory.reduce_large);
-  EXPECT_EQ(cache_bytes_for(memory, working_set, rate), 3u << 20);
-  EXPECT_EQ(cache_bytes_for(memory, working_set, 61), 2 * working_set)
-      << "all of it is in the cache, at least";
-  EXPECT_EQ(cache_bytes_for(memory, working_set, 5), working_set / 8) << "none of it, at most";
+  constexpr uint64_t kMiddle = 12 << 20, kLarge = 48 << 20;
+  Memory memory{.reduce_cached = 60, .reduce_large = 10};
+  for (const double rate : {60.0, 45.0, 20.0, 13.0}) {
+    fit_cache(memory, kMiddle, rate, kLarge);
+    EXPECT_NEAR(rate_for(memory, kMiddle, 60, 10), rate, 0.01);
+    EXPECT_NEAR(rate_for(memory, kLarge, 60, 10), 10, 0.01);
+  }
+  fit_cache(memory, kMiddle, 70, kLarge);
+  EXPECT_EQ(memory.cache_bytes, 2 * kMiddle) << "all of it is in the cache";
+  fit_cache(memory, kMiddle, 5, kLarge);
+  EXPECT_EQ(memory.cache_bytes, 2 * kMiddle / 64) << "none of it: as small as is believed";
   memory.reduce_large = 60;
-  EXPECT_EQ(cache_bytes_for(memory, working_set, 60), 2 * working_set) << "no cache to be told from memory";
+  fit_cache(memory, kMiddle, 60, kLarge);
+  EXPECT_EQ(memory.cache_bytes, 2 * kMiddle) << "no cache to be told from memory";
 }
 
 TEST(Machine, MissingFieldsKeepTheirDefaults) {

@@ -189,11 +189,12 @@ class Planning(unittest.TestCase):
 class FakeSystem:
     threads = False
 
-    def __init__(self, name, order, fails=False):
-        self.name, self.order, self.fails = name, order, fails
+    def __init__(self, name, order, fails=False, machine_fails=False):
+        self.name, self.order, self.fails, self.machine_fails = name, order, fails, machine_fails
 
     def measure_machine(self, scenario):
-        self.measured = scenario.name
+        if self.machine_fails:
+            raise systems.LaunchError("exit code 1: broken")
 
     def sweep(self, work):
         self.order.append(self.name)
@@ -203,9 +204,9 @@ class FakeSystem:
 
 
 class Measuring(unittest.TestCase):
-    def run_fakes(self, weft_fails=False):
+    def run_fakes(self, weft_fails=False, machine_fails=False):
         order = []
-        fakes = [FakeSystem("Weft", order, weft_fails), FakeSystem("A", order), FakeSystem("B", order, fails=True)]
+        fakes = [FakeSystem("Weft", order, weft_fails, machine_fails), FakeSystem("A", order), FakeSystem("B", order, fails=True)]
         run = Run(fakes, 50, Progress(1, io.StringIO()))
         plan = schedule.Plan(parse_scenario("shm2"), (8, 1024, 4096), 3, None)
         run.scenario(plan, ["all_reduce"])
@@ -226,18 +227,34 @@ class Measuring(unittest.TestCase):
                       [25, 27])          # again, and well
         seen = []
         found = Cores(lambda: next(looks), pause_s=0)
-        self.assertEqual(found.usual_ns, 25)
+        self.assertEqual(found.usual, [25])
         self.assertEqual(found.steadily(lambda: seen.append(1) or len(seen)), 2)
         self.assertEqual((found.launches, found.repeated, found.restless), (1, 1, 0))
         self.assertRaises(StopIteration, next, looks)
 
     def test_cores_that_stay_elsewhere_become_usual_unless_the_user_has_said_where(self):
-        for given, usual in ((None, 160), (25, 25)):
-            found = Cores(lambda: 160, given, pause_s=0, patience_s=0)
-            found.usual_ns = 25
+        for given, usual in ((None, [25, 160]), (25, [25])):
+            looks = iter([25] * LOOKS if given is None else [25])
+            found = Cores(lambda: next(looks, 160), given, pause_s=0, patience_s=0)
             found.steadily(lambda: None)
-            self.assertEqual(found.usual_ns, usual)
+            self.assertEqual(found.usual, usual)
             self.assertEqual(found.restless, 0 if given is None else 1)
+        self.assertIn("about 25 ns", found.sentence())
+
+    def test_a_look_that_fails_is_the_last_one_and_no_launchs_fault(self):
+        def fail():
+            raise systems.LaunchError("stopped after 5 s")
+        looks = iter([lambda: 25] * LOOKS + [lambda: 25, fail])
+        found = Cores(lambda: next(looks)(), pause_s=0)
+        self.assertEqual(found.steadily(lambda: "rows"), "rows")
+        self.assertEqual(found.steadily(lambda: "more"), "more")
+        self.assertIn("not known: stopped after 5 s", found.sentence())
+
+    def test_a_machine_that_is_not_measured_is_wefts_failure_alone(self):
+        run, order = self.run_fakes(machine_fails=True)
+        self.assertTrue(run.weft_failed)
+        self.assertIn("Weft did not measure the machine: exit code 1: broken.", run.notes["shm2"])
+        self.assertEqual(order, ["Weft", "A", "B", "A", "Weft", "Weft", "A"])
 
     def test_a_failure_of_weft_is_told(self):
         self.assertTrue(self.run_fakes(weft_fails=True)[0].weft_failed)

@@ -54,9 +54,9 @@ std::string row_text(const Row& row, double best_us, bool compares) {
 std::string text_of(const Question& question, const Study& study) {
   const bool compares = !study.cluster.conditions.healthy();
   std::string text = fmt::format(
-      "{}; slices of {}; {}{}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
+      "{}; slices of {}; {}{}{}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
       model::eager_text(study.limits, study.cluster.machine), study.row ? "; calls in a row" : "",
-      conditions_text(study.cluster.conditions));
+      study.place.empty() ? "" : fmt::format("; {}", study.place), conditions_text(study.cluster.conditions));
   double best_us = 0;
   for (size_t i = 0; i < study.rows.size(); ++i) {
     const Row& row = study.rows[i];
@@ -84,6 +84,7 @@ Json json_of(const Study& study) {
             {"eager_intra_bytes", study.limits.eager_intra_bytes},
             {"eager_inter_bytes", study.limits.eager_inter_bytes},
             {"calls", study.row ? "row" : "alone"},
+            {"place", study.place.empty() ? Json() : Json(study.place)},
             {"rows", Json::array()}};
   for (const Row& row : study.rows) {
     const model::Forecast& f = row.forecast;

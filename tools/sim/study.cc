@@ -238,6 +238,7 @@ Result<Study> answer(const Question& question) {
   if (!cluster.ok()) return cluster.status();
   study.cluster = cluster.take();
   study.row = question.row;
+  study.place = question.in_place ? "in place" : question.out_of_place ? "out of place" : "";
   study.limits = model::limits_for(study.cluster.machine);
   if (question.ranks_per_node != 0) study.cluster.ranks_per_node = question.ranks_per_node;
   if (question.element_bytes < 1 || question.element_bytes > 8) {

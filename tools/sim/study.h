@@ -48,6 +48,7 @@ struct Row {
 
 struct Study {
   bool row = false;        // times are of calls in a row
+  std::string place;       // "in place", "out of place", or "" where it was not said
   model::Cluster cluster;  // as asked for; nodes of the last row
   plan::Limits limits;
   std::vector<Row>

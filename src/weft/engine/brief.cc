@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/memory_watch.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
@@ -102,7 +103,7 @@ void hand_over(Operation& op) {
   const uint32_t next = op.lanes[0].next;
   op.lanes_left = next != plan.steps.size();
   op.lanes[0].progress = 0;
-  op.lanes[0].since = 0;
+  op.lanes[0].since = op.context->trace() ? ticks() : 0;
   std::fill(op.learned.begin(), op.learned.end(), Learned{});
   std::fill(op.completions.begin(), op.completions.end(), transport::Completion{});
   std::fill(op.step_done.begin(), op.step_done.end(), uint8_t{0});

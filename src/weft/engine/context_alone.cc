@@ -48,7 +48,7 @@ Status Context::poll_alone(Operation& op, bool crowded, int& looks) {
   for (;;) {
     const Result<int> polled = local->poll(*this);
     if (MemoryWatch::lost()) [[unlikely]]
-      return lost_memory(op);  // nobody else is here
+      WEFT_TRY(lost_memory(op));  // nobody else is here
     if (!polled) [[unlikely]]
       return polled.status();
     const bool stuck = *polled == 0;
@@ -62,12 +62,11 @@ bool Context::run_alone(Operation& op) {
   const MemoryWatch watch(owns, this);
   Status trouble = prepare_alone(op);
   BriefOutcome outcome = BriefOutcome::waits;
-  if (trouble.ok() && alone()) outcome = advance_brief(op, trouble);
   const bool crowded = fabric_->oversubscribed();
-  int looks = crowded ? kCrowdedLooks : kLooks;
-  while (outcome == BriefOutcome::waits && looks > 0 && alone()) {
+  for (int looks = crowded ? kCrowdedLooks : kLooks; trouble.ok() && alone();) {
+    outcome = advance_brief(op, trouble);
+    if (outcome != BriefOutcome::waits || looks <= 0) break;
     trouble = poll_alone(op, crowded, looks);
-    outcome = trouble.ok() ? advance_brief(op, trouble) : BriefOutcome::failed;
   }
   if (outcome == BriefOutcome::done) {
     hot_ = nullptr;

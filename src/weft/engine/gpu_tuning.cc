@@ -198,6 +198,7 @@ model::Machine machine_of(model::Machine machine, const Rates& rates, bool direc
   machine.engines = 1;
   machine.engine_us = rates.latency_us;
   machine.memory.cache_bytes = 4 << 20;
+  machine.memory.large_bytes = 0;
   machine.memory.copy_cached = rates.copy_short;
   machine.memory.copy_large = std::min(rates.copy_long, rates.copy_short);
   machine.memory.reduce_cached = rates.reduce_short;

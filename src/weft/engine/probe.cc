@@ -91,6 +91,10 @@ Status Probe::send(bool last, const void* payload, size_t bytes) {
   envelope.kind = static_cast<uint8_t>(MessageKind::data);
   envelope.set_tag(last);
   envelope.bytes = static_cast<uint32_t>(bytes);
+  return send(envelope, payload);
+}
+
+Status Probe::send(const transport::Envelope& envelope, const void* payload) {
   for (;;) {
     Lock lock = context_.lock();
     const Result<transport::Progress> sent = transport_.send(peer_, envelope, payload);
@@ -214,7 +218,6 @@ Probe::Exposed::Exposed(Probe& probe, size_t bytes, In in) : probe_(probe), byte
   if (Result<ScratchPool::Block> block = probe_.context_.scratch().take(bytes); block.ok()) {
     window_ = *block;
     data_ = window_.data;
-    std::memset(data_, 1, bytes);
   }
 }
 
@@ -323,18 +326,33 @@ Status Probe::measure_reads(model::Memory* memory) {
   return {};
 }
 
+/// Whether both ranks can go on; each says of itself.
+Result<bool> Probe::both(bool mine) {
+  transport::Envelope envelope;
+  envelope.comm = comm_;
+  envelope.op = kProbeNumber;
+  envelope.kind = static_cast<uint8_t>(MessageKind::expose);
+  envelope.bytes = sizeof(transport::RemoteBuffer);
+  const transport::RemoteBuffer answer{.bytes = mine};
+  WEFT_TRY(send(envelope, &answer));
+  WEFT_TRY(wait(1));
+  return mine && inbox_.exposed_.bytes != 0;
+}
+
 /// Median of what it costs both ranks together to hand a piece over through mapped memory: one writes it into
 /// `theirs`, the other's window, and that copies it out of there. They do so at once, in both directions.
 Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const Handover& handover) {
   const auto [bytes, span, times] = handover;
   std::vector<std::byte> from(span, std::byte{1}), into(span, std::byte{2});
+  const int warm = static_cast<int>(span / bytes);  // scratch is used again and again: its pages are there
   std::vector<double> durations;
-  for (int i = 0; i <= times; ++i) {
+  for (int i = 0; i < warm + times; ++i) {
     const size_t at = static_cast<size_t>(i) * bytes % span;
     if (span == bytes) std::memset(from.data(), i, bytes);  // as fresh as what programs send
     WEFT_TRY(meet());
     const int64_t begin = now_ns();
     {
+      const Lock lock = context_.lock();
       const Visit visit(context_.visitor());
       if (!visit.admitted(door_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       std::memcpy(theirs + at, from.data() + at, bytes);
@@ -343,30 +361,37 @@ Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const H
     WEFT_TRY(meet());
     const int64_t there = now_ns();
     std::memcpy(into.data() + at, window + at, bytes);
-    if (i > 0) durations.push_back(putting_us + us_since(there));
+    if (i >= warm) durations.push_back(putting_us + us_since(there));
   }
   return std::max(model::median(durations), 1e-3);
 }
 
+/// Without memory for it, or where a rank cannot map the other's, what is stated stays.
 Status Probe::measure_mapped(model::Memory* memory) {
   Exposed ours(*this, kLargeRead, Exposed::In::window);
-  if (ours.data() == nullptr) return fail(Code::system_error, "no scratch memory of {} bytes", kLargeRead);
+  Result<bool> can = both(ours.data() != nullptr);
+  if (!can.ok() || !*can) return can.status();
   WEFT_TRY(ours.exchange());
   transport::MappedBuffer theirs;
   {
     const Lock lock = context_.lock();
     theirs = transport_.map(peer_, inbox_.exposed_);
   }
-  if (theirs.address == nullptr) return fail(Code::remote_error, "the scratch of rank {} is gone", peer_);
-  std::memset(theirs.address, 1, kLargeRead);  // scratch is used again and again: its pages are there
-  Handover slices{.piece_bytes = kMappedPiece, .span_bytes = kMappedPiece, .times = 31};
-  const Result<double> cached = hand_over_us(ours.data(), theirs.address, slices);
-  if (!cached.ok()) return cached.status();
-  slices.span_bytes = kLargeRead;
-  const Result<double> large = hand_over_us(ours.data(), theirs.address, slices);
-  if (!large.ok()) return large.status();
+  can = both(theirs.address != nullptr);
+  if (!can.ok()) return can.status();
+  if (*can) WEFT_TRY(measure_slices(ours.data(), theirs.address, memory));
   WEFT_TRY(meet());
   ours.take_back();
+  return {};
+}
+
+Status Probe::measure_slices(std::byte* window, std::byte* theirs, model::Memory* memory) {
+  Handover slices{.piece_bytes = kMappedPiece, .span_bytes = kMappedPiece, .times = 31};
+  const Result<double> cached = hand_over_us(window, theirs, slices);
+  if (!cached.ok()) return cached.status();
+  slices.span_bytes = kLargeRead;
+  const Result<double> large = hand_over_us(window, theirs, slices);
+  if (!large.ok()) return large.status();
   if (memory == nullptr) return {};
   const model::Memory stated = *memory;
   // The owner's copy out of its own memory is charged as such.
@@ -392,8 +417,8 @@ Status Probe::measure_intra(model::Machine* machine) {
     const double moving = std::max(*one_way - link->alpha_us - 2 * link->overhead_us, 1e-3);
     link->bytes_per_us = model::plausible(2 * static_cast<double>(bytes) / moving, link->bytes_per_us);
   }
-  WEFT_TRY(measure_mapped(machine ? &machine->memory : nullptr));
-  return measure_reads(machine ? &machine->memory : nullptr);
+  WEFT_TRY(measure_reads(machine ? &machine->memory : nullptr));
+  return measure_mapped(machine ? &machine->memory : nullptr);
 }
 
 // ---- between nodes

@@ -7,6 +7,7 @@
 //                     burst of them adds
 //   bytes_per_us      what a long message adds to a round trip, or a stream of puts reaches
 //   peer_*            reads of a peer's memory, both ranks reading at once as collectives do
+//   mapped_*          slices put into a peer's scratch and taken out of it, in both directions at once
 //   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
 //
 // Thread safety: none; the context's lock is taken within.
@@ -65,6 +66,7 @@ class Probe {
  private:
   enum class Idle : uint8_t { spin, sleep };
 
+  Status send(const transport::Envelope& envelope, const void* payload);
   Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
   /// How long one way of a round trip took, for each of them.
@@ -110,6 +112,8 @@ class Probe {
     int times;
   };
   Result<double> hand_over_us(std::byte* window, std::byte* theirs, const Handover& handover);
+  Result<bool> both(bool mine);
+  Status measure_slices(std::byte* window, std::byte* theirs, model::Memory* memory);
   Status measure_mapped(model::Memory* memory);
   struct Stream {
     double bytes_per_us = 0;

@@ -31,6 +31,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   }
   visit("", "net", machine.net, 0.0);
   visit("memory", "cache_bytes", machine.memory.cache_bytes, 0.0);
+  visit("memory", "large_bytes", machine.memory.large_bytes, 0.0);
   visit("memory", "copy_cached", machine.memory.copy_cached, kRate);
   visit("memory", "copy_large", machine.memory.copy_large, kRate);
   visit("memory", "reduce_cached", machine.memory.reduce_cached, kRate);
@@ -118,14 +119,17 @@ Status check_keys(const Json& json, const Machine& machine) {
   return {};
 }
 
-constexpr double kOctaves = 4;  // from half of the cache to eight times it
+constexpr double kLargeFactor = 16;  // from half of the cache to eight times it
 
 }  // namespace
 
 double large_share(const Memory& memory, uint64_t working_set_bytes) {
   const double begin = static_cast<double>(memory.cache_bytes) / 2;
-  const double octaves = begin > 0 ? std::log2(static_cast<double>(working_set_bytes) / begin) : kOctaves;
-  return std::clamp(octaves / kOctaves, 0.0, 1.0);
+  const double end = memory.large_bytes > 0 ? static_cast<double>(memory.large_bytes) : kLargeFactor * begin;
+  if (begin <= 0) return 1;
+  if (end <= begin) return static_cast<double>(working_set_bytes) > begin ? 1 : 0;
+  const double octaves = std::log2(static_cast<double>(working_set_bytes) / begin);
+  return std::clamp(octaves / std::log2(end / begin), 0.0, 1.0);
 }
 
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {
@@ -133,13 +137,16 @@ double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached,
   return 1 / ((1 - share) / cached + share / large);
 }
 
-uint64_t cache_bytes_for(const Memory& memory, uint64_t working_set_bytes, double reduce_rate) {
-  constexpr double kLeastBytes = 1 << 20;
+void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64_t large_bytes) {
+  constexpr double kMostShare = 0.75;
   const double slower = 1 / memory.reduce_large - 1 / memory.reduce_cached;
-  const double share = slower > 0 ? (1 / reduce_rate - 1 / memory.reduce_cached) / slower : 0;
-  const double begin =
-      static_cast<double>(working_set_bytes) / std::exp2(kOctaves * std::clamp(share, 0.0, 1.0));
-  return static_cast<uint64_t>(std::max(2 * begin, kLeastBytes));
+  const double share = slower > 0 ? (1 / middle_rate - 1 / memory.reduce_cached) / slower : 0;
+  // octaves to the middle / octaves to the end = share
+  const double beyond = std::log2(static_cast<double>(large_bytes) / static_cast<double>(middle_bytes));
+  const double held = std::clamp(share, 0.0, kMostShare);
+  const double octaves = beyond * held / (1 - held);
+  memory.cache_bytes = static_cast<uint64_t>(2 * static_cast<double>(middle_bytes) / std::exp2(octaves));
+  memory.large_bytes = large_bytes;
 }
 
 Machine machine_of(const topology::Host& host, int nodes_on_host) {

@@ -30,7 +30,8 @@ struct Memory {
   // Buffers of an operation, all together: up to half of this they stay in the cache, from eight times this
   // on they do not; the time of a byte grows in between with the logarithm of the size.
   uint64_t cache_bytes = 0;
-  double copy_cached = 0;  // copied
+  uint64_t large_bytes = 0;  // … or from here on; 0: eight times cache_bytes
+  double copy_cached = 0;    // copied
   double copy_large = 0;
   double reduce_cached = 0;  // of source, summed over the sources
   double reduce_large = 0;
@@ -41,7 +42,8 @@ struct Memory {
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
   // Put into the scratch of a rank of the same node, which is mapped: what the sender pays, and what its
-  // owner pays for taking it over from the sender's cache, beyond what touching own memory costs.
+  // owner pays for taking it over from the sender's cache, beyond what touching own memory costs. Reading a
+  // peer's scratch is charged alike, which is not measured.
   double mapped_cached = 0;
   double mapped_large = 0;
   double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
@@ -50,9 +52,9 @@ struct Memory {
 
 /// The part of data of `working_set_bytes` that is not in the cache, as far as time tells: 0 to 1.
 double large_share(const Memory& memory, uint64_t working_set_bytes);
-/// The cache_bytes with which reductions of `working_set_bytes` go at `reduce_rate`, by the rates for cached
-/// and large data. At most twice the working set.
-uint64_t cache_bytes_for(const Memory& memory, uint64_t working_set_bytes, double reduce_rate);
+/// Sets cache_bytes and large_bytes so that data of `middle_bytes` is reduced at `middle_rate`, and that of
+/// `large_bytes` at memory.reduce_large.
+void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64_t large_bytes);
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
 

@@ -103,8 +103,8 @@ Memory measure_memory(const Memory& stated) {
   result.reduce_cached = plausible(cached.reduce, stated.reduce_cached);
   result.copy_large = std::min(plausible(large.copy, stated.copy_large), result.copy_cached);
   result.reduce_large = std::min(plausible(large.reduce, stated.reduce_large), result.reduce_cached);
-  const Rates middle = rates_of(into, into + floats, into + 2 * floats, kMiddleBytes, 7);
-  result.cache_bytes = cache_bytes_for(result, 3 * kMiddleBytes, middle.reduce);
+  const Rates middle = rates_of(into, into + floats, into + 2 * floats, kMiddleBytes, 15);
+  fit_cache(result, 3 * kMiddleBytes, plausible(middle.reduce, stated.reduce_cached), 3 * kLargeBytes);
   return result;
 }
 

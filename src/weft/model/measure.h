@@ -13,8 +13,9 @@
 
 namespace weft::model {
 
-/// `stated` with the measured rates of copies and reductions (float, sum of two sources), which takes some
-/// 50 ms and 48 MiB. A rate that is not plausible (see plausible()) stays as it was.
+/// `stated` with the measured rates of copies and reductions (float, sum of two sources), and how much a
+/// cache holds of them, which takes some 50 ms and 48 MiB. A rate that is not plausible (see plausible())
+/// stays as it was.
 Memory measure_memory(const Memory& stated);
 
 /// `measured` if it lies within a factor of `most` of `stated`, else `stated`: a clock that jumped or a

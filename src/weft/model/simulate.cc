@@ -549,6 +549,8 @@ Status check(std::span<const Plan> plans, const topology::Layout& layout, const 
   if (options.calls > 1 && options.keep_steps)
     return fail(Code::invalid_argument, "simulate: steps are kept of one call alone, not of {} in a row",
                 options.calls);
+  if (options.in_place && !plans.empty() && plans.front().request.collective == plan::Collective::all_to_all)
+    return fail(Code::invalid_argument, "simulate: an AlltoAll's plan says itself whether it is in place");
   const bool all = options.symmetry == Symmetry::none;
   if (!all && !in_blocks(layout)) {
     return fail(Code::invalid_argument, "simulate: symmetry needs ranks in equal blocks, not {}",

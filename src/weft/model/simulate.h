@@ -89,7 +89,7 @@ struct SimulateOptions {
   /// have an end is not modelled.
   int calls = 1;
   /// Ranks have their input where their part of the output is, so nothing is copied from one to the other.
-  /// Not for AlltoAll, whose plans say themselves what they do then.
+  /// Not of AlltoAll, whose plans say themselves what they do then.
   bool in_place = false;
   /// Bytes that decide between cached and large rates, for plans that stand for larger ones; 0 = each rank's
   /// own buffers.
