@@ -17,7 +17,7 @@ namespace weft::transport {
 namespace {
 
 constexpr size_t kScratchBytes = 16 << 10;
-constexpr size_t kWriteBudget = 512 << 10;  // for each connection in one poll()
+constexpr size_t kWriteBudget = 1 << 20;  // for each connection in one poll()
 constexpr size_t kReadBudget = 1 << 20;
 constexpr int kEventsAtOnce = 64;
 constexpr int kIdleReads = 4000;  // of the connection that had something last, before it is left to epoll

@@ -52,7 +52,7 @@ class TcpTransport final : public Transport {
     int rails = 1;  // connections to one peer at most, each over its own network interface
     size_t eager_bytes = net_eager_bytes(Net::tcp);  // largest message
     size_t queue_bytes = 1 << 20;      // of messages waiting on one connection before send() answers busy
-    size_t segment_bytes = 256 << 10;  // of a put in one frame
+    size_t segment_bytes = 512 << 10;  // of a put in one frame
     size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     int64_t gather_ns = 0;  // for which a short message may wait for others to share a write (tcp_sender.h)
     size_t gather_put_bytes = 0;  // puts shorter than this may wait so, too, until together they are as long
