@@ -27,6 +27,8 @@ constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20
 constexpr size_t kMappedPiece = 512 << 10;  // a slice
 constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
+constexpr int kStreams =
+    2;  // a connection whose congestion control has misjudged the line is slow for a while
 constexpr int64_t kStreamNs = 60'000'000;
 constexpr size_t kStreamBytes = 64 << 20;  // at most
 
@@ -499,24 +501,30 @@ Status Probe::measure_inter(model::Machine* machine) {
   WEFT_TRY(measure_messages(link, 200, 0.03));
   Exposed memory(*this, kStreamBlock);
   WEFT_TRY(memory.exchange());
-  Result<Stream> streamed = Stream{};
-  if (leads_) streamed = send_stream(memory.data());
-  else WEFT_TRY(receive_stream());
-  if (!streamed.ok()) return streamed.status();
+  Stream fastest;
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (!leads_) {
+      WEFT_TRY(receive_stream());
+      continue;
+    }
+    const Result<Stream> streamed = send_stream(memory.data());
+    if (!streamed.ok()) return streamed.status();
+    if (streamed->bytes_per_us > fastest.bytes_per_us) fastest = *streamed;
+  }
   memory.take_back();
   if (machine == nullptr) return {};
   const std::string transport = transport_.describe();
   link->by_cpu = transport.find("efa") == std::string::npos && transport.find("verbs") == std::string::npos;
-  const double rate = std::clamp(streamed->bytes_per_us, 0.01, 1e6);
+  const double rate = std::clamp(fastest.bytes_per_us, 0.01, 1e6);
   // A sender that mostly sleeps is held up by the network. One that works all the time is slower than it:
   // there what the interfaces state stands, if it is more.
-  const bool network_bound = !link->by_cpu || streamed->busy < 0.6;
+  const bool network_bound = !link->by_cpu || fastest.busy < 0.6;
   const bool loopback = context_.fabric().one_machine();
   machine->nic_bytes_per_us = network_bound || loopback
                                   ? rate / machine->rails
                                   : std::max(rate / machine->rails, machine->nic_bytes_per_us);
   link->bytes_per_us =
-      network_bound && link->by_cpu ? std::max(rate, std::min(rate / streamed->busy, 20000.0)) : rate;
+      network_bound && link->by_cpu ? std::max(rate, std::min(rate / fastest.busy, 20000.0)) : rate;
   return {};
 }
 
