@@ -1,8 +1,5 @@
 #include "engine/brief.h"
 
-#include <algorithm>
-
-#include "base/clock.h"
 #include "base/memory_watch.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
@@ -74,8 +71,7 @@ BriefOutcome carry_out(Operation& op, const Step& step, Status& trouble) {
 }  // namespace
 
 void begin_brief(Operation& op) {
-  if (op.laid_out_for != op.prepared.get()) lay_out(op);
-  std::fill(op.arrived.begin(), op.arrived.end(), uint8_t{0});
+  reset_arrivals(op);
   op.lanes[0].next = 0;
 }
 
@@ -101,13 +97,9 @@ void hand_over(Operation& op) {
   const Prepared& prepared = *op.prepared;
   const plan::Plan& plan = prepared.plan;
   const uint32_t next = op.lanes[0].next;
+  reset_steps(op);
+  op.lanes[0].next = next;
   op.lanes_left = next != plan.steps.size();
-  op.lanes[0].progress = 0;
-  op.lanes[0].since = op.context->trace() ? ticks() : 0;
-  std::fill(op.learned.begin(), op.learned.end(), Learned{});
-  std::fill(op.completions.begin(), op.completions.end(), transport::Completion{});
-  std::fill(op.step_done.begin(), op.step_done.end(), uint8_t{0});
-  op.puts_open = op.puts_started = 0;
   for (uint32_t i = 0; i < next; ++i) {
     const plan::StepId id = plan.lane_steps[i];
     const int32_t put = prepared.put_of_step[id];

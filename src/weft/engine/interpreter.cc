@@ -402,8 +402,7 @@ class Interpreter {
   Status failure_;
 };
 
-}  // namespace
-
+// Gives the operation's books the lengths that its plan needs.
 void lay_out(Operation& op) {
   const Prepared& prepared = *op.prepared;
   const plan::Plan& plan = prepared.plan;
@@ -415,10 +414,15 @@ void lay_out(Operation& op) {
   op.lanes.resize(plan.lanes());
 }
 
-void reset_progress(Operation& op) {
+}  // namespace
+
+void reset_arrivals(Operation& op) {
   if (op.laid_out_for != op.prepared.get()) lay_out(op);
-  const plan::Plan& plan = op.prepared->plan;
   std::fill(op.arrived.begin(), op.arrived.end(), uint8_t{0});
+}
+
+void reset_steps(Operation& op) {
+  const plan::Plan& plan = op.prepared->plan;
   std::fill(op.learned.begin(), op.learned.end(), Learned{});
   std::fill(op.completions.begin(), op.completions.end(), Completion{});
   std::fill(op.step_done.begin(), op.step_done.end(), uint8_t{0});
@@ -430,6 +434,11 @@ void reset_progress(Operation& op) {
   }
   op.puts_open = 0;
   op.puts_started = 0;
+}
+
+void reset_progress(Operation& op) {
+  reset_arrivals(op);
+  reset_steps(op);
 }
 
 Result<bool> advance(Operation& op) { return Interpreter(op).run(); }

@@ -18,10 +18,11 @@ enum class MessageKind : uint8_t {
   expose_device,  // … the cuda::SharedMemory
 };
 
-/// Gives the operation's books the lengths that its plan needs.
-void lay_out(Operation& op);
-/// Starts the operation's bookkeeping: nothing has arrived, every lane is at its first step.
+/// Starts the operation's bookkeeping: nothing has arrived, every lane is at its first step. The parts are
+/// for brief.h, which does without the second.
 void reset_progress(Operation& op);
+void reset_arrivals(Operation& op);
+void reset_steps(Operation& op);
 /// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the
 /// network is looked at in between). True if anything moved.
 Result<bool> advance(Operation& op);

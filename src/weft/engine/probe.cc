@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "engine/communicator.h"
-#include "engine/interpreter.h"
 
 namespace weft::engine {
 namespace {
@@ -86,13 +85,18 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
 
 // ---- messages
 
-Status Probe::send(bool last, const void* payload, size_t bytes) {
+transport::Envelope Probe::envelope_of(MessageKind kind, size_t bytes) const {
   transport::Envelope envelope;
   envelope.comm = comm_;
   envelope.op = kProbeNumber;
-  envelope.kind = static_cast<uint8_t>(MessageKind::data);
-  envelope.set_tag(last);
+  envelope.kind = static_cast<uint8_t>(kind);
   envelope.bytes = static_cast<uint32_t>(bytes);
+  return envelope;
+}
+
+Status Probe::send(bool last, const void* payload, size_t bytes) {
+  transport::Envelope envelope = envelope_of(MessageKind::data, bytes);
+  envelope.set_tag(last);
   return send(envelope, payload);
 }
 
@@ -238,22 +242,19 @@ void Probe::Exposed::take_back() {
 }
 
 Status Probe::Exposed::exchange() {
-  transport::Envelope envelope;
-  envelope.comm = probe_.comm_;
-  envelope.op = kProbeNumber;
-  envelope.kind = static_cast<uint8_t>(MessageKind::expose);
-  envelope.bytes = sizeof(transport::RemoteBuffer);
   {
-    Lock lock = probe_.context_.lock();
+    const Lock lock = probe_.context_.lock();
     const Result<transport::RemoteBuffer> own = probe_.transport_.expose(data_, bytes_);
     if (!own) return own.status();
     buffer_ = *own;
-    const Result<transport::Progress> sent = probe_.transport_.send(probe_.peer_, envelope, &*own);
-    if (!sent) return sent.status();
-    if (*sent == transport::Progress::busy)
-      return fail(Code::timeout, "rank {} takes no messages", probe_.peer_);
   }
-  return probe_.wait(1);
+  return probe_.swap(*buffer_);
+}
+
+/// Each rank sends the other a description, and has its in the inbox then.
+Status Probe::swap(const transport::RemoteBuffer& mine) {
+  WEFT_TRY(send(envelope_of(MessageKind::expose, sizeof mine), &mine));
+  return wait(1);
 }
 
 // ---- inside a node
@@ -330,14 +331,7 @@ Status Probe::measure_reads(model::Memory* memory) {
 
 /// Whether both ranks can go on; each says of itself.
 Result<bool> Probe::both(bool mine) {
-  transport::Envelope envelope;
-  envelope.comm = comm_;
-  envelope.op = kProbeNumber;
-  envelope.kind = static_cast<uint8_t>(MessageKind::expose);
-  envelope.bytes = sizeof(transport::RemoteBuffer);
-  const transport::RemoteBuffer answer{.bytes = mine};
-  WEFT_TRY(send(envelope, &answer));
-  WEFT_TRY(wait(1));
+  WEFT_TRY(swap({.bytes = mine}));
   return mine && inbox_.exposed_.bytes != 0;
 }
 
@@ -435,11 +429,7 @@ Status Probe::receive_stream() {
 }
 
 Result<Probe::Stream> Probe::send_stream(std::byte* memory) {
-  transport::Envelope envelope;
-  envelope.comm = comm_;
-  envelope.op = kProbeNumber;
-  envelope.kind = static_cast<uint8_t>(MessageKind::data);
-  envelope.bytes = kStreamBlock;
+  transport::Envelope envelope = envelope_of(MessageKind::data, kStreamBlock);
   const Deadline enough = Deadline::in_seconds(kStreamNs / 1e9);
   Puts puts;
   std::vector<int64_t> answered;

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/context.h"
+#include "engine/interpreter.h"
 #include "model/cost.h"
 #include "model/measure.h"
 
@@ -66,7 +67,9 @@ class Probe {
  private:
   enum class Idle : uint8_t { spin, sleep };
 
+  transport::Envelope envelope_of(MessageKind kind, size_t bytes) const;
   Status send(const transport::Envelope& envelope, const void* payload);
+  Status swap(const transport::RemoteBuffer& mine);
   Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
   /// How long one way of a round trip took, for each of them.
