@@ -88,7 +88,8 @@ class OneWay final : private transport::Sink {
       return;
     }
     auto made = transport::TcpTransport::create(
-        rank, 2, [](int, int, Deadline) -> Result<UniqueFd> { die("the connection is there already"); }, {});
+        rank, 2,
+        [](int, int, uint32_t, Deadline) -> Result<UniqueFd> { die("the connection is there already"); }, {});
     must(made.status());
     must((*made)->accept(peer_, 0, std::move(fd)));
     transport_ = made.take();

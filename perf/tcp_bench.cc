@@ -67,7 +67,8 @@ class WeftLink final : public Link, private Sink {
       : peer_(1 - rank), memory_(memory) {
     auto shared = std::make_shared<UniqueFd>(rank == 0 ? std::move(fd) : UniqueFd());
     auto transport = TcpTransport::create(
-        rank, 2, [shared](int, int, Deadline) -> Result<UniqueFd> { return std::move(*shared); }, options);
+        rank, 2, [shared](int, int, uint32_t, Deadline) -> Result<UniqueFd> { return std::move(*shared); },
+        options);
     must(transport.status());
     transport_ = transport.take();
     if (rank == 1) must(transport_->accept(peer_, 0, std::move(fd)));

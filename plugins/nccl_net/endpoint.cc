@@ -49,7 +49,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<Uniqu
   if (rails.size() == 1) options.segment_bytes = kUncutBytes;
   auto tcp = transport::TcpTransport::create(
       side, 2,
-      [](int, int rail, Deadline) -> Result<UniqueFd> {
+      [](int, int rail, uint32_t, Deadline) -> Result<UniqueFd> {
         return fail(Code::internal_error, "rail {} was not part of the handshake", rail);
       },
       options);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
@@ -97,7 +98,10 @@ class TcpCluster {
   explicit TcpCluster(int ranks, TcpTransport::Options options = {}) : sinks(static_cast<size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
       auto made = TcpTransport::create(
-          rank, ranks, [this, rank](int peer, int rail, Deadline) { return connect(rank, peer, rail); },
+          rank, ranks,
+          [this, rank](int peer, int rail, uint32_t line, Deadline) {
+            return connect(rank, peer, rail, line);
+          },
           options);
       EXPECT_TRUE(made.ok()) << made.status().message();
       transports.push_back(made.take());
@@ -138,17 +142,31 @@ class TcpCluster {
   std::vector<Transport*> endpoints;
   std::vector<RecordingSink> sinks;
   std::atomic<int> connections{0};
+  struct Opened {
+    int from, rail;
+    uint32_t line;
+    int fd;  // the opener's end
+  };
+  std::vector<Opened> opened;  // in that order
   std::function<bool(int from, int to, int rail)> refuses = [](int, int, int) { return false; };
+  std::function<bool(int from, int to, uint32_t line)> refuses_line = [](int, int, uint32_t) {
+    return false;
+  };
 
  private:
-  Result<UniqueFd> connect(int rank, int peer, int rail) {
+  Result<UniqueFd> connect(int rank, int peer, int rail, uint32_t line) {
     if (refuses(rank, peer, rail)) return fail(Code::system_error, "no route over rail {}", rail);
+    if (refuses_line(rank, peer, line)) return fail(Code::system_error, "no line {}", line);
     auto [mine, theirs] = loopback_connection();
+    {
+      const std::lock_guard lock(opened_mutex_);
+      opened.push_back({rank, rail, line, mine.get()});
+    }
     ++connections;
-    WEFT_TRY(
-        transports[static_cast<size_t>(peer)]->accept(rank, static_cast<uint32_t>(rail), std::move(theirs)));
+    WEFT_TRY(transports[static_cast<size_t>(peer)]->accept(rank, line, std::move(theirs)));
     return std::move(mine);
   }
+  std::mutex opened_mutex_;
 };
 
 }  // namespace weft::transport

@@ -37,7 +37,7 @@ void send_four_bytes(Sender& sender, uint32_t op) {
 TEST(TcpGather, MessagesInARowShareAWrite) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   send_four_bytes(sender, 0);
   EXPECT_EQ(kFrame, wire.waiting()) << "the first one has nothing to wait for";
   for (uint32_t op = 1; op < 5; ++op) send_four_bytes(sender, op);
@@ -68,7 +68,7 @@ TEST(TcpGather, MessagesInARowShareAWrite) {
 TEST(TcpGather, AFullQueueDoesNotWait) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   send_four_bytes(sender, 0);
   const auto payload = pattern(4096, 2);
   for (uint32_t op = 1; op < 5; ++op)
@@ -80,7 +80,7 @@ TEST(TcpGather, AFullQueueDoesNotWait) {
 TEST(TcpGather, AWaitWithoutCompanySparesTheNextOnes) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   send_four_bytes(sender, 0);
   send_four_bytes(sender, 1);  // alone
   const std::byte end_of_wait{};
@@ -124,7 +124,7 @@ struct Puts {
 TEST(TcpGather, PutsInARowShareAWrite) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 4 * kPutBytes});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
   EXPECT_EQ(1, *sender.pump(1 << 20));
@@ -148,7 +148,7 @@ TEST(TcpGather, PutsInARowShareAWrite) {
 TEST(TcpGather, ALongPutTakesAlongThoseThatWait) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 2 * kPutBytes});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
   ASSERT_TRUE(sender.pump(1 << 20).ok());
@@ -163,7 +163,7 @@ TEST(TcpGather, ALongPutTakesAlongThoseThatWait) {
 TEST(TcpGather, APutThatIsForgottenWhileItWaitsDoesNotGo) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 3 * kPutBytes});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
   ASSERT_TRUE(sender.pump(1 << 20).ok());
@@ -181,7 +181,7 @@ TEST(TcpGather, APutThatIsForgottenWhileItWaitsDoesNotGo) {
 TEST(TcpGather, AMessageDoesNotWaitForPuts) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 3 * kPutBytes});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
   ASSERT_TRUE(sender.pump(1 << 20).ok());
@@ -202,7 +202,7 @@ TEST(TcpPatience, WhatHasNoPlaceYetStaysInTheKernelForOneRead) {
   constexpr size_t kBytes = 20'000;
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   const auto source = pattern(kBytes, 3);
   Completion done[3];
   for (uint32_t op = 0; op < 3; ++op) {
@@ -228,7 +228,7 @@ TEST(TcpPatience, WhatHasNoPlaceYetStaysInTheKernelForOneRead) {
 TEST(TcpPatience, ShortOnesThatAreNotExpectedArePutOffForOneRead) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   for (uint32_t op = 0; op < 10; ++op) send_four_bytes(sender, op);
   PutAssembly puts;
   Receiver receiver(0, *wire.in, puts, true);
@@ -255,7 +255,7 @@ TEST(TcpPatience, ShortOnesThatAreNotExpectedArePutOffForOneRead) {
 
 TEST(TcpPatience, WhatIsPutOffIsPolledForAndNotSleptOver) {
   auto [near, far] = loopback_connection();
-  const auto no_connector = [](int, int, Deadline) -> Result<UniqueFd> {
+  const auto no_connector = [](int, int, uint32_t, Deadline) -> Result<UniqueFd> {
     return fail(Code::internal_error, "the connection is there already");
   };
   TcpTransport::Options options;
@@ -281,7 +281,7 @@ TEST(TcpPatience, WhatIsPutOffIsPolledForAndNotSleptOver) {
 TEST(TcpPatience, ShortOnesBeyondWhatWasReadWait) {
   Wire wire;
   Sender sender(1, {1 << 20, 1 << 20});
-  sender.add(*wire.out);
+  sender.use(*wire.out, {});
   for (uint32_t op = 0; op < 100; ++op) send_four_bytes(sender, op);
   PutAssembly puts;
   Receiver receiver(0, *wire.in, puts, true);

@@ -18,10 +18,11 @@ bool mentions(const Status& status, const std::string& words) {
 /// Rank 0 of two, whose peer is this test with a bare socket.
 struct Lonely {
   Lonely() {
-    auto made = TcpTransport::create(
-        0, 2,
-        [](int, int, Deadline) -> Result<UniqueFd> { return fail(Code::system_error, "nobody listens"); },
-        {});
+    auto made = TcpTransport::create(0, 2,
+                                     [](int, int, uint32_t, Deadline) -> Result<UniqueFd> {
+                                       return fail(Code::system_error, "nobody listens");
+                                     },
+                                     {});
     EXPECT_TRUE(made.ok());
     transport = made.take();
     auto [mine, theirs] = loopback_connection();
@@ -91,8 +92,8 @@ TEST(TcpLoss, DeliversWhatCameBeforeTheEndAndReportsItOnce) {
 // A rank sends its last message over a connection of its own and leaves. We hear of the end of ours first.
 TEST(TcpLoss, AConnectionThatIsHandedOverAfterAnotherHasEndedIsRead) {
   auto [mine, theirs] = loopback_connection();
-  auto made =
-      TcpTransport::create(0, 2, [&](int, int, Deadline) -> Result<UniqueFd> { return std::move(mine); }, {});
+  auto made = TcpTransport::create(
+      0, 2, [&](int, int, uint32_t, Deadline) -> Result<UniqueFd> { return std::move(mine); }, {});
   ASSERT_TRUE(made.ok());
   TcpTransport& transport = **made;
   RecordingSink sink;
@@ -151,8 +152,9 @@ TEST(TcpLoss, APeerThatCannotBeReachedIsLost) {
   EXPECT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));
 }
 
-void peer_dies_inside_a_put(int rails, bool receiver) {
+void peer_dies_inside_a_put(int rails, bool receiver, bool puts_apart = false) {
   TcpTransport::Options options;
+  options.puts_apart = puts_apart;
   options.rails = rails;
   TcpCluster cluster(3, options);
   const size_t bytes = 64 << 20;
@@ -185,11 +187,14 @@ TEST(TcpLoss, TheReceiverDiesInsideAPut) { peer_dies_inside_a_put(1, true); }
 TEST(TcpLoss, TheSenderDiesInsideAPut) { peer_dies_inside_a_put(1, false); }
 TEST(TcpLoss, TheReceiverDiesInsideAStripedPut) { peer_dies_inside_a_put(3, true); }
 TEST(TcpLoss, TheSenderDiesInsideAStripedPut) { peer_dies_inside_a_put(3, false); }
+TEST(TcpLoss, TheReceiverDiesInsideAPutApart) { peer_dies_inside_a_put(1, true, true); }
+TEST(TcpLoss, TheSenderDiesInsideAPutApart) { peer_dies_inside_a_put(2, false, true); }
 
 // The receiver still waits for the put: it must get neither a part of it nor its envelope, and all that
 // follows.
-void forget_inside_a_put(int rails, size_t bytes) {
+void forget_inside_a_put(int rails, size_t bytes, bool puts_apart = false) {
   TcpTransport::Options options;
+  options.puts_apart = puts_apart;
   options.rails = rails;
   options.segment_bytes = 4 << 20;  // longer than what the kernel takes: certainly inside a segment
   TcpCluster cluster(2, options);
@@ -220,6 +225,7 @@ void forget_inside_a_put(int rails, size_t bytes) {
 TEST(TcpForget, StopsReadingTheSourceInsideASegment) { forget_inside_a_put(1, 16 << 20); }
 TEST(TcpForget, StopsReadingTheSourceOnAllRails) { forget_inside_a_put(3, 32 << 20); }
 TEST(TcpForget, TheLastSegmentOfAPutIsNoException) { forget_inside_a_put(1, 4 << 20); }
+TEST(TcpForget, PutsApartAreNoException) { forget_inside_a_put(1, 16 << 20, true); }
 
 TEST(TcpForget, LeavesOtherPutsAlone) {
   TcpCluster cluster(2);

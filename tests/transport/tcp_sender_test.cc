@@ -18,7 +18,7 @@ void send_through_a_narrow_socket(size_t bytes, bool forget) {
   ASSERT_EQ(0, ::setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
   Socket out{UniqueFd(fds[0])}, in{UniqueFd(fds[1])};
   Sender sender(1, {1 << 20, 1 << 20});
-  sender.add(out);
+  sender.use(out, {});
   PutAssembly puts;
   Receiver receiver(0, in, puts);
 
@@ -66,7 +66,7 @@ void send_three_through_a_narrow_socket(size_t bytes, bool forget) {
   ASSERT_EQ(0, ::setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
   Socket out{UniqueFd(fds[0])}, in{UniqueFd(fds[1])};
   Sender sender(1, {1 << 20, 1 << 20});
-  sender.add(out);
+  sender.use(out, {});
   PutAssembly puts;
   Receiver receiver(0, in, puts);
 

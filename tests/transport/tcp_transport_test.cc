@@ -340,6 +340,15 @@ TEST(TcpTransport, FiveRanksExchangeAnythingOverThreeRails) {
   all_to_all_traffic(5, options, 4);
 }
 TEST(TcpTransport, EightRanksExchangeAnything) { all_to_all_traffic(8, {}, 3); }
+TEST(TcpTransport, FiveRanksExchangeAnythingWithPutsApart) {
+  TcpTransport::Options options;
+  options.puts_apart = true;
+  options.segment_bytes = 64 << 10;
+  all_to_all_traffic(5, options, 4);
+  options.rails = 3;
+  options.queue_bytes = 70 << 10;
+  all_to_all_traffic(5, options, 4);
+}
 TEST(TcpTransport, OddSegmentsAndAShortQueueChangeNothing) {
   TcpTransport::Options options;
   options.rails = 2;
@@ -403,7 +412,7 @@ TEST(TcpTransport, ASleepingSenderIsWokenWhenThereIsRoomAgain) {
 }
 
 TEST(TcpTransport, NamesWrongArguments) {
-  const Connector none = [](int, int, Deadline) -> Result<UniqueFd> {
+  const Connector none = [](int, int, uint32_t, Deadline) -> Result<UniqueFd> {
     return fail(Code::system_error, "none");
   };
   TcpTransport::Options options;

@@ -109,10 +109,11 @@ Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadli
 Status Fabric::open_tcp(bootstrap::Bootstrap& bootstrap) {
   transport::TcpTransport::Options options;
   options.rails = static_cast<int>(bootstrap.addresses(rank_).size());
+  options.puts_apart = true;
   options.crowded = oversubscribed_;
   options.eager_bytes = transport::net_eager_bytes(transport::Net::tcp, asked_inter());
-  auto connector = [&bootstrap](int peer, int rail, Deadline by) {
-    return bootstrap.connect(peer, rail, static_cast<uint32_t>(rail), by);
+  auto connector = [&bootstrap](int peer, int rail, uint32_t line, Deadline by) {
+    return bootstrap.connect(peer, rail, line, by);
   };
   auto tcp = transport::TcpTransport::create(rank_, bootstrap.ranks(), connector, options);
   if (!tcp) return tcp.status();

@@ -47,26 +47,27 @@ Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_
     if (const Status status = go_on(sink); !status.ok()) return {events_, status};
     if (puts_off()) return {events_, {}};
   }
-  for (size_t total = 0; total < budget;) {
+  size_t total = 0;
+  while (total < budget) {
     if (may_wait(sink)) break;
     std::byte* const into = left_ > 0 ? target(sink) : nullptr;
     const size_t direct = into != nullptr ? left_ : 0;
     iovec parts[2] = {{into, direct}, {scratch.data(), read_ahead(direct > 0, scratch.size())}};
     const Io io = direct > 0 ? socket_.read(parts, 2) : socket_.read(parts + 1, 1);
     if (io.outcome == Io::Outcome::blocked) break;
-    if (io.over()) return {events_, connection_lost(peer_, io)};
+    if (io.over()) return {events_, connection_lost(peer_, io), total};
     ++events_;
     total += io.bytes;
     const size_t placed = std::min(io.bytes, direct);
     Status status = placed > 0 ? advance(sink, placed) : Status();
     const Result<size_t> used =
         status.ok() ? consume(sink, scratch.data(), io.bytes - placed, patient_) : status;
-    if (!used.ok()) return {events_, used.status()};
+    if (!used.ok()) return {events_, used.status(), total};
     put_off_.assign(scratch.data() + *used, scratch.data() + (io.bytes - placed));
     put_off_at_ = 0;
     if (puts_off() || io.bytes < direct + parts[1].iov_len) break;  // the kernel has no more
   }
-  return {events_, {}};
+  return {events_, {}, total};
 }
 
 /// Takes what was put off: up to what is not expected yet, or all of it if that is its beginning, for one

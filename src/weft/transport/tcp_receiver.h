@@ -50,8 +50,9 @@ class Receiver {
       : peer_(peer), socket_(socket), puts_(puts), patient_(patient) {}
 
   struct Outcome {
-    int events = 0;  // frames completed and reads that moved something
-    Status ended;    // not ok: the connection is over, by its peer or by garbage
+    int events = 0;    // frames completed and reads that moved something
+    Status ended;      // not ok: the connection is over, by its peer or by garbage
+    size_t bytes = 0;  // from the kernel
   };
   /// Reads until there is nothing more or about `budget` bytes have come. `scratch` is free for use in
   /// between.

@@ -60,7 +60,13 @@ void ByteQueue::consume(size_t bytes) {
   }
 }
 
-void Sender::add(Socket& socket) { connections_.push_back(std::make_unique<Connection>(Connection{socket})); }
+void Sender::use(Socket& socket, Use use) {
+  const auto known =
+      std::find_if(connections_.begin(), connections_.end(),
+                   [&socket](const auto& connection) { return &connection->socket == &socket; });
+  if (known != connections_.end()) (*known)->use = use;
+  else connections_.push_back(std::make_unique<Connection>(Connection{socket, use}));
+}
 
 size_t Sender::useful_connections() const {
   size_t segments = 0;
@@ -69,13 +75,30 @@ size_t Sender::useful_connections() const {
   return std::max<size_t>(segments, 1);
 }
 
+void Sender::use_all_for_puts() {
+  for (const auto& connection : connections_) connection->use.puts = connection->use.messages;
+}
+
+/// Of those that are for messages.
 Sender::Connection* Sender::least_loaded() {
-  Connection* best = connections_.front().get();
+  Connection* best = nullptr;
   for (const auto& candidate : connections_) {
+    if (!candidate->use.messages) continue;
     if (candidate->free()) return candidate.get();
-    if (candidate->queue.size() < best->queue.size()) best = candidate.get();
+    if (best == nullptr || candidate->queue.size() < best->queue.size()) best = candidate.get();
   }
   return best;
+}
+
+/// Null where there are several.
+Sender::Connection* Sender::only_one_for_puts() {
+  Connection* only = nullptr;
+  for (const auto& candidate : connections_) {
+    if (!candidate->use.puts) continue;
+    if (only != nullptr) return nullptr;
+    only = candidate.get();
+  }
+  return only;
 }
 
 // Gathering. A put ends it unless it may wait itself: what is long goes out at once, and takes along what
@@ -88,12 +111,10 @@ bool Sender::may_gather(const Connection& connection, size_t bytes) const {
   return puts_.empty() && now_ns() < connection.gathers_until_ns;
 }
 
-bool Sender::may_gather_put(uint64_t bytes) const {
-  const Connection& connection = *connections_.front();
+bool Sender::may_gather_put(const Connection& connection, uint64_t bytes) const {
   const bool alone = connection.free() && puts_.empty();
-  return bytes < limits_.gather_put_bytes && connections_.size() == 1 && connection.put == nullptr &&
-         connection.gathers_until_ns != 0 && (alone || connection.gathered > 0) &&
-         now_ns() < connection.gathers_until_ns;
+  return bytes < limits_.gather_put_bytes && connection.put == nullptr && connection.gathers_until_ns != 0 &&
+         (alone || connection.gathered > 0) && now_ns() < connection.gathers_until_ns;
 }
 
 /// There is nothing but what waits for others, not enough of it, and the time is not over.
@@ -162,7 +183,9 @@ Status Sender::end_gathering(Connection& connection) {
 }
 
 void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done) {
-  if (may_gather_put(bytes)) ++connections_.front()->gathered;
+  if (limits_.gather_put_bytes > 0)
+    if (Connection* only = only_one_for_puts(); only != nullptr && may_gather_put(*only, bytes))
+      ++only->gathered;
   if (spare_puts_.empty()) spare_puts_.emplace_back();
   OutgoingPut& put = spare_puts_.front() = {};
   puts_.splice(puts_.end(), spare_puts_, spare_puts_.begin());
@@ -207,6 +230,7 @@ bool Sender::has_segments() const {
 }
 
 bool Sender::begin_segment(Connection& connection) {
+  if (!connection.use.puts) return false;
   const auto waiting = std::find_if(puts_.begin(), puts_.end(),
                                     [](const OutgoingPut& put) { return put.handed_out < put.length; });
   if (waiting == puts_.end()) return false;
@@ -316,7 +340,7 @@ Result<int> Sender::pump(size_t budget) {
 bool Sender::ready() const {
   const bool segments = has_segments();
   return std::any_of(connections_.begin(), connections_.end(), [segments](const auto& connection) {
-    return !connection->socket.blocked() && (segments || !connection->free());
+    return !connection->socket.blocked() && ((segments && connection->use.puts) || !connection->free());
   });
 }
 

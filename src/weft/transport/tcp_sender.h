@@ -1,6 +1,7 @@
 // Sender: everything on its way to one peer. Messages wait as bytes in the bounded queue of a connection;
-// puts wait by reference in one list, and every connection (rail) takes the next segment from it whenever it
-// has room. So rails share a put by how fast they are, and a message waits behind one segment at most.
+// puts wait by reference in one list, and every connection that is for puts takes the next segment from it
+// whenever it has room. So rails share a put by how fast they are, and a message waits behind one segment at
+// most.
 //
 // Gathering: where it is asked for, short messages that follow one another at once share a write, because a
 // write costs more than what it carries. The first leaves immediately; those that come within `gather_ns` of
@@ -64,15 +65,21 @@ class Sender {
     size_t gather_put_bytes = 0;
   };
 
+  struct Use {
+    bool messages = true;
+    bool puts = true;
+  };
+
   Sender(int peer, Limits limits) : peer_(peer), limits_(limits) {}
 
-  /// Adds a connection, for rail `connections()`. It outlives the Sender.
-  void add(Socket& socket);
-  size_t connections() const { return connections_.size(); }
-  /// How many connections could be at work at once on what is waiting.
+  /// What a connection is for, from the next frame on. Any of them; they outlive the Sender.
+  void use(Socket& socket, Use use);
+  /// Those for messages take puts, too.
+  void use_all_for_puts();
+  /// How many connections could be at work at once on the puts that are waiting.
   size_t useful_connections() const;
 
-  /// The three operations of Transport. They need a connection; an error means that it broke.
+  /// The three operations of Transport. They need a connection for them; an error means that it broke.
   Result<Progress> send(const Envelope& envelope, const void* payload);
   void put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done);
   void forget(const Completion* first, const Completion* last);
@@ -87,6 +94,7 @@ class Sender {
  private:
   struct Connection {
     Socket& socket;
+    Use use{};
     ByteQueue queue{};
     OutgoingPut* put = nullptr;  // whose segment is being written, or null
     FrameHeader header{};        // of that segment
@@ -102,8 +110,9 @@ class Sender {
   };
 
   Connection* least_loaded();
+  Connection* only_one_for_puts();
   bool may_gather(const Connection& connection, size_t bytes) const;
-  bool may_gather_put(uint64_t bytes) const;
+  bool may_gather_put(const Connection& connection, uint64_t bytes) const;
   bool gathers(const Connection& connection) const;
   uint64_t waiting_put_bytes() const;
   void gather_after_write(Connection& connection);
@@ -119,9 +128,9 @@ class Sender {
   int peer_;
   Limits limits_;
   uint32_t next_put_id_ = 0;
-  std::vector<std::unique_ptr<Connection>> connections_;  // by rail
-  std::list<OutgoingPut> puts_;                           // in order of arrival; all that have unsent bytes
-  std::list<OutgoingPut> spare_puts_;                     // memory for the next ones
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::list<OutgoingPut> puts_;        // in order of arrival; all that have unsent bytes
+  std::list<OutgoingPut> spare_puts_;  // memory for the next ones
 };
 
 }  // namespace weft::transport::tcp

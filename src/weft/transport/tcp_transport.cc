@@ -22,6 +22,7 @@ constexpr size_t kReadBudget = 1 << 20;
 constexpr int kEventsAtOnce = 64;
 constexpr int kIdleReads = 4000;  // of the connection that had something last, before it is left to epoll
 constexpr int kEpollEvery = 4;    // polls, while that connection is read first
+constexpr size_t kLongRead = 32 << 10;  // beside which looking at the others costs nothing
 // A link is not watched any more after so many reads with news and no sleep in between, until so many in a
 // row were in vain; and how many links may be so.
 constexpr uint32_t kHotReads = 32, kColdReads = 4000;
@@ -62,7 +63,7 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(int rank, int ranks, 
 
 TcpTransport::TcpTransport(int rank, int ranks, Connector connector, const Options& options)
     : rank_(rank), connector_(std::move(connector)), options_(options), peers_(static_cast<size_t>(ranks)) {
-  for (Peer& peer : peers_) peer.usable_rails = static_cast<size_t>(options.rails);
+  for (Peer& peer : peers_) peer.usable_lines = lines();
   scratch_.resize(kScratchBytes);
 }
 
@@ -87,17 +88,17 @@ std::string TcpTransport::describe() const {
 
 // ---- Connections
 
-Status TcpTransport::accept(int peer, uint32_t rail, UniqueFd connection) {
+Status TcpTransport::accept(int peer, uint32_t line, UniqueFd connection) {
   if (peer < 0 || peer >= static_cast<int>(peers_.size()) || peer == rank_)
     return fail(Code::invalid_argument, "a connection came from rank {}, must be another one in [0, {})",
                 peer, peers_.size());
-  if (rail >= static_cast<uint32_t>(options_.rails))
+  if (line >= lines())
     return fail(Code::protocol_error,
-                "rank {} opened rail {}, must be in [0, {}): do all ranks have the same WEFT_RAILS?", peer,
-                rail, options_.rails);
+                "rank {} opened line {}, must be in [0, {}): do all ranks have the same WEFT_RAILS?", peer,
+                line, lines());
   {
     const std::lock_guard lock(inbox_mutex_);
-    inbox_.push_back({peer, rail, std::move(connection)});
+    inbox_.push_back({peer, line, std::move(connection)});
   }
   const uint64_t one = 1;
   if (::write(doorbell_.get(), &one, sizeof(one)) < 0 && errno != EAGAIN)
@@ -122,20 +123,32 @@ void TcpTransport::take_over(Arrival arrival) {
   if (peer.reported) return;  // closes it
   peer.heard = true;
   if (std::any_of(peer.links.begin(), peer.links.end(), [&](const auto& link) {
-        return link && link->rail == arrival.rail && !link->opened_here;
+        return link && link->line == arrival.line && !link->opened_here;
       })) {
-    log::warn("rank {} opened rail {} a second time: refused", arrival.peer, arrival.rail);
+    log::warn("rank {} opened line {} a second time: refused", arrival.peer, arrival.line);
     return;
   }
-  const Result<Link*> link = adopt(arrival.peer, arrival.rail, false, std::move(arrival.connection));
-  if (!link.ok()) fail_peer(arrival.peer, link.status());
+  const Result<Link*> link = adopt(arrival.peer, arrival.line, false, std::move(arrival.connection));
+  if (!link.ok()) return fail_peer(arrival.peer, link.status());
+  if (options_.puts_apart && arrival.line == 0 && arrival.peer < rank_) settle(peer, **link);
 }
 
-Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t rail, bool opened_here,
+/// Both ranks have opened a line for messages at once: the lower rank's serves both.
+void TcpTransport::settle(Peer& peer, Link& theirs) {
+  if (peer.sender == nullptr) return;
+  const auto ours = std::find_if(peer.links.begin(), peer.links.end(), [](const auto& link) {
+    return link && link->line == 0 && link->opened_here;
+  });
+  const bool puts = peer.usable_lines == 1;
+  if (ours != peer.links.end()) peer.sender->use((*ours)->socket, {.messages = false, .puts = false});
+  peer.sender->use(theirs.socket, {.messages = true, .puts = puts});
+}
+
+Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t line, bool opened_here,
                                                 UniqueFd connection) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   auto link =
-      std::make_unique<Link>(rank, rail, opened_here, std::move(connection), peer.puts, options_.patient);
+      std::make_unique<Link>(rank, line, opened_here, std::move(connection), peer.puts, options_.patient);
   if (const Status status =
           link->socket.open(epoll_.get(), key_of(rank, peer.links.size()), options_.unsent_bytes);
       !status.ok())
@@ -144,22 +157,26 @@ Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t rail, bool open
   return peer.links.back().get();
 }
 
-/// Gives the peer's sender its next rail: over a link that the peer has opened, or else over one of our own.
-Status TcpTransport::add_rail(int rank) {
+/// Gives the peer's sender its next line: one that the peer has opened, unless that is for the peer's puts,
+/// or else one of our own.
+Status TcpTransport::add_line(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  const size_t rail = peer.sender->connections();
-  const auto existing = std::find_if(peer.links.begin(), peer.links.end(),
-                                     [rail](const auto& link) { return link && link->rail == rail; });
-  if (existing != peer.links.end()) {
-    peer.sender->add((*existing)->socket);
-    return {};
+  const size_t line = peer.lines;
+  const bool for_puts = options_.puts_apart && line > 0;
+  Link* link = nullptr;
+  for (const auto& known : peer.links)
+    if (known && known->line == line && !for_puts) link = known.get();
+  if (link == nullptr) {
+    const size_t rail = for_puts ? line - 1 : line;
+    Result<UniqueFd> connection = connector_(rank, static_cast<int>(rail), static_cast<uint32_t>(line),
+                                             Deadline::in_seconds(options_.connect_timeout_s));
+    if (!connection.ok()) return connection.status();
+    const Result<Link*> own = adopt(rank, line, true, connection.take());
+    if (!own.ok()) return own.status();
+    link = *own;
   }
-  Result<UniqueFd> connection =
-      connector_(rank, static_cast<int>(rail), Deadline::in_seconds(options_.connect_timeout_s));
-  if (!connection.ok()) return connection.status();
-  const Result<Link*> link = adopt(rank, rail, true, connection.take());
-  if (!link.ok()) return link.status();
-  peer.sender->add((*link)->socket);
+  ++peer.lines;
+  peer.sender->use(link->socket, {.messages = !for_puts, .puts = for_puts || !options_.puts_apart});
   return {};
 }
 
@@ -173,22 +190,23 @@ Result<tcp::Sender*> TcpTransport::sender_to(int rank) {
   peer.sender =
       std::make_unique<tcp::Sender>(rank, tcp::Sender::Limits{options_.queue_bytes, options_.segment_bytes,
                                                               options_.gather_ns, options_.gather_put_bytes});
-  if (Status status = add_rail(rank); !status.ok()) {
+  if (Status status = add_line(rank); !status.ok()) {
     fail_peer(rank, fail(Code::remote_error, "cannot connect to rank {}: {}", rank, status.message()));
     return peer.failure;
   }
   return peer.sender.get();
 }
 
-void TcpTransport::add_further_rails(int rank) {
+/// For the puts that wait.
+void TcpTransport::add_further_lines(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  while (peer.sender->connections() < peer.usable_rails &&
-         peer.sender->connections() < peer.sender->useful_connections()) {
-    const size_t rail = peer.sender->connections();
-    if (const Status status = add_rail(rank); !status.ok()) {
-      log::warn("rank {} is reached over {} of {} rails: {}", rank, rail, options_.rails, status.message());
-      peer.usable_rails = rail;
-    }
+  const size_t without_puts = options_.puts_apart ? 1 : 0;
+  while (peer.lines < peer.usable_lines && peer.lines - without_puts < peer.sender->useful_connections()) {
+    const Status status = add_line(rank);
+    if (status.ok()) continue;
+    log::warn("rank {} is reached over {} of {} connections: {}", rank, peer.lines, lines(), status.message());
+    peer.usable_lines = peer.lines;
+    if (peer.lines == without_puts) peer.sender->use_all_for_puts();
   }
 }
 
@@ -239,7 +257,7 @@ Result<Progress> TcpTransport::put(int peer, const Envelope& envelope, const voi
   (*sender)->put(envelope, source, bytes, done);
   ++counters_.puts;
   counters_.payload_bytes_sent += bytes;
-  add_further_rails(peer);
+  add_further_lines(peer);
   // The first segment goes out at once, unless it may wait for others; the rest takes turns with other peers'
   // in poll().
   int events = 0;
@@ -339,10 +357,12 @@ Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
   const bool go_on = !put_off_.empty();
   const LinkId expected = go_on ? LinkId() : expected_;
+  const uint64_t read_before = bytes_read_;
   const int expected_events = go_on ? read_put_off(sink) : read_expected(sink);
   events += expected_events;
-  // Whoever finds nothing on a crowded host gives its core away, and should be sure of it.
-  const bool sure = options_.crowded && expected_events == 0;
+  // Whoever finds nothing on a crowded host gives its core away, and should be sure of it; and nothing should
+  // wait for the end of a long stream.
+  const bool sure = (options_.crowded && expected_events == 0) || bytes_read_ - read_before >= kLongRead;
   if (expected_.peer < 0 || sure || ++skipped_epolls_ >= kEpollEvery) {
     skipped_epolls_ = 0;
     events += read_hot(sink, expected);
@@ -430,6 +450,7 @@ int TcpTransport::read_link(Sink& sink, LinkId id) {
   Link& link = *peer.links[id.index];
   if (std::find(put_off_.begin(), put_off_.end(), id) != put_off_.end()) return 0;  // in this poll
   const tcp::Receiver::Outcome outcome = link.receiver.read(sink, scratch_, kReadBudget);
+  bytes_read_ += outcome.bytes;
   if (link.receiver.puts_off()) put_off_.push_back(id);
   if (outcome.events > 0) {
     peer.heard = true;

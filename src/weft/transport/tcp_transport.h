@@ -1,11 +1,14 @@
-// TcpTransport: messages and puts over TCP connections: one for each peer and rail that is used, made at the
-// first send.
+// TcpTransport: messages and puts over TCP connections, made when there is something to send.
 //
 // It keeps peers, connections and the one epoll instance; what travels is in tcp_frame.h, how it gets out in
 // tcp_sender.h, how it comes in in tcp_receiver.h. It makes no listening socket: connections to peers come
-// from the Connector that it is given, those from peers through accept(). Whichever comes first is used both
-// ways, which saves the kernel acknowledgements of their own; where both ends connect at once, each writes on
-// its own connection.
+// from the Connector that it is given, those from peers through accept().
+//
+// Lines: a pair of ranks has a line for each rail. Whichever end comes first opens it and both use it, which
+// saves the kernel acknowledgements of their own: half of all segments, where ranks exchange messages. Where
+// both open one at once, each writes on its own. But long streams in both directions of one connection hold
+// each other up, and messages beside them. So a rank may put on lines of its own (Options::puts_apart): then
+// line 0 is for messages, the lower rank's if there are two, and line 1 + r for its opener's puts on rail r.
 //
 // What it asks of the engine's Sink beyond transport.h: place() is asked before every single write of a
 // payload that does not come in one piece, with the envelope of the whole message or put, and the answer is
@@ -13,7 +16,7 @@
 // null, and the rest of a put is thrown away. arrived() is still called then, with a null payload. `payload`
 // of arrived() has no alignment.
 //
-// Rails: a put is cut into segments, and every rail takes the next one when it has room. Further rails are
+// Rails: a put is cut into segments, and every rail takes the next one when it has room. Further lines are
 // connected when there are segments for them.
 //
 // Watching: being in an epoll instance costs whoever sends, at every arrival. So a few links that have news
@@ -42,14 +45,15 @@
 
 namespace weft::transport {
 
-/// Opens a connection to a peer over a rail; its transport gets the other end through accept(). May block
-/// until then.
-using Connector = std::function<Result<UniqueFd>(int peer, int rail, Deadline deadline)>;
+/// Opens a line to a peer over a rail; its transport gets the other end, and the line's number, through
+/// accept(). May block until then.
+using Connector = std::function<Result<UniqueFd>(int peer, int rail, uint32_t line, Deadline deadline)>;
 
 class TcpTransport final : public Transport {
  public:
   struct Options {
-    int rails = 1;  // connections to one peer at most, each over its own network interface
+    int rails = 1;                                   // network interfaces that a put is spread over, at most
+    bool puts_apart = false;                         // on lines of their own; all ranks alike
     size_t eager_bytes = net_eager_bytes(Net::tcp);  // largest message
     size_t queue_bytes = 1 << 20;      // of messages waiting on one connection before send() answers busy
     size_t segment_bytes = 512 << 10;  // of a put in one frame
@@ -67,8 +71,8 @@ class TcpTransport final : public Transport {
   /// Closes all connections at once; what flush() has not brought out may be cut off.
   ~TcpTransport() override;
 
-  /// A peer has opened a connection to this rank. From any thread; the next poll() takes it over.
-  Status accept(int peer, uint32_t rail, UniqueFd connection);
+  /// A peer has opened a line to this rank. From any thread; the next poll() takes it over.
+  Status accept(int peer, uint32_t line, UniqueFd connection);
 
   /// Returns when the peers' kernels have everything that was handed over, puts included: destroying this
   /// then loses nothing, even with unread input. For an orderly end: nothing is received here in the
@@ -99,12 +103,12 @@ class TcpTransport final : public Transport {
     bool operator==(const LinkId&) const = default;
   };
   struct Link {
-    Link(int peer, size_t rail, bool opened_here, UniqueFd fd, tcp::PutAssembly& puts, bool patient)
-        : rail(rail),
+    Link(int peer, size_t line, bool opened_here, UniqueFd fd, tcp::PutAssembly& puts, bool patient)
+        : line(line),
           opened_here(opened_here),
           socket(std::move(fd)),
           receiver(peer, socket, puts, patient) {}
-    const size_t rail;
+    const size_t line;
     const bool opened_here;
     tcp::Socket socket;
     tcp::Receiver receiver;
@@ -116,7 +120,8 @@ class TcpTransport final : public Transport {
     tcp::PutAssembly puts;
     std::vector<std::unique_ptr<Link>> links;  // a link keeps its place; null once it has ended
     std::unique_ptr<tcp::Sender> sender;       // from the first send on, over some of the links
-    size_t usable_rails = 0;                   // fewer than Options::rails where one could not be connected
+    size_t lines = 0;                          // that the sender has been given
+    size_t usable_lines = 0;                   // fewer than lines() where one could not be connected
     bool active = false;                       // listed in active_
     bool pending = false;                      // counted in pending_peers_
     Status failure;                            // not ok: lost
@@ -126,7 +131,7 @@ class TcpTransport final : public Transport {
   };
   struct Arrival {
     int peer;
-    uint32_t rail;
+    uint32_t line;
     UniqueFd connection;
   };
 
@@ -134,9 +139,11 @@ class TcpTransport final : public Transport {
   Status open();
 
   Result<tcp::Sender*> sender_to(int peer);
-  Status add_rail(int peer);
-  void add_further_rails(int peer);
-  Result<Link*> adopt(int peer, size_t rail, bool opened_here, UniqueFd connection);
+  size_t lines() const { return static_cast<size_t>(options_.rails) + (options_.puts_apart ? 1 : 0); }
+  Status add_line(int peer);
+  void add_further_lines(int peer);
+  Result<Link*> adopt(int peer, size_t line, bool opened_here, UniqueFd connection);
+  static void settle(Peer& peer, Link& theirs);
   void take_over(Arrival arrival);
   int take_over_accepted();
   Status pump(int peer, int* events);
@@ -175,6 +182,7 @@ class TcpTransport final : public Transport {
   LinkId last_, expected_;
   int idle_reads_ = 0;           // of the expected one, in a row
   int skipped_epolls_ = 0;       // polls in a row that read nothing else
+  uint64_t bytes_read_ = 0;      // in all
   std::vector<LinkId> hot_;      // that are read without being watched
   bool may_sleep_ = false;       // between a prepare_sleep() that said so and its end
   uint64_t wakes_ = 0;           // how often that was
