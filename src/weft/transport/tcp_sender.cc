@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 
 #include "base/clock.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kGatheredBytes = 4 << 10;      // of a message that waits for others, at most
 constexpr size_t kGatherQueueBytes = 16 << 10;  // what is to go out in one write
+constexpr size_t kCopiedBytes = 1 << 10;        // of a message's payload, to be written with its header
 constexpr int kSparedWrites = 32;               // after a wait that brought no company
 constexpr size_t kPutsInWrite = 8;
 
@@ -35,6 +37,22 @@ FrameHeader end_of(const OutgoingPut& put) {
   end.kind = put.forgotten ? FrameKind::cancel : FrameKind::end;
   end.put_bytes = put.length;
   return end;
+}
+
+/// What is short goes from one place: that costs the kernel less than two. Writes nothing if the payload's
+/// memory turns out to be gone.
+Io write_message(Socket& socket, const FrameHeader& header, const void* payload) {
+  if (header.bytes > kCopiedBytes) {
+    const iovec parts[] = {part(&header, sizeof(header)), part(payload, header.bytes)};
+    return socket.write(parts, 2);
+  }
+  std::array<std::byte, sizeof(FrameHeader) + kCopiedBytes> frame;
+  std::memcpy(frame.data(), &header, sizeof(header));
+  if (header.bytes > 0) std::memcpy(frame.data() + sizeof(header), payload, header.bytes);
+  if (MemoryWatch::lost(payload, header.bytes)) [[unlikely]]
+    return {};
+  const iovec whole = part(frame.data(), sizeof(header) + header.bytes);
+  return socket.write(&whole, 1);
 }
 
 }  // namespace
@@ -149,8 +167,7 @@ Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
   if (waits) {
     ++connection.gathered;
   } else if (connection.free()) {
-    const iovec parts[] = {part(&header, sizeof(header)), part(payload, envelope.bytes)};
-    const Io io = connection.socket.write(parts, envelope.bytes > 0 ? 2 : 1);
+    const Io io = write_message(connection.socket, header, payload);
     if (io.over()) return connection_lost(peer_, io);
     gather_after_write(connection);
     taken = io.bytes;

@@ -53,7 +53,8 @@ Io Socket::write(const iovec* parts, size_t count) {
   for (size_t i = 0; i < count; ++i) offered += parts[i].iov_len;
   ssize_t result;
   do {
-    result = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    result = count == 1 ? ::send(fd(), parts->iov_base, parts->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   } while (result < 0 && errno == EINTR);
   const Io io = outcome_of(result);
   if (!io.over() && io.bytes < offered) blocked_ = watch(watched_ | EPOLLOUT);
