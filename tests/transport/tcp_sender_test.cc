@@ -2,6 +2,7 @@
 #include "transport/tcp_sender.h"
 
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "transport/tcp_cluster.h"
@@ -103,6 +104,65 @@ TEST(TcpSender, AWriteOfSeveralPutsMayBeCutAnywhere) {
     send_three_through_a_narrow_socket(bytes, true);
     if (HasFatalFailure()) return;
   }
+}
+
+/// How many bytes of a long put a local stream socket takes at once, its frame's header included.
+size_t room_of_a_local_socket() {
+  int fds[2];
+  EXPECT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
+  Socket out{UniqueFd(fds[0])};
+  const UniqueFd in(fds[1]);
+  Sender sender(1, {1 << 20, 16 << 20});
+  sender.use(out, {});
+  const std::vector<std::byte> source(16 << 20);
+  Completion done;
+  sender.put(envelope(kPut, 0, source.size()), source.data(), source.size(), &done);
+  EXPECT_TRUE(sender.pump(1).ok());
+  int bytes = 0;
+  EXPECT_EQ(0, ::ioctl(in.get(), FIONREAD, &bytes));
+  EXPECT_FALSE(done.done);
+  return static_cast<size_t>(bytes);
+}
+
+// The rest of a put that is half out goes over its connection; those behind it go over the other one.
+TEST(TcpSender, AConnectionThatIsNoLongerForPutsFinishesItsSegmentAndTakesNoPutAlong) {
+  int old_fds[2], new_fds[2];
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, old_fds));
+  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, new_fds));
+  Socket old_out{UniqueFd(old_fds[0])}, old_in{UniqueFd(old_fds[1])};
+  Socket new_out{UniqueFd(new_fds[0])}, new_in{UniqueFd(new_fds[1])};
+  PutAssembly puts;
+  Receiver old_receiver(0, old_in, puts), new_receiver(0, new_in, puts);
+  Sender sender(1, {1 << 20, 16 << 20});
+  sender.use(old_out, {});
+
+  const size_t short_bytes = 1000,
+               long_bytes = room_of_a_local_socket() + short_bytes;  // of which the rest fits in at once
+  const auto source = pattern(long_bytes + 2 * short_bytes, 1);
+  Completion done[3];
+  sender.put(envelope(kPut, 0, long_bytes), source.data(), long_bytes, &done[0]);
+  ASSERT_TRUE(sender.pump(1 << 20).ok());
+  ASSERT_FALSE(done[0].done);
+  for (uint32_t i = 1; i < 3; ++i) {
+    const size_t at = long_bytes + (i - 1) * short_bytes;
+    sender.put(envelope(kPut, i, short_bytes, at), source.data() + at, short_bytes, &done[i]);
+  }
+  sender.use(old_out, {.messages = false, .puts = false});
+  sender.use(new_out, {});
+
+  RecordingSink sink;
+  sink.window.resize(source.size());
+  std::vector<std::byte> scratch(64 << 10);
+  ASSERT_TRUE(old_receiver.read(sink, scratch, 16 << 20).ended.ok());
+  if (old_out.blocked()) old_out.room();
+  ASSERT_TRUE(sender.pump(1 << 20).ok());
+  ASSERT_TRUE(old_receiver.read(sink, scratch, 16 << 20).ended.ok());
+  ASSERT_EQ(1u, sink.arrivals.size()) << "only the long one came over the old connection";
+  EXPECT_EQ(0u, sink.arrivals[0].envelope.op);
+  ASSERT_TRUE(new_receiver.read(sink, scratch, 1 << 20).ended.ok());
+  EXPECT_EQ(3u, sink.arrivals.size());
+  EXPECT_EQ(source, sink.window);
+  EXPECT_TRUE(done[0].done && done[1].done && done[2].done);
 }
 
 }  // namespace

@@ -280,7 +280,7 @@ Result<size_t> Sender::write_segment(Connection& connection) {
   if (last) ends[0] = end_of(put), parts[count++] = part(&ends[0], sizeof(FrameHeader));
   size_t puts = 1;
   for (const OutgoingPut& next : puts_) {
-    if (!last || puts == kPutsInWrite || !connection.queue.empty()) break;
+    if (!last || puts == kPutsInWrite || !connection.queue.empty() || !connection.use.puts) break;
     if (next.handed_out == next.length) continue;
     if (next.handed_out > 0 || offered + next.length > limits_.segment_bytes) break;
     headers[puts] = header_of(next, next.length), ends[puts] = end_of(next);
