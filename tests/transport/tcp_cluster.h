@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -141,28 +140,25 @@ class TcpCluster {
   std::vector<std::unique_ptr<TcpTransport>> transports;
   std::vector<Transport*> endpoints;
   std::vector<RecordingSink> sinks;
-  std::atomic<int> connections{0};
   struct Opened {
     int from, rail;
     uint32_t line;
     int fd;  // the opener's end
   };
   std::vector<Opened> opened;  // in that order
-  std::function<bool(int from, int to, int rail)> refuses = [](int, int, int) { return false; };
-  std::function<bool(int from, int to, uint32_t line)> refuses_line = [](int, int, uint32_t) {
+  int connections() const { return static_cast<int>(opened.size()); }
+  std::function<bool(int from, int to, int rail, uint32_t line)> refuses = [](int, int, int, uint32_t) {
     return false;
   };
 
  private:
   Result<UniqueFd> connect(int rank, int peer, int rail, uint32_t line) {
-    if (refuses(rank, peer, rail)) return fail(Code::system_error, "no route over rail {}", rail);
-    if (refuses_line(rank, peer, line)) return fail(Code::system_error, "no line {}", line);
+    if (refuses(rank, peer, rail, line)) return fail(Code::system_error, "no route over rail {}", rail);
     auto [mine, theirs] = loopback_connection();
     {
       const std::lock_guard lock(opened_mutex_);
       opened.push_back({rank, rail, line, mine.get()});
     }
-    ++connections;
     WEFT_TRY(transports[static_cast<size_t>(peer)]->accept(rank, line, std::move(theirs)));
     return std::move(mine);
   }

@@ -121,7 +121,7 @@ TEST_F(TcpLines, RailsArePutLines) {
 TEST_F(TcpLines, PutsGoBesideMessagesWhereThereCanBeNoOtherLine) {
   for (const bool lower_puts : {true, false}) {
     TcpCluster cluster(2, apart(2));
-    cluster.refuses_line = [](int, int, uint32_t line) { return line > 0; };
+    cluster.refuses = [](int, int, int, uint32_t line) { return line > 0; };
     const int from = lower_puts ? 0 : 1, to = 1 - from;
     put(cluster, from, to, 1);
     put(cluster, to, from, 2);
@@ -134,7 +134,7 @@ TEST_F(TcpLines, PutsGoBesideMessagesWhereThereCanBeNoOtherLine) {
 // Rank 1 has no other line for its puts, and then the lower rank opens one for messages.
 TEST_F(TcpLines, PutsGoWithTheMessagesToTheLowerRanksLine) {
   TcpCluster cluster(2, apart());
-  cluster.refuses_line = [](int, int, uint32_t line) { return line > 0; };
+  cluster.refuses = [](int, int, int, uint32_t line) { return line > 0; };
   const auto source = pattern(kPutBytes, 1);
   auto& sink = cluster.sink(0);
   sink.window.resize(kPutBytes);

@@ -143,7 +143,7 @@ TEST(TcpLoss, EveryByteMayComeAlone) {
 
 TEST(TcpLoss, APeerThatCannotBeReachedIsLost) {
   TcpCluster cluster(3);
-  cluster.refuses = [](int, int to, int) { return to == 2; };
+  cluster.refuses = [](int, int to, int, uint32_t) { return to == 2; };
   const Status status = cluster[0].send(2, envelope(kMessage, 1, 0), nullptr).status();
   EXPECT_EQ(Code::remote_error, status.code());
   EXPECT_TRUE(mentions(status, "rank 2") && mentions(status, "no route")) << status.message();

@@ -5,19 +5,26 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <utility>
+
 #include "transport/tcp_cluster.h"
 
 namespace weft::transport::tcp {
 namespace {
 
+std::pair<UniqueFd, UniqueFd> local_connection() {
+  int fds[2];
+  EXPECT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
 // A local stream socket with the smallest buffer takes the same number of bytes every time, so the size of
 // the put says where the kernel cuts: in the payload, in the frame that ends it, or after that.
 void send_through_a_narrow_socket(size_t bytes, bool forget) {
-  int fds[2];
-  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
+  auto [near, far] = local_connection();
   const int least = 1;
-  ASSERT_EQ(0, ::setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
-  Socket out{UniqueFd(fds[0])}, in{UniqueFd(fds[1])};
+  ASSERT_EQ(0, ::setsockopt(near.get(), SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
+  Socket out(std::move(near)), in(std::move(far));
   Sender sender(1, {1 << 20, 1 << 20});
   sender.use(out, {});
   PutAssembly puts;
@@ -61,11 +68,10 @@ TEST(TcpSender, AFrameMayBeCutAnywhereAndForgotten) {
 
 // Three puts go out in one write, which may end in any of their frames; the middle one is forgotten or not.
 void send_three_through_a_narrow_socket(size_t bytes, bool forget) {
-  int fds[2];
-  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
+  auto [near, far] = local_connection();
   const int least = 1;
-  ASSERT_EQ(0, ::setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
-  Socket out{UniqueFd(fds[0])}, in{UniqueFd(fds[1])};
+  ASSERT_EQ(0, ::setsockopt(near.get(), SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
+  Socket out(std::move(near)), in(std::move(far));
   Sender sender(1, {1 << 20, 1 << 20});
   sender.use(out, {});
   PutAssembly puts;
@@ -108,10 +114,8 @@ TEST(TcpSender, AWriteOfSeveralPutsMayBeCutAnywhere) {
 
 /// How many bytes of a long put a local stream socket takes at once, its frame's header included.
 size_t room_of_a_local_socket() {
-  int fds[2];
-  EXPECT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds));
-  Socket out{UniqueFd(fds[0])};
-  const UniqueFd in(fds[1]);
+  auto [near, far] = local_connection();
+  Socket out(std::move(near));
   Sender sender(1, {1 << 20, 16 << 20});
   sender.use(out, {});
   const std::vector<std::byte> source(16 << 20);
@@ -119,18 +123,17 @@ size_t room_of_a_local_socket() {
   sender.put(envelope(kPut, 0, source.size()), source.data(), source.size(), &done);
   EXPECT_TRUE(sender.pump(1).ok());
   int bytes = 0;
-  EXPECT_EQ(0, ::ioctl(in.get(), FIONREAD, &bytes));
+  EXPECT_EQ(0, ::ioctl(far.get(), FIONREAD, &bytes));
   EXPECT_FALSE(done.done);
   return static_cast<size_t>(bytes);
 }
 
 // The rest of a put that is half out goes over its connection; those behind it go over the other one.
 TEST(TcpSender, AConnectionThatIsNoLongerForPutsFinishesItsSegmentAndTakesNoPutAlong) {
-  int old_fds[2], new_fds[2];
-  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, old_fds));
-  ASSERT_EQ(0, ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, new_fds));
-  Socket old_out{UniqueFd(old_fds[0])}, old_in{UniqueFd(old_fds[1])};
-  Socket new_out{UniqueFd(new_fds[0])}, new_in{UniqueFd(new_fds[1])};
+  auto [old_near, old_far] = local_connection();
+  auto [new_near, new_far] = local_connection();
+  Socket old_out(std::move(old_near)), old_in(std::move(old_far));
+  Socket new_out(std::move(new_near)), new_in(std::move(new_far));
   PutAssembly puts;
   Receiver old_receiver(0, old_in, puts), new_receiver(0, new_in, puts);
   Sender sender(1, {1 << 20, 16 << 20});

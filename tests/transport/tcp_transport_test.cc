@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -42,21 +43,21 @@ TEST(TcpTransport, UsesOneConnectionBothWays) {
   ASSERT_TRUE(cluster.poll_until([&] { return !cluster.sink(1).arrivals.empty(); }));
   ASSERT_EQ(Progress::accepted, *cluster[1].send(0, envelope(kMessage, 2, 0), nullptr));
   ASSERT_TRUE(cluster.poll_until([&] { return !cluster.sink(0).arrivals.empty(); }));
-  EXPECT_EQ(1, cluster.connections);
+  EXPECT_EQ(1, cluster.connections());
 }
 
 TEST(TcpTransport, ConnectingFromBothEndsAtOnceLosesNothing) {
   TcpCluster cluster(2);
   ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));
   ASSERT_EQ(Progress::accepted, *cluster[1].send(0, envelope(kMessage, 2, 0), nullptr));
-  EXPECT_EQ(2, cluster.connections);
+  EXPECT_EQ(2, cluster.connections());
   for (uint32_t op = 3; op < 20; ++op) {
     ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, op, 0), nullptr));
     ASSERT_EQ(Progress::accepted, *cluster[1].send(0, envelope(kMessage, op, 0), nullptr));
   }
   EXPECT_TRUE(cluster.poll_until(
       [&] { return cluster.sink(0).arrivals.size() == 18 && cluster.sink(1).arrivals.size() == 18; }));
-  EXPECT_EQ(2, cluster.connections);
+  EXPECT_EQ(2, cluster.connections());
 }
 
 TEST(TcpTransport, PutsOfManySizesLandWhereTheyBelong) {
@@ -92,10 +93,10 @@ TEST(TcpTransport, StripesALongPutOverRailsAndShortOnesNot) {
   const auto source = pattern(bytes, 5);
   Completion done;
   ASSERT_TRUE(cluster[0].put(1, envelope(kPut, 1, 1000), source.data(), 1000, window, 0, &done).ok());
-  EXPECT_EQ(1, cluster.connections);
+  EXPECT_EQ(1, cluster.connections());
   done.done = false;
   ASSERT_TRUE(cluster[0].put(1, envelope(kPut, 2, bytes), source.data(), bytes, window, 0, &done).ok());
-  EXPECT_EQ(3, cluster.connections);
+  EXPECT_EQ(3, cluster.connections());
   auto& sink = cluster.sink(1);
   ASSERT_TRUE(cluster.poll_until([&] { return sink.arrivals.size() == 2 && done.done; }));
   EXPECT_EQ(source, sink.window);
@@ -105,7 +106,7 @@ TEST(TcpTransport, GoesOnOverTheRailsThatThereAre) {
   TcpTransport::Options options;
   options.rails = 3;
   TcpCluster cluster(2, options);
-  cluster.refuses = [](int, int, int rail) { return rail == 1; };
+  cluster.refuses = [](int, int, int rail, uint32_t) { return rail == 1; };
   const size_t bytes = 8 << 20;
   const RemoteBuffer window = window_of(cluster, 1, bytes);
   const auto source = pattern(bytes, 5);

@@ -26,8 +26,7 @@ constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20
 constexpr size_t kMappedPiece = 512 << 10;  // a slice
 constexpr size_t kStreamBlock = 256 << 10;
 constexpr int kStreamWindow = 4;  // blocks on their way
-constexpr int kStreams =
-    2;  // a connection whose congestion control has misjudged the line is slow for a while
+constexpr int kStreams = 2;       // for congestion control that has misjudged the line is slow for a while
 constexpr int64_t kStreamNs = 60'000'000;
 constexpr size_t kStreamBytes = 64 << 20;  // at most
 

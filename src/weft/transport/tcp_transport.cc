@@ -122,9 +122,7 @@ void TcpTransport::take_over(Arrival arrival) {
   Peer& peer = peers_[static_cast<size_t>(arrival.peer)];
   if (peer.reported) return;  // closes it
   peer.heard = true;
-  if (std::any_of(peer.links.begin(), peer.links.end(), [&](const auto& link) {
-        return link && link->line == arrival.line && !link->opened_here;
-      })) {
+  if (find_line(peer, arrival.line, false) != nullptr) {
     log::warn("rank {} opened line {} a second time: refused", arrival.peer, arrival.line);
     return;
   }
@@ -133,14 +131,19 @@ void TcpTransport::take_over(Arrival arrival) {
   if (options_.puts_apart && arrival.line == 0 && arrival.peer < rank_) settle(peer, **link);
 }
 
+/// The line that this rank has opened, or the peer; null if there is none.
+TcpTransport::Link* TcpTransport::find_line(const Peer& peer, size_t line, bool opened_here) {
+  for (const auto& link : peer.links)
+    if (link && link->line == line && link->opened_here == opened_here) return link.get();
+  return nullptr;
+}
+
 /// Both ranks have opened a line for messages at once: the lower rank's serves both.
 void TcpTransport::settle(Peer& peer, Link& theirs) {
   if (peer.sender == nullptr) return;
-  const auto ours = std::find_if(peer.links.begin(), peer.links.end(), [](const auto& link) {
-    return link && link->line == 0 && link->opened_here;
-  });
   const bool puts = peer.usable_lines == 1;
-  if (ours != peer.links.end()) peer.sender->use((*ours)->socket, {.messages = false, .puts = false});
+  if (Link* const ours = find_line(peer, 0, true); ours != nullptr)
+    peer.sender->use(ours->socket, {.messages = false, .puts = false});
   peer.sender->use(theirs.socket, {.messages = true, .puts = puts});
 }
 
@@ -163,9 +166,7 @@ Status TcpTransport::add_line(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   const size_t line = peer.lines;
   const bool for_puts = options_.puts_apart && line > 0;
-  Link* link = nullptr;
-  for (const auto& known : peer.links)
-    if (known && known->line == line && !for_puts) link = known.get();
+  Link* link = for_puts ? nullptr : find_line(peer, line, false);
   if (link == nullptr) {
     const size_t rail = for_puts ? line - 1 : line;
     Result<UniqueFd> connection = connector_(rank, static_cast<int>(rail), static_cast<uint32_t>(line),
@@ -204,7 +205,8 @@ void TcpTransport::add_further_lines(int rank) {
   while (peer.lines < peer.usable_lines && peer.lines - without_puts < peer.sender->useful_connections()) {
     const Status status = add_line(rank);
     if (status.ok()) continue;
-    log::warn("rank {} is reached over {} of {} connections: {}", rank, peer.lines, lines(), status.message());
+    log::warn("rank {} is reached over {} of {} connections: {}", rank, peer.lines, lines(),
+              status.message());
     peer.usable_lines = peer.lines;
     if (peer.lines == without_puts) peer.sender->use_all_for_puts();
   }

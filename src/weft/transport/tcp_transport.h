@@ -143,6 +143,7 @@ class TcpTransport final : public Transport {
   Status add_line(int peer);
   void add_further_lines(int peer);
   Result<Link*> adopt(int peer, size_t line, bool opened_here, UniqueFd connection);
+  static Link* find_line(const Peer& peer, size_t line, bool opened_here);
   static void settle(Peer& peer, Link& theirs);
   void take_over(Arrival arrival);
   int take_over_accepted();
