@@ -10,7 +10,8 @@ Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, cluste
 algorithm is pinned in turn by WEFT_ALGO, launches of all algorithms alternating; a cell's time is the median over rounds
 of what perf/compare.py measures, too. A candidate that takes over 3 times the best in the first round is not measured
 again, nor above 4 MiB. `pick` is what the tuner uses without pins, and a pick is right when its algorithm's time is within
-10 % of the best candidate's. `error` is |predicted - measured| / measured, over all candidates and for the picks alone.
+10 % of the best candidate's. Where the best is another than the pick, both are measured again, --again times, and these
+launches alone decide: the best of several candidates that take equally long owes its time to luck. `error` is |predicted - measured| / measured, over all candidates and for the picks alone.
 Slices count as candidates with --slices: each algorithm is then also measured with each of them.
 
 --docs replaces the table between the lines <!-- picks: perf/tuner_check.py --> and <!-- end --> of a page. Exit code: 0; 1
@@ -100,12 +101,15 @@ def sentence(name: str, result: dict) -> str:
 def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     """What was measured, and a sentence for each launch that failed."""
     check_options(arguments)
+    if arguments.again is not None and arguments.again < 0:
+        raise UsageError(f"--again: is {arguments.again}, must be at least 0")
     scenarios = scenarios_of(arguments.scenarios)
     collectives = collectives_of(arguments.collectives)
     weft = Weft(arguments.build.resolve())
     progress = Progress(1)
     check = Check(weft, arguments.rounds, arguments.time_ms, progress,
                   slices=[text for text in arguments.slices.split(",") if text],
+                  again=2 * arguments.rounds if arguments.again is None else arguments.again,
                   cores=cores_of(arguments.build.resolve(), arguments.cores_apart))
     sizes = {scenario.name: own_sizes(scenario, arguments) for scenario in scenarios}
     progress.total = sum(check.launches(scenario, collectives, sizes[scenario.name]) for scenario in scenarios)
@@ -130,6 +134,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add_options(add, of="candidate", measured="show what --json has written")
+    add("--again", type=int, metavar="N", help="launches that decide between a pick and the best; by default twice --rounds")
     add("--slices", default="", help="values of WEFT_SLICE_BYTES to try as well, such as 128K,2M")
     return parser.parse_args(words)
 

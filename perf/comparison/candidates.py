@@ -3,9 +3,12 @@
 A row is a cell as plain data that JSON can hold:
 
   {"collective": "allreduce", "bytes": 1024, "us": {candidate: µs}, "predicted_us": {candidate: µs},
-   "pick": algorithm, "best": candidate, "ratio": the pick's time over the best's, "left_out": [candidate]}
+   "pick": algorithm, "best": candidate, "ratio": the pick's time over the best's, "left_out": [candidate],
+   "again": {candidate: µs}}
 
-A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times are medians over rounds.
+A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times are medians over rounds. Whoever is the
+best of several owes that to luck, too, so where it is another than the pick both are measured again, and their ratio is of
+these launches alone ("again").
 """
 from __future__ import annotations
 
@@ -66,6 +69,7 @@ class Cells:
         self.picks: dict[int, list[tuple[str, float]]] = {size: [] for size in self.sizes}  # algorithm, µs
         self.unfit: set[tuple[int, str]] = set()
         self.left_out: dict[int, set[str]] = {size: set() for size in self.sizes}
+        self.again: dict[int, dict[str, list[float]]] = {size: {} for size in self.sizes}
 
     def groups(self) -> list[list[int]]:
         """Sizes of one launch."""
@@ -100,29 +104,52 @@ class Cells:
                 self.predicted_us[size][candidate] = predicted_us
 
     def medians(self, size: int) -> dict[str, float]:
-        return {name: statistics.median(values) for name, values in self.us[size].items()}
+        return medians_of(self.us[size])
+
+    def contested(self) -> dict[str, list[int]]:
+        """Who is to be measured again, and at which sizes: the pick and the best where they differ."""
+        found: dict[str, list[int]] = {}
+        for size in self.sizes:
+            if not self.us[size] or not self.picks[size]:
+                continue
+            medians = self.medians(size)
+            pick, best = pick_of(self.picks[size]), min(medians, key=medians.get)
+            for name in {pick, best} if pick != best else ():
+                found.setdefault(name, []).append(size)
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         return [row_of(self.collective, size, self.medians(size), self.predicted_us[size], self.picks[size],
-                       sorted(self.left_out[size])) for size in self.sizes if self.us[size] and self.picks[size]]
+                       sorted(self.left_out[size]), medians_of(self.again[size])) for size in self.sizes if self.us[size] and self.picks[size]]
+
+
+def medians_of(us: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in us.items()}
+
+
+def pick_of(picks: list[tuple[str, float]]) -> str:
+    return statistics.mode(name for name, _ in picks)
 
 
 def row_of(collective: str, size: int, us: dict[str, float], predicted_us: dict[str, float],
-           picks: list[tuple[str, float]], left_out: list[str]) -> dict[str, Any]:
-    pick = statistics.mode(name for name, _ in picks)
+           picks: list[tuple[str, float]], left_out: list[str], again: dict[str, float] | None = None) -> dict[str, Any]:
+    pick = pick_of(picks)
     if pick not in us:  # it was left out as hopeless, and is picked all the same
         us = {**us, pick: statistics.median(time for name, time in picks if name == pick)}
     best = min(us, key=us.get)
+    times = again if again and {pick, best} <= set(again) else us
     return {"collective": collective, "bytes": size, "us": us, "predicted_us": predicted_us, "pick": pick, "best": best,
-            "ratio": us[pick] / us[best], "left_out": [name for name in left_out if name not in us]}
+            "ratio": times[pick] / times[best], "left_out": [name for name in left_out if name not in us], "again": again or {}}
 
 
 class Check:
-    """Measures scenarios cell by cell. `settings` are environment variables of every launch."""
+    """Measures scenarios cell by cell. `settings` are environment variables of every launch, `again` how many launches decide
+    between a pick and the best."""
 
     def __init__(self, weft: Weft, rounds: int, time_ms: float, progress: Progress, settings: Settings | None = None,
                  slices: list[str] | None = None, algorithms: Callable[[str], list[str]] | None = None,
-                 cores: Cores | None = None) -> None:
+                 cores: Cores | None = None, again: int = 0) -> None:
+        self.again = again
         self.weft, self.rounds, self.time_ms, self.progress, self.cores = weft, rounds, time_ms, progress, cores
         self.settings, self.slices = settings or {}, slices or []
         self.algorithms = algorithms or (lambda collective: algorithms_of(weft.bin.parent, collective))
@@ -137,8 +164,11 @@ class Check:
 
     def launches(self, scenario: Scenario, collectives: list[str], sizes: list[int]) -> int:
         """How many there are at most."""
-        return self.rounds * sum((len(candidates_of(self.algorithms(c), c, self.slices)) + 1) *
-                                 len(Cells(c, scenario.ranks, sizes).groups()) for c in collectives)
+        def of_rounds(collective: str) -> int:
+            candidates = len(candidates_of(self.algorithms(collective), collective, self.slices))
+            groups = len(Cells(collective, scenario.ranks, sizes).groups())
+            return (self.rounds * (candidates + 1) + self.again * candidates) * groups
+        return sum(map(of_rounds, collectives))
 
     def rows(self, scenario: Scenario, collective: str, sizes: list[int]) -> list[dict[str, Any]]:
         cells = Cells(collective, scenario.ranks, sizes)
@@ -155,9 +185,26 @@ class Check:
                     if wanted and not self.launch(scenario, cells, name, wanted, candidates[name]):
                         broken.add((at, name))
                     self.progress.step()
+        self.decide(scenario, cells, candidates)
         return cells.rows()
 
-    def launch(self, scenario: Scenario, cells: Cells, name: str | None, sizes: list[int], settings: Settings) -> bool:
+    def decide(self, scenario: Scenario, cells: Cells, candidates: dict[str | None, Settings]) -> None:
+        """Measures again who is contested."""
+        contested = cells.contested()
+        for turn in range(self.again):
+            order = list(contested)
+            first = turn % max(len(order), 1)
+            for group in cells.groups():
+                for name in order[first:] + order[:first]:
+                    self.progress.show(f"{scenario.name}, {cells.collective}, deciding, {turn + 1} of {self.again}: {name}")
+                    wanted = [size for size in contested[name] if size in group]
+                    if wanted:
+                        self.launch(scenario, cells, name, wanted, candidates[name], again=True)
+                for _ in range(len(candidates) - 1):
+                    self.progress.step()
+
+    def launch(self, scenario: Scenario, cells: Cells, name: str | None, sizes: list[int], settings: Settings,
+               again: bool = False) -> bool:
         limit_s = CLUSTER_LIMIT_S if scenario.is_cluster else LAUNCH_LIMIT_S
         work = Work(scenario, NAMES[cells.collective], tuple(sizes), self.time_ms, limit_s)
         try:
@@ -167,7 +214,10 @@ class Check:
             self.failures.append(f"{scenario.name}, {cells.collective}, {name or 'the pick'}: {error}")
             return False
         for row in rows:
-            cells.take(name, row.size, row.us, row.algorithm, row.predicted_us)
+            if again:
+                cells.again[row.size].setdefault(name, []).append(row.us)
+            else:
+                cells.take(name, row.size, row.us, row.algorithm, row.predicted_us)
         return True
 
 
