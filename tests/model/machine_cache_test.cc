@@ -88,7 +88,8 @@ TEST_F(MachineCache, HasNothingForOtherFacts) {
   ASSERT_TRUE(keep(directory_, facts_, machine_).ok());
   for (const auto& change : std::vector<std::function<void(Facts&)>>{
            [](Facts& f) { f.active = 1; }, [](Facts& f) { f.inter = "tcp"; },
-           [](Facts& f) { f.host[1].second = "6.2"; }, [](Facts& f) { f.one_machine = false; }}) {
+           [](Facts& f) { f.threads = true; }, [](Facts& f) { f.host[1].second = "6.2"; },
+           [](Facts& f) { f.one_machine = false; }}) {
     Facts other = facts_;
     change(other);
     const auto cached = find_cached(directory_, other);
@@ -123,8 +124,8 @@ TEST_F(MachineCache, SaysWhatIsDamaged) {
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
-  write(replaced("\"format\": 5", "\"format\": 99"));
-  EXPECT_NE(problem().find("it has format 99, this library reads 5"), std::string::npos) << problem();
+  write(replaced("\"format\": 6", "\"format\": 99"));
+  EXPECT_NE(problem().find("it has format 99, this library reads 6"), std::string::npos) << problem();
   write(replaced("\"alpha_us\": 0.125", "\"alpha_us\": -1"));
   EXPECT_NE(problem().find("intra.alpha_us is -1"), std::string::npos) << problem();
   write(replaced("\"kernel\": \"6.1\"", "\"kernel\": \"5.0\""));

@@ -56,7 +56,8 @@ Result<plan::Request> request_of(const Question& q) {
   return request;
 }
 
-/// The latest measurement of this host that fits the question, over `net`; null if there is none.
+/// The latest measurement of this host that fits the question, over `net`, of ranks that are processes; null
+/// if there is none.
 const model::Cached* find_measured(const Question& q, const topology::Host& host, transport::Net net,
                                    const std::vector<model::Cached>& measured) {
   const int per_node = (q.ranks + q.nodes - 1) / q.nodes;
@@ -66,7 +67,8 @@ const model::Cached* find_measured(const Question& q, const topology::Host& host
   for (const model::Cached& cached : measured) {
     const bool links =
         q.nodes > 1 ? !cached.facts.inter.empty() && cached.machine.net == net : cached.facts.inter.empty();
-    if (links && cached.facts.active == active && cached.facts.crowding == crowding) return &cached;
+    if (links && !cached.facts.threads && cached.facts.active == active && cached.facts.crowding == crowding)
+      return &cached;
   }
   return nullptr;
 }

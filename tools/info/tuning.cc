@@ -26,7 +26,8 @@ std::string text_of(const model::Cached& cached) {
     text += fmt::format("  {:<20} {}\n", what, value);
   };
   if (!cached.facts.intra.empty()) {
-    line("inside a node", fmt::format("{} ({})", link_text(m.intra), cached.facts.intra));
+    line("inside a node", fmt::format("{} ({}{})", link_text(m.intra), cached.facts.intra,
+                                      cached.facts.threads ? ", ranks are threads" : ""));
     line("a peer's memory", fmt::format("{:.1f} GB/s in the cache, {:.1f} beyond, {:.2f} µs a call",
                                         memory.peer_cached / 1000, memory.peer_large / 1000, memory.peer_us));
   }
@@ -69,6 +70,7 @@ Section tuning_section() {
                                         {"doubt", cached.doubt},
                                         {"active", cached.facts.active},
                                         {"intra", cached.facts.intra},
+                                        {"threads", cached.facts.threads},
                                         {"inter", cached.facts.inter},
                                         {"one_machine", cached.facts.one_machine},
                                         {"machine", Json::parse(model::to_json(cached.machine))}});

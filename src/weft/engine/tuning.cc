@@ -48,6 +48,15 @@ void share_cores(model::Machine& machine, const Fabric& fabric, const topology::
                            0.01);
 }
 
+/// Whether node-mates of this rank are threads of its process.
+bool has_threads(const Fabric& fabric) {
+  for (int rank = 0; rank < fabric.layout().ranks(); ++rank) {
+    const transport::Transport* const route = fabric.route(rank);
+    if (route != nullptr && route == fabric.local() && route->same_process(rank)) return true;
+  }
+  return false;
+}
+
 model::Machine stated_machine(const Fabric& fabric, const topology::Host& host) {
   model::Machine machine = model::machine_of(host, fabric.one_machine() ? fabric.layout().nodes() : 1);
   machine.net = fabric.net();
@@ -132,9 +141,11 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
   facts.host = model::host_facts(host);
   facts.active = std::min(local_ranks(fabric), usable_cores(fabric, host));
   facts.crowding = std::max(1.0, static_cast<double>(fabric.ranks_on_machine()) / usable_cores(fabric, host));
-  if (const auto* local = fabric.local())
+  if (const auto* local = fabric.local()) {
     facts.intra =
         fmt::format("{}, {}", local->describe(), local->reads_peers() ? "single copy" : "two copies");
+    facts.threads = has_threads(fabric);
+  }
   if (const auto* net = fabric.between_nodes()) facts.inter = net->describe();
   facts.one_machine = fabric.one_machine();
   return facts;

@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // What the numbers mean, and how they were measured. To be counted up when either changes.
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;
 constexpr uintmax_t kMostBytes = 64 << 10;  // of a file: none of ours is longer
 
 std::string cpu_model() {
@@ -44,6 +44,7 @@ Json json_of(const Facts& facts) {
   json["active"] = facts.active;
   json["crowding"] = facts.crowding;
   json["intra"] = facts.intra;
+  json["threads"] = facts.threads;
   json["inter"] = facts.inter;
   json["one_machine"] = facts.one_machine;
   return json;
@@ -59,6 +60,7 @@ Facts facts_of(const Json& json) {
   json.at("active").get_to(facts.active);
   json.at("crowding").get_to(facts.crowding);
   json.at("intra").get_to(facts.intra);
+  json.at("threads").get_to(facts.threads);
   json.at("inter").get_to(facts.inter);
   json.at("one_machine").get_to(facts.one_machine);
   return facts;

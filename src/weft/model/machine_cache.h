@@ -24,6 +24,7 @@ struct Facts {
   int active = 1;           // ranks of a node that have a core each, and move memory at the same time
   double crowding = 1;      // ranks of the machine for each of its cores, where there are more than cores
   std::string intra;        // the transport inside a node, as it describes itself; "" = none was used
+  bool threads = false;     // ranks of a node are threads of a process, whose memory costs no system call
   std::string inter;        // between nodes
   bool one_machine = true;  // the nodes are pretended: all on this machine
 
