@@ -51,6 +51,17 @@ TEST(Machine, RatesFallFromTheCacheToMemory) {
   EXPECT_DOUBLE_EQ(rate_for(Memory(), 8, 100, 10), 10) << "no cache";
 }
 
+TEST(Machine, MappedMemoryIsAsFastAsWhereItsBytesAre) {
+  const Memory memory{.mapped_near = 10, .mapped_cached = 40, .mapped_large = 5};
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 0), 10);
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 128 << 10), 10);
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 512 << 10), 1 / (1 / 3.0 / 10 + 2 / 3.0 / 40));
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 1 << 20), 40);
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 2 << 20), 40);
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 8 << 20), 1 / (1 / 3.0 / 40 + 2 / 3.0 / 5));
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 1 << 30), 5);
+}
+
 TEST(Machine, ACacheIsAsLargeAsAReductionInTheMiddleShows) {
   constexpr uint64_t kMiddle = 12 << 20, kLarge = 48 << 20;
   Memory memory{.reduce_cached = 60, .reduce_large = 10};

@@ -29,6 +29,7 @@ Cluster cluster(int nodes, int ranks_per_node) {
                             .peer_cached = 1e9,
                             .peer_large = 1e9,
                             .peer_reduced = 1e9,
+                            .mapped_near = 1e9,
                             .mapped_cached = 1e9,
                             .mapped_large = 1e9};
   return cluster;

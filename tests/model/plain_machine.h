@@ -20,6 +20,7 @@ inline Machine plain_machine() {
                     .peer_cached = 100,
                     .peer_large = 100,
                     .peer_reduced = 100,
+                    .mapped_near = 100,
                     .mapped_cached = 100,
                     .mapped_large = 100};
   machine.nic_bytes_per_us = 100;

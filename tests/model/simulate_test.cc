@@ -88,7 +88,7 @@ TEST(Simulate, ThePeersScratchIsMapped) {
   Machine machine = plain_machine();
   machine.memory.peer_cached = machine.memory.peer_large = 10;
   machine.memory.peer_us = 5;
-  machine.memory.mapped_cached = machine.memory.mapped_large = 50;
+  machine.memory.mapped_near = machine.memory.mapped_cached = machine.memory.mapped_large = 50;
   const auto put_to = [](Space space) {
     return plans_of(2, [=](Builder& b) {
       if (b.rank() == 0) b.put(0, 1, b.input(), at(1, space), 1000, 0);
@@ -104,6 +104,78 @@ TEST(Simulate, ThePeersScratchIsMapped) {
   };
   EXPECT_DOUBLE_EQ(run(copy_from(Space::input), Layout::blocks(1, 2), machine).total_us, 5 + 100);
   EXPECT_DOUBLE_EQ(run(copy_from(Space::scratch), Layout::blocks(1, 2), machine).total_us, 20);
+}
+
+TEST(Simulate, WhatARankPutsIntoMappedScratchCountsAltogether) {
+  Machine machine = plain_machine();
+  machine.memory.mapped_near = 50;
+  machine.memory.mapped_cached = machine.memory.mapped_large = 100;
+  const auto puts = [](int count, int windows) {
+    return plans_of(2, [=](Builder& b) {
+      const uint64_t bytes = 128 << 10;
+      b.reserve(bytes * windows);
+      for (int i = 0; i < count; ++i)
+        if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch, bytes * (i % windows)), bytes, i);
+        else b.wait(0, 0, i);
+    });
+  };
+  const double bytes = 128 << 10;
+  EXPECT_DOUBLE_EQ(run(puts(1, 1), Layout::blocks(1, 2), machine).total_us, bytes / 50 + 1);
+  EXPECT_DOUBLE_EQ(run(puts(8, 8), Layout::blocks(1, 2), machine).total_us, 8 * bytes / 100 + 1);
+  EXPECT_DOUBLE_EQ(run(puts(8, 1), Layout::blocks(1, 2), machine).total_us, 8 * bytes / 50 + 1)
+      << "always the same";
+}
+
+/// Over loopback receiving costs a third of sending: what both ranks do at once was predicted twice too long.
+TEST(Simulate, ReceivingTakesItsOwnTime) {
+  const auto exchange = plans_of(2, [](Builder& b) {
+    b.put(0, 1 - b.rank(), b.input(), at(1 - b.rank(), Space::output), 1000, 0);
+    b.wait(0, 1 - b.rank(), 0);
+  });
+  Machine machine = plain_machine();
+  machine.nic_bytes_per_us = 1e6;
+  machine.inter = {.alpha_us = 0, .overhead_us = 0, .bytes_per_us = 100, .by_cpu = true};
+  SimulateOptions options;
+  const auto total_us = [&] {
+    const auto result = simulate(exchange, Layout::blocks(2, 1), machine, kLimits, options);
+    EXPECT_TRUE(result.ok());
+    return result.ok() ? result->total_us : 0;
+  };
+  EXPECT_NEAR(total_us(), 10 + 10, 0.1) << "as long as sending, if nothing is said";
+  machine.inter.received_bytes_per_us = 400;
+  EXPECT_NEAR(total_us(), 10 + 2.5, 0.1);
+  options.working_set_bytes = 64 << 20;
+  EXPECT_NEAR(total_us(), 10 + 2.5, 0.1) << "as in the cache, if nothing is said";
+  machine.inter.sent_large_bytes_per_us = 50;
+  machine.inter.received_large_bytes_per_us = 200;
+  EXPECT_NEAR(total_us(), 20 + 5, 0.1);
+  options.working_set_bytes = 4 << 20;
+  EXPECT_NEAR(total_us(), (10 + 2.5) * 4 / 3, 0.1) << "a third of the way from 2 to 16 MiB";
+}
+
+/// A plan that goes through the same few MiB of scratch again and again receives into its caches.
+TEST(Simulate, WhatIsReceivedIntoLittleScratchIsCached) {
+  Machine machine = plain_machine();
+  machine.nic_bytes_per_us = 1e6;
+  machine.inter = {.alpha_us = 0,
+                   .overhead_us = 0,
+                   .bytes_per_us = 1000,
+                   .by_cpu = true,
+                   .received_bytes_per_us = 100,
+                   .received_large_bytes_per_us = 50};
+  const auto total_us = [&](uint64_t scratch) {
+    const auto plans = plans_of(2, [=](Builder& b) {
+      b.reserve(scratch);
+      if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch), 1000, 0);
+      else b.wait(0, 0, 0);
+    });
+    const auto result =
+        simulate(plans, Layout::blocks(2, 1), machine, kLimits, {.working_set_bytes = 64 << 20});
+    EXPECT_TRUE(result.ok());
+    return result.ok() ? result->total_us : 0;
+  };
+  EXPECT_NEAR(total_us(1 << 20), 10, 0.1);
+  EXPECT_NEAR(total_us(32 << 20), 20, 0.1);
 }
 
 TEST(Simulate, InPlaceTheOwnPartStaysAndCountsOnce) {

@@ -18,6 +18,8 @@ inline int64_t now_ns() {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+inline double us_since(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) / 1e3; }
+
 /// A point in time by which something must be over.
 class Deadline {
  public:

@@ -208,7 +208,10 @@ model::Machine machine_of(model::Machine machine, const Rates& rates, bool direc
   if (direct) return machine;
   const double slower = std::min(rates.to_host, rates.to_device);
   machine.inter.alpha_us += 2 * rates.latency_us;
-  machine.inter.bytes_per_us = std::min(machine.inter.bytes_per_us, slower);
+  for (double* const rate :
+       {&machine.inter.bytes_per_us, &machine.inter.received_bytes_per_us,
+        &machine.inter.sent_large_bytes_per_us, &machine.inter.received_large_bytes_per_us})
+    *rate = std::min(*rate, slower);
   machine.nic_bytes_per_us = std::min(machine.nic_bytes_per_us, slower);
   return machine;
 }

@@ -6,6 +6,7 @@
 //   alpha, overhead   half a round trip of an empty message, of several rows the quickest; what each of a
 //                     burst of them adds
 //   bytes_per_us      what a long message adds to a round trip, or a stream of puts reaches
+//   received_*, *_large_bytes_per_us  what an exchange of puts takes beyond that, in caches and beyond them
 //   peer_*            reads of a peer's memory, both ranks reading at once as collectives do
 //   mapped_*          slices put into a peer's scratch and taken out of it, in both directions at once
 //   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
@@ -48,11 +49,20 @@ class ProbeInbox {
   transport::RemoteBuffer exposed_;  // the peer's
   int peer_ = -1;                    // whose messages count; -1: anybody's
   uint32_t count_ = 0;               // messages so far
-  bool last_ = false;                // one ends its phase; whoever looks takes it back
+  uint32_t phase_ends_ = 0;  // if not 0, one ends its phase, of so many in a stream; whoever looks takes it
 };
 
 class Probe {
  public:
+  /// What a rank does that waits.
+  enum class Idle : uint8_t { spin, sleep };
+  /// Of a stream: blocks, and how many of them are on their way.
+  struct Flow {
+    size_t block_bytes;
+    size_t window;
+    Idle idle;
+  };
+
   /// `comm` is the communicator whose id the messages bear, `peer` the other rank. Fails with Code::timeout
   /// past the deadline.
   Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadline deadline);
@@ -65,12 +75,14 @@ class Probe {
   const std::string& doubt() const { return doubt_; }
 
  private:
-  enum class Idle : uint8_t { spin, sleep };
-
+  // Messages: probe.cc.
   transport::Envelope envelope_of(MessageKind kind, size_t bytes) const;
   Status send(const transport::Envelope& envelope, const void* payload);
-  Status swap(const transport::RemoteBuffer& mine);
   Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
+  Status swap(const transport::RemoteBuffer& mine);
+  Result<bool> decided(bool decision);
+  Status meet();
+  Result<bool> both(bool mine);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
   /// How long one way of a round trip took, for each of them.
   using Row = std::vector<double>;
@@ -101,31 +113,38 @@ class Probe {
     std::byte* data_ = nullptr;
     std::optional<transport::RemoteBuffer> buffer_;
   };
+  struct Pieces {
+    size_t bytes, span_bytes;  // they follow each other in so much memory
+    int times;
+  };
+
+  // Inside a node: probe_intra.cc.
   struct Reads {
     size_t bytes = 0;
     int times = 0;
     size_t span_bytes = 0;       // if not 0: pieces that follow each other in so much, instead of one piece
     std::byte* fresh = nullptr;  // if not null: each rank's own memory, which it writes before every read
   };
-  Status meet();
   Result<double> read_us(std::byte* into, const Reads& reads);
   Status measure_reads(model::Memory* memory);
-  struct Handover {
-    size_t piece_bytes, span_bytes;  // pieces that follow each other in so much of each buffer
-    int times;
-  };
-  Result<double> hand_over_us(std::byte* window, std::byte* theirs, const Handover& handover);
-  Result<bool> both(bool mine);
+  Result<double> hand_over_us(std::byte* window, std::byte* theirs, const Pieces& pieces);
   Status measure_slices(std::byte* window, std::byte* theirs, model::Memory* memory);
   Status measure_mapped(model::Memory* memory);
+
+  // Between nodes: probe_inter.cc.
   struct Stream {
     double bytes_per_us = 0;
     double busy = 1;  // the share of its time in which the sender's CPU worked for it
   };
-  Result<Stream> send_stream(std::byte* memory);
   using Puts = std::vector<std::unique_ptr<transport::Completion>>;
+  Status put(const transport::Envelope& envelope, const std::byte* from, size_t to, Puts* puts);
+  void forget(const Puts& puts);
   Status wait_for_departure(const Puts& puts);
-  Status receive_stream();
+  Result<Stream> send_stream(std::byte* memory, const Flow& flow);
+  Status receive_stream(Idle idle);
+  Result<Stream> stream(std::byte* memory, const Flow& flow);
+  Result<double> exchange_us(std::byte* memory, const Pieces& pieces);
+  Status measure_ends(model::Link* link);
 
   Context& context_;
   ProbeInbox& inbox_;

@@ -29,6 +29,9 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
     visit(section, "bytes_per_us", link->bytes_per_us, kRate);
     visit(section, "by_cpu", link->by_cpu, 0.0);
   }
+  visit("inter", "received_bytes_per_us", machine.inter.received_bytes_per_us, 0.0);
+  visit("inter", "sent_large_bytes_per_us", machine.inter.sent_large_bytes_per_us, 0.0);
+  visit("inter", "received_large_bytes_per_us", machine.inter.received_large_bytes_per_us, 0.0);
   visit("", "net", machine.net, 0.0);
   visit("memory", "cache_bytes", machine.memory.cache_bytes, 0.0);
   visit("memory", "large_bytes", machine.memory.large_bytes, 0.0);
@@ -40,6 +43,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("memory", "peer_reduced", machine.memory.peer_reduced, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
+  visit("memory", "mapped_near", machine.memory.mapped_near, kRate);
   visit("memory", "mapped_cached", machine.memory.mapped_cached, kRate);
   visit("memory", "mapped_large", machine.memory.mapped_large, kRate);
   visit("memory", "node_bytes_per_us", machine.memory.node_bytes_per_us, 0.0);
@@ -119,9 +123,32 @@ Status check_keys(const Json& json, const Machine& machine) {
   return {};
 }
 
+/// Where `bytes` lie between `from` and `to`, by their logarithms: 0 to 1.
+double share_of_way(uint64_t bytes, uint64_t from, uint64_t to) {
+  const auto octaves = [from](uint64_t to) {
+    return std::log2(static_cast<double>(to) / static_cast<double>(from));
+  };
+  return bytes <= from ? 0 : std::min(octaves(bytes) / octaves(to), 1.0);
+}
+
+double between(double share, double rate, double other) { return 1 / ((1 - share) / rate + share / other); }
+
+double moved_rate(double cached, double large, uint64_t buffer_bytes) {
+  return large > 0 ? between(share_of_way(buffer_bytes, kSentCached, kSentLarge), cached, large) : cached;
+}
+
 constexpr double kLargeFactor = 16;  // from half of the cache to eight times it
 
 }  // namespace
+
+double sent_rate(const Link& link, uint64_t buffer_bytes) {
+  return moved_rate(link.bytes_per_us, link.sent_large_bytes_per_us, buffer_bytes);
+}
+
+double received_rate(const Link& link, uint64_t buffer_bytes) {
+  const double cached = link.received_bytes_per_us > 0 ? link.received_bytes_per_us : link.bytes_per_us;
+  return moved_rate(cached, link.received_large_bytes_per_us, buffer_bytes);
+}
 
 double large_share(const Memory& memory, uint64_t working_set_bytes) {
   const double begin = static_cast<double>(memory.cache_bytes) / 2;
@@ -132,9 +159,15 @@ double large_share(const Memory& memory, uint64_t working_set_bytes) {
   return std::clamp(octaves / std::log2(end / begin), 0.0, 1.0);
 }
 
+double mapped_rate(const Memory& memory, uint64_t bytes) {
+  if (bytes <= kMappedCached)
+    return between(share_of_way(bytes, kMappedNear, kMappedCached), memory.mapped_near, memory.mapped_cached);
+  return between(share_of_way(bytes, 2 * kMappedCached, kMappedLarge), memory.mapped_cached,
+                 memory.mapped_large);
+}
+
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {
-  const double share = large_share(memory, working_set_bytes);
-  return 1 / ((1 - share) / cached + share / large);
+  return between(large_share(memory, working_set_bytes), cached, large);
 }
 
 void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64_t large_bytes) {

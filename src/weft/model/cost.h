@@ -20,10 +20,20 @@ namespace weft::model {
 struct Link {
   double alpha_us = 0;     // from the sender's last instruction to the receiver's first, for an empty message
   double overhead_us = 0;  // CPU time a message takes, once at each end
-  double bytes_per_us =
-      0;               // between nodes: one connection's rate; where CPUs move the bytes, that of each end
+  double bytes_per_us = 0;  // between nodes: one connection's rate; where CPUs move the bytes, the sender's
   bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
+  // Between nodes, where CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less are
+  // in the CPUs' own caches, together with the kernel's, those of kSentLarge and more are not; the time of a
+  // byte grows in between with the logarithm of the size.
+  double received_bytes_per_us = 0;        // by the receiver's CPU
+  double sent_large_bytes_per_us = 0;      // by the sender's, of large buffers
+  double received_large_bytes_per_us = 0;  // … by the receiver's
 };
+
+constexpr uint64_t kSentCached = 2 << 20, kSentLarge = 16 << 20;
+/// A CPU's rate for a message of buffers of so many bytes.
+double sent_rate(const Link& link, uint64_t buffer_bytes);
+double received_rate(const Link& link, uint64_t buffer_bytes);
 
 /// Rates of one rank's memory work, in bytes/µs, for data that is in its cache and for data that is not.
 struct Memory {
@@ -42,10 +52,12 @@ struct Memory {
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
   // Put into the scratch of a rank of the same node, which is mapped: what the sender pays, and what its
-  // owner pays for taking it over from the sender's cache, beyond what touching own memory costs. Reading a
-  // peer's scratch is charged alike, which is not measured.
-  double mapped_cached = 0;
-  double mapped_large = 0;
+  // owner pays for taking it over from the sender's cache, beyond what touching own memory costs; by what a
+  // rank puts there in an operation (mapped_rate()). Reading a peer's scratch is charged alike, which is not
+  // measured.
+  double mapped_near = 0;        // so little that it stays in the sender's own cache
+  double mapped_cached = 0;      // it has left for one that both share
+  double mapped_large = 0;       // no cache holds it
   double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
                                  // 0: nobody is in another's way
 };
@@ -55,6 +67,11 @@ double large_share(const Memory& memory, uint64_t working_set_bytes);
 /// Sets cache_bytes and large_bytes so that data of `middle_bytes` is reduced at `middle_rate`, and that of
 /// `large_bytes` at memory.reduce_large.
 void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64_t large_bytes);
+/// The rate of what is put into mapped scratch where a rank puts `bytes` there in an operation: mapped_near
+/// up to kMappedNear, mapped_cached for kMappedCached to twice that, mapped_large from kMappedLarge on; the
+/// time of a byte grows or falls in between with the logarithm of their number.
+double mapped_rate(const Memory& memory, uint64_t bytes);
+constexpr uint64_t kMappedNear = 128 << 10, kMappedCached = 1 << 20, kMappedLarge = 16 << 20;
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
 
@@ -75,6 +92,7 @@ struct Machine {
                 .peer_large = 4500,
                 .peer_reduced = 6500,
                 .peer_us = 1.5,
+                .mapped_near = 9000,
                 .mapped_cached = 9000,
                 .mapped_large = 5000};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction

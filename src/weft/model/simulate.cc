@@ -99,7 +99,7 @@ class Simulator {
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
-                 network_.speed(rank.node), working_set);
+                 network_.speed(rank.node), {working_set, plan.scratch_bytes, mapped_bytes(plan)});
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
@@ -177,6 +177,16 @@ class Simulator {
     const int inverse = inverse_node(options_.symmetry, layout_.nodes(), peer / per_node_);
     return moved(sender.node, inverse) * per_node_ + sender.local;
   }
+  /// How much of its node-mates' scratch a rank writes: what it puts there, or as much as there is.
+  uint64_t mapped_bytes(const Plan& plan) const {
+    uint64_t bytes = 0;
+    for (const Step& step : plan.steps)
+      if (step.kind == StepKind::put && step.dst.space == plan::Space::scratch &&
+          layout_.same_node(plan.rank, step.peer))
+        bytes += step.bytes;
+    return std::min(bytes, plan.scratch_bytes);
+  }
+
   bool same_node(const RankState& rank, const Step& step) const {
     return layout_.same_node(rank.plan->rank, step.peer);
   }
@@ -286,8 +296,7 @@ class Simulator {
 
   /// One connection's time for a stripe between nodes, when nobody else is there.
   double flow_us(const RankState& rank, double bytes) const {
-    const Link& link = machine_.inter;
-    return bytes / (link.by_cpu ? link.bytes_per_us / workers_.slowdown(rank.worker) : link.bytes_per_us);
+    return bytes / workers_.flow_rate(rank.worker);
   }
 
   /// When the source of a stripe may be reused that has left at `gone_us`: then, or once the kernel has taken

@@ -14,7 +14,8 @@ constexpr uint64_t kReducedPieceBytes = 128 << 10;
 
 }  // namespace
 
-void Workers::add(int node, int ranks, double speed, uint64_t working_set_bytes) {
+void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
+  const uint64_t working_set_bytes = buffers.working_set_bytes;
   const Memory& memory = machine_.memory;
   Worker worker{.node = node};
   worker.shares_cores = machine_.slowdown(ranks) > 1;
@@ -25,7 +26,11 @@ void Workers::add(int node, int ranks, double speed, uint64_t working_set_bytes)
   worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
   worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
   worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
-  worker.mapped_rate = rate_for(memory, working_set_bytes, memory.mapped_cached, memory.mapped_large);
+  worker.mapped_rate = model::mapped_rate(memory, buffers.mapped_bytes);
+  worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);
+  worker.received_rate = received_rate(machine_.inter, working_set_bytes);
+  worker.received_scratch_rate =
+      received_rate(machine_.inter, std::min(2 * buffers.scratch_bytes, working_set_bytes));
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
@@ -101,12 +106,16 @@ double Workers::take_links(size_t from, size_t to, double at_us, double bytes) {
 double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool receives) const {
   const Link& link = same_node ? machine_.intra : machine_.inter;
   if (!link.by_cpu || step.kind != StepKind::put) return 0;
-  if (!same_node || step.bytes <= limits_.eager_bytes(same_node)) {
-    return static_cast<double>(step.bytes) / link.bytes_per_us;  // into a slot, and out of it
+  const auto bytes = static_cast<double>(step.bytes);
+  if (!same_node && !receives) return bytes / workers_[rank].sent_rate;
+  if (!same_node) {
+    const bool scratch = step.dst.space == plan::Space::scratch;
+    return bytes / (scratch ? workers_[rank].received_scratch_rate : workers_[rank].received_rate);
   }
-  if (receives) return 0;  // the sender writes it there
-  if (step.dst.space == plan::Space::scratch)
-    return static_cast<double>(step.bytes) / workers_[rank].mapped_rate;
+  if (step.bytes <= limits_.eager_bytes(same_node))
+    return bytes / link.bytes_per_us;  // into a slot, out of it
+  if (receives) return 0;              // the sender writes it there
+  if (step.dst.space == plan::Space::scratch) return bytes / workers_[rank].mapped_rate;
   return single_copy_us(step, step.bytes, workers_[rank].peer_rate);
 }
 

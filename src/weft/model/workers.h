@@ -17,9 +17,14 @@ class Workers {
  public:
   explicit Workers(const Machine& machine, const plan::Limits& limits) : machine_(machine), limits_(limits) {}
 
+  struct Buffers {
+    uint64_t working_set_bytes = 0;  // of the caller, altogether
+    uint64_t scratch_bytes = 0;
+    uint64_t mapped_bytes = 0;  // of node-mates' scratch, which the rank puts something into
+  };
   /// Adds the next rank: on node number `node` of those simulated, which has `ranks` ranks and `speed` of its
-  /// speed; `working_set_bytes` decide between rates inside and outside caches.
-  void add(int node, int ranks, double speed, uint64_t working_set_bytes);
+  /// speed; `buffers` decide between rates inside and outside caches.
+  void add(int node, int ranks, double speed, const Buffers& buffers);
 
   /// When something began, and when it ended.
   struct Span {
@@ -45,6 +50,12 @@ class Workers {
   /// How long a rank's CPU moves a put's payload on its side, at full speed.
   double moving_us(size_t rank, const plan::Step& step, bool same_node, bool receives) const;
 
+  /// One connection's rate between nodes, which the sender's CPU bounds where CPUs move the bytes.
+  double flow_rate(size_t sender) const {
+    const Worker& worker = workers_[sender];
+    return machine_.inter.by_cpu ? worker.sent_rate / worker.slowdown : machine_.inter.bytes_per_us;
+  }
+
   double slowdown(size_t rank) const { return workers_[rank].slowdown; }
   bool shares_cores(size_t rank) const { return workers_[rank].shares_cores; }
 
@@ -55,7 +66,8 @@ class Workers {
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
-    double mapped_rate = 1;
+    double mapped_rate = 1, sent_rate = 1;
+    double received_rate = 1, received_scratch_rate = 1;
     double cpu_free_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };

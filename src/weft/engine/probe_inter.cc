@@ -1,0 +1,205 @@
+// What a probe measures between nodes: messages, a stream, and where that is as fast as the CPUs can make it,
+// what either end has to do for it.
+#include <time.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "engine/probe.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int kStreams = 2;  // for congestion control that has misjudged the line is slow for a while
+constexpr int64_t kStreamNs = 60'000'000;
+constexpr size_t kStreamBytes = 64 << 20;  // at most
+/// Leaves the CPUs idle as often as the network allows it.
+constexpr Probe::Flow kSparingFlow{.block_bytes = 256 << 10, .window = 4, .idle = Probe::Idle::sleep};
+/// Keeps them busy.
+constexpr Probe::Flow kBusyFlow{.block_bytes = 512 << 10, .window = 8, .idle = Probe::Idle::spin};
+// What is exchanged at once: a slice, and so much that it fills sockets' buffers and no cache holds it.
+constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchangedSpan = 16 << 20;
+
+double cpu_us() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) / 1e3;
+}
+
+}  // namespace
+
+Status Probe::receive_stream(Idle idle) {
+  // The last one may be there before others have been answered.
+  uint32_t end = 0;
+  for (uint32_t answered = 0; end == 0 || answered < end; ++answered) {
+    WEFT_TRY(wait(1, idle));
+    if (end == 0) end = std::exchange(inbox_.phase_ends_, 0u);
+    WEFT_TRY(send());
+  }
+  return {};
+}
+
+/// The envelope's bytes at `from`, to `to` in the peer's memory.
+Status Probe::put(const transport::Envelope& envelope, const std::byte* from, size_t to, Puts* puts) {
+  puts->push_back(std::make_unique<transport::Completion>());
+  const Lock lock = context_.lock();
+  for (;;) {
+    const Result<transport::Progress> put =
+        transport_.put(peer_, envelope, from, envelope.bytes, inbox_.exposed_, to, puts->back().get());
+    if (!put) return put.status();
+    if (*put == transport::Progress::accepted) return {};
+    if (deadline_.passed()) return fail(Code::timeout, "rank {} takes no data", peer_);
+    context_.turn();
+  }
+}
+
+void Probe::forget(const Puts& puts) {
+  const Lock lock = context_.lock();
+  for (const auto& put : puts) transport_.forget(put.get(), put.get() + 1);
+}
+
+Result<Probe::Stream> Probe::send_stream(std::byte* memory, const Flow& flow) {
+  transport::Envelope envelope = envelope_of(MessageKind::data, flow.block_bytes);
+  const Deadline enough = Deadline::in_seconds(kStreamNs / 1e9);
+  Puts puts;
+  std::vector<int64_t> answered;
+  Status status;
+  bool last = false;
+  const int64_t begin = now_ns();
+  const double cpu_begin = cpu_us();
+  while (status.ok() && answered.size() < puts.size() + !last) {
+    if (!last && puts.size() < answered.size() + flow.window) {
+      last = puts.size() >= 8 && (enough.passed() || puts.size() * flow.block_bytes >= kStreamBytes);
+      envelope.set_tag(last ? static_cast<uint32_t>(puts.size() + 1) : 0);
+      status = put(envelope, memory, 0, &puts);
+      continue;
+    }
+    status = wait(1, flow.idle);
+    answered.push_back(now_ns());
+  }
+  const double wall_us = us_since(begin), worked_us = cpu_us() - cpu_begin;
+  if (status.ok()) status = wait_for_departure(puts);
+  if (!status.ok()) {
+    forget(puts);
+    return status;
+  }
+  // Buffers on the way take the first blocks in at once.
+  const size_t from = answered.size() / 4;
+  const auto bytes = static_cast<double>(flow.block_bytes * (answered.size() - 1 - from));
+  Stream stream;
+  stream.bytes_per_us = bytes / std::max(static_cast<double>(answered.back() - answered[from]) / 1e3, 1e-3);
+  stream.busy = std::clamp(worked_us / std::max(wall_us, 1e-3), 0.01, 1.0);
+  return stream;
+}
+
+/// The peer may have answered a put before it is known here to have left.
+Status Probe::wait_for_departure(const Puts& puts) {
+  while (!std::all_of(puts.begin(), puts.end(), [](const auto& put) { return put->done; })) {
+    if (deadline_.passed()) return fail(Code::timeout, "data for rank {} does not leave", peer_);
+    Lock lock = context_.lock();
+    const Result<int> polled = context_.fabric().poll(context_, true);
+    if (!polled) return polled.status();
+  }
+  return {};
+}
+
+/// The fastest of some streams.
+Result<Probe::Stream> Probe::stream(std::byte* memory, const Flow& flow) {
+  Stream fastest;
+  for (int stream = 0; stream < kStreams; ++stream) {
+    if (!leads_) {
+      WEFT_TRY(receive_stream(flow.idle));
+      continue;
+    }
+    const Result<Stream> streamed = send_stream(memory, flow);
+    if (!streamed.ok()) return streamed.status();
+    if (streamed->bytes_per_us > fastest.bytes_per_us) fastest = *streamed;
+  }
+  return fastest;
+}
+
+/// Median of what it takes until a piece of `memory` has gone to the peer while one of its has come from
+/// there.
+Result<double> Probe::exchange_us(std::byte* memory, const Pieces& pieces) {
+  const auto [bytes, span, times] = pieces;
+  const transport::Envelope envelope = envelope_of(MessageKind::data, bytes);
+  // What is sent lies before what is received.
+  const int warm = static_cast<int>(span / bytes);
+  std::vector<double> durations;
+  for (int i = 0; i < warm + times; ++i) {
+    const size_t at = static_cast<size_t>(i) * bytes % span;
+    const int64_t begin = now_ns();
+    Puts puts;
+    Status status = put(envelope, memory + at, span + at, &puts);
+    if (status.ok()) status = wait(1);
+    if (status.ok()) status = wait_for_departure(puts);
+    if (!status.ok()) {
+      forget(puts);
+      return status;
+    }
+    if (i >= warm) durations.push_back(us_since(begin));
+  }
+  return std::max(model::median(durations), 1e-3);
+}
+
+/// What the CPUs at both ends of a link do that is faster than they are: a stream tells what sending costs,
+/// an exchange, in which both send and receive, what receiving costs besides, and memory beyond the caches
+/// what both pay for that.
+Status Probe::measure_ends(model::Link* link) {
+  Exposed memory(*this, 2 * kExchangedSpan);
+  WEFT_TRY(memory.exchange());
+  const Result<Stream> spun = stream(memory.data(), kBusyFlow);
+  if (!spun.ok()) return spun.status();
+  const Result<double> cached =
+      exchange_us(memory.data(), {.bytes = kExchangedSlice, .span_bytes = kExchangedSlice, .times = 31});
+  if (!cached.ok()) return cached.status();
+  const Result<double> large =
+      exchange_us(memory.data(), {.bytes = kExchangedRow, .span_bytes = kExchangedSpan, .times = 5});
+  if (!large.ok()) return large.status();
+  WEFT_TRY(meet());
+  memory.take_back();
+  if (link == nullptr) return {};
+  link->bytes_per_us = std::clamp(spun->bytes_per_us, link->bytes_per_us, 1e6);
+  // An end's time for a byte.
+  const double sent = 1 / link->bytes_per_us, latency_us = link->alpha_us + 2 * link->overhead_us;
+  const double received = std::clamp((*cached - latency_us) / kExchangedSlice - sent, sent / 8, 2 * sent);
+  const double missed =
+      std::clamp(((*large - latency_us) / kExchangedRow - sent - received) / 2, 0.0, 4 * sent);
+  link->received_bytes_per_us = 1 / received;
+  link->sent_large_bytes_per_us = 1 / (sent + missed);
+  link->received_large_bytes_per_us = 1 / (received + missed);
+  return {};
+}
+
+Status Probe::measure_inter(model::Machine* machine) {
+  model::Link* const link = machine ? &machine->inter : nullptr;
+  WEFT_TRY(measure_messages(link, 200, 0.03));
+  Exposed memory(*this, kSparingFlow.block_bytes);
+  WEFT_TRY(memory.exchange());
+  const Result<Stream> slept = stream(memory.data(), kSparingFlow);
+  if (!slept.ok()) return slept.status();
+  memory.take_back();
+  const std::string transport = transport_.describe();
+  const bool by_cpu =
+      transport.find("efa") == std::string::npos && transport.find("verbs") == std::string::npos;
+  // A sender that mostly sleeps is held up by the network. One that works all the time is slower than it:
+  // there what the interfaces state stands, if it is more.
+  const bool network_bound = !by_cpu || slept->busy < 0.6;
+  double rate = std::clamp(slept->bytes_per_us, 0.01, 1e6);
+  if (link != nullptr) {
+    link->by_cpu = by_cpu;
+    link->bytes_per_us =
+        network_bound && by_cpu ? std::max(rate, std::min(rate / slept->busy, 20000.0)) : rate;
+  }
+  const Result<bool> cpu_bound = decided(!network_bound);
+  if (!cpu_bound.ok()) return cpu_bound.status();
+  if (*cpu_bound) WEFT_TRY(measure_ends(link));
+  if (machine == nullptr) return {};
+  if (*cpu_bound) rate = link->bytes_per_us;
+  const bool stated = !network_bound && !context_.fabric().one_machine();
+  machine->nic_bytes_per_us = std::max(rate / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
+  return {};
+}
+
+}  // namespace weft::engine
