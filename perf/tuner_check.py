@@ -10,8 +10,9 @@ Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, cluste
 algorithm is pinned in turn by WEFT_ALGO, launches of all algorithms alternating; a cell's time is the median over rounds
 of what perf/compare.py measures, too. A candidate that takes over 3 times the best in the first round is not measured
 again, nor above 4 MiB. `pick` is what the tuner uses without pins, and a pick is right when its algorithm's time is within
-10 % of the best candidate's. Where the best is another than the pick, both are measured again, --again times, and these
-launches alone decide: the best of several candidates that take equally long owes its time to luck. `error` is |predicted - measured| / measured, over all candidates and for the picks alone.
+10 % of the best candidate's. Where others seem quicker than the pick, they and the pick are measured again, --again
+times, and these launches alone decide: the best of several candidates that take equally long owes its time to luck.
+`error` is |predicted - measured| / measured, over all candidates and for the picks alone.
 Slices count as candidates with --slices: each algorithm is then also measured with each of them.
 
 --docs replaces the table between the lines <!-- picks: perf/tuner_check.py --> and <!-- end --> of a page. Exit code: 0; 1
@@ -134,7 +135,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add_options(add, of="candidate", measured="show what --json has written")
-    add("--again", type=int, metavar="N", help="launches that decide between a pick and the best; by default twice --rounds")
+    add("--again", type=int, metavar="N", help="launches that decide between a pick and what seems quicker; by default twice --rounds")
     add("--slices", default="", help="values of WEFT_SLICE_BYTES to try as well, such as 128K,2M")
     return parser.parse_args(words)
 

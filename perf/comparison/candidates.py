@@ -7,8 +7,8 @@ A row is a cell as plain data that JSON can hold:
    "again": {candidate: µs}}
 
 A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times are medians over rounds. Whoever is the
-best of several owes that to luck, too, so where it is another than the pick both are measured again, and their ratio is of
-these launches alone ("again").
+best of several owes that to luck, too, so where others seem quicker than the pick they and it are measured again, and `best`
+and `ratio` are of these launches alone ("again").
 """
 from __future__ import annotations
 
@@ -107,20 +107,22 @@ class Cells:
         return medians_of(self.us[size])
 
     def contested(self) -> dict[str, list[int]]:
-        """Who is to be measured again, and at which sizes: the pick and the best where they differ."""
+        """Who is to be measured again, and at which sizes: the pick and whoever seems to be quicker."""
         found: dict[str, list[int]] = {}
         for size in self.sizes:
             if not self.us[size] or not self.picks[size]:
                 continue
-            medians = self.medians(size)
-            pick, best = pick_of(self.picks[size]), min(medians, key=medians.get)
-            for name in {pick, best} if pick != best else ():
+            pick = pick_of(self.picks[size])
+            medians = with_pick(self.medians(size), self.picks[size])
+            quicker = sorted(name for name, us in medians.items() if us < medians[pick])
+            for name in [pick, *quicker] if quicker else []:
                 found.setdefault(name, []).append(size)
         return found
 
     def rows(self) -> list[dict[str, Any]]:
         return [row_of(self.collective, size, self.medians(size), self.predicted_us[size], self.picks[size],
-                       sorted(self.left_out[size]), medians_of(self.again[size])) for size in self.sizes if self.us[size] and self.picks[size]]
+                       sorted(self.left_out[size]), medians_of(self.again[size]))
+                for size in self.sizes if self.us[size] and self.picks[size]]
 
 
 def medians_of(us: dict[str, list[float]]) -> dict[str, float]:
@@ -131,20 +133,26 @@ def pick_of(picks: list[tuple[str, float]]) -> str:
     return statistics.mode(name for name, _ in picks)
 
 
+def with_pick(us: dict[str, float], picks: list[tuple[str, float]]) -> dict[str, float]:
+    """The medians, with the pick's own where its algorithm was left out as hopeless, and is picked all the same."""
+    pick = pick_of(picks)
+    return us if pick in us else {**us, pick: statistics.median(time for name, time in picks if name == pick)}
+
+
 def row_of(collective: str, size: int, us: dict[str, float], predicted_us: dict[str, float],
            picks: list[tuple[str, float]], left_out: list[str], again: dict[str, float] | None = None) -> dict[str, Any]:
     pick = pick_of(picks)
-    if pick not in us:  # it was left out as hopeless, and is picked all the same
-        us = {**us, pick: statistics.median(time for name, time in picks if name == pick)}
-    best = min(us, key=us.get)
-    times = again if again and {pick, best} <= set(again) else us
+    us = with_pick(us, picks)
+    times = again if again and pick in again else us
+    best = min(times, key=times.get)
     return {"collective": collective, "bytes": size, "us": us, "predicted_us": predicted_us, "pick": pick, "best": best,
-            "ratio": times[pick] / times[best], "left_out": [name for name in left_out if name not in us], "again": again or {}}
+            "ratio": times[pick] / times[best], "left_out": [name for name in left_out if name not in us],
+            "again": again or {}}
 
 
 class Check:
     """Measures scenarios cell by cell. `settings` are environment variables of every launch, `again` how many launches decide
-    between a pick and the best."""
+    between a pick and what seems quicker."""
 
     def __init__(self, weft: Weft, rounds: int, time_ms: float, progress: Progress, settings: Settings | None = None,
                  slices: list[str] | None = None, algorithms: Callable[[str], list[str]] | None = None,

@@ -61,15 +61,26 @@ class Measuring(unittest.TestCase):
 
     def test_who_was_the_best_by_luck_is_measured_again_beside_the_pick(self):
         us = {"ring": lambda b: 10, "star": lambda b: 14, "tree": lambda b: 10}
-        for again, ratio in [(0, 2), (5, 1)]:
+        for again, best, ratio in [(0, "tree", 2), (5, "ring", 1)]:
             weft = LuckyWeft(us, pick="ring")
             found, _ = self.rows(weft, [8, 1024], again=again)
-            self.assertEqual([(r["pick"], r["best"], r["ratio"]) for r in found], [("ring", "tree", ratio)] * 2)
+            self.assertEqual([(r["pick"], r["best"], r["ratio"]) for r in found], [("ring", best, ratio)] * 2)
             self.assertEqual(found[0]["again"], {"ring": 10, "tree": 10} if again else {})
             self.assertEqual(len(weft.launches), 4 * 3 + 2 * again)
         certain = FakeWeft(us, pick="ring")
         self.rows(certain, [8], again=5)
         self.assertEqual(len(certain.launches), 4 * 3)
+
+    def test_luck_does_not_hide_a_third_that_is_better(self):
+        weft = LuckyWeft({"ring": lambda b: 10, "star": lambda b: 7, "tree": lambda b: 10}, pick="ring")
+        found, _ = self.rows(weft, [8], again=5)
+        self.assertEqual([(r["pick"], r["best"], r["ratio"]) for r in found], [("ring", "star", 10 / 7)])
+        self.assertEqual(found[0]["again"], {"ring": 10, "star": 7, "tree": 10})
+
+    def test_a_pick_is_never_quicker_than_the_best(self):
+        weft = LuckyWeft({"ring": lambda b: 10, "tree": lambda b: 14}, pick="ring")  # tree: 7, and then 14
+        found, _ = self.rows(weft, [8], again=5)
+        self.assertEqual([(r["best"], r["ratio"]) for r in found], [("ring", 1)])
 
     def test_every_candidate_and_the_pick_take_turns(self):
         weft = FakeWeft({"ring": lambda b: 10 + b, "tree": lambda b: 12 + b}, pick="ring")
