@@ -60,6 +60,7 @@ TEST(Machine, MappedMemoryIsAsFastAsWhereItsBytesAre) {
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 2 << 20), 40);
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 8 << 20), 1 / (1 / 3.0 / 40 + 2 / 3.0 / 5));
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 1 << 30), 5);
+  EXPECT_DOUBLE_EQ(mapped_rate({.mapped_cached = 40, .mapped_large = 5}, 0), 40) << "if nothing is said";
 }
 
 TEST(Machine, ACacheIsAsLargeAsAReductionInTheMiddleShows) {

@@ -34,8 +34,10 @@ ProbeInbox::~ProbeInbox() {
 }
 
 void* ProbeInbox::place(const transport::Envelope& envelope) {
-  const bool fits = envelope.offset == 0 && envelope.bytes <= landing_.size();
-  return fits && static_cast<MessageKind>(envelope.kind) == MessageKind::data ? landing_.data() : nullptr;
+  if (static_cast<MessageKind>(envelope.kind) != MessageKind::data) return nullptr;
+  if (envelope.offset == 0 && envelope.bytes <= landing_.size()) return landing_.data();
+  const bool fits = envelope.offset <= own_.size() && envelope.bytes <= own_.size() - envelope.offset;
+  return fits ? own_.data() + envelope.offset : nullptr;
 }
 
 void ProbeInbox::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
@@ -213,6 +215,7 @@ Probe::Exposed::Exposed(Probe& probe, size_t bytes, In in) : probe_(probe), byte
 
 Probe::Exposed::~Exposed() {
   const Lock lock = probe_.context_.lock();
+  probe_.inbox_.own_ = {};
   ScratchPool& scratch = probe_.context_.scratch();
   if (window_.data != nullptr && buffer_) scratch.retire(window_, now_ns());
   else if (window_.data != nullptr) scratch.give(window_);
@@ -231,6 +234,7 @@ Status Probe::Exposed::exchange() {
     const Result<transport::RemoteBuffer> own = probe_.transport_.expose(data_, bytes_);
     if (!own) return own.status();
     buffer_ = *own;
+    probe_.inbox_.own_ = {data_, bytes_};
   }
   return probe_.swap(*buffer_);
 }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ class ProbeInbox {
   Context& context_;
   std::vector<std::byte> landing_;
   transport::RemoteBuffer exposed_;  // the peer's
+  std::span<std::byte> own_;         // what this rank exposes, where long puts go
   int peer_ = -1;                    // whose messages count; -1: anybody's
   uint32_t count_ = 0;               // messages so far
   uint32_t phase_ends_ = 0;  // if not 0, one ends its phase, of so many in a stream; whoever looks takes it
@@ -137,7 +139,7 @@ class Probe {
     double busy = 1;  // the share of its time in which the sender's CPU worked for it
   };
   using Puts = std::vector<std::unique_ptr<transport::Completion>>;
-  Status put(const transport::Envelope& envelope, const std::byte* from, size_t to, Puts* puts);
+  Status put(transport::Envelope envelope, const std::byte* from, size_t to, Puts* puts);
   void forget(const Puts& puts);
   Status wait_for_departure(const Puts& puts);
   Result<Stream> send_stream(std::byte* memory, const Flow& flow);

@@ -21,6 +21,8 @@ constexpr Probe::Flow kBusyFlow{.block_bytes = 512 << 10, .window = 8, .idle = P
 // What is exchanged at once: a slice, and so much that it fills sockets' buffers and no cache holds it.
 constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchangedSpan = 16 << 20;
 
+constexpr double kWorthExchanging = 200;  // bytes/µs: below that it takes too long
+
 double cpu_us() {
   timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -41,7 +43,8 @@ Status Probe::receive_stream(Idle idle) {
 }
 
 /// The envelope's bytes at `from`, to `to` in the peer's memory.
-Status Probe::put(const transport::Envelope& envelope, const std::byte* from, size_t to, Puts* puts) {
+Status Probe::put(transport::Envelope envelope, const std::byte* from, size_t to, Puts* puts) {
+  envelope.offset = to;
   puts->push_back(std::make_unique<transport::Completion>());
   const Lock lock = context_.lock();
   for (;;) {
@@ -186,19 +189,21 @@ Status Probe::measure_inter(model::Machine* machine) {
   // A sender that mostly sleeps is held up by the network. One that works all the time is slower than it:
   // there what the interfaces state stands, if it is more.
   const bool network_bound = !by_cpu || slept->busy < 0.6;
-  double rate = std::clamp(slept->bytes_per_us, 0.01, 1e6);
+  const double rate = std::clamp(slept->bytes_per_us, 0.01, 1e6);
   if (link != nullptr) {
     link->by_cpu = by_cpu;
     link->bytes_per_us =
         network_bound && by_cpu ? std::max(rate, std::min(rate / slept->busy, 20000.0)) : rate;
   }
-  const Result<bool> cpu_bound = decided(!network_bound);
-  if (!cpu_bound.ok()) return cpu_bound.status();
-  if (*cpu_bound) WEFT_TRY(measure_ends(link));
-  if (machine == nullptr) return {};
-  if (*cpu_bound) rate = link->bytes_per_us;
   const bool stated = !network_bound && !context_.fabric().one_machine();
-  machine->nic_bytes_per_us = std::max(rate / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
+  const auto set_interface = [&](double rate) {
+    machine->nic_bytes_per_us = std::max(rate / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
+  };
+  if (machine != nullptr) set_interface(rate);
+  const Result<bool> cpu_bound = decided(!network_bound && rate >= kWorthExchanging);
+  if (!cpu_bound.ok() || !*cpu_bound) return cpu_bound.status();
+  WEFT_TRY(measure_ends(link));
+  if (machine != nullptr) set_interface(link->bytes_per_us);
   return {};
 }
 

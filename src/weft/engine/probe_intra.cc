@@ -139,6 +139,7 @@ Status Probe::measure_slices(std::byte* window, std::byte* theirs, model::Memory
   model::Memory to_nobody;
   model::Memory& into = memory != nullptr ? *memory : to_nobody;
   const auto [cached, large] = std::pair(into.copy_cached, into.copy_large);
+  into.mapped_near = into.mapped_cached;  // what is plausible
   WEFT_TRY(measure(&into.mapped_near, cached, model::kMappedNear, model::kMappedNear));
   WEFT_TRY(measure(&into.mapped_cached, cached, model::kMappedCached, model::kMappedCached));
   WEFT_TRY(measure(&into.mapped_large, large, kSlice, model::kMappedLarge));

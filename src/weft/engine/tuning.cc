@@ -48,11 +48,11 @@ void share_cores(model::Machine& machine, const Fabric& fabric, const topology::
                            0.01);
 }
 
-/// Whether node-mates of this rank are threads of its process.
+/// Whether the first node-mate of this rank, which links are measured with, is a thread of its process.
 bool has_threads(const Fabric& fabric) {
   for (int rank = 0; rank < fabric.layout().ranks(); ++rank) {
     const transport::Transport* const route = fabric.route(rank);
-    if (route != nullptr && route == fabric.local() && route->same_process(rank)) return true;
+    if (route != nullptr && route == fabric.local()) return route->same_process(rank);
   }
   return false;
 }

@@ -43,7 +43,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("memory", "peer_reduced", machine.memory.peer_reduced, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
-  visit("memory", "mapped_near", machine.memory.mapped_near, kRate);
+  visit("memory", "mapped_near", machine.memory.mapped_near, 0.0);
   visit("memory", "mapped_cached", machine.memory.mapped_cached, kRate);
   visit("memory", "mapped_large", machine.memory.mapped_large, kRate);
   visit("memory", "node_bytes_per_us", machine.memory.node_bytes_per_us, 0.0);
@@ -160,8 +160,9 @@ double large_share(const Memory& memory, uint64_t working_set_bytes) {
 }
 
 double mapped_rate(const Memory& memory, uint64_t bytes) {
+  const double near = memory.mapped_near > 0 ? memory.mapped_near : memory.mapped_cached;
   if (bytes <= kMappedCached)
-    return between(share_of_way(bytes, kMappedNear, kMappedCached), memory.mapped_near, memory.mapped_cached);
+    return between(share_of_way(bytes, kMappedNear, kMappedCached), near, memory.mapped_cached);
   return between(share_of_way(bytes, 2 * kMappedCached, kMappedLarge), memory.mapped_cached,
                  memory.mapped_large);
 }

@@ -55,7 +55,7 @@ struct Memory {
   // owner pays for taking it over from the sender's cache, beyond what touching own memory costs; by what a
   // rank puts there in an operation (mapped_rate()). Reading a peer's scratch is charged alike, which is not
   // measured.
-  double mapped_near = 0;        // so little that it stays in the sender's own cache
+  double mapped_near = 0;        // so little that it stays in the sender's own cache; 0: as mapped_cached
   double mapped_cached = 0;      // it has left for one that both share
   double mapped_large = 0;       // no cache holds it
   double node_bytes_per_us = 0;  // what the ranks of a node copy and reduce together, outside their caches;
@@ -92,7 +92,6 @@ struct Machine {
                 .peer_large = 4500,
                 .peer_reduced = 6500,
                 .peer_us = 1.5,
-                .mapped_near = 9000,
                 .mapped_cached = 9000,
                 .mapped_large = 5000};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
