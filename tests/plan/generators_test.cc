@@ -194,19 +194,40 @@ TEST_P(EveryAlgorithm, IsRightForManySlices) {
   }
 }
 
-/// Blocks so long that a ring has fewer places for sums than rounds, and must wait for credits.
+/// Blocks so long that a ring has fewer places for sums than rounds, and must wait for credits; and blocks
+/// that go round in groups of slices, of which the last is shorter or as long as the others.
 TEST(Ring, IsRightWhereSumsWaitForPlaces) {
   Prover prover;
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
-    for (const uint64_t megabytes : {1, 2, 3}) {
-      const uint64_t blocks = collective == Collective::all_reduce ? 6 : 1;
-      prover.prove(*find_algorithm(collective, "ring"),
-                   {.collective = collective, .count = (megabytes << 18) * blocks, .element_bytes = 4},
-                   Layout::blocks(3, 2), {.eager_intra_bytes = 0, .eager_inter_bytes = 0});
-      if (HasFatalFailure()) return;
+    for (const Layout& layout : {Layout::blocks(1, 2), Layout::blocks(3, 1), Layout::blocks(3, 2)}) {
+      for (const uint64_t megabytes : {1, 2, 3, 5, 8}) {
+        const auto blocks = static_cast<uint64_t>(collective == Collective::all_reduce ? layout.ranks() : 1);
+        prover.prove(*find_algorithm(collective, "ring"),
+                     {.collective = collective, .count = (megabytes << 18) * blocks, .element_bytes = 4},
+                     layout, {.eager_intra_bytes = 0, .eager_inter_bytes = 0});
+        if (HasFatalFailure()) return;
+      }
     }
   }
-  EXPECT_EQ(prover.proofs(), 12);
+  EXPECT_EQ(prover.proofs(), 60);
+}
+
+/// Later blocks are a line shorter, and one of them has nothing in its last slice.
+TEST(Ring, IsRightWhereBlocksOfGroupsDiffer) {
+  Prover prover;
+  for (const uint64_t lines : {3 * 40960 + 1, 3 * 40960 + 2, 3 * 65536 + 1})
+    prover.prove(*find_algorithm(Collective::all_reduce, "ring"),
+                 {.collective = Collective::all_reduce, .count = lines * 16, .element_bytes = 4},
+                 Layout::blocks(1, 3), {.eager_intra_bytes = 0, .eager_inter_bytes = 0});
+  EXPECT_EQ(prover.proofs(), 6);
+}
+
+TEST(Ring, ScratchOfLongMessagesIsWhatCachesHold) {
+  for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
+    const Request request{.collective = collective, .count = 64 << 20, .element_bytes = 4};
+    const Plan plan = find_algorithm(collective, "ring")->make(request, Layout::blocks(1, 2), {}, 0);
+    EXPECT_LE(plan.scratch_bytes, 4u << 20);
+  }
 }
 
 std::string name_of_case(const ::testing::TestParamInfo<const Algorithm*>& info) {

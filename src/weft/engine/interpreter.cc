@@ -274,7 +274,7 @@ class Interpreter {
   Outcome reduce(const Step& step, LaneState& state) {
     device::Reduction reduction = op_.reduction;
     if (!step.final) reduction.divisor = 1;
-    reduction.message_bytes = streamed_bytes(step);
+    reduction.message_bytes = streamed_bytes(step, step.dst.space == Space::output);
     const size_t element = device::size_of(reduction.type);
     const uint64_t turn = std::max<uint64_t>(kTurnBytes / step.source_count / 64 * 64, kBounceBytes);
     const uint64_t end = std::min(step.bytes, state.progress + turn);
@@ -375,11 +375,13 @@ class Interpreter {
     return static_cast<const std::byte*>(bounce);
   }
 
-  // The whole length of what a step writes, so that long data may go around the cache, unless a peer finds it
-  // there.
-  uint64_t streamed_bytes(const Step& step) const {
-    const bool read_soon = op_.prepared->exposes[static_cast<int>(step.dst.space)] && step.bytes < kGoneBytes;
-    return read_soon ? 0 : step.bytes;
+  // The whole length of what a step writes, or of the buffer that it writes a slice of, so that long data may
+  // go around the cache, unless a peer finds it there.
+  uint64_t streamed_bytes(const Step& step, bool slice = false) const {
+    const auto space = static_cast<size_t>(step.dst.space);
+    const bool read_soon = op_.prepared->exposes[space] && step.bytes < kGoneBytes;
+    if (read_soon) return 0;
+    return slice ? op_.base_bytes[space] : step.bytes;
   }
 
   std::byte* own(const Region& region) const {

@@ -9,19 +9,26 @@
 //   AllReduce      ReduceScatter into the own block of output, then AllGather of those.
 //   Broadcast      a chain from the root: each passes on slice by slice.
 //
-// Sums travel through places for some blocks of scratch, used in turn; a credit for each slice says that its
-// place is free again. (One place would not do: a rank's sends would wait for credits all the way round the
-// ring. Short blocks have more, or each would take the time of a credit's way back.)
+// Sums travel through scratch that caches hold. So long blocks are reduced in groups of slices, of which each
+// goes all the way round before the next, but for its first put, which is under way while the group before is
+// finished; and AllReduce gathers a group while it reduces the next.
+//
+// Scratch is places for some groups, used in turn; a credit for each slice says that its place is free again.
+// (One place would not do: a rank's sends would wait for credits all the way round the ring. Short blocks
+// have more, or each would take the time of a credit's way back.)
 #include "plan/schedule.h"
 
 namespace weft::plan {
 namespace {
 
 constexpr char kName[] = "ring";
-constexpr int kMain = 0;                            // what must happen in order
-constexpr int kReturn = 1;                          // credits, which wait for puts
-constexpr uint64_t kPlacesBytes = 4 << 20;          // as many places as this has room for, …
-constexpr int kFewestPlaces = 2, kMostPlaces = 16;  // … within these
+constexpr int kMain = 0;    // what must happen in order
+constexpr int kReturn = 1;  // credits, which wait for puts
+// As many places as this has room for: inside a node what caches hold beside everything else, between nodes
+// what must be under way.
+constexpr uint64_t kPlacesInside = 2 << 20, kPlacesBetween = 4 << 20;
+constexpr int kFewestPlaces = 2, kMostPlaces = 16;
+constexpr int kMostSlices = 512;  // that a rank reduces or passes on, if blocks are long
 
 Status fits(const Request& request, const topology::Layout& layout, const Limits&) {
   WEFT_TRY(fits_any(request, layout));
@@ -59,11 +66,17 @@ struct Lap {
   Builder& b;
   Ring ring{task, 0};
   Blocks blocks;
-  Slices slices{blocks.largest(), task};
+  Slices slices;
 
   int rounds() const { return task.ranks() - 1; }
   /// Every block has the same number of slices, so that notifications pair up; some may be empty.
   int slice_count() const { return slices.count(); }
+  uint64_t places_bytes() const { return task.layout.nodes() > 1 ? kPlacesBetween : kPlacesInside; }
+  /// How many slices of each block are reduced together.
+  int group() const {
+    const uint64_t fit = places_bytes() / kFewestPlaces / slices.each();
+    return static_cast<int>(std::clamp<uint64_t>(fit, 1, static_cast<uint64_t>(slice_count())));
+  }
   uint64_t at(int block, int slice) const {
     return blocks.begin(block) + slices.of(blocks.bytes(block)).begin(slice);
   }
@@ -72,81 +85,138 @@ struct Lap {
   bool eager(int peer) const { return task.eager(peer, blocks.largest()); }
 };
 
-/// Passes blocks round until everyone's output has all; the own block leaves from `source`.
-void gather_lap(const Lap& lap, Region source) {
+/// Passes blocks round until everyone's output has all, `group` slices after another; the own block leaves
+/// from `source`, each slice once its step of `ready` is done, or at once if that is empty.
+void gather_lap(const Lap& lap, int lane, Region source, int group, std::span<const StepId> ready) {
   Builder& b = lap.b;
   const int next = lap.ring.next(), previous = lap.ring.previous(), own = lap.task.rank;
-  if (!lap.eager(previous)) b.signal(kMain, previous, tag(Phase::open), Space::output);
-  if (!lap.eager(next)) b.wait(kMain, next, tag(Phase::open), Space::output);
-  for (int round = 0; round <= lap.rounds(); ++round) {
-    const int block = lap.ring.rank_at(-round);
-    for (int s = 0; s < lap.slice_count(); ++s) {
-      const uint64_t at = lap.at(block, s);
-      const Region src = block == own ? source + (at - lap.blocks.begin(own)) : b.output(at);
-      if (round > 0) b.wait(kMain, previous, tag(Phase::data, lap.index(round - 1, s)));
-      if (round == lap.rounds()) continue;
-      b.put(kMain, next, src, {next, Space::output, at}, lap.bytes(block, s),
-            tag(Phase::data, lap.index(round, s)));
+  const auto receive = [&](int round, int s) {
+    b.wait(lane, previous, tag(Phase::data, lap.index(round, s)));
+  };
+  if (!lap.eager(previous)) b.signal(lane, previous, tag(Phase::open), Space::output);
+  if (!lap.eager(next)) b.wait(lane, next, tag(Phase::open), Space::output);
+  for (int first = 0; first < lap.slice_count(); first += group) {
+    for (int round = 0; round < lap.rounds(); ++round) {
+      const int block = lap.ring.rank_at(-round);
+      for (int s = first; s < std::min(first + group, lap.slice_count()); ++s) {
+        const uint64_t at = lap.at(block, s);
+        const Region src = block == own ? source + (at - lap.blocks.begin(own)) : b.output(at);
+        if (round > 0) receive(round - 1, s);
+        b.put(lane, next, src, {next, Space::output, at}, lap.bytes(block, s),
+              tag(Phase::data, lap.index(round, s)),
+              round > 0 || ready.empty() ? ready.first(0) : ready.subspan(static_cast<size_t>(s), 1));
+      }
     }
   }
+  for (int s = 0; s < lap.slice_count(); ++s) receive(lap.rounds() - 1, s);
 }
 
 /// Sums travel round until the own block is whole, at `result`.
-void reduce_lap(const Lap& lap, Region result) {
-  Builder& b = lap.b;
-  const int next = lap.ring.next(), previous = lap.ring.previous();
-  const uint64_t place = round_up(lap.slices.each() * lap.slice_count(), 64);  // room for the longest block
-  const int count = static_cast<int>(
-      std::clamp<uint64_t>(kPlacesBytes / std::max<uint64_t>(place, 1), kFewestPlaces, kMostPlaces));
-  const uint64_t places = b.reserve(static_cast<uint64_t>(count) * place);
-  const auto slot = [&](int at, int round, int s) {
-    return Region{at, Space::scratch,
-                  places + static_cast<uint64_t>(round % count) * place + lap.slices.begin(s)};
-  };
-  if (!lap.eager(previous)) b.signal(kMain, previous, tag(Phase::open_scratch), Space::scratch);
-  if (!lap.eager(next)) b.wait(kMain, next, tag(Phase::open_scratch), Space::scratch);
-  for (int round = 0; round <= lap.rounds(); ++round) {
-    const int block = lap.ring.rank_at(-1 - round);
-    for (int s = 0; s < lap.slice_count(); ++s) {
-      const Region own = b.input(lap.at(block, s));
-      const uint64_t bytes = lap.bytes(block, s);
-      const bool last = round == lap.rounds();
-      Region sum = own;
+class Reduction {
+ public:
+  Reduction(const Lap& lap, Region result) : lap_(lap), result_(result) {}
+
+  /// In lane kMain; the ids of the steps that finish each slice.
+  std::vector<StepId> run() {
+    if (!lap_.eager(previous_)) b_.signal(kMain, previous_, tag(Phase::open_scratch), Space::scratch);
+    if (!lap_.eager(next_)) b_.wait(kMain, next_, tag(Phase::open_scratch), Space::scratch);
+    const int groups = static_cast<int>(divide_up(lap_.slice_count(), group_));
+    for (int group = 0; group <= groups; ++group) {
+      if (group < groups) pass_on(group, 0);
+      if (group > 0) finish(group - 1);
+      for (int round = 1; group < groups && round < lap_.rounds(); ++round) pass_on(group, round);
+    }
+    return std::move(finals_);
+  }
+
+ private:
+  int block(int round) const { return lap_.ring.rank_at(-1 - round); }
+  int begin(int group) const { return group * group_; }
+  int end(int group) const { return std::min(begin(group + 1), lap_.slice_count()); }
+  /// How many groups have been put before this one is in this round; they take their places in this order.
+  int turn(int group, int round) const { return group * lap_.rounds() + round; }
+  uint64_t place(int turn, int s) const {
+    return scratch_ + static_cast<uint64_t>(turn % places_) * place_ +
+           static_cast<uint64_t>(s % group_) * lap_.slices.each();
+  }
+  uint32_t credit(int turn, int s) const {
+    return tag(Phase::credit, static_cast<uint64_t>(turn * group_ + s % group_));
+  }
+
+  /// The sum of slice `s` so far, with the own part: at `to`.
+  StepId add(int group, int round, int s, Region to) {
+    const Region sources[] = {b_.scratch(place(turn(group, round - 1), s)),
+                              b_.input(lap_.at(block(round), s))};
+    b_.wait(kMain, previous_, tag(Phase::ready, lap_.index(round - 1, s)));
+    return b_.reduce(kMain, sources, to, lap_.bytes(block(round), s), round == lap_.rounds());
+  }
+
+  /// What `previous` puts so many places after this may be put once `after` is done.
+  void give_credit(int group, int round, int s, StepId after) {
+    const int next = turn(group, round) + places_;
+    const int of_group = next / lap_.rounds(), of_slice = begin(of_group) + s % group_;
+    if (of_slice < lap_.slice_count())
+      b_.signal(kReturn, previous_, credit(next, s), Space::none, {&after, 1});
+  }
+
+  void pass_on(int group, int round) {
+    const int turn = this->turn(group, round);
+    for (int s = begin(group); s < end(group); ++s) {
+      Region sum = b_.input(lap_.at(block(round), s));
       if (round > 0) {
-        const Region received = slot(lap.task.rank, round - 1, s);
-        const Region sources[] = {received, own};
-        b.wait(kMain, previous, tag(Phase::ready, lap.index(round - 1, s)));
-        sum = last ? result + lap.slices.begin(s) : received;
-        b.reduce(kMain, sources, sum, bytes, last);
+        sum = b_.scratch(place(this->turn(group, round - 1), s));
+        add(group, round, s, sum);
       }
-      if (last) continue;
-      if (round >= count) b.wait(kMain, next, tag(Phase::credit, lap.index(round - count, s)));
-      const StepId put =
-          b.put(kMain, next, sum, slot(next, round, s), bytes, tag(Phase::ready, lap.index(round, s)));
-      // The place of this sum is wanted again for what `previous` sends `count` rounds after it sent this.
-      if (round >= 1 && round - 1 + count < lap.rounds()) {
-        b.signal(kReturn, previous, tag(Phase::credit, lap.index(round - 1, s)), Space::none, {&put, 1});
-      }
+      if (turn >= places_) b_.wait(kMain, next_, credit(turn, s));
+      const StepId put = b_.put(kMain, next_, sum, {next_, Space::scratch, place(turn, s)},
+                                lap_.bytes(block(round), s), tag(Phase::ready, lap_.index(round, s)));
+      if (round > 0) give_credit(group, round - 1, s, put);
     }
   }
-}
+
+  void finish(int group) {
+    for (int s = begin(group); s < end(group); ++s) {
+      finals_.push_back(add(group, lap_.rounds(), s, result_ + lap_.slices.begin(s)));
+      give_credit(group, lap_.rounds() - 1, s, finals_.back());
+    }
+  }
+
+  const Lap& lap_;
+  Builder& b_ = lap_.b;
+  const Region result_;
+  const int next_ = lap_.ring.next(), previous_ = lap_.ring.previous();
+  const int group_ = lap_.group();
+  const uint64_t place_ = round_up(lap_.slices.each() * static_cast<uint64_t>(group_), 64);
+  const int places_ =
+      static_cast<int>(std::clamp<uint64_t>(lap_.places_bytes() / place_, kFewestPlaces, kMostPlaces));
+  const uint64_t scratch_ = b_.reserve(static_cast<uint64_t>(places_) * place_);
+  std::vector<StepId> finals_;
+};
 
 void all_gather(const Task& task, Builder& b) {
-  const Lap lap{.task = task, .b = b, .blocks = Blocks::equal(task.ranks(), task.bytes())};
-  gather_lap(lap, b.input());
+  const Blocks blocks = Blocks::equal(task.ranks(), task.bytes());
+  const Lap lap{.task = task, .b = b, .blocks = blocks, .slices = {blocks.largest(), task}};
+  gather_lap(lap, kMain, b.input(), lap.slice_count(), {});
   b.copy(b.new_lane(), b.input(), b.output(lap.blocks.begin(task.rank)), task.bytes());
 }
 
+Slices reduced_slices(const Task& task, const Blocks& blocks) {
+  return Slices(blocks.largest(), task, std::max(Slices::kMost, kMostSlices / (task.ranks() - 1)));
+}
+
 void reduce_scatter(const Task& task, Builder& b) {
-  reduce_lap({.task = task, .b = b, .blocks = Blocks::equal(task.ranks(), task.bytes())}, b.output());
+  const Blocks blocks = Blocks::equal(task.ranks(), task.bytes());
+  const Lap lap{.task = task, .b = b, .blocks = blocks, .slices = reduced_slices(task, blocks)};
+  Reduction(lap, b.output()).run();
 }
 
 void all_reduce(const Task& task, Builder& b) {
   const Blocks blocks = Blocks::divide(task.bytes(), task.request.element_bytes, task.ranks());
-  const Lap lap{.task = task, .b = b, .blocks = blocks};
+  const Lap lap{.task = task, .b = b, .blocks = blocks, .slices = reduced_slices(task, blocks)};
   const Region own = b.output(blocks.begin(task.rank));
-  reduce_lap(lap, own);
-  gather_lap(lap, own);
+  const std::vector<StepId> finals = Reduction(lap, own).run();
+  if (lap.group() == lap.slice_count()) gather_lap(lap, kMain, own, lap.group(), {});
+  else gather_lap(lap, b.new_lane(), own, lap.group(), finals);
 }
 
 void broadcast(const Task& task, Builder& b) {
