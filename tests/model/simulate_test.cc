@@ -106,7 +106,7 @@ TEST(Simulate, ThePeersScratchIsMapped) {
   EXPECT_DOUBLE_EQ(run(copy_from(Space::scratch), Layout::blocks(1, 2), machine).total_us, 20);
 }
 
-TEST(Simulate, WhatARankPutsIntoMappedScratchCountsAltogether) {
+TEST(Simulate, WhatARankUsesOfMappedScratchCountsAltogether) {
   Machine machine = plain_machine();
   machine.memory.mapped_near = 50;
   machine.memory.mapped_cached = machine.memory.mapped_large = 100;
@@ -124,6 +124,12 @@ TEST(Simulate, WhatARankPutsIntoMappedScratchCountsAltogether) {
   EXPECT_DOUBLE_EQ(run(puts(8, 8), Layout::blocks(1, 2), machine).total_us, 8 * bytes / 100 + 1);
   EXPECT_DOUBLE_EQ(run(puts(8, 1), Layout::blocks(1, 2), machine).total_us, 8 * bytes / 50 + 1)
       << "always the same";
+  // Whoever reads is alike, and needs no scratch of its own.
+  const auto reads = plans_of(2, [](Builder& b) {
+    for (uint64_t i = 0; i < 8 && b.rank() == 0; ++i)
+      b.copy(0, at(1, Space::scratch, i * (128 << 10)), b.output(), 128 << 10);
+  });
+  EXPECT_DOUBLE_EQ(run(reads, Layout::blocks(1, 2), machine).total_us, 8 * bytes / 100);
 }
 
 /// Over loopback receiving costs a third of sending: what both ranks do at once was predicted twice too long.

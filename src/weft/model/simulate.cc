@@ -99,7 +99,7 @@ class Simulator {
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
-                 network_.speed(rank.node), {working_set, plan.scratch_bytes, mapped_bytes(plan)});
+                 network_.speed(rank.node), {working_set, plan.scratch_bytes, mapped_bytes(plan, layout_)});
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
@@ -177,16 +177,6 @@ class Simulator {
     const int inverse = inverse_node(options_.symmetry, layout_.nodes(), peer / per_node_);
     return moved(sender.node, inverse) * per_node_ + sender.local;
   }
-  /// How much of its node-mates' scratch a rank writes: what it puts there, or as much as there is.
-  uint64_t mapped_bytes(const Plan& plan) const {
-    uint64_t bytes = 0;
-    for (const Step& step : plan.steps)
-      if (step.kind == StepKind::put && step.dst.space == plan::Space::scratch &&
-          layout_.same_node(plan.rank, step.peer))
-        bytes += step.bytes;
-    return std::min(bytes, plan.scratch_bytes);
-  }
-
   bool same_node(const RankState& rank, const Step& step) const {
     return layout_.same_node(rank.plan->rank, step.peer);
   }

@@ -14,6 +14,34 @@ constexpr uint64_t kReducedPieceBytes = 128 << 10;
 
 }  // namespace
 
+uint64_t mapped_bytes(const Plan& plan, const topology::Layout& layout) {
+  struct Extent {
+    int rank;
+    uint64_t begin, end;
+  };
+  std::vector<Extent> extents;
+  const auto touch = [&](const plan::Region& region, uint64_t bytes) {
+    if (region.space != plan::Space::scratch || region.rank == plan.rank ||
+        !layout.same_node(plan.rank, region.rank))
+      return;
+    const auto known = std::find_if(extents.begin(), extents.end(),
+                                    [&](const Extent& extent) { return extent.rank == region.rank; });
+    if (known == extents.end()) {
+      extents.push_back({region.rank, region.offset, region.offset + bytes});
+    } else {
+      known->begin = std::min(known->begin, region.offset);
+      known->end = std::max(known->end, region.offset + bytes);
+    }
+  };
+  for (const Step& step : plan.steps) {
+    if (step.kind == StepKind::put) touch(step.dst, step.bytes);
+    for (const plan::Region& source : plan.sources_of(step)) touch(source, step.bytes);
+  }
+  uint64_t bytes = 0;
+  for (const Extent& extent : extents) bytes += extent.end - extent.begin;
+  return bytes;
+}
+
 void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   const uint64_t working_set_bytes = buffers.working_set_bytes;
   const Memory& memory = machine_.memory;
@@ -26,11 +54,13 @@ void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
   worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
   worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
+  const uint64_t scratch_set_bytes = std::min(2 * buffers.scratch_bytes, working_set_bytes);
+  worker.scratch_reduce_rate =
+      rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
   worker.mapped_rate = model::mapped_rate(memory, buffers.mapped_bytes);
   worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);
   worker.received_rate = received_rate(machine_.inter, working_set_bytes);
-  worker.received_scratch_rate =
-      received_rate(machine_.inter, std::min(2 * buffers.scratch_bytes, working_set_bytes));
+  worker.received_scratch_rate = received_rate(machine_.inter, scratch_set_bytes);
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
@@ -42,21 +72,21 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   const bool reduces = step.kind == StepKind::reduce;
   const auto bytes = static_cast<double>(step.bytes), sources = static_cast<double>(step.source_count);
   // By counts, so that the order of sources does not show in the last bit.
-  double peers = 0, mapped = 0;
+  double own = 0, scratch = 0, peers = 0, mapped = 0;
   for (const plan::Region& source : plan.sources_of(step)) {
-    if (source.rank == plan.rank) continue;
-    peers += source.space != plan::Space::scratch;
-    mapped += source.space == plan::Space::scratch;
+    const bool is_scratch = source.space == plan::Space::scratch;
+    if (source.rank == plan.rank) (is_scratch ? scratch : own) += 1;
+    else (is_scratch ? mapped : peers) += 1;
   }
-  const double own = sources - peers - mapped;
   double service = machine_.step_us + mapped * bytes / worker.mapped_rate;
   if (reduces) {
     // What came from peers is in the cache by then.
     if (peers > 0) service += peers * single_copy_us(step, kReducedPieceBytes, worker.peer_reduced_rate);
-    service += own * bytes / worker.reduce_rate + (peers + mapped) * bytes / machine_.memory.reduce_cached;
+    service += own * bytes / worker.reduce_rate + scratch * bytes / worker.scratch_reduce_rate +
+               (peers + mapped) * bytes / machine_.memory.reduce_cached;
   } else {
     if (peers > 0) service += peers * single_copy_us(step, step.bytes, worker.peer_rate);
-    service += own * bytes / worker.copy_rate;
+    service += (own + scratch) * bytes / worker.copy_rate;
   }
   const Span span = take_cpu(rank, now_us, service);
   if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
@@ -115,7 +145,8 @@ double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool re
   if (step.bytes <= limits_.eager_bytes(same_node))
     return bytes / link.bytes_per_us;  // into a slot, out of it
   if (receives) return 0;              // the sender writes it there
-  if (step.dst.space == plan::Space::scratch) return bytes / workers_[rank].mapped_rate;
+  if (step.dst.space == plan::Space::scratch)  // not faster than the source can be read
+    return bytes / std::min(workers_[rank].mapped_rate, workers_[rank].copy_rate);
   return single_copy_us(step, step.bytes, workers_[rank].peer_rate);
 }
 

@@ -13,6 +13,9 @@
 
 namespace weft::model {
 
+/// How much of its node-mates' scratch a rank writes or reads; what is used in turn counts once.
+uint64_t mapped_bytes(const plan::Plan& plan, const topology::Layout& layout);
+
 class Workers {
  public:
   explicit Workers(const Machine& machine, const plan::Limits& limits) : machine_(machine), limits_(limits) {}
@@ -20,7 +23,7 @@ class Workers {
   struct Buffers {
     uint64_t working_set_bytes = 0;  // of the caller, altogether
     uint64_t scratch_bytes = 0;
-    uint64_t mapped_bytes = 0;  // of node-mates' scratch, which the rank puts something into
+    uint64_t mapped_bytes = 0;  // of node-mates' scratch that the rank writes or reads, see mapped_bytes()
   };
   /// Adds the next rank: on node number `node` of those simulated, which has `ranks` ranks and `speed` of its
   /// speed; `buffers` decide between rates inside and outside caches.
@@ -66,7 +69,7 @@ class Workers {
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
-    double mapped_rate = 1, sent_rate = 1;
+    double scratch_reduce_rate = 1, mapped_rate = 1, sent_rate = 1;
     double received_rate = 1, received_scratch_rate = 1;
     double cpu_free_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
