@@ -1,7 +1,12 @@
 // Buffers that are unmapped before the operation that uses them has ended: the rank whose mistake it is says
 // so, the others hear of it, and the process goes on.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -127,6 +132,48 @@ TEST_P(FreedInUse, FailsWithASentenceWhereRanksAreProcesses) {
   });
   for (int rank = 0; rank < kRanks; ++rank)
     EXPECT_TRUE(exited_with(statuses[rank], 0)) << "rank " << rank << " ended with " << statuses[rank];
+}
+
+/// Rank 1 goes on when rank 0 has failed and is gone, and has to read its memory: what it says is why.
+TEST(GoneInUse, AReportIsHeardThoughItsProcessIsGone) {
+  struct Shared {
+    std::atomic<pid_t> waiting{0};
+  };
+  void* const memory =
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& shared = *new (memory) Shared;
+  const auto statuses = run_processes(blocks(1, kRanks), [&](Rank& me) {
+    constexpr size_t kBytes = 1 << 20;
+    TakenAway in(kBytes), out(kBytes);
+    const auto call = [&] {
+      return weftAllReduce(in.data(), out.data(), kBytes / 4, weftFloat32, weftSum, me.comm, nullptr);
+    };
+    if (call() != weftSuccess) return 1;
+    if (me.rank == 0) {
+      in.unmap();
+      while (shared.waiting == 0) usleep(1000);
+      usleep(20'000);
+      const pid_t stopped = shared.waiting, own = getpid();
+      kill(stopped, SIGSTOP);
+      if (fork() == 0) {
+        while (getppid() == own) usleep(1000);
+        kill(stopped, SIGCONT);
+        _exit(0);
+      }
+      return call() == weftSuccess ? 2 : 0;
+    }
+    if (me.rank == 1) shared.waiting = getpid();
+    if (call() == weftSuccess) return 3;
+    const std::string why = weftGetLastError(me.comm);
+    if (why.find("rank 0 reports") != std::string::npos && why.find("not mapped") != std::string::npos)
+      return 0;
+    fprintf(stderr, "rank %d: %s\n", me.rank, why.c_str());
+    return me.rank == 1 ? 4 : 0;
+  });
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_TRUE(exited_with(statuses[rank], 0)) << "rank " << rank << " ended with " << statuses[rank];
+  munmap(memory, sizeof(Shared));
 }
 
 std::vector<Case> cases() {

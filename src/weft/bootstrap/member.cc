@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 
 #include "bootstrap/interfaces.h"
 #include "bootstrap/neighbours.h"
@@ -12,6 +13,11 @@
 #include "bootstrap/socket.h"
 
 namespace weft::bootstrap {
+namespace {
+
+constexpr std::chrono::milliseconds kTellingTakes{100};
+
+}  // namespace
 
 // ---- ChildGate
 
@@ -252,8 +258,15 @@ std::vector<std::optional<OpReport>> Member::ask(std::span<const int> ranks, uin
   return inquiry->wait(deadline);
 }
 
+// What a rank says of its failure has left when its program hears of it, and perhaps ends: unless the loop's
+// thread is held up, for instance in a callback that waits for a lock of the caller's.
 void Member::tell_failed(uint32_t comm, const std::string& why) {
-  loop().post([this, comm, why] { peers_.tell_failed(comm, why); });
+  const auto told = std::make_shared<std::promise<void>>();
+  loop().post([this, comm, why, told] {
+    peers_.tell_failed(comm, why);
+    told->set_value();
+  });
+  if (!loop().on_this_thread()) (void)told->get_future().wait_for(kTellingTakes);
 }
 
 }  // namespace weft::bootstrap

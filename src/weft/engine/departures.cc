@@ -3,8 +3,7 @@
 namespace weft::engine {
 namespace {
 
-// Grace lasts until nothing has moved for the shorter time, or the longer one is over.
-constexpr int64_t kGraceNs = 100'000'000;
+// … and no longer than this.
 constexpr int64_t kLongestGraceNs = 1'000'000'000;
 
 }  // namespace

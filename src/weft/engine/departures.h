@@ -14,6 +14,9 @@ namespace weft::engine {
 
 class Departures {
  public:
+  /// Grace lasts until nothing has moved for so long.
+  static constexpr int64_t kGraceNs = 100'000'000;
+
   struct Departure {
     int rank;  // of the world
     Status why;

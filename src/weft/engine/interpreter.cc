@@ -8,6 +8,7 @@
 #include "base/memory_watch.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
+#include "engine/departures.h"
 #include "engine/device_run.h"
 #include "engine/device_steps.h"
 #include "engine/trace.h"
@@ -135,7 +136,7 @@ class Interpreter {
     } else {
       result = step.kind == StepKind::copy ? device_copy(op_, step, lane) : device_reduce(op_, step, lane);
     }
-    if (!result) return failed(result.status());
+    if (!result) return unreachable(result.status());
     return *result == DeviceStep::done ? Outcome::done : Outcome::blocked;
   }
 
@@ -143,6 +144,15 @@ class Interpreter {
     failure_ = std::move(why);
     failed_ = true;
     return Outcome::failed;
+  }
+
+  // A peer that has failed may be gone, or its memory, before it is heard why: that is waited for, and tried
+  // again meanwhile.
+  Outcome unreachable(Status why) {
+    if (why.code() != Code::remote_error) return failed(std::move(why));
+    const int64_t now = now_ns();
+    if (op_.unreachable_ns == 0) op_.unreachable_ns = now;
+    return now - op_.unreachable_ns < Departures::kGraceNs ? Outcome::blocked : failed(std::move(why));
   }
 
   Envelope envelope(const Step& step, MessageKind kind) const {
@@ -178,7 +188,7 @@ class Interpreter {
       progress = transport->send(world, e, source);
       if (progress && *progress == Progress::accepted) completion.done = true;
     }
-    if (!progress) return failed(progress.status());
+    if (!progress) return unreachable(progress.status());
     if (*progress == Progress::busy) return Outcome::blocked;
     ++op_.puts_started;
     if (!completion.done) ++op_.puts_open;
@@ -208,7 +218,7 @@ class Interpreter {
       payload = *buffer;
     }
     Result<Progress> progress = transport->send(comm_.world_rank(step.peer), e, payload);
-    if (!progress) return failed(progress.status());
+    if (!progress) return unreachable(progress.status());
     return *progress == Progress::accepted ? Outcome::done : Outcome::blocked;
   }
 
@@ -247,7 +257,8 @@ class Interpreter {
     } else {
       if (at == 0) begin_readings(step);
       if (SourceReading* reading = op_.readings.find(step.sources)) return copy_pieces(step, state, *reading);
-      if (auto read = read_source(step.sources, at, bytes, dst + at); !read) return failed(read.status());
+      if (auto read = read_source(step.sources, at, bytes, dst + at); !read)
+        return unreachable(read.status());
     }
     state.progress += bytes;
     return state.progress == step.bytes ? Outcome::done : Outcome::turn_over;
@@ -261,7 +272,7 @@ class Interpreter {
       std::byte* const into = own(step.dst) + state.progress;
       const uint64_t bytes = source.piece();
       Result<const std::byte*> from = source.start(into);
-      if (!from) return failed(from.status());
+      if (!from) return unreachable(from.status());
       if (*from != into) device::copy(into, *from, bytes, streamed_bytes(step));
       source.finish();
       state.progress += bytes;
@@ -307,7 +318,7 @@ class Interpreter {
         }
         Result<const std::byte*> read =
             read_source(step.sources + s, at, bytes, bounce + kBounceBytes * slot++);
-        if (!read) return failed(read.status());
+        if (!read) return unreachable(read.status());
         sources[s] = *read;
       }
       device::reduce(reduction, own(step.dst) + at, sources.data(), static_cast<int>(step.source_count),

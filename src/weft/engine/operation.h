@@ -142,12 +142,13 @@ struct Operation {
     status = Status();
     finished.store(false, std::memory_order_relaxed);
     references.store(1, std::memory_order_relaxed);
-    deadline_ns = next_check_ns = 0;
+    deadline_ns = next_check_ns = unreachable_ns = 0;
     verdict_pending = false;
     mismatched = -1;
   }
-  int64_t deadline_ns = 0;    // 0 until the first look at the clock
-  int64_t next_check_ns = 0;  // when to ask peers what holds them up
+  int64_t deadline_ns = 0;     // 0 until the first look at the clock
+  int64_t next_check_ns = 0;   // when to ask peers what holds them up
+  int64_t unreachable_ns = 0;  // since when a peer or its memory cannot be reached; 0: nothing such is known
   bool verdict_pending = false;
   int32_t mismatched = -1;  // a rank whose message did not fit: nothing but a verdict can end this
 
