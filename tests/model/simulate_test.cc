@@ -132,6 +132,58 @@ TEST(Simulate, WhatARankUsesOfMappedScratchCountsAltogether) {
   EXPECT_DOUBLE_EQ(run(reads, Layout::blocks(1, 2), machine).total_us, 8 * bytes / 100);
 }
 
+TEST(Simulate, WhatAPeerHasJustWrittenIsHandedOver) {
+  Machine machine = plain_machine();
+  machine.memory.peer_cached = machine.memory.peer_large = 100;
+  machine.memory.mapped_near = machine.memory.mapped_cached = machine.memory.mapped_large = 50;
+  const auto copy_from = [](Space space) {
+    return plans_of(2, [=](Builder& b) {
+      if (b.rank() == 0) b.copy(0, at(1, space), b.output(), 1000);
+    });
+  };
+  EXPECT_DOUBLE_EQ(run(copy_from(Space::input), Layout::blocks(1, 2), machine).total_us, 10);
+  EXPECT_DOUBLE_EQ(run(copy_from(Space::output), Layout::blocks(1, 2), machine).total_us, 20);
+  machine.memory.mapped_near = machine.memory.mapped_cached = machine.memory.mapped_large = 500;
+  EXPECT_DOUBLE_EQ(run(copy_from(Space::output), Layout::blocks(1, 2), machine).total_us, 10);
+}
+
+TEST(Simulate, WhatIsUsedInTurnIsTakenOverSooner) {
+  Machine machine = plain_machine();
+  machine.memory.mapped_near = 50;
+  machine.memory.mapped_cached = machine.memory.mapped_large = 100;
+  const uint64_t bytes = 128 << 10;
+  const auto puts = [&](int count) {
+    return plans_of(2, [=](Builder& b) {
+      for (int i = 0; i < count; ++i)
+        if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch, bytes * (i % 8)), bytes, i);
+        else b.wait(0, 0, i);
+    });
+  };
+  const auto each = static_cast<double>(bytes);
+  EXPECT_DOUBLE_EQ(run(puts(8), Layout::blocks(1, 2), machine).total_us, 8 * each / 100 + 1);
+  EXPECT_DOUBLE_EQ(run(puts(16), Layout::blocks(1, 2), machine).total_us,
+                   16 * each / mapped_rate(machine.memory, 256 << 10) + 1);
+}
+
+TEST(Simulate, APutIntoMappedScratchReadsItsSource) {
+  Machine machine = plain_machine();
+  machine.memory.mapped_near = machine.memory.mapped_cached = machine.memory.mapped_large = 50;
+  machine.memory.copy_cached = 100;
+  machine.memory.copy_large = 20;
+  machine.memory.cache_bytes = machine.memory.large_bytes = 100;
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch), 1000, 0);
+    else b.wait(0, 0, 0);
+  });
+  const auto us = [&](uint64_t working_set_bytes) {
+    SimulateOptions options;
+    options.working_set_bytes = working_set_bytes;
+    return simulate(plans, Layout::blocks(1, 2), machine, kLimits, options)->total_us;
+  };
+  EXPECT_DOUBLE_EQ(us(50), 20 + 1);
+  EXPECT_DOUBLE_EQ(us(1000), 20 + 40 + 1);
+}
+
 /// Over loopback receiving costs a third of sending: what both ranks do at once was predicted twice too long.
 TEST(Simulate, ReceivingTakesItsOwnTime) {
   const auto exchange = plans_of(2, [](Builder& b) {

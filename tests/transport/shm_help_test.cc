@@ -11,7 +11,7 @@ namespace weft::transport::shm_test {
 namespace {
 
 // Neither starts nor ends with a whole piece.
-constexpr uint64_t kOffset = 100, kBytes = ShmTransport::kHelpedBytes + 12'345;
+constexpr uint64_t kOffset = 100, kBytes = (16 << 20) + 12'345;
 
 std::byte value_at(uint64_t i) { return static_cast<std::byte>(i * 2654435761u >> 13); }
 
@@ -158,6 +158,44 @@ TEST(ShmHelp, AReadingThatIsGivenUpDoesNotDisturbTheNext) {
     ASSERT_NE(reading, nullptr);
     read_all(self, *reading, got, true);
     expect_as_exposed(got);
+    say_done(self);
+  });
+}
+
+TEST(ShmHelp, HelpInVainEndsAndTheNextReadingsHaveNone) {
+  as_processes(2, {}, [](Rank& self) {
+    const Exposed memory(self);
+    if (self.rank == 1) return serve(self);
+    Inbox inbox;
+    int without = 0;
+    const auto begin = [&] {
+      std::unique_ptr<Reading> reading;
+      for (without = 0; without < 1000 && reading == nullptr; ++without) reading = memory.begin();
+      --without;
+      return reading;
+    };
+    for (const int rest : {0, 1, 2, 4, 8, 16, 32, 64, 64}) {
+      auto reading = begin();
+      EXPECT_EQ(without, rest);
+      ASSERT_TRUE(self.poll_until(inbox, [&] { return reading->ready() != nullptr; }));
+      EXPECT_GT(reading->bringing_ns(), 0);
+      reading->judge(false);
+      EXPECT_NE(reading->ready(), nullptr) << "once is no reason";
+      reading->judge(false);
+      std::vector<std::byte> got;
+      EXPECT_EQ(read_all(self, *reading, got, false), 0u);
+      ASSERT_EQ(got.size(), kBytes);
+      expect_as_exposed(got);
+    }
+    begin()->judge(true);
+    EXPECT_EQ(without, 64);
+    for (int i = 0; i < 4; ++i) begin()->judge(i % 2 == 0);  // in vain, but not twice in a row
+    EXPECT_EQ(without, 0);
+    auto reading = begin();
+    reading->judge(false);
+    reading->judge(false);
+    EXPECT_NE(begin(), nullptr);
+    EXPECT_EQ(without, 1);
     say_done(self);
   });
 }

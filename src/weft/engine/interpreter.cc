@@ -13,6 +13,7 @@
 #include "engine/device_steps.h"
 #include "engine/trace.h"
 #include "engine/visits.h"
+#include "transport/helped.h"
 
 namespace weft::engine {
 namespace {
@@ -346,6 +347,7 @@ class Interpreter {
   // again. Where ranks share CPUs nobody has time for that.
   void begin_readings(const Step& step) {
     if (comm_.context().fabric().oversubscribed()) return;
+    if (!transport::is_helped(step.bytes, plan::has_root(plan_.request.collective))) return;
     for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
       if (address(r) != nullptr || op_.readings.find(r) != nullptr) continue;
       const Region& region = plan_.regions[r];

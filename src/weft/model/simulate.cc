@@ -99,7 +99,7 @@ class Simulator {
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
-                 network_.speed(rank.node), {working_set, plan.scratch_bytes, mapped_bytes(plan, layout_)});
+                 network_.speed(rank.node), {working_set, plan.scratch_bytes, handed_over(plan, layout_)});
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/helped.h"
+
 namespace weft::model {
 namespace {
 
@@ -11,35 +13,45 @@ using plan::StepKind;
 
 /// What the engine reads at once of a peer's memory that it reduces.
 constexpr uint64_t kReducedPieceBytes = 128 << 10;
+// Pieces that take turns in 1 MiB are handed over as fast as a quarter of it at once.
+constexpr uint64_t kTakenSooner = 4;
 
 }  // namespace
 
-uint64_t mapped_bytes(const Plan& plan, const topology::Layout& layout) {
+HandedOver handed_over(const Plan& plan, const topology::Layout& layout) {
   struct Extent {
     int rank;
+    plan::Space space;
     uint64_t begin, end;
+    uint64_t touched;  // bytes, each as often as it is
   };
   std::vector<Extent> extents;
   const auto touch = [&](const plan::Region& region, uint64_t bytes) {
-    if (region.space != plan::Space::scratch || region.rank == plan.rank ||
-        !layout.same_node(plan.rank, region.rank))
-      return;
-    const auto known = std::find_if(extents.begin(), extents.end(),
-                                    [&](const Extent& extent) { return extent.rank == region.rank; });
+    if (region.rank == plan.rank || !layout.same_node(plan.rank, region.rank)) return;
+    const auto known = std::find_if(extents.begin(), extents.end(), [&](const Extent& extent) {
+      return extent.rank == region.rank && extent.space == region.space;
+    });
     if (known == extents.end()) {
-      extents.push_back({region.rank, region.offset, region.offset + bytes});
+      extents.push_back({region.rank, region.space, region.offset, region.offset + bytes, bytes});
     } else {
       known->begin = std::min(known->begin, region.offset);
       known->end = std::max(known->end, region.offset + bytes);
+      known->touched += bytes;
     }
   };
   for (const Step& step : plan.steps) {
-    if (step.kind == StepKind::put) touch(step.dst, step.bytes);
+    if (step.kind == StepKind::put && step.dst.space == plan::Space::scratch) touch(step.dst, step.bytes);
     for (const plan::Region& source : plan.sources_of(step)) touch(source, step.bytes);
   }
-  uint64_t bytes = 0;
-  for (const Extent& extent : extents) bytes += extent.end - extent.begin;
-  return bytes;
+  HandedOver result;
+  for (const Extent& extent : extents) {
+    const uint64_t bytes = extent.end - extent.begin;
+    // What is used in turn has not left the other's cache like what is used once.
+    if (extent.space == plan::Space::scratch)
+      result.scratch_bytes += extent.touched > bytes ? bytes / kTakenSooner : bytes;
+    else if (extent.space == plan::Space::output) result.output_bytes += bytes;
+  }
+  return result;
 }
 
 void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
@@ -55,9 +67,14 @@ void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
   worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
   const uint64_t scratch_set_bytes = std::min(2 * buffers.scratch_bytes, working_set_bytes);
-  worker.scratch_reduce_rate =
-      rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
-  worker.mapped_rate = model::mapped_rate(memory, buffers.mapped_bytes);
+  worker.scratch_reduce_rate = rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
+  worker.mapped_rate = mapped_rate(memory, buffers.handed_over.scratch_bytes);
+  worker.written_rate = std::min(worker.peer_rate, mapped_rate(memory, buffers.handed_over.output_bytes));
+  // Helping takes as long as putting into mapped scratch; what has been brought is in the cache.
+  const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
+  const double bringing_us = 1 / mapped_rate(memory, ahead / kTakenSooner) + uncached_us(worker);
+  worker.helped_rate = worker.shares_cores ? 0 : 1 / (bringing_us + 1 / worker.copy_rate);
+  worker.helped_reduced_rate = worker.shares_cores ? 0 : 1 / bringing_us;
   worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);
   worker.received_rate = received_rate(machine_.inter, working_set_bytes);
   worker.received_scratch_rate = received_rate(machine_.inter, scratch_set_bytes);
@@ -72,20 +89,24 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   const bool reduces = step.kind == StepKind::reduce;
   const auto bytes = static_cast<double>(step.bytes), sources = static_cast<double>(step.source_count);
   // By counts, so that the order of sources does not show in the last bit.
-  double own = 0, scratch = 0, peers = 0, mapped = 0;
+  double own = 0, scratch = 0, peers = 0, mapped = 0, written = 0;
   for (const plan::Region& source : plan.sources_of(step)) {
     const bool is_scratch = source.space == plan::Space::scratch;
     if (source.rank == plan.rank) (is_scratch ? scratch : own) += 1;
     else (is_scratch ? mapped : peers) += 1;
+    written += source.rank != plan.rank && source.space == plan::Space::output;
   }
   double service = machine_.step_us + mapped * bytes / worker.mapped_rate;
   if (reduces) {
     // What came from peers is in the cache by then.
-    if (peers > 0) service += peers * single_copy_us(step, kReducedPieceBytes, worker.peer_reduced_rate);
+    if (peers > 0)
+      service += peers * read_us(plan, step, kReducedPieceBytes, worker.peer_reduced_rate,
+                                 worker.helped_reduced_rate);
     service += own * bytes / worker.reduce_rate + scratch * bytes / worker.scratch_reduce_rate +
                (peers + mapped) * bytes / machine_.memory.reduce_cached;
   } else {
-    if (peers > 0) service += peers * single_copy_us(step, step.bytes, worker.peer_rate);
+    const double rate = written > 0 ? worker.written_rate : worker.peer_rate;
+    if (peers > 0) service += peers * read_us(plan, step, step.bytes, rate, worker.helped_rate);
     service += (own + scratch) * bytes / worker.copy_rate;
   }
   const Span span = take_cpu(rank, now_us, service);
@@ -124,6 +145,15 @@ double Workers::single_copy_us(const Step& step, uint64_t piece_bytes, double ra
   return pieces * machine_.memory.peer_us + static_cast<double>(step.bytes) / rate;
 }
 
+/// The same of a peer, which helps if that is quicker.
+double Workers::read_us(const Plan& plan, const Step& step, uint64_t piece_bytes, double rate,
+                        double helped_rate) const {
+  const double alone_us = single_copy_us(step, piece_bytes, rate);
+  const bool helped = transport::is_helped(step.bytes, plan::has_root(plan.request.collective));
+  return helped && helped_rate > 0 ? std::min(alone_us, static_cast<double>(step.bytes) / helped_rate)
+                                   : alone_us;
+}
+
 /// Bytes over the links of `from` and `to`, once both are free; returns when they are there.
 double Workers::take_links(size_t from, size_t to, double at_us, double bytes) {
   Worker &source = workers_[from], &target = workers_[to];
@@ -143,10 +173,10 @@ double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool re
     return bytes / (scratch ? workers_[rank].received_scratch_rate : workers_[rank].received_rate);
   }
   if (step.bytes <= limits_.eager_bytes(same_node))
-    return bytes / link.bytes_per_us;  // into a slot, out of it
-  if (receives) return 0;              // the sender writes it there
-  if (step.dst.space == plan::Space::scratch)  // not faster than the source can be read
-    return bytes / std::min(workers_[rank].mapped_rate, workers_[rank].copy_rate);
+    return bytes / link.bytes_per_us;          // into a slot, out of it
+  if (receives) return 0;                      // the sender writes it there
+  if (step.dst.space == plan::Space::scratch)  // and the source may have to come from memory
+    return bytes / workers_[rank].mapped_rate + bytes * uncached_us(workers_[rank]);
   return single_copy_us(step, step.bytes, workers_[rank].peer_rate);
 }
 

@@ -13,8 +13,12 @@
 
 namespace weft::model {
 
-/// How much of its node-mates' scratch a rank writes or reads; what is used in turn counts once.
-uint64_t mapped_bytes(const plan::Plan& plan, const topology::Layout& layout);
+/// What goes between the caches of a rank and its node-mates, as mapped_rate() counts it.
+struct HandedOver {
+  uint64_t scratch_bytes = 0;  // of node-mates' scratch, written or read
+  uint64_t output_bytes = 0;   // of their outputs, which they have just written, read
+};
+HandedOver handed_over(const plan::Plan& plan, const topology::Layout& layout);
 
 class Workers {
  public:
@@ -23,7 +27,7 @@ class Workers {
   struct Buffers {
     uint64_t working_set_bytes = 0;  // of the caller, altogether
     uint64_t scratch_bytes = 0;
-    uint64_t mapped_bytes = 0;  // of node-mates' scratch that the rank writes or reads, see mapped_bytes()
+    HandedOver handed_over;
   };
   /// Adds the next rank: on node number `node` of those simulated, which has `ranks` ranks and `speed` of its
   /// speed; `buffers` decide between rates inside and outside caches.
@@ -70,6 +74,8 @@ class Workers {
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
     double scratch_reduce_rate = 1, mapped_rate = 1, sent_rate = 1;
+    double written_rate = 1;                          // of what a peer has just written
+    double helped_rate = 0, helped_reduced_rate = 0;  // of what a peer brings; 0: nobody has time for that
     double received_rate = 1, received_scratch_rate = 1;
     double cpu_free_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
@@ -77,6 +83,12 @@ class Workers {
 
   Span work_on_engine(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
   double single_copy_us(const plan::Step& step, uint64_t piece_bytes, double rate) const;
+  double read_us(const plan::Plan& plan, const plan::Step& step, uint64_t piece_bytes, double rate,
+                 double helped_rate) const;
+  /// What a copied byte takes longer for not being in the cache.
+  double uncached_us(const Worker& worker) const {
+    return 1 / worker.copy_rate - 1 / machine_.memory.copy_cached;
+  }
   double take_links(size_t from, size_t to, double at_us, double bytes);
 
   const Machine& machine_;

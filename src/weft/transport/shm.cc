@@ -12,6 +12,7 @@
 #include "base/memory_watch.h"
 #include "device/reduce.h"
 #include "transport/eager.h"
+#include "transport/helped.h"
 #include "transport/lost_memory.h"
 
 namespace weft::transport {
@@ -292,11 +293,13 @@ std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffe
   auto reading =
       std::make_unique<shm::HelpedReading>(shm::HelpedReading::Range{peer->memory, target, offset, bytes},
                                            peer->rings, lent, *peer->segment, counters_);
-  const shm::HelpRequest request{.ring = shm::describe_memory(lent.ring, sizeof(shm::HelpRing)),
-                                 .exposure = target.keys[kExposureKey],
-                                 .address = target.address + offset,
-                                 .bytes = bytes,
-                                 .number = lent.number};
+  const shm::HelpRequest request{
+      .ring = shm::describe_memory(lent.ring, sizeof(shm::HelpRing)),
+      .exposure = target.keys[kExposureKey],
+      .address = target.address + offset,
+      .bytes = bytes,
+      .number = lent.number,
+      .ahead = static_cast<uint32_t>(help_ahead_bytes(peers_.size() - 1) / shm::kChunkBytes)};
   Envelope envelope;
   envelope.kind = static_cast<uint8_t>(Aside::help);
   envelope.bytes = sizeof request;

@@ -27,7 +27,6 @@ namespace weft::transport {
 class ShmTransport final : public Transport {
  public:
   static constexpr size_t kLargestEagerBytes = 1 << 20;
-  static constexpr uint64_t kHelpedBytes = 16 << 20;
 
   struct Options {
     /// Use single-copy system calls where the kernel allows them, and let peers use them on us.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <new>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory_watch.h"
 #include "device/reduce.h"
@@ -28,7 +29,7 @@ uint64_t next_chunk(const HelpRequest& request, uint64_t next, HelpRing& ring) {
   const uint64_t first = wanted & UINT32_MAX;
   if (next < first) next = first + 1;  // a reader that is ahead is reading the first one itself by now
   if (next >= chunks_of(request.bytes)) return kOver;
-  return next < first + kChunks ? next : kNone;
+  return next < first + std::min<uint64_t>(request.ahead, kChunks) ? next : kNone;
 }
 
 }  // namespace
@@ -41,6 +42,10 @@ HelpRings::~HelpRings() {
 
 HelpRings::Lent HelpRings::take() {
   static_assert(kRings * sizeof(HelpRing) >= device::kLargeWindowBytes);
+  if (resting_ > 0) {
+    --resting_;
+    return {};
+  }
   if (rings_ == nullptr) {
     auto memory = device::window_alloc(kRings * sizeof(HelpRing));
     if (!memory) return {};  // nobody depends on help
@@ -77,6 +82,7 @@ uint64_t HelpedReading::piece() const {
 }
 
 const std::byte* HelpedReading::ready() const {
+  if (declined_) return nullptr;
   const uint64_t slot = chunk_ % kChunks;
   const uint64_t filled = std::atomic_ref(ring_->filled[slot].value).load(std::memory_order_acquire);
   return filled == (number_ | (chunk_ + 1)) ? ring_->chunks[slot] : nullptr;
@@ -90,9 +96,16 @@ Status HelpedReading::fetch(void* into) {
   return {};
 }
 
+void HelpedReading::judge(bool worth) {
+  if (declined_ || !rings_.judge(worth)) return;
+  std::atomic_ref(ring_->wanted.value).store(0, std::memory_order_release);
+  declined_ = true;
+}
+
 void HelpedReading::advance() {
   counters_.bytes_read += piece();
   ++chunk_;
+  if (declined_) return;
   std::atomic_ref(ring_->wanted.value).store(number_ | chunk_, std::memory_order_release);
   owner_.wake();
 }
@@ -124,7 +137,7 @@ void Helper::accept(PeerMemory& reader, const HelpRequest& request) {
 }
 
 int Helper::work() {
-  int filled = 0;
+  int chunks = 0;
   std::erase_if(jobs_, [&](Job& job) {
     auto* const ring = static_cast<HelpRing*>(job.reader->find(job.request.ring));
     if (ring == nullptr) return true;
@@ -132,19 +145,22 @@ int Helper::work() {
     for (uint64_t i = 0; i < kChunks; ++i) {  // a ring, then the caller's own work
       chunk = next_chunk(job.request, job.next, *ring);
       if (chunk >= kOver) break;
+      const int64_t begin = now_ns();
       device::copy(ring->chunks[chunk % kChunks],
                    reinterpret_cast<const std::byte*>(job.request.address) + chunk * kChunkBytes,
                    chunk_bytes(job.request.bytes, chunk));
       if (MemoryWatch::lost()) [[unlikely]]
         return true;  // the owner's operation fails, and its reader's with it
-      std::atomic_ref(ring->filled[chunk % kChunks].value)
+      HelpRing::Word& filled = ring->filled[chunk % kChunks];
+      filled.took_ns = now_ns() - begin;
+      std::atomic_ref(filled.value)
           .store(uint64_t{job.request.number} << 32 | (chunk + 1), std::memory_order_release);
       job.next = chunk + 1;
-      ++filled;
+      ++chunks;
     }
     return chunk == kOver;
   });
-  return filled;
+  return chunks;
 }
 
 bool Helper::has_work() {

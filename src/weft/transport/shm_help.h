@@ -14,9 +14,11 @@
 // Thread safety: none, like the transport's. What both processes touch is accessed through std::atomic_ref.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "transport/helped.h"
 #include "transport/shm_memory.h"
 #include "transport/shm_segment.h"
 #include "transport/transport.h"
@@ -24,11 +26,14 @@
 namespace weft::transport::shm {
 
 inline constexpr uint64_t kChunkBytes = 64 << 10;
-inline constexpr uint64_t kChunks = 4;  // a ring fits the second-level cache several times
+/// The owner is so far ahead that what the reader takes has left the owner's own cache for one that they
+/// share, which hands it over three times as fast. Where there are more readers each gets less ahead.
+inline constexpr uint64_t kChunks = kHelpAheadBytes / kChunkBytes;
 
 struct HelpRing {
   struct alignas(64) Word {
     uint64_t value = 0;
+    int64_t took_ns = 0;  // of a filled chunk
   };
   Word wanted;           // number << 32 | the first chunk that the reader still wants
   Word filled[kChunks];  // number << 32 | the chunk that is there + 1
@@ -42,6 +47,7 @@ struct HelpRequest {
   uint64_t address = 0;   // in the owner
   uint64_t bytes = 0;
   uint32_t number = 0;
+  uint32_t ahead = 0;  // chunks that the owner may be ahead, at most kChunks
 };
 
 /// The reader's rings for one peer, made when the first is wanted, and kept.
@@ -58,12 +64,28 @@ class HelpRings {
   };
   Lent take();
   void give(HelpRing* ring);
+  /// What readings say of help. True: it is to end, and there is none for the next reading, and if that goes
+  /// on for twice as many each time.
+  bool judge(bool worth) {
+    if (worth) rest_ = 1;
+    in_vain_ = worth ? 0 : in_vain_ + 1;
+    if (in_vain_ < kInVain) return false;
+    in_vain_ = 0;
+    resting_ = rest_;
+    rest_ = std::min(2 * rest_, kLongestRest);
+    return true;
+  }
 
  private:
   static constexpr size_t kRings = 4;
+  static constexpr int kInVain = 2;        // the first use of a ring is always slow
+  static constexpr int kLongestRest = 64;  // readings
   HelpRing* rings_ = nullptr;  // a window of its own: an owner that is late writes into nobody else's memory
   std::vector<HelpRing*> free_;
   uint32_t number_ = 0;
+  int resting_ = 0;  // so many more
+  int rest_ = 1;     // the next time
+  int in_vain_ = 0;
 };
 
 /// The reader's end of one reading.
@@ -83,8 +105,10 @@ class HelpedReading final : public Reading {
 
   uint64_t piece() const override;
   const std::byte* ready() const override;
+  int64_t bringing_ns() const override { return ring_->filled[chunk_ % kChunks].took_ns; }
   void take() override;
   Status fetch(void* into) override;
+  void judge(bool worth) override;
 
  private:
   void advance();
@@ -94,6 +118,7 @@ class HelpedReading final : public Reading {
   HelpRing* ring_;
   uint64_t number_;     // << 32
   uint64_t chunk_ = 0;  // the next one
+  bool declined_ = false;
   ControlSegment& owner_;
   Counters& counters_;
 };
