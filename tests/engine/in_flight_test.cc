@@ -225,5 +225,34 @@ TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
   });
 }
 
+// The step that could not reach it is not tried again: what is at that address by then may be anything.
+TEST(InFlight, APeerThatCouldNotBeReachedStaysSoUntilTheReasonIsHeard) {
+  std::latch marked(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    std::vector<int32_t> data(1 << 20);
+    if (comm.rank() == 1) {
+      marked.arrive_and_wait();
+      (void)comm.run(in_place(Collective::send, data.data(), data.size(), 0));
+      return;
+    }
+    Stream stream;
+    Call recv = in_place(Collective::recv, data.data(), data.size(), 1);
+    recv.stream = &stream;
+    EXPECT_TRUE(comm.run(recv).ok());
+    const int64_t begin = now_ns();
+    {
+      Lock lock = comm.context().lock();
+      Operation* const op =
+          wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
+      op->set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns());
+    }
+    marked.arrive_and_wait();
+    const Status received = stream.synchronize();
+    EXPECT_EQ(received.code(), Code::remote_error);
+    EXPECT_NE(received.message().find("its memory is gone"), std::string::npos) << received.message();
+    EXPECT_GE(now_ns() - begin, 100'000'000);
+  });
+}
+
 }  // namespace
 }  // namespace weft::engine

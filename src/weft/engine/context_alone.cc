@@ -75,6 +75,8 @@ bool Context::run_alone(Operation& op) {
     return true;
   }
   hand_over(op);
+  if (outcome == BriefOutcome::failed && trouble.code() == Code::remote_error)
+    op.set_unreachable(std::exchange(trouble, Status()), now_ns());
   op.comm->operation_begun(op);
   enter(op);
   if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);

@@ -43,6 +43,8 @@ class Interpreter {
   explicit Interpreter(Operation& op) : op_(op), plan_(op.prepared->plan), comm_(*op.comm) {}
 
   Result<bool> run() {
+    if (op_.unreachable_ns != 0) [[unlikely]]
+      return await_reason();
     bool moved = reap_puts();
     if (op_.device) {
       Result<bool> polled = op_.device->poll();
@@ -56,6 +58,8 @@ class Interpreter {
       if (op_.lanes[lane].next == plan_.lane_begin[lane + 1]) continue;
       moved |= run_lane(lane);
       if (failed_) return std::move(failure_);
+      if (op_.unreachable_ns != 0) [[unlikely]]
+        return await_reason();
     }
     // Besides messages, puts that complete, room in a queue and steps of other lanes move an operation, and a
     // lane may have stopped at the end of its turn.
@@ -147,13 +151,17 @@ class Interpreter {
     return Outcome::failed;
   }
 
-  // A peer that has failed may be gone, or its memory, before it is heard why: that is waited for, and tried
-  // again meanwhile.
+  // A peer that has failed may be gone, or its memory, before it is heard why. That is waited for, and no
+  // step is tried meanwhile: what is at that address by then may be anything.
   Outcome unreachable(Status why) {
     if (why.code() != Code::remote_error) return failed(std::move(why));
-    const int64_t now = now_ns();
-    if (op_.unreachable_ns == 0) op_.unreachable_ns = now;
-    return now - op_.unreachable_ns < Departures::kGraceNs ? Outcome::blocked : failed(std::move(why));
+    op_.set_unreachable(std::move(why), now_ns());
+    return Outcome::blocked;
+  }
+  Result<bool> await_reason() {
+    op_.may_move = true;
+    if (now_ns() - op_.unreachable_ns < Departures::kGraceNs) return false;
+    return op_.unreachable;
   }
 
   Envelope envelope(const Step& step, MessageKind kind) const {

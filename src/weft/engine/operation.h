@@ -149,6 +149,11 @@ struct Operation {
   int64_t deadline_ns = 0;     // 0 until the first look at the clock
   int64_t next_check_ns = 0;   // when to ask peers what holds them up
   int64_t unreachable_ns = 0;  // since when a peer or its memory cannot be reached; 0: nothing such is known
+  Status unreachable;          // … and why, as long as no better reason is heard
+  void set_unreachable(Status why, int64_t now_ns) {
+    unreachable = std::move(why);
+    unreachable_ns = now_ns;
+  }
   bool verdict_pending = false;
   int32_t mismatched = -1;  // a rank whose message did not fit: nothing but a verdict can end this
 
