@@ -27,7 +27,10 @@ class FakeReading final : public transport::Reading {
     std::this_thread::sleep_for(std::chrono::microseconds(fetch_us_));
     return {};
   }
-  void judge(bool worth) override { ++(worth ? log_.worth : log_.in_vain); }
+  bool judge(bool worth) override {
+    ++(worth ? log_.worth : log_.in_vain);
+    return log_.in_vain < 2;
+  }
 
  private:
   Log& log_;
@@ -44,7 +47,7 @@ Log read(int pieces, int fetch_us, int bringing_us) {
     while (!reading.may_go_on() && !soon.passed()) {
     }
     EXPECT_TRUE(reading.start(&bounce).ok());
-    reading.finish();
+    reading.finish(1);
   }
   return log;
 }
@@ -52,7 +55,7 @@ Log read(int pieces, int fetch_us, int bringing_us) {
 TEST(SourceReading, TheFirstPieceIsReadWithoutHelp) {
   const Log log = read(20, 1000, 1);
   EXPECT_EQ(log.fetched, 1);
-  EXPECT_EQ(log.taken, 19);
+  EXPECT_EQ(log.taken, 20);
   EXPECT_EQ(log.worth, 2);
   EXPECT_EQ(log.in_vain, 0);
 }
@@ -61,14 +64,53 @@ TEST(SourceReading, TheFirstPieceIsReadWithoutHelp) {
 TEST(SourceReading, HelpThatTakesLongerIsInVain) {
   const Log log = read(20, 100, 1'000'000);
   EXPECT_EQ(log.in_vain, 2);
-  EXPECT_EQ(log.taken, 16);
+  EXPECT_EQ(log.taken, 20);
   EXPECT_EQ(log.fetched, 4);
+}
+
+/// A reduction may find that it cannot have another source's piece.
+TEST(SourceReading, APieceThatIsStartedAgainIsTheSame) {
+  Log log;
+  SourceReading reading(0, std::make_unique<FakeReading>(log, 1, 1));
+  std::byte bounce;
+  ASSERT_TRUE(reading.start(&bounce).ok());
+  ASSERT_TRUE(reading.start(&bounce).ok());
+  EXPECT_EQ(log.taken, 0);
+  reading.finish(1);
+  EXPECT_EQ(log.taken, 1);
+}
+
+/// Two sources that are read together take twice as long as one, which says nothing about help.
+TEST(SourceReading, OfPiecesThatAreUsedTogetherEachCountsItsPart) {
+  for (const int together : {1, 3}) {
+    Log log;
+    SourceReading reading(0, std::make_unique<FakeReading>(log, 3000, 3000));
+    std::byte bounce;
+    for (int i = 0; i < 9; ++i) {
+      ASSERT_TRUE(reading.start(&bounce).ok());
+      reading.finish(together);
+    }
+    EXPECT_EQ(log.in_vain, together == 1 ? 0 : 1) << "3 ms alone for " << together << ", 3 to bring one";
+  }
+}
+
+TEST(SourceReading, AfterHelpHasEndedNothingIsWaitedFor) {
+  Log log;
+  SourceReading reading(0, std::make_unique<FakeReading>(log, 100, 1'000'000));
+  std::byte bounce;
+  for (int i = 0; i < 17; ++i) {
+    ASSERT_TRUE(reading.may_go_on());
+    ASSERT_TRUE(reading.start(&bounce).ok());
+    reading.finish(1);
+  }
+  ASSERT_EQ(log.in_vain, 2);
+  EXPECT_TRUE(reading.may_go_on());
 }
 
 TEST(SourceReading, AFewPiecesTellNothing) {
   const Log log = read(8, 100, 1'000'000);
   EXPECT_EQ(log.worth + log.in_vain, 0);
-  EXPECT_EQ(log.taken, 7);
+  EXPECT_EQ(log.taken, 8);
 }
 
 }  // namespace

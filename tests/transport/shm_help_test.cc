@@ -53,12 +53,12 @@ uint64_t read_all(Rank& self, Reading& reading, std::vector<std::byte>& got, boo
     if (patient && !self.poll_until(inbox, [&] { return reading.ready() != nullptr; })) return brought;
     if (const std::byte* there = reading.ready()) {
       std::memcpy(into, there, piece);
-      reading.take();
       ++brought;
     } else {
       const Status fetched = reading.fetch(into);
       EXPECT_TRUE(fetched.ok()) << fetched.message();
     }
+    reading.take();
   }
   return brought;
 }
@@ -117,7 +117,10 @@ TEST(ShmHelp, AReaderThatIsAheadGetsTheRightPiecesAfterwards) {
     std::vector<std::byte> got(10 * shm::kChunkBytes);
     auto reading = memory.begin();
     ASSERT_NE(reading, nullptr);
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(reading->fetch(got.data() + i * shm::kChunkBytes).ok());
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_TRUE(reading->fetch(got.data() + i * shm::kChunkBytes).ok());
+      reading->take();
+    }
     self.meet();
     // The owner leaves a piece that the reader may be in the middle of to it, so no piece is waited for long.
     Inbox inbox;
@@ -129,11 +132,11 @@ TEST(ShmHelp, AReaderThatIsAheadGetsTheRightPiecesAfterwards) {
       std::byte* const into = got.data() + got.size() - piece;
       if (const std::byte* there = reading->ready()) {
         std::memcpy(into, there, piece);
-        reading->take();
         ++brought;
       } else {
         ASSERT_TRUE(reading->fetch(into).ok());
       }
+      reading->take();
     }
     EXPECT_GT(brought, 0u);
     ASSERT_EQ(got.size(), kBytes);
@@ -179,9 +182,10 @@ TEST(ShmHelp, HelpInVainEndsAndTheNextReadingsHaveNone) {
       EXPECT_EQ(without, rest);
       ASSERT_TRUE(self.poll_until(inbox, [&] { return reading->ready() != nullptr; }));
       EXPECT_GT(reading->bringing_ns(), 0);
-      reading->judge(false);
-      EXPECT_NE(reading->ready(), nullptr) << "once is no reason";
-      reading->judge(false);
+      EXPECT_TRUE(reading->judge(false)) << "once is no reason";
+      EXPECT_NE(reading->ready(), nullptr);
+      EXPECT_FALSE(reading->judge(false));
+      EXPECT_FALSE(reading->judge(true)) << "it has ended";
       std::vector<std::byte> got;
       EXPECT_EQ(read_all(self, *reading, got, false), 0u);
       ASSERT_EQ(got.size(), kBytes);

@@ -283,7 +283,7 @@ class Interpreter {
       Result<const std::byte*> from = source.start(into);
       if (!from) return unreachable(from.status());
       if (*from != into) device::copy(into, *from, bytes, streamed_bytes(step));
-      source.finish();
+      source.finish(1);
       state.progress += bytes;
     }
     if (state.progress < step.bytes) return Outcome::turn_over;
@@ -382,8 +382,11 @@ class Interpreter {
 
   void finish_pieces(const Step& step) {
     if (op_.readings.empty()) return;
-    for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r)
-      if (SourceReading* reading = op_.readings.find(r)) reading->finish();
+    const uint32_t end = step.sources + step.source_count;
+    int together = 0;
+    for (uint32_t r = step.sources; r < end; ++r) together += op_.readings.find(r) != nullptr;
+    for (uint32_t r = step.sources; r < end; ++r)
+      if (SourceReading* reading = op_.readings.find(r)) reading->finish(together);
   }
 
   // `bytes` of source region `r` from `at` on, wherever they are or read into `bounce`.

@@ -196,8 +196,9 @@ Status Probe::measure_inter(model::Machine* machine) {
         network_bound && by_cpu ? std::max(rate, std::min(rate / slept->busy, 20000.0)) : rate;
   }
   const bool stated = !network_bound && !context_.fabric().one_machine();
-  const auto set_interface = [&](double rate) {
-    machine->nic_bytes_per_us = std::max(rate / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
+  const auto set_interface = [&](double bytes_per_us) {
+    machine->nic_bytes_per_us =
+        std::max(bytes_per_us / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
   };
   if (machine != nullptr) set_interface(rate);
   const Result<bool> cpu_bound = decided(!network_bound && rate >= kWorthExchanging);

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -51,14 +50,13 @@ class SourceReading {
     WEFT_TRY(reading_->fetch(bounce));
     return static_cast<const std::byte*>(bounce);
   }
-  /// The piece of start() has been used.
-  void finish() {
-    const int64_t took_ns = now_ns() - started_ns_;
+  /// The piece of start() has been used, with those of so many readings `together`.
+  void finish(int together) {
+    const int64_t took_ns = (now_ns() - started_ns_) / together;
+    const int64_t both_ns = took_ns + (brought_ ? reading_->bringing_ns() : 0);
     if (alone_ns_ == 0) alone_ns_ = std::max<int64_t>(took_ns, 1);
-    if (!std::exchange(brought_, false)) return;
-    const int64_t both_ns = took_ns + reading_->bringing_ns();
     reading_->take();
-    judge(both_ns);
+    if (brought_) judge(both_ns);
   }
 
  private:
@@ -66,8 +64,8 @@ class SourceReading {
     brought_ns_ += both_ns;
     longest_ns_ = std::max(longest_ns_, both_ns);
     if (++judged_ < kJudged) return;
-    reading_->judge(static_cast<double>(brought_ns_ - longest_ns_) <=
-                    kTooLong * (kJudged - 1) * static_cast<double>(alone_ns_));
+    const double compared_ns = kTooLong * (kJudged - 1) * static_cast<double>(alone_ns_);
+    relied_on_ = reading_->judge(static_cast<double>(brought_ns_ - longest_ns_) <= compared_ns);
     brought_ns_ = longest_ns_ = judged_ = 0;
   }
 

@@ -284,22 +284,22 @@ void ShmTransport::unexpose(const RemoteBuffer& buffer) { helper_.unexpose(buffe
 std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffer& target, uint64_t offset,
                                                      uint64_t bytes) {
   Peer* const peer = find(rank);
-  if (peer == nullptr || bytes < kHelpedBytes || offset > target.bytes || bytes > target.bytes - offset)
+  if (peer == nullptr || !is_helped(bytes, false) || offset > target.bytes || bytes > target.bytes - offset)
     return nullptr;
   if (shm::is_window(target) || ControlSegment::in_this_process(peer->address)) return nullptr;
   if (!peer->fifo.open() && !open_fifo(*peer).ok()) return nullptr;
   const shm::HelpRings::Lent lent = peer->rings.take();
   if (lent.ring == nullptr) return nullptr;
-  auto reading =
-      std::make_unique<shm::HelpedReading>(shm::HelpedReading::Range{peer->memory, target, offset, bytes},
-                                           peer->rings, lent, *peer->segment, counters_);
-  const shm::HelpRequest request{
-      .ring = shm::describe_memory(lent.ring, sizeof(shm::HelpRing)),
-      .exposure = target.keys[kExposureKey],
-      .address = target.address + offset,
-      .bytes = bytes,
-      .number = lent.number,
-      .ahead = static_cast<uint32_t>(help_ahead_bytes(peers_.size() - 1) / shm::kChunkBytes)};
+  const uint64_t ahead = help_ahead_bytes(peers_.size() - 1) / shm::kChunkBytes;
+  auto reading = std::make_unique<shm::HelpedReading>(
+      shm::HelpedReading::Range{peer->memory, target, offset, bytes, ahead}, peer->rings, lent,
+      *peer->segment, counters_);
+  const shm::HelpRequest request{.ring = shm::describe_memory(lent.ring, sizeof(shm::HelpRing)),
+                                 .exposure = target.keys[kExposureKey],
+                                 .address = target.address + offset,
+                                 .bytes = bytes,
+                                 .number = lent.number,
+                                 .ahead = static_cast<uint32_t>(ahead)};
   Envelope envelope;
   envelope.kind = static_cast<uint8_t>(Aside::help);
   envelope.bytes = sizeof request;

@@ -29,7 +29,7 @@ uint64_t next_chunk(const HelpRequest& request, uint64_t next, HelpRing& ring) {
   const uint64_t first = wanted & UINT32_MAX;
   if (next < first) next = first + 1;  // a reader that is ahead is reading the first one itself by now
   if (next >= chunks_of(request.bytes)) return kOver;
-  return next < first + std::min<uint64_t>(request.ahead, kChunks) ? next : kNone;
+  return next < first + request.ahead ? next : kNone;
 }
 
 }  // namespace
@@ -83,26 +83,22 @@ uint64_t HelpedReading::piece() const {
 
 const std::byte* HelpedReading::ready() const {
   if (declined_) return nullptr;
-  const uint64_t slot = chunk_ % kChunks;
-  const uint64_t filled = std::atomic_ref(ring_->filled[slot].value).load(std::memory_order_acquire);
-  return filled == (number_ | (chunk_ + 1)) ? ring_->chunks[slot] : nullptr;
+  const uint64_t filled = std::atomic_ref(ring_->filled[slot()].value).load(std::memory_order_acquire);
+  return filled == (number_ | (chunk_ + 1)) ? ring_->chunks[slot()] : nullptr;
 }
-
-void HelpedReading::take() { advance(); }
 
 Status HelpedReading::fetch(void* into) {
-  WEFT_TRY(range_.memory.read(range_.buffer, range_.offset + chunk_ * kChunkBytes, into, piece()));
-  advance();
-  return {};
+  return range_.memory.read(range_.buffer, range_.offset + chunk_ * kChunkBytes, into, piece());
 }
 
-void HelpedReading::judge(bool worth) {
-  if (declined_ || !rings_.judge(worth)) return;
+bool HelpedReading::judge(bool worth) {
+  if (declined_ || !rings_.judge(worth)) return !declined_;
   std::atomic_ref(ring_->wanted.value).store(0, std::memory_order_release);
   declined_ = true;
+  return false;
 }
 
-void HelpedReading::advance() {
+void HelpedReading::take() {
   counters_.bytes_read += piece();
   ++chunk_;
   if (declined_) return;
@@ -131,8 +127,8 @@ bool Helper::is_exposed(uint64_t exposure, uint64_t address, uint64_t bytes) con
 }
 
 void Helper::accept(PeerMemory& reader, const HelpRequest& request) {
-  if (!is_exposed(request.exposure, request.address, request.bytes) || request.ring.bytes != sizeof(HelpRing))
-    return;
+  if (!is_exposed(request.exposure, request.address, request.bytes)) return;
+  if (request.ring.bytes != sizeof(HelpRing) || request.ahead == 0 || request.ahead > kChunks) return;
   jobs_.push_back({&reader, request});
 }
 
@@ -142,16 +138,17 @@ int Helper::work() {
     auto* const ring = static_cast<HelpRing*>(job.reader->find(job.request.ring));
     if (ring == nullptr) return true;
     uint64_t chunk = kNone;
-    for (uint64_t i = 0; i < kChunks; ++i) {  // a ring, then the caller's own work
+    for (uint32_t i = 0; i < job.request.ahead; ++i) {  // a ring, then the caller's own work
       chunk = next_chunk(job.request, job.next, *ring);
       if (chunk >= kOver) break;
+      const uint64_t slot = chunk % job.request.ahead;
       const int64_t begin = now_ns();
-      device::copy(ring->chunks[chunk % kChunks],
+      device::copy(ring->chunks[slot],
                    reinterpret_cast<const std::byte*>(job.request.address) + chunk * kChunkBytes,
                    chunk_bytes(job.request.bytes, chunk));
       if (MemoryWatch::lost()) [[unlikely]]
         return true;  // the owner's operation fails, and its reader's with it
-      HelpRing::Word& filled = ring->filled[chunk % kChunks];
+      HelpRing::Word& filled = ring->filled[slot];
       filled.took_ns = now_ns() - begin;
       std::atomic_ref(filled.value)
           .store(uint64_t{job.request.number} << 32 | (chunk + 1), std::memory_order_release);

@@ -4,8 +4,8 @@
 // chunks as they come. Whatever has not come in time it reads through the kernel, so it depends on nobody:
 // an owner that computes, sleeps or is gone costs some microseconds, not the read.
 //
-//   reader   lends a ring, asks (one message)             takes chunk 0, says so                takes chunk 1
-//   owner                                      fills chunks 0 to 3               fills chunk 4
+//   reader   lends a ring, asks (one message)                 takes chunk 0, says so           takes chunk 1
+//   owner                                      fills chunks 0 to 31             fills chunk 32
 //
 // The ring lies in window memory of the reader. `wanted` is the reader's word, a `filled` word for each chunk
 // the owner's; both carry the number of the reading, so that what belongs to an earlier one is never taken
@@ -27,7 +27,8 @@ namespace weft::transport::shm {
 
 inline constexpr uint64_t kChunkBytes = 64 << 10;
 /// The owner is so far ahead that what the reader takes has left the owner's own cache for one that they
-/// share, which hands it over three times as fast. Where there are more readers each gets less ahead.
+/// share, which hands it over three times as fast. Where there are more readers each gets less ahead, and
+/// uses as much less of its ring.
 inline constexpr uint64_t kChunks = kHelpAheadBytes / kChunkBytes;
 
 struct HelpRing {
@@ -47,7 +48,7 @@ struct HelpRequest {
   uint64_t address = 0;   // in the owner
   uint64_t bytes = 0;
   uint32_t number = 0;
-  uint32_t ahead = 0;  // chunks that the owner may be ahead, at most kChunks
+  uint32_t ahead = 0;  // chunks that the owner may be ahead, and that take turns in the ring: 1 to kChunks
 };
 
 /// The reader's rings for one peer, made when the first is wanted, and kept.
@@ -97,6 +98,7 @@ class HelpedReading final : public Reading {
     RemoteBuffer buffer;
     uint64_t offset;
     uint64_t bytes;
+    uint64_t ahead;  // as HelpRequest's
   };
   /// `owner` is woken when there is room again, `counters` counts what is read.
   HelpedReading(const Range& range, HelpRings& rings, HelpRings::Lent lent, ControlSegment& owner,
@@ -105,13 +107,13 @@ class HelpedReading final : public Reading {
 
   uint64_t piece() const override;
   const std::byte* ready() const override;
-  int64_t bringing_ns() const override { return ring_->filled[chunk_ % kChunks].took_ns; }
-  void take() override;
+  int64_t bringing_ns() const override { return ring_->filled[slot()].took_ns; }
   Status fetch(void* into) override;
-  void judge(bool worth) override;
+  void take() override;
+  bool judge(bool worth) override;
 
  private:
-  void advance();
+  uint64_t slot() const { return chunk_ % range_.ahead; }
 
   Range range_;
   HelpRings& rings_;

@@ -85,17 +85,17 @@ class Reading {
   /// How long the next piece is, there or not; 0 at the end. Pieces of readings that are as long begin and
   /// end at the same places.
   virtual uint64_t piece() const = 0;
-  /// Where the next piece is, if it is there, else null. Good until take() or fetch().
+  /// Where the next piece is, if it is there, else null. Good until take().
   virtual const std::byte* ready() const = 0;
   /// How long the peer took to bring the piece that ready() gives.
   virtual int64_t bringing_ns() const = 0;
-  /// The reader is done with the piece that ready() gave.
-  virtual void take() = 0;
   /// Reads the next piece without help.
   virtual Status fetch(void* into) = 0;
+  /// The reader is done with the piece, which ready() gave or fetch() read.
+  virtual void take() = 0;
   /// Whether the last pieces that were brought were worth it. If not, again and again, there is no more help,
-  /// nor in the next readings of that peer's memory.
-  virtual void judge(bool worth) = 0;
+  /// nor in the next readings of that peer's memory. Returns whether there is still help.
+  virtual bool judge(bool worth) = 0;
 };
 
 /// The engine's side of a transport. Called from inside poll(), and only there.
