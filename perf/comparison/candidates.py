@@ -143,7 +143,7 @@ def row_of(collective: str, size: int, us: dict[str, float], predicted_us: dict[
            picks: list[tuple[str, float]], left_out: list[str], again: dict[str, float] | None = None) -> dict[str, Any]:
     pick = pick_of(picks)
     us = with_pick(us, picks)
-    times = again if again and pick in again else us
+    times = again if again and pick in again and len(again) > 1 else us  # one of them alone decides nothing
     best = min(times, key=times.get)
     return {"collective": collective, "bytes": size, "us": us, "predicted_us": predicted_us, "pick": pick, "best": best,
             "ratio": times[pick] / times[best], "left_out": [name for name in left_out if name not in us],

@@ -51,10 +51,10 @@ struct Memory {
   double peer_reduced = 0;  // as peer_large, into a buffer that stays in the cache: what is to be reduced
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
-  // Put into the scratch of a rank of the same node, which is mapped: what the sender pays, and what its
-  // owner pays for taking it over from the sender's cache, beyond what touching own memory costs; by what a
-  // rank puts there in an operation (mapped_rate()). Reading a peer's scratch is charged alike, which is not
-  // measured.
+  // Written into a node-mate's memory that is mapped: what the sender pays, and what its owner pays for
+  // taking it over from the sender's cache, beyond what touching own memory costs; by how much goes that way
+  // in an operation (mapped_rate()). Reading a node-mate's scratch, or an output that it has just written, is
+  // charged alike, which is not measured, and so is helped reading.
   double mapped_near = 0;        // so little that it stays in the sender's own cache; 0: as mapped_cached
   double mapped_cached = 0;      // it has left for one that both share
   double mapped_large = 0;       // no cache holds it
@@ -67,9 +67,9 @@ double large_share(const Memory& memory, uint64_t working_set_bytes);
 /// Sets cache_bytes and large_bytes so that data of `middle_bytes` is reduced at `middle_rate`, and that of
 /// `large_bytes` at memory.reduce_large.
 void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64_t large_bytes);
-/// The rate of what is put into mapped scratch where a rank puts `bytes` there in an operation: mapped_near
-/// up to kMappedNear, mapped_cached for kMappedCached to twice that, mapped_large from kMappedLarge on; the
-/// time of a byte grows or falls in between with the logarithm of their number.
+/// The rate of what goes between the caches of two ranks where that is `bytes` in an operation (HandedOver
+/// counts them): mapped_near up to kMappedNear, mapped_cached for kMappedCached to twice that, mapped_large
+/// from kMappedLarge on; the time of a byte grows or falls in between with the logarithm of their number.
 double mapped_rate(const Memory& memory, uint64_t bytes);
 constexpr uint64_t kMappedNear = 128 << 10, kMappedCached = 1 << 20, kMappedLarge = 16 << 20;
 /// The rate for data of `working_set_bytes` between those for cached and for large data.

@@ -1,9 +1,11 @@
-// Script: a plan with what executing it needs besides: who waits for whom. Several ranks may play one script
+// Script: a plan with what executing it needs besides: who waits for whom, and how
+// much it hands over. Several ranks may play one script
 // (see symmetry.h).
 #pragma once
 
 #include <vector>
 
+#include "model/handed_over.h"
 #include "plan/plan.h"
 
 namespace weft::model {
@@ -15,7 +17,10 @@ struct Script {
   std::vector<uint32_t> begin;
   std::vector<plan::StepId> dependents;
 
-  explicit Script(const plan::Plan& p) : plan(&p) {
+  HandedOver handed_over;
+
+  Script(const plan::Plan& p, const topology::Layout& layout)
+      : plan(&p), handed_over(model::handed_over(p, layout)) {
     if (!p.has_dependents) return;
     begin.resize(p.steps.size() + 1, 0);
     for (const plan::Step& step : p.steps) {

@@ -72,7 +72,7 @@ class Simulator {
 
   Result<Simulation> run() {
     scripts_.reserve(plans_.size());
-    for (const Plan& plan : plans_) scripts_.emplace_back(plan);
+    for (const Plan& plan : plans_) scripts_.emplace_back(plan, layout_);
     const int ranks = options_.one_node ? per_node_ : layout_.ranks();
     ranks_.reserve(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) add_rank(rank);
@@ -99,7 +99,7 @@ class Simulator {
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
-                 network_.speed(rank.node), {working_set, plan.scratch_bytes, handed_over(plan, layout_)});
+                 network_.speed(rank.node), {working_set, plan.scratch_bytes, script.handed_over});
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();

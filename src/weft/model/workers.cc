@@ -13,46 +13,8 @@ using plan::StepKind;
 
 /// What the engine reads at once of a peer's memory that it reduces.
 constexpr uint64_t kReducedPieceBytes = 128 << 10;
-// Pieces that take turns in 1 MiB are handed over as fast as a quarter of it at once.
-constexpr uint64_t kTakenSooner = 4;
 
 }  // namespace
-
-HandedOver handed_over(const Plan& plan, const topology::Layout& layout) {
-  struct Extent {
-    int rank;
-    plan::Space space;
-    uint64_t begin, end;
-    uint64_t touched;  // bytes, each as often as it is
-  };
-  std::vector<Extent> extents;
-  const auto touch = [&](const plan::Region& region, uint64_t bytes) {
-    if (region.rank == plan.rank || !layout.same_node(plan.rank, region.rank)) return;
-    const auto known = std::find_if(extents.begin(), extents.end(), [&](const Extent& extent) {
-      return extent.rank == region.rank && extent.space == region.space;
-    });
-    if (known == extents.end()) {
-      extents.push_back({region.rank, region.space, region.offset, region.offset + bytes, bytes});
-    } else {
-      known->begin = std::min(known->begin, region.offset);
-      known->end = std::max(known->end, region.offset + bytes);
-      known->touched += bytes;
-    }
-  };
-  for (const Step& step : plan.steps) {
-    if (step.kind == StepKind::put && step.dst.space == plan::Space::scratch) touch(step.dst, step.bytes);
-    for (const plan::Region& source : plan.sources_of(step)) touch(source, step.bytes);
-  }
-  HandedOver result;
-  for (const Extent& extent : extents) {
-    const uint64_t bytes = extent.end - extent.begin;
-    // What is used in turn has not left the other's cache like what is used once.
-    if (extent.space == plan::Space::scratch)
-      result.scratch_bytes += extent.touched > bytes ? bytes / kTakenSooner : bytes;
-    else if (extent.space == plan::Space::output) result.output_bytes += bytes;
-  }
-  return result;
-}
 
 void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   const uint64_t working_set_bytes = buffers.working_set_bytes;
@@ -72,7 +34,7 @@ void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   worker.written_rate = std::min(worker.peer_rate, mapped_rate(memory, buffers.handed_over.output_bytes));
   // Helping takes as long as putting into mapped scratch; what has been brought is in the cache.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
-  const double bringing_us = 1 / mapped_rate(memory, ahead / kTakenSooner) + uncached_us(worker);
+  const double bringing_us = 1 / mapped_rate(memory, ahead / HandedOver::kTakenSooner) + uncached_us(worker);
   worker.helped_rate = worker.shares_cores ? 0 : 1 / (bringing_us + 1 / worker.copy_rate);
   worker.helped_reduced_rate = worker.shares_cores ? 0 : 1 / bringing_us;
   worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);

@@ -5,20 +5,15 @@
 // Thread safety: none; one simulation's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "model/cost.h"
+#include "model/handed_over.h"
 #include "plan/plan.h"
 
 namespace weft::model {
-
-/// What goes between the caches of a rank and its node-mates, as mapped_rate() counts it.
-struct HandedOver {
-  uint64_t scratch_bytes = 0;  // of node-mates' scratch, written or read
-  uint64_t output_bytes = 0;   // of their outputs, which they have just written, read
-};
-HandedOver handed_over(const plan::Plan& plan, const topology::Layout& layout);
 
 class Workers {
  public:
@@ -87,7 +82,7 @@ class Workers {
                  double helped_rate) const;
   /// What a copied byte takes longer for not being in the cache.
   double uncached_us(const Worker& worker) const {
-    return 1 / worker.copy_rate - 1 / machine_.memory.copy_cached;
+    return std::max(0.0, 1 / worker.copy_rate - 1 / machine_.memory.copy_cached);
   }
   double take_links(size_t from, size_t to, double at_us, double bytes);
 

@@ -28,7 +28,7 @@ constexpr int kReturn = 1;  // credits, which wait for puts
 // what must be under way.
 constexpr uint64_t kPlacesInside = 2 << 20, kPlacesBetween = 4 << 20;
 constexpr int kFewestPlaces = 2, kMostPlaces = 16;
-constexpr int kMostSlices = 512;  // that a rank reduces or passes on, if blocks are long
+constexpr int kMostSlices = 512;  // of all blocks that a rank reduces or passes on, if they are long
 
 Status fits(const Request& request, const topology::Layout& layout, const Limits&) {
   WEFT_TRY(fits_any(request, layout));

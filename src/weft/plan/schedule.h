@@ -87,7 +87,7 @@ class Blocks {
   uint64_t total_;
 };
 
-/// How a transfer is cut so that hops pipeline: at most 64 slices, longer ones for longer data.
+/// How a transfer is cut so that hops pipeline: at most `most` slices, longer ones for longer data.
 class Slices {
  public:
   static constexpr int kMost = 64;
