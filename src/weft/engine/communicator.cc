@@ -63,7 +63,12 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
 
 Communicator::~Communicator() {
   ProgressEngine::instance().serve_dumps();  // of this communicator, too
-  captures_.reset();
+  std::unique_ptr<Captures> captures;  // freed without the lock; news of a failure may be looking at them now
+  {
+    const Lock lock = context_->lock();
+    captures = std::move(captures_);
+  }
+  captures.reset();
   while (!registrations_.empty()) deregister_buffer(registrations_.back().get());
   Lock lock = context_->lock();
   if (standing_) context_->release(standing_);
