@@ -26,6 +26,32 @@ TEST(Scratch, IsLentAgain) {
   EXPECT_EQ(take(pool, 70'000).data, block.data);
 }
 
+// An in-place AlltoAll of 256 MiB had its scratch mapped anew for each call, because short blocks were kept
+// already.
+TEST(Scratch, WhatWasUsedLastIsKeptAndTheOldestGoes) {
+  constexpr size_t kLong = 256 << 20;
+  ScratchPool pool;
+  const auto serial = [](const ScratchPool::Block& block) {
+    return device::find_window(block.data, 1)->serial;
+  };
+  const ScratchPool::Block older = take(pool, 1 << 20), newer = take(pool, 2 << 20);
+  const uint64_t newer_one = serial(newer);
+  pool.give(older);
+  pool.give(newer);
+  const ScratchPool::Block block = take(pool, kLong - (2 << 20));
+  const uint64_t long_one = serial(block);
+  pool.give(block);
+  const ScratchPool::Block again = take(pool, kLong);
+  EXPECT_EQ(serial(again), long_one);
+  pool.give(again);
+  const ScratchPool::Block longer = take(pool, 2 * kLong);
+  const uint64_t longer_one = serial(longer);
+  pool.give(longer);
+  const ScratchPool::Block longer_again = take(pool, 2 * kLong);
+  EXPECT_EQ(serial(longer_again), longer_one) << "one block is kept, however long it is";
+  EXPECT_NE(serial(take(pool, 2 << 20)), newer_one) << "it had to go for the long one";
+}
+
 // A peer that has not heard of the failure may still write there, through a mapping of the segment or by the
 // address.
 TEST(Scratch, ThatIsRetiredIsInNobodysHandsAgain) {

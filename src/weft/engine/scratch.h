@@ -1,5 +1,6 @@
 // ScratchPool: the library's own memory for operations in flight, in windows that peers of the node can map.
-// Blocks are kept and reused by power-of-two size, so that a steady job touches no new page.
+// Blocks are kept and reused by power-of-two size, so that a steady job touches no new page: up to 256 MiB,
+// or one block that is longer, of which those that have not been used for longest go first.
 //
 // Blocks of operations that failed are another matter. A peer that stands still, or a network that has taken
 // stripes of a put already, may write to them or read from them at any later time, and nobody can say when
@@ -42,10 +43,17 @@ class ScratchPool {
   void empty_retired(int64_t until_ns);
 
  private:
-  static constexpr int kSmallest = 12;                // 4 KiB
-  static constexpr size_t kKeptBytes = 256ull << 20;  // beyond this, blocks go back to the system
-  std::array<std::vector<std::byte*>, 48> free_;
+  static constexpr int kSmallest = 12;  // 4 KiB
+  static constexpr size_t kKeptBytes = 256ull << 20;
+  struct Kept {
+    std::byte* data;
+    uint64_t since;  // in the order in which they came back
+  };
+  void forget_oldest();
+
+  std::array<std::vector<Kept>, 48> free_;  // by size class, the oldest first
   size_t kept_bytes_ = 0;
+  uint64_t given_ = 0;
   struct Retired {
     Block block;
     int64_t at_ns;
