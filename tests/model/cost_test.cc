@@ -54,8 +54,8 @@ TEST(Machine, RatesFallFromTheCacheToMemory) {
 TEST(Machine, MappedMemoryIsAsFastAsWhereItsBytesAre) {
   const Memory memory{.mapped_near = 10, .mapped_cached = 40, .mapped_large = 5};
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 0), 10);
-  EXPECT_DOUBLE_EQ(mapped_rate(memory, 128 << 10), 10);
-  EXPECT_DOUBLE_EQ(mapped_rate(memory, 512 << 10), 1 / (1 / 3.0 / 10 + 2 / 3.0 / 40));
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 256 << 10), 10);
+  EXPECT_DOUBLE_EQ(mapped_rate(memory, 512 << 10), 1 / (1 / 2.0 / 10 + 1 / 2.0 / 40));
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 1 << 20), 40);
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 2 << 20), 40);
   EXPECT_DOUBLE_EQ(mapped_rate(memory, 8 << 20), 1 / (1 / 3.0 / 40 + 2 / 3.0 / 5));

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "model/handed_over.h"
 #include "model/plain_machine.h"
 
 namespace weft::model {
@@ -162,7 +163,7 @@ TEST(Simulate, WhatIsUsedInTurnIsTakenOverSooner) {
   const auto each = static_cast<double>(bytes);
   EXPECT_DOUBLE_EQ(run(puts(8), Layout::blocks(1, 2), machine).total_us, 8 * each / 100 + 1);
   EXPECT_DOUBLE_EQ(run(puts(16), Layout::blocks(1, 2), machine).total_us,
-                   16 * each / mapped_rate(machine.memory, 256 << 10) + 1);
+                   16 * each / mapped_rate(machine.memory, uint64_t{1 << 20} / HandedOver::kTakenSooner) + 1);
 }
 
 TEST(Simulate, APutIntoMappedScratchReadsItsSource) {

@@ -21,6 +21,8 @@ constexpr Probe::Flow kBusyFlow{.block_bytes = 512 << 10, .window = 8, .idle = P
 // What is exchanged at once: a slice, and so much that it fills sockets' buffers and no cache holds it.
 constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchangedSpan = 16 << 20;
 
+constexpr double kSendingPart = 0.8;  // of an exchange's time, at most
+
 constexpr double kWorthExchanging = 200;  // bytes/µs: below that it takes too long
 
 double cpu_us() {
@@ -164,9 +166,13 @@ Status Probe::measure_ends(model::Link* link) {
   memory.take_back();
   if (link == nullptr) return {};
   link->bytes_per_us = std::clamp(spun->bytes_per_us, link->bytes_per_us, 1e6);
-  // An end's time for a byte.
-  const double sent = 1 / link->bytes_per_us, latency_us = link->alpha_us + 2 * link->overhead_us;
-  const double received = std::clamp((*cached - latency_us) / kExchangedSlice - sent, sent / 8, 2 * sent);
+  // An end's time for a byte. What a stream has under way may fill more caches than an exchange, which then
+  // takes less than sending in a stream does.
+  const double latency_us = link->alpha_us + 2 * link->overhead_us;
+  const double both = std::max((*cached - latency_us) / kExchangedSlice, 1e-6);
+  const double sent = std::min(1 / link->bytes_per_us, kSendingPart * both);
+  const double received = std::min(both - sent, 2 * sent);
+  link->bytes_per_us = 1 / sent;
   const double missed =
       std::clamp(((*large - latency_us) / kExchangedRow - sent - received) / 2, 0.0, 4 * sent);
   link->received_bytes_per_us = 1 / received;

@@ -71,7 +71,7 @@ void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64
 /// counts them): mapped_near up to kMappedNear, mapped_cached for kMappedCached to twice that, mapped_large
 /// from kMappedLarge on; the time of a byte grows or falls in between with the logarithm of their number.
 double mapped_rate(const Memory& memory, uint64_t bytes);
-constexpr uint64_t kMappedNear = 128 << 10, kMappedCached = 1 << 20, kMappedLarge = 16 << 20;
+constexpr uint64_t kMappedNear = 256 << 10, kMappedCached = 1 << 20, kMappedLarge = 16 << 20;
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
 

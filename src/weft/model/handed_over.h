@@ -15,8 +15,8 @@ struct HandedOver {
   uint64_t output_bytes = 0;   // of their outputs, which they have just written, read
 
   /// What is used in turn has not left the other's cache like what is used once: pieces that take turns in
-  /// 1 MiB are handed over as fast as a quarter of it at once.
-  static constexpr uint64_t kTakenSooner = 4;
+  /// 1 MiB are handed over as fast as a third of it at once.
+  static constexpr uint64_t kTakenSooner = 3;
 };
 
 HandedOver handed_over(const plan::Plan& plan, const topology::Layout& layout);

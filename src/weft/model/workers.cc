@@ -32,11 +32,12 @@ void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   worker.scratch_reduce_rate = rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
   worker.mapped_rate = mapped_rate(memory, buffers.handed_over.scratch_bytes);
   worker.written_rate = std::min(worker.peer_rate, mapped_rate(memory, buffers.handed_over.output_bytes));
-  // Helping takes as long as putting into mapped scratch; what has been brought is in the cache.
+  // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is half
+  // of the copy by which its reader takes what has been brought.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
-  const double bringing_us = 1 / mapped_rate(memory, ahead / HandedOver::kTakenSooner) + uncached_us(worker);
-  worker.helped_rate = worker.shares_cores ? 0 : 1 / (bringing_us + 1 / worker.copy_rate);
-  worker.helped_reduced_rate = worker.shares_cores ? 0 : 1 / bringing_us;
+  const double handed_us = 1 / mapped_rate(memory, ahead / HandedOver::kTakenSooner);
+  worker.helped_rate = worker.shares_cores ? 0 : 1 / (handed_us + 1 / worker.copy_rate);
+  worker.helped_reduced_rate = worker.shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
   worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);
   worker.received_rate = received_rate(machine_.inter, working_set_bytes);
   worker.received_scratch_rate = received_rate(machine_.inter, scratch_set_bytes);
