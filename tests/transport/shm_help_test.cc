@@ -165,6 +165,23 @@ TEST(ShmHelp, AReadingThatIsGivenUpDoesNotDisturbTheNext) {
   });
 }
 
+bool worth(Reading& reading) { return reading.judge(100, 100); }
+bool in_vain(Reading& reading) { return reading.judge(200, 100); }
+
+TEST(ShmHelp, WhatAPieceCostsAloneIsRememberedForAWhile) {
+  shm::HelpRings rings;
+  EXPECT_FALSE(rings.judge(100, 6400));
+  EXPECT_FALSE(rings.judge(9600, 100'000)) << "9750 at most, since a piece took 6400";
+  EXPECT_FALSE(rings.judge(20'000, 100'000));
+  EXPECT_TRUE(rings.judge(20'000, 100'000));
+  int judgements = 0;
+  while (judgements < 1000 && !rings.judge(20'000, 100'000)) ++judgements;
+  EXPECT_EQ(judgements, 1) << "twice in a row again";
+  for (int i = 0; i < 100; ++i) rings.judge(20'000, 100'000);
+  EXPECT_FALSE(rings.judge(20'000, 100'000));
+  EXPECT_FALSE(rings.judge(20'000, 100'000)) << "what was possible once is forgotten";
+}
+
 TEST(ShmHelp, HelpInVainEndsAndTheNextReadingsHaveNone) {
   as_processes(2, {}, [](Rank& self) {
     const Exposed memory(self);
@@ -182,22 +199,22 @@ TEST(ShmHelp, HelpInVainEndsAndTheNextReadingsHaveNone) {
       EXPECT_EQ(without, rest);
       ASSERT_TRUE(self.poll_until(inbox, [&] { return reading->ready() != nullptr; }));
       EXPECT_GT(reading->bringing_ns(), 0);
-      EXPECT_TRUE(reading->judge(false)) << "once is no reason";
+      EXPECT_TRUE(in_vain(*reading)) << "once is no reason";
       EXPECT_NE(reading->ready(), nullptr);
-      EXPECT_FALSE(reading->judge(false));
-      EXPECT_FALSE(reading->judge(true)) << "it has ended";
+      EXPECT_FALSE(in_vain(*reading));
+      EXPECT_FALSE(worth(*reading)) << "it has ended";
       std::vector<std::byte> got;
       EXPECT_EQ(read_all(self, *reading, got, false), 0u);
       ASSERT_EQ(got.size(), kBytes);
       expect_as_exposed(got);
     }
-    begin()->judge(true);
+    worth(*begin());
     EXPECT_EQ(without, 64);
-    for (int i = 0; i < 4; ++i) begin()->judge(i % 2 == 0);  // in vain, but not twice in a row
+    for (int i = 0; i < 4; ++i) (i % 2 == 0 ? worth : in_vain)(*begin());  // in vain, but not twice in a row
     EXPECT_EQ(without, 0);
     auto reading = begin();
-    reading->judge(false);
-    reading->judge(false);
+    in_vain(*reading);
+    in_vain(*reading);
     EXPECT_NE(begin(), nullptr);
     EXPECT_EQ(without, 1);
     say_done(self);

@@ -1,9 +1,9 @@
 // SourceReading: a source region of a step under way that lies in plain memory of a peer and is long enough
 // for its owner to help (transport::Reading). Decides how long a piece is waited for before it is read
 // without help: the owner may be in the middle of a turn of its own; but one that was late is not waited for
-// again until it has caught up. And decides whether help helps: between caches that are far apart a piece
-// that was brought takes longer than one that the kernel copies. The first is read without help, for
-// comparison.
+// again until it has caught up. And measures whether help helps: between caches that are far apart a piece
+// that was brought takes longer than one that the kernel copies. So the first is read without help, for
+// comparison, and now and then another.
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -28,7 +28,7 @@ class SourceReading {
 
   /// Whether the next piece is there, or is to be read without help.
   bool may_go_on() {
-    if (alone_ns_ == 0) return true;
+    if (goes_alone()) return true;
     if (reading_->ready() != nullptr) {
       relied_on_ = true;
       waiting_ns_ = 0;
@@ -44,7 +44,7 @@ class SourceReading {
   /// The next piece: where it has been brought, or read into `bounce`. Good until finish().
   Result<const std::byte*> start(void* bounce) {
     started_ns_ = now_ns();
-    const std::byte* const there = alone_ns_ == 0 ? nullptr : reading_->ready();
+    const std::byte* const there = goes_alone() ? nullptr : reading_->ready();
     brought_ = there != nullptr;
     if (brought_) return there;
     WEFT_TRY(reading_->fetch(bounce));
@@ -54,24 +54,26 @@ class SourceReading {
   void finish(int together) {
     const int64_t took_ns = (now_ns() - started_ns_) / together;
     const int64_t both_ns = took_ns + (brought_ ? reading_->bringing_ns() : 0);
-    if (alone_ns_ == 0) alone_ns_ = std::max<int64_t>(took_ns, 1);
+    if (!brought_) alone_ns_ = std::clamp<int64_t>(took_ns, 1, alone_ns_);
     reading_->take();
+    ++pieces_;
     if (brought_) judge(both_ns);
   }
 
  private:
+  bool goes_alone() const { return pieces_ == 0 || pieces_ % kAloneEvery == kAloneFirst; }
+
   void judge(int64_t both_ns) {
     brought_ns_ += both_ns;
     longest_ns_ = std::max(longest_ns_, both_ns);
     if (++judged_ < kJudged) return;
-    const double compared_ns = kTooLong * (kJudged - 1) * static_cast<double>(alone_ns_);
-    relied_on_ = reading_->judge(static_cast<double>(brought_ns_ - longest_ns_) <= compared_ns);
+    relied_on_ = reading_->judge((brought_ns_ - longest_ns_) / (kJudged - 1), alone_ns_);
     brought_ns_ = longest_ns_ = judged_ = 0;
   }
 
   static constexpr int64_t kPatienceNs = 30'000;
   static constexpr int kJudged = 8;  // pieces together, of which all but the longest count
-  static constexpr double kTooLong = 1.5;
+  static constexpr int kAloneFirst = 16, kAloneEvery = 128;  // the first one may be slow
 
   uint32_t region_;  // number in Plan::regions
   std::unique_ptr<transport::Reading> reading_;
@@ -79,7 +81,8 @@ class SourceReading {
   bool brought_ = false;
   int64_t waiting_ns_ = 0;  // since when the piece is waited for; 0: it is not
   int64_t started_ns_ = 0;
-  int64_t alone_ns_ = 0;                     // what the first piece took; 0: it is yet to come
+  int64_t pieces_ = 0;                       // so far
+  int64_t alone_ns_ = INT64_MAX;             // the least that a piece took which was read without help
   int64_t brought_ns_ = 0, longest_ns_ = 0;  // both ranks' time for pieces that were brought
   int judged_ = 0;
 };

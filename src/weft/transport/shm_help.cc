@@ -91,8 +91,8 @@ Status HelpedReading::fetch(void* into) {
   return range_.memory.read(range_.buffer, range_.offset + chunk_ * kChunkBytes, into, piece());
 }
 
-bool HelpedReading::judge(bool worth) {
-  if (declined_ || !rings_.judge(worth)) return !declined_;
+bool HelpedReading::judge(int64_t brought_ns, int64_t alone_ns) {
+  if (declined_ || !rings_.judge(brought_ns, alone_ns)) return !declined_;
   std::atomic_ref(ring_->wanted.value).store(0, std::memory_order_release);
   declined_ = true;
   return false;

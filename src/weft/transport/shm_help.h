@@ -65,9 +65,13 @@ class HelpRings {
   };
   Lent take();
   void give(HelpRing* ring);
-  /// What readings say of help. True: it is to end, and there is none for the next reading, and if that goes
-  /// on for twice as many each time.
-  bool judge(bool worth) {
+  /// What readings say of help (Reading::judge). True: it is to end, and there is none for the next reading,
+  /// and if that goes on for twice as many each time.
+  bool judge(int64_t brought_ns, int64_t alone_ns) {
+    // A piece that is read alone often takes longer than it has to, and what is possible changes slowly.
+    const int64_t slower_ns = alone_ns_ + alone_ns_ / kForgets;
+    alone_ns_ = alone_ns_ == 0 ? alone_ns : std::min(slower_ns, alone_ns);
+    const bool worth = static_cast<double>(brought_ns) <= kTooLong * static_cast<double>(alone_ns_);
     if (worth) rest_ = 1;
     in_vain_ = worth ? 0 : in_vain_ + 1;
     if (in_vain_ < kInVain) return false;
@@ -79,6 +83,8 @@ class HelpRings {
 
  private:
   static constexpr size_t kRings = 4;
+  static constexpr double kTooLong = 1.5;
+  static constexpr int64_t kForgets = 64;  // judgements
   static constexpr int kInVain = 2;        // the first use of a ring is always slow
   static constexpr int kLongestRest = 64;  // readings
   HelpRing* rings_ = nullptr;  // a window of its own: an owner that is late writes into nobody else's memory
@@ -87,6 +93,7 @@ class HelpRings {
   int resting_ = 0;  // so many more
   int rest_ = 1;     // the next time
   int in_vain_ = 0;
+  int64_t alone_ns_ = 0;  // what a piece costs that is read alone; 0: not known
 };
 
 /// The reader's end of one reading.
@@ -110,7 +117,7 @@ class HelpedReading final : public Reading {
   int64_t bringing_ns() const override { return ring_->filled[slot()].took_ns; }
   Status fetch(void* into) override;
   void take() override;
-  bool judge(bool worth) override;
+  bool judge(int64_t brought_ns, int64_t alone_ns) override;
 
  private:
   uint64_t slot() const { return chunk_ % range_.ahead; }

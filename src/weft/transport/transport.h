@@ -93,9 +93,10 @@ class Reading {
   virtual Status fetch(void* into) = 0;
   /// The reader is done with the piece, which ready() gave or fetch() read.
   virtual void take() = 0;
-  /// Whether the last pieces that were brought were worth it. If not, again and again, there is no more help,
-  /// nor in the next readings of that peer's memory. Returns whether there is still help.
-  virtual bool judge(bool worth) = 0;
+  /// What pieces that were brought have cost both ranks on average, and the least that one cost which was
+  /// read alone. Where help is not worth it, again and again, there is no more of it, nor in the next readings
+  /// of that peer's memory. Returns whether there is still help.
+  virtual bool judge(int64_t brought_ns, int64_t alone_ns) = 0;
 };
 
 /// The engine's side of a transport. Called from inside poll(), and only there.
