@@ -118,6 +118,23 @@ TEST(Machine, MissingFileIsNamed) {
   EXPECT_NE(machine.status().message().find("/nowhere/machine.json"), std::string::npos);
 }
 
+TEST(Machine, AConnectionHoldsWhatItsInterfaceCarriesInAMillisecondAndFourRoundTrips) {
+  Machine machine;
+  machine.inter = {.alpha_us = 480, .overhead_us = 10, .bytes_per_us = 1000, .by_cpu = true};
+  machine.nic_bytes_per_us = 100;
+  EXPECT_EQ(flight_bytes(machine), 100 * (4 * 2 * 500 + 1000));
+  machine.rails = 4;
+  EXPECT_EQ(flight_bytes(machine), 100 * (4 * 2 * 500 + 1000)) << "a connection is one rail's";
+  machine.nic_bytes_per_us = 1;
+  EXPECT_EQ(flight_bytes(machine), 128 << 10) << "two messages of 64 KiB";
+  machine.nic_bytes_per_us = 225;
+  EXPECT_EQ(flight_bytes(machine), 0) << "CPUs are what takes the time";
+  machine.nic_bytes_per_us = 100;
+  machine.inter.by_cpu = false;
+  EXPECT_EQ(flight_bytes(machine), 0);
+  EXPECT_EQ(flight_bytes(Machine()), 0) << "loopback";
+}
+
 TEST(Machine, TakesFromTheHostWhatTheHostStates) {
   topology::Host host;
   host.cores = 8;

@@ -99,10 +99,18 @@ Status Context::meet(Seat seat, Deadline deadline) {
     any_yields_device_ |= of_rank == Seat::yields_device;
   }
   const MachineDecision decision = MachineDecision::unpack({all->data(), mine.size() - 1});
-  machine_ = decision.machine;
+  if (decision.tunes && !decision.measure) set_machine(decision.machine);
+  else machine_ = decision.machine;
   wants_measuring_ = decision.measure;
   tunes_ = decision.tunes;
   return {};
+}
+
+void Context::set_machine(model::Machine machine) {
+  machine_ = std::move(machine);
+  const Lock lock = this->lock();
+  if (transport::Transport* const network = fabric_->between_nodes(); network != nullptr)
+    network->bound_flight(model::flight_bytes(machine_));
 }
 
 // A collective where any rank writes a trace: of those on a node the first one starts the file before the

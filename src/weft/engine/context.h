@@ -129,7 +129,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// What the cost model takes this job's machine to be: the same on all ranks, and never changed once the
   /// first communicator exists.
   const model::Machine& machine() const { return machine_; }
-  void set_machine(model::Machine machine) { machine_ = std::move(machine); }
+  /// `machine` was measured; the network is told how much it holds.
+  void set_machine(model::Machine machine);
   /// On rank 0: why what it has measured should be measured again; "" = it need not.
   const std::string& machine_doubt() const { return machine_doubt_; }
   void set_machine_doubt(std::string doubt) { machine_doubt_ = std::move(doubt); }

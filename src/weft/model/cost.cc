@@ -150,6 +150,16 @@ double received_rate(const Link& link, uint64_t buffer_bytes) {
   return moved_rate(cached, link.received_large_bytes_per_us, buffer_bytes);
 }
 
+uint64_t flight_bytes(const Machine& machine) {
+  constexpr double kRoundTrips = 4, kPauseUs = 1000, kWaiting = 1.5;
+  constexpr uint64_t kLeast = 128 << 10;
+  const Link& link = machine.inter;
+  if (!link.by_cpu || link.bytes_per_us < kWaiting * machine.node_bytes_per_us()) return 0;
+  const double round_trip_us = 2 * (link.alpha_us + 2 * link.overhead_us);
+  const double carried = machine.nic_bytes_per_us * (kRoundTrips * round_trip_us + kPauseUs);
+  return std::max(kLeast, static_cast<uint64_t>(carried));
+}
+
 double large_share(const Memory& memory, uint64_t working_set_bytes) {
   const double begin = static_cast<double>(memory.cache_bytes) / 2;
   const double end = memory.large_bytes > 0 ? static_cast<double>(memory.large_bytes) : kLargeFactor * begin;

@@ -96,8 +96,8 @@ struct Machine {
                 .mapped_large = 5000};
   double nic_bytes_per_us = 8000;  // one network interface, in each direction
   /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share
-  /// unevenly and start slowly, and lines stand idle meanwhile. 1 where the network keeps them apart.
-  double crossing = 0.87;
+  /// unevenly, and lines stand idle meanwhile. 1 where the network keeps them apart.
+  double crossing = 0.98;
   int rails = 1;                      // network interfaces of a node that large data is spread over
   double nic_message_us = 0;          // an interface's own time for a message or a stripe, besides its bytes
   uint64_t stripe_bytes = 128 << 10;  // a put is spread over rails in stripes of at least this
@@ -112,6 +112,13 @@ struct Machine {
   /// How many times slower a CPU is for each of `ranks` ranks of one node.
   double slowdown(int ranks) const { return ranks > cores ? ranks / cores : 1.0; }
 };
+
+/// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
+/// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do
+/// nothing. More would wait in the network's queues, which have an end: where several senders' data meet
+/// there, packets are lost, and whoever lost one waits for 200 ms. 0 = no bound, where CPUs are no faster
+/// than the interface, or do not move the bytes.
+uint64_t flight_bytes(const Machine& machine);
 
 /// The default machine with what the host states: cores, cache, number and speed of its fastest interfaces.
 /// `nodes_on_host` > 1 where WEFT_HOSTID makes one machine several nodes: they share its cores, and talk over

@@ -30,6 +30,7 @@ class Decorator : public Transport, protected GpuDirect {
     return inner_->put(peer, envelope, source, bytes, target, offset, done);
   }
   void forget(const Completion* first, const Completion* last) override { inner_->forget(first, last); }
+  void bound_flight(size_t bytes) override { inner_->bound_flight(bytes); }
   uint64_t ticket() const override { return inner_->ticket(); }
   bool departed(uint64_t ticket) override { return inner_->departed(ticket); }
   MappedBuffer map(int peer, const RemoteBuffer& target) override { return inner_->map(peer, target); }

@@ -9,6 +9,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string_view>
 
 #include "transport/lost_memory.h"
 
@@ -30,6 +32,43 @@ Io outcome_of(ssize_t result) {
   return {Io::Outcome::failed, 0, errno};
 }
 
+/// The largest buffer that a program may ask for; twice as much is what it gets.
+size_t largest_buffer() {
+  static const size_t bytes = [] {
+    size_t largest = 212992;  // the kernel's default, for network namespaces that do not show it
+    std::ifstream("/proc/sys/net/core/wmem_max") >> largest;
+    return largest;
+  }();
+  return bytes;
+}
+
+bool ends_on_one_host(int fd) {
+  sockaddr_storage here{}, there{};
+  socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_bytes) < 0 ||
+      ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) < 0 ||
+      here.ss_family != there.ss_family)
+    return false;
+  if (here.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(here).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(there).sin_addr.s_addr;
+  return here.ss_family == AF_INET6 &&
+         std::memcmp(&reinterpret_cast<const sockaddr_in6&>(here).sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6&>(there).sin6_addr, sizeof(in6_addr)) == 0;
+}
+
+/// BBR lets data go at the rate at which it has seen some arrive. Of messages that come one at a time it sees
+/// their last segments, some hundred bytes a round trip, and holds up the next ones for 10 ms. Where there is
+/// no queue that it could keep short, any other congestion control does as well; every kernel has reno, and
+/// lets everybody choose it.
+void leave_bbr(int fd) {
+  char name[16] = {};
+  socklen_t bytes = sizeof(name) - 1;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 &&
+      std::string_view(name).starts_with("bbr"))
+    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
 }  // namespace
 
 Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
@@ -40,6 +79,7 @@ Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
   const int on = 1;
   if (::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
     return fail_errno(errno, "cannot set TCP_NODELAY on a connection");
+  if (ends_on_one_host(fd())) leave_bbr(fd());
   const int unsent = static_cast<int>(unsent_bytes);
   if (unsent > 0 && ::setsockopt(fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
     return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a connection");
@@ -90,6 +130,13 @@ bool Socket::watch(uint32_t events) {
   if (::epoll_ctl(epoll_, operation, fd(), &event) < 0) return false;
   watched_ = events;
   return true;
+}
+
+void Socket::bound_flight(size_t bytes) {
+  const size_t buffer = bytes / 2;
+  if (buffer == 0 || buffer > largest_buffer()) return;
+  const int asked = static_cast<int>(buffer);
+  if (::setsockopt(fd(), SOL_SOCKET, SO_SNDBUF, &asked, sizeof(asked)) == 0) leave_bbr(fd());
 }
 
 size_t Socket::unacknowledged() const {

@@ -51,6 +51,10 @@ class Socket {
   /// The epoll instance reported room. Twice without a refusal in between: it need not any more.
   void room();
 
+  /// Bounds what the kernel keeps of what was written until the peer's has it, in bytes of its own memory, of
+  /// which data takes most. Nothing happens for 0, and where the host allows no buffer as large: then the
+  /// kernel chooses.
+  void bound_flight(size_t bytes);
   /// Bytes that the peer's kernel has not acknowledged.
   size_t unacknowledged() const;
   int fd() const { return fd_.get(); }

@@ -156,8 +156,17 @@ Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t line, bool open
           link->socket.open(epoll_.get(), key_of(rank, peer.links.size()), options_.unsent_bytes);
       !status.ok())
     return status.in(fmt::format("connection with rank {}", rank));
+  link->socket.bound_flight(flight_bytes_);
   peer.links.push_back(std::move(link));
   return peer.links.back().get();
+}
+
+void TcpTransport::bound_flight(size_t bytes) {
+  flight_bytes_ = bytes;
+  for (const Peer& peer : peers_) {
+    for (const auto& link : peer.links)
+      if (link) link->socket.bound_flight(bytes);
+  }
 }
 
 /// Gives the peer's sender its next line: one that the peer has opened, unless that is for the peer's puts,

@@ -88,6 +88,7 @@ class TcpTransport final : public Transport {
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
+  void bound_flight(size_t bytes) override;
   uint64_t ticket() const override { return counters_.messages_sent + counters_.puts; }
   bool departed(uint64_t ticket) override;
   Result<int> poll(Sink& sink) override;
@@ -168,6 +169,7 @@ class TcpTransport final : public Transport {
   const Connector connector_;
   const Options options_;
   Counters counters_;
+  size_t flight_bytes_ = 0;         // see bound_flight()
   uint64_t departed_ = 0;           // every message and put up to this ticket is with the kernel
   std::vector<Peer> peers_;         // by rank
   size_t pending_peers_ = 0;        // to which not everything is with the kernel

@@ -170,6 +170,10 @@ class Transport {
   /// Gives up on puts whose `done` lies in [first, last): they may still run or not, but `done` is not
   /// touched again.
   virtual void forget(const Completion* first, const Completion* last) = 0;
+  /// How much may be on its way over one connection at once, roughly: what is more than a network holds waits
+  /// in its queues, and what these do not hold is lost. 0 = as much as the kernel likes. Where the network
+  /// sees to this itself, nothing happens.
+  virtual void bound_flight(size_t bytes) { (void)bytes; }
 
   /// For callers that stop polling between operations. ticket() stands for everything accepted so far;
   /// departed() is true once none of it needs another poll() to get out, beyond what the Completions of puts
