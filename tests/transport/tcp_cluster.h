@@ -62,6 +62,14 @@ inline std::pair<UniqueFd, UniqueFd> loopback_connection() {
   return {std::move(client), std::move(server)};
 }
 
+/// A line for messages, and others for puts.
+inline TcpTransport::Options puts_apart(int rails = 1) {
+  TcpTransport::Options options;
+  options.puts_apart = true;
+  options.rails = rails;
+  return options;
+}
+
 class RecordingSink : public Sink {
  public:
   struct Arrival {
@@ -126,6 +134,19 @@ class TcpCluster {
       if (deadline.passed()) return false;
     }
     return true;
+  }
+  /// Puts something into the other's window, and waits until it is there.
+  void put(int from, int to, uint32_t op, size_t bytes) {
+    RecordingSink& receiver = sink(to);
+    receiver.window.assign(bytes, std::byte{});
+    const RemoteBuffer window = *(*this)[to].expose(receiver.window.data(), bytes);
+    const auto source = pattern(bytes, op);
+    const size_t before = receiver.arrivals.size();
+    Completion done;
+    ASSERT_TRUE(
+        (*this)[from].put(to, envelope(kPut, op, bytes), source.data(), bytes, window, 0, &done).ok());
+    ASSERT_TRUE(poll_until([&] { return receiver.arrivals.size() > before && done.done; }));
+    EXPECT_EQ(source, receiver.window);
   }
   bool poll_rank_until(int rank, const std::function<bool()>& done) {
     const Deadline deadline = Deadline::in_seconds(10);

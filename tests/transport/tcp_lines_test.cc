@@ -13,13 +13,6 @@ constexpr size_t kPutBytes = 100'000;
 
 class TcpLines : public testing::Test {
  protected:
-  static TcpTransport::Options apart(int rails = 1) {
-    TcpTransport::Options options;
-    options.puts_apart = true;
-    options.rails = rails;
-    return options;
-  }
-
   static void send(TcpCluster& cluster, int from, int to, uint32_t op) {
     auto& sink = cluster.sink(to);
     const size_t before = sink.arrivals.size();
@@ -29,16 +22,7 @@ class TcpLines : public testing::Test {
   }
 
   static void put(TcpCluster& cluster, int from, int to, uint32_t op, size_t bytes = kPutBytes) {
-    auto& sink = cluster.sink(to);
-    sink.window.assign(bytes, std::byte{});
-    const RemoteBuffer window = *cluster[to].expose(sink.window.data(), bytes);
-    const auto source = pattern(bytes, op);
-    const size_t before = sink.arrivals.size();
-    Completion done;
-    ASSERT_TRUE(
-        cluster[from].put(to, envelope(kPut, op, bytes), source.data(), bytes, window, 0, &done).ok());
-    ASSERT_TRUE(cluster.poll_until([&] { return sink.arrivals.size() > before && done.done; }));
-    EXPECT_EQ(source, sink.window);
+    cluster.put(from, to, op, bytes);
   }
 
   /// Segments with data that the opener of the line has sent over it.
@@ -53,7 +37,7 @@ class TcpLines : public testing::Test {
 // Two ranks that began with an exchange wrote on a connection each from then on, whose messages took an
 // acknowledgement of their own.
 TEST_F(TcpLines, MessagesShareTheLowerRanksLineWhenBothHaveOpenedOne) {
-  TcpCluster cluster(2, apart());
+  TcpCluster cluster(2, puts_apart());
   ASSERT_EQ(Progress::accepted, *cluster[1].send(0, envelope(kMessage, 1, 0), nullptr));
   ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));
   ASSERT_TRUE(cluster.poll_until(
@@ -71,7 +55,7 @@ TEST_F(TcpLines, MessagesShareTheLowerRanksLineWhenBothHaveOpenedOne) {
 }
 
 TEST_F(TcpLines, WhatIsQueuedOnALineThatIsLeftStillArrives) {
-  TcpTransport::Options options = apart();
+  TcpTransport::Options options = puts_apart();
   options.unsent_bytes = 0;
   TcpCluster cluster(2, options);
   const auto payload = pattern(32 << 10, 7);
@@ -89,7 +73,7 @@ TEST_F(TcpLines, WhatIsQueuedOnALineThatIsLeftStillArrives) {
 }
 
 TEST_F(TcpLines, WhoeverPutsOpensALineForIt) {
-  TcpCluster cluster(2, apart());
+  TcpCluster cluster(2, puts_apart());
   send(cluster, 1, 0, 1);
   send(cluster, 0, 1, 2);
   EXPECT_EQ(1u, cluster.opened.size()) << "messages need no second one";
@@ -107,7 +91,7 @@ TEST_F(TcpLines, WhoeverPutsOpensALineForIt) {
 }
 
 TEST_F(TcpLines, RailsArePutLines) {
-  TcpCluster cluster(2, apart(3));
+  TcpCluster cluster(2, puts_apart(3));
   put(cluster, 1, 0, 1, 20 << 20);
   ASSERT_EQ(4u, cluster.opened.size());
   for (uint32_t line = 0; line < 4; ++line) {
@@ -120,7 +104,7 @@ TEST_F(TcpLines, RailsArePutLines) {
 
 TEST_F(TcpLines, PutsGoBesideMessagesWhereThereCanBeNoOtherLine) {
   for (const bool lower_puts : {true, false}) {
-    TcpCluster cluster(2, apart(2));
+    TcpCluster cluster(2, puts_apart(2));
     cluster.refuses = [](int, int, int, uint32_t line) { return line > 0; };
     const int from = lower_puts ? 0 : 1, to = 1 - from;
     put(cluster, from, to, 1);
@@ -133,7 +117,7 @@ TEST_F(TcpLines, PutsGoBesideMessagesWhereThereCanBeNoOtherLine) {
 
 // Rank 1 has no other line for its puts, and then the lower rank opens one for messages.
 TEST_F(TcpLines, PutsGoWithTheMessagesToTheLowerRanksLine) {
-  TcpCluster cluster(2, apart());
+  TcpCluster cluster(2, puts_apart());
   cluster.refuses = [](int, int, int, uint32_t line) { return line > 0; };
   const auto source = pattern(kPutBytes, 1);
   auto& sink = cluster.sink(0);
@@ -153,7 +137,7 @@ TEST_F(TcpLines, PutsGoWithTheMessagesToTheLowerRanksLine) {
 }
 
 TEST_F(TcpLines, ALineBeyondTheLastIsRefused) {
-  TcpCluster cluster(2, apart());
+  TcpCluster cluster(2, puts_apart());
   auto [mine, theirs] = loopback_connection();
   const Status refused = cluster[0].accept(1, 2, std::move(theirs));
   EXPECT_EQ(Code::protocol_error, refused.code());

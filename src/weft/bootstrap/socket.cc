@@ -110,6 +110,14 @@ Result<SocketAddress> local_address(int fd) {
   return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
 }
 
+bool ends_on_one_host(int fd) {
+  const Result<SocketAddress> here = local_address(fd);
+  sockaddr_storage raw{};
+  socklen_t bytes = sizeof raw;
+  return here.ok() && getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) == 0 &&
+         here->same_host(SocketAddress(reinterpret_cast<const sockaddr*>(&raw)));
+}
+
 void send_at_once(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
 void notice_dead_host(int fd) {

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "bootstrap/socket.h"
 #include "transport/lost_memory.h"
 
 namespace weft::transport::tcp {
@@ -42,21 +43,6 @@ size_t largest_buffer() {
   return bytes;
 }
 
-bool ends_on_one_host(int fd) {
-  sockaddr_storage here{}, there{};
-  socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_bytes) < 0 ||
-      ::getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) < 0 ||
-      here.ss_family != there.ss_family)
-    return false;
-  if (here.ss_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in&>(here).sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in&>(there).sin_addr.s_addr;
-  return here.ss_family == AF_INET6 &&
-         std::memcmp(&reinterpret_cast<const sockaddr_in6&>(here).sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6&>(there).sin6_addr, sizeof(in6_addr)) == 0;
-}
-
 /// BBR lets data go at the rate at which it has seen some arrive. Of messages that come one at a time it sees
 /// their last segments, some hundred bytes a round trip, and holds up the next ones for 10 ms. Where there is
 /// no queue that it could keep short, any other congestion control does as well; every kernel has reno, and
@@ -79,7 +65,7 @@ Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
   const int on = 1;
   if (::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
     return fail_errno(errno, "cannot set TCP_NODELAY on a connection");
-  if (ends_on_one_host(fd())) leave_bbr(fd());
+  if (bootstrap::ends_on_one_host(fd())) leave_bbr(fd());
   const int unsent = static_cast<int>(unsent_bytes);
   if (unsent > 0 && ::setsockopt(fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
     return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a connection");

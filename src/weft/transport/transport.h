@@ -94,8 +94,8 @@ class Reading {
   /// The reader is done with the piece, which ready() gave or fetch() read.
   virtual void take() = 0;
   /// What pieces that were brought have cost both ranks on average, and the least that one cost which was
-  /// read alone. Where help is not worth it, again and again, there is no more of it, nor in the next readings
-  /// of that peer's memory. Returns whether there is still help.
+  /// read alone. Where help is not worth it, again and again, there is no more of it, nor in the next
+  /// readings of that peer's memory. Returns whether there is still help.
   virtual bool judge(int64_t brought_ns, int64_t alone_ns) = 0;
 };
 
@@ -171,8 +171,8 @@ class Transport {
   /// touched again.
   virtual void forget(const Completion* first, const Completion* last) = 0;
   /// How much may be on its way over one connection at once, roughly: what is more than a network holds waits
-  /// in its queues, and what these do not hold is lost. 0 = as much as the kernel likes. Where the network
-  /// sees to this itself, nothing happens.
+  /// in its queues, and what these do not hold is lost. 0 = no bound, as long as there was none: one that is
+  /// set is changed, and not lifted. Where the network sees to this itself, nothing happens.
   virtual void bound_flight(size_t bytes) { (void)bytes; }
 
   /// For callers that stop polling between operations. ticket() stands for everything accepted so far;
