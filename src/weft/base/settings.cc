@@ -212,7 +212,9 @@ constexpr Row kRows[] = {
      &Settings::yield_us,
      {.min = 0, .max = 1e7},
      kProgress,
-     "How long it then goes on polling but yields the CPU between polls, before it sleeps."},
+     "How long it then goes on polling but yields the CPU between polls, before it sleeps; a quarter of that "
+     "where a "
+     "network is waited for whose news come more than 0.1 ms apart."},
 
     {"WEFT_TIMEOUT_S",
      &Settings::timeout_s,

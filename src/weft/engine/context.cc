@@ -392,7 +392,7 @@ void Context::wait(Lock& lock, Operation& op) {
   Patience patience({.spin_ns = spin_ns,
                      .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
                      .crowded = crowded,
-                     .rings = network_operations_ > 0 && nap_ms() < 0});
+                     .looks = crowded ? Patience::kCrowdedLooks : Patience::kLooks});
   while (!op.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
       patience.found();
@@ -400,7 +400,7 @@ void Context::wait(Lock& lock, Operation& op) {
     }
     if (patience.found_nothing()) {
       const int64_t now = now_ns();
-      patience.tell(now);
+      patience.tell(now, rings());
       if (now - last_check_ns_ > kCheckNs) check_deadlines(now);
       if (patience.over()) {
         sleep(lock, op);

@@ -161,6 +161,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int nap_ms() const { return watches_device() ? 1 : fabric_->nap_ms(); }
   /// The same in microseconds, where a CUDA stream may be waited for; -1 = any.
   int nap_us() const;
+  /// Whether a sleeper is woken by all that is waited for, at once, and no peer waits for what it would do
+  /// meanwhile: of a network, not of shared memory alone, where owners help with reads. Under the lock.
+  bool rings() const { return network_operations_ > 0 && nap_ms() < 0; }
   /// Looks at deadlines of active operations; cheap, called a few times a second. Under the lock.
   void check_deadlines(int64_t now);
 

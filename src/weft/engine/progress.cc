@@ -14,13 +14,14 @@
 #include "base/settings.h"
 #include "base/thread.h"
 #include "engine/context.h"
+#include "engine/patience.h"
 #include "topology/host.h"
 
 namespace weft::engine {
 namespace {
 
-// How long a thread looks again before it sleeps: about what a sleep and a wake-up cost.
-constexpr int64_t kLingerNs = 20'000;
+// A thread looks again for about as long as a sleep and a wake-up cost.
+constexpr Patience::Limits kPatience{.yield_ns = 20'000, .looks = 1};
 // The same while a device works for an operation, which rings no bell: such work is short. Where ranks share
 // CPUs it sleeps between looks instead, since whoever yields there waits for everybody else.
 constexpr int64_t kDeviceLingerNs = 2'000'000;
@@ -77,7 +78,7 @@ class ProgressThread {
     name_thread("weft-progress");
     MemoryWatch::unblock();
     if (cpu_ >= 0) pin_thread(cpu_);
-    int64_t idle_since = 0;
+    Patience patience(kPatience);
     std::vector<Context*> mine;
     while (!stop_.load()) {
       if (index_ == 0 && g_dumps_written != g_dumps_requested) ProgressEngine::instance().serve_dumps();
@@ -87,20 +88,21 @@ class ProgressThread {
         mine = contexts_;
       }
       std::erase_if(mine, [](Context* c) { return c->has_waiters(); });
-      bool worked = false, in_flight = false, on_device = false;
+      bool worked = false, in_flight = false, on_device = false, rings = true;
       for (Context* context : mine) {
         Lock lock = context->lock();
         if (!context->busy()) continue;
         worked |= context->turn() > 0;
         in_flight |= context->busy();
+        rings &= context->rings();
         on_device |= context->device_is_busy() && !context->fabric().oversubscribed();
       }
-      const int64_t now = now_ns();
-      if (worked || idle_since == 0) idle_since = now;
-      const int64_t linger_ns = on_device ? kDeviceLingerNs : kLingerNs;
-      if (!worked && (!in_flight || now - idle_since > linger_ns)) {
+      if (worked) patience.found();
+      else if (patience.found_nothing()) patience.tell(now_ns(), rings);
+      const bool over = on_device ? patience.idle_ns() > kDeviceLingerNs : patience.over();
+      if (!worked && (!in_flight || over)) {
         sleep(mine);
-        idle_since = 0;
+        if (!in_flight) patience = Patience(kPatience);
       } else if (!worked && on_device) {
         sched_yield();
       }
@@ -136,6 +138,7 @@ class ProgressThread {
       Lock lock = context->lock();
       context->end_sleep();
     }
+    if (fds_.front().revents == 0) return;  // nobody has rung
     uint64_t rings;
     while (read(doorbell_.get(), &rings, sizeof rings) > 0) {
     }
