@@ -10,6 +10,17 @@
 #include "plan/transfer.h"
 
 namespace weft::plan::exchange {
+namespace {
+
+/// Blocks longer than the first that come to more than the second altogether are asked for, even where each
+/// could go eagerly: sent all at once they meet in the network's queues, which lose what they do not hold.
+constexpr uint64_t kBriefBlock = 16 << 10, kAllAtOnce = 512 << 10;
+
+bool may_meet(const Task& task) {
+  return task.bytes() > kBriefBlock && task.bytes() * static_cast<uint64_t>(task.ranks()) > kAllAtOnce;
+}
+
+}  // namespace
 
 void gather(const Task& task, Builder& b) {
   const Slices slices(task.bytes(), task);
@@ -59,7 +70,8 @@ void all_to_all(const Task& task, Builder& b) {
   const Slices slices(task.bytes(), task);
   const bool stage = !task.request.disjoint;
   const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
-  const auto exposed = [&](int peer) { return stage || !task.eager(peer, task.bytes()); };
+  const bool asks = stage || may_meet(task);
+  const auto exposed = [&](int peer) { return asks || !task.eager(peer, task.bytes()); };
   const Space source = stage ? Space::scratch : Space::input;
   StepId staged = kNoStep;
   if (stage) staged = b.copy(0, b.input(), b.scratch(b.reserve(block(task.ranks()))), block(task.ranks()));
