@@ -6,6 +6,9 @@
 namespace weft::model {
 namespace {
 
+constexpr uint64_t kPiece = 64 << 10;  // what the kernel sends at once
+const topology::Layout kFourNodes = topology::Layout::blocks(4, 1);
+
 std::string error_of(const std::string& json) {
   const Result<Machine> machine = machine_from_json(json);
   return machine.ok() ? "ok" : machine.status().message();
@@ -122,17 +125,30 @@ TEST(Machine, AConnectionHoldsWhatItsInterfaceCarriesInAMillisecondAndFourRoundT
   Machine machine;
   machine.inter = {.alpha_us = 480, .overhead_us = 10, .bytes_per_us = 1000, .by_cpu = true};
   machine.nic_bytes_per_us = 100;
-  EXPECT_EQ(flight_bytes(machine), 100 * (4 * 2 * 500 + 1000));
+  const uint64_t carried = 100 * (4 * 2 * 500 + 1000);
+  EXPECT_EQ(flight_bytes(machine, kFourNodes), carried / kPiece * kPiece);
   machine.rails = 4;
-  EXPECT_EQ(flight_bytes(machine), 100 * (4 * 2 * 500 + 1000)) << "a connection is one rail's";
+  EXPECT_EQ(flight_bytes(machine, kFourNodes), carried / kPiece * kPiece) << "a connection is one rail's";
   machine.nic_bytes_per_us = 1;
-  EXPECT_EQ(flight_bytes(machine), 128 << 10) << "two messages of 64 KiB";
+  EXPECT_EQ(flight_bytes(machine, kFourNodes), 2 * kPiece) << "two messages of 64 KiB";
   machine.nic_bytes_per_us = 225;
-  EXPECT_EQ(flight_bytes(machine), 0) << "CPUs are what takes the time";
+  EXPECT_EQ(flight_bytes(machine, kFourNodes), 0) << "CPUs are what takes the time";
   machine.nic_bytes_per_us = 100;
   machine.inter.by_cpu = false;
-  EXPECT_EQ(flight_bytes(machine), 0);
-  EXPECT_EQ(flight_bytes(Machine()), 0) << "loopback";
+  EXPECT_EQ(flight_bytes(machine, kFourNodes), 0);
+  EXPECT_EQ(flight_bytes(Machine(), kFourNodes), 0) << "loopback";
+}
+
+// Of 8 nodes of two ranks 14 streams met in a port's queue of 1.25 MiB, each with 128 KiB under way and a
+// piece that the kernel had taken besides.
+TEST(Machine, ManyConnectionsHoldOnePieceEach) {
+  Machine machine;
+  machine.inter = {.alpha_us = 5, .overhead_us = 3, .bytes_per_us = 1000, .by_cpu = true};
+  machine.nic_bytes_per_us = 60;
+  EXPECT_EQ(flight_bytes(machine, kFourNodes), 2 * kPiece);
+  EXPECT_EQ(flight_bytes(machine, topology::Layout::blocks(8, 1)), kPiece);
+  EXPECT_EQ(flight_bytes(machine, topology::Layout::blocks(8, 2)), kPiece);
+  EXPECT_EQ(flight_bytes(machine, topology::Layout::blocks(64, 8)), kPiece);
 }
 
 TEST(Machine, TakesFromTheHostWhatTheHostStates) {

@@ -41,6 +41,19 @@ TEST_F(TcpFlight, IsBoundedOnLinesThatAreThereAndOnNewOnes) {
   EXPECT_EQ(kFlightBytes, buffer_of(cluster.opened[1].fd));
 }
 
+// 64 KiB and a header do not fit into 64 KiB: AllReduces of 1 MiB on 8 nodes of two ranks, whose messages
+// have 64 KiB each, waited for a round trip through full queues in every message.
+TEST_F(TcpFlight, OfMessagesHasRoomForTwoOfTheLongest) {
+  TcpCluster cluster(2, puts_apart());
+  cluster[0].bound_flight(kFlightBytes / 2);
+  ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));
+  ASSERT_TRUE(cluster.poll_until([&] { return cluster.sink(1).arrivals.size() == 1; }));
+  cluster.put(0, 1, 2, 16 << 20);
+  ASSERT_EQ(2u, cluster.opened.size());
+  EXPECT_EQ(2 * cluster[0].eager_bytes(), buffer_of(cluster.opened[0].fd));
+  EXPECT_EQ(kFlightBytes / 2, buffer_of(cluster.opened[1].fd));
+}
+
 TEST_F(TcpFlight, IsTheKernelsChoiceWithoutABound) {
   TcpCluster cluster(2);
   ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));

@@ -110,7 +110,7 @@ void Context::set_machine(model::Machine machine) {
   machine_ = std::move(machine);
   const Lock lock = this->lock();
   if (transport::Transport* const network = fabric_->between_nodes(); network != nullptr)
-    network->bound_flight(model::flight_bytes(machine_));
+    network->bound_flight(model::flight_bytes(machine_, fabric_->layout()));
 }
 
 // A collective where any rank writes a trace: of those on a node the first one starts the file before the

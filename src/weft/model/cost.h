@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "topology/host.h"
+#include "topology/layout.h"
 #include "transport/eager.h"
 
 namespace weft::model {
@@ -116,9 +117,10 @@ struct Machine {
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
 /// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do
 /// nothing. More would wait in the network's queues, which have an end: where several senders' data meet
-/// there, packets are lost, and whoever lost one waits for 200 ms. 0 = no bound, where CPUs are no faster
-/// than the interface, or do not move the bytes.
-uint64_t flight_bytes(const Machine& machine);
+/// there, packets are lost, and whoever lost one waits for 200 ms. The more ranks elsewhere a node's ranks
+/// exchange with at once, the less. 0 = no bound, where CPUs are no faster than the interface, or do not move
+/// the bytes.
+uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout);
 
 /// The default machine with what the host states: cores, cache, number and speed of its fastest interfaces.
 /// `nodes_on_host` > 1 where WEFT_HOSTID makes one machine several nodes: they share its cores, and talk over

@@ -32,8 +32,14 @@ using plan::StepKind;
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr uint32_t kArrived = kNobody - 1;
 /// Where CPUs move the bytes, the kernel keeps so much of what was written and has not left yet: unsent_bytes
-/// of transport/tcp_transport.h.
-constexpr double kUnsentBytes = 256 << 10;
+/// of transport/tcp_transport.h, where what is on its way has no closer bound.
+constexpr uint64_t kUnsentBytes = 256 << 10;
+
+double kept_us(const Machine& machine, const topology::Layout& layout) {
+  const uint64_t bound = flight_bytes(machine, layout);
+  const uint64_t bytes = bound > 0 ? std::min(bound, kUnsentBytes) : kUnsentBytes;
+  return static_cast<double>(bytes) / machine.nic_bytes_per_us;
+}
 
 struct RankState {
   const Script* script = nullptr;
@@ -67,6 +73,7 @@ class Simulator {
         options_(options),
         per_node_(layout.ranks() / layout.nodes()),
         nodes_(options.one_node ? 1 : layout.nodes()),
+        kept_us_(kept_us(machine, layout)),
         network_(machine, nodes_, options.conditions),
         workers_(machine, limits) {}
 
@@ -292,7 +299,7 @@ class Simulator {
   /// When the source of a stripe may be reused that has left at `gone_us`: then, or once the kernel has taken
   /// it.
   double reusable_us(const Network::Passage& out, double gone_us) const {
-    return machine_.inter.by_cpu ? out.end_us - kUnsentBytes / machine_.nic_bytes_per_us : gone_us;
+    return machine_.inter.by_cpu ? out.end_us - kept_us_ : gone_us;
   }
 
   void inject(const Event& event) {
@@ -524,6 +531,7 @@ class Simulator {
   const Machine& machine_;
   const SimulateOptions& options_;
   const int per_node_, nodes_;  // nodes that are simulated
+  const double kept_us_;        // of a line's time, for what it sends, the kernel keeps bytes
 
   Network network_;
   Workers workers_;

@@ -156,7 +156,7 @@ Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t line, bool open
           link->socket.open(epoll_.get(), key_of(rank, peer.links.size()), options_.unsent_bytes);
       !status.ok())
     return status.in(fmt::format("connection with rank {}", rank));
-  link->socket.bound_flight(flight_bytes_);
+  link->socket.bound_flight(flight_of(line));
   peer.links.push_back(std::move(link));
   return peer.links.back().get();
 }
@@ -165,8 +165,14 @@ void TcpTransport::bound_flight(size_t bytes) {
   flight_bytes_ = bytes;
   for (const Peer& peer : peers_) {
     for (const auto& link : peer.links)
-      if (link) link->socket.bound_flight(bytes);
+      if (link) link->socket.bound_flight(flight_of(link->line));
   }
+}
+
+/// Where messages go, two of the longest fit: else the rest of one waits until its beginning has arrived.
+size_t TcpTransport::flight_of(size_t line) const {
+  const bool messages = line == 0 || !options_.puts_apart;
+  return messages && flight_bytes_ > 0 ? std::max(flight_bytes_, 2 * options_.eager_bytes) : flight_bytes_;
 }
 
 /// Gives the peer's sender its next line: one that the peer has opened, unless that is for the peer's puts,

@@ -141,6 +141,7 @@ class TcpTransport final : public Transport {
 
   Result<tcp::Sender*> sender_to(int peer);
   size_t lines() const { return static_cast<size_t>(options_.rails) + (options_.puts_apart ? 1 : 0); }
+  size_t flight_of(size_t line) const;
   Status add_line(int peer);
   void add_further_lines(int peer);
   Result<Link*> adopt(int peer, size_t line, bool opened_here, UniqueFd connection);
