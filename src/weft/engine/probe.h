@@ -145,6 +145,8 @@ class Probe {
   Result<Stream> send_stream(std::byte* memory, const Flow& flow);
   Status receive_stream(Idle idle);
   Result<Stream> stream(std::byte* memory, const Flow& flow);
+  Status put_and_wait(const transport::Envelope& envelope, const std::byte* from, size_t to);
+  Result<double> burst_bytes(std::byte* memory, double bytes_per_us, double one_way_us);
   Result<double> exchange_us(std::byte* memory, const Pieces& pieces);
   Status measure_ends(model::Link* link);
 

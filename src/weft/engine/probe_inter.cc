@@ -3,7 +3,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "engine/probe.h"
@@ -20,6 +22,10 @@ constexpr Probe::Flow kSparingFlow{.block_bytes = 256 << 10, .window = 4, .idle 
 constexpr Probe::Flow kBusyFlow{.block_bytes = 512 << 10, .window = 8, .idle = Probe::Idle::spin};
 // What is exchanged at once: a slice, and so much that it fills sockets' buffers and no cache holds it.
 constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchangedSpan = 16 << 20;
+
+// Blocks after a pause; what is less than a part of one is taken for noise.
+constexpr int kBursts = 5;
+constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 
 constexpr double kSendingPart = 0.8;  // of an exchange's time, at most
 
@@ -109,6 +115,16 @@ Status Probe::wait_for_departure(const Puts& puts) {
   return {};
 }
 
+/// A put, until something has come from the peer, too.
+Status Probe::put_and_wait(const transport::Envelope& envelope, const std::byte* from, size_t to) {
+  Puts puts;
+  Status status = put(envelope, from, to, &puts);
+  if (status.ok()) status = wait(1);
+  if (status.ok()) status = wait_for_departure(puts);
+  if (!status.ok()) forget(puts);
+  return status;
+}
+
 /// The fastest of some streams.
 Result<Probe::Stream> Probe::stream(std::byte* memory, const Flow& flow) {
   Stream fastest;
@@ -135,14 +151,7 @@ Result<double> Probe::exchange_us(std::byte* memory, const Pieces& pieces) {
   for (int i = 0; i < warm + times; ++i) {
     const size_t at = static_cast<size_t>(i) * bytes % span;
     const int64_t begin = now_ns();
-    Puts puts;
-    Status status = put(envelope, memory + at, span + at, &puts);
-    if (status.ok()) status = wait(1);
-    if (status.ok()) status = wait_for_departure(puts);
-    if (!status.ok()) {
-      forget(puts);
-      return status;
-    }
+    WEFT_TRY(put_and_wait(envelope, memory + at, span + at));
     if (i >= warm) durations.push_back(us_since(begin));
   }
   return std::max(model::median(durations), 1e-3);
@@ -181,6 +190,28 @@ Status Probe::measure_ends(model::Link* link) {
   return {};
 }
 
+/// What an interface that had nothing to do carries beyond `bytes_per_us`, its rate: what a block that
+/// follows on a pause takes less.
+Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double one_way_us) {
+  constexpr auto kBytes = static_cast<double>(kSparingFlow.block_bytes);
+  const transport::Envelope envelope = envelope_of(MessageKind::data, kSparingFlow.block_bytes);
+  std::vector<double> ahead;
+  for (int i = 0; i < kBursts; ++i) {
+    if (!leads_) {
+      WEFT_TRY(wait(1));
+      WEFT_TRY(send());
+      continue;
+    }
+    const double pause_us = std::min(2 * kBytes / bytes_per_us, kLongestPauseUs);
+    std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(pause_us));
+    const int64_t begin = now_ns();
+    WEFT_TRY(put_and_wait(envelope, memory, 0));
+    ahead.push_back(kBytes - (us_since(begin) - 2 * one_way_us) * bytes_per_us);
+  }
+  const double burst = model::median(ahead);
+  return burst < kLeastBurst * kBytes ? 0.0 : std::min(burst, kBytes);
+}
+
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
   WEFT_TRY(measure_messages(link, 200, 0.03));
@@ -188,7 +219,6 @@ Status Probe::measure_inter(model::Machine* machine) {
   WEFT_TRY(memory.exchange());
   const Result<Stream> slept = stream(memory.data(), kSparingFlow);
   if (!slept.ok()) return slept.status();
-  memory.take_back();
   const std::string transport = transport_.describe();
   const bool by_cpu =
       transport.find("efa") == std::string::npos && transport.find("verbs") == std::string::npos;
@@ -207,6 +237,15 @@ Status Probe::measure_inter(model::Machine* machine) {
         std::max(bytes_per_us / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
   };
   if (machine != nullptr) set_interface(rate);
+  const Result<bool> has_bursts = decided(network_bound && by_cpu);
+  if (!has_bursts.ok()) return has_bursts.status();
+  if (*has_bursts) {
+    const double one_way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
+    const Result<double> burst = burst_bytes(memory.data(), rate, one_way_us);
+    if (!burst.ok()) return burst.status();
+    if (machine != nullptr) machine->burst_bytes = *burst;
+  }
+  memory.take_back();
   const Result<bool> cpu_bound = decided(!network_bound && rate >= kWorthExchanging);
   if (!cpu_bound.ok() || !*cpu_bound) return cpu_bound.status();
   WEFT_TRY(measure_ends(link));

@@ -49,6 +49,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "node_bytes_per_us", machine.memory.node_bytes_per_us, 0.0);
   visit("", "nic_bytes_per_us", machine.nic_bytes_per_us, kRate);
   visit("", "crossing", machine.crossing, 0.01);
+  visit("", "burst_bytes", machine.burst_bytes, 0.0);
   visit("", "rails", machine.rails, 1.0);
   visit("", "nic_message_us", machine.nic_message_us, kAnyTime);
   visit("", "stripe_bytes", machine.stripe_bytes, 1.0);

@@ -99,6 +99,9 @@ struct Machine {
   /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share
   /// unevenly, and lines stand idle meanwhile. 1 where the network keeps them apart.
   double crossing = 0.98;
+  /// What an interface that had nothing to do carries at once, beyond its rate, as token buckets let it: time
+  /// in which it stood idle is not lost, up to so many bytes.
+  double burst_bytes = 0;
   int rails = 1;                      // network interfaces of a node that large data is spread over
   double nic_message_us = 0;          // an interface's own time for a message or a stripe, besides its bytes
   uint64_t stripe_bytes = 128 << 10;  // a put is spread over rails in stripes of at least this

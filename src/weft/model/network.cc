@@ -12,19 +12,20 @@ Network::Network(const Machine& machine, int nodes, const Conditions& conditions
   const Server rail{.free_us = 0,
                     .bytes_per_us = machine.nic_bytes_per_us,
                     .message_us = machine.nic_message_us,
+                    .burst_us = machine.burst_bytes / machine.nic_bytes_per_us,
                     .peer = -1};
   out_.assign(static_cast<size_t>(nodes) * static_cast<size_t>(rails_), rail);
   in_ = out_;
   if (nodes_per_leaf_ > 0) {
     const double rate = machine.node_bytes_per_us() * nodes_per_leaf_ / conditions.fabric.oversubscription;
-    const Server link{.free_us = 0, .bytes_per_us = rate, .message_us = 0, .peer = -1};
+    const Server link{.free_us = 0, .bytes_per_us = rate, .message_us = 0, .burst_us = 0, .peer = -1};
     up_.assign(static_cast<size_t>((nodes - 1) / nodes_per_leaf_ + 1), link);
     down_ = up_;
   }
   const auto slow_down = [&](std::vector<Server>& servers, int node, int rail, double rate) {
     Server& server = servers[index(node, rail)];
     server.bytes_per_us *= rate;
-    if (rate > 0) server.message_us /= rate;
+    if (rate > 0) server.message_us /= rate, server.burst_us /= rate;
   };
   if (!conditions.slow_nodes.empty()) speed_.assign(static_cast<size_t>(nodes), 1.0);
   for (const SlowNode& slow : conditions.slow_nodes) {

@@ -59,20 +59,19 @@ class Network {
     double free_us = 0;
     double bytes_per_us = 0;  // 0: down
     double message_us = 0;
-    int peer = -1;  // the node of the bytes before
+    double burst_us = 0;  // of idle time that it makes up for
+    int peer = -1;        // the node of the bytes before
   };
 
   /// Bytes of another node than the last are slower. Notifications slip in between: a put is many packets.
   Passage pass(Server& server, double at_us, double bytes, int peer) {
     const double start = std::max(at_us, server.free_us);
-    if (bytes == 0) {
-      server.free_us = start + server.message_us;
-      return {at_us, at_us + server.message_us};
-    }
+    server.free_us = std::max(server.free_us, at_us - server.burst_us) + server.message_us;
+    if (bytes == 0) return {at_us, at_us + server.message_us};
     const bool crosses = server.peer >= 0 && server.peer != peer;
     server.peer = peer;
-    server.free_us = start + server.message_us + bytes / (server.bytes_per_us * (crosses ? crossing_ : 1.0));
-    return {start, server.free_us};
+    server.free_us += bytes / (server.bytes_per_us * (crosses ? crossing_ : 1.0));
+    return {start, std::max(start, server.free_us)};
   }
   size_t index(int node, int rail) const {
     return static_cast<size_t>(node) * static_cast<size_t>(rails_) + static_cast<size_t>(rail);
