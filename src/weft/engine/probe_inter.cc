@@ -27,6 +27,9 @@ constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchange
 constexpr int kBursts = 5;
 constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 
+// What a message has on the line besides its bytes: headers of ours, TCP's, IP's and Ethernet's.
+constexpr double kFramingBytes = 64 + 66;
+
 constexpr double kSendingPart = 0.8;  // of an exchange's time, at most
 
 constexpr double kWorthExchanging = 200;  // bytes/µs: below that it takes too long
@@ -243,7 +246,7 @@ Status Probe::measure_inter(model::Machine* machine) {
     const double one_way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
     const Result<double> burst = burst_bytes(memory.data(), rate, one_way_us);
     if (!burst.ok()) return burst.status();
-    if (machine != nullptr) machine->burst_bytes = *burst;
+    if (machine != nullptr) machine->burst_bytes = *burst, machine->nic_message_us = kFramingBytes / rate;
   }
   memory.take_back();
   const Result<bool> cpu_bound = decided(!network_bound && rate >= kWorthExchanging);
