@@ -30,13 +30,14 @@
 #include <utility>
 
 #include "base/memory_watch.h"
+#include "base/short_copy.h"
 #include "transport/transport.h"
 
 namespace weft::transport::shm {
 
 inline constexpr size_t kLineBytes = 64;
 inline constexpr uint64_t kSlots = 64;
-inline constexpr size_t kInlineBytes = 32;  // of payload beside an envelope
+inline constexpr size_t kInlineBytes = kShortCopy;  // of payload beside an envelope
 /// Payloads in the byte ring up to here a waiting receiver asks for early; longer ones the sender prepares
 /// for.
 inline constexpr size_t kShortBytes = 512;
@@ -94,37 +95,6 @@ inline void fetch_to_write(const std::byte* line) {
 #endif
 }
 
-template <typename Word>
-void copy_ends(std::byte* to, const std::byte* from, size_t bytes) {
-  Word head, tail;
-  std::memcpy(&head, from, sizeof(Word));
-  std::memcpy(&tail, from + bytes - sizeof(Word), sizeof(Word));
-  std::memcpy(to, &head, sizeof(Word));
-  std::memcpy(to + bytes - sizeof(Word), &tail, sizeof(Word));
-}
-
-/// memcpy of at most kInlineBytes, without the call.
-inline void copy_inline(void* to_address, const void* from_address, size_t bytes) {
-  auto* to = static_cast<std::byte*>(to_address);
-  auto* from = static_cast<const std::byte*>(from_address);
-  struct Half {
-    uint64_t words[2];
-  };
-  if (bytes == 8) {
-    std::memcpy(to, from, 8);
-  } else if (bytes >= 16) {
-    copy_ends<Half>(to, from, bytes);
-  } else if (bytes >= 8) {
-    copy_ends<uint64_t>(to, from, bytes);
-  } else if (bytes >= 4) {
-    copy_ends<uint32_t>(to, from, bytes);
-  } else if (bytes > 0) {
-    to[0] = from[0];
-    to[bytes / 2] = from[bytes / 2];
-    to[bytes - 1] = from[bytes - 1];
-  }
-}
-
 }  // namespace detail
 
 /// The sending end. Every call answers false if there is no room, or the payload is gone (MemoryWatch):
@@ -138,18 +108,23 @@ class FifoSender {
 
   /// A message with `envelope.bytes` of payload, at most memory.largest_payload().
   bool send(const Envelope& envelope, const void* payload) {
+    if (envelope.bytes <= kInlineBytes) return send_in_slot(envelope, payload);
     if (!slot_free()) return false;
     Slot& slot = next_slot();
-    if (envelope.bytes <= kInlineBytes) {
-      detail::copy_inline(slot.payload, payload, envelope.bytes);
-      if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]]
-        return false;
-      publish(slot, envelope, Payload::in_slot);
-      return true;
-    }
     if (!write_to_ring(slot, payload, envelope.bytes)) return false;
     publish(slot, envelope, Payload::in_ring);
     if (envelope.bytes > kShortBytes) fetch_ring(detail::round_to_lines(envelope.bytes));
+    return true;
+  }
+
+  /// The same for at most kInlineBytes.
+  bool send_in_slot(const Envelope& envelope, const void* payload) {
+    if (!slot_free()) return false;
+    Slot& slot = next_slot();
+    copy_short(slot.payload, payload, envelope.bytes);
+    if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]]
+      return false;
+    publish(slot, envelope, Payload::in_slot);
     return true;
   }
 
@@ -224,8 +199,17 @@ class FifoSender {
     }
   }
 
+  // Field by field: an envelope that is made where this is inlined needs no place in memory but the slot.
   void publish(Slot& slot, const Envelope& envelope, Payload where) {
-    std::memcpy(static_cast<void*>(&slot), &envelope, offsetof(Envelope, reserved));
+    slot.envelope.comm = envelope.comm;
+    slot.envelope.op = envelope.op;
+    slot.envelope.signature = envelope.signature;
+    slot.envelope.tag_low = envelope.tag_low;
+    slot.envelope.kind = envelope.kind;
+    slot.envelope.space = envelope.space;
+    slot.envelope.offset = envelope.offset;
+    slot.envelope.bytes = envelope.bytes;
+    slot.envelope.tag_high = envelope.tag_high;
     std::atomic_ref(slot.envelope.reserved).store(detail::stamp(next_, where), std::memory_order_release);
     ++next_;
   }
@@ -271,9 +255,7 @@ class FifoReceiver {
     Received received;
     if (!ready()) {
       streak_ = 0;
-      for (uint64_t at = ring_next_; at != watched_end_; at += kLineBytes) {
-        __builtin_prefetch(memory_.ring + (at & (memory_.ring_bytes - 1)));
-      }
+      ask_for_ring();
       return received;
     }
     const int limit = streak_ < kStream ? 1 : kBurst;
@@ -291,9 +273,26 @@ class FifoReceiver {
     return receive(deliver, [](const Envelope&) { return true; });
   }
 
+  /// At most one message, whatever has come before: for who awaits no more.
+  template <typename Deliver>
+  Received receive_next(Deliver&& deliver) {
+    if (!ready()) {
+      ask_for_ring();
+      return {};
+    }
+    receive_one(deliver);
+    return {.messages = 1, .made_room = publish_if_due()};
+  }
+
  private:
   static bool is_for_transport(const Slot& slot) {
     return static_cast<Payload>(slot.envelope.reserved & 3) == Payload::for_transport;
+  }
+
+  void ask_for_ring() const {
+    for (uint64_t at = ring_next_; at != watched_end_; at += kLineBytes) {
+      __builtin_prefetch(memory_.ring + (at & (memory_.ring_bytes - 1)));
+    }
   }
 
   bool publish_if_due() {
