@@ -13,10 +13,11 @@
 // ring's end.
 //
 // Where the time goes. A message costs two transfers: the sender's line must leave the receiver's cache, and
-// come back. Two hints keep payloads in the byte ring from adding theirs, each at the sizes where it was
-// measured to pay: a receiver that waits keeps asking for the lines of a short payload along with its slot; a
-// sender fetches the lines of its next long payload while it has nothing better to do. Both guess that the
-// next payload is as long as the last.
+// come back. Hints let the first of them run beside what the sender does between two messages, and in a
+// stream the second beside what the receiver does: a sender asks for the slot and the lines of the ring that
+// it will write soon; a receiver asks for those that come next while it waits, which a long payload would
+// only slow down, and once it has found so many messages in a row that the next is likely to be there. All
+// guess that the next payload is as long as the last.
 //
 // Thread safety: one thread at a time sends, one at a time receives; the two need no lock. All that both
 // touch at once is accessed through std::atomic_ref.
@@ -38,9 +39,11 @@ namespace weft::transport::shm {
 inline constexpr size_t kLineBytes = 64;
 inline constexpr uint64_t kSlots = 64;
 inline constexpr size_t kInlineBytes = kShortCopy;  // of payload beside an envelope
-/// Payloads in the byte ring up to here a waiting receiver asks for early; longer ones the sender prepares
-/// for.
-inline constexpr size_t kShortBytes = 512;
+/// How far behind the next slot the one is whose line a sender asks for: the next one's a receiver may be
+/// looking at.
+inline constexpr uint64_t kSlotsAhead = 2;
+/// The longest payload whose lines a receiver asks for before it has come: while it waits, and in a stream.
+inline constexpr uint64_t kAskedWaiting = 256, kAskedInStream = 1024;
 
 /// Where the bytes of a message are: the low two bits of its stamp.
 enum class Payload : uint16_t {
@@ -113,7 +116,7 @@ class FifoSender {
     Slot& slot = next_slot();
     if (!write_to_ring(slot, payload, envelope.bytes)) return false;
     publish(slot, envelope, Payload::in_ring);
-    if (envelope.bytes > kShortBytes) fetch_ring(detail::round_to_lines(envelope.bytes));
+    fetch_ring(detail::round_to_lines(envelope.bytes));
     return true;
   }
 
@@ -212,6 +215,8 @@ class FifoSender {
     slot.envelope.tag_high = envelope.tag_high;
     std::atomic_ref(slot.envelope.reserved).store(detail::stamp(next_, where), std::memory_order_release);
     ++next_;
+    detail::fetch_to_write(
+        reinterpret_cast<const std::byte*>(&memory_.slots[(next_ + kSlotsAhead) % kSlots]));
   }
 
   FifoMemory memory_;
@@ -233,6 +238,9 @@ class FifoReceiver {
   /// its receiver wants to say: in a ping-pong half as much as the message itself. In a stream it costs next
   /// to nothing.
   static constexpr int kStream = 2;
+  /// The same before it asks for the lines of the next one: ranks that exchange messages find one at the
+  /// first look now and then.
+  static constexpr int kLongStream = 8;
 
   FifoReceiver() = default;
   explicit FifoReceiver(const FifoMemory& memory) : memory_(memory) {}
@@ -255,7 +263,7 @@ class FifoReceiver {
     Received received;
     if (!ready()) {
       streak_ = 0;
-      ask_for_ring();
+      ask_for_ring(kAskedWaiting);
       return received;
     }
     const int limit = streak_ < kStream ? 1 : kBurst;
@@ -277,10 +285,15 @@ class FifoReceiver {
   template <typename Deliver>
   Received receive_next(Deliver&& deliver) {
     if (!ready()) {
-      ask_for_ring();
+      streak_ = 0;
+      ask_for_ring(kAskedWaiting);
       return {};
     }
     receive_one(deliver);
+    if (++streak_ > kLongStream) {
+      __builtin_prefetch(&next_slot());
+      ask_for_ring(kAskedInStream);
+    }
     return {.messages = 1, .made_room = publish_if_due()};
   }
 
@@ -289,7 +302,8 @@ class FifoReceiver {
     return static_cast<Payload>(slot.envelope.reserved & 3) == Payload::for_transport;
   }
 
-  void ask_for_ring() const {
+  void ask_for_ring(uint64_t longest) const {
+    if (watched_end_ - ring_next_ > longest) return;
     for (uint64_t at = ring_next_; at != watched_end_; at += kLineBytes) {
       __builtin_prefetch(memory_.ring + (at & (memory_.ring_bytes - 1)));
     }
@@ -319,7 +333,7 @@ class FifoReceiver {
       std::memcpy(&ring_next_, slot.payload, sizeof(ring_next_));
       const uint64_t size = detail::round_to_lines(slot.envelope.bytes);
       payload = memory_.ring + ((ring_next_ - size) & (memory_.ring_bytes - 1));
-      watched_end_ = ring_next_ + (size <= kShortBytes ? size : 0);
+      watched_end_ = ring_next_ + size;
     }
     deliver(slot.envelope, where, payload);
     ++next_;
@@ -329,8 +343,8 @@ class FifoReceiver {
   uint64_t next_ = 0;
   uint64_t ring_next_ = 0;
   Consumed published_;
-  uint64_t watched_end_ = 0;  // of the lines behind ring_next_ where a short payload is likely to come
-  int64_t streak_ = 0;        // calls of receive() in a row that found something
+  uint64_t watched_end_ = 0;  // of the lines behind ring_next_ where a payload is likely to come
+  int64_t streak_ = 0;        // calls in a row that found something
 };
 
 }  // namespace weft::transport::shm
