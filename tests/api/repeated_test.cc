@@ -59,6 +59,35 @@ TEST_P(Repeated, AllToAllChangesBetweenInPlaceAndNot) {
   });
 }
 
+// Whatever differs from a call that was checked is checked.
+TEST_P(Repeated, AWrongCallAmongThemIsRefused) {
+  run_ranks(GetParam(), [](Rank& me) {
+    int32_t in = 0, out = -1;
+    auto* const odd = reinterpret_cast<int32_t*>(reinterpret_cast<char*>(&out) + 1);
+    const auto beyond_a_byte = static_cast<weftRedOp_t>(weftSum + 256);
+    const auto call = [&](const void* from, void* to, size_t count, weftDataType_t type, weftRedOp_t op) {
+      return weftAllReduce(from, to, count, type, op, me.comm, nullptr);
+    };
+    for (int round = 0; round < kTimes; ++round) {
+      in = value(me.rank, round);
+      WEFT_OK(call(&in, &out, 1, weftInt32, weftSum));
+      ASSERT_EQ(out, sum(me.size, round));
+      EXPECT_EQ(call(nullptr, &out, 1, weftInt32, weftSum), weftInvalidPointer);
+      EXPECT_EQ(call(&in, nullptr, 1, weftInt32, weftSum), weftInvalidPointer);
+      EXPECT_EQ(call(odd, &out, 1, weftInt32, weftSum), weftInvalidPointer);
+      EXPECT_EQ(call(&in, odd, 1, weftInt32, weftSum), weftInvalidPointer);
+      EXPECT_EQ(call(&in, &out, SIZE_MAX, weftInt32, weftSum), weftInvalidCount);
+      EXPECT_EQ(call(&in, &out, 1, weftInt32, beyond_a_byte), weftInvalidOp);
+      EXPECT_EQ(weftAllReduce(&in, &out, 1, weftInt32, weftSum, nullptr, nullptr), weftInvalidComm);
+      EXPECT_EQ(weftBroadcast(&in, &out, 1, weftInt32, me.size, me.comm, nullptr), weftInvalidRoot);
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(call(&in, &out, 1, weftInt32, weftSum));
+      WEFT_OK(weftGroupEnd());
+      ASSERT_EQ(out, sum(me.size, round));
+    }
+  });
+}
+
 TEST_P(Repeated, ARankThatComesLateIsWaitedFor) {
   run_ranks(GetParam(), [](Rank& me) {
     for (int call = 0; call < 2 * me.size; ++call) {

@@ -150,6 +150,36 @@ TEST(ShmFifo, OneCallIsBoundedAndTakesManyOnlyInAStream) {
 }
 
 // The 14 bits of a stamp that count laps wrap after 2^20 messages.
+TEST(ShmFifo, TheNextOneAloneMakesRoomToo) {
+  Memory memory;
+  FifoSender sender(memory.fifo());
+  FifoReceiver receiver(memory.fifo());
+  uint64_t received = 0;
+  const auto next = [&] {
+    return receiver.receive_next([&](const Envelope& e, Payload where, const std::byte* bytes) {
+      EXPECT_EQ(e.offset, received);
+      EXPECT_EQ(where, e.bytes > kInlineBytes ? Payload::in_ring : Payload::in_slot);
+      EXPECT_TRUE(matches(received, bytes, e.bytes));
+      ++received;
+    });
+  };
+  EXPECT_EQ(next().messages, 0);
+  int made_room = 0;
+  for (uint64_t number = 0; number < 4 * kSlots; number += 2) {
+    for (const uint64_t sent : {number, number + 1}) {
+      const size_t bytes = sent % 3 * kInlineBytes / 2 + sent % 2;
+      ASSERT_TRUE(sender.send(envelope(sent, bytes), payload(sent, bytes).data()));
+    }
+    for (int i = 0; i < 2; ++i) {
+      const FifoReceiver::Received one = next();
+      EXPECT_EQ(one.messages, 1);
+      made_room += one.made_room;
+    }
+    EXPECT_EQ(next().messages, 0);
+  }
+  EXPECT_EQ(made_room, 16);
+}
+
 TEST(ShmFifo, StampsWrapAround) {
   Memory memory;
   FifoSender sender(memory.fifo());

@@ -69,15 +69,8 @@ Status check_root(const char* name, int root, const Communicator& comm) {
 }
 
 // What each function passes on, unchecked.
-struct Arguments {
+struct Arguments : engine::Asked {
   const char* function;
-  Collective collective;
-  const void* send;
-  void* recv;
-  size_t count;
-  int type;
-  int op;
-  int root;
   weftComm_t comm;
   weftStream_t stream;
 };
@@ -145,9 +138,19 @@ Status checked_run(const Arguments& a) {
   return run_or_note(a.comm->comm, call);
 }
 
+// Whether it was a call like the last one, which needs few checks; `outcome` is what became of it then.
+inline bool repeated(const Arguments& a, Status& outcome) {
+  if (a.stream || !a.comm || plan::is_transfer(a.collective) || in_group()) return false;
+  const InUse in_use(a.comm);
+  if (a.comm->state.load(std::memory_order_acquire) != weftComm::live || a.comm->fallback) return false;
+  return a.comm->comm->repeat(a, outcome);
+}
+
 weftResult_t run(const Arguments& a) {
-  Status status = checked_run(a);
-  if (status.ok()) return weftSuccess;
+  Status status;
+  if (!repeated(a, status)) status = checked_run(a);
+  if (status.ok()) [[likely]]
+    return weftSuccess;
   status = status.in(a.function);
   spoil_group(status);
   return report(status);
@@ -161,62 +164,64 @@ using weft::plan::Collective;
 
 weftResult_t weftAllReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                            weftRedOp_t op, weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::all_reduce, sendbuff, recvbuff, count, datatype, op, 0, comm, stream});
+  return run({{Collective::all_reduce, sendbuff, recvbuff, count, datatype, op, 0}, __func__, comm, stream});
 }
 
 weftResult_t weftReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                weftDataType_t datatype, weftRedOp_t op, weftComm_t comm,
                                weftStream_t stream) {
   return run(
-      {__func__, Collective::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0, comm, stream});
+      {{Collective::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0}, __func__, comm, stream});
 }
 
 weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, weftDataType_t datatype,
                            weftComm_t comm, weftStream_t stream) {
-  return run(
-      {__func__, Collective::all_gather, sendbuff, recvbuff, sendcount, datatype, weftSum, 0, comm, stream});
+  return run({{Collective::all_gather, sendbuff, recvbuff, sendcount, datatype, weftSum, 0},
+              __func__,
+              comm,
+              stream});
 }
 
 weftResult_t weftBroadcast(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                            int root, weftComm_t comm, weftStream_t stream) {
   return run(
-      {__func__, Collective::broadcast, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
+      {{Collective::broadcast, sendbuff, recvbuff, count, datatype, weftSum, root}, __func__, comm, stream});
 }
 
 weftResult_t weftBcast(void* buff, size_t count, weftDataType_t datatype, int root, weftComm_t comm,
                        weftStream_t stream) {
-  return run({__func__, Collective::broadcast, buff, buff, count, datatype, weftSum, root, comm, stream});
+  return run({{Collective::broadcast, buff, buff, count, datatype, weftSum, root}, __func__, comm, stream});
 }
 
 weftResult_t weftReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                         weftRedOp_t op, int root, weftComm_t comm, weftStream_t stream) {
-  return run({__func__, Collective::reduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream});
+  return run({{Collective::reduce, sendbuff, recvbuff, count, datatype, op, root}, __func__, comm, stream});
 }
 
 weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                           weftComm_t comm, weftStream_t stream) {
   return run(
-      {__func__, Collective::all_to_all, sendbuff, recvbuff, count, datatype, weftSum, 0, comm, stream});
+      {{Collective::all_to_all, sendbuff, recvbuff, count, datatype, weftSum, 0}, __func__, comm, stream});
 }
 
 weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, int root,
                         weftComm_t comm, weftStream_t stream) {
   return run(
-      {__func__, Collective::gather, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
+      {{Collective::gather, sendbuff, recvbuff, count, datatype, weftSum, root}, __func__, comm, stream});
 }
 
 weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                          int root, weftComm_t comm, weftStream_t stream) {
   return run(
-      {__func__, Collective::scatter, sendbuff, recvbuff, count, datatype, weftSum, root, comm, stream});
+      {{Collective::scatter, sendbuff, recvbuff, count, datatype, weftSum, root}, __func__, comm, stream});
 }
 
 weftResult_t weftSend(const void* sendbuff, size_t count, weftDataType_t datatype, int peer, weftComm_t comm,
                       weftStream_t stream) {
-  return run({__func__, Collective::send, sendbuff, nullptr, count, datatype, weftSum, peer, comm, stream});
+  return run({{Collective::send, sendbuff, nullptr, count, datatype, weftSum, peer}, __func__, comm, stream});
 }
 
 weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t datatype, int peer, weftComm_t comm,
                       weftStream_t stream) {
-  return run({__func__, Collective::recv, nullptr, recvbuff, count, datatype, weftSum, peer, comm, stream});
+  return run({{Collective::recv, nullptr, recvbuff, count, datatype, weftSum, peer}, __func__, comm, stream});
 }

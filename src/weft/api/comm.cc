@@ -238,8 +238,7 @@ Status finalize(weftComm_t handle) {
 std::shared_ptr<Communicator> take_apart(weftComm_t handle) {
   if (handle->background.joinable()) handle->background.join();
   handle->state.store(weftComm::destroyed);
-  while (handle->calls.load() > 0)
-    std::this_thread::yield();  // calls that an abort has failed are on their way out
+  handle->calls.drain();  // calls that an abort has failed are on their way out
   std::lock_guard guard(handle->mutex);
   handle->fallback.reset();
   return std::exchange(handle->comm, nullptr);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/fallback.h"
+#include "base/gate.h"
 #include "base/status.h"
 #include "engine/communicator.h"
 #include "engine/stream.h"
@@ -34,8 +35,8 @@ struct weftComm {
   enum State : int { creating, live, failed_to_create, finalizing, finalized, destroyed };
 
   std::atomic<int> state{creating};
-  std::atomic<int> calls{0};  // that threads are inside of; see api::InUse
-  int serial = 0;             // of this process; part of the operators' values
+  weft::Gate calls;  // that threads are inside of; see api::InUse
+  int serial = 0;    // of this process; part of the operators' values
   weft::nccl::Backend backend = weft::nccl::Backend::automatic;
   std::shared_ptr<weft::engine::Communicator> comm;
   std::shared_ptr<weft::api::Fallback> fallback;  // null where nothing can be for NCCL
@@ -61,17 +62,10 @@ namespace weft::api {
 /// fails what the call waits for, and takes the communicator apart when the call has left.
 class InUse {
  public:
-  explicit InUse(weftComm_t comm) : comm_(comm) {
-    if (comm_) comm_->calls.fetch_add(1);
-  }
-  ~InUse() {
-    if (comm_) comm_->calls.fetch_sub(1);
-  }
-  InUse(const InUse&) = delete;
-  InUse& operator=(const InUse&) = delete;
+  explicit InUse(weftComm_t comm) : pass_(comm ? &comm->calls : nullptr) {}
 
  private:
-  weftComm_t comm_;
+  const Gate::Pass pass_;
 };
 
 weftComm* new_comm_handle();

@@ -53,7 +53,7 @@ BiasedMutex::Seat* BiasedMutex::seat_of(const void* thread) {
 }
 
 void BiasedMutex::unlock_slowly() {
-  const void* const me = self();
+  const void* const me = this_thread();
   row_ = last_ == me ? row_ + 1 : 1;
   last_ = me;
   if (row_ >= needed_) {

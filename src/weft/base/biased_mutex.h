@@ -33,6 +33,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/thread.h"
+
 namespace weft {
 
 class BiasedMutex {
@@ -64,20 +66,10 @@ class BiasedMutex {
   };
   static constexpr uint32_t kFirstRow = 64, kLongestRow = 1 << 20, kNever = UINT32_MAX;
 
-  /// Tells threads apart; never null.
-  static const void* self() {
-#if defined(__x86_64__) || defined(__aarch64__)
-    return __builtin_thread_pointer();
-#else
-    static thread_local const char here = 0;
-    return &here;
-#endif
-  }
-
   /// The seat that has the bias, if it is the calling thread's.
   Seat* own_seat() const {
     Seat* const seat = bias_.load(std::memory_order_acquire);
-    return seat && seat->owner == self() ? seat : nullptr;
+    return seat && seat->owner == this_thread() ? seat : nullptr;
   }
   bool enter_biased() {
     Seat* const seat = own_seat();

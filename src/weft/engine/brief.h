@@ -15,11 +15,15 @@ namespace weft::engine {
 
 enum class BriefOutcome : uint8_t { done, waits, failed };
 
-/// Starts the operation's bookkeeping: nothing has arrived, the first step is next.
-void begin_brief(Operation& op);
+/// From the first step on. What has arrived is at zero: reset_arrivals() or the operation's last waits saw to
+/// that.
+inline void begin_brief(Operation& op) { op.lanes[0].next = 0; }
 /// Goes on until the last step, or one that has to wait: for a message, or for room to send (then
 /// op.may_move). `trouble` is why it failed.
 BriefOutcome advance_brief(Operation& op, Status& trouble);
+/// One look at what peers have sent. What is not for this operation, or not short, gets its context. Returns
+/// the number of events.
+int receive_brief(Operation& op);
 /// From now on the operation is interpreter.h's.
 void hand_over(Operation& op);
 

@@ -31,6 +31,15 @@ struct CommOptions {
   uint32_t calls_before = 0;   // the first collective is numbered as the one after so many; for tests
 };
 
+/// A collective as the API was asked for it: nothing of it has been checked.
+struct Asked {
+  plan::Collective collective;
+  const void* send;
+  void* recv;
+  uint64_t count;
+  int type, op, root;
+};
+
 class CapturedCalls;
 class Captures;
 class Communicator;
@@ -72,6 +81,9 @@ class Communicator {
 
   /// Does what is asked and returns when it is done (no stream), or queues it.
   Status run(const Call& call);
+  /// The same for a call that waits, if it differs from the last one, which was brief (Prepared::brief), in
+  /// nothing but its buffers: then only these have to be checked, and are. False: nothing has happened.
+  bool repeat(const Asked& asked, Status& outcome);
   /// The CUDA device that operations work on; -1 = host memory.
   int device() const { return options_.device; }
   /// Whether a call's stream and buffers, of so many bytes, will do for that device.
@@ -189,7 +201,9 @@ class Communicator {
   Status run_on_device(const Call& call);
   Operation* unfinished() const;
   Result<Operation*> make(const Call& call);
-  Operation* make_again(const Call& call);
+  inline bool stands_for(const Asked& asked) const;
+  bool repeat(Lock& lock, const Asked& asked, Status& outcome);
+  Status wait_and_keep(Lock& lock, Operation* op);
   OpNumber next_number() { return last_collective_ = (last_collective_ + 1) & kCollectiveMask; }
   void keep_or_release(Operation* op);
   /// `meeting_s`: how long ranks wait for each other in it.

@@ -9,6 +9,7 @@
 #include "engine/captures.h"
 #include "engine/communicator.h"
 #include "engine/device_run.h"
+#include "engine/interpreter.h"
 #include "engine/stream.h"
 
 namespace weft::engine {
@@ -19,11 +20,15 @@ constexpr size_t kKeptSteps = 512 << 10;
 
 constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
 
-bool overlap(const Call& call, int ranks) {
-  const uint64_t bytes = call.count * device::size_of(call.type) * static_cast<uint64_t>(ranks);
-  const auto* send = static_cast<const std::byte*>(call.send);
-  const auto* recv = static_cast<const std::byte*>(call.recv);
-  return send < recv + bytes && recv < send + bytes;
+bool overlap(const void* a, const void* b, uint64_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(a);
+  const auto* const second = static_cast<const std::byte*>(b);
+  return first < second + bytes && second < first + bytes;
+}
+
+// Elements have powers of two as sizes.
+bool usable_buffer(const void* buffer, uint64_t bytes, uint32_t element) {
+  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
 }
 
 // What all ranks of a collective (or both ends of a transfer) must agree on, as a number.
@@ -43,12 +48,6 @@ uint32_t signature_of(const Call& call, const Prepared& prepared) {
   if (!transfer) mix(static_cast<uint64_t>(call.root));
   mix(prepared.algorithm_hash ^ prepared.plan.request.disjoint);
   return static_cast<uint32_t>(hash);
-}
-
-// Whether two calls differ in nothing but where their data is. Pre-multiplied sums carry data of their own.
-bool same_but_buffers(const Call& a, const Call& b) {
-  return a.collective == b.collective && a.count == b.count && a.type == b.type && a.op == b.op &&
-         a.root == b.root && !a.premultiply && !b.premultiply;
 }
 
 // The other half of a rank's transfer to itself among the calls of a group, or `i` if there is none.
@@ -92,7 +91,8 @@ plan::Request Communicator::request_for(const Call& call) const {
   request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
   request.root = call.root;
   request.strict = options_.strict && plan::reduces(call.collective);
-  request.disjoint = call.collective == plan::Collective::all_to_all && !overlap(call, size());
+  request.disjoint = call.collective == plan::Collective::all_to_all &&
+                     !overlap(call.send, call.recv, request.bytes() * static_cast<uint64_t>(size()));
   return request;
 }
 
@@ -176,31 +176,50 @@ Result<Operation*> Communicator::make(const Call& call) {
   return enroll(plan->call, plan->prepared);
 }
 
-// The standing operation, numbered and recorded for a call that differs from its last one in the buffers
-// only; null if there is none. It stands no longer, so that no other thread takes it up.
-Operation* Communicator::make_again(const Call& call) {
-  if (!standing_ || call.stream || call.on_device || !same_but_buffers(standing_->call, call) ||
-      !failure_.ok())
-    return nullptr;
-  if (call.collective == plan::Collective::all_to_all &&
-      standing_->prepared->plan.request.disjoint == overlap(call, size()))
-    return nullptr;
-  Operation& op = *std::exchange(standing_, nullptr);
-  op.verdict_pending = false;
-  op.call.send = call.send;
-  op.call.recv = call.recv;
-  op.number = next_number();
-  record(op);
-  return &op;
+// Whether a call differs from that of the standing operation in its buffers only, and these will do.
+inline bool Communicator::stands_for(const Asked& asked) const {
+  if (!standing_ || !failure_.ok()) return false;
+  const Operation& op = *standing_;
+  if (op.call.collective != asked.collective || op.call.count != asked.count ||
+      static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
+      op.call.root != asked.root)
+    return false;
+  const plan::Request& request = op.prepared->plan.request;
+  return usable_buffer(asked.send, op.base_bytes[0], request.element_bytes) &&
+         usable_buffer(asked.recv, op.base_bytes[1], request.element_bytes) &&
+         (asked.collective != plan::Collective::all_to_all ||
+          request.disjoint != overlap(asked.send, asked.recv, op.base_bytes[0]));
 }
 
-// Keeps an operation that has ended for make_again() if it may be done alone, or lets go of it.
+// Does the standing operation, numbered and recorded, for a call that it stands for.
+bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
+  if (!stands_for(asked)) return false;
+  Operation& op = *standing_;
+  op.verdict_pending = false;
+  op.call.send = asked.send;
+  op.call.recv = asked.recv;
+  op.number = next_number();
+  op.record = &recorder_.next();
+  *op.record = op.repeated;
+  op.record->number = op.number;
+  if (asked.collective != plan::Collective::all_to_all) op.record->in_place = asked.send == asked.recv;
+  op.record->queued = op.record->started = ticks();
+  if (!context_->run_alone(op)) [[unlikely]] {
+    standing_ = nullptr;  // nobody else may take it up while the lock is given away
+    outcome = wait_and_keep(lock, &op);
+  }
+  return true;
+}
+
+// Keeps an operation that has ended for calls like it if it may be done alone, or lets go of it.
 void Communicator::keep_or_release(Operation* op) {
   const bool shared = op->references.load(std::memory_order_relaxed) > 1;  // somebody else has waited for it
   const bool keep = op->prepared->brief && !op->call.premultiply && op->status.ok() &&
                     !plan::is_transfer(op->call.collective);
   if (keep && !shared) {
     op->renew();
+    reset_arrivals(*op);
+    op->repeated = record_of(*op);
     std::swap(op, standing_);
   }
   if (op) context_->release(op);
@@ -237,28 +256,33 @@ Status Communicator::run(const Call& call) {
   if (call.on_device) [[unlikely]]
     return run_on_device(call);
   Lock lock = context_->lock();
-  Operation* op = make_again(call);
-  if (op) {
-    if (context_->run_alone(*op)) {
-      std::swap(op, standing_);
-      if (op) context_->release(op);  // another thread's
-      return {};
-    }
-  } else {
-    Result<Operation*> made = make(call);
-    if (!made) return made.status();
-    op = *made;
-    if (call.stream) {
-      call.stream->push(op, Stream::new_batch());
-      // A first turn here and now saves the progress thread's wake-up before the first bytes leave. What is
-      // long is not worth that: it would hold up a caller that has to compute for the time of its writes.
-      if (call.count * device::size_of(call.type) <= kFirstTurnBytes && !context_->has_waiters())
-        context_->turn();
-      context_->release(op);
-      return {};
-    }
-    context_->start(*op);
+  const Asked asked{call.collective,           call.send, call.recv, call.count, static_cast<int>(call.type),
+                    static_cast<int>(call.op), call.root};
+  Status outcome;
+  if (!call.stream && !call.premultiply && repeat(lock, asked, outcome)) return outcome;
+  Result<Operation*> made = make(call);
+  if (!made) return made.status();
+  Operation* const op = *made;
+  if (call.stream) {
+    call.stream->push(op, Stream::new_batch());
+    // A first turn here and now saves the progress thread's wake-up before the first bytes leave. What is
+    // long is not worth that: it would hold up a caller that has to compute for the time of its writes.
+    if (call.count * device::size_of(call.type) <= kFirstTurnBytes && !context_->has_waiters())
+      context_->turn();
+    context_->release(op);
+    return {};
   }
+  context_->start(*op);
+  return wait_and_keep(lock, op);
+}
+
+bool Communicator::repeat(const Asked& asked, Status& outcome) {
+  if (options_.device >= 0) return false;
+  Lock lock = context_->lock();
+  return repeat(lock, asked, outcome);
+}
+
+Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
   if (op->finished.load(std::memory_order_relaxed)) context_->leave();
   else context_->wait(lock, *op);
   Status status = op->status;

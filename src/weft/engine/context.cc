@@ -156,8 +156,7 @@ Context::~Context() {
     if (executor) DeviceExecutor::close(std::move(executor));
 }
 
-Lock Context::lock() {
-  if (Lock lock(mutex_, std::try_to_lock); lock) return lock;
+Lock Context::lock_slowly() {
   wanting_.fetch_add(1, std::memory_order_relaxed);
   Lock lock(mutex_);
   wanting_.fetch_sub(1, std::memory_order_relaxed);

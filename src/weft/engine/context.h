@@ -33,6 +33,7 @@
 
 namespace weft::engine {
 
+enum class BriefOutcome : uint8_t;
 class CapturedCalls;
 class Communicator;
 class DeviceExecutor;
@@ -63,7 +64,11 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bootstrap::Bootstrap& bootstrap() { return *bootstrap_; }
 
   /// Takes the context's lock; a thread that spins with it gives way.
-  Lock lock();
+  Lock lock() {
+    if (Lock lock(mutex_, std::try_to_lock); lock) [[likely]]
+      return lock;
+    return lock_slowly();
+  }
 
   // Under the lock.
   void attach(Communicator& comm);
@@ -183,6 +188,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
   Status open_trace(Deadline deadline);
+  Lock lock_slowly();
   static constexpr size_t kBuckets = 256;
   Operation*& bucket(uint32_t comm, OpNumber number) {
     return buckets_[(comm * 0x9e3779b1u + number) % kBuckets];
@@ -196,7 +202,6 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   std::byte* target(Operation& op, const transport::Envelope& envelope);
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
   void deliver_stashed(Operation& op);
-  bool fits(const Operation& op, const transport::Envelope& envelope) const;
   bool learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
              const void* payload);
   int start_awaiting();
@@ -208,8 +213,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   void ring_sleeper() const;
   void enter(Operation& op);
   bool alone() const;
-  Status prepare_alone(Operation& op);
-  Status poll_alone(Operation& op, bool crowded, int& looks);
+  bool disturbed() const;
+  Status settle_before(Operation& op, bool network);
+  inline BriefOutcome carry_out_alone(Operation& op, Status& trouble);
+  void go_on_entered(Operation& op, BriefOutcome outcome, Status trouble);
   Status prepare_buffers(Operation& op);
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);

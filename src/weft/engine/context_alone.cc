@@ -20,20 +20,20 @@ constexpr int kLooks = 256, kCrowdedLooks = 16;
 }  // namespace
 
 bool Context::alone() const {
-  return active_.empty() && !has_submissions_.load(std::memory_order_relaxed) && pending_failures_.empty() &&
-         deaths_.empty() && wanting_.load(std::memory_order_relaxed) == 0 && !sleeper_ && !trace_;
+  return active_.empty() && deaths_.empty() && !sleeper_ && !trace_ && !disturbed();
 }
 
-// What is to be looked at before the operation; not ok: why it has to fail.
-Status Context::prepare_alone(Operation& op) {
-  op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
-  op.base[1] = static_cast<std::byte*>(op.call.recv);
-  begin_brief(op);
-  hot_ = &op;
-  if (!stash_.empty()) deliver_stashed(op);
+// The part of that which may change while the caller keeps the lock.
+bool Context::disturbed() const {
+  return wanting_.load(std::memory_order_relaxed) != 0 || has_submissions_.load(std::memory_order_relaxed) ||
+         !pending_failures_.empty();
+}
+
+// What earlier messages and operations have left to be done first; not ok: why the operation has to fail.
+Status Context::settle_before(Operation& op, bool network) {
   Status trouble;
-  // What earlier operations have left with the network goes on.
-  if (fabric_->between_nodes() && ++turns_ % kQuietNetworkTurns == 0)
+  if (!stash_.empty()) deliver_stashed(op);
+  if (network)
     if (Result<int> polled = fabric_->poll(*this, true); !polled) trouble = polled.status();
   if (MemoryWatch::lost()) [[unlikely]] {
     if (trouble.ok()) trouble = lost_memory(op);
@@ -42,38 +42,23 @@ Status Context::prepare_alone(Operation& op) {
   return trouble;
 }
 
-// Looks for messages until one has come, there is room to send, or somebody else wants to work here.
-Status Context::poll_alone(Operation& op, bool crowded, int& looks) {
-  transport::Transport* const local = fabric_->local();
-  for (;;) {
-    const Result<int> polled = local->poll(*this);
+// Until it is done, its looks are used up, or somebody else wants to work here.
+inline BriefOutcome Context::carry_out_alone(Operation& op, Status& trouble) {
+  const bool crowded = fabric_->oversubscribed();
+  BriefOutcome outcome = advance_brief(op, trouble);
+  for (int looks = crowded ? kCrowdedLooks : kLooks; outcome == BriefOutcome::waits && looks > 0; --looks) {
+    const int events = receive_brief(op);
     if (MemoryWatch::lost()) [[unlikely]]
-      WEFT_TRY(lost_memory(op));  // nobody else is here
-    if (!polled) [[unlikely]]
-      return polled.status();
-    const bool stuck = *polled == 0;
-    if (crowded && stuck) sched_yield();
-    if (--looks <= 0 || !stuck || op.may_move || wanting_.load(std::memory_order_relaxed) != 0) return {};
+      if (trouble = lost_memory(op); !trouble.ok()) break;  // nobody else is here
+    if (crowded && events == 0) sched_yield();
+    if (disturbed()) break;
+    if (events > 0 || op.may_move) outcome = advance_brief(op, trouble);
   }
+  return outcome;
 }
 
-bool Context::run_alone(Operation& op) {
-  op.record->started = op.record->queued;
-  const MemoryWatch watch(owns, this);
-  Status trouble = prepare_alone(op);
-  BriefOutcome outcome = BriefOutcome::waits;
-  const bool crowded = fabric_->oversubscribed();
-  for (int looks = crowded ? kCrowdedLooks : kLooks; trouble.ok() && alone();) {
-    outcome = advance_brief(op, trouble);
-    if (outcome != BriefOutcome::waits || looks <= 0) break;
-    trouble = poll_alone(op, crowded, looks);
-  }
-  if (outcome == BriefOutcome::done) {
-    hot_ = nullptr;
-    op.record->outcome = Code::ok;
-    op.record->done = ticks();
-    return true;
-  }
+// It turned out not to be brief.
+void Context::go_on_entered(Operation& op, BriefOutcome outcome, Status trouble) {
   hand_over(op);
   if (outcome == BriefOutcome::failed && trouble.code() == Code::remote_error)
     op.set_unreachable(std::exchange(trouble, Status()), now_ns());
@@ -82,7 +67,29 @@ bool Context::run_alone(Operation& op) {
   if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);
   else if (!pending_failures_.empty()) turn();
   else advance_one(op);
-  return false;
+}
+
+bool Context::run_alone(Operation& op) {
+  const MemoryWatch watch(owns, this);
+  op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
+  op.base[1] = static_cast<std::byte*>(op.call.recv);
+  begin_brief(op);
+  hot_ = &op;
+  Status trouble;
+  // What earlier operations have left with the network goes on.
+  const bool network = fabric_->has_network() && ++turns_ % kQuietNetworkTurns == 0;
+  if (network || !stash_.empty()) [[unlikely]]
+    trouble = settle_before(op, network);
+  BriefOutcome outcome = BriefOutcome::waits;
+  if (trouble.ok() && alone()) outcome = carry_out_alone(op, trouble);
+  if (outcome != BriefOutcome::done) [[unlikely]] {
+    go_on_entered(op, outcome, std::move(trouble));
+    return false;
+  }
+  hot_ = nullptr;
+  op.record->outcome = Code::ok;
+  op.record->done = ticks();
+  return true;
 }
 
 }  // namespace weft::engine

@@ -24,16 +24,10 @@ Operation* Context::find(int peer, const transport::Envelope& envelope) const {
   return nullptr;
 }
 
-bool Context::fits(const Operation& op, const transport::Envelope& envelope) const {
-  if (envelope.space > 2) return false;
-  const uint64_t room = op.base_bytes[envelope.space];
-  return envelope.offset <= room && envelope.bytes <= room - envelope.offset;
-}
-
 // Where an envelope's payload belongs in an operation's memory, or null if it does not fit there, or if that
 // is GPU memory.
 std::byte* Context::target(Operation& op, const transport::Envelope& envelope) {
-  if (!fits(op, envelope)) return nullptr;
+  if (!op.fits(envelope)) return nullptr;
   std::byte* const base =
       op.device ? op.device->landing(static_cast<plan::Space>(envelope.space)) : op.base[envelope.space];
   return base ? base + envelope.offset : nullptr;
@@ -86,7 +80,7 @@ void Context::deliver(Operation& op, int peer, const transport::Envelope& envelo
   if (kind == MessageKind::expose || kind == MessageKind::expose_staged ||
       kind == MessageKind::expose_device) {
     if (!learn(op, peer, envelope, number, payload)) return;
-  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && fits(op, envelope)) {
+  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope)) {
     Result<bool> there = op.device->file(number, envelope, payload);
     if (!there) return fail_later(*op.comm, there.status().in(op.comm->describe(op)));
     op.may_move = true;

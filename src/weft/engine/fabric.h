@@ -54,6 +54,9 @@ class Fabric {
   bool is_local(int rank) const { return layout_.same_node(rank, rank_); }
   /// The same-node transport, or null if this rank is alone on its node.
   transport::Transport* local() const;
+  /// The same by its own type.
+  transport::ShmTransport* shm() const { return shm_.get(); }
+  bool has_network() const { return tcp_ || ofi_; }
   transport::Transport* between_nodes() const;
 
   /// tcp where all ranks are on one node.

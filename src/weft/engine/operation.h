@@ -88,11 +88,18 @@ struct Operation {
   Record* record = nullptr;  // its place in the ring
   /// That, or null once it has gone to a later operation.
   Record* own_record() const { return record->of == this ? record : nullptr; }
+  Record repeated;  // of one that stands for the next call like it: what its record will be, but for the call
   std::shared_ptr<const void> buffers;  // of a call that the library makes for itself; null: the caller's
 
   // Where it works: base addresses by plan::Space.
   std::byte* base[3] = {};
   uint64_t base_bytes[3] = {};
+  /// Whether a message's payload has room where its envelope says.
+  bool fits(const transport::Envelope& envelope) const {
+    if (envelope.space > 2) return false;
+    const uint64_t room = base_bytes[envelope.space];
+    return envelope.offset <= room && envelope.bytes <= room - envelope.offset;
+  }
   ScratchPool::Block scratch;
   ScratchPool::Block staged_input,
       staged_output;  // window copies of buffers that peers could not reach otherwise

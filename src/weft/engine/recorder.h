@@ -43,11 +43,13 @@ struct Record {
 class Recorder {
  public:
   explicit Recorder(int capacity)
-      : ring_(static_cast<size_t>(capacity < 1 ? 1 : capacity)), latest_(ring_.size() - 1) {}
+      : ring_(static_cast<size_t>(capacity < 1 ? 1 : capacity)),
+        capacity_(ring_.size()),
+        latest_(capacity_ - 1) {}
 
   /// The slot for the next operation; valid until `capacity` more have been taken.
   Record& next() {
-    latest_ = latest_ + 1 == ring_.size() ? 0 : latest_ + 1;
+    latest_ = latest_ + 1 == capacity_ ? 0 : latest_ + 1;
     ++taken_;
     return ring_[latest_];
   }
@@ -59,7 +61,8 @@ class Recorder {
 
  private:
   std::vector<Record> ring_;
-  size_t latest_;  // the slot taken last
+  size_t capacity_;  // the ring's size, which takes a division
+  size_t latest_;    // the slot taken last
   uint64_t taken_ = 0;
 };
 

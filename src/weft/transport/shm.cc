@@ -66,6 +66,7 @@ ShmTransport::ShmTransport(int rank, int ranks, std::span<const int> local_ranks
                            std::shared_ptr<ControlSegment> own)
     : rank_(rank),
       eager_bytes_(eager_bytes),
+      short_bytes_(std::min(eager_bytes, shm::kInlineBytes)),
       own_(std::move(own)),
       by_rank_(static_cast<size_t>(ranks), nullptr) {
   for (const int local : local_ranks) {
@@ -148,6 +149,7 @@ Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const vo
   Peer& peer = *found;
   if (!peer.fifo.open()) [[unlikely]]
     WEFT_TRY(open_fifo(peer));
+  if (send_short(rank, envelope, payload)) return Progress::accepted;
   if (envelope.bytes > eager_bytes_) [[unlikely]] {
     return fail(Code::invalid_argument, "a message of {} bytes to rank {}, must be at most {}",
                 envelope.bytes, rank, eager_bytes_);
@@ -311,32 +313,27 @@ std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffe
 Result<int> ShmTransport::poll(Sink& sink) {
   if (own_->announced() != announced_) [[unlikely]]
     open_inboxes();
+  const auto deliver = [&sink](int rank, const Envelope& envelope, const std::byte* payload) {
+    sink.arrived(rank, envelope, payload);
+  };
   int events = 0;
-  for (Inbox& inbox : inboxes_) events += receive(inbox, sink);
-  if (relays_ > 0) [[unlikely]] {
+  for (Inbox& inbox : inboxes_) {
+    // What a peer that is ahead has sent for its next operation is cheapest where it is.
+    const auto expected = [&](const Envelope& envelope) { return sink.expects(inbox.peer->rank, envelope); };
+    events += note(inbox, inbox.fifo.receive(receiver(inbox, deliver), expected));
+  }
+  return has_aside() ? events + do_aside() : events;
+}
+
+int ShmTransport::do_aside() {
+  int events = 0;
+  if (relays_ > 0) {
     for (const auto& peer : peers_) {
       if (peer != nullptr && peer->relay) events += continue_relay(*peer);
     }
   }
-  if (!helper_.idle()) [[unlikely]]
-    events += helper_.work();
+  if (!helper_.idle()) events += helper_.work();
   return events;
-}
-
-int ShmTransport::receive(Inbox& inbox, Sink& sink) {
-  const int rank = inbox.peer->rank;
-  const auto received = inbox.fifo.receive(
-      [&](const Envelope& envelope, Payload where, const std::byte* payload) {
-        if (where == Payload::for_transport) [[unlikely]] {
-          told(*inbox.peer, envelope, payload);
-        } else {
-          sink.arrived(rank, envelope, payload);
-        }
-      },
-      // What a peer that is ahead has sent for its next operation is cheapest where it is.
-      [&](const Envelope& envelope) { return sink.expects(rank, envelope); });
-  if (received.made_room) tell_of_room(*inbox.peer);
-  return received.messages;
 }
 
 void ShmTransport::told(Peer& peer, const Envelope& envelope, const std::byte* payload) {

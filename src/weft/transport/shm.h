@@ -52,6 +52,16 @@ class ShmTransport final : public Transport {
   size_t eager_bytes() const override { return eager_bytes_; }
 
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
+  /// send() of what fits a slot, made to be inlined. False: nothing was sent, and send() knows why.
+  bool send_short(int peer, const Envelope& envelope, const void* payload) {
+    Peer* const found = find(peer);
+    if (found == nullptr || envelope.bytes > short_bytes_ || !found->fifo.open()) return false;
+    if (!found->fifo.send_in_slot(envelope, payload)) return false;
+    found->segment->wake();
+    ++counters_.messages_sent;
+    counters_.payload_bytes_sent += envelope.bytes;
+    return true;
+  }
 
   Result<RemoteBuffer> expose(void* address, size_t bytes) override;
   void unexpose(const RemoteBuffer& buffer) override;
@@ -74,6 +84,16 @@ class ShmTransport final : public Transport {
                                          uint64_t bytes) override;
 
   Result<int> poll(Sink& sink) override;
+  /// poll() of at most one message from each peer, which goes to deliver(peer, envelope, payload): what
+  /// Sink::arrived is otherwise, made to be inlined.
+  template <typename Deliver>
+  int poll_next(Deliver&& deliver) {
+    if (own_->announced() != announced_) [[unlikely]]
+      open_inboxes();
+    int events = 0;
+    for (Inbox& inbox : inboxes_) events += note(inbox, inbox.fifo.receive_next(receiver(inbox, deliver)));
+    return has_aside() ? events + do_aside() : events;
+  }
 
   bool prepare_sleep() override;
   void finish_sleep() override { own_->get_up(); }
@@ -123,7 +143,24 @@ class ShmTransport final : public Transport {
   Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
                                const RemoteBuffer& target, uint64_t offset, Completion* done);
   int continue_relay(Peer& peer);
-  int receive(Inbox& inbox, Sink& sink);
+  /// What a FIFO calls with a message: passes it on, unless it is the transport's own.
+  template <typename Deliver>
+  auto receiver(Inbox& inbox, Deliver& deliver) {
+    return [&](const Envelope& envelope, shm::Payload where, const std::byte* payload) {
+      if (where == shm::Payload::for_transport) [[unlikely]]
+        told(*inbox.peer, envelope, payload);
+      else deliver(inbox.peer->rank, envelope, payload);
+    };
+  }
+  /// Returns how many messages that were.
+  int note(Inbox& inbox, const shm::FifoReceiver::Received& received) {
+    if (received.made_room) [[unlikely]]
+      tell_of_room(*inbox.peer);
+    return received.messages;
+  }
+  /// Whether there is more to do than messages: relays, and help for readers.
+  bool has_aside() const { return relays_ > 0 || !helper_.idle(); }
+  int do_aside();
   void told(Peer& peer, const Envelope& envelope, const std::byte* payload);
   void open_inboxes();
   void tell_of_room(Peer& peer);
@@ -131,6 +168,7 @@ class ShmTransport final : public Transport {
 
   int rank_;
   size_t eager_bytes_;
+  size_t short_bytes_;  // of payload: fits a slot, and is eager
   bool cma_ = false;
   bool reads_peers_ = false;
   std::shared_ptr<shm::ControlSegment> own_;

@@ -13,10 +13,11 @@
 // ring's end.
 //
 // Where the time goes. A message costs two transfers: the sender's line must leave the receiver's cache, and
-// come back. Two hints keep payloads in the byte ring from adding theirs, each at the sizes where it was
-// measured to pay: a receiver that waits keeps asking for the lines of a short payload along with its slot; a
-// sender fetches the lines of its next long payload while it has nothing better to do. Both guess that the
-// next payload is as long as the last.
+// come back. Hints let the first of them run beside what the sender does between two messages, and in a
+// stream the second beside what the receiver does: a sender asks for the slot and the lines of the ring that
+// it will write soon; a receiver asks for those that come next while it waits, which a long payload would
+// only slow down, and once it has found so many messages in a row that the next is likely to be there. All
+// guess that the next payload is as long as the last.
 //
 // Thread safety: one thread at a time sends, one at a time receives; the two need no lock. All that both
 // touch at once is accessed through std::atomic_ref.
@@ -30,16 +31,19 @@
 #include <utility>
 
 #include "base/memory_watch.h"
+#include "base/short_copy.h"
 #include "transport/transport.h"
 
 namespace weft::transport::shm {
 
 inline constexpr size_t kLineBytes = 64;
 inline constexpr uint64_t kSlots = 64;
-inline constexpr size_t kInlineBytes = 32;  // of payload beside an envelope
-/// Payloads in the byte ring up to here a waiting receiver asks for early; longer ones the sender prepares
-/// for.
-inline constexpr size_t kShortBytes = 512;
+inline constexpr size_t kInlineBytes = kShortCopy;  // of payload beside an envelope
+/// How far behind the next slot the one is whose line a sender asks for: the next one's a receiver may be
+/// looking at.
+inline constexpr uint64_t kSlotsAhead = 2;
+/// The longest payload whose lines a receiver asks for before it has come: while it waits, and in a stream.
+inline constexpr uint64_t kAskedWaiting = 256, kAskedInStream = 1024;
 
 /// Where the bytes of a message are: the low two bits of its stamp.
 enum class Payload : uint16_t {
@@ -94,37 +98,6 @@ inline void fetch_to_write(const std::byte* line) {
 #endif
 }
 
-template <typename Word>
-void copy_ends(std::byte* to, const std::byte* from, size_t bytes) {
-  Word head, tail;
-  std::memcpy(&head, from, sizeof(Word));
-  std::memcpy(&tail, from + bytes - sizeof(Word), sizeof(Word));
-  std::memcpy(to, &head, sizeof(Word));
-  std::memcpy(to + bytes - sizeof(Word), &tail, sizeof(Word));
-}
-
-/// memcpy of at most kInlineBytes, without the call.
-inline void copy_inline(void* to_address, const void* from_address, size_t bytes) {
-  auto* to = static_cast<std::byte*>(to_address);
-  auto* from = static_cast<const std::byte*>(from_address);
-  struct Half {
-    uint64_t words[2];
-  };
-  if (bytes == 8) {
-    std::memcpy(to, from, 8);
-  } else if (bytes >= 16) {
-    copy_ends<Half>(to, from, bytes);
-  } else if (bytes >= 8) {
-    copy_ends<uint64_t>(to, from, bytes);
-  } else if (bytes >= 4) {
-    copy_ends<uint32_t>(to, from, bytes);
-  } else if (bytes > 0) {
-    to[0] = from[0];
-    to[bytes / 2] = from[bytes / 2];
-    to[bytes - 1] = from[bytes - 1];
-  }
-}
-
 }  // namespace detail
 
 /// The sending end. Every call answers false if there is no room, or the payload is gone (MemoryWatch):
@@ -138,18 +111,23 @@ class FifoSender {
 
   /// A message with `envelope.bytes` of payload, at most memory.largest_payload().
   bool send(const Envelope& envelope, const void* payload) {
+    if (envelope.bytes <= kInlineBytes) return send_in_slot(envelope, payload);
     if (!slot_free()) return false;
     Slot& slot = next_slot();
-    if (envelope.bytes <= kInlineBytes) {
-      detail::copy_inline(slot.payload, payload, envelope.bytes);
-      if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]]
-        return false;
-      publish(slot, envelope, Payload::in_slot);
-      return true;
-    }
     if (!write_to_ring(slot, payload, envelope.bytes)) return false;
     publish(slot, envelope, Payload::in_ring);
-    if (envelope.bytes > kShortBytes) fetch_ring(detail::round_to_lines(envelope.bytes));
+    fetch_ring(detail::round_to_lines(envelope.bytes));
+    return true;
+  }
+
+  /// The same for at most kInlineBytes.
+  bool send_in_slot(const Envelope& envelope, const void* payload) {
+    if (!slot_free()) return false;
+    Slot& slot = next_slot();
+    copy_short(slot.payload, payload, envelope.bytes);
+    if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]]
+      return false;
+    publish(slot, envelope, Payload::in_slot);
     return true;
   }
 
@@ -224,10 +202,21 @@ class FifoSender {
     }
   }
 
+  // Field by field: an envelope that is made where this is inlined needs no place in memory but the slot.
   void publish(Slot& slot, const Envelope& envelope, Payload where) {
-    std::memcpy(static_cast<void*>(&slot), &envelope, offsetof(Envelope, reserved));
+    slot.envelope.comm = envelope.comm;
+    slot.envelope.op = envelope.op;
+    slot.envelope.signature = envelope.signature;
+    slot.envelope.tag_low = envelope.tag_low;
+    slot.envelope.kind = envelope.kind;
+    slot.envelope.space = envelope.space;
+    slot.envelope.offset = envelope.offset;
+    slot.envelope.bytes = envelope.bytes;
+    slot.envelope.tag_high = envelope.tag_high;
     std::atomic_ref(slot.envelope.reserved).store(detail::stamp(next_, where), std::memory_order_release);
     ++next_;
+    detail::fetch_to_write(
+        reinterpret_cast<const std::byte*>(&memory_.slots[(next_ + kSlotsAhead) % kSlots]));
   }
 
   FifoMemory memory_;
@@ -249,6 +238,9 @@ class FifoReceiver {
   /// its receiver wants to say: in a ping-pong half as much as the message itself. In a stream it costs next
   /// to nothing.
   static constexpr int kStream = 2;
+  /// The same before it asks for the lines of the next one: ranks that exchange messages find one at the
+  /// first look now and then.
+  static constexpr int kLongStream = 8;
 
   FifoReceiver() = default;
   explicit FifoReceiver(const FifoMemory& memory) : memory_(memory) {}
@@ -271,9 +263,7 @@ class FifoReceiver {
     Received received;
     if (!ready()) {
       streak_ = 0;
-      for (uint64_t at = ring_next_; at != watched_end_; at += kLineBytes) {
-        __builtin_prefetch(memory_.ring + (at & (memory_.ring_bytes - 1)));
-      }
+      ask_for_ring(kAskedWaiting);
       return received;
     }
     const int limit = streak_ < kStream ? 1 : kBurst;
@@ -291,9 +281,32 @@ class FifoReceiver {
     return receive(deliver, [](const Envelope&) { return true; });
   }
 
+  /// At most one message, whatever has come before: for who awaits no more.
+  template <typename Deliver>
+  Received receive_next(Deliver&& deliver) {
+    if (!ready()) {
+      streak_ = 0;
+      ask_for_ring(kAskedWaiting);
+      return {};
+    }
+    receive_one(deliver);
+    if (++streak_ > kLongStream) {
+      __builtin_prefetch(&next_slot());
+      ask_for_ring(kAskedInStream);
+    }
+    return {.messages = 1, .made_room = publish_if_due()};
+  }
+
  private:
   static bool is_for_transport(const Slot& slot) {
     return static_cast<Payload>(slot.envelope.reserved & 3) == Payload::for_transport;
+  }
+
+  void ask_for_ring(uint64_t longest) const {
+    if (watched_end_ - ring_next_ > longest) return;
+    for (uint64_t at = ring_next_; at != watched_end_; at += kLineBytes) {
+      __builtin_prefetch(memory_.ring + (at & (memory_.ring_bytes - 1)));
+    }
   }
 
   bool publish_if_due() {
@@ -320,7 +333,7 @@ class FifoReceiver {
       std::memcpy(&ring_next_, slot.payload, sizeof(ring_next_));
       const uint64_t size = detail::round_to_lines(slot.envelope.bytes);
       payload = memory_.ring + ((ring_next_ - size) & (memory_.ring_bytes - 1));
-      watched_end_ = ring_next_ + (size <= kShortBytes ? size : 0);
+      watched_end_ = ring_next_ + size;
     }
     deliver(slot.envelope, where, payload);
     ++next_;
@@ -330,8 +343,8 @@ class FifoReceiver {
   uint64_t next_ = 0;
   uint64_t ring_next_ = 0;
   Consumed published_;
-  uint64_t watched_end_ = 0;  // of the lines behind ring_next_ where a short payload is likely to come
-  int64_t streak_ = 0;        // calls of receive() in a row that found something
+  uint64_t watched_end_ = 0;  // of the lines behind ring_next_ where a payload is likely to come
+  int64_t streak_ = 0;        // calls in a row that found something
 };
 
 }  // namespace weft::transport::shm
