@@ -46,6 +46,28 @@ TEST(Calibrate, FindsWhatAWaitTakesWhereRanksShareCores) {
   EXPECT_NEAR(calibrate_crowd(Machine(truth), &Machine::intra, seen).switch_us, 1.3, 0.2);
 }
 
+TEST(Calibrate, FindsWhatACallTakesWhereRanksShareCores) {
+  const topology::Layout layout({0, 0, 0, 0});
+  const auto row_us = [=](const Machine& machine) {
+    const plan::Request request{.collective = plan::Collective::broadcast, .count = 1, .element_bytes = 4};
+    const auto* const chain = plan::find_algorithm(request.collective, "ring");
+    return estimate(*chain, request, layout, machine, limits_for(machine), Calls::row)->us;
+  };
+  Machine truth;
+  truth.cores = 2;
+  truth.switch_us = 0.6;
+  truth.call_us = 0.05;
+  truth.intra.overhead_us *= 0.7;
+  const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
+  const Observation row{row_us(truth), row_us};
+  Machine stated;
+  stated.cores = 2;
+  const Machine found = calibrate_crowd(stated, &Machine::intra, seen, {&row, 1});
+  EXPECT_NEAR(found.call_us, 0.05, 0.01);
+  EXPECT_NEAR(found.switch_us, 0.6, 0.06);
+  EXPECT_NEAR(found.intra.overhead_us, truth.intra.overhead_us, 0.003);
+}
+
 TEST(Calibrate, TellsDearMessagesFromDearWaits) {
   Machine stated;
   stated.cores = 0.5;  // four nodes on two cores

@@ -533,8 +533,79 @@ TEST(Row, AMessageThatWasThereFirstCostsNoSwitch) {
   const Result<Simulation> row =
       simulate(plans, Layout::blocks(1, 2), machine, kLimits, {.calls = kRowCalls});
   ASSERT_TRUE(row.ok()) << row.status().message();
-  EXPECT_DOUBLE_EQ(row->finish_us[1], 1 + 5 + kRowCalls * 2 * 3.0)
-      << "the first call waits, the others do not";
+  EXPECT_DOUBLE_EQ(row->finish_us[1], 5 + kRowCalls * 3.0) << "the first call waits, the others do not";
+}
+
+TEST(Row, OfBroadcastsOnSharedCoresPaysOneSwitchForManyMessages) {
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() > 0) return void(b.wait(0, 0, 0));
+    for (int peer = 1; peer < 4; ++peer) b.signal(0, peer, 0);
+  });
+  Machine machine = plain_machine();
+  machine.cores = 2;
+  machine.switch_us = 5;
+  machine.call_us = 1;
+  const auto row = simulate(plans, Layout::blocks(1, 4), machine, kLimits, {.calls = kRowCalls});
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_DOUBLE_EQ(row->total_us, 1 + 5 + kRowCalls + 5 + (kRowCalls - 1))
+      << "a rank waits in its first call, the other one has all calls in one turn, and so has then the first";
+  EXPECT_DOUBLE_EQ(row->call_us, 2) << "both ranks of a core";
+}
+
+TEST(Turns, ARankHasItsCoreUntilItHasNothingToDo) {
+  const auto plans = plans_of(3, [](Builder& b) {
+    if (b.rank() == 1) return void(b.copy(0, b.input(), b.output(), 1000));
+    b.copy(0, b.input(), b.output(), 2000);
+    b.copy(0, b.input(), b.output(), 2000);
+  });
+  Machine machine = plain_machine();
+  machine.cores = 1;
+  machine.switch_us = 5;
+  const Simulation result = run(plans, Layout::blocks(1, 3), machine);
+  EXPECT_EQ(result.finish_us, (std::vector<double>{4, 4 + 5 + 1, 4 + 5 + 1 + 5 + 4}));
+}
+
+TEST(Turns, ARankThatLooksAndFindsNothingTakesATurn) {
+  // Rank 0 hears from the other node at 10 µs, and rank 1, of the same core, never.
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() == 2) b.signal(0, 0, 0);
+    if (b.rank() == 0) b.wait(0, 2, 0);
+  });
+  Machine machine = plain_machine();
+  machine.cores = 1;
+  machine.switch_us = 3;
+  const double heard_us = run(plans, Layout::blocks(2, 2), machine).finish_us[0];
+  EXPECT_DOUBLE_EQ(heard_us, 12) << "rank 1 has the core from 3 and 9 µs on, rank 0 from 6 and 12";
+}
+
+TEST(Turns, NothingChangesWhereEachRankHasACore) {
+  Machine machine;
+  machine.cores = 4;
+  const auto plans = ring(8, 12345);
+  const Simulation own = run(plans, Layout::blocks(2, 4), machine);
+  machine.switch_us = 50;
+  machine.cores = 96;
+  EXPECT_EQ(run(plans, Layout::blocks(2, 4), machine).finish_us, own.finish_us);
+  machine.cores = 3;
+  EXPECT_GT(run(plans, Layout::blocks(2, 4), machine).total_us, own.total_us);
+}
+
+TEST(Turns, CachesAreSharedByTheRanksOfACore) {
+  Machine machine = plain_machine();
+  machine.memory.cache_bytes = 4000;
+  machine.memory.large_bytes = 8000;  // input and output of both ranks are half way between that and 2000
+  const auto plans = plans_of(2, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2), machine).total_us, 1);
+  machine.cores = 1;
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2), machine).total_us, 2 * 1.5);
+}
+
+TEST(Turns, WhatRanksOfACoreHandEachOtherStaysInItsCache) {
+  Machine machine = plain_machine();  // copies ten times as fast as messages
+  machine.cores = 1;
+  const auto plans = one_put(1000);
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2), machine).finish_us[1], 1 + 1)
+      << "written by the sender, and its way";
 }
 
 TEST(Row, OfTooManyOrTooFewCallsIsRefused) {

@@ -39,7 +39,12 @@ std::vector<Machine> machines() {
   Machine memory = plain_machine();
   memory.memory.cache_bytes = 0;
   memory.memory.node_bytes_per_us = 700;
-  return {plain_machine(), shared, engines, memory};
+  Machine turns = plain_machine();  // one core, by turns, and CPUs move the bytes
+  turns.cores = 1;
+  turns.switch_us = 0.7;
+  turns.call_us = 0.3;
+  turns.inter.by_cpu = true;
+  return {plain_machine(), shared, engines, memory, turns};
 }
 
 TEST(Symmetry, OneNodeTakesTheTimeOfAllToTheLastBit) {

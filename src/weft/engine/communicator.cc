@@ -11,6 +11,7 @@
 #include "engine/dump.h"
 #include "engine/progress.h"
 #include "engine/tuning.h"
+#include "model/estimate.h"
 
 namespace weft::engine {
 namespace {
@@ -251,6 +252,14 @@ bool Communicator::can(const Call& call, std::string_view algorithm) const {
 Result<model::Choice> Communicator::choose_on(const model::Machine& machine, const Call& call,
                                               const model::Pins& pins) {
   return model::choose(machine, request_for(call), layout_, limits_, pins);
+}
+
+double Communicator::row_us_on(const model::Machine& machine, const Call& call, std::string_view algorithm) {
+  const plan::Request request = request_for(call);
+  const plan::Algorithm* const found = plan::find_algorithm(request.collective, algorithm);
+  const Result<model::Estimate> row =
+      model::estimate(*found, request, layout_, machine, limits_, model::Calls::row);
+  return row.ok() ? row->us : 0;
 }
 
 void Communicator::pin(const model::Pins& pins) {

@@ -101,6 +101,8 @@ class Communicator {
   bool can(const Call& call, std::string_view algorithm) const;
   /// What the tuner would choose for a call on another machine than the communicator's.
   Result<model::Choice> choose_on(const model::Machine& machine, const Call& call, const model::Pins& pins);
+  /// How long a call takes there in a long row by an algorithm that can do it; 0 if nobody can say.
+  double row_us_on(const model::Machine& machine, const Call& call, std::string_view algorithm);
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
   void pin(const model::Pins& pins);
   CommStats stats();

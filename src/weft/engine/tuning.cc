@@ -24,7 +24,15 @@ constexpr double kProbeSeconds = 2;
 // Meetings by one algorithm: a few µs for each rank, milliseconds where ranks share cores with other
 // programs.
 constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
-constexpr int kLargeJob = 32;  // ranks
+// Ranks that share cores are spread over them anew after having slept, and take twice as long for a meeting
+// until that is done.
+constexpr int64_t kSettleNs = 60'000'000;
+constexpr int kCrowdedTimes = 5;  // more rows then: who has which core changes all the time
+constexpr int kLargeJob = 32;     // ranks
+// Broadcasts in a row, down a chain, in which every rank does the same: as many as a FIFO of shared memory
+// has slots, so that nobody waits for room.
+constexpr int kBroadcasts = 64;
+constexpr const char* kChain = "ring";
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -79,10 +87,20 @@ void wait_for_all(Communicator& comm, Status& status) {
   if (status.ok()) status = comm.run(meeting(word));
 }
 
+/// All meet until the kernel has spread them over their cores, which the rank that leads decides.
+void settle(Communicator& comm, bool leads, Status& status) {
+  const int64_t end_ns = now_ns() + kSettleNs;
+  for (int32_t go_on = 1; go_on > 0 && status.ok();) {
+    go_on = leads && now_ns() < end_ns ? 1 : 0;
+    status = comm.run(meeting(go_on));
+  }
+}
+
 /// How long all take to meet by an algorithm, in µs: the median of several rows of meetings, as reading the
 /// clock takes a good part of one. A collective.
-double measure_meetings(Communicator& comm, Status& status) {
-  const int rows = std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows);
+double measure_meetings(Communicator& comm, bool shares_cores, Status& status) {
+  const int rows = std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows) *
+                   (shares_cores ? kCrowdedTimes : 1);
   std::vector<double> times;
   for (int row = -1; row < rows && status.ok(); ++row) {  // the first opens connections
     const int64_t begin = now_ns();
@@ -95,33 +113,70 @@ double measure_meetings(Communicator& comm, Status& status) {
   return *middle;
 }
 
+/// The smallest Broadcast, of `word`.
+Call message(int32_t& word) {
+  Call call = meeting(word);
+  call.collective = plan::Collective::broadcast;
+  return call;
+}
+
+/// How long a Broadcast takes in a row that no buffer between two ranks bounds, in µs: the median of several
+/// rows. All meet behind each, which takes `meeting_us`. A collective.
+double measure_row(Communicator& comm, double meeting_us, Status& status) {
+  int32_t word = 1;
+  std::vector<double> times;
+  for (int row = -1; row < kMostRows && status.ok(); ++row) {
+    const int64_t begin = now_ns();
+    for (int i = 0; i < kBroadcasts && status.ok(); ++i) status = comm.run(message(word));
+    wait_for_all(comm, status);
+    const double took_us = static_cast<double>(now_ns() - begin) / 1e3;
+    if (row >= 0) times.push_back(std::max(took_us - meeting_us, 0.0) / kBroadcasts);
+  }
+  if (!status.ok()) return 0;
+  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
 /// What calls, waits and messages among all cost, from how long all ranks take to meet by each of several
-/// algorithms. A collective; `machine` is null on all but rank 0, who only take part.
+/// algorithms, and where ranks of one node share its cores from a row of Broadcasts too. A collective;
+/// `machine` is null on all but rank 0, who only take part.
 void measure_operations(Communicator& comm, bool crowded, model::Machine* machine, Status& status) {
   int32_t word = 1;
   const Call call = meeting(word);
+  const bool shares_cores = crowded && comm.layout().nodes() == 1;
+  if (shares_cores) settle(comm, machine != nullptr, status);
   // In large jobs a meeting and its simulation take long, and messages are a small part of it.
   std::vector<const char*> algorithms{"recursive_doubling"};
   if (comm.size() <= kLargeJob) algorithms = {"recursive_doubling", "one_hop", "ring"};
   std::erase_if(algorithms, [&](const char* name) { return !comm.can(call, name); });  // in strict order, say
   std::vector<model::Observation> observations;
   for (const char* algorithm : algorithms) {
-    const Result<model::Pins> pins = model::parse_pins(fmt::format("allreduce={}", algorithm));
-    comm.pin(*pins);
-    const double took_us = measure_meetings(comm, status);
+    comm.pin(*model::parse_pins(fmt::format("allreduce={};broadcast={}", algorithm, kChain)));
+    const double took_us = measure_meetings(comm, shares_cores, status);
     if (!status.ok()) return;
-    observations.push_back({took_us, [&comm, call, pins = *pins](const model::Machine& candidate) {
-                              const Result<model::Choice> choice = comm.choose_on(candidate, call, pins);
-                              return choice.ok() ? choice->predicted_us : 0;
+    observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
+                              return comm.row_us_on(candidate, call, algorithm);
                             }});
     log::trace("all met by {} in {:.1f} us", algorithm, took_us);
+  }
+  std::vector<model::Observation> rows;
+  const Call told = message(word);
+  if (shares_cores && !observations.empty() && comm.can(told, kChain)) {
+    const double took_us = measure_row(comm, observations.back().measured_us, status);
+    if (!status.ok()) return;
+    if (took_us > 0)
+      rows.push_back({took_us, [&comm, told](const model::Machine& candidate) {
+                        return comm.row_us_on(candidate, told, kChain);
+                      }});
+    log::trace("a Broadcast in a row took {:.2f} us", took_us);
   }
   if (machine == nullptr) return;
   *machine = !crowded
                  ? model::calibrate_call(*machine, observations)
                  : model::calibrate_crowd(
                        *machine, comm.layout().nodes() > 1 ? &model::Machine::inter : &model::Machine::intra,
-                       observations);
+                       observations, rows);
 }
 
 /// What rank 0 and one peer measure of the link between them; both call it. Null `into`: the peer.

@@ -23,7 +23,10 @@ struct Observation {
 Machine calibrate_call(Machine machine, std::span<const Observation> observations);
 
 /// The machine with the switch_us and the overhead of messages (of `link`: &Machine::intra or inter) that fit
-/// best together. For ranks that share cores. One observation fits switch_us only.
-Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations);
+/// best together. For ranks that share cores. One observation fits switch_us only. `rows` are of calls in
+/// which nobody waits for all: there a core is given away once for many calls, which tells what a call itself
+/// takes. Without them call_us stays as it is.
+Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
+                        std::span<const Observation> rows = {});
 
 }  // namespace weft::model

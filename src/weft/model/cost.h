@@ -108,13 +108,18 @@ struct Machine {
   int engines = 0;       // copy engines (of a GPU) that copy and reduce beside a rank's CPU; 0: the CPU does
   double engine_us = 0;  // from telling an engine until it begins
   double cores = 2;      // of a node, for its ranks; more ranks than cores share them
-  double switch_us = 2.5;  // a wait that yields the core to other ranks, where they share
+  double switch_us = 2.5;  // where they share: until a core that its rank has given away has the next one
   double step_us = 0.03;   // the interpreter's own time for a step
   double call_us = 0.3;    // … and the engine's for a call, before its first step
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
-  /// How many times slower a CPU is for each of `ranks` ranks of one node.
-  double slowdown(int ranks) const { return ranks > cores ? ranks / cores : 1.0; }
+  bool shares_cores(int ranks) const { return ranks > cores; }
+  /// The cores of a node that its `ranks` ranks take turns on (model/cores.h); 0: each has its own, or all
+  /// have less than one, as where nodes share a machine.
+  int cores_in_turn(int ranks) const { return shares_cores(ranks) ? static_cast<int>(cores) : 0; }
+  /// How many times slower a CPU is for each of `ranks` ranks of a node that has less than a core: somebody
+  /// else, who is not simulated, has it meanwhile.
+  double slowdown(int ranks) const { return shares_cores(ranks) && cores < 1 ? ranks / cores : 1.0; }
 };
 
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the

@@ -31,15 +31,23 @@ struct Stage {
   int typical_rank() const { return plan::has_root(request.collective) ? request.root : 0; }
 };
 
+int largest_node(const Layout& layout) {
+  size_t most = 0;
+  for (int node = 0; node < layout.nodes(); ++node) most = std::max(most, layout.on_node(node).size());
+  return static_cast<int>(most);
+}
+
 struct Question {
   const plan::Algorithm& algorithm;
   plan::Limits limits;
   uint64_t working_set_bytes;
   Calls calls;
 
-  /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much.
+  /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much, unless
+  /// ranks take turns on their cores: who has one at the end of a call begins the next one on it.
   int calls_in_a_row(const Stage& stage) const {
-    if (calls == Calls::alone || !plan::has_root(stage.request.collective)) return 1;
+    const bool in_turn = stage.machine.cores_in_turn(largest_node(stage.layout)) > 0;
+    if (calls == Calls::alone || (!plan::has_root(stage.request.collective) && !in_turn)) return 1;
     return calls == Calls::few ? kFewCalls : kRowCalls;
   }
   plan::Plan plan(const Stage& stage, int rank) const {
@@ -88,12 +96,6 @@ uint64_t working_set(const Request& request, int ranks) {
   return most;
 }
 
-int largest_node(const Layout& layout) {
-  size_t most = 0;
-  for (int node = 0; node < layout.nodes(); ++node) most = std::max(most, layout.on_node(node).size());
-  return static_cast<int>(most);
-}
-
 /// The ranks of the first `nodes` nodes with a local index below `per_node`. A node's ranks have the cores of
 /// as many.
 Stage part_of(const Stage& stage, int nodes, int per_node) {
@@ -110,11 +112,13 @@ Stage part_of(const Stage& stage, int nodes, int per_node) {
   return part;
 }
 
-/// Half the nodes while that leaves two, else half of every node. Halves keep powers of two what they are.
+/// Half the nodes while that leaves two, else half of every node, unless that leaves its ranks less than a
+/// core. Halves keep powers of two what they are.
 std::optional<Stage> halve(const Stage& stage, int fewest_nodes) {
   const int nodes = stage.layout.nodes(), per_node = largest_node(stage.layout);
   if (nodes / 2 >= fewest_nodes) return part_of(stage, nodes / 2, per_node);
-  if (per_node >= 4) return part_of(stage, nodes, per_node / 2);
+  const bool splits_core = stage.machine.cores >= 1 && stage.machine.cores < 2;
+  if (per_node >= 4 && !splits_core) return part_of(stage, nodes, per_node / 2);
   return std::nullopt;
 }
 

@@ -15,7 +15,7 @@
 //
 // Calls with a root are told in a row (Calls::few). Ranks that are done go on to the next call there, and of
 // a tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
-// all, and a call in a row takes what it takes alone.
+// all, and a call in a row takes what it takes alone, but where ranks take turns on cores.
 #pragma once
 
 #include "model/simulate.h"

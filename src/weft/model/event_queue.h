@@ -23,8 +23,10 @@ enum class EventKind : uint8_t {
   land,      // the receiver's CPU can begin to file it
   filed,
   found,   // as filed, of a message that was there before its receiver's call
-  resume,  // a wait that had yielded its core has it again
+  resume,  // a wait that had yielded its core to another node's has it again
   next,    // a rank goes on to its next call
+  first,   // a rank that shares a core would begin its first one
+  turn,    // … has its core
 };
 
 inline constexpr uint32_t kNoFlight = UINT32_MAX;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/cores.h"
 #include "model/critical_path.h"
 #include "model/event_queue.h"
 #include "model/network.h"
@@ -47,9 +48,10 @@ struct RankState {
   int rank = 0, node = 0, local = 0;
   size_t worker = 0;  // its number among those simulated
   double finish_us = 0;
-  double halfway_us = 0;  // when it had done the first half of its calls
-  uint8_t call = 0;       // that it is in
-  uint32_t left = 0;      // steps of that which are not done
+  double halfway_us = 0;       // when it had done the first half of its calls, …
+  double halfway_used_us = 0;  // … and what that had taken of its CPU
+  uint8_t call = 0;            // that it is in
+  uint32_t left = 0;           // steps of that which are not done
   uint64_t next_rail = 0;
   uint64_t first_step = 0;          // this rank's part of the arrays that go over all ranks' steps, …
   uint64_t first_lane = 0;          // … lanes …
@@ -75,7 +77,8 @@ class Simulator {
         nodes_(options.one_node ? 1 : layout.nodes()),
         kept_us_(kept_us(machine, layout)),
         network_(machine, nodes_, options.conditions),
-        workers_(machine, limits) {}
+        workers_(machine, limits),
+        cores_(machine) {}
 
   Result<Simulation> run() {
     scripts_.reserve(plans_.size());
@@ -83,7 +86,10 @@ class Simulator {
     const int ranks = options_.one_node ? per_node_ : layout_.ranks();
     ranks_.reserve(static_cast<size_t>(ranks));
     for (int rank = 0; rank < ranks; ++rank) add_rank(rank);
-    for (RankState& rank : ranks_) begin(rank, 0);
+    for (RankState& rank : ranks_) {
+      if (cores_.shared(rank.worker)) push(0, EventKind::first, rank, 0);
+      else begin(rank, 0);
+    }
     while (!events_.empty() && error_.ok()) handle(events_.pop());
     if (error_.ok()) error_ = check_ended();
     if (!error_.ok()) return error_;
@@ -107,6 +113,7 @@ class Simulator {
                                                                  : in + out;
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
                  network_.speed(rank.node), {working_set, plan.scratch_bytes, script.handed_over});
+    cores_.add(state_node(rank.node), rank.local, static_cast<int>(layout_.on_node(rank.node).size()));
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
@@ -157,7 +164,10 @@ class Simulator {
   /// A rank that has done the last step of a call goes on to the next one, at this moment, but after what it
   /// is in the midst of.
   void end_call(RankState& rank, double now) {
-    if (rank.call + 1 == options_.calls / 2) rank.halfway_us = now;
+    if (rank.call + 1 == options_.calls / 2) {
+      rank.halfway_us = now;
+      rank.halfway_used_us = workers_.used_us(rank.worker);
+    }
     if (rank.call + 1 < options_.calls) push(now, EventKind::next, rank, 0);
   }
 
@@ -397,9 +407,8 @@ class Simulator {
     const StepId wait = std::exchange(waiting, kArrived);
     if (wait == kNobody || wait == kArrived) return;  // its wait comes later
     note_cause(receiver, wait, event);
-    // A rank that waited has given its core away if it is not its own, but not where the message was there
-    // first.
-    const bool gave_away = workers_.shares_cores(receiver.worker) && event.kind == EventKind::filed;
+    // A rank that waited has given its part of a core away, but not where the message was there first.
+    const bool gave_away = workers_.has_part_of_a_core(receiver.worker) && event.kind == EventKind::filed;
     const double resumes = event.at_us + (gave_away ? machine_.switch_us : 0);
     if (resumes > event.at_us) return push(resumes, EventKind::resume, receiver, wait);
     resume(receiver, wait, event.at_us);
@@ -426,7 +435,53 @@ class Simulator {
     proceed(rank, event.step, event.at_us);
   }
 
+  /// The rank that an event needs: its own, or for a message that has arrived its receiver. Null: none.
+  const RankState* rank_of(const Event& event) {
+    const RankState& rank = state_of(event.rank);
+    switch (event.kind) {
+      case EventKind::core:
+      case EventKind::wire: return nullptr;
+      case EventKind::land:
+      case EventKind::filed:
+      case EventKind::found: return &state_of(peer_of(rank, rank.plan->steps[event.step]));
+      default: return &rank;
+    }
+  }
+  /// Whether an event comes of what its rank does on its core, which it keeps until then.
+  static bool is_expected(EventKind kind) {
+    switch (kind) {
+      case EventKind::ended:
+      case EventKind::inject:
+      case EventKind::filed:
+      case EventKind::found:
+      case EventKind::next:
+      case EventKind::turn: return true;
+      default: return false;
+    }
+  }
+
   void handle(const Event& event) {
+    const RankState* const rank = cores_.cores() > 0 ? rank_of(event) : nullptr;
+    if (rank == nullptr || !cores_.shared(rank->worker)) return happen(event);
+    if (event.kind == EventKind::turn) {
+      for (Event& kept : cores_.begin(rank->worker)) {
+        kept.at_us = event.at_us;
+        happen(kept);
+      }
+    } else if (!cores_.runs(rank->worker)) {
+      return take_turn(cores_.keep(rank->worker, event));
+    } else {
+      happen(event);
+    }
+    if (is_expected(event.kind)) cores_.happened(rank->worker);
+    take_turn(cores_.done(rank->worker, std::max(event.at_us, workers_.free_us(rank->worker))));
+  }
+
+  void take_turn(const Cores::Turn& turn) {
+    if (turn.rank != Cores::kNone) push(turn.at_us, EventKind::turn, ranks_[turn.rank], 0);
+  }
+
+  void happen(const Event& event) {
     switch (event.kind) {
       case EventKind::ended: return ended(event);
       case EventKind::released:
@@ -440,17 +495,26 @@ class Simulator {
       case EventKind::found: return filed(event);
       case EventKind::resume: return resume(state_of(event.rank), event.step, event.at_us);
       case EventKind::next: return next(state_of(event.rank), event.at_us);
+      case EventKind::first: return begin(state_of(event.rank), event.at_us);
+      case EventKind::turn: return;
     }
   }
 
   // --- bookkeeping
   void push(double at_us, EventKind kind, const RankState& rank, StepId step, double floor_us = 0) {
-    events_.push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind, rank.call}, rank.local);
+    push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind, rank.call}, rank);
   }
   /// The same message, further on: its sender may be in another call by then.
   void pass_on(const Event& message, double at_us, EventKind kind, double floor_us = 0) {
-    events_.push({at_us, 0, floor_us, message.rank, message.step, kNoFlight, 0, kind, message.call},
-                 state_of(message.rank).local);
+    push({at_us, 0, floor_us, message.rank, message.step, kNoFlight, 0, kind, message.call},
+         state_of(message.rank));
+  }
+  void push(const Event& event, const RankState& of) {
+    if (cores_.cores() > 0 && is_expected(event.kind)) {
+      const size_t worker = rank_of(event)->worker;
+      if (cores_.shared(worker)) cores_.expect(worker);
+    }
+    events_.push(event, of.local);
   }
 
   uint32_t take_flight(const Flight& flight) {
@@ -519,6 +583,14 @@ class Simulator {
       const double half_us = rank.finish_us - rank.halfway_us;
       result.call_us = std::max(result.call_us, half_us / (options_.calls - options_.calls / 2));
     }
+    // In a long row a rank that is done waits for those of its core that are not.
+    std::vector<double> core_us(cores_.cores(), 0);
+    for (const RankState& rank : ranks_) {
+      if (!cores_.shared(rank.worker)) continue;
+      double& used_us = core_us[cores_.core_of(rank.worker)];
+      used_us += workers_.used_us(rank.worker) - rank.halfway_used_us;
+      result.call_us = std::max(result.call_us, used_us / (options_.calls - options_.calls / 2));
+    }
     result.longest_wait_us = network_.longest_wait_us();
     result.events = events_.handled();
     result.steps = std::move(times_);
@@ -535,6 +607,7 @@ class Simulator {
 
   Network network_;
   Workers workers_;
+  Cores cores_;
   EventQueue events_;
   std::vector<Script> scripts_;
   std::vector<RankState> ranks_;

@@ -5,9 +5,10 @@
 // What is modelled
 //   lanes, dependencies, tags   exactly as plan.h defines them.
 //   a rank's CPU                one, first come first served: sending and filing messages, copies and
-//                               reductions, and the bytes themselves where Link::by_cpu. Slower where ranks
-//                               share cores. Messages for a later call of a row it takes in when it begins
-//                               that, or while it waits.
+//                               reductions, and the bytes themselves where Link::by_cpu. Messages for a later
+//                               call of a row it takes in when it begins that, or while it waits.
+//   a node's cores              where it has fewer than ranks, these take turns on them (model/cores.h).
+//                               Nodes that have less than a core each have slower CPUs instead.
 //   a rank's engines            where it has some, they copy and reduce instead. What they read from
 //                               node-mates takes the reader's way in and the owner's way out, one at a time.
 //   a node's memory             where its rate is stated: what its ranks copy and reduce outside their caches
@@ -67,7 +68,8 @@ struct CriticalPath {
 struct Simulation {
   double total_us = 0;  // until the last rank has done its last call
   /// What a call takes in a long row: of the slowest rank, from half of the calls on. The others wait for it
-  /// once the buffers between them are full. Of one call alone: total_us.
+  /// once the buffers between them are full. Where ranks take turns on cores: at least the work of all ranks
+  /// of the busiest core. Of one call alone: total_us.
   double call_us = 0;
   std::vector<double> finish_us;  // of each rank that was simulated
   Traffic intra, inter;           // of all ranks

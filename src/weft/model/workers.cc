@@ -14,13 +14,40 @@ using plan::StepKind;
 /// What the engine reads at once of a peer's memory that it reduces.
 constexpr uint64_t kReducedPieceBytes = 128 << 10;
 
+/// How many ranks there are for each core that they take turns on; 1 where each has its own.
+double crowd_of(const Machine& machine, int ranks) {
+  const int cores = machine.cores_in_turn(ranks);
+  return cores > 0 ? static_cast<double>(ranks) / cores : 1;
+}
+
+/// The machine as a rank sees it that shares its core with so many: some of its node-mates are on that core,
+/// and what they hand each other does not leave its cache.
+Machine crowded(const Machine& machine, int ranks) {
+  const double crowd = crowd_of(machine, ranks);
+  if (crowd <= 1) return machine;
+  const double here = (crowd - 1) / (ranks - 1);  // of the node-mates
+  Machine seen = machine;
+  for (double* rate : {&seen.intra.bytes_per_us, &seen.memory.mapped_near, &seen.memory.mapped_cached,
+                       &seen.memory.peer_cached})
+    if (*rate > 0) *rate = 1 / ((1 - here) / *rate + here / std::max(*rate, machine.memory.copy_cached));
+  return seen;
+}
+
 }  // namespace
 
 void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
-  const uint64_t working_set_bytes = buffers.working_set_bytes;
-  const Memory& memory = machine_.memory;
+  const Machine seen = crowded(machine_, ranks);
+  const Memory& memory = seen.memory;
+  // A core's ranks use its caches by turns, and leave nothing there for each other, but scratch is used as
+  // soon as it has been filled.
+  const double crowd = crowd_of(machine_, ranks);
+  const auto in_caches = [crowd](uint64_t bytes) {
+    return static_cast<uint64_t>(static_cast<double>(bytes) * crowd);
+  };
+  const uint64_t working_set_bytes = in_caches(buffers.working_set_bytes);
   Worker worker{.node = node};
-  worker.shares_cores = machine_.slowdown(ranks) > 1;
+  const bool shares_cores = machine_.shares_cores(ranks);
+  worker.part_of_a_core = shares_cores && machine_.cores_in_turn(ranks) == 0;
   worker.speed = speed;
   worker.slowdown = machine_.slowdown(ranks) / speed;
   worker.large_share = large_share(memory, working_set_bytes);
@@ -30,14 +57,17 @@ void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
   const uint64_t scratch_set_bytes = std::min(2 * buffers.scratch_bytes, working_set_bytes);
   worker.scratch_reduce_rate = rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
+  // What comes from peers is in the cache by then, which a core's other ranks have used meanwhile.
+  worker.brought_reduce_rate = crowd > 1 ? worker.reduce_rate : memory.reduce_cached;
   worker.mapped_rate = mapped_rate(memory, buffers.handed_over.scratch_bytes);
   worker.written_rate = std::min(worker.peer_rate, mapped_rate(memory, buffers.handed_over.output_bytes));
-  // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is half
-  // of the copy by which its reader takes what has been brought.
+  // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is
+  // half of the copy by which its reader takes what has been brought.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
   const double handed_us = 1 / mapped_rate(memory, ahead / HandedOver::kTakenSooner);
-  worker.helped_rate = worker.shares_cores ? 0 : 1 / (handed_us + 1 / worker.copy_rate);
-  worker.helped_reduced_rate = worker.shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
+  worker.helped_rate = shares_cores ? 0 : 1 / (handed_us + 1 / worker.copy_rate);
+  worker.helped_reduced_rate = shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
+  worker.slot_rate = seen.intra.bytes_per_us;
   worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);
   worker.received_rate = received_rate(machine_.inter, working_set_bytes);
   worker.received_scratch_rate = received_rate(machine_.inter, scratch_set_bytes);
@@ -66,7 +96,7 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
       service += peers * read_us(plan, step, kReducedPieceBytes, worker.peer_reduced_rate,
                                  worker.helped_reduced_rate);
     service += own * bytes / worker.reduce_rate + scratch * bytes / worker.scratch_reduce_rate +
-               (peers + mapped) * bytes / machine_.memory.reduce_cached;
+               (peers + mapped) * bytes / worker.brought_reduce_rate;
   } else {
     const double rate = written > 0 ? worker.written_rate : worker.peer_rate;
     if (peers > 0) service += peers * read_us(plan, step, step.bytes, rate, worker.helped_rate);
@@ -136,7 +166,7 @@ double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool re
     return bytes / (scratch ? workers_[rank].received_scratch_rate : workers_[rank].received_rate);
   }
   if (step.bytes <= limits_.eager_bytes(same_node))
-    return bytes / link.bytes_per_us;          // into a slot, out of it
+    return bytes / workers_[rank].slot_rate;   // into a slot, out of it
   if (receives) return 0;                      // the sender writes it there
   if (step.dst.space == plan::Space::scratch)  // and the source may have to come from memory
     return bytes / workers_[rank].mapped_rate + bytes * uncached_us(workers_[rank]);

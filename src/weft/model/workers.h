@@ -38,10 +38,13 @@ class Workers {
     Worker& worker = workers_[rank];
     const double start = std::max(from_us, worker.cpu_free_us);
     worker.cpu_free_us = start + service_us * worker.slowdown;
+    worker.used_us += service_us * worker.slowdown;
     return {start, worker.cpu_free_us};
   }
   /// Whether the rank's CPU had nothing to do before `now_us`.
   bool idle(size_t rank, double now_us) const { return workers_[rank].cpu_free_us < now_us; }
+  /// Until when it has something to do.
+  double free_us(size_t rank) const { return workers_[rank].cpu_free_us; }
   /// A copy or a reduction, by the CPU or an engine. Rank `rank` executes the step of `plan`, whose ranks of
   /// the same node are as far from it here as there.
   Span work(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
@@ -59,20 +62,24 @@ class Workers {
   }
 
   double slowdown(size_t rank) const { return workers_[rank].slowdown; }
-  bool shares_cores(size_t rank) const { return workers_[rank].shares_cores; }
+  /// For how long the rank's CPU has been taken, all in all.
+  double used_us(size_t rank) const { return workers_[rank].used_us; }
+  /// Whether somebody who is not simulated has its core when it waits.
+  bool has_part_of_a_core(size_t rank) const { return workers_[rank].part_of_a_core; }
 
  private:
   struct Worker {
     int node = 0;
-    bool shares_cores = false;
+    bool part_of_a_core = false;
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
     double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
-    double scratch_reduce_rate = 1, mapped_rate = 1, sent_rate = 1;
+    double scratch_reduce_rate = 1, brought_reduce_rate = 1;
+    double mapped_rate = 1, sent_rate = 1, slot_rate = 1;
     double written_rate = 1;                          // of what a peer has just written
     double helped_rate = 0, helped_reduced_rate = 0;  // of what a peer brings; 0: nobody has time for that
     double received_rate = 1, received_scratch_rate = 1;
-    double cpu_free_us = 0;
+    double cpu_free_us = 0, used_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
 

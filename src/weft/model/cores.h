@@ -1,0 +1,78 @@
+// Cores: who has which core, where a node has more ranks than cores. A rank keeps its core for as long as it
+// has something to do there, however many messages that are; then the core goes round its ranks, as
+// sched_yield() of an engine that finds nothing makes it (Context::wait()): each turn, also that of a rank
+// that looks and finds nothing, takes Machine::switch_us. What comes for a rank that has no core is kept
+// until its turn.
+//
+// Invariants: a rank belongs to one core; one rank at most has it; a rank that has a core and nothing that it
+// expects has left it.
+//
+// Thread safety: none; one simulation's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/cost.h"
+#include "model/event_queue.h"
+
+namespace weft::model {
+
+class Cores {
+ public:
+  explicit Cores(const Machine& machine) : machine_(machine) {}
+
+  /// Adds the next rank: `local` of the `ranks` of node number `node` of those simulated.
+  void add(int node, int local, int ranks);
+
+  /// Whether the rank takes turns with others. All that follows is for such ranks only.
+  bool shared(size_t rank) const { return seats_[rank].core != kNone; }
+  size_t core_of(size_t rank) const { return seats_[rank].core; }
+  size_t cores() const { return cores_.size(); }
+  bool runs(size_t rank) const {
+    const Core& core = cores_[seats_[rank].core];
+    return core.state == State::runs && core.rank == rank;
+  }
+
+  /// A rank's turn, and when it begins. None: `rank` is kNone.
+  struct Turn {
+    size_t rank = kNone;
+    double at_us = 0;
+  };
+  static constexpr size_t kNone = SIZE_MAX;
+
+  /// `event` is for a rank that does not run: kept until it does. The turn that this brings about.
+  Turn keep(size_t rank, const Event& event);
+  /// The rank's turn has come: what was kept for it, in the order in which it came.
+  std::vector<Event> begin(size_t rank);
+  /// What a rank has begun on its core, and what has ended. A rank that expects nothing has nothing to do.
+  void expect(size_t rank) { ++seats_[rank].expected; }
+  void happened(size_t rank) { --seats_[rank].expected; }
+  /// After something has happened to a rank that runs, whose CPU is busy until `until_us`: if that is all it
+  /// has to do, the next turn.
+  Turn done(size_t rank, double until_us);
+
+ private:
+  enum class State : uint8_t { goes_round, turns, runs };  // turns: somebody is about to run
+  struct Core {
+    std::vector<size_t> ranks;
+    State state = State::goes_round;
+    size_t rank = kNone;  // that has it, had it last, or is about to have it
+    double left_us = 0;   // when that one left it
+  };
+  struct Seat {
+    size_t core = kNone, place = 0;  // its place among the core's ranks
+    uint32_t expected = 0;
+    std::vector<Event> kept;
+  };
+
+  Turn next(Core& core, double now_us);
+
+  const Machine& machine_;
+  int node_ = -1;          // of the last rank, …
+  size_t first_core_ = 0;  // … and the first core of that
+  std::vector<Core> cores_;
+  std::vector<Seat> seats_;  // by rank
+};
+
+}  // namespace weft::model
