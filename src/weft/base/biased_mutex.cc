@@ -8,12 +8,6 @@
 namespace weft {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kMayBias = false;  // the sanitizer does not know what membarrier orders
-#else
-constexpr bool kMayBias = true;
-#endif
-
 // Looks at an owner that is inside before the looker sleeps between them.
 constexpr int kYields = 100;
 constexpr timespec kNap = {0, 50'000};
@@ -57,7 +51,7 @@ void BiasedMutex::unlock_slowly() {
   row_ = last_ == me ? row_ + 1 : 1;
   last_ = me;
   if (row_ >= needed_) {
-    if (!kMayBias || !has_membarrier()) needed_ = kNever;  // asking is a system call
+    if (!kTrustsMembarrier || !has_membarrier()) needed_ = kNever;  // asking is a system call
     else if (Seat* const seat = seat_of(me)) bias_.store(seat, std::memory_order_release);
     else row_ = 0;
   }

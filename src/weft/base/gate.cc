@@ -6,20 +6,10 @@
 #include "base/membarrier.h"
 
 namespace weft {
-namespace {
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kMaySeat = false;  // the sanitizer does not know what membarrier orders
-#else
-constexpr bool kMaySeat = true;
-#endif
-
-}  // namespace
-
 Gate::Seat* Gate::enter_slowly() {
   for (Seat& seat : seats_) {
     if (seat.owner.load(std::memory_order_relaxed)) continue;
-    if (!kMaySeat || !has_membarrier()) break;
+    if (!kTrustsMembarrier || !has_membarrier()) break;
     const void* nobody = nullptr;
     if (seat.owner.compare_exchange_strong(nobody, this_thread())) return enter(seat);
   }
@@ -34,7 +24,7 @@ bool Gate::anybody_inside() const {
 }
 
 void Gate::drain() {
-  if (kMaySeat && has_membarrier()) membarrier();
+  if (kTrustsMembarrier && has_membarrier()) membarrier();
   while (anybody_inside()) std::this_thread::yield();
 }
 

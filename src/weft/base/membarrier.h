@@ -6,6 +6,13 @@
 
 namespace weft {
 
+/// Whether to rely on such barriers between threads: the thread sanitizer does not know what they order.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kTrustsMembarrier = false;
+#else
+inline constexpr bool kTrustsMembarrier = true;
+#endif
+
 /// Whether this process takes part in such barriers. Registers it, which costs nothing the second time; a
 /// forked child must not rely on its parent's registration.
 bool has_membarrier();
