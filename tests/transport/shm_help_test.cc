@@ -171,7 +171,7 @@ bool in_vain(Reading& reading) { return reading.judge(200, 100); }
 TEST(ShmHelp, WhatAPieceCostsAloneIsRememberedForAWhile) {
   shm::HelpRings rings;
   EXPECT_FALSE(rings.judge(100, 6400));
-  EXPECT_FALSE(rings.judge(9600, 100'000)) << "9750 at most, since a piece took 6400";
+  EXPECT_FALSE(rings.judge(6450, 100'000)) << "6500 at most, since a piece took 6400";
   EXPECT_FALSE(rings.judge(20'000, 100'000));
   EXPECT_TRUE(rings.judge(20'000, 100'000));
   int judgements = 0;

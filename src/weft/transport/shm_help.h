@@ -83,7 +83,7 @@ class HelpRings {
 
  private:
   static constexpr size_t kRings = 4;
-  static constexpr double kTooLong = 1.5;
+  static constexpr double kTooLong = 1.0;  // both ranks have to gain by it
   static constexpr int64_t kForgets = 64;  // judgements
   static constexpr int kInVain = 2;        // the first use of a ring is always slow
   static constexpr int kLongestRest = 64;  // readings
