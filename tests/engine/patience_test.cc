@@ -69,6 +69,31 @@ TEST(Patience, IsASingleLookWhereNewsComeSeldom) {
 
 TEST(Patience, IsLongWhereNobodyRings) { EXPECT_GT(lingers_after(500 * kUs, false), 2 * kMs); }
 
+// After ten seconds of a slow stream a progress thread slept at every look for as long again.
+TEST(Patience, ForgetsThatNewsCameSeldom) {
+  Patience patience(kUsual);
+  int64_t now = kMs;
+  const auto news = [&](int64_t every_ns, int64_t for_ns) {
+    for (const int64_t end = now + for_ns; now < end; patience.found())
+      for (const int64_t next = now + every_ns; now < next; now += kUs)
+        if (patience.found_nothing()) patience.tell(now, true);
+  };
+  news(1000 * kUs, 1000 * kMs);
+  EXPECT_EQ(0, look_until_over(patience, now) - now);
+  news(20 * kUs, 40 * kMs);
+  EXPECT_GT(look_until_over(patience, now) - now, kMs);
+}
+
+// A progress thread looks for what a device does, and naps: it had looked its fill before the first nap.
+TEST(Patience, BeginsAnewAfterASleep) {
+  Patience patience(kUsual);
+  const int64_t over = look_until_over(patience, kMs, /*rings=*/false);
+  EXPECT_GT(patience.idle_ns(), 2 * kMs);
+  patience.slept();
+  EXPECT_FALSE(patience.over());
+  EXPECT_GT(look_until_over(patience, over, /*rings=*/false) - over, 2 * kMs);
+}
+
 TEST(Patience, IsLongAtTheBeginningOfAWait) {
   Patience patience(kUsual);
   int64_t now = kMs;

@@ -88,6 +88,10 @@ TEST(Calibrate, OneObservationChangesTheWaitOnly) {
   truth.inter.overhead_us *= 2;
   const auto seen = observations(truth, topology::Layout({0, 1, 2, 3}), {"ring"});
   EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen).inter.overhead_us, stated.inter.overhead_us);
+  const Observation row{0.1, [](const Machine& machine) { return machine.call_us; }};
+  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen, {&row, 1}).inter.overhead_us,
+            stated.inter.overhead_us)
+      << "two observations of three unknowns";
 }
 
 TEST(Calibrate, AbsurdTimesStayWithinBounds) {

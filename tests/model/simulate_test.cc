@@ -590,6 +590,24 @@ TEST(Turns, NothingChangesWhereEachRankHasACore) {
   EXPECT_GT(run(plans, Layout::blocks(2, 4), machine).total_us, own.total_us);
 }
 
+// Where ranks go round the nodes each seemed to have a core of its own.
+TEST(Turns, AreTakenByTheRanksOfANodeHoweverTheyAreNumbered) {
+  const auto plans = plans_of(4, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
+  Machine machine = plain_machine();
+  machine.cores = 1;
+  machine.switch_us = 5;
+  EXPECT_EQ(run(plans, Layout::blocks(2, 2), machine).finish_us, (std::vector<double>{1, 7, 1, 7}));
+  EXPECT_EQ(run(plans, Layout({0, 1, 0, 1}), machine).finish_us, (std::vector<double>{1, 1, 7, 7}));
+}
+
+TEST(Turns, AreNotTakenByMoreThanEightRanksOfACore) {
+  const auto plans = plans_of(9, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
+  Machine machine = plain_machine();
+  machine.cores = 1;
+  machine.switch_us = 5;
+  EXPECT_EQ(run(plans, Layout::blocks(1, 9), machine).finish_us, std::vector<double>(9, 9));
+}
+
 TEST(Turns, CachesAreSharedByTheRanksOfACore) {
   Machine machine = plain_machine();
   machine.memory.cache_bytes = 4000;

@@ -38,7 +38,16 @@ class Patience {
     if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
     idle_ns_ = now_ns - idle_since_ns_;
     const int64_t waited_ns = now_ns - began_ns_;
+    if (waited_ns > kMemoryNs) {  // what came long ago counts half
+      began_ns_ += waited_ns / 2;
+      found_ /= 2;
+    }
     seldom_ = rings && waited_ns > limits_.yield_ns / kLongWait && waited_ns > (found_ + 1) * kSeldomNs;
+  }
+
+  /// It has slept: what it looks for again, it looks for as long as before, unless news come seldom.
+  void slept() {
+    if (!seldom_) idle_since_ns_ = idle_ns_ = 0;
   }
 
   /// By the clock that was told last.
@@ -49,7 +58,8 @@ class Patience {
   bool pauses() const { return looks_ > kLooks; }
 
  private:
-  static constexpr int64_t kLongWait = 4;        // a wait is long from this part of yield_ns on
+  static constexpr int64_t kLongWait = 4;  // a wait is long from this part of yield_ns on
+  static constexpr int64_t kMemoryNs = 20'000'000;
   static constexpr int64_t kSeldomNs = 100'000;  // between two pieces of news, on average
 
   Limits limits_;

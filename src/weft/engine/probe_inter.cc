@@ -24,7 +24,7 @@ constexpr Probe::Flow kBusyFlow{.block_bytes = 512 << 10, .window = 8, .idle = P
 constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchangedSpan = 16 << 20;
 
 // Blocks after a pause; what is less than a part of one is taken for noise.
-constexpr int kBursts = 5;
+constexpr int kBursts = 3;
 constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 
 // What a message has on the line besides its bytes: headers of ours, TCP's, IP's and Ethernet's.
@@ -32,7 +32,7 @@ constexpr double kFramingBytes = 64 + 66;
 
 constexpr double kSendingPart = 0.8;  // of an exchange's time, at most
 
-constexpr double kWorthExchanging = 200;  // bytes/µs: below that it takes too long
+constexpr double kWorthPausing = 8, kWorthExchanging = 200;  // bytes/µs: below that it takes too long
 
 double cpu_us() {
   timespec t;
@@ -240,13 +240,15 @@ Status Probe::measure_inter(model::Machine* machine) {
         std::max(bytes_per_us / machine->rails, stated ? machine->nic_bytes_per_us : 0.0);
   };
   if (machine != nullptr) set_interface(rate);
-  const Result<bool> has_bursts = decided(network_bound && by_cpu);
+  const Result<bool> has_bursts = decided(network_bound && by_cpu && rate >= kWorthPausing);
   if (!has_bursts.ok()) return has_bursts.status();
   if (*has_bursts) {
     const double one_way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
     const Result<double> burst = burst_bytes(memory.data(), rate, one_way_us);
     if (!burst.ok()) return burst.status();
-    if (machine != nullptr) machine->burst_bytes = *burst, machine->nic_message_us = kFramingBytes / rate;
+    if (machine != nullptr)
+      machine->burst_bytes = *burst / machine->rails,
+      machine->nic_message_us = kFramingBytes / machine->nic_bytes_per_us;
   }
   memory.take_back();
   const Result<bool> cpu_bound = decided(!network_bound && rate >= kWorthExchanging);

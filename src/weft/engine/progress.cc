@@ -102,7 +102,8 @@ class ProgressThread {
       const bool over = on_device ? patience.idle_ns() > kDeviceLingerNs : patience.over();
       if (!worked && (!in_flight || over)) {
         sleep(mine);
-        if (!in_flight) patience = Patience(kPatience);
+        if (in_flight) patience.slept();
+        else patience = Patience(kPatience);
       } else if (!worked && on_device) {
         sched_yield();
       }

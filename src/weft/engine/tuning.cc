@@ -144,7 +144,7 @@ double measure_row(Communicator& comm, double meeting_us, Status& status) {
 void measure_operations(Communicator& comm, bool crowded, model::Machine* machine, Status& status) {
   int32_t word = 1;
   const Call call = meeting(word);
-  const bool shares_cores = crowded && comm.layout().nodes() == 1;
+  const bool shares_cores = crowded && comm.layout().nodes() == 1 && comm.size() <= kLargeJob;
   if (shares_cores) settle(comm, machine != nullptr, status);
   // In large jobs a meeting and its simulation take long, and messages are a small part of it.
   std::vector<const char*> algorithms{"recursive_doubling"};

@@ -71,7 +71,7 @@ Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Ob
   const double overhead_us = (machine.*link).overhead_us;
   Fit best{.machine = machine};
   for (const double factor : kFactors) {
-    if (factor < 1 && rows.empty()) continue;
+    if (factor < 1 && (rows.empty() || observations.size() == 1)) continue;
     (machine.*link).overhead_us = overhead_us * factor;
     if (!rows.empty())
       machine.call_us = fit(machine, &Machine::call_us, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;

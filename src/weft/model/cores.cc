@@ -24,12 +24,13 @@ void Cores::add(int node, int local, int ranks) {
   const int cores = machine_.cores_in_turn(ranks);
   Seat seat;
   if (cores > 0) {
-    if (node != node_) {
-      node_ = node;
-      first_core_ = cores_.size();
-      cores_.resize(first_core_ + static_cast<size_t>(cores));
+    const auto of_node = static_cast<size_t>(node);
+    if (first_core_.size() <= of_node) first_core_.resize(of_node + 1, kNone);
+    if (first_core_[of_node] == kNone) {
+      first_core_[of_node] = cores_.size();
+      cores_.resize(cores_.size() + static_cast<size_t>(cores));
     }
-    seat.core = first_core_ + static_cast<size_t>(core_of_local(local, cores));
+    seat.core = first_core_[of_node] + static_cast<size_t>(core_of_local(local, cores));
     Core& core = cores_[seat.core];
     seat.place = core.ranks.size();
     if (core.ranks.empty()) core.rank = seats_.size();

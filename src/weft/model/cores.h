@@ -69,8 +69,7 @@ class Cores {
   Turn next(Core& core, double now_us);
 
   const Machine& machine_;
-  int node_ = -1;          // of the last rank, …
-  size_t first_core_ = 0;  // … and the first core of that
+  std::vector<size_t> first_core_;  // by node; kNone: it has none yet
   std::vector<Core> cores_;
   std::vector<Seat> seats_;  // by rank
 };

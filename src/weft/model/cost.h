@@ -115,11 +115,18 @@ struct Machine {
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
   bool shares_cores(int ranks) const { return ranks > cores; }
   /// The cores of a node that its `ranks` ranks take turns on (model/cores.h); 0: each has its own, or all
-  /// have less than one, as where nodes share a machine.
-  int cores_in_turn(int ranks) const { return shares_cores(ranks) ? static_cast<int>(cores) : 0; }
-  /// How many times slower a CPU is for each of `ranks` ranks of a node that has less than a core: somebody
-  /// else, who is not simulated, has it meanwhile.
-  double slowdown(int ranks) const { return shares_cores(ranks) && cores < 1 ? ranks / cores : 1.0; }
+  /// have less than one, as where nodes share a machine, or they are so many that simulating turns takes too
+  /// long.
+  int cores_in_turn(int ranks) const {
+    const int whole = static_cast<int>(cores);
+    return shares_cores(ranks) && ranks <= kMostInTurn * whole ? whole : 0;
+  }
+  static constexpr int kMostInTurn = 8;  // of a core
+  /// How many times slower a CPU is for each of `ranks` ranks of a node that share its cores and take no
+  /// turns: somebody else, who is not simulated, has it meanwhile.
+  double slowdown(int ranks) const {
+    return shares_cores(ranks) && cores_in_turn(ranks) == 0 ? ranks / cores : 1.0;
+  }
 };
 
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the

@@ -44,11 +44,15 @@ struct Question {
   Calls calls;
 
   /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much, unless
-  /// ranks take turns on their cores: who has one at the end of a call begins the next one on it.
+  /// ranks take turns on their cores: who has one at the end of a call begins the next one on it. Then there
+  /// are several if that can be afforded.
   int calls_in_a_row(const Stage& stage) const {
     const bool in_turn = stage.machine.cores_in_turn(largest_node(stage.layout)) > 0;
     if (calls == Calls::alone || (!plan::has_root(stage.request.collective) && !in_turn)) return 1;
-    return calls == Calls::few ? kFewCalls : kRowCalls;
+    const int row = calls == Calls::few ? kFewCalls : kRowCalls;
+    const bool affordable =
+        typical_steps(stage) * stage.ranks() * static_cast<uint64_t>(row) <= budget(stage.ranks());
+    return affordable || plan::has_root(stage.request.collective) ? row : 1;
   }
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);
@@ -112,12 +116,12 @@ Stage part_of(const Stage& stage, int nodes, int per_node) {
   return part;
 }
 
-/// Half the nodes while that leaves two, else half of every node, unless that leaves its ranks less than a
-/// core. Halves keep powers of two what they are.
+/// Half the nodes while that leaves two, else half of every node, unless its ranks take turns on an odd
+/// number of cores. Halves keep powers of two what they are.
 std::optional<Stage> halve(const Stage& stage, int fewest_nodes) {
   const int nodes = stage.layout.nodes(), per_node = largest_node(stage.layout);
   if (nodes / 2 >= fewest_nodes) return part_of(stage, nodes / 2, per_node);
-  const bool splits_core = stage.machine.cores >= 1 && stage.machine.cores < 2;
+  const bool splits_core = stage.machine.cores_in_turn(per_node) % 2 != 0;
   if (per_node >= 4 && !splits_core) return part_of(stage, nodes, per_node / 2);
   return std::nullopt;
 }
