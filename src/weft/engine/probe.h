@@ -10,6 +10,8 @@
 //   peer_*            reads of a peer's memory, both ranks reading at once as collectives do
 //   mapped_*          slices put into a peer's scratch and taken out of it, in both directions at once
 //   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
+//   burst_bytes       what a block after a pause takes less than by that rate
+//   nic_message_us    what headers take at that rate
 //
 // Thread safety: none; the context's lock is taken within.
 #pragma once

@@ -246,9 +246,10 @@ Status Probe::measure_inter(model::Machine* machine) {
     const double one_way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
     const Result<double> burst = burst_bytes(memory.data(), rate, one_way_us);
     if (!burst.ok()) return burst.status();
-    if (machine != nullptr)
-      machine->burst_bytes = *burst / machine->rails,
+    if (machine != nullptr) {
+      machine->burst_bytes = *burst / machine->rails;
       machine->nic_message_us = kFramingBytes / machine->nic_bytes_per_us;
+    }
   }
   memory.take_back();
   const Result<bool> cpu_bound = decided(!network_bound && rate >= kWorthExchanging);

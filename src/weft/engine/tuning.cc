@@ -111,10 +111,7 @@ double measure_meetings(Communicator& comm, bool shares_cores, Status& status) {
     for (int i = 0; i < kRow; ++i) wait_for_all(comm, status);
     if (row >= 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3 / kRow);
   }
-  if (!status.ok()) return 0;
-  const auto middle = times.begin() + rows / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return status.ok() ? model::median(times) : 0;
 }
 
 /// The smallest Broadcast, of `word`.
@@ -136,10 +133,7 @@ double measure_row(Communicator& comm, double meeting_us, Status& status) {
     const double took_us = static_cast<double>(now_ns() - begin) / 1e3;
     if (row >= 0) times.push_back(std::max(took_us - meeting_us, 0.0) / kBroadcasts);
   }
-  if (!status.ok()) return 0;
-  const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
+  return status.ok() ? model::median(times) : 0;
 }
 
 /// What calls, waits and messages among all cost, from how long all ranks take to meet by each of several

@@ -47,12 +47,12 @@ struct Question {
   /// ranks take turns on their cores: who has one at the end of a call begins the next one on it. Then there
   /// are several if that can be afforded.
   int calls_in_a_row(const Stage& stage) const {
-    const bool in_turn = stage.machine.cores_in_turn(largest_node(stage.layout)) > 0;
-    if (calls == Calls::alone || (!plan::has_root(stage.request.collective) && !in_turn)) return 1;
+    if (calls == Calls::alone) return 1;
     const int row = calls == Calls::few ? kFewCalls : kRowCalls;
-    const bool affordable =
-        typical_steps(stage) * stage.ranks() * static_cast<uint64_t>(row) <= budget(stage.ranks());
-    return affordable || plan::has_root(stage.request.collective) ? row : 1;
+    if (plan::has_root(stage.request.collective)) return row;
+    if (stage.machine.cores_in_turn(largest_node(stage.layout)) == 0) return 1;
+    const uint64_t steps = typical_steps(stage) * stage.ranks() * static_cast<uint64_t>(row);
+    return steps <= budget(stage.ranks()) ? row : 1;
   }
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);

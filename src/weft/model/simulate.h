@@ -8,7 +8,8 @@
 //                               reductions, and the bytes themselves where Link::by_cpu. Messages for a later
 //                               call of a row it takes in when it begins that, or while it waits.
 //   a node's cores              where it has fewer than ranks, these take turns on them (model/cores.h).
-//                               Nodes that have less than a core each have slower CPUs instead.
+//                               Nodes with less than a core each, or too many ranks for that, have
+//                               slower CPUs instead.
 //   a rank's engines            where it has some, they copy and reduce instead. What they read from
 //                               node-mates takes the reader's way in and the owner's way out, one at a time.
 //   a node's memory             where its rate is stated: what its ranks copy and reduce outside their caches
