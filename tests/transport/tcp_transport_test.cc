@@ -191,6 +191,25 @@ TEST(TcpTransport, ThousandsOfSmallMessagesComeInFewPolls) {
     ASSERT_EQ(0, std::memcmp(&op, sink.arrivals[op].payload.data(), sizeof(op)));
 }
 
+// After every message of a stream the receiver looks in vain, and rests.
+TEST(TcpTransport, WhatFollowsAStreamIsFoundAndKeepsAwake) {
+  TcpCluster cluster(2);
+  auto& sink = cluster.sink(1);
+  uint32_t op = 0;
+  const auto send = [&] {
+    EXPECT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, ++op, 0), nullptr));
+  };
+  const auto received = [&] { return sink.arrivals.size() == op; };
+  for (int i = 0; i < 100; ++i) {
+    send();
+    ASSERT_TRUE(cluster.poll_rank_until(1, received));
+    EXPECT_EQ(0, *cluster[1].poll(sink));
+  }
+  send();
+  EXPECT_FALSE(cluster[1].prepare_sleep());
+  EXPECT_TRUE(cluster.poll_rank_until(1, received));
+}
+
 TEST(TcpTransport, PlacesAMessageThatIsExpectedAndHoldsOneThatIsNot) {
   TcpCluster cluster(2);
   const size_t bytes = 64 << 10;  // more than one read brings

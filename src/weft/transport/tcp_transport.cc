@@ -22,6 +22,11 @@ constexpr size_t kReadBudget = 1 << 20;
 constexpr int kEventsAtOnce = 64;
 constexpr int kIdleReads = 4000;  // of the connection that had something last, before it is left to epoll
 constexpr int kEpollEvery = 4;    // polls, while that connection is read first
+// Messages come in a stream after so many reads with news that each came within so many looks; how long
+// nobody looks then after a look in vain.
+constexpr uint32_t kStream = 16;
+constexpr int kLooksInAStream = 8;
+constexpr int64_t kRestNs = 3000;
 constexpr size_t kLongRead = 32 << 10;  // beside which looking at the others costs nothing
 // A link is not watched any more after so many reads with news and no sleep in between, until so many in a
 // row were in vain; and how many links may be so.
@@ -372,6 +377,7 @@ Status TcpTransport::flush(Deadline deadline) {
 
 Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
+  if (rests_until_ns_ != 0 && rests()) return events;
   const bool go_on = !put_off_.empty();
   const LinkId expected = go_on ? LinkId() : expected_;
   const uint64_t read_before = bytes_read_;
@@ -391,11 +397,25 @@ Result<int> TcpTransport::poll(Sink& sink) {
   return events;
 }
 
+bool TcpTransport::rests() {
+  if (now_ns() < rests_until_ns_) return true;
+  rests_until_ns_ = 0;
+  return false;
+}
+
 int TcpTransport::read_expected(Sink& sink) {
   if (expected_.peer < 0) return 0;
+  const int in_vain = idle_reads_;
   const int events = read_link(sink, expected_);
-  if (events > 0) idle_reads_ = 0;
-  else if (++idle_reads_ > kIdleReads) expected_ = {};
+  if (events > 0) {
+    idle_reads_ = 0;
+    streamed_ = in_vain <= kLooksInAStream && ticket() == streamed_since_ ? streamed_ + 1 : 0;
+    streamed_since_ = ticket();
+    return events;
+  }
+  // A crowded host's ranks give their core away instead.
+  if (in_vain == 0 && streamed_ >= kStream && !options_.crowded) rests_until_ns_ = now_ns() + kRestNs;
+  if (++idle_reads_ > kIdleReads) expected_ = {};
   return events;
 }
 

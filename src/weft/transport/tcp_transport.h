@@ -19,6 +19,10 @@
 // Rails: a put is cut into segments, and every rail takes the next one when it has room. Further lines are
 // connected when there are segments for them.
 //
+// Streams: whoever only gets short messages, as fast as they can be sent, and looks for each at once, is in
+// its sender's way, who delivers them into the same socket. So after a look in vain at such a stream the next
+// one waits until some more have come.
+//
 // Watching: being in an epoll instance costs whoever sends, at every arrival. So a few links that have news
 // again and again are taken out of it and read at each look instead; before anybody sleeps they are watched
 // again.
@@ -155,6 +159,7 @@ class TcpTransport final : public Transport {
 
   int write_all();
   Result<int> read_all(Sink& sink);
+  bool rests();
   int read_expected(Sink& sink);
   int read_put_off(Sink& sink);
   int read_hot(Sink& sink, LinkId but);
@@ -185,6 +190,9 @@ class TcpTransport final : public Transport {
   // epoll: algorithms go round their peers in the same order again and again.
   LinkId last_, expected_;
   int idle_reads_ = 0;           // of the expected one, in a row
+  uint32_t streamed_ = 0;        // reads with news, one upon the other, with nothing sent in between …
+  uint64_t streamed_since_ = 0;  // … since this ticket
+  int64_t rests_until_ns_ = 0;   // 0: it does not rest
   int skipped_epolls_ = 0;       // polls in a row that read nothing else
   uint64_t bytes_read_ = 0;      // in all
   std::vector<LinkId> hot_;      // that are read without being watched
