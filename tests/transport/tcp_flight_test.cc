@@ -1,8 +1,5 @@
-// What is on its way at once over a connection, and who decides how fast it goes.
+// What is on its way at once over a connection.
 #include <gtest/gtest.h>
-#include <linux/tcp.h>
-
-#include <string>
 
 #include "transport/tcp_cluster.h"
 
@@ -18,13 +15,6 @@ class TcpFlight : public testing::Test {
     socklen_t length = sizeof(bytes);
     EXPECT_EQ(0, ::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length));
     return static_cast<size_t>(bytes);
-  }
-
-  static std::string congestion_control_of(int fd) {
-    char name[16] = {};
-    socklen_t length = sizeof(name) - 1;
-    EXPECT_EQ(0, ::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length));
-    return name;
   }
 };
 
@@ -63,34 +53,6 @@ TEST_F(TcpFlight, IsTheKernelsChoiceWithoutABound) {
   // More than any host allows: a buffer as large as it does allow would be the wrong bound.
   cluster[0].bound_flight(size_t{1} << 40);
   EXPECT_EQ(before, buffer_of(cluster.opened[0].fd));
-}
-
-/// A connection that has BBR before it is anybody's.
-class TcpFlightUnderBbr : public TcpFlight {
- protected:
-  void SetUp() override {
-    if (::setsockopt(ends_.first.get(), IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) < 0)
-      GTEST_SKIP() << "this host has no BBR";
-  }
-  std::string congestion_control() const { return congestion_control_of(ends_.first.get()); }
-
-  const std::pair<UniqueFd, UniqueFd> ends_ = loopback_connection();
-  tcp::Socket socket_{UniqueFd(::dup(ends_.first.get()))};
-};
-
-// A message of 64 KiB and its header, exchanged by four nodes, took 4 to 32 ms instead of 3.3: BBR had taken
-// the rate of its last 400 bytes for the network's.
-TEST_F(TcpFlightUnderBbr, IsNotPacedWhereItIsBounded) {
-  socket_.bound_flight(0);
-  EXPECT_EQ("bbr", congestion_control());
-  socket_.bound_flight(kFlightBytes);
-  EXPECT_EQ("reno", congestion_control());
-}
-
-TEST_F(TcpFlightUnderBbr, IsNotPacedInsideAHost) {
-  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  ASSERT_TRUE(socket_.open(epoll.get(), 0, 0).ok());
-  EXPECT_EQ("reno", congestion_control());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "base/log.h"
 
@@ -15,10 +16,25 @@ namespace {
 
 bool out_of_descriptors(int error) { return error == EMFILE; }
 
+/// BBR lets data go at the rate at which it has seen some arrive, and by timers. Of messages that come one at
+/// a time it sees their last segments, some hundred bytes a round trip, and holds up the next ones for 10 ms.
+/// Any other congestion control does; every kernel has reno, and lets everybody choose it. A connection that
+/// has begun with BBR stays paced whatever it changes to, so this comes before it is one.
+void leave_bbr(int fd) {
+  char name[16] = {};
+  socklen_t bytes = sizeof name - 1;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 &&
+      std::string_view(name).starts_with("bbr"))
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
 Result<UniqueFd> open_socket(int family) {
   do {
     const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0) return UniqueFd(fd);
+    if (fd >= 0) {
+      leave_bbr(fd);
+      return UniqueFd(fd);
+    }
   } while (out_of_descriptors(errno) && raise_descriptor_limit());
   return fail_errno(errno, "socket");
 }
@@ -108,14 +124,6 @@ Result<SocketAddress> local_address(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0)
     return fail_errno(errno, "getsockname");
   return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
-}
-
-bool ends_on_one_host(int fd) {
-  const Result<SocketAddress> here = local_address(fd);
-  sockaddr_storage raw{};
-  socklen_t bytes = sizeof raw;
-  return here.ok() && getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) == 0 &&
-         here->same_host(SocketAddress(reinterpret_cast<const sockaddr*>(&raw)));
 }
 
 void send_at_once(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); }

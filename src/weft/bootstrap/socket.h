@@ -1,6 +1,6 @@
 // Sockets: listening, connecting and whole transfers, each with a deadline. Every socket made here is
-// non-blocking and close-on-exec, and a process that runs into its soft limit of descriptors raises it to the
-// hard one.
+// non-blocking and close-on-exec, none has BBR for its congestion control, and a process that runs into its
+// soft limit of descriptors raises it to the hard one.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,6 @@ int connect_outcome(int fd);
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline, const SocketAddress& from = {});
 
 Result<SocketAddress> local_address(int fd);
-/// Whether a connection leads to the address that it comes from.
-bool ends_on_one_host(int fd);
 void send_at_once(int fd);  // TCP_NODELAY
 /// Makes the kernel notice within about 5 s that the other host is gone; a process that ends is noticed at
 /// once anyway.

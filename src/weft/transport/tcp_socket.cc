@@ -10,9 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <string_view>
 
-#include "bootstrap/socket.h"
 #include "transport/lost_memory.h"
 
 namespace weft::transport::tcp {
@@ -43,18 +41,6 @@ size_t largest_buffer() {
   return bytes;
 }
 
-/// BBR lets data go at the rate at which it has seen some arrive. Of messages that come one at a time it sees
-/// their last segments, some hundred bytes a round trip, and holds up the next ones for 10 ms. Where there is
-/// no queue that it could keep short, any other congestion control does as well; every kernel has reno, and
-/// lets everybody choose it.
-void leave_bbr(int fd) {
-  char name[16] = {};
-  socklen_t bytes = sizeof(name) - 1;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 &&
-      std::string_view(name).starts_with("bbr"))
-    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-}
-
 }  // namespace
 
 Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
@@ -65,7 +51,6 @@ Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
   const int on = 1;
   if (::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
     return fail_errno(errno, "cannot set TCP_NODELAY on a connection");
-  if (bootstrap::ends_on_one_host(fd())) leave_bbr(fd());
   const int unsent = static_cast<int>(unsent_bytes);
   if (unsent > 0 && ::setsockopt(fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
     return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a connection");
@@ -122,7 +107,7 @@ void Socket::bound_flight(size_t bytes) {
   const size_t buffer = bytes / 2;
   if (buffer == 0 || buffer > largest_buffer()) return;
   const int asked = static_cast<int>(buffer);
-  if (::setsockopt(fd(), SOL_SOCKET, SO_SNDBUF, &asked, sizeof(asked)) == 0) leave_bbr(fd());
+  ::setsockopt(fd(), SOL_SOCKET, SO_SNDBUF, &asked, sizeof(asked));
 }
 
 size_t Socket::unacknowledged() const {

@@ -1,0 +1,52 @@
+// What the kernel is asked to do with connections.
+#include "bootstrap/socket.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <fstream>
+
+#include "bootstrap/two_interfaces.h"
+
+namespace weft::bootstrap {
+namespace {
+
+std::string congestion_control_of(const UniqueFd& socket) {
+  char name[16] = {};
+  socklen_t length = sizeof(name) - 1;
+  EXPECT_EQ(0, ::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length));
+  return name;
+}
+
+bool have_bbr_by_default() {
+  std::ofstream("/proc/sys/net/ipv4/tcp_congestion_control") << "bbr" << std::flush;
+  std::string now;
+  std::ifstream("/proc/sys/net/ipv4/tcp_congestion_control") >> now;
+  return now == "bbr";
+}
+
+// Messages of 64 KiB between four ranks of a host took 140 µs instead of 85, and between four nodes 4 to 32
+// ms instead of 3.3, while connections had begun with BBR, and left it then.
+TEST(Socket, HasNeverHadBbr) {
+  const bool ran = on_two_interfaces([&] {
+    if (!have_bbr_by_default()) return;
+    const UniqueFd plain(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(congestion_control_of(plain), "bbr");
+    const Result<UniqueFd> listener = listen_on(*SocketAddress::parse("10.9.0.1:0"));
+    ASSERT_TRUE(listener.ok()) << listener.status().message();
+    const Deadline deadline = Deadline::in_seconds(10);
+    const Result<UniqueFd> ours = connect_to(*local_address(listener->get()), deadline);
+    ASSERT_TRUE(ours.ok()) << ours.status().message();
+    ASSERT_TRUE(wait_for(listener->get(), POLLIN, deadline));
+    int error = 0;
+    const UniqueFd theirs = accept_from(listener->get(), &error);
+    ASSERT_TRUE(theirs.valid()) << error;
+    EXPECT_EQ(congestion_control_of(*ours), "reno");
+    EXPECT_EQ(congestion_control_of(theirs), "reno");
+  });
+  if (!ran) GTEST_SKIP() << kNoNamespaces;
+}
+
+}  // namespace
+}  // namespace weft::bootstrap
