@@ -142,7 +142,8 @@ double measure_row(Communicator& comm, double meeting_us, Status& status) {
 void measure_operations(Communicator& comm, bool crowded, model::Machine* machine, Status& status) {
   int32_t word = 1;
   const Call call = meeting(word);
-  const bool shares_cores = crowded && comm.layout().nodes() == 1 && comm.size() <= kLargeJob;
+  const bool one_machine = comm.context().fabric().ranks_on_machine() == comm.size();
+  const bool shares_cores = crowded && one_machine && comm.size() <= kLargeJob;
   if (shares_cores) settle(comm, machine != nullptr, status);
   // In large jobs a meeting and its simulation take long, and messages are a small part of it.
   std::vector<const char*> algorithms{"recursive_doubling"};
@@ -160,7 +161,8 @@ void measure_operations(Communicator& comm, bool crowded, model::Machine* machin
   }
   std::vector<model::Observation> rows;
   const Call told = message(word);
-  if (shares_cores && !observations.empty() && comm.can(told, kChain)) {
+  // Over a network messages in a row take less than others: many are read at once.
+  if (shares_cores && comm.layout().nodes() == 1 && !observations.empty() && comm.can(told, kChain)) {
     const double took_us = measure_row(comm, observations.back().measured_us, status);
     if (!status.ok()) return;
     if (took_us > 0)

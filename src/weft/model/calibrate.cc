@@ -48,14 +48,22 @@ Fit fit(Machine machine, double Machine::*field, Bounds bounds, std::span<const 
   return {machine, error_of(machine, observations)};
 }
 
-// Where ranks take turns a prediction bends: the longer a turn, the more messages a rank finds in its own. So
-// once more, with the line through two values near the first one.
+// Where ranks take turns a prediction bends, for the longer a turn, the more messages a rank finds in its own,
+// and jumps where the order of turns changes. So several values are tried besides the best one by a line, and
+// once more the line through two values near the best of them.
 Fit fit_switch(const Machine& machine, std::span<const Observation> observations) {
   constexpr Bounds kBounds{kLeastSwitchUs, kLongestSwitchUs};
-  const Fit first = fit(machine, &Machine::switch_us, kBounds, observations);
-  const double found = first.machine.switch_us;
-  const Fit second = fit(machine, &Machine::switch_us, kBounds, observations, 0.8 * found, 1.25 * found);
-  return second.error < first.error ? second : first;
+  constexpr double kTried[] = {0.3, 0.5, 0.8, 1.3, 2, 3.2};
+  Fit best = fit(machine, &Machine::switch_us, kBounds, observations);
+  for (const double switch_us : kTried) {
+    Fit tried{machine};
+    tried.machine.switch_us = switch_us;
+    tried.error = error_of(tried.machine, observations);
+    if (tried.error < best.error) best = tried;
+  }
+  const double found = best.machine.switch_us;
+  const Fit near = fit(machine, &Machine::switch_us, kBounds, observations, 0.8 * found, 1.25 * found);
+  return near.error < best.error ? near : best;
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 namespace weft::model {
 namespace {
 
-/// The core, of `cores`, of a node's rank `local`. The kernel moves ranks about every few milliseconds, so no
-/// pattern of an algorithm falls together with the cores for long. Rank mod cores would: a tree whose inner
-/// ranks are all even keeps one core busy. The sum of the digits to the base of `cores` shuffles the ranks,
-/// and still spreads them evenly.
+/// The core, of `cores`, of the rank number `local` of those that share them. The kernel moves ranks about
+/// every few milliseconds, so no pattern of an algorithm falls together with the cores for long. Rank mod
+/// cores would: a tree whose inner ranks are all even keeps one core busy. The sum of the digits to the base
+/// of `cores` shuffles the ranks, and still spreads them evenly.
 int core_of_local(int local, int cores) {
   if (cores == 1) return 0;
   int sum = 0;
@@ -20,17 +20,17 @@ int core_of_local(int local, int cores) {
 
 }  // namespace
 
-void Cores::add(int node, int local, int ranks) {
-  const int cores = machine_.cores_in_turn(ranks);
+void Cores::add(int node, const Turns& turns) {
   Seat seat;
-  if (cores > 0) {
-    const auto of_node = static_cast<size_t>(node);
-    if (first_core_.size() <= of_node) first_core_.resize(of_node + 1, kNone);
-    if (first_core_[of_node] == kNone) {
-      first_core_[of_node] = cores_.size();
-      cores_.resize(cores_.size() + static_cast<size_t>(cores));
+  if (turns.cores > 0) {
+    const auto number = machine_.nodes_share_cores() ? size_t{0} : static_cast<size_t>(node);
+    if (nodes_.size() <= number) nodes_.resize(number + 1);
+    Node& of = nodes_[number];
+    if (of.first_core == kNone) {
+      of.first_core = cores_.size();
+      cores_.resize(cores_.size() + static_cast<size_t>(turns.cores));
     }
-    seat.core = first_core_[of_node] + static_cast<size_t>(core_of_local(local, cores));
+    seat.core = of.first_core + static_cast<size_t>(core_of_local(of.ranks++, turns.cores));
     Core& core = cores_[seat.core];
     seat.place = core.ranks.size();
     if (core.ranks.empty()) core.rank = seats_.size();

@@ -1,8 +1,8 @@
-// Cores: who has which core, where a node has more ranks than cores. A rank keeps its core for as long as it
-// has something to do there, however many messages that are; then the core goes round its ranks, as
-// sched_yield() of an engine that finds nothing makes it (Context::wait()): each turn, also that of a rank
-// that looks and finds nothing, takes Machine::switch_us. What comes for a rank that has no core is kept
-// until its turn.
+// Cores: who has which core, where ranks are more than the cores of their node, or of the machine that
+// several nodes are pretended on. A rank keeps its core for as long as it has something to do there, however
+// many messages that are; then the core goes round its ranks, as sched_yield() of an engine that finds
+// nothing makes it (Context::wait()): each turn, also that of a rank that looks and finds nothing, takes
+// Machine::switch_us. What comes for a rank that has no core is kept until its turn.
 //
 // Invariants: a rank belongs to one core; one rank at most has it; a rank that has a core and nothing that it
 // expects has left it.
@@ -22,8 +22,8 @@ class Cores {
  public:
   explicit Cores(const Machine& machine) : machine_(machine) {}
 
-  /// Adds the next rank: `local` of the `ranks` of node number `node` of those simulated.
-  void add(int node, int local, int ranks);
+  /// Adds the next rank, of node number `node` of those simulated; `turns` are its node's.
+  void add(int node, const Turns& turns);
 
   /// Whether the rank takes turns with others. All that follows is for such ranks only.
   bool shared(size_t rank) const { return seats_[rank].core != kNone; }
@@ -69,7 +69,11 @@ class Cores {
   Turn next(Core& core, double now_us);
 
   const Machine& machine_;
-  std::vector<size_t> first_core_;  // by node; kNone: it has none yet
+  struct Node {
+    size_t first_core = kNone;
+    int ranks = 0;  // so far
+  };
+  std::vector<Node> nodes_;  // one where nodes share cores
   std::vector<Core> cores_;
   std::vector<Seat> seats_;  // by rank
 };

@@ -165,6 +165,16 @@ uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
   return std::max<uint64_t>(bytes / kPiece, 1) * kPiece;
 }
 
+Turns turns_of(const Machine& machine, const topology::Layout& layout, int node) {
+  const auto of_node = static_cast<int>(layout.on_node(node).size());
+  if (!machine.shares_cores(of_node)) return {};
+  // Thirds of a core are whole ones together.
+  const auto cores = machine.nodes_share_cores() ? static_cast<int>(machine.cores * layout.nodes() + 0.01)
+                                                 : static_cast<int>(machine.cores);
+  const int ranks = machine.nodes_share_cores() ? layout.ranks() : of_node;
+  return ranks <= Turns::kMostRanks * cores ? Turns{ranks, cores} : Turns{};
+}
+
 double large_share(const Memory& memory, uint64_t working_set_bytes) {
   const double begin = static_cast<double>(memory.cache_bytes) / 2;
   const double end = memory.large_bytes > 0 ? static_cast<double>(memory.large_bytes) : kLargeFactor * begin;

@@ -114,20 +114,22 @@ struct Machine {
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
   bool shares_cores(int ranks) const { return ranks > cores; }
-  /// The cores of a node that its `ranks` ranks take turns on (model/cores.h); 0: each has its own, or all
-  /// have less than one, as where nodes share a machine, or they are so many that simulating turns takes too
-  /// long.
-  int cores_in_turn(int ranks) const {
-    const int whole = static_cast<int>(cores);
-    return shares_cores(ranks) && ranks <= kMostInTurn * whole ? whole : 0;
-  }
-  static constexpr int kMostInTurn = 8;  // of a core
-  /// How many times slower a CPU is for each of `ranks` ranks of a node that share its cores and take no
-  /// turns: somebody else, who is not simulated, has it meanwhile.
-  double slowdown(int ranks) const {
-    return shares_cores(ranks) && cores_in_turn(ranks) == 0 ? ranks / cores : 1.0;
-  }
+  /// Nodes with less than a core each are pretended: one machine's cores are all nodes'.
+  bool nodes_share_cores() const { return cores < 1; }
 };
+
+/// Ranks that take turns on cores (model/cores.h).
+struct Turns {
+  int ranks = 0;
+  int cores = 0;  // 0: nobody takes turns
+
+  double crowd() const { return cores > 0 ? static_cast<double>(ranks) / cores : 1; }
+  static constexpr int kMostRanks = 8;  // of a core: simulating turns of more takes too long
+};
+
+/// Who takes turns with the ranks of `node`: its own ranks, if they are more than its cores; of nodes that
+/// share a machine's cores all ranks, if there is a whole core for them. Nobody where they are too many.
+Turns turns_of(const Machine& machine, const topology::Layout& layout, int node);
 
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
 /// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do

@@ -32,9 +32,18 @@ struct Stage {
 };
 
 int largest_node(const Layout& layout) {
-  size_t most = 0;
-  for (int node = 0; node < layout.nodes(); ++node) most = std::max(most, layout.on_node(node).size());
-  return static_cast<int>(most);
+  int largest = 0;
+  for (int node = 1; node < layout.nodes(); ++node)
+    if (layout.on_node(node).size() > layout.on_node(largest).size()) largest = node;
+  return largest;
+}
+
+int most_of_a_node(const Layout& layout) {
+  return static_cast<int>(layout.on_node(largest_node(layout)).size());
+}
+
+Turns turns_in(const Stage& stage) {
+  return turns_of(stage.machine, stage.layout, largest_node(stage.layout));
 }
 
 struct Question {
@@ -42,6 +51,7 @@ struct Question {
   plan::Limits limits;
   uint64_t working_set_bytes;
   Calls calls;
+  bool one_for_all = true;  // one node may stand for all
 
   /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much, unless
   /// ranks take turns on their cores: who has one at the end of a call begins the next one on it. Then there
@@ -50,7 +60,7 @@ struct Question {
     if (calls == Calls::alone) return 1;
     const int row = calls == Calls::few ? kFewCalls : kRowCalls;
     if (plan::has_root(stage.request.collective)) return row;
-    if (stage.machine.cores_in_turn(largest_node(stage.layout)) == 0) return 1;
+    if (turns_in(stage).cores == 0) return 1;
     const uint64_t steps = typical_steps(stage) * stage.ranks() * static_cast<uint64_t>(row);
     return steps <= budget(stage.ranks()) ? row : 1;
   }
@@ -63,7 +73,7 @@ struct Question {
   /// ranks of three nodes tell: were blocks not all the same, the last node's would differ.
   Symmetry symmetry(const Stage& stage, int locals) const {
     const int nodes = stage.layout.nodes();
-    if (nodes < 4 || plan::has_root(stage.request.collective) || !in_blocks(stage.layout))
+    if (!one_for_all || nodes < 4 || plan::has_root(stage.request.collective) || !in_blocks(stage.layout))
       return Symmetry::none;
     bool rotation = true, exchange = std::has_single_bit(static_cast<unsigned>(nodes));
     for (int rank = 0; rank < locals && (rotation || exchange); ++rank) {
@@ -77,12 +87,14 @@ struct Question {
     if (rotation) return Symmetry::rotation;
     return exchange ? Symmetry::exchange : Symmetry::none;
   }
+  uint64_t steps_of_all(const Stage& stage) const {
+    return typical_steps(stage) * static_cast<uint64_t>(calls_in_a_row(stage)) * stage.ranks();
+  }
   /// What simulating it takes.
   uint64_t steps_to_simulate(const Stage& stage) const {
-    const uint64_t steps = typical_steps(stage) * static_cast<uint64_t>(calls_in_a_row(stage));
-    if (steps * stage.ranks() <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none)
-      return steps * stage.ranks();
-    return steps * stage.ranks() / static_cast<uint64_t>(stage.layout.nodes());
+    const uint64_t steps = steps_of_all(stage);
+    if (steps <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none) return steps;
+    return steps / static_cast<uint64_t>(stage.layout.nodes());
   }
   /// The same with slices of `slice_bytes`.
   Question with_slices(uint64_t slice_bytes) const {
@@ -112,16 +124,16 @@ Stage part_of(const Stage& stage, int nodes, int per_node) {
   }
   Stage part{Layout(node_of), stage.machine, stage.request};
   part.request.root = root;
-  part.machine.cores *= static_cast<double>(per_node) / largest_node(stage.layout);
+  part.machine.cores *= static_cast<double>(per_node) / most_of_a_node(stage.layout);
   return part;
 }
 
 /// Half the nodes while that leaves two, else half of every node, unless its ranks take turns on an odd
 /// number of cores. Halves keep powers of two what they are.
 std::optional<Stage> halve(const Stage& stage, int fewest_nodes) {
-  const int nodes = stage.layout.nodes(), per_node = largest_node(stage.layout);
+  const int nodes = stage.layout.nodes(), per_node = most_of_a_node(stage.layout);
   if (nodes / 2 >= fewest_nodes) return part_of(stage, nodes / 2, per_node);
-  const bool splits_core = stage.machine.cores_in_turn(per_node) % 2 != 0;
+  const bool splits_core = turns_in(stage).cores % 2 != 0;
   if (per_node >= 4 && !splits_core) return part_of(stage, nodes, per_node / 2);
   return std::nullopt;
 }
@@ -244,7 +256,11 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
     return Estimate{us, false, false, false};
   }
   const Stage whole{layout, machine, request};
-  const Question question{algorithm, limits, working_set(request, layout.ranks()), calls};
+  Question question{algorithm, limits, working_set(request, layout.ranks()), calls};
+  // Where nodes share cores who has one when is for short operations, and long ones take too long to simulate
+  // with it.
+  question.one_for_all = !machine.nodes_share_cores() || turns_in(whole).cores == 0 ||
+                         question.steps_of_all(whole) > budget(whole.ranks());
   uint64_t longest = std::max<uint64_t>(limits.slice_bytes, 1);
   while (longest < question.working_set_bytes) longest *= 2;
   const Question unsliced = question.with_slices(longest);

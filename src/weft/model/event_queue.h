@@ -22,6 +22,7 @@ enum class EventKind : uint8_t {
   wire,      // a stripe's first byte is at the receiver's
   land,      // the receiver's CPU can begin to file it
   filed,
+  came,    // as filed, of a message whose end came when its receiver's CPU had done all that it could
   found,   // as filed, of a message that was there before its receiver's call
   resume,  // a wait that had yielded its core to another node's has it again
   next,    // a rank goes on to its next call

@@ -111,9 +111,10 @@ class Simulator {
     const uint64_t working_set = options_.working_set_bytes != 0 ? options_.working_set_bytes
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
-    workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()),
+    const Turns turns = one_of_all() ? Turns{} : turns_of(machine_, layout_, rank.node);
+    workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()), turns,
                  network_.speed(rank.node), {working_set, plan.scratch_bytes, script.handed_over});
-    cores_.add(state_node(rank.node), rank.local, static_cast<int>(layout_.on_node(rank.node).size()));
+    cores_.add(state_node(rank.node), turns);
     rank.first_step = missing_.size();
     rank.first_lane = lane_at_.size();
     rank.first_notification = waiting_.size();
@@ -177,6 +178,8 @@ class Simulator {
   }
 
   // --- who is who
+  /// Whether those who share its cores are not there.
+  bool one_of_all() const { return options_.one_node && machine_.nodes_share_cores(); }
   int state_node(int node) const { return options_.one_node ? 0 : node; }
   bool moves() const { return options_.symmetry != Symmetry::none; }
   int moved(int node, int by) const { return moved_node(options_.symmetry, layout_.nodes(), node, by); }
@@ -387,7 +390,8 @@ class Simulator {
     const Link& link = inside ? machine_.intra : machine_.inter;
     const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
     const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling_us(link, step) + moving);
-    pass_on(event, std::max(cpu.end_us, event.floor_us), then);
+    if (event.floor_us > cpu.end_us) pass_on(event, event.floor_us, EventKind::came);
+    else pass_on(event, cpu.end_us, then);
   }
 
   void filed(const Event& event) {
@@ -408,7 +412,7 @@ class Simulator {
     if (wait == kNobody || wait == kArrived) return;  // its wait comes later
     note_cause(receiver, wait, event);
     // A rank that waited has given its part of a core away, but not where the message was there first.
-    const bool gave_away = workers_.has_part_of_a_core(receiver.worker) && event.kind == EventKind::filed;
+    const bool gave_away = workers_.has_part_of_a_core(receiver.worker) && event.kind != EventKind::found;
     const double resumes = event.at_us + (gave_away ? machine_.switch_us : 0);
     if (resumes > event.at_us) return push(resumes, EventKind::resume, receiver, wait);
     resume(receiver, wait, event.at_us);
@@ -443,6 +447,7 @@ class Simulator {
       case EventKind::wire: return nullptr;
       case EventKind::land:
       case EventKind::filed:
+      case EventKind::came:
       case EventKind::found: return &state_of(peer_of(rank, rank.plan->steps[event.step]));
       default: return &rank;
     }
@@ -492,6 +497,7 @@ class Simulator {
       case EventKind::wire: return wire(event);
       case EventKind::land: return land(event);
       case EventKind::filed:
+      case EventKind::came:
       case EventKind::found: return filed(event);
       case EventKind::resume: return resume(state_of(event.rank), event.step, event.at_us);
       case EventKind::next: return next(state_of(event.rank), event.at_us);

@@ -8,8 +8,8 @@
 //                               reductions, and the bytes themselves where Link::by_cpu. Messages for a later
 //                               call of a row it takes in when it begins that, or while it waits.
 //   a node's cores              where it has fewer than ranks, these take turns on them (model/cores.h).
-//                               Nodes with less than a core each, or too many ranks for that, have
-//                               slower CPUs instead.
+//                               Nodes with less than a core each share all cores. Where there are too many
+//                               ranks for that, or one node stands for all, CPUs are slower instead.
 //   a rank's engines            where it has some, they copy and reduce instead. What they read from
 //                               node-mates takes the reader's way in and the owner's way out, one at a time.
 //   a node's memory             where its rate is stated: what its ranks copy and reduce outside their caches
@@ -100,6 +100,7 @@ struct SimulateOptions {
   /// Not none: `plans` are those of node 0, and all other nodes' are these, moved (model/symmetry.h).
   Symmetry symmetry = Symmetry::none;
   /// With a symmetry, and conditions under which all nodes are alike: executes node 0 for all of them.
+  /// Where nodes share cores nobody takes turns then.
   bool one_node = false;
   Conditions conditions = {};  // must fit the cluster, as check_cluster says
 };

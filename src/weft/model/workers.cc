@@ -14,18 +14,11 @@ using plan::StepKind;
 /// What the engine reads at once of a peer's memory that it reduces.
 constexpr uint64_t kReducedPieceBytes = 128 << 10;
 
-/// How many ranks there are for each core that they take turns on; 1 where each has its own.
-double crowd_of(const Machine& machine, int ranks) {
-  const int cores = machine.cores_in_turn(ranks);
-  return cores > 0 ? static_cast<double>(ranks) / cores : 1;
-}
-
-/// The machine as a rank sees it that shares its core with so many: some of its node-mates are on that core,
-/// and what they hand each other does not leave its cache.
-Machine crowded(const Machine& machine, int ranks) {
-  const double crowd = crowd_of(machine, ranks);
-  if (crowd <= 1) return machine;
-  const double here = (crowd - 1) / (ranks - 1);  // of the node-mates
+/// The machine as a rank sees it that shares its core: some of its node-mates are on that core, and what they
+/// hand each other does not leave its cache.
+Machine crowded(const Machine& machine, const Turns& turns) {
+  if (turns.crowd() <= 1) return machine;
+  const double here = (turns.crowd() - 1) / (turns.ranks - 1);  // of the node-mates
   Machine seen = machine;
   for (double* rate : {&seen.intra.bytes_per_us, &seen.memory.mapped_near, &seen.memory.mapped_cached,
                        &seen.memory.peer_cached})
@@ -35,21 +28,22 @@ Machine crowded(const Machine& machine, int ranks) {
 
 }  // namespace
 
-void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
-  const Machine seen = crowded(machine_, ranks);
+void Workers::add(int node, int ranks, const Turns& turns, double speed, const Buffers& buffers) {
+  const Machine seen = crowded(machine_, turns);
   const Memory& memory = seen.memory;
   // A core's ranks use its caches by turns, and leave nothing there for each other, but scratch is used as
   // soon as it has been filled.
-  const double crowd = crowd_of(machine_, ranks);
+  const double crowd = turns.crowd();
   const auto in_caches = [crowd](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes) * crowd);
   };
   const uint64_t working_set_bytes = in_caches(buffers.working_set_bytes);
   Worker worker{.node = node};
   const bool shares_cores = machine_.shares_cores(ranks);
-  worker.part_of_a_core = shares_cores && machine_.cores_in_turn(ranks) == 0;
+  worker.part_of_a_core = shares_cores && turns.cores == 0;
   worker.speed = speed;
-  worker.slowdown = machine_.slowdown(ranks) / speed;
+  // Whoever takes no turns has a slower CPU: somebody else, who is not simulated, has it meanwhile.
+  worker.slowdown = (worker.part_of_a_core ? ranks / machine_.cores : 1.0) / speed;
   worker.large_share = large_share(memory, working_set_bytes);
   worker.copy_rate = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
   worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
@@ -68,9 +62,11 @@ void Workers::add(int node, int ranks, double speed, const Buffers& buffers) {
   worker.helped_rate = shares_cores ? 0 : 1 / (handed_us + 1 / worker.copy_rate);
   worker.helped_reduced_rate = shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
   worker.slot_rate = seen.intra.bytes_per_us;
-  worker.sent_rate = sent_rate(machine_.inter, working_set_bytes);
-  worker.received_rate = received_rate(machine_.inter, working_set_bytes);
-  worker.received_scratch_rate = received_rate(machine_.inter, scratch_set_bytes);
+  // By way of the kernel's buffers, which are all ranks' of a core: a core's others change little.
+  worker.sent_rate = sent_rate(machine_.inter, buffers.working_set_bytes);
+  worker.received_rate = received_rate(machine_.inter, buffers.working_set_bytes);
+  worker.received_scratch_rate =
+      received_rate(machine_.inter, std::min(2 * buffers.scratch_bytes, buffers.working_set_bytes));
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);

@@ -25,8 +25,8 @@ class Workers {
     HandedOver handed_over;
   };
   /// Adds the next rank: on node number `node` of those simulated, which has `ranks` ranks and `speed` of its
-  /// speed; `buffers` decide between rates inside and outside caches.
-  void add(int node, int ranks, double speed, const Buffers& buffers);
+  /// speed, and takes turns as `turns` say; `buffers` decide between rates inside and outside caches.
+  void add(int node, int ranks, const Turns& turns, double speed, const Buffers& buffers);
 
   /// When something began, and when it ended.
   struct Span {
