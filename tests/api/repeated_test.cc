@@ -150,7 +150,10 @@ TEST_P(Repeated, AnotherCallAmongThemIsReportedByAllItsRanks) {
     EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
     const std::string why = weftGetLastError(me.comm);
     EXPECT_NE(why.find("operation 6 "), std::string::npos) << why;
-    EXPECT_NE(why.find("(max)"), std::string::npos) << why;
+    // Whoever finds out by the other's data knows no more than that.
+    EXPECT_TRUE(why.find("(max)") != std::string::npos ||
+                why.find("rank 0 called it with another operation") != std::string::npos)
+        << why;
   });
 }
 

@@ -48,9 +48,9 @@ Fit fit(Machine machine, double Machine::*field, Bounds bounds, std::span<const 
   return {machine, error_of(machine, observations)};
 }
 
-// Where ranks take turns a prediction bends, for the longer a turn, the more messages a rank finds in its own,
-// and jumps where the order of turns changes. So several values are tried besides the best one by a line, and
-// once more the line through two values near the best of them.
+// Where ranks take turns a prediction bends, for the longer a turn, the more messages a rank finds in its
+// own, and jumps where the order of turns changes. So several values are tried besides the best one by a
+// line, and once more the line through two values near the best of them.
 Fit fit_switch(const Machine& machine, std::span<const Observation> observations) {
   constexpr Bounds kBounds{kLeastSwitchUs, kLongestSwitchUs};
   constexpr double kTried[] = {0.3, 0.5, 0.8, 1.3, 2, 3.2};

@@ -102,6 +102,8 @@ struct SimulateOptions {
   /// With a symmetry, and conditions under which all nodes are alike: executes node 0 for all of them.
   /// Where nodes share cores nobody takes turns then.
   bool one_node = false;
+  /// Ranks of nodes that share cores take turns on them; else their CPUs are slower.
+  bool turns_across_nodes = true;
   Conditions conditions = {};  // must fit the cluster, as check_cluster says
 };
 
