@@ -590,26 +590,27 @@ TEST(Turns, NothingChangesWhereEachRankHasACore) {
   EXPECT_GT(run(plans, Layout::blocks(2, 4), machine).total_us, own.total_us);
 }
 
+/// When each rank has done a copy that takes 1 µs, where nodes have so many cores and a turn takes 5.
+std::vector<double> copies_done_us(const Layout& layout, double cores) {
+  Machine machine = plain_machine();
+  machine.cores = cores;
+  machine.switch_us = 5;
+  const auto plans = plans_of(layout.ranks(), [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
+  return run(plans, layout, machine).finish_us;
+}
+
 // Where ranks go round the nodes each seemed to have a core of its own.
 TEST(Turns, AreTakenByTheRanksOfANodeHoweverTheyAreNumbered) {
-  const auto plans = plans_of(4, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
-  Machine machine = plain_machine();
-  machine.cores = 1;
-  machine.switch_us = 5;
-  EXPECT_EQ(run(plans, Layout::blocks(2, 2), machine).finish_us, (std::vector<double>{1, 7, 1, 7}));
-  EXPECT_EQ(run(plans, Layout({0, 1, 0, 1}), machine).finish_us, (std::vector<double>{1, 1, 7, 7}));
+  EXPECT_EQ(copies_done_us(Layout::blocks(2, 2), 1), (std::vector<double>{1, 7, 1, 7}));
+  EXPECT_EQ(copies_done_us(Layout({0, 1, 0, 1}), 1), (std::vector<double>{1, 1, 7, 7}));
 }
 
 // Eight nodes on two cores: trees and halving were predicted two to four times too long, while every node had
 // a quarter of a core at all times.
 TEST(Turns, AreTakenByAllRanksOfNodesThatShareCores) {
-  const auto plans = plans_of(4, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
-  Machine machine = plain_machine();
-  machine.cores = 0.5;
-  machine.switch_us = 5;
-  EXPECT_EQ(run(plans, Layout::blocks(4, 1), machine).finish_us, (std::vector<double>{1, 1, 7, 7}));
-  machine.cores = 0.1;  // there is no whole one
-  EXPECT_EQ(run(plans, Layout::blocks(4, 1), machine).finish_us, std::vector<double>(4, 10));
+  EXPECT_EQ(copies_done_us(Layout::blocks(4, 1), 0.5), (std::vector<double>{1, 1, 7, 7}));
+  EXPECT_EQ(copies_done_us(Layout::blocks(4, 1), 0.1), std::vector<double>(4, 10))
+      << "there is no whole core";
 }
 
 TEST(Turns, ARankThatWaitsForTheEndOfAMessageHasLeftItsCore) {
@@ -632,11 +633,7 @@ TEST(Turns, ARankThatWaitsForTheEndOfAMessageHasLeftItsCore) {
 }
 
 TEST(Turns, AreNotTakenByMoreThanEightRanksOfACore) {
-  const auto plans = plans_of(9, [](Builder& b) { b.copy(0, b.input(), b.output(), 1000); });
-  Machine machine = plain_machine();
-  machine.cores = 1;
-  machine.switch_us = 5;
-  EXPECT_EQ(run(plans, Layout::blocks(1, 9), machine).finish_us, std::vector<double>(9, 9));
+  EXPECT_EQ(copies_done_us(Layout::blocks(1, 9), 1), std::vector<double>(9, 9));
 }
 
 TEST(Turns, CachesAreSharedByTheRanksOfACore) {

@@ -23,7 +23,7 @@ int core_of_local(int local, int cores) {
 void Cores::add(int node, const Turns& turns) {
   Seat seat;
   if (turns.cores > 0) {
-    const auto number = machine_.nodes_share_cores() ? size_t{0} : static_cast<size_t>(node);
+    const auto number = turns.across_nodes ? size_t{0} : static_cast<size_t>(node);
     if (nodes_.size() <= number) nodes_.resize(number + 1);
     Node& of = nodes_[number];
     if (of.first_core == kNone) {

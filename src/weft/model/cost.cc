@@ -168,11 +168,11 @@ uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
 Turns turns_of(const Machine& machine, const topology::Layout& layout, int node) {
   const auto of_node = static_cast<int>(layout.on_node(node).size());
   if (!machine.shares_cores(of_node)) return {};
+  Turns turns{of_node, static_cast<int>(machine.cores), machine.nodes_share_cores()};
   // Thirds of a core are whole ones together.
-  const auto cores = machine.nodes_share_cores() ? static_cast<int>(machine.cores * layout.nodes() + 0.01)
-                                                 : static_cast<int>(machine.cores);
-  const int ranks = machine.nodes_share_cores() ? layout.ranks() : of_node;
-  return ranks <= Turns::kMostRanks * cores ? Turns{ranks, cores} : Turns{};
+  if (turns.across_nodes)
+    turns = {layout.ranks(), static_cast<int>(machine.cores * layout.nodes() + 0.01), true};
+  return turns.ranks <= Turns::kMostRanks * turns.cores ? turns : Turns{};
 }
 
 double large_share(const Memory& memory, uint64_t working_set_bytes) {

@@ -121,7 +121,8 @@ struct Machine {
 /// Ranks that take turns on cores (model/cores.h).
 struct Turns {
   int ranks = 0;
-  int cores = 0;  // 0: nobody takes turns
+  int cores = 0;              // 0: nobody takes turns
+  bool across_nodes = false;  // one machine's cores are those of all nodes
 
   double crowd() const { return cores > 0 ? static_cast<double>(ranks) / cores : 1; }
   static constexpr int kMostRanks = 8;  // of a core: simulating turns of more takes too long

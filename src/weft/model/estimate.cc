@@ -261,8 +261,8 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
   Question question{algorithm, limits, working_set(request, layout.ranks()), calls};
   // Where nodes share cores who has one when is for short operations, and long ones take too long to simulate
   // with it.
-  question.one_for_all = !machine.nodes_share_cores() || turns_in(whole).cores == 0 ||
-                         question.steps_of_all(whole) > budget(whole.ranks());
+  question.one_for_all =
+      !turns_in(whole).across_nodes || question.steps_of_all(whole) > budget(whole.ranks());
   uint64_t longest = std::max<uint64_t>(limits.slice_bytes, 1);
   while (longest < question.working_set_bytes) longest *= 2;
   const Question unsliced = question.with_slices(longest);

@@ -34,9 +34,8 @@ Cast cast_for(const plan::Algorithm& algorithm, const plan::Request& request, co
               const Layout& layout, const plan::Limits& limits, uint64_t most_steps) {
   Cast cast;
   cast.symmetry = find_symmetry(algorithm, request, layout, limits);
-  const bool take_turns =
-      cluster.machine.nodes_share_cores() && turns_of(cluster.machine, layout, 0).cores > 0;
-  cast.one_node = cast.symmetry != Symmetry::none && cluster.conditions.all_nodes_alike() && !take_turns;
+  cast.one_node = cast.symmetry != Symmetry::none && cluster.conditions.all_nodes_alike() &&
+                  !turns_of(cluster.machine, layout, 0).across_nodes;
   const int planned = cast.symmetry == Symmetry::none ? layout.ranks() : cluster.ranks_per_node;
   const auto times =
       cast.symmetry == Symmetry::none || cast.one_node ? 1 : static_cast<uint64_t>(cluster.nodes);

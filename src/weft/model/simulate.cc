@@ -111,7 +111,8 @@ class Simulator {
     const uint64_t working_set = options_.working_set_bytes != 0 ? options_.working_set_bytes
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
-    const Turns turns = is_slowed() ? Turns{} : turns_of(machine_, layout_, rank.node);
+    Turns turns = turns_of(machine_, layout_, rank.node);
+    if (turns.across_nodes && (options_.one_node || !options_.turns_across_nodes)) turns = {};
     workers_.add(state_node(rank.node), static_cast<int>(layout_.on_node(rank.node).size()), turns,
                  network_.speed(rank.node), {working_set, plan.scratch_bytes, script.handed_over});
     cores_.add(state_node(rank.node), turns);
@@ -178,10 +179,6 @@ class Simulator {
   }
 
   // --- who is who
-  /// Whether nodes share cores, and nobody takes turns on them: those who would may not be there.
-  bool is_slowed() const {
-    return machine_.nodes_share_cores() && (options_.one_node || !options_.turns_across_nodes);
-  }
   int state_node(int node) const { return options_.one_node ? 0 : node; }
   bool moves() const { return options_.symmetry != Symmetry::none; }
   int moved(int node, int by) const { return moved_node(options_.symmetry, layout_.nodes(), node, by); }

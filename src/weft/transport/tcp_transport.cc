@@ -377,7 +377,7 @@ Status TcpTransport::flush(Deadline deadline) {
 
 Result<int> TcpTransport::poll(Sink& sink) {
   int events = write_all();
-  if (rests_until_ns_ != 0 && rests()) return events;
+  if (rests()) return events;
   const bool go_on = !put_off_.empty();
   const LinkId expected = go_on ? LinkId() : expected_;
   const uint64_t read_before = bytes_read_;
@@ -398,9 +398,8 @@ Result<int> TcpTransport::poll(Sink& sink) {
 }
 
 bool TcpTransport::rests() {
-  if (now_ns() < rests_until_ns_) return true;
-  rests_until_ns_ = 0;
-  return false;
+  if (rests_until_ns_ != 0 && now_ns() >= rests_until_ns_) rests_until_ns_ = 0;
+  return rests_until_ns_ != 0;
 }
 
 int TcpTransport::read_expected(Sink& sink) {
