@@ -222,6 +222,31 @@ TEST(Ring, IsRightWhereBlocksOfGroupsDiffer) {
   EXPECT_EQ(prover.proofs(), 6);
 }
 
+/// What the engine asks of a brief operation (Prepared::brief), and plans decide.
+void expect_brief(Collective collective, std::string_view algorithm) {
+  const Request request{.collective = collective, .count = 2, .element_bytes = 4, .root = 1};
+  for (const Plan& plan : make_all(algorithm, request, topology::Layout::blocks(1, 4))) {
+    EXPECT_EQ(plan.lanes(), 1) << algorithm << ", rank " << plan.rank;
+    EXPECT_LE(plan.scratch_bytes, 4096u) << algorithm << ", rank " << plan.rank;
+  }
+}
+
+TEST(Ring, ShortMessagesInsideANodeNeedOneLaneAndLittleScratch) {
+  expect_brief(Collective::all_gather, "ring");
+  expect_brief(Collective::reduce_scatter, "ring");
+  expect_brief(Collective::all_reduce, "ring");
+  expect_brief(Collective::broadcast, "ring");
+}
+
+TEST(Binomial, AShortBroadcastInsideANodeNeedsOneLane) { expect_brief(Collective::broadcast, "binomial"); }
+
+TEST(Binomial, BroadcastsToOtherNodesAndLongOnesGoToAllChildrenAtOnce) {
+  const Request brief{.collective = Collective::broadcast, .count = 2, .element_bytes = 4};
+  EXPECT_GT(make_all("binomial", brief, topology::Layout::blocks(4, 1))[0].lanes(), 2);
+  const Request longer{.collective = Collective::broadcast, .count = 1 << 20, .element_bytes = 4};
+  EXPECT_GT(make_all("binomial", longer, topology::Layout::blocks(1, 4))[0].lanes(), 2);
+}
+
 TEST(Ring, ScratchOfLongMessagesIsWhatCachesHold) {
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_reduce}) {
     const Request request{.collective = collective, .count = 64 << 20, .element_bytes = 4};

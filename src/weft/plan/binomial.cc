@@ -59,7 +59,7 @@ void broadcast(const Task& task, Builder& b) {
     for (int s = 0; s < slices.count(); ++s) received[s] = b.wait(0, parent, tag(Phase::data, s));
   }
   for (int place : tree.children_largest_first()) {
-    const int child = tree.rank_of(place), lane = b.new_lane();
+    const int child = tree.rank_of(place), lane = lane_beside(task, b, 0, child, task.bytes());
     accept(task, b, lane, child, task.bytes(), Space::output);
     for (int s = 0; s < slices.count(); ++s) {
       const uint64_t at = slices.begin(s);
@@ -67,7 +67,8 @@ void broadcast(const Task& task, Builder& b) {
             {&received[s], 1});
     }
   }
-  if (task.is_root()) b.copy(b.new_lane(), b.input(), b.output(), task.bytes());
+  if (task.is_root())
+    b.copy(lane_beside(task, b, 0, tree.rank_of(1), task.bytes()), b.input(), b.output(), task.bytes());
 }
 
 /// Child number k's sum arrives at k places into its parent's scratch; the own sum lies behind all of them.

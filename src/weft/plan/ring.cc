@@ -16,7 +16,7 @@
 // Scratch is places for some groups, used in turn; a credit for each slice says that its place is free again.
 // (One place would not do: a rank's sends would wait for credits all the way round the ring. Short blocks
 // have more, or each would take the time of a credit's way back.)
-#include "plan/schedule.h"
+#include "plan/transfer.h"
 
 namespace weft::plan {
 namespace {
@@ -120,11 +120,10 @@ class Reduction {
   std::vector<StepId> run() {
     if (!lap_.eager(previous_)) b_.signal(kMain, previous_, tag(Phase::open_scratch), Space::scratch);
     if (!lap_.eager(next_)) b_.wait(kMain, next_, tag(Phase::open_scratch), Space::scratch);
-    const int groups = static_cast<int>(divide_up(lap_.slice_count(), group_));
-    for (int group = 0; group <= groups; ++group) {
-      if (group < groups) pass_on(group, 0);
+    for (int group = 0; group <= groups_; ++group) {
+      if (group < groups_) pass_on(group, 0);
       if (group > 0) finish(group - 1);
-      for (int round = 1; group < groups && round < lap_.rounds(); ++round) pass_on(group, round);
+      for (int round = 1; group < groups_ && round < lap_.rounds(); ++round) pass_on(group, round);
     }
     return std::move(finals_);
   }
@@ -187,8 +186,10 @@ class Reduction {
   const int next_ = lap_.ring.next(), previous_ = lap_.ring.previous();
   const int group_ = lap_.group();
   const uint64_t place_ = round_up(lap_.slices.each() * static_cast<uint64_t>(group_), 64);
-  const int places_ =
-      static_cast<int>(std::clamp<uint64_t>(lap_.places_bytes() / place_, kFewestPlaces, kMostPlaces));
+  const int groups_ = static_cast<int>(divide_up(lap_.slice_count(), group_));
+  const int places_ = std::min(
+      static_cast<int>(std::clamp<uint64_t>(lap_.places_bytes() / place_, kFewestPlaces, kMostPlaces)),
+      turn(groups_, 0));  // no more than turns
   const uint64_t scratch_ = b_.reserve(static_cast<uint64_t>(places_) * place_);
   std::vector<StepId> finals_;
 };
@@ -196,8 +197,9 @@ class Reduction {
 void all_gather(const Task& task, Builder& b) {
   const Blocks blocks = Blocks::equal(task.ranks(), task.bytes());
   const Lap lap{.task = task, .b = b, .blocks = blocks, .slices = {blocks.largest(), task}};
+  b.copy(lane_beside(task, b, kMain, lap.ring.next(), task.bytes()), b.input(),
+         b.output(lap.blocks.begin(task.rank)), task.bytes());
   gather_lap(lap, kMain, b.input(), lap.slice_count(), {});
-  b.copy(b.new_lane(), b.input(), b.output(lap.blocks.begin(task.rank)), task.bytes());
 }
 
 Slices reduced_slices(const Task& task, const Blocks& blocks) {
@@ -233,7 +235,8 @@ void broadcast(const Task& task, Builder& b) {
     if (receives) b.wait(kMain, previous, tag(Phase::data, s));
     if (sends) b.put(kMain, next, src, dst, slices.bytes(s), tag(Phase::data, s));
   }
-  if (task.is_root()) b.copy(b.new_lane(), b.input(), b.output(), task.bytes());
+  if (task.is_root())
+    b.copy(lane_beside(task, b, kMain, next, task.bytes()), b.input(), b.output(), task.bytes());
 }
 
 constexpr Algorithm kTable[] = {

@@ -22,4 +22,9 @@ void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase 
   for (int s = 0; s < slices.count(); ++s) b.wait(lane, peer, tag(phase, s));
 }
 
+int lane_beside(const Task& task, Builder& b, int lane, int peer, uint64_t bytes) {
+  const bool at_once = task.same_node(peer) && task.eager(peer, bytes) && Slices(bytes, task).count() <= 1;
+  return at_once ? lane : b.new_lane();
+}
+
 }  // namespace weft::plan
