@@ -21,6 +21,17 @@ double predicted_us(const Machine& machine, const char* algorithm, const topolog
   return choice.ok() ? choice->predicted_us : 0;
 }
 
+// What a collective takes in a row, by an algorithm, on `truth` and on others.
+Observation row_of(const Machine& truth, plan::Collective collective, uint64_t count, const char* algorithm,
+                   const topology::Layout& layout) {
+  const auto predicted = [=](const Machine& machine) {
+    const plan::Request request{.collective = collective, .count = count, .element_bytes = 4};
+    const auto* const found = plan::find_algorithm(collective, algorithm);
+    return estimate(*found, request, layout, machine, limits_for(machine), Calls::row)->us;
+  };
+  return {predicted(truth), predicted};
+}
+
 std::vector<Observation> observations(const Machine& truth, const topology::Layout& layout,
                                       std::vector<const char*> algorithms) {
   std::vector<Observation> seen;
@@ -37,6 +48,57 @@ TEST(Calibrate, FindsWhatACallTakes) {
   EXPECT_NEAR(calibrate_call(Machine(), seen).call_us, 0.11, 0.005);
 }
 
+TEST(Calibrate, ARowTellsOverheadFromTheWayOfAMessage) {
+  const topology::Layout layout({0, 0});
+  Machine truth;
+  truth.call_us = 0.04;
+  truth.intra.overhead_us *= 0.6;
+  truth.intra.alpha_us += 2 * (Machine().intra.overhead_us - truth.intra.overhead_us);
+  const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
+  const Observation row = row_of(truth, plan::Collective::broadcast, 1, "ring", layout);
+  const Machine found = calibrate_call(Machine(), seen, {&row, 1});
+  EXPECT_NEAR(found.intra.overhead_us, truth.intra.overhead_us, 0.002);
+  EXPECT_NEAR(found.intra.alpha_us, truth.intra.alpha_us, 0.004);
+  EXPECT_NEAR(found.call_us, 0.04, 0.005);
+}
+
+TEST(Calibrate, FindsWhatReadingFromAPeerTakes) {
+  const topology::Layout layout({0, 0, 0, 0});
+  Machine truth;
+  truth.cores = 2;
+  truth.memory.peer_us = 2.4;
+  Machine alone = truth;
+  alone.memory.peer_us = 0.9;
+  const Observation seen = row_of(truth, plan::Collective::all_gather, 1, "direct", layout);
+  EXPECT_NEAR(calibrate_reads(alone, seen).memory.peer_us, 2.4, 0.05);
+  alone.memory.peer_us = 3;
+  EXPECT_EQ(calibrate_reads(alone, seen).memory.peer_us, 3) << "no less than alone";
+}
+
+TEST(Calibrate, FindsWhatCachesHoldAndWhatLongDataCosts) {
+  const topology::Layout layout({0, 0, 0, 0});
+  Machine stated;
+  stated.cores = 2;
+  Machine truth = stated;
+  truth.memory.cache_bytes = 512 << 10;
+  truth.memory.large_bytes = 64 << 20;
+  truth.memory.peer_reduced /= 2;
+  truth.memory.mapped_cached /= 1.5;
+  truth.memory.mapped_large /= 1.5;
+  LongObservations seen;
+  for (const uint64_t count : {16 << 10, 256 << 10}) {
+    seen.read.push_back(row_of(truth, plan::Collective::all_gather, count, "direct", layout));
+    seen.reduced.push_back(row_of(truth, plan::Collective::reduce_scatter, count, "direct", layout));
+    seen.handed_over.push_back(row_of(truth, plan::Collective::reduce_scatter, count, "ring", layout));
+  }
+  const Memory found = calibrate_memory(stated, seen).memory;
+  EXPECT_EQ(found.cache_bytes, truth.memory.cache_bytes);
+  EXPECT_EQ(found.large_bytes, truth.memory.large_bytes);
+  EXPECT_DOUBLE_EQ(found.peer_reduced, truth.memory.peer_reduced);
+  EXPECT_DOUBLE_EQ(found.mapped_cached, truth.memory.mapped_cached);
+  EXPECT_EQ(calibrate_memory(stated, {}).memory.cache_bytes, stated.memory.cache_bytes);
+}
+
 TEST(Calibrate, FindsWhatAWaitTakesWhereRanksShareCores) {
   Machine truth;
   truth.cores = 2;
@@ -48,18 +110,13 @@ TEST(Calibrate, FindsWhatAWaitTakesWhereRanksShareCores) {
 
 TEST(Calibrate, FindsWhatACallTakesWhereRanksShareCores) {
   const topology::Layout layout({0, 0, 0, 0});
-  const auto row_us = [=](const Machine& machine) {
-    const plan::Request request{.collective = plan::Collective::broadcast, .count = 1, .element_bytes = 4};
-    const auto* const chain = plan::find_algorithm(request.collective, "ring");
-    return estimate(*chain, request, layout, machine, limits_for(machine), Calls::row)->us;
-  };
   Machine truth;
   truth.cores = 2;
   truth.switch_us = 0.6;
   truth.call_us = 0.05;
   truth.intra.overhead_us *= 0.7;
   const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
-  const Observation row{row_us(truth), row_us};
+  const Observation row = row_of(truth, plan::Collective::broadcast, 1, "ring", layout);
   Machine stated;
   stated.cores = 2;
   const Machine found = calibrate_crowd(stated, &Machine::intra, seen, {&row, 1});

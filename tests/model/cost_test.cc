@@ -66,6 +66,14 @@ TEST(Machine, MappedMemoryIsAsFastAsWhereItsBytesAre) {
   EXPECT_DOUBLE_EQ(mapped_rate({.mapped_cached = 40, .mapped_large = 5}, 0), 40) << "if nothing is said";
 }
 
+TEST(Machine, WhatAPeerHasJustWrittenHasARateOfItsOwnWhileItIsNear) {
+  Memory memory{.peer_written = 4, .mapped_near = 10, .mapped_cached = 40, .mapped_large = 5};
+  EXPECT_DOUBLE_EQ(written_rate(memory, 256 << 10), 4);
+  EXPECT_DOUBLE_EQ(written_rate(memory, 2 << 20), 40);
+  memory.peer_written = 0;
+  EXPECT_DOUBLE_EQ(written_rate(memory, 256 << 10), 10) << "if nothing is said";
+}
+
 TEST(Machine, ACacheIsAsLargeAsAReductionInTheMiddleShows) {
   constexpr uint64_t kMiddle = 12 << 20, kLarge = 48 << 20;
   Memory memory{.reduce_cached = 60, .reduce_large = 10};

@@ -552,6 +552,22 @@ TEST(Row, OfBroadcastsOnSharedCoresPaysOneSwitchForManyMessages) {
   EXPECT_DOUBLE_EQ(row->call_us, 2) << "both ranks of a core";
 }
 
+TEST(Row, IsAsLongAsAFifoHasRoomWhereARootIsAheadInItsTurn) {
+  Machine machine = plain_machine();
+  plan::Request request{.collective = plan::Collective::broadcast, .count = 8, .element_bytes = 1};
+  const plan::Limits limits{.eager_intra_bytes = 16 << 10};
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls) << "a core each";
+  machine.cores = 2;
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), 64);
+  EXPECT_EQ(row_calls(request, Layout::blocks(2, 4), machine, limits), kRowCalls) << "through a network";
+  request.count = 4 << 10;
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), 16);
+  request.count = 1 << 20;
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls);
+  request = {.collective = plan::Collective::all_reduce, .count = 8, .element_bytes = 1};
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls) << "all wait for all";
+}
+
 TEST(Turns, ARankHasItsCoreUntilItHasNothingToDo) {
   const auto plans = plans_of(3, [](Builder& b) {
     if (b.rank() == 1) return void(b.copy(0, b.input(), b.output(), 1000));

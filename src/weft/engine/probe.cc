@@ -18,6 +18,7 @@ namespace {
 constexpr double kWarmUpSeconds = 0.005;
 constexpr double kSlowestSharedMemory = 10;  // times what is usual
 constexpr int kRows = 4, kSleepingRounds = 10;
+constexpr int kTogether = 8;
 constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
 constexpr size_t kLanding = 256 << 10;
 
@@ -119,38 +120,43 @@ Status Probe::wait(uint32_t messages, Idle idle) {
   }
 }
 
-/// `rounds` round trips, or fewer where they take longer than `seconds`.
-Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle idle) {
+/// `rounds` of them, or fewer where they take longer than `seconds`.
+Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle idle, Way way) {
   const std::vector<std::byte> payload(bytes);
   Row row;
   if (!leads_) {
     do {
+      if (way == Way::both) WEFT_TRY(send(false, payload.data(), bytes));
       WEFT_TRY(wait(1, idle));
       const bool last = std::exchange(inbox_.phase_ends_, 0u) != 0;
-      WEFT_TRY(send(false, payload.data(), bytes));
+      if (way == Way::one) WEFT_TRY(send(false, payload.data(), bytes));
       if (last) return row;
     } while (true);
   }
+  // Of an exchange a round is short or long, as one rank or the other is ahead.
+  const int together = way == Way::one ? 1 : kTogether;
   const Deadline enough = Deadline::in_seconds(seconds);
+  int64_t begin = now_ns();
   for (int round = 0;; ++round) {
-    const bool last = round > rounds || (round > 3 && enough.passed());
-    const int64_t begin = now_ns();
+    const bool last = round > rounds || (round > 3 * together && enough.passed());
     WEFT_TRY(send(last, payload.data(), bytes));
     WEFT_TRY(wait(1, idle));
-    if (round > 0) row.push_back(us_since(begin) / 2);  // the first opens connections
+    const bool counts = round >= together;  // the first opens connections
+    if (counts && round % together == 0) row.push_back(us_since(begin) / (way == Way::one ? 2 : together));
+    if (round % together == 0) begin = now_ns();
     if (last) return row;
   }
 }
 
-/// Half a round trip of all these, in rows. Sleeping ranks find a core when spinning ones share one, and
-/// leave the scheduler time to find another.
-Result<double> Probe::one_way_us(size_t bytes, int rounds, double seconds) {
+/// What a message takes, in rows. Sleeping ranks find a core when spinning ones share one, and leave the
+/// scheduler time to find another.
+Result<double> Probe::message_us(size_t bytes, int rounds, double seconds, Way way) {
   std::vector<Row> spun, slept;
   for (int pair = 0; pair < kRows; ++pair) {
-    Result<Row> row = row_us(bytes, rounds / kRows, seconds / kRows, Idle::spin);
+    Result<Row> row = row_us(bytes, rounds / kRows, seconds / kRows, Idle::spin, way);
     if (!row.ok()) return row.status();
     spun.push_back(row.take());
-    row = row_us(bytes, kSleepingRounds, seconds / kRows, Idle::sleep);
+    row = row_us(bytes, kSleepingRounds, seconds / kRows, Idle::sleep, way);
     if (!row.ok()) return row.status();
     slept.push_back(row.take());
   }
@@ -187,7 +193,7 @@ Result<double> Probe::overhead_us(int rounds, double seconds) {
 Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   const Result<Row> warm = row_us(0, 100'000, kWarmUpSeconds, Idle::spin);
   if (!warm.ok()) return warm.status();
-  const Result<double> one_way = one_way_us(0, rounds, seconds);
+  const Result<double> one_way = message_us(0, rounds, seconds);
   if (!one_way.ok()) return one_way.status();
   const Result<double> overhead = overhead_us(15, seconds);
   if (!overhead.ok()) return overhead.status();

@@ -88,10 +88,12 @@ class Probe {
   Status meet();
   Result<bool> both(bool mine);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
-  /// How long one way of a round trip took, for each of them.
+  /// How long a message took, for each of them.
   using Row = std::vector<double>;
-  Result<Row> row_us(size_t bytes, int rounds, double seconds, Idle idle);
-  Result<double> one_way_us(size_t bytes, int rounds, double seconds);
+  /// There and back again, of which one way counts, or in both directions at once.
+  enum class Way : uint8_t { one, both };
+  Result<Row> row_us(size_t bytes, int rounds, double seconds, Idle idle, Way way = Way::one);
+  Result<double> message_us(size_t bytes, int rounds, double seconds, Way way = Way::one);
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
   /// Memory that the peer can reach. take_back() after a phase that has gone well; after another nobody knows
@@ -126,8 +128,8 @@ class Probe {
   struct Reads {
     size_t bytes = 0;
     int times = 0;
-    size_t span_bytes = 0;       // if not 0: pieces that follow each other in so much, instead of one piece
-    std::byte* fresh = nullptr;  // if not null: each rank's own memory, which it writes before every read
+    size_t span_bytes = 0;     // if not 0: pieces that follow each other in so much, instead of one piece
+    std::byte* own = nullptr;  // if not null: what each rank writes before every read, which counts, too
   };
   Result<double> read_us(std::byte* into, const Reads& reads);
   Status measure_reads(model::Memory* memory);

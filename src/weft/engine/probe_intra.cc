@@ -20,8 +20,11 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
   WEFT_TRY(meet());
   std::vector<double> durations;
   for (int i = 0; i <= reads.times; ++i) {
-    if (reads.fresh != nullptr) {
-      std::memset(reads.fresh, i, reads.bytes);
+    double writing_us = 0;
+    if (reads.own != nullptr) {
+      const int64_t begin = now_ns();
+      std::memset(reads.own, i, reads.bytes);
+      writing_us = us_since(begin);
       WEFT_TRY(meet());
     }
     const int64_t begin = now_ns();
@@ -32,8 +35,8 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
       if (!visit.admitted(door_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, reads.bytes));
     }
-    if (i > 0) durations.push_back(us_since(begin));
-    if (reads.fresh != nullptr) WEFT_TRY(meet());
+    if (i > 0) durations.push_back(writing_us + us_since(begin));
+    if (reads.own != nullptr) WEFT_TRY(meet());
   }
   return std::max(model::median(durations), 1e-3);
 }
@@ -43,6 +46,7 @@ Status Probe::measure_reads(model::Memory* memory) {
     // Long data is staged in windows that peers map: copied in, and out again.
     if (memory != nullptr) {
       memory->peer_cached = memory->copy_cached / 2;
+      memory->peer_written = memory->peer_cached;
       memory->peer_large = memory->copy_large / 2;
       memory->peer_reduced = memory->peer_large;
       memory->peer_us = 0.1;
@@ -54,9 +58,11 @@ Status Probe::measure_reads(model::Memory* memory) {
   WEFT_TRY(ours.exchange());
   const Result<double> little = read_us(theirs.data(), {.bytes = kShortRead, .times = 60});
   if (!little.ok()) return little.status();
-  const Result<double> cached =
-      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .fresh = ours.data()});
+  const Result<double> cached = read_us(theirs.data(), {.bytes = kCachedRead, .times = 30});
   if (!cached.ok()) return cached.status();
+  const Result<double> written =
+      read_us(theirs.data(), {.bytes = kCachedRead, .times = 30, .own = ours.data()});
+  if (!written.ok()) return written.status();
   const Result<double> large = read_us(theirs.data(), {.bytes = kLargeRead, .times = 3});
   if (!large.ok()) return large.status();
   const Result<double> pieces =
@@ -70,6 +76,11 @@ Status Probe::measure_reads(model::Memory* memory) {
   const double rate = kCachedRead / std::max(*cached - *little, 1e-3);
   memory->peer_cached = model::plausible(rate, stated.peer_cached);
   memory->peer_us = std::clamp(*little, 0.1, 50.0);
+  // What writing costs where nobody has read is charged as such.
+  const double own_us = kCachedRead / memory->copy_cached;
+  memory->peer_written = std::min(
+      model::plausible(kCachedRead / std::max(*written - *little - own_us, 1e-3), stated.mapped_cached),
+      memory->peer_cached);
   memory->peer_large =
       std::min(model::plausible(kLargeRead / *large, stated.peer_large), memory->peer_cached);
   memory->peer_reduced =
@@ -151,11 +162,11 @@ Status Probe::measure_intra(model::Machine* machine) {
   model::Link* const link = machine ? &machine->intra : nullptr;
   WEFT_TRY(measure_messages(link, 2000, 0.02));
   const size_t bytes = std::min(kEagerProbe, transport_.eager_bytes());
-  const Result<double> one_way = one_way_us(bytes, 500, 0.02);
-  if (!one_way.ok()) return one_way.status();
+  const Result<double> exchange = message_us(bytes, 500, 0.02, Way::both);
+  if (!exchange.ok()) return exchange.status();
   if (link != nullptr) {
     // Copied into the FIFO and out of it.
-    const double moving = std::max(*one_way - link->alpha_us - 2 * link->overhead_us, 1e-3);
+    const double moving = std::max(*exchange - link->alpha_us - 2 * link->overhead_us, 1e-3);
     link->bytes_per_us = model::plausible(2 * static_cast<double>(bytes) / moving, link->bytes_per_us);
   }
   WEFT_TRY(measure_reads(machine ? &machine->memory : nullptr));

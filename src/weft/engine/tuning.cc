@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,10 +34,14 @@ constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 40
 constexpr int64_t kSettleNs = 60'000'000;
 constexpr int kCrowdedTimes = 5;  // more rows then: who has which core changes all the time
 constexpr int kLargeJob = 32;     // ranks
-// Broadcasts in a row, down a chain, in which every rank does the same: as many as a FIFO of shared memory
-// has slots, so that nobody waits for room.
-constexpr int kBroadcasts = 64;
+// Broadcasts in a row, down a chain, in which every rank does the same: so many that the first, which is
+// prepared, does not count.
+constexpr int kBroadcasts = 512;
 constexpr const char* kChain = "ring";
+constexpr const char* kReading = "direct";
+// What is long enough to leave caches, and not.
+constexpr size_t kMedium = 256 << 10, kLongest = 4 << 20;
+constexpr int kLongRows = 7;
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -100,18 +105,40 @@ void settle(Communicator& comm, bool leads, Status& status) {
   }
 }
 
-/// How long all take to meet by an algorithm, in µs: the median of several rows of meetings, as reading the
-/// clock takes a good part of one. A collective.
-double measure_meetings(Communicator& comm, bool shares_cores, Status& status) {
-  const int rows = std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows) *
-                   (shares_cores ? kCrowdedTimes : 1);
+struct Rows {
+  int rows, calls;  // of each
+};
+
+Rows short_rows(const Communicator& comm, bool shares_cores) {
+  const int rows = std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows);
+  return {rows * (shares_cores ? kCrowdedTimes : 1), kRow};
+}
+
+/// How long a call by `algorithm` takes in which all wait for all: the median of several rows, as reading the
+/// clock takes a good part of a short one. A collective.
+model::Observation observe(Communicator& comm, const Call& call, const char* algorithm, Rows rows,
+                           Status& status) {
+  comm.pin(*model::parse_pins(fmt::format("{}={}", plan::name_of(call.collective), algorithm)));
   std::vector<double> times;
-  for (int row = -1; row < rows && status.ok(); ++row) {  // the first opens connections
+  for (int row = -1; row < rows.rows && status.ok(); ++row) {  // the first opens connections
     const int64_t begin = now_ns();
-    for (int i = 0; i < kRow; ++i) wait_for_all(comm, status);
-    if (row >= 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3 / kRow);
+    for (int i = 0; i < rows.calls && status.ok(); ++i) status = comm.run(call);
+    if (row >= 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3 / rows.calls);
   }
-  return status.ok() ? model::median(times) : 0;
+  const double took_us = status.ok() ? model::median(times) : 0;
+  log::trace("{} of {} elements by {} took {:.2f} us", plan::name_of(call.collective), call.count, algorithm,
+             took_us);
+  return {took_us, [&comm, call, algorithm](const model::Machine& candidate) {
+            return comm.row_us_on(candidate, call, algorithm);
+          }};
+}
+
+/// The smallest AllGather, of `word` into `words`.
+Call gathering(int32_t& word, std::vector<int32_t>& words) {
+  Call call = meeting(word);
+  call.collective = plan::Collective::all_gather;
+  call.recv = words.data();
+  return call;
 }
 
 /// The smallest Broadcast, of `word`.
@@ -121,62 +148,87 @@ Call message(int32_t& word) {
   return call;
 }
 
-/// How long a Broadcast takes in a row that no buffer between two ranks bounds, in µs: the median of several
-/// rows. All meet behind each, which takes `meeting_us`. A collective.
-double measure_row(Communicator& comm, double meeting_us, Status& status) {
-  int32_t word = 1;
+/// How long a Broadcast takes in a row that no buffer between two ranks bounds: the median of several rows.
+/// All meet behind each, which takes `meeting_us`. A collective; nothing if it takes no time.
+std::vector<model::Observation> observe_row(Communicator& comm, const Call& call, double meeting_us,
+                                            Status& status) {
+  comm.pin(*model::parse_pins(fmt::format("broadcast={}", kChain)));
   std::vector<double> times;
   for (int row = -1; row < kMostRows && status.ok(); ++row) {
     const int64_t begin = now_ns();
-    for (int i = 0; i < kBroadcasts && status.ok(); ++i) status = comm.run(message(word));
+    for (int i = 0; i < kBroadcasts && status.ok(); ++i) status = comm.run(call);
     wait_for_all(comm, status);
     const double took_us = static_cast<double>(now_ns() - begin) / 1e3;
     if (row >= 0) times.push_back(std::max(took_us - meeting_us, 0.0) / kBroadcasts);
   }
-  return status.ok() ? model::median(times) : 0;
+  const double took_us = status.ok() ? model::median(times) : 0;
+  log::trace("a Broadcast in a row took {:.3f} us", took_us);
+  if (took_us <= 0) return {};
+  return {{took_us, [&comm, call](const model::Machine& candidate) {
+             return comm.row_us_on(candidate, call, kChain);
+           }}};
 }
 
-/// What calls, waits and messages among all cost, from how long all ranks take to meet by each of several
-/// algorithms, and where ranks of one node share its cores from a row of Broadcasts too. A collective;
-/// `machine` is null on all but rank 0, who only take part.
+/// Calls that move long data, by which ranks that share cores tell what is left of their caches, and what it
+/// costs there to read from each other and to hand over. A collective.
+model::LongObservations observe_long(Communicator& comm, Status& status) {
+  model::LongObservations observations;
+  const auto ranks = static_cast<size_t>(comm.size());
+  std::vector<int32_t> all(kLongest / sizeof(int32_t), 1), share(all.size() / ranks);
+  const auto add = [&](std::vector<model::Observation>& to, const Call& call, const char* algorithm) {
+    if (status.ok() && comm.can(call, algorithm))
+      to.push_back(observe(comm, call, algorithm, {.rows = kLongRows, .calls = 1}, status));
+  };
+  for (const size_t bytes : {kMedium, kLongest}) {
+    Call gather{.collective = plan::Collective::all_gather, .send = share.data(), .recv = all.data()};
+    Call scatter{.collective = plan::Collective::reduce_scatter, .send = all.data(), .recv = share.data()};
+    gather.count = scatter.count = bytes / sizeof(int32_t) / ranks;
+    gather.type = scatter.type = device::DataType::int32;
+    add(observations.read, gather, kReading);
+    add(observations.reduced, scatter, kReading);
+    add(observations.handed_over, scatter, kChain);
+  }
+  return observations;
+}
+
+/// What calls, waits, messages among all and reads of peers' memory cost, from how long whole operations
+/// take. A collective; `machine` is null on all but rank 0, who only take part.
 void measure_operations(Communicator& comm, bool crowded, model::Machine* machine, Status& status) {
   int32_t word = 1;
-  const Call call = meeting(word);
   const bool one_machine = comm.context().fabric().ranks_on_machine() == comm.size();
-  const bool shares_cores = crowded && one_machine && comm.size() <= kLargeJob;
+  const bool one_node = one_machine && comm.layout().nodes() == 1;
+  const bool small_job = comm.size() <= kLargeJob;
+  const bool shares_cores = crowded && one_machine && small_job;
   if (shares_cores) settle(comm, machine != nullptr, status);
+  const Rows rows = short_rows(comm, shares_cores);
+
   // In large jobs a meeting and its simulation take long, and messages are a small part of it.
   std::vector<const char*> algorithms{"recursive_doubling"};
-  if (comm.size() <= kLargeJob) algorithms = {"recursive_doubling", "one_hop", "ring"};
-  std::erase_if(algorithms, [&](const char* name) { return !comm.can(call, name); });  // in strict order, say
-  std::vector<model::Observation> observations;
+  if (small_job) algorithms = {"recursive_doubling", "one_hop", "ring"};
+  const Call meets = meeting(word);
+  std::vector<model::Observation> meetings;
   for (const char* algorithm : algorithms) {
-    comm.pin(*model::parse_pins(fmt::format("allreduce={};broadcast={}", algorithm, kChain)));
-    const double took_us = measure_meetings(comm, shares_cores, status);
-    if (!status.ok()) return;
-    observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-                              return comm.row_us_on(candidate, call, algorithm);
-                            }});
-    log::trace("all met by {} in {:.1f} us", algorithm, took_us);
+    if (comm.can(meets, algorithm))  // in strict order, say, not
+      meetings.push_back(observe(comm, meets, algorithm, rows, status));
   }
-  std::vector<model::Observation> rows;
-  const Call told = message(word);
   // Over a network messages in a row take less than others: many are read at once.
-  if (shares_cores && comm.layout().nodes() == 1 && !observations.empty() && comm.can(told, kChain)) {
-    const double took_us = measure_row(comm, observations.back().measured_us, status);
-    if (!status.ok()) return;
-    if (took_us > 0)
-      rows.push_back({took_us, [&comm, told](const model::Machine& candidate) {
-                        return comm.row_us_on(candidate, told, kChain);
-                      }});
-    log::trace("a Broadcast in a row took {:.2f} us", took_us);
-  }
-  if (machine == nullptr) return;
-  *machine = !crowded
-                 ? model::calibrate_call(*machine, observations)
-                 : model::calibrate_crowd(
-                       *machine, comm.layout().nodes() > 1 ? &model::Machine::inter : &model::Machine::intra,
-                       observations, rows);
+  std::vector<model::Observation> told;
+  if (one_node && small_job && !meetings.empty() && comm.can(message(word), kChain))
+    told = observe_row(comm, message(word), meetings.back().measured_us, status);
+  std::optional<model::Observation> read;
+  std::vector<int32_t> words(static_cast<size_t>(comm.size()));
+  if (const Call reads = gathering(word, words); one_node && small_job && comm.can(reads, kReading))
+    read = observe(comm, reads, kReading, rows, status);
+  model::LongObservations longer;
+  if (one_node && shares_cores) longer = observe_long(comm, status);
+
+  if (machine == nullptr || !status.ok()) return;
+  model::Link model::Machine::*const link =
+      comm.layout().nodes() > 1 ? &model::Machine::inter : &model::Machine::intra;
+  *machine = crowded ? model::calibrate_crowd(*machine, link, meetings, told)
+                     : model::calibrate_call(*machine, meetings, told);
+  if (read) *machine = model::calibrate_reads(*machine, *read);
+  *machine = model::calibrate_memory(*machine, longer);
 }
 
 /// What rank 0 and one peer measure of the link between them; both call it. Null `into`: the peer.

@@ -1,16 +1,21 @@
 #include "model/calibrate.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace weft::model {
 namespace {
 
 constexpr double kLeastCallUs = 0.02, kLongestCallUs = 5;
+constexpr double kLongestRead = 10;  // times what it takes alone
 constexpr double kLeastSwitchUs = 0.2, kLongestSwitchUs = 50;
-// How many times dearer a message may be among all than between two; less where they are on one core, which
-// only rows of calls tell from quick calls.
-constexpr double kFactors[] = {0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
+constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1 << 30;
+// How many times dearer something may be in whole operations than by itself. Of messages less than once only
+// where ranks share a core, which rows of calls tell from quick calls.
+constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
 
 struct Fit {
   Machine machine;
@@ -20,6 +25,11 @@ struct Fit {
 struct Bounds {
   double least, most;
 };
+
+using Field = double& (*)(Machine&);
+double& call_us(Machine& machine) { return machine.call_us; }
+double& switch_us(Machine& machine) { return machine.switch_us; }
+double& peer_us(Machine& machine) { return machine.memory.peer_us; }
 
 double error_of(const Machine& machine, std::span<const Observation> observations) {
   double sum = 0;
@@ -32,18 +42,18 @@ double error_of(const Machine& machine, std::span<const Observation> observation
 
 // Predictions are linear in such a field, nearly: its best value between two bounds by least squares, from
 // what the model says at `from` and at `to`.
-Fit fit(Machine machine, double Machine::*field, Bounds bounds, std::span<const Observation> observations,
+Fit fit(Machine machine, Field field, Bounds bounds, std::span<const Observation> observations,
         double from = 0, double to = 1) {
   double weighted = 0, squares = 0;
   for (const Observation& seen : observations) {
-    machine.*field = from;
+    field(machine) = from;
     const double from_us = seen.predicted_us(machine);
-    machine.*field = to;
+    field(machine) = to;
     const double each = (seen.predicted_us(machine) - from_us) / (to - from) / seen.measured_us;
     weighted += each * (seen.measured_us - from_us) / seen.measured_us;
     squares += each * each;
   }
-  machine.*field =
+  field(machine) =
       std::clamp(squares > 0 ? from + weighted / squares : bounds.least, bounds.least, bounds.most);
   return {machine, error_of(machine, observations)};
 }
@@ -54,7 +64,7 @@ Fit fit(Machine machine, double Machine::*field, Bounds bounds, std::span<const 
 Fit fit_switch(const Machine& machine, std::span<const Observation> observations) {
   constexpr Bounds kBounds{kLeastSwitchUs, kLongestSwitchUs};
   constexpr double kTried[] = {0.3, 0.5, 0.8, 1.3, 2, 3.2};
-  Fit best = fit(machine, &Machine::switch_us, kBounds, observations);
+  Fit best = fit(machine, switch_us, kBounds, observations);
   for (const double switch_us : kTried) {
     Fit tried{machine};
     tried.machine.switch_us = switch_us;
@@ -62,15 +72,58 @@ Fit fit_switch(const Machine& machine, std::span<const Observation> observations
     if (tried.error < best.error) best = tried;
   }
   const double found = best.machine.switch_us;
-  const Fit near = fit(machine, &Machine::switch_us, kBounds, observations, 0.8 * found, 1.25 * found);
+  const Fit near = fit(machine, switch_us, kBounds, observations, 0.8 * found, 1.25 * found);
   return near.error < best.error ? near : best;
+}
+
+Machine fit_caches(const Machine& machine, std::span<const Observation> observations) {
+  if (observations.empty()) return machine;
+  Fit best{machine, error_of(machine, observations)};
+  for (uint64_t cache = kLeastCache; cache <= kMostCache; cache *= 2) {
+    for (uint64_t large = 2 * cache; large <= kMostLarge; large *= 2) {
+      Fit tried{machine};
+      tried.machine.memory.cache_bytes = cache;
+      tried.machine.memory.large_bytes = large;
+      tried.error = error_of(tried.machine, observations);
+      if (tried.error < best.error) best = tried;
+    }
+  }
+  return best.machine;
+}
+
+// All these rates, times the same factor.
+Machine fit_rates(const Machine& machine, std::initializer_list<double Memory::*> rates,
+                  std::span<const Observation> observations) {
+  if (observations.empty()) return machine;
+  Fit best{machine, error_of(machine, observations)};
+  for (const double dearer : kFactors) {
+    Fit tried{machine};
+    for (double Memory::*const rate : rates) tried.machine.memory.*rate /= dearer;
+    tried.error = error_of(tried.machine, observations);
+    if (tried.error < best.error) best = tried;
+  }
+  return best.machine;
 }
 
 }  // namespace
 
-Machine calibrate_call(Machine machine, std::span<const Observation> observations) {
-  if (observations.empty()) return machine;
-  return fit(machine, &Machine::call_us, {kLeastCallUs, kLongestCallUs}, observations).machine;
+Machine calibrate_call(Machine machine, std::span<const Observation> observations,
+                       std::span<const Observation> rows) {
+  std::vector<Observation> all(observations.begin(), observations.end());
+  all.insert(all.end(), rows.begin(), rows.end());
+  if (all.empty()) return machine;
+  constexpr Bounds kBounds{kLeastCallUs, kLongestCallUs};
+  Fit best = fit(machine, call_us, kBounds, all);
+  if (rows.empty()) return best.machine;
+  const Link measured = machine.intra;
+  for (const double factor : kFactors) {
+    machine.intra.overhead_us = measured.overhead_us * factor;
+    machine.intra.alpha_us = measured.alpha_us + 2 * (measured.overhead_us - machine.intra.overhead_us);
+    if (machine.intra.alpha_us < measured.alpha_us / 2) break;
+    const Fit tried = fit(machine, call_us, kBounds, all);
+    if (tried.error < best.error * 0.999) best = tried;
+  }
+  return best.machine;
 }
 
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
@@ -82,13 +135,25 @@ Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Ob
     if (factor < 1 && (rows.empty() || observations.size() == 1)) continue;
     (machine.*link).overhead_us = overhead_us * factor;
     if (!rows.empty())
-      machine.call_us = fit(machine, &Machine::call_us, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;
+      machine.call_us = fit(machine, call_us, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;
     Fit tried = fit_switch(machine, observations);
     tried.error += error_of(tried.machine, rows);
     if (tried.error < best.error * 0.999) best = tried;
     if (observations.size() == 1 && factor >= 1) break;
   }
   return best.machine;
+}
+
+Machine calibrate_reads(Machine machine, const Observation& observation) {
+  const double alone_us = machine.memory.peer_us;
+  return fit(std::move(machine), peer_us, {alone_us, kLongestRead * alone_us}, {&observation, 1}).machine;
+}
+
+Machine calibrate_memory(Machine machine, const LongObservations& observations) {
+  machine = fit_caches(machine, observations.read);
+  machine = fit_rates(machine, {&Memory::peer_reduced}, observations.reduced);
+  return fit_rates(machine, {&Memory::mapped_near, &Memory::mapped_cached, &Memory::mapped_large},
+                   observations.handed_over);
 }
 
 }  // namespace weft::model

@@ -1,12 +1,14 @@
 // Calibrates the costs that no single layer shows alone, from how long whole operations took: a call, a wait
 // in which the core changes hands, and what a message costs the CPU when all ranks of a crowded host send at
-// once (the network's stack works on the same cores then, and in the time of whoever is running).
+// once (the network's stack works on the same cores then, and in the time of whoever is running), and what it
+// costs to read from a peer.
 //
 // Thread safety: pure functions.
 #pragma once
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "model/cost.h"
 
@@ -19,8 +21,10 @@ struct Observation {
 };
 
 /// The machine with the call_us that fits best, by the squares of relative errors. For ranks that each have a
-/// core.
-Machine calibrate_call(Machine machine, std::span<const Observation> observations);
+/// core. `rows` are of calls inside a node in which nobody waits for all, and tell what of a message's way is
+/// its ranks' overhead: with them that fits best, too, and a message takes in all what it took.
+Machine calibrate_call(Machine machine, std::span<const Observation> observations,
+                       std::span<const Observation> rows = {});
 
 /// The machine with the switch_us and the overhead of messages (of `link`: &Machine::intra or inter) that fit
 /// best together. For ranks that share cores. One observation fits switch_us only. `rows` are of calls in
@@ -28,5 +32,21 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
 /// takes. Without them call_us stays as it is.
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
                         std::span<const Observation> rows = {});
+
+/// The machine with the memory.peer_us that fits an operation in which ranks of a node read each other's
+/// memory: no less than what the system call takes alone, which is without what leads to it.
+Machine calibrate_reads(Machine machine, const Observation& observation);
+
+/// Of calls with long data, each from one that caches hold to one that they do not.
+struct LongObservations {
+  std::vector<Observation> read;         // copied from peers' memory
+  std::vector<Observation> reduced;      // reduced from there
+  std::vector<Observation> handed_over;  // through mapped scratch
+};
+
+/// The machine with the cache_bytes and large_bytes, the peer_reduced and the mapped rates of its memory that
+/// fit best, one after the other: for ranks that share cores, and so their caches. What was not observed
+/// stays.
+Machine calibrate_memory(Machine machine, const LongObservations& observations);
 
 }  // namespace weft::model

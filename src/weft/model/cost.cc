@@ -40,6 +40,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("memory", "reduce_cached", machine.memory.reduce_cached, kRate);
   visit("memory", "reduce_large", machine.memory.reduce_large, kRate);
   visit("memory", "peer_cached", machine.memory.peer_cached, kRate);
+  visit("memory", "peer_written", machine.memory.peer_written, 0.0);
   visit("memory", "peer_large", machine.memory.peer_large, kRate);
   visit("memory", "peer_reduced", machine.memory.peer_reduced, kRate);
   visit("memory", "peer_us", machine.memory.peer_us, kAnyTime);
@@ -190,6 +191,12 @@ double mapped_rate(const Memory& memory, uint64_t bytes) {
     return between(share_of_way(bytes, kMappedNear, kMappedCached), near, memory.mapped_cached);
   return between(share_of_way(bytes, 2 * kMappedCached, kMappedLarge), memory.mapped_cached,
                  memory.mapped_large);
+}
+
+double written_rate(const Memory& memory, uint64_t bytes) {
+  Memory written = memory;
+  if (memory.peer_written > 0) written.mapped_near = memory.peer_written;
+  return mapped_rate(written, bytes);
 }
 
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {

@@ -48,14 +48,15 @@ struct Memory {
   double reduce_large = 0;
   double peer_cached =
       0;  // read from, or written to, the memory of a rank of the same node, in a single copy
+  double peer_written = 0;  // … which that has just written there, and what that took it; 0: as mapped_near
   double peer_large = 0;
   double peer_reduced = 0;  // as peer_large, into a buffer that stays in the cache: what is to be reduced
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
   // Written into a node-mate's memory that is mapped: what the sender pays, and what its owner pays for
   // taking it over from the sender's cache, beyond what touching own memory costs; by how much goes that way
-  // in an operation (mapped_rate()). Reading a node-mate's scratch, or an output that it has just written, is
-  // charged alike, which is not measured, and so is helped reading.
+  // in an operation (mapped_rate()). Reading a node-mate's scratch is charged alike, and helped reading, and
+  // what it has just written where that is long, which is not measured.
   double mapped_near = 0;        // so little that it stays in the sender's own cache; 0: as mapped_cached
   double mapped_cached = 0;      // it has left for one that both share
   double mapped_large = 0;       // no cache holds it
@@ -72,6 +73,8 @@ void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64
 /// counts them): mapped_near up to kMappedNear, mapped_cached for kMappedCached to twice that, mapped_large
 /// from kMappedLarge on; the time of a byte grows or falls in between with the logarithm of their number.
 double mapped_rate(const Memory& memory, uint64_t bytes);
+/// The same of what is read of a peer's memory that it has just written.
+double written_rate(const Memory& memory, uint64_t bytes);
 constexpr uint64_t kMappedNear = 256 << 10, kMappedCached = 1 << 20, kMappedLarge = 16 << 20;
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large);
@@ -90,6 +93,7 @@ struct Machine {
                 .reduce_cached = 70000,
                 .reduce_large = 15000,
                 .peer_cached = 17000,
+                .peer_written = 0,
                 .peer_large = 4500,
                 .peer_reduced = 6500,
                 .peer_us = 1.5,
@@ -109,7 +113,7 @@ struct Machine {
   double engine_us = 0;  // from telling an engine until it begins
   double cores = 2;      // of a node, for its ranks; more ranks than cores share them
   double switch_us = 2.5;  // where they share: until a core that its rank has given away has the next one
-  double step_us = 0.03;   // the interpreter's own time for a step
+  double step_us = 0.01;   // the interpreter's own time for a step
   double call_us = 0.3;    // … and the engine's for a call, before its first step
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }

@@ -58,11 +58,24 @@ struct Question {
   /// are several if that can be afforded.
   int calls_in_a_row(const Stage& stage) const {
     if (calls == Calls::alone) return 1;
-    const int row = calls == Calls::few ? kFewCalls : kRowCalls;
-    if (plan::has_root(stage.request.collective)) return row;
-    if (turns_in(stage).cores == 0) return 1;
-    const uint64_t steps = typical_steps(stage) * stage.ranks() * static_cast<uint64_t>(row);
-    return steps <= budget(stage.ranks()) ? row : 1;
+    const bool rooted = plan::has_root(stage.request.collective);
+    if (!rooted && turns_in(stage).cores == 0) return 1;
+    int row = calls == Calls::few ? kFewCalls : row_calls(stage.request, stage.layout, stage.machine, limits);
+    const uint64_t steps = typical_steps(stage) * stage.ranks();
+    while (row > kRowCalls && steps * static_cast<uint64_t>(row) > budget(stage.ranks())) row /= 2;
+    if (rooted) return row;
+    return steps * static_cast<uint64_t>(row) <= budget(stage.ranks()) ? row : 1;
+  }
+  /// Where ranks take turns inside a node few calls in a row would pay for turns that programs, which have
+  /// longer rows, share among many: what one takes alone, and a long row a call, are told apart there.
+  bool tells_row_apart(const Stage& stage) const {
+    return calls == Calls::few && plan::has_root(stage.request.collective) && stage.layout.nodes() == 1 &&
+           turns_in(stage).cores > 0;
+  }
+  Question of(Calls other_calls) const {
+    Question other = *this;
+    other.calls = other_calls;
+    return other;
   }
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);
@@ -159,6 +172,13 @@ void match_messages(const Question& unsliced, const Stage& larger, Stage& smalle
 
 /// `floor_us`, if it is asked for: no plan with this traffic takes less, since the nodes' interfaces do not.
 Result<double> run(const Question& question, const Stage& stage, double* floor_us = nullptr) {
+  if (question.tells_row_apart(stage)) {
+    const Result<double> alone_us = run(question.of(Calls::alone), stage, floor_us);
+    const Result<double> row_us = run(question.of(Calls::row), stage);
+    if (!alone_us.ok()) return alone_us.status();
+    if (!row_us.ok()) return row_us.status();
+    return (*alone_us + (kFewCalls - 1) * *row_us) / kFewCalls;
+  }
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
   options.calls = question.calls_in_a_row(stage);

@@ -71,7 +71,7 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   WEFT_TRY(algorithm.fits(request, layout, limits));
   Forecast result;
   const double planning_s = cpu_s();
-  if (options.row) result.calls = kRowCalls;
+  if (options.row) result.calls = row_calls(request, layout, cluster.machine, limits);
   Cast cast = cast_for(algorithm, request, cluster, layout, limits,
                        options.most_steps / static_cast<uint64_t>(result.calls));
   result.planned_s = cpu_s() - planning_s;

@@ -17,6 +17,8 @@ namespace {
 constexpr uint64_t kCachedBytes = 128 << 10;
 constexpr uint64_t kLargeBytes = 16 << 20;
 constexpr uint64_t kMiddleBytes = 4 << 20;  // a last level's cache may hold three of these, or not
+constexpr uint64_t kNearBytes = 1 << 20;    // … and a core's own some of these
+constexpr double kAsSlow = 1.25;            // times the rate of memory: a cache that hardly tells
 // Rows of the same latency differ by less than a factor and what a clock or an interrupt adds.
 constexpr double kSameFactor = 2, kSameUs = 1;
 constexpr double kSharedFactor = 4;  // by which those who slept are quicker where a core is shared
@@ -103,8 +105,14 @@ Memory measure_memory(const Memory& stated) {
   result.reduce_cached = plausible(cached.reduce, stated.reduce_cached);
   result.copy_large = std::min(plausible(large.copy, stated.copy_large), result.copy_cached);
   result.reduce_large = std::min(plausible(large.reduce, stated.reduce_large), result.reduce_cached);
-  const Rates middle = rates_of(into, into + floats, into + 2 * floats, kMiddleBytes, 15);
-  fit_cache(result, 3 * kMiddleBytes, plausible(middle.reduce, stated.reduce_cached), 3 * kLargeBytes);
+  const auto reduced = [&](uint64_t bytes) {
+    const Rates rates = rates_of(into, into + floats, into + 2 * floats, bytes, 15);
+    return plausible(rates.reduce, stated.reduce_cached);
+  };
+  // A last level that is no quicker than memory ends the way from cached to large.
+  const double middle = reduced(kMiddleBytes);
+  if (middle > kAsSlow * result.reduce_large) fit_cache(result, 3 * kMiddleBytes, middle, 3 * kLargeBytes);
+  else fit_cache(result, 3 * kNearBytes, reduced(kNearBytes), 3 * kMiddleBytes);
   return result;
 }
 

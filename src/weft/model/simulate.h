@@ -84,6 +84,10 @@ struct Simulation {
 inline constexpr int kMostCalls = 255;
 /// A row that shows what a call takes in it (Simulation::call_us).
 inline constexpr int kRowCalls = 8;
+/// … of this request: where ranks take turns inside a node, a root does in its turn all that there is room
+/// for in its FIFOs, and many calls share the price of a turn.
+int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
+              const plan::Limits& limits);
 
 struct SimulateOptions {
   bool keep_steps = false;  // of one call

@@ -21,7 +21,7 @@ Machine crowded(const Machine& machine, const Turns& turns) {
   const double here = (turns.crowd() - 1) / (turns.ranks - 1);  // of the node-mates
   Machine seen = machine;
   for (double* rate : {&seen.intra.bytes_per_us, &seen.memory.mapped_near, &seen.memory.mapped_cached,
-                       &seen.memory.peer_cached})
+                       &seen.memory.mapped_large, &seen.memory.peer_cached, &seen.memory.peer_written})
     if (*rate > 0) *rate = 1 / ((1 - here) / *rate + here / std::max(*rate, machine.memory.copy_cached));
   return seen;
 }
@@ -54,7 +54,7 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   // What comes from peers is in the cache by then, which a core's other ranks have used meanwhile.
   worker.brought_reduce_rate = crowd > 1 ? worker.reduce_rate : memory.reduce_cached;
   worker.mapped_rate = mapped_rate(memory, buffers.handed_over.scratch_bytes);
-  worker.written_rate = std::min(worker.peer_rate, mapped_rate(memory, buffers.handed_over.output_bytes));
+  worker.written_rate = std::min(worker.peer_rate, written_rate(memory, buffers.handed_over.output_bytes));
   // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is
   // half of the copy by which its reader takes what has been brought.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
