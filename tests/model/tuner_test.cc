@@ -232,6 +232,28 @@ TEST(Estimate, IsTheSimulationWhereThatIsCheap) {
   for (const uint64_t bytes : {8, 4096, 100000}) expect_close(all_reduce(bytes), Layout::blocks(2, 2), 0);
 }
 
+/// Nodes that are pretended: a few calls of all pay for turns, which in a few from a root would cost too
+/// much.
+TEST(Estimate, OfAFewCallsOnSharedCoresCountsTurnsWhereAllWaitForAll) {
+  const Layout layout = Layout::blocks(8, 1);
+  Machine machine;
+  machine.cores = 0.25;  // two for all
+  for (const auto& [collective, name] : {std::pair(Collective::all_reduce, "recursive_doubling"),
+                                         std::pair(Collective::broadcast, "binomial")}) {
+    const Request request{.collective = collective, .count = 2, .element_bytes = 4};
+    const plan::Algorithm& algorithm = *plan::find_algorithm(collective, name);
+    std::vector<plan::Plan> plans;
+    for (int rank = 0; rank < layout.ranks(); ++rank)
+      plans.push_back(algorithm.make(request, layout, kLimits, rank));
+    const bool turns = !plan::has_root(collective);
+    const auto simulated =
+        simulate(plans, layout, machine, kLimits, {.calls = 4, .turns_across_nodes = turns});
+    const auto estimated = estimate(algorithm, request, layout, machine, kLimits, Calls::few);
+    ASSERT_TRUE(simulated.ok() && estimated.ok());
+    EXPECT_DOUBLE_EQ(estimated->us, simulated->total_us / 4) << name;
+  }
+}
+
 TEST(Estimate, OfLongMessagesIsCloseToTheirSimulation) {
   expect_close(all_reduce(64 << 20), Layout::blocks(4, 2), 0.15);
   expect_close({.collective = Collective::broadcast, .count = 64 << 20, .element_bytes = 1},

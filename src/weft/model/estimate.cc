@@ -185,8 +185,9 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
   options.symmetry = question.symmetry(stage, per_node);
   options.one_node = options.symmetry != Symmetry::none;
-  // In so few calls every message would pay for a turn, which in rows, and programs have those, many share.
-  options.turns_across_nodes = question.calls != Calls::few;
+  // In so few calls from a root every message would pay for a turn, which in rows, and programs have those,
+  // many share.
+  options.turns_across_nodes = question.calls != Calls::few || !plan::has_root(stage.request.collective);
   const int planned = options.one_node ? per_node : stage.layout.ranks();
   std::vector<plan::Plan> plans;
   plans.reserve(static_cast<size_t>(planned));
