@@ -42,6 +42,7 @@ constexpr const char* kReading = "direct";
 // What is long enough to leave caches, and not.
 constexpr size_t kMedium = 256 << 10, kLongest = 4 << 20;
 constexpr int kLongRows = 7;
+constexpr int kMostOfACore = 4;  // ranks: with more it takes too long
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -220,7 +221,8 @@ void measure_operations(Communicator& comm, bool crowded, model::Machine* machin
   if (const Call reads = gathering(word, words); one_node && small_job && comm.can(reads, kReading))
     read = observe(comm, reads, kReading, rows, status);
   model::LongObservations longer;
-  if (one_node && shares_cores) longer = observe_long(comm, status);
+  const int cpus = comm.context().fabric().cpus_on_machine();
+  if (one_node && shares_cores && comm.size() <= kMostOfACore * cpus) longer = observe_long(comm, status);
 
   if (machine == nullptr || !status.ok()) return;
   model::Link model::Machine::*const link =
