@@ -2,6 +2,7 @@
 // nodes × 8 ranks.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 
@@ -245,6 +246,39 @@ TEST(Binomial, BroadcastsToOtherNodesAndLongOnesGoToAllChildrenAtOnce) {
   EXPECT_GT(make_all("binomial", brief, topology::Layout::blocks(4, 1))[0].lanes(), 2);
   const Request longer{.collective = Collective::broadcast, .count = 1 << 20, .element_bytes = 4};
   EXPECT_GT(make_all("binomial", longer, topology::Layout::blocks(1, 4))[0].lanes(), 2);
+}
+
+std::set<int> lanes_of(const Plan& plan, StepKind kind, const std::function<bool(const Step&)>& which) {
+  std::set<int> lanes;
+  for (const Step& step : plan.steps)
+    if (step.kind == kind && which(step)) lanes.insert(step.lane);
+  return lanes;
+}
+
+/// The first step's lane was once the first new one, and everything waited for the copy.
+TEST(Ring, AnAllGatherCopiesBesideItsPuts) {
+  const auto any = [](const Step&) { return true; };
+  for (const auto& [count, layout] :
+       {std::pair(1 << 20, topology::Layout::blocks(1, 4)), std::pair(2, topology::Layout::blocks(4, 1))}) {
+    const Request request{
+        .collective = Collective::all_gather, .count = static_cast<uint64_t>(count), .element_bytes = 4};
+    for (const Plan& plan : make_all("ring", request, layout)) {
+      const std::set<int> puts = lanes_of(plan, StepKind::put, any);
+      for (const int lane : lanes_of(plan, StepKind::copy, any)) EXPECT_FALSE(puts.contains(lane));
+    }
+  }
+}
+
+TEST(Binomial, NodeMatesDoNotWaitForOtherNodes) {
+  const topology::Layout layout = topology::Layout::blocks(2, 4);
+  const Request request{.collective = Collective::broadcast, .count = 3 << 10, .element_bytes = 4};
+  const Limits limits{.eager_intra_bytes = 16 << 10, .eager_inter_bytes = 8 << 10};
+  const Plan root = make_all("binomial", request, layout, limits)[0];
+  const auto near = lanes_of(root, StepKind::put, [](const Step& step) { return step.peer < 4; });
+  const auto far = lanes_of(root, StepKind::put, [](const Step& step) { return step.peer >= 4; });
+  EXPECT_EQ(near, std::set<int>{0});
+  ASSERT_EQ(far.size(), 1u);
+  EXPECT_NE(*far.begin(), 0);
 }
 
 TEST(Ring, ScratchOfLongMessagesIsWhatCachesHold) {

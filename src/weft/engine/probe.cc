@@ -120,7 +120,9 @@ Status Probe::wait(uint32_t messages, Idle idle) {
   }
 }
 
-/// `rounds` of them, or fewer where they take longer than `seconds`.
+/// `rounds` of them, or fewer where they take longer than `seconds`. In both directions a rank may be a
+/// message ahead; that the last one is not taken for the one before depends on a look delivering one of a
+/// probe's messages (Context::expects() denies them).
 Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle idle, Way way) {
   const std::vector<std::byte> payload(bytes);
   Row row;

@@ -34,15 +34,18 @@ constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 40
 constexpr int64_t kSettleNs = 60'000'000;
 constexpr int kCrowdedTimes = 5;  // more rows then: who has which core changes all the time
 constexpr int kLargeJob = 32;     // ranks
-// Broadcasts in a row, down a chain, in which every rank does the same: so many that the first, which is
-// prepared, does not count.
+// Broadcasts in a row, down a ring's chain, in which every rank does the same: so many that the first, which
+// is prepared, does not count.
 constexpr int kBroadcasts = 512;
-constexpr const char* kChain = "ring";
+constexpr const char* kRing = "ring";
 constexpr const char* kReading = "direct";
 // What is long enough to leave caches, and not.
 constexpr size_t kMedium = 256 << 10, kLongest = 4 << 20;
 constexpr int kLongRows = 7;
 constexpr int kMostOfACore = 4;  // ranks: with more it takes too long
+
+/// Ranks that share cores, on some machine: up to kMostOfACore each, or more.
+enum class Crowd : uint8_t { none, small, large };
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
@@ -149,11 +152,12 @@ Call message(int32_t& word) {
   return call;
 }
 
-/// How long a Broadcast takes in a row that no buffer between two ranks bounds: the median of several rows.
-/// All meet behind each, which takes `meeting_us`. A collective; nothing if it takes no time.
-std::vector<model::Observation> observe_row(Communicator& comm, const Call& call, double meeting_us,
-                                            Status& status) {
-  comm.pin(*model::parse_pins(fmt::format("broadcast={}", kChain)));
+/// How long a Broadcast takes in a long row: the median of several rows. Its root soon waits for room in a
+/// FIFO, as all have the same to do. All meet behind each row by an algorithm that takes `meeting_us`. A
+/// collective; nothing if it takes no time.
+std::vector<model::Observation> observe_row(Communicator& comm, const Call& call, const char* meet_by,
+                                            double meeting_us, Status& status) {
+  comm.pin(*model::parse_pins(fmt::format("allreduce={};broadcast={}", meet_by, kRing)));
   std::vector<double> times;
   for (int row = -1; row < kMostRows && status.ok(); ++row) {
     const int64_t begin = now_ns();
@@ -166,7 +170,7 @@ std::vector<model::Observation> observe_row(Communicator& comm, const Call& call
   log::trace("a Broadcast in a row took {:.3f} us", took_us);
   if (took_us <= 0) return {};
   return {{took_us, [&comm, call](const model::Machine& candidate) {
-             return comm.row_us_on(candidate, call, kChain);
+             return comm.row_us_on(candidate, call, kRing);
            }}};
 }
 
@@ -187,15 +191,16 @@ model::LongObservations observe_long(Communicator& comm, Status& status) {
     gather.type = scatter.type = device::DataType::int32;
     add(observations.read, gather, kReading);
     add(observations.reduced, scatter, kReading);
-    add(observations.handed_over, scatter, kChain);
+    add(observations.handed_over, scatter, kRing);
   }
   return observations;
 }
 
 /// What calls, waits, messages among all and reads of peers' memory cost, from how long whole operations
 /// take. A collective; `machine` is null on all but rank 0, who only take part.
-void measure_operations(Communicator& comm, bool crowded, model::Machine* machine, Status& status) {
+void measure_operations(Communicator& comm, Crowd crowd, model::Machine* machine, Status& status) {
   int32_t word = 1;
+  const bool crowded = crowd != Crowd::none;
   const bool one_machine = comm.context().fabric().ranks_on_machine() == comm.size();
   const bool one_node = one_machine && comm.layout().nodes() == 1;
   const bool small_job = comm.size() <= kLargeJob;
@@ -208,21 +213,19 @@ void measure_operations(Communicator& comm, bool crowded, model::Machine* machin
   if (small_job) algorithms = {"recursive_doubling", "one_hop", "ring"};
   const Call meets = meeting(word);
   std::vector<model::Observation> meetings;
-  for (const char* algorithm : algorithms) {
-    if (comm.can(meets, algorithm))  // in strict order, say, not
-      meetings.push_back(observe(comm, meets, algorithm, rows, status));
-  }
+  std::erase_if(algorithms,
+                [&](const char* name) { return !comm.can(meets, name); });  // in strict order, say
+  for (const char* algorithm : algorithms) meetings.push_back(observe(comm, meets, algorithm, rows, status));
   // Over a network messages in a row take less than others: many are read at once.
   std::vector<model::Observation> told;
-  if (one_node && small_job && !meetings.empty() && comm.can(message(word), kChain))
-    told = observe_row(comm, message(word), meetings.back().measured_us, status);
+  if (one_node && small_job && !meetings.empty() && comm.can(message(word), kRing))
+    told = observe_row(comm, message(word), algorithms.back(), meetings.back().measured_us, status);
   std::optional<model::Observation> read;
   std::vector<int32_t> words(static_cast<size_t>(comm.size()));
   if (const Call reads = gathering(word, words); one_node && small_job && comm.can(reads, kReading))
     read = observe(comm, reads, kReading, rows, status);
   model::LongObservations longer;
-  const int cpus = comm.context().fabric().cpus_on_machine();
-  if (one_node && shares_cores && comm.size() <= kMostOfACore * cpus) longer = observe_long(comm, status);
+  if (one_node && shares_cores && crowd != Crowd::large) longer = observe_long(comm, status);
 
   if (machine == nullptr || !status.ok()) return;
   model::Link model::Machine::*const link =
@@ -372,12 +375,16 @@ Status measure_machine(Context& context, Communicator& comm) {
           peer, measured.message());
   };
   if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
-  int32_t crowded = fabric.oversubscribed();  // on some machine: then all take part
-  if (met.ok()) met = comm.run(meeting(crowded));
+  // What all take part in, all must agree on.
+  int32_t crowded = fabric.oversubscribed();
+  int32_t large = fabric.ranks_on_machine() > kMostOfACore * fabric.cpus_on_machine();
+  for (int32_t* word : {&crowded, &large})
+    if (met.ok()) met = comm.run(meeting(*word));
+  const Crowd crowd = large > 0 ? Crowd::large : crowded > 0 ? Crowd::small : Crowd::none;
   if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
 
   if (leads && host.ok()) share_cores(machine, fabric, *host);
-  if (met.ok()) measure_operations(comm, crowded > 0, leads ? &machine : nullptr, met);
+  if (met.ok()) measure_operations(comm, crowd, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
     keep_machine(facts_of(fabric, *host), machine, complete, doubt);

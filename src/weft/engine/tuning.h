@@ -6,8 +6,8 @@
 //   1. A rank for each core of rank 0's node measures copies and reductions, all at the same time.
 //   2. Rank 0 and another rank of its node measure shared memory.
 //   3. Rank 0 and the first rank of another node measure the network, each bounded by time.
-//   4. All meet some 5 to 50 times by each of three algorithms: what calls cost, and waits where ranks share
-//   cores.
+//   4. All call together, in rows by pinned algorithms: what calls cost, and reads of peers' memory, and
+//   where ranks share cores waits and long data.
 //   5. Rank 0 keeps the result in the cache, and broadcasts it.
 //
 // Thread safety: none is needed, creation is one thread's.

@@ -13,8 +13,8 @@ constexpr double kLeastCallUs = 0.02, kLongestCallUs = 5;
 constexpr double kLongestRead = 10;  // times what it takes alone
 constexpr double kLeastSwitchUs = 0.2, kLongestSwitchUs = 50;
 constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1 << 30;
-// How many times dearer something may be in whole operations than by itself. Of messages less than once only
-// where ranks share a core, which rows of calls tell from quick calls.
+// How many times dearer something may be in whole operations than by itself. Messages are cheaper only where
+// rows of calls tell that from quick calls: in rows, and where ranks are on one core.
 constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
 
 struct Fit {

@@ -1,7 +1,8 @@
 // Calibrates the costs that no single layer shows alone, from how long whole operations took: a call, a wait
 // in which the core changes hands, and what a message costs the CPU when all ranks of a crowded host send at
 // once (the network's stack works on the same cores then, and in the time of whoever is running), and what it
-// costs to read from a peer.
+// costs to read from a peer. Where ranks share cores also what is left of their caches, and what long data
+// costs there.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -14,7 +15,7 @@
 
 namespace weft::model {
 
-/// How long a short operation took, and how long the cost model says that it takes on a machine.
+/// How long an operation took, and how long the cost model says that it takes on a machine.
 struct Observation {
   double measured_us = 0;
   std::function<double(const Machine&)> predicted_us;

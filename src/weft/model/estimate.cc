@@ -62,7 +62,8 @@ struct Question {
     if (!rooted && turns_in(stage).cores == 0) return 1;
     int row = calls == Calls::few ? kFewCalls : row_calls(stage.request, stage.layout, stage.machine, limits);
     const uint64_t steps = typical_steps(stage) * stage.ranks();
-    while (row > kRowCalls && steps * static_cast<uint64_t>(row) > budget(stage.ranks())) row /= 2;
+    while (row > kRowCalls && steps * static_cast<uint64_t>(row) > budget(stage.ranks()))
+      row = std::max(row / 2, kRowCalls);
     if (rooted) return row;
     return steps * static_cast<uint64_t>(row) <= budget(stage.ranks()) ? row : 1;
   }

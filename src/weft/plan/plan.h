@@ -188,7 +188,7 @@ class Builder {
   Region scratch(uint64_t offset = 0) const { return {plan_.rank, Space::scratch, offset}; }
   /// Reserves `bytes` of own scratch, 64-byte aligned; returns the offset.
   uint64_t reserve(uint64_t bytes);
-  /// A lane that no step has used yet. Lanes are below 65536.
+  /// A lane that no step has used so far: 0, if there is none yet. Lanes are below 65536.
   int new_lane() { return lanes_++; }
 
   StepId put(int lane, int peer, Region src, Region dst, uint64_t bytes, uint32_t tag,

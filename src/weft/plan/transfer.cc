@@ -24,7 +24,9 @@ void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase 
 
 int lane_beside(const Task& task, Builder& b, int lane, int peer, uint64_t bytes) {
   const bool at_once = task.same_node(peer) && task.eager(peer, bytes) && Slices(bytes, task).count() <= 1;
-  return at_once ? lane : b.new_lane();
+  if (at_once) return lane;
+  const int other = b.new_lane();
+  return other == lane ? b.new_lane() : other;  // nothing has used `lane` so far
 }
 
 }  // namespace weft::plan

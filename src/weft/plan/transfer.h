@@ -20,9 +20,9 @@ void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Sl
 /// Waits for all slices.
 void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase phase = Phase::data);
 
-/// A lane for what can be done beside what is in `lane`: a new one, but where a whole message of `bytes` goes
-/// to `peer` inside the node without asking. Nobody waits for that, and a plan of one lane is executed by a
-/// quicker interpreter (engine/brief.h).
+/// A lane for what can be done beside what is in `lane`, or will be: another one, but where a whole message
+/// of `bytes` goes to `peer` inside the node without asking. Nobody waits for that, and a plan of one lane is
+/// executed by a quicker interpreter (engine/brief.h).
 int lane_beside(const Task& task, Builder& b, int lane, int peer, uint64_t bytes);
 
 }  // namespace weft::plan

@@ -1,4 +1,6 @@
 // Bytes between nodes are MiCS's, and memory is the planned.
+#include <cstdlib>
+
 #include "engine/ranks.h"
 #include "program/simulate.h"
 
@@ -39,7 +41,15 @@ struct Layout {
   int world, degree, nodes;
 };
 
-class Traffic : public ::testing::TestWithParam<Layout> {};
+class Traffic : public ::testing::TestWithParam<Layout> {
+ protected:
+  /// The formulas are of exchanges that bring each byte to a node once. Where nodes are pretended on few
+  /// cores the tuner may take others.
+  static void SetUpTestSuite() {
+    ::setenv("WEFT_ALGO", "allgather=all_to_all;reducescatter=all_to_all;allreduce=all_to_all", 1);
+  }
+  static void TearDownTestSuite() { ::unsetenv("WEFT_ALGO"); }
+};
 
 TEST_P(Traffic, BetweenNodesIsMiCSs) {
   const auto [world, degree, nodes] = GetParam();
