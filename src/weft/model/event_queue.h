@@ -43,8 +43,10 @@ struct Event {
   EventKind kind = EventKind::ended;
   uint8_t call = 0;  // of a row
 
+  /// By < and >, since != would look for NaNs besides: this is where small simulations spend their time.
   bool before(const Event& other) const {
-    if (at_us != other.at_us) return at_us < other.at_us;
+    if (at_us < other.at_us) return true;
+    if (at_us > other.at_us) return false;
     if (order != other.order) return order < other.order;
     return call != other.call ? call < other.call : rank < other.rank;
   }

@@ -1,0 +1,108 @@
+// Agenda: what is to happen in a simulation, and when. It is the event queue, and the turns of ranks that
+// share cores: what comes for a rank that has no core happens when it has one (model/cores.h).
+//
+// Invariant: an event that its rank keeps its core for is expected of it (Cores::expect()) from when it is
+// pushed until it has happened.
+//
+// Thread safety: none; one simulation's.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "model/cores.h"
+#include "model/event_queue.h"
+#include "model/ranks.h"
+#include "model/workers.h"
+
+namespace weft::model {
+
+class Agenda {
+ public:
+  /// All must live as long.
+  Agenda(const Machine& machine, Ranks& ranks, const Workers& workers)
+      : ranks_(ranks), workers_(workers), cores_(machine) {}
+
+  /// Adds the next rank, of node number `node` of those simulated; `turns` are its node's.
+  void add(int node, const Turns& turns) { cores_.add(node, turns); }
+  const Cores& cores() const { return cores_; }
+
+  void push(double at_us, EventKind kind, const RankState& rank, plan::StepId step, double floor_us = 0) {
+    push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind, rank.call}, rank);
+  }
+  /// The same message, further on: its sender may be in another call by then.
+  void pass_on(const Event& message, double at_us, EventKind kind, double floor_us = 0) {
+    push({at_us, 0, floor_us, message.rank, message.step, kNoFlight, 0, kind, message.call},
+         ranks_.of(message));
+  }
+  /// `rank` is the event's.
+  void push(const Event& event, const RankState& rank) {
+    if (cores_.cores() > 0 && is_expected(event.kind)) {
+      const size_t worker = happens_to(event)->worker;
+      if (cores_.shared(worker)) cores_.expect(worker);
+    }
+    events_.push(event, rank.local);
+  }
+
+  bool empty() const { return events_.empty(); }
+  uint64_t handled() const { return events_.handled(); }
+
+  /// Takes the next event, and calls happen(event) for it, or for all that have waited for a rank's turn that
+  /// it is, or not at all if it has to wait.
+  template <class Happen>
+  void next(Happen&& happen) {
+    const Event event = events_.pop();
+    const RankState* const rank = cores_.cores() > 0 ? happens_to(event) : nullptr;
+    if (rank == nullptr || !cores_.shared(rank->worker)) return happen(event);
+    if (event.kind == EventKind::turn) {
+      for (Event& kept : cores_.begin(rank->worker)) {
+        kept.at_us = event.at_us;
+        happen(kept);
+      }
+    } else if (!cores_.runs(rank->worker)) {
+      return take_turn(cores_.keep(rank->worker, event));
+    } else {
+      happen(event);
+    }
+    if (is_expected(event.kind)) cores_.happened(rank->worker);
+    take_turn(cores_.done(rank->worker, std::max(event.at_us, workers_.free_us(rank->worker))));
+  }
+
+ private:
+  /// The rank that an event needs: its own, or for a message that has arrived its receiver. Null: none.
+  const RankState* happens_to(const Event& event) const {
+    const RankState& rank = ranks_.of(event);
+    switch (event.kind) {
+      case EventKind::core:
+      case EventKind::wire: return nullptr;
+      case EventKind::land:
+      case EventKind::filed:
+      case EventKind::came:
+      case EventKind::found: return &ranks_.receiver_of(rank, rank.step(event.step));
+      default: return &rank;
+    }
+  }
+  /// Whether an event comes of what its rank does on its core, which it keeps until then.
+  static bool is_expected(EventKind kind) {
+    switch (kind) {
+      case EventKind::ended:
+      case EventKind::inject:
+      case EventKind::filed:
+      case EventKind::found:
+      case EventKind::next:
+      case EventKind::turn: return true;
+      default: return false;
+    }
+  }
+
+  void take_turn(const Cores::Turn& turn) {
+    if (turn.rank != Cores::kNone) push(turn.at_us, EventKind::turn, ranks_.all()[turn.rank], 0);
+  }
+
+  Ranks& ranks_;
+  const Workers& workers_;
+  Cores cores_;
+  EventQueue events_;
+};
+
+}  // namespace weft::model

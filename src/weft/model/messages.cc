@@ -1,0 +1,159 @@
+#include "model/messages.h"
+
+#include <algorithm>
+
+namespace weft::model {
+namespace {
+
+using plan::Step;
+using plan::StepId;
+using plan::StepKind;
+
+/// Where CPUs move the bytes, the kernel keeps so much of what was written and has not left yet: unsent_bytes
+/// of transport/tcp_transport.h, where what is on its way has no closer bound.
+constexpr uint64_t kUnsentBytes = 256 << 10;
+
+double kept_us(const Machine& machine, const topology::Layout& layout) {
+  const uint64_t bound = flight_bytes(machine, layout);
+  const uint64_t bytes = bound > 0 ? std::min(bound, kUnsentBytes) : kUnsentBytes;
+  return static_cast<double>(bytes) / machine.nic_bytes_per_us;
+}
+
+double payload(const Step& step) { return step.kind == StepKind::put ? static_cast<double>(step.bytes) : 0; }
+
+}  // namespace
+
+Messages::Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
+                   Workers& workers, Agenda& agenda)
+    : machine_(machine),
+      kept_us_(kept_us(machine, layout)),
+      ranks_(ranks),
+      network_(network),
+      workers_(workers),
+      agenda_(agenda) {}
+
+double Messages::send(RankState& rank, StepId id, double now) {
+  const Step& step = rank.step(id);
+  const bool inside = ranks_.same_node(rank, step);
+  const Link& link = inside ? machine_.intra : machine_.inter;
+  Traffic& traffic = inside ? intra_ : inter_;
+  ++traffic.messages;
+  if (step.kind == StepKind::put) traffic.bytes += step.bytes;
+  const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
+  const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling_us(link, step) + moving);
+  if (inside) {
+    double there = cpu.end_us;
+    if (!link.by_cpu && step.kind == StepKind::put) {
+      there = workers_.move_inside(rank.worker, ranks_.receiver_of(rank, step).worker, there, payload(step));
+    }
+    agenda_.push(cpu.end_us, EventKind::ended, rank, id, there);
+  } else {
+    const double handed_over = cpu.start_us + handling_us(link, step) * workers_.slowdown(rank.worker);
+    agenda_.push(handed_over, EventKind::inject, rank, id, cpu.end_us);
+  }
+  return cpu.start_us;
+}
+
+void Messages::leave(const Event& event) {
+  const RankState& rank = ranks_.of(event);
+  agenda_.push(std::max(event.at_us, event.floor_us) + machine_.intra.alpha_us, EventKind::land, rank,
+               event.step);
+  if (event.floor_us > event.at_us) agenda_.push(event.floor_us, EventKind::released, rank, event.step);
+}
+
+void Messages::inject(const Event& event) {
+  RankState& rank = ranks_.of(event);
+  const Step& step = rank.step(event.step);
+  const int peer_node = ranks_.node_of(ranks_.peer_of(rank, step));
+  const int from = ranks_.simulated_node(rank.node), to = ranks_.simulated_node(peer_node);
+  const int stripes = network_.stripes(payload(step), from, to);
+  const double bytes = payload(step) / stripes;
+  uint32_t flight = kNoFlight;
+  if (stripes > 1) flight = take_flight({stripes, bytes, 0});
+  double released = event.floor_us;
+  for (int stripe = 0; stripe < stripes; ++stripe) {
+    const int rail = network_.rail(from, to, rank.next_rail++);
+    const Network::Passage out = network_.egress(from, rail, peer_node, event.at_us, bytes);
+    const double gone = std::max({out.end_us, out.start_us + flow_us(rank, bytes), event.floor_us});
+    released = std::max(released, reusable_us(out, gone));
+    const bool core = network_.through_core(from, to);
+    const double way = core ? 0 : machine_.inter.alpha_us;
+    agenda_.push({out.start_us + way, 0, gone + way, rank.rank, event.step, flight,
+                  static_cast<uint16_t>(rail), core ? EventKind::core : EventKind::wire, rank.call},
+                 rank);
+  }
+  agenda_.push(released, EventKind::released, rank, event.step);
+}
+
+void Messages::core(const Event& event) {
+  const RankState& sender = ranks_.of(event);
+  const Step& step = sender.step(event.step);
+  const double bytes = event.flight == kNoFlight ? payload(step) : flights_[event.flight].bytes;
+  const Network::Passage up = network_.uplink(sender.node, event.at_us, bytes);
+  const int to = ranks_.node_of(ranks_.peer_of(sender, step));
+  const Network::Passage down = network_.downlink(to, up.start_us, bytes);
+  Event next = event;
+  next.kind = EventKind::wire;
+  next.at_us = down.start_us + machine_.inter.alpha_us;
+  next.floor_us = std::max({event.floor_us, up.end_us, down.end_us}) + machine_.inter.alpha_us;
+  agenda_.push(next, sender);
+}
+
+void Messages::wire(const Event& event) {
+  const RankState& sender = ranks_.of(event);
+  const Step& step = sender.step(event.step);
+  Flight* const flight = event.flight == kNoFlight ? nullptr : &flights_[event.flight];
+  const double bytes = flight == nullptr ? payload(step) : flight->bytes;
+  const int peer = ranks_.peer_of(sender, step), to = ranks_.simulated_node(ranks_.node_of(peer));
+  const int from = ranks_.node_of(ranks_.seen_from(peer, sender));
+  const Network::Passage in = network_.ingress(to, event.rail, from, event.at_us, bytes);
+  double last_byte = std::max({in.end_us, in.start_us + flow_us(sender, bytes), event.floor_us});
+  if (flight != nullptr) {
+    last_byte = flight->last_byte_us = std::max(flight->last_byte_us, last_byte);
+    if (--flight->left > 0) return;
+    free_flights_.push_back(event.flight);
+  }
+  const bool streams = machine_.inter.by_cpu;  // the receiver's CPU moves bytes while they come in
+  agenda_.pass_on(event, streams ? in.start_us : last_byte, EventKind::land, last_byte);
+}
+
+void Messages::file(const Event& event, double from_us, EventKind then) {
+  const RankState& sender = ranks_.of(event);
+  const Step& step = sender.step(event.step);
+  const RankState& receiver = ranks_.receiver_of(sender, step);
+  const bool inside = ranks_.same_node(sender, step);
+  const Link& link = inside ? machine_.intra : machine_.inter;
+  const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
+  const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling_us(link, step) + moving);
+  if (event.floor_us > cpu.end_us) agenda_.pass_on(event, event.floor_us, EventKind::came);
+  else agenda_.pass_on(event, cpu.end_us, then);
+}
+
+/// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.
+double Messages::handling_us(const Link& link, const Step& step) const {
+  return machine_.step_us + link.overhead_us * (step.exposes != plan::Space::none ? 2 : 1);
+}
+
+/// One connection's time for a stripe between nodes, when nobody else is there.
+double Messages::flow_us(const RankState& rank, double bytes) const {
+  return bytes / workers_.flow_rate(rank.worker);
+}
+
+/// When the source of a stripe may be reused that has left at `gone_us`: then, or once the kernel has taken
+/// it.
+double Messages::reusable_us(const Network::Passage& out, double gone_us) const {
+  return machine_.inter.by_cpu ? out.end_us - kept_us_ : gone_us;
+}
+
+uint32_t Messages::take_flight(const Flight& flight) {
+  if (free_flights_.empty()) {
+    flights_.push_back(flight);
+    return static_cast<uint32_t>(flights_.size() - 1);
+  }
+  const uint32_t number = free_flights_.back();
+  free_flights_.pop_back();
+  flights_[number] = flight;
+  return number;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,73 @@
+// Messages: the way of a put or a signal, from when its sender's CPU turns to it until its receiver's has
+// filed it. It passes these events; inside a node there is none between `ended` and `land`, and a put of
+// several stripes has a `wire` for each:
+//
+//   send()  ── CPU ──▶ inject ── egress ──▶ (core ──▶) wire ── ingress ──▶ land ── CPU ──▶ filed
+//
+// What it means for the plans is the simulator's to know: which call a message is for, whose lane goes on.
+//
+// Invariant: each message leads to one `land`, and to one event that says that its source may be reused:
+// `released`, or `ended` where that is so by then.
+//
+// Thread safety: none; one simulation's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/agenda.h"
+#include "model/cost.h"
+#include "model/event_queue.h"
+#include "model/network.h"
+#include "model/ranks.h"
+#include "model/simulate.h"
+#include "model/workers.h"
+
+namespace weft::model {
+
+class Messages {
+ public:
+  /// All but `layout` must live as long.
+  Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
+           Workers& workers, Agenda& agenda);
+
+  /// `rank` sends; the peer must be a rank. Returns when its CPU begins with that.
+  double send(RankState& rank, plan::StepId id, double now);
+  /// The sender's CPU has handed it to the network interfaces.
+  void inject(const Event& event);
+  /// … or, inside the node, is done with it.
+  void leave(const Event& event);
+  void core(const Event& event);
+  void wire(const Event& event);
+  /// The receiver's CPU takes it in, from `from_us` on; `then` is what that leads to, unless its end comes
+  /// later.
+  void file(const Event& event, double from_us, EventKind then);
+
+  /// What has been sent so far, inside nodes or between them.
+  const Traffic& traffic(bool same_node) const { return same_node ? intra_ : inter_; }
+
+ private:
+  /// A put on its way in several stripes.
+  struct Flight {
+    int left = 0;             // stripes
+    double bytes = 0;         // of one
+    double last_byte_us = 0;  // so far
+  };
+  uint32_t take_flight(const Flight& flight);
+
+  double handling_us(const Link& link, const plan::Step& step) const;
+  double flow_us(const RankState& rank, double bytes) const;
+  double reusable_us(const Network::Passage& out, double gone_us) const;
+
+  const Machine& machine_;
+  const double kept_us_;  // of a line's time, for what it sends, the kernel keeps bytes
+  Ranks& ranks_;
+  Network& network_;
+  Workers& workers_;
+  Agenda& agenda_;
+  std::vector<Flight> flights_;
+  std::vector<uint32_t> free_flights_;
+  Traffic intra_, inter_;
+};
+
+}  // namespace weft::model

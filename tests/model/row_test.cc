@@ -1,0 +1,163 @@
+// Calls in a row, worked out by hand: what a call takes where ranks are ahead of others.
+#include <gtest/gtest.h>
+
+#include "model/plans_by_hand.h"
+
+namespace weft::model {
+namespace {
+
+using plan::Builder;
+using plan::Plan;
+using plan::Space;
+using topology::Layout;
+
+/// A machine on which a message takes its CPUs 2 µs and its way 10.
+Machine busy_machine() {
+  Machine machine = plain_machine();
+  machine.inter.overhead_us = 2;
+  return machine;
+}
+
+Simulation run_row(const std::vector<Plan>& plans, const Machine& machine, int calls = kRowCalls) {
+  const Result<Simulation> result =
+      simulate(plans, Layout::blocks(static_cast<int>(plans.size()), 1), machine, kLimits, {.calls = calls});
+  EXPECT_TRUE(result.ok()) << result.status().message();
+  return result.ok() ? *result : Simulation{};
+}
+
+/// Rank 0 notifies all others.
+std::vector<Plan> star(int ranks) {
+  return plans_of(ranks, [=](Builder& b) {
+    if (b.rank() > 0) b.wait(0, 0, 0);
+    for (int peer = 1; b.rank() == 0 && peer < ranks; ++peer) b.signal(0, peer, 0);
+  });
+}
+
+/// Each rank passes `bytes` on to the next, in so many puts; 0 are a notification.
+std::vector<Plan> chain(int ranks, uint64_t bytes = 0, uint32_t puts = 1) {
+  return plans_of(ranks, [=](Builder& b) {
+    for (uint32_t i = 0; i < puts; ++i) {
+      const int next = b.rank() + 1;
+      if (b.rank() > 0) b.wait(0, b.rank() - 1, i);
+      if (next < ranks) b.put(0, next, b.output(bytes * i), at(next, Space::output, bytes * i), bytes, i);
+    }
+  });
+}
+
+TEST(Row, OfOneCallIsThatCall) {
+  const Simulation one = run_row(star(4), busy_machine(), 1);
+  EXPECT_DOUBLE_EQ(one.total_us, 3 * 2 + 10 + 2);
+  EXPECT_DOUBLE_EQ(one.call_us, one.total_us);
+}
+
+TEST(Row, OfAStarTakesItsRootsWork) {
+  Machine machine = busy_machine();
+  EXPECT_DOUBLE_EQ(run_row(star(4), machine).call_us, 3 * 2) << "the others are done 12 µs later, each time";
+  EXPECT_DOUBLE_EQ(run_row(star(4), machine).total_us, kRowCalls * 6 + 12);
+  machine.call_us = 1;
+  EXPECT_DOUBLE_EQ(run_row(star(4), machine).call_us, 1 + 3 * 2) << "each call is paid for";
+}
+
+TEST(Row, OfAChainTakesOneRanksWork) {
+  for (const int ranks : {3, 4, 9}) {
+    EXPECT_DOUBLE_EQ(run_row(chain(ranks), busy_machine()).call_us, 2 + 2) << ranks << " ranks: in and out";
+    EXPECT_DOUBLE_EQ(run_row(chain(ranks), busy_machine(), 1).total_us, (ranks - 1) * 14) << "alone";
+  }
+}
+
+TEST(Row, OfCallsInWhichAllWaitForAllTakesTheirLatency) {
+  const double alone_us = run_row(ring(8, 500), busy_machine(), 1).total_us;
+  EXPECT_NEAR(run_row(ring(8, 500), busy_machine()).call_us, alone_us, 0.05 * alone_us);
+}
+
+TEST(Row, MessagesOfLaterCallsWaitForThem) {
+  // Rank 0 is ahead of rank 1, which copies for 50 µs before it looks at what rank 0 sent.
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 0) return void(b.signal(0, 1, 0));
+    b.copy(0, b.input(), b.output(), 50'000);
+    b.wait(0, 0, 0);
+  });
+  const Simulation row = run_row(plans, busy_machine());
+  EXPECT_DOUBLE_EQ(row.finish_us[0], kRowCalls * 2);
+  EXPECT_DOUBLE_EQ(row.finish_us[1], kRowCalls * (50 + 2));
+}
+
+TEST(Row, OfPutsGoesAtTheInterfacesSpeed) {
+  Machine machine = plain_machine();  // 100 bytes/µs
+  EXPECT_DOUBLE_EQ(run_row(chain(2, 1000), machine).call_us, 10) << "the next call's put leaves 10 µs later";
+  machine.nic_bytes_per_us = 50;
+  EXPECT_DOUBLE_EQ(run_row(chain(2, 1000), machine).call_us, 20);
+  EXPECT_DOUBLE_EQ(run_row(chain(5, 1000), machine).call_us, 20) << "however long the chain";
+}
+
+TEST(Row, WhatTheKernelHasTakenNobodyWaitsFor) {
+  Machine machine = plain_machine();
+  machine.inter.by_cpu = true;
+  machine.inter.bytes_per_us = 1000;
+  const Simulation row = run_row(chain(2, 1000), machine);
+  EXPECT_DOUBLE_EQ(row.finish_us[0], kRowCalls * 1) << "written, and on its way";
+  EXPECT_DOUBLE_EQ(row.call_us, 10) << "the interface, which the receiver waits for";
+  const uint64_t longer = 1 << 20;  // more than the kernel keeps
+  EXPECT_GT(run_row(chain(2, longer), machine, 1).finish_us[0], (longer - (256 << 10)) / 100.0 - 1e-6);
+}
+
+TEST(Row, AMessageThatWasThereFirstCostsNoSwitch) {
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 0) return void(b.signal(0, 1, 0));
+    b.wait(0, 0, 0);
+    b.copy(0, b.input(), b.output(), 3000);
+  });
+  Machine machine = plain_machine();
+  machine.cores = 1;
+  machine.switch_us = 5;
+  const Result<Simulation> row =
+      simulate(plans, Layout::blocks(1, 2), machine, kLimits, {.calls = kRowCalls});
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_DOUBLE_EQ(row->finish_us[1], 5 + kRowCalls * 3.0) << "the first call waits, the others do not";
+}
+
+TEST(Row, OfBroadcastsOnSharedCoresPaysOneSwitchForManyMessages) {
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() > 0) return void(b.wait(0, 0, 0));
+    for (int peer = 1; peer < 4; ++peer) b.signal(0, peer, 0);
+  });
+  Machine machine = plain_machine();
+  machine.cores = 2;
+  machine.switch_us = 5;
+  machine.call_us = 1;
+  const auto row = simulate(plans, Layout::blocks(1, 4), machine, kLimits, {.calls = kRowCalls});
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  EXPECT_DOUBLE_EQ(row->total_us, 1 + 5 + kRowCalls + 5 + (kRowCalls - 1))
+      << "a rank waits in its first call, the other one has all calls in one turn, and so has then the first";
+  EXPECT_DOUBLE_EQ(row->call_us, 2) << "both ranks of a core";
+}
+
+TEST(Row, IsAsLongAsAFifoHasRoomWhereARootIsAheadInItsTurn) {
+  Machine machine = plain_machine();
+  plan::Request request{.collective = plan::Collective::broadcast, .count = 8, .element_bytes = 1};
+  const plan::Limits limits{.eager_intra_bytes = 16 << 10};
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls) << "a core each";
+  machine.cores = 2;
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), 64);
+  EXPECT_EQ(row_calls(request, Layout::blocks(2, 4), machine, limits), kRowCalls) << "through a network";
+  request.count = 4 << 10;
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), 16);
+  request.count = 1 << 20;
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls);
+  request = {.collective = plan::Collective::all_reduce, .count = 8, .element_bytes = 1};
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls) << "all wait for all";
+}
+
+TEST(Row, OfTooManyOrTooFewCallsIsRefused) {
+  for (const int calls : {0, -1, kMostCalls + 1}) {
+    const auto result = simulate(star(2), Layout::blocks(2, 1), plain_machine(), kLimits, {.calls = calls});
+    EXPECT_EQ(result.status().message(), fmt::format("simulate: {} calls, must be in [1, 255]", calls));
+  }
+  const auto kept =
+      simulate(star(2), Layout::blocks(2, 1), plain_machine(), kLimits, {.keep_steps = true, .calls = 2});
+  EXPECT_EQ(kept.status().code(), Code::invalid_argument);
+  EXPECT_EQ(run_row(star(2), busy_machine(), kMostCalls).call_us, 2);
+}
+
+}  // namespace
+}  // namespace weft::model
