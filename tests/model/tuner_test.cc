@@ -201,14 +201,20 @@ TEST(MessageBytes, AreWhatPerfToolsPrint) {
   EXPECT_EQ(message_bytes(request, 8), 40u);
 }
 
+std::vector<plan::Plan> plans_of(const plan::Algorithm& algorithm, const Request& request,
+                                 const Layout& layout) {
+  std::vector<plan::Plan> plans;
+  for (int rank = 0; rank < layout.ranks(); ++rank)
+    plans.push_back(algorithm.make(request, layout, kLimits, rank));
+  return plans;
+}
+
 /// Every algorithm that fits is estimated within `most_off` of the simulation of all its plans.
 void expect_close(const Request& request, const Layout& layout, double most_off) {
   for (const auto& algorithm : plan::algorithms()) {
     if (algorithm.collective != request.collective || !algorithm.fits(request, layout, kLimits).ok())
       continue;
-    std::vector<plan::Plan> plans;
-    for (int rank = 0; rank < layout.ranks(); ++rank)
-      plans.push_back(algorithm.make(request, layout, kLimits, rank));
+    const std::vector<plan::Plan> plans = plans_of(algorithm, request, layout);
     const bool rooted = plan::has_root(request.collective);
     const int few = rooted ? 4 : 1;
     const auto expect_near = [&](Calls calls, const SimulateOptions& options, const auto& us_of) {
@@ -242,9 +248,7 @@ TEST(Estimate, OfAFewCallsOnSharedCoresCountsTurnsWhereAllWaitForAll) {
                                          std::pair(Collective::broadcast, "binomial")}) {
     const Request request{.collective = collective, .count = 2, .element_bytes = 4};
     const plan::Algorithm& algorithm = *plan::find_algorithm(collective, name);
-    std::vector<plan::Plan> plans;
-    for (int rank = 0; rank < layout.ranks(); ++rank)
-      plans.push_back(algorithm.make(request, layout, kLimits, rank));
+    const std::vector<plan::Plan> plans = plans_of(algorithm, request, layout);
     const bool turns = !plan::has_root(collective);
     const auto simulated =
         simulate(plans, layout, machine, kLimits, {.calls = 4, .turns_across_nodes = turns});

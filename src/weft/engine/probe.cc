@@ -18,8 +18,8 @@ namespace {
 constexpr double kWarmUpSeconds = 0.005;
 constexpr double kSlowestSharedMemory = 10;  // times what is usual
 constexpr int kRows = 4, kSleepingRounds = 10;
-constexpr int kTogether = 8;
-constexpr int kBurst = 32;  // messages; a FIFO takes them without a look from the other side
+constexpr int kTogether = 8;  // rounds of an exchange that are timed as one
+constexpr int kBurst = 32;    // messages; a FIFO takes them without a look from the other side
 constexpr size_t kLanding = 256 << 10;
 
 }  // namespace
@@ -135,7 +135,7 @@ Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle 
       if (last) return row;
     } while (true);
   }
-  // Of an exchange a round is short or long, as one rank or the other is ahead.
+  // A single round of an exchange is short or long, as one rank or the other is ahead.
   const int together = way == Way::one ? 1 : kTogether;
   const Deadline enough = Deadline::in_seconds(seconds);
   int64_t begin = now_ns();

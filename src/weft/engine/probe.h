@@ -7,9 +7,8 @@
 //                     burst of them adds
 //   bytes_per_us      what a long message adds in both directions at once, or a stream of puts reaches
 //   received_*, *_large_bytes_per_us  what an exchange of puts takes beyond that, in caches and beyond them
-//   peer_*            reads of a peer's memory, both ranks reading at once as collectives do: always the
-//   same,
-//                     as inputs are, and of what it has just written (peer_written)
+//   peer_*            reads of a peer's memory, both ranks reading at once as collectives do: of what is as
+//                     it was, like inputs, and of what it has just written (peer_written)
 //   mapped_*          slices put into a peer's scratch and taken out of it, in both directions at once
 //   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
 //   burst_bytes       what a block after a pause takes less than by that rate

@@ -202,8 +202,8 @@ void measure_operations(Communicator& comm, Crowd crowd, model::Machine* machine
   int32_t word = 1;
   const bool crowded = crowd != Crowd::none;
   const bool one_machine = comm.context().fabric().ranks_on_machine() == comm.size();
-  const bool one_node = one_machine && comm.layout().nodes() == 1;
   const bool small_job = comm.size() <= kLargeJob;
+  const bool small_node = one_machine && small_job && comm.layout().nodes() == 1;
   const bool shares_cores = crowded && one_machine && small_job;
   if (shares_cores) settle(comm, machine != nullptr, status);
   const Rows rows = short_rows(comm, shares_cores);
@@ -218,14 +218,14 @@ void measure_operations(Communicator& comm, Crowd crowd, model::Machine* machine
   for (const char* algorithm : algorithms) meetings.push_back(observe(comm, meets, algorithm, rows, status));
   // Over a network messages in a row take less than others: many are read at once.
   std::vector<model::Observation> told;
-  if (one_node && small_job && !meetings.empty() && comm.can(message(word), kRing))
+  if (small_node && !meetings.empty() && comm.can(message(word), kRing))
     told = observe_row(comm, message(word), algorithms.back(), meetings.back().measured_us, status);
   std::optional<model::Observation> read;
   std::vector<int32_t> words(static_cast<size_t>(comm.size()));
-  if (const Call reads = gathering(word, words); one_node && small_job && comm.can(reads, kReading))
+  if (const Call reads = gathering(word, words); small_node && comm.can(reads, kReading))
     read = observe(comm, reads, kReading, rows, status);
   model::LongObservations longer;
-  if (one_node && shares_cores && crowd != Crowd::large) longer = observe_long(comm, status);
+  if (small_node && crowd == Crowd::small) longer = observe_long(comm, status);
 
   if (machine == nullptr || !status.ok()) return;
   model::Link model::Machine::*const link =

@@ -40,6 +40,12 @@ double error_of(const Machine& machine, std::span<const Observation> observation
   return sum;
 }
 
+// Keeps a machine that fits better than the best so far.
+void try_out(const Machine& machine, std::span<const Observation> observations, Fit& best) {
+  const double error = error_of(machine, observations);
+  if (error < best.error) best = {machine, error};
+}
+
 // Predictions are linear in such a field, nearly: its best value between two bounds by least squares, from
 // what the model says at `from` and at `to`.
 Fit fit(Machine machine, Field field, Bounds bounds, std::span<const Observation> observations,
@@ -65,11 +71,10 @@ Fit fit_switch(const Machine& machine, std::span<const Observation> observations
   constexpr Bounds kBounds{kLeastSwitchUs, kLongestSwitchUs};
   constexpr double kTried[] = {0.3, 0.5, 0.8, 1.3, 2, 3.2};
   Fit best = fit(machine, switch_us, kBounds, observations);
-  for (const double switch_us : kTried) {
-    Fit tried{machine};
-    tried.machine.switch_us = switch_us;
-    tried.error = error_of(tried.machine, observations);
-    if (tried.error < best.error) best = tried;
+  for (const double turn_us : kTried) {
+    Machine tried = machine;
+    tried.switch_us = turn_us;
+    try_out(tried, observations, best);
   }
   const double found = best.machine.switch_us;
   const Fit near = fit(machine, switch_us, kBounds, observations, 0.8 * found, 1.25 * found);
@@ -81,26 +86,24 @@ Machine fit_caches(const Machine& machine, std::span<const Observation> observat
   Fit best{machine, error_of(machine, observations)};
   for (uint64_t cache = kLeastCache; cache <= kMostCache; cache *= 2) {
     for (uint64_t large = 2 * cache; large <= kMostLarge; large *= 2) {
-      Fit tried{machine};
-      tried.machine.memory.cache_bytes = cache;
-      tried.machine.memory.large_bytes = large;
-      tried.error = error_of(tried.machine, observations);
-      if (tried.error < best.error) best = tried;
+      Machine tried = machine;
+      tried.memory.cache_bytes = cache;
+      tried.memory.large_bytes = large;
+      try_out(tried, observations, best);
     }
   }
   return best.machine;
 }
 
-// All these rates, times the same factor.
+// All these rates, over the same factor.
 Machine fit_rates(const Machine& machine, std::initializer_list<double Memory::*> rates,
                   std::span<const Observation> observations) {
   if (observations.empty()) return machine;
   Fit best{machine, error_of(machine, observations)};
   for (const double dearer : kFactors) {
-    Fit tried{machine};
-    for (double Memory::*const rate : rates) tried.machine.memory.*rate /= dearer;
-    tried.error = error_of(tried.machine, observations);
-    if (tried.error < best.error) best = tried;
+    Machine tried = machine;
+    for (double Memory::*const rate : rates) tried.memory.*rate /= dearer;
+    try_out(tried, observations, best);
   }
   return best.machine;
 }

@@ -141,6 +141,18 @@ double moved_rate(double cached, double large, uint64_t buffer_bytes) {
 
 constexpr double kLargeFactor = 16;  // from half of the cache to eight times it
 
+/// The rate of what goes between the caches of two ranks: `near` while that is little.
+double handed_rate(const Memory& memory, double near, uint64_t bytes) {
+  if (bytes <= kMappedCached)
+    return between(share_of_way(bytes, kMappedNear, kMappedCached), near, memory.mapped_cached);
+  return between(share_of_way(bytes, 2 * kMappedCached, kMappedLarge), memory.mapped_cached,
+                 memory.mapped_large);
+}
+
+double mapped_near(const Memory& memory) {
+  return memory.mapped_near > 0 ? memory.mapped_near : memory.mapped_cached;
+}
+
 }  // namespace
 
 double sent_rate(const Link& link, uint64_t buffer_bytes) {
@@ -186,17 +198,11 @@ double large_share(const Memory& memory, uint64_t working_set_bytes) {
 }
 
 double mapped_rate(const Memory& memory, uint64_t bytes) {
-  const double near = memory.mapped_near > 0 ? memory.mapped_near : memory.mapped_cached;
-  if (bytes <= kMappedCached)
-    return between(share_of_way(bytes, kMappedNear, kMappedCached), near, memory.mapped_cached);
-  return between(share_of_way(bytes, 2 * kMappedCached, kMappedLarge), memory.mapped_cached,
-                 memory.mapped_large);
+  return handed_rate(memory, mapped_near(memory), bytes);
 }
 
 double written_rate(const Memory& memory, uint64_t bytes) {
-  Memory written = memory;
-  if (memory.peer_written > 0) written.mapped_near = memory.peer_written;
-  return mapped_rate(written, bytes);
+  return handed_rate(memory, memory.peer_written > 0 ? memory.peer_written : mapped_near(memory), bytes);
 }
 
 double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached, double large) {

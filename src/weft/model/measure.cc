@@ -46,20 +46,22 @@ double median_us(int repeats, Work work) {
   return std::max(times[static_cast<size_t>(repeats / 2)], 1e-3);
 }
 
-struct Rates {
-  double copy = 0, reduce = 0;  // bytes/µs
-};
+/// Three blocks, of which parts of the same length are copied and reduced; rates in bytes/µs.
+struct Blocks {
+  float *into, *first, *second;
 
-Rates rates_of(float* into, const float* first, const float* second, uint64_t bytes, int repeats) {
-  const auto whole = static_cast<double>(bytes);
-  const device::Reduction sum{.message_bytes = bytes};
-  const void* const sources[] = {first, second};
-  Rates rates;
-  rates.copy = whole / median_us(repeats, [&] { device::copy(into, first, bytes, bytes); });
-  rates.reduce =
-      2 * whole / median_us(repeats, [&] { device::reduce(sum, into, sources, 2, bytes / sizeof(float)); });
-  return rates;
-}
+  double copy_rate(uint64_t bytes, int repeats) const {
+    const double us = median_us(repeats, [&] { device::copy(into, first, bytes, bytes); });
+    return static_cast<double>(bytes) / us;
+  }
+  double reduce_rate(uint64_t bytes, int repeats) const {
+    const device::Reduction sum{.message_bytes = bytes};
+    const void* const sources[] = {first, second};
+    const double us =
+        median_us(repeats, [&] { device::reduce(sum, into, sources, 2, bytes / sizeof(float)); });
+    return 2 * static_cast<double>(bytes) / us;
+  }
+};
 
 }  // namespace
 
@@ -97,17 +99,16 @@ Memory measure_memory(const Memory& stated) {
   const uint64_t floats = kLargeBytes / sizeof(float);
   const std::unique_ptr<float[]> memory(new float[3 * floats]);
   for (uint64_t i = 0; i < 3 * floats; i += 16) std::fill_n(memory.get() + i, 16, 1.0f);
-  float* const into = memory.get();
-  const Rates cached = rates_of(into, into + floats, into + 2 * floats, kCachedBytes, 25);
-  const Rates large = rates_of(into, into + floats, into + 2 * floats, kLargeBytes, 3);
+  const Blocks blocks{memory.get(), memory.get() + floats, memory.get() + 2 * floats};
   Memory result = stated;
-  result.copy_cached = plausible(cached.copy, stated.copy_cached);
-  result.reduce_cached = plausible(cached.reduce, stated.reduce_cached);
-  result.copy_large = std::min(plausible(large.copy, stated.copy_large), result.copy_cached);
-  result.reduce_large = std::min(plausible(large.reduce, stated.reduce_large), result.reduce_cached);
+  result.copy_cached = plausible(blocks.copy_rate(kCachedBytes, 25), stated.copy_cached);
+  result.reduce_cached = plausible(blocks.reduce_rate(kCachedBytes, 25), stated.reduce_cached);
+  result.copy_large =
+      std::min(plausible(blocks.copy_rate(kLargeBytes, 3), stated.copy_large), result.copy_cached);
+  result.reduce_large =
+      std::min(plausible(blocks.reduce_rate(kLargeBytes, 3), stated.reduce_large), result.reduce_cached);
   const auto reduced = [&](uint64_t bytes) {
-    const Rates rates = rates_of(into, into + floats, into + 2 * floats, bytes, 15);
-    return plausible(rates.reduce, stated.reduce_cached);
+    return plausible(blocks.reduce_rate(bytes, 15), stated.reduce_cached);
   };
   // A last level that is no quicker than memory ends the way from cached to large.
   const double middle = reduced(kMiddleBytes);

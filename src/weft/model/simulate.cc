@@ -19,6 +19,7 @@
 #include "model/ranks.h"
 #include "model/step_record.h"
 #include "model/workers.h"
+#include "transport/shm_room.h"
 
 namespace weft::model {
 namespace {
@@ -333,13 +334,11 @@ Status check(std::span<const Plan> plans, const topology::Layout& layout, const 
 
 int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
               const plan::Limits& limits) {
-  // A FIFO's slots, and the bytes that it has beside them (transport/shm_fifo.h).
-  constexpr uint64_t kSlots = 64;
-  const uint64_t ring_bytes = 4 * limits.eager_bytes(/*same_node=*/true);
   const bool turns = layout.nodes() == 1 && turns_of(machine, layout, 0).cores > 0;
   if (!turns || !plan::has_root(request.collective)) return kRowCalls;
+  const uint64_t ring_bytes = transport::shm::ring_bytes_for(limits.eager_bytes(/*same_node=*/true));
   const uint64_t room = ring_bytes / std::max<uint64_t>(request.bytes(), 1);
-  return static_cast<int>(std::clamp<uint64_t>(room, kRowCalls, kSlots));
+  return static_cast<int>(std::clamp<uint64_t>(room, kRowCalls, transport::shm::kSlots));
 }
 
 Result<Simulation> simulate(std::span<const Plan> plans, const topology::Layout& layout,

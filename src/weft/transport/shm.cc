@@ -5,7 +5,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/log.h"
@@ -50,7 +49,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks,
     return fail(Code::invalid_argument, "eager messages of {} bytes inside a node, must be at most {}",
                 eager_bytes, kLargestEagerBytes);
   }
-  const auto ring_bytes = static_cast<uint32_t>(std::bit_ceil(4 * shm::detail::round_to_lines(eager_bytes)));
+  const auto ring_bytes = static_cast<uint32_t>(shm::ring_bytes_for(eager_bytes));
   auto own = ControlSegment::create(static_cast<int>(local_ranks.size()), ring_bytes);
   if (!own) return own.status();
   // Yama forbids cross memory attach between siblings unless the target agrees. Any process of this user

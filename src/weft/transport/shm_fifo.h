@@ -32,12 +32,11 @@
 
 #include "base/memory_watch.h"
 #include "base/short_copy.h"
+#include "transport/shm_room.h"
 #include "transport/transport.h"
 
 namespace weft::transport::shm {
 
-inline constexpr size_t kLineBytes = 64;
-inline constexpr uint64_t kSlots = 64;
 inline constexpr size_t kInlineBytes = kShortCopy;  // of payload beside an envelope
 /// How far behind the next slot the one is whose line a sender asks for: the next one's a receiver may be
 /// looking at.
@@ -82,10 +81,6 @@ namespace detail {
 /// The stamp that slot number `position` will bear. Laps count from 1, so that a slot of zeros is no message.
 inline uint16_t stamp(uint64_t position, Payload where) {
   return static_cast<uint16_t>((position / kSlots + 1) << 2 | static_cast<uint16_t>(where));
-}
-
-inline constexpr uint64_t round_to_lines(uint64_t bytes) {
-  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
 /// Asks for a line that will be written. GCC's builtin asks for a mere read unless the build is for newer
