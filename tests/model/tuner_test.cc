@@ -29,10 +29,10 @@ Request all_reduce(uint64_t bytes) {
 }
 
 Choice choose_or_fail(const Request& request, const Layout& layout, std::string_view pins = "",
-                      const Machine& machine = cluster()) {
+                      const Machine& machine = cluster(), int row = 1) {
   const Result<Pins> parsed = parse_pins(pins);
   EXPECT_TRUE(parsed.ok()) << parsed.status().message();
-  const Result<Choice> choice = choose(machine, request, layout, kLimits, *parsed);
+  const Result<Choice> choice = choose(machine, request, layout, kLimits, *parsed, row);
   EXPECT_TRUE(choice.ok()) << choice.status().message();
   return choice.ok() ? *choice : Choice{};
 }
@@ -164,24 +164,41 @@ TEST(Tuner, ALongChainIsGivenShortSlices) {
   EXPECT_LT(usual.predicted_us, 1.4 * (1 << 20) / 60) << "of the time that the line needs";
 }
 
-// A star's message is there first, but its root sends three while each rank of the tree sends two.
-TEST(Tuner, ShortBroadcastsInARowGoDownATree) {
+// A star's message is there first, a tree's root sends two where the star's sends three, and in a chain
+// nobody sends more than one. How many calls are expected decides.
+TEST(Tuner, ShortBroadcastsGoByTheLengthOfTheirRow) {
   Machine busy = cluster();  // sending takes the CPU longer than the way does
   busy.inter = {.alpha_us = 1, .overhead_us = 5, .bytes_per_us = 2000, .by_cpu = true};
   const Request broadcast{.collective = Collective::broadcast, .count = 8, .element_bytes = 1};
-  EXPECT_EQ(choose_or_fail(broadcast, Layout::blocks(4, 1), "", busy).algorithm->name, "binomial");
-  busy.inter.alpha_us = 60;
-  EXPECT_EQ(choose_or_fail(broadcast, Layout::blocks(4, 1), "", busy).algorithm->name, "one_hop");
+  const auto chosen = [&](int nodes, int row) {
+    return choose_or_fail(broadcast, Layout::blocks(nodes, 1), "", busy, row).algorithm->name;
+  };
+  EXPECT_EQ(chosen(4, 1), "one_hop");
+  EXPECT_EQ(chosen(4, 8), "binomial");
+  EXPECT_EQ(chosen(8, 512), "ring");
+  EXPECT_EQ(chosen(32, 1), "binomial");
+  EXPECT_EQ(chosen(32, 8), "binomial") << "the chain's latency is that of 31 messages";
 }
 
-// In a long row a chain of any length keeps no rank busier than a tree does, but who broadcasts once would
-// wait.
-TEST(Tuner, ShortBroadcastsOverManyNodesDoNotGoDownAChain) {
-  Machine busy = cluster();
-  busy.inter = {.alpha_us = 1, .overhead_us = 5, .bytes_per_us = 2000, .by_cpu = true};
+TEST(Tuner, OfARowTheMeanCounts) {
   const Request broadcast{.collective = Collective::broadcast, .count = 8, .element_bytes = 1};
-  const Choice choice = choose_or_fail(broadcast, Layout::blocks(32, 1), "", busy);
-  EXPECT_EQ(choice.algorithm->name, "binomial");
+  const Layout layout = Layout::blocks(4, 1);
+  const plan::Algorithm& ring = *plan::find_algorithm(Collective::broadcast, "ring");
+  const auto alone = estimate(ring, broadcast, layout, cluster(), kLimits, Calls::alone);
+  const auto next = estimate(ring, broadcast, layout, cluster(), kLimits, Calls::row);
+  ASSERT_TRUE(alone.ok() && next.ok());
+  ASSERT_LT(next->us, alone->us);
+  const auto predicted = [&](int row) {
+    return choose_or_fail(broadcast, layout, "broadcast=ring", cluster(), row).predicted_us;
+  };
+  EXPECT_DOUBLE_EQ(predicted(1), alone->us);
+  EXPECT_DOUBLE_EQ(predicted(8), (alone->us + 7 * next->us) / 8);
+}
+
+TEST(Tuner, WhereAllWaitForAllARowChangesNothing) {
+  const Layout layout = Layout::blocks(4, 2);
+  EXPECT_EQ(choose_or_fail(all_reduce(8), layout).predicted_us,
+            choose_or_fail(all_reduce(8), layout, "", cluster(), 64).predicted_us);
 }
 
 TEST(Tuner, IsAPureFunction) {
@@ -216,7 +233,6 @@ void expect_close(const Request& request, const Layout& layout, double most_off)
       continue;
     const std::vector<plan::Plan> plans = plans_of(algorithm, request, layout);
     const bool rooted = plan::has_root(request.collective);
-    const int few = rooted ? 4 : 1;
     const auto expect_near = [&](Calls calls, const SimulateOptions& options, const auto& us_of) {
       // One call stands for a row in which all wait for all.
       const double tolerance = calls == Calls::row && !rooted ? std::max(most_off, 0.2) : most_off;
@@ -229,7 +245,6 @@ void expect_close(const Request& request, const Layout& layout, double most_off)
           << ", " << options.calls << " calls, " << method_of(*estimated);
     };
     expect_near(Calls::alone, {}, [](const Simulation& whole) { return whole.total_us; });
-    expect_near(Calls::few, {.calls = few}, [&](const Simulation& whole) { return whole.total_us / few; });
     expect_near(Calls::row, {.calls = kRowCalls}, [](const Simulation& whole) { return whole.call_us; });
   }
 }
@@ -238,23 +253,21 @@ TEST(Estimate, IsTheSimulationWhereThatIsCheap) {
   for (const uint64_t bytes : {8, 4096, 100000}) expect_close(all_reduce(bytes), Layout::blocks(2, 2), 0);
 }
 
-/// Nodes that are pretended: a few calls of all pay for turns, which in a few from a root would cost too
-/// much.
-TEST(Estimate, OfAFewCallsOnSharedCoresCountsTurnsWhereAllWaitForAll) {
+/// Nodes that are pretended share their cores, and more calls than one tell what turns cost in a row.
+TEST(Estimate, OfARowOnSharedCoresCountsTurns) {
   const Layout layout = Layout::blocks(8, 1);
   Machine machine;
   machine.cores = 0.25;  // two for all
-  for (const auto& [collective, name] : {std::pair(Collective::all_reduce, "recursive_doubling"),
-                                         std::pair(Collective::broadcast, "binomial")}) {
+  for (const auto& [collective, name, calls] :
+       {std::tuple(Collective::all_reduce, "recursive_doubling", kRowCalls),
+        std::tuple(Collective::broadcast, "binomial", 16)}) {
     const Request request{.collective = collective, .count = 2, .element_bytes = 4};
     const plan::Algorithm& algorithm = *plan::find_algorithm(collective, name);
-    const std::vector<plan::Plan> plans = plans_of(algorithm, request, layout);
-    const bool turns = !plan::has_root(collective);
     const auto simulated =
-        simulate(plans, layout, machine, kLimits, {.calls = 4, .turns_across_nodes = turns});
-    const auto estimated = estimate(algorithm, request, layout, machine, kLimits, Calls::few);
+        simulate(plans_of(algorithm, request, layout), layout, machine, kLimits, {.calls = calls});
+    const auto estimated = estimate(algorithm, request, layout, machine, kLimits, Calls::row);
     ASSERT_TRUE(simulated.ok() && estimated.ok());
-    EXPECT_DOUBLE_EQ(estimated->us, simulated->total_us / 4) << name;
+    EXPECT_NEAR(estimated->us, simulated->call_us, 1e-6) << name;
   }
 }
 

@@ -30,7 +30,12 @@ constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 // What a message has on the line besides its bytes: headers of ours, TCP's, IP's and Ethernet's.
 constexpr double kFramingBytes = 64 + 66;
 
-constexpr double kSendingPart = 0.8;  // of an exchange's time, at most
+// Messages one behind the other, and how long they have to arrive all: that takes longer where it is slow.
+constexpr int kBehind = 32, kBehindRows = 4;
+constexpr std::chrono::milliseconds kArrival(4);
+
+constexpr double kLeastPart = 0.2, kMostPart = 1.8;  // of a message's CPU time, that an end takes
+constexpr double kSendingPart = 0.8;                 // of an exchange's time, at most
 
 constexpr double kWorthPausing = 8, kWorthExchanging = 200;  // bytes/µs: below that it takes too long
 
@@ -215,9 +220,48 @@ Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double
   return burst < kLeastBurst * kBytes ? 0.0 : std::min(burst, kBytes);
 }
 
+/// CPU time that the leader takes for each of a row of messages, and its peer for each when it finds all of
+/// them: the least of some rows, in which nobody had lost a core.
+Status Probe::measure_row(model::Link* link) {
+  double sent_us = 1e9, found_us = 1e9;
+  for (int row = 0; row < kBehindRows; ++row) {
+    WEFT_TRY(meet());
+    if (leads_) {
+      const double begin = cpu_us();
+      for (int i = 0; i < kBehind; ++i) WEFT_TRY(send());
+      sent_us = std::min(sent_us, (cpu_us() - begin) / kBehind);
+    } else {
+      const Result<double> took_us = find(kBehind);
+      if (!took_us.ok()) return took_us.status();
+      found_us = std::min(found_us, *took_us / kBehind);
+    }
+  }
+  WEFT_TRY(swap({.bytes = static_cast<uint64_t>(found_us * 1e3)}));  // in ns
+  if (link == nullptr) return {};
+  found_us = static_cast<double>(inbox_.exposed_.bytes) / 1e3;
+  link->sending_us = std::clamp(sent_us, kLeastPart * link->overhead_us, kMostPart * link->overhead_us);
+  link->behind_us = std::clamp(found_us, 0.001, model::receiving_us(*link));
+  return {};
+}
+
+/// How long it takes to take in so many messages that are all there. Nobody else looks meanwhile.
+Result<double> Probe::find(uint32_t messages) {
+  taken_ += messages;
+  const Lock lock = context_.lock();
+  std::this_thread::sleep_for(kArrival);
+  const int64_t begin = now_ns();
+  while (static_cast<int32_t>(inbox_.count_ - taken_) < 0) {
+    const Result<int> events = context_.fabric().poll(context_, true);
+    if (!events) return events.status();
+    if (deadline_.passed()) return fail(Code::timeout, "rank {} does not answer", peer_);
+  }
+  return us_since(begin);
+}
+
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
   WEFT_TRY(measure_messages(link, 200, 0.03));
+  WEFT_TRY(measure_row(link));
   Exposed memory(*this, kSparingFlow.block_bytes);
   WEFT_TRY(memory.exchange());
   const Result<Stream> slept = stream(memory.data(), kSparingFlow);

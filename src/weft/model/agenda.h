@@ -87,6 +87,7 @@ class Agenda {
     switch (kind) {
       case EventKind::ended:
       case EventKind::inject:
+      case EventKind::taken:
       case EventKind::filed:
       case EventKind::found:
       case EventKind::next:

@@ -5,6 +5,7 @@
 // Units: µs and bytes/µs (1000 bytes/µs = 1 GB/s). Thread safety: values and pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ namespace weft::model {
 struct Link {
   double alpha_us = 0;     // from the sender's last instruction to the receiver's first, for an empty message
   double overhead_us = 0;  // CPU time a message takes, once at each end
+  double sending_us = 0;  // … at its sender's, if the ends differ: the receiver's is the rest of both; 0: no
+  double behind_us = 0;   // … at its receiver's, of one that is read together with another of the same
+                          // sender; 0: as of any
   double bytes_per_us = 0;  // between nodes: one connection's rate; where CPUs move the bytes, the sender's
   bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
   // Between nodes, where CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less are
@@ -30,6 +34,14 @@ struct Link {
   double sent_large_bytes_per_us = 0;      // by the sender's, of large buffers
   double received_large_bytes_per_us = 0;  // … by the receiver's
 };
+
+/// CPU time of a message at its sender, and at a receiver that reads it by itself.
+inline double sending_us(const Link& link) {
+  return link.sending_us > 0 ? link.sending_us : link.overhead_us;
+}
+inline double receiving_us(const Link& link) {
+  return std::max(2 * link.overhead_us - sending_us(link), 0.0);
+}
 
 constexpr uint64_t kSentCached = 2 << 20, kSentLarge = 16 << 20;
 /// A CPU's rate for a message of buffers of so many bytes.

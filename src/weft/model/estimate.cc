@@ -15,9 +15,8 @@ using topology::Layout;
 /// simulate, and a choice needs some twenty points.
 constexpr uint64_t budget(uint64_t ranks) { return std::min<uint64_t>(700 + 64 * ranks, 9000); }
 
-/// A program that broadcasts once waits for the latency, one that broadcasts in a loop for the busiest rank.
-/// In so many calls both count: the latency once, the busiest for the others.
-constexpr int kFewCalls = 4;
+/// Calls in which all wait for all show in a shorter row what it costs to take turns.
+constexpr int kShortestRow = 4;
 
 /// A communicator to simulate, and what to ask of it.
 struct Stage {
@@ -60,23 +59,11 @@ struct Question {
     if (calls == Calls::alone) return 1;
     const bool rooted = plan::has_root(stage.request.collective);
     if (!rooted && turns_in(stage).cores == 0) return 1;
-    int row = calls == Calls::few ? kFewCalls : row_calls(stage.request, stage.layout, stage.machine, limits);
-    const uint64_t steps = typical_steps(stage) * stage.ranks();
-    while (row > kRowCalls && steps * static_cast<uint64_t>(row) > budget(stage.ranks()))
-      row = std::max(row / 2, kRowCalls);
-    if (rooted) return row;
-    return steps * static_cast<uint64_t>(row) <= budget(stage.ranks()) ? row : 1;
-  }
-  /// Where ranks take turns inside a node few calls in a row would pay for turns that programs, which have
-  /// longer rows, share among many: what one takes alone, and a long row a call, are told apart there.
-  bool tells_row_apart(const Stage& stage) const {
-    return calls == Calls::few && plan::has_root(stage.request.collective) && stage.layout.nodes() == 1 &&
-           turns_in(stage).cores > 0;
-  }
-  Question of(Calls other_calls) const {
-    Question other = *this;
-    other.calls = other_calls;
-    return other;
+    const uint64_t steps = typical_steps(stage) * stage.ranks(), most = budget(stage.ranks());
+    int row = row_calls(stage.request, stage.layout, stage.machine, limits);
+    const int shortest = rooted ? kRowCalls : kShortestRow;
+    while (row > shortest && steps * static_cast<uint64_t>(row) > most) row = std::max(row / 2, shortest);
+    return rooted || steps * static_cast<uint64_t>(row) <= most ? row : 1;
   }
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);
@@ -173,22 +160,12 @@ void match_messages(const Question& unsliced, const Stage& larger, Stage& smalle
 
 /// `floor_us`, if it is asked for: no plan with this traffic takes less, since the nodes' interfaces do not.
 Result<double> run(const Question& question, const Stage& stage, double* floor_us = nullptr) {
-  if (question.tells_row_apart(stage)) {
-    const Result<double> alone_us = run(question.of(Calls::alone), stage, floor_us);
-    const Result<double> row_us = run(question.of(Calls::row), stage);
-    if (!alone_us.ok()) return alone_us.status();
-    if (!row_us.ok()) return row_us.status();
-    return (*alone_us + (kFewCalls - 1) * *row_us) / kFewCalls;
-  }
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
   options.calls = question.calls_in_a_row(stage);
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
   options.symmetry = question.symmetry(stage, per_node);
   options.one_node = options.symmetry != Symmetry::none;
-  // In so few calls from a root every message would pay for a turn, which in rows, and programs have those,
-  // many share.
-  options.turns_across_nodes = question.calls != Calls::few || !plan::has_root(stage.request.collective);
   const int planned = options.one_node ? per_node : stage.layout.ranks();
   std::vector<plan::Plan> plans;
   plans.reserve(static_cast<size_t>(planned));
@@ -200,7 +177,7 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
     const double each = static_cast<double>(simulation->inter.bytes) / options.calls / stage.layout.nodes();
     *floor_us = stage.machine.inter.alpha_us + each / stage.machine.node_bytes_per_us();
   }
-  return question.calls == Calls::row ? simulation->call_us : simulation->total_us / options.calls;
+  return simulation->call_us;
 }
 
 /// What to simulate: the communicator itself, or two parts of it.

@@ -13,8 +13,8 @@
 //                   log n lie on such a line too, and are short enough to be simulated in full up to hundreds
 //                   of ranks.
 //
-// Calls with a root are told in a row (Calls::few). Ranks that are done go on to the next call there, and of
-// a tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
+// A call with a root is told alone or in a row: ranks that are done go on to the next call there, and of a
+// tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
 // all, and a call in a row takes what it takes alone, but where ranks take turns on cores.
 #pragma once
 
@@ -22,10 +22,9 @@
 
 namespace weft::model {
 
-/// What "how long" is of: one call alone, until its last rank is done; of few calls that follow each other on
-/// an idle machine each one's share, which is the tuner's measure of collectives with a root; of a long row a
-/// call (Simulation::call_us).
-enum class Calls : uint8_t { alone, few, row };
+/// What "how long" is of: one call alone, until its last rank is done, or of a long row a call
+/// (Simulation::call_us).
+enum class Calls : uint8_t { alone, row };
 
 struct Estimate {
   double us = 0;
@@ -41,6 +40,6 @@ const char* method_of(const Estimate& estimate);
 /// ranks up to a limit. Uses +, −, × and / on doubles only, so that every rank comes to the same bits.
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const plan::Request& request,
                           const topology::Layout& layout, const Machine& machine, const plan::Limits& limits,
-                          Calls calls = Calls::few);
+                          Calls calls);
 
 }  // namespace weft::model

@@ -17,6 +17,7 @@ namespace weft::model {
 enum class EventKind : uint8_t {
   ended,     // a copy, a reduction or a put inside a node is done
   released,  // a put's source may be reused
+  taken,     // … by the time its sender's CPU is done with it
   inject,    // the sender's CPU has handed a put to its network interfaces
   core,      // a stripe's first byte is at the core of the switches
   wire,      // a stripe's first byte is at the receiver's

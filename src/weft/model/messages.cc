@@ -40,7 +40,8 @@ double Messages::send(RankState& rank, StepId id, double now) {
   ++traffic.messages;
   if (step.kind == StepKind::put) traffic.bytes += step.bytes;
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
-  const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling_us(link, step) + moving);
+  const double handling = handling_us(sending_us(link), step);
+  const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + moving);
   if (inside) {
     double there = cpu.end_us;
     if (!link.by_cpu && step.kind == StepKind::put) {
@@ -48,7 +49,7 @@ double Messages::send(RankState& rank, StepId id, double now) {
     }
     agenda_.push(cpu.end_us, EventKind::ended, rank, id, there);
   } else {
-    const double handed_over = cpu.start_us + handling_us(link, step) * workers_.slowdown(rank.worker);
+    const double handed_over = cpu.start_us + handling * workers_.slowdown(rank.worker);
     agenda_.push(handed_over, EventKind::inject, rank, id, cpu.end_us);
   }
   return cpu.start_us;
@@ -82,7 +83,8 @@ void Messages::inject(const Event& event) {
                   static_cast<uint16_t>(rail), core ? EventKind::core : EventKind::wire, rank.call},
                  rank);
   }
-  agenda_.push(released, EventKind::released, rank, event.step);
+  const bool waits = released > workers_.free_us(rank.worker);
+  agenda_.push(released, waits ? EventKind::released : EventKind::taken, rank, event.step);
 }
 
 void Messages::core(const Event& event) {
@@ -120,18 +122,36 @@ void Messages::wire(const Event& event) {
 void Messages::file(const Event& event, double from_us, EventKind then) {
   const RankState& sender = ranks_.of(event);
   const Step& step = sender.step(event.step);
-  const RankState& receiver = ranks_.receiver_of(sender, step);
+  const int peer = ranks_.peer_of(sender, step);
+  RankState& receiver = ranks_.state_of(peer);
   const bool inside = ranks_.same_node(sender, step);
   const Link& link = inside ? machine_.intra : machine_.inter;
+  const bool together =
+      link.behind_us > 0 && read_together(receiver, ranks_.seen_from(peer, sender), event, from_us);
+  const double handling = handling_us(together ? link.behind_us : receiving_us(link), step);
   const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
-  const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling_us(link, step) + moving);
+  const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling + moving);
   if (event.floor_us > cpu.end_us) agenda_.pass_on(event, event.floor_us, EventKind::came);
   else agenda_.pass_on(event, cpu.end_us, then);
 }
 
 /// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.
-double Messages::handling_us(const Link& link, const Step& step) const {
-  return machine_.step_us + link.overhead_us * (step.exposes != plan::Space::none ? 2 : 1);
+double Messages::handling_us(double message_us, const Step& step) const {
+  return machine_.step_us + message_us * (step.exposes != plan::Space::none ? 2 : 1);
+}
+
+/// Whether a message was there when its receiver last read from the same sender; else it is read now, with
+/// what has come behind it by then.
+bool Messages::read_together(RankState& receiver, int from, const Event& message, double from_us) const {
+  const double at_us = std::max(from_us, workers_.free_us(receiver.worker));
+  for (Look& look : receiver.looks) {
+    if (look.from != from) continue;
+    if (message.at_us <= look.at_us) return true;
+    look.at_us = at_us;
+    return false;
+  }
+  receiver.looks.push_back({from, at_us});
+  return false;
 }
 
 /// One connection's time for a stripe between nodes, when nobody else is there.

@@ -55,7 +55,8 @@ class Messages {
   };
   uint32_t take_flight(const Flight& flight);
 
-  double handling_us(const Link& link, const plan::Step& step) const;
+  double handling_us(double message_us, const plan::Step& step) const;
+  bool read_together(RankState& receiver, int from, const Event& message, double from_us) const;
   double flow_us(const RankState& rank, double bytes) const;
   double reusable_us(const Network::Passage& out, double gone_us) const;
 

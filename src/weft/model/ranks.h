@@ -21,6 +21,12 @@
 
 namespace weft::model {
 
+/// When a rank last read what had come of a sender.
+struct Look {
+  int from;
+  double at_us;
+};
+
 /// A rank, in the call of a row that it is in. What most events look at comes first: where ranks are
 /// thousands, each event fetches that anew.
 struct RankState {
@@ -34,6 +40,7 @@ struct RankState {
   std::vector<Event> ahead = {};  // messages for later calls, landed or filed
   double halfway_us = 0;          // when it had done the first half of its calls, …
   double halfway_used_us = 0;     // … and what that had taken of its CPU
+  std::vector<Look> looks = {};   // one for each sender between nodes that it has read from
 
   const plan::Plan& plan() const { return lanes.plan(); }
   const plan::Step& step(plan::StepId id) const { return plan().steps[id]; }

@@ -71,7 +71,7 @@ class Simulator {
                                  : options_.in_place             ? std::max(in, out)
                                                                  : in + out;
     Turns turns = turns_of(machine_, layout_, rank.node);
-    if (turns.across_nodes && (options_.one_node || !options_.turns_across_nodes)) turns = {};
+    if (turns.across_nodes && options_.one_node) turns = {};
     const int node = ranks_.simulated_node(rank.node);
     workers_.add(node, static_cast<int>(layout_.on_node(rank.node).size()), turns, network_.speed(rank.node),
                  {working_set, plan.scratch_bytes, rank.lanes.script().handed_over});
@@ -81,7 +81,8 @@ class Simulator {
   void happen(const Event& event) {
     switch (event.kind) {
       case EventKind::ended: return ended(event);
-      case EventKind::released: return finish(ranks_.of(event), event.step, event.at_us);
+      case EventKind::released:
+      case EventKind::taken: return finish(ranks_.of(event), event.step, event.at_us);
       case EventKind::inject:
         messages_.inject(event);
         return proceed(ranks_.of(event), event.step, event.at_us);
@@ -334,7 +335,7 @@ Status check(std::span<const Plan> plans, const topology::Layout& layout, const 
 
 int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
               const plan::Limits& limits) {
-  const bool turns = layout.nodes() == 1 && turns_of(machine, layout, 0).cores > 0;
+  const bool turns = turns_of(machine, layout, 0).cores > 0;
   if (!turns || !plan::has_root(request.collective)) return kRowCalls;
   const uint64_t ring_bytes = transport::shm::ring_bytes_for(limits.eager_bytes(/*same_node=*/true));
   const uint64_t room = ring_bytes / std::max<uint64_t>(request.bytes(), 1);

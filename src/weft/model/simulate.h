@@ -84,8 +84,8 @@ struct Simulation {
 inline constexpr int kMostCalls = 255;
 /// A row that shows what a call takes in it (Simulation::call_us).
 inline constexpr int kRowCalls = 8;
-/// … of this request: where ranks take turns inside a node, a root does in its turn all that there is room
-/// for in its FIFOs, and many calls share the price of a turn.
+/// … of this request: where ranks take turns, a root does in its turn all that there is room for between two
+/// ranks, and many calls share the price of a turn.
 int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
               const plan::Limits& limits);
 
@@ -106,8 +106,6 @@ struct SimulateOptions {
   /// With a symmetry, and conditions under which all nodes are alike: executes node 0 for all of them.
   /// Where nodes share cores nobody takes turns then.
   bool one_node = false;
-  /// Ranks of nodes that share cores take turns on them; else their CPUs are slower.
-  bool turns_across_nodes = true;
   Conditions conditions = {};  // must fit the cluster, as check_cluster says
 };
 

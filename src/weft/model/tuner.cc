@@ -57,29 +57,43 @@ bool faster(const Candidate& a, const Candidate& b) {
   return a.unfit.ok() && a.predicted.us < b.predicted.us;
 }
 
-Status predict(Candidate& candidate, const Machine& machine, const Request& request,
-               const topology::Layout& layout) {
-  const Result<Estimate> predicted =
-      estimate(*candidate.algorithm, request, layout, machine, candidate.limits);
-  if (!predicted.ok()) return predicted.status();
-  candidate.predicted = *predicted;
+/// What candidates are predicted for: how many calls, of what, where.
+struct Situation {
+  const Machine& machine;
+  const Request& request;
+  const topology::Layout& layout;
+  int row;
+};
+
+Status predict(Candidate& candidate, const Situation& of) {
+  const auto estimated = [&](Calls calls) {
+    return estimate(*candidate.algorithm, of.request, of.layout, of.machine, candidate.limits, calls);
+  };
+  const bool rooted = plan::has_root(of.request.collective);
+  const Result<Estimate> first = estimated(rooted ? Calls::alone : Calls::row);
+  if (!first.ok()) return first.status();
+  candidate.predicted = *first;
+  if (!rooted || of.row <= 1) return {};
+  const Result<Estimate> next = estimated(Calls::row);
+  if (!next.ok()) return next.status();
+  candidate.predicted.us = (first->us + (of.row - 1) * next->us) / of.row;
   return {};
 }
 
 /// Longer and shorter slices for what is in front: a message of a single slice has nothing to gain from
 /// either.
-Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const Machine& machine,
-                  const Request& request, const topology::Layout& layout, const Limits& base) {
+Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const Situation& of,
+                  const Limits& base) {
   std::vector<Candidate> more;
   const double slowest = candidates.front().predicted.us * kContender;
   for (size_t i = 0; i < std::min(contenders, candidates.size()); ++i) {
     if (!candidates[i].unfit.ok() || candidates[i].predicted.us > slowest) break;
     for (const uint64_t slice : {base.slice_bytes / 16, base.slice_bytes / 4, base.slice_bytes * 4}) {
-      if (slice < (16 << 10) || message_bytes(request, layout.ranks()) < slice) continue;
+      if (slice < (16 << 10) || message_bytes(of.request, of.layout.ranks()) < slice) continue;
       Candidate other{candidates[i].algorithm, base, {}, {}};
       other.limits.slice_bytes = slice;
-      if (!other.algorithm->fits(request, layout, other.limits).ok()) continue;
-      WEFT_TRY(predict(other, machine, request, layout));
+      if (!other.algorithm->fits(of.request, of.layout, other.limits).ok()) continue;
+      WEFT_TRY(predict(other, of));
       if (other.predicted.us < candidates[i].predicted.us * kWorthwhile) more.push_back(other);
     }
   }
@@ -139,7 +153,8 @@ std::string to_string(const Request& request, int ranks) {
 }
 
 Result<Choice> choose(const Machine& machine, const Request& request, const topology::Layout& layout,
-                      const Limits& base, const Pins& pins) {
+                      const Limits& base, const Pins& pins, int row) {
+  const Situation situation{machine, request, layout, row};
   const uint64_t bytes = message_bytes(request, layout.ranks());
   Limits usual = base;
   if (pins.slice_bytes != 0) usual.slice_bytes = pins.slice_bytes;
@@ -156,7 +171,7 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
   }
   const Pin* const pin = find_pin(pins, request, bytes, candidates);
   for (Candidate& candidate : candidates) {
-    if (candidate.unfit.ok()) WEFT_TRY(predict(candidate, machine, request, layout));
+    if (candidate.unfit.ok()) WEFT_TRY(predict(candidate, situation));
   }
   std::stable_sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
     const bool a_pinned = pin && a.algorithm->name == pin->algorithm,
@@ -170,7 +185,7 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
   }
   const Algorithm* const pinned = pin ? candidates.front().algorithm : nullptr;
   if (pins.slice_bytes == 0 && !plan::is_transfer(request.collective)) {
-    WEFT_TRY(try_slices(candidates, pinned ? 1 : kContenders, machine, request, layout, usual));
+    WEFT_TRY(try_slices(candidates, pinned ? 1 : kContenders, situation, usual));
   } else std::stable_sort(candidates.begin(), candidates.end(), faster);
   const Candidate& chosen =
       *std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {

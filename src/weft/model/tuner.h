@@ -24,7 +24,7 @@ struct Candidate {
   const plan::Algorithm* algorithm = nullptr;
   plan::Limits limits;
   Status unfit;        // why it cannot be used, or is not to be; ok: it could
-  Estimate predicted;  // if it could
+  Estimate predicted;  // if it could, of a call among those that are expected
 };
 
 struct Choice {
@@ -51,8 +51,12 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 /// pays and pins allow. A pin that does not fit is logged once in the process, and the next best is used.
 /// Errors: internal_error naming the request if nothing fits (the library has an algorithm for everything),
 /// and invalid_setting if everything that fits is banned.
+///
+/// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
+/// alone, and each that follows what it takes in a long row; the mean counts. Without one a row changes
+/// nothing.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
-                      const plan::Limits& base, const Pins& pins);
+                      const plan::Limits& base, const Pins& pins, int row = 1);
 
 /// "AllReduce of 4 MiB (1048576 × 4 bytes)".
 std::string to_string(const plan::Request& request, int ranks);
