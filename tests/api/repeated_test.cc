@@ -48,6 +48,38 @@ TEST_P(Repeated, CallsOfOneKindInARow) {
   });
 }
 
+// In a long row the algorithm changes, also in the midst of a group, and back where another call ends the
+// row.
+TEST_P(Repeated, ALongRowFromARoot) {
+  run_ranks(GetParam(), [](Rank& me) {
+    const auto broadcast = [&](int call, int root) {
+      std::vector<int32_t> data(2, me.rank == root ? value(root, call) : -1);
+      WEFT_OK(weftBcast(data.data(), 2, weftInt32, root, me.comm, nullptr));
+      ASSERT_EQ(data[1], value(root, call));
+    };
+    for (int call = 0; call < 600; ++call) broadcast(call, 1);
+    for (int call = 0; call < 6; ++call) broadcast(call, 0);
+    for (int group = 0; group < 3; ++group) {
+      std::vector<std::vector<int32_t>> data(5, std::vector<int32_t>(3, -1));
+      weftGroupStart();
+      for (int call = 0; call < 5; ++call) {
+        if (me.rank == 0) data[call].assign(3, value(group, call));
+        WEFT_OK(weftBcast(data[call].data(), 3, weftInt32, 0, me.comm, nullptr));
+      }
+      WEFT_OK(weftGroupEnd());
+      for (int call = 0; call < 5; ++call) ASSERT_EQ(data[call][2], value(group, call));
+    }
+    int32_t one = 1;
+    WEFT_OK(weftAllReduce(&one, &one, 1, weftInt32, weftSum, me.comm, nullptr));
+    ASSERT_EQ(one, me.size);
+    for (int call = 0; call < 20; ++call) {
+      int32_t out = -1;
+      WEFT_OK(weftReduce(&me.rank, &out, 1, weftInt32, weftSum, 0, me.comm, nullptr));
+      ASSERT_EQ(out, me.rank == 0 ? me.size * (me.size - 1) / 2 : -1);
+    }
+  });
+}
+
 TEST_P(Repeated, AllToAllChangesBetweenInPlaceAndNot) {
   run_ranks(GetParam(), [](Rank& me) {
     for (int call = 0; call < kTimes; ++call) {

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
+#include "engine/call_row.h"
 #include "engine/fabric.h"
 #include "model/machine_cache.h"
 #include "model/tuner.h"
@@ -103,12 +104,19 @@ Result<Described> machine_of(const Question& q) {
   return result;
 }
 
+/// What calls use that come in a row of such a length.
+struct InRow {
+  int calls;
+  model::Choice choice;
+};
+
 struct Answer {
   plan::Request request;
   topology::Layout layout;
   model::Machine machine;
   std::string machine_source;
   model::Choice choice;
+  std::vector<InRow> in_row;      // with a root
   std::vector<plan::Plan> plans;  // all ranks', or only the one to be listed
   std::optional<model::Simulation> simulation;
   double chosen_in_ms = 0;
@@ -130,7 +138,15 @@ Result<Answer> answer(const Question& q) {
   Result<model::Choice> choice = model::choose(machine, *request, layout, model::limits_for(machine), *pins);
   const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
-  Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {}, chosen_in_ms};
+  Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {},
+                {},       chosen_in_ms};
+  for (const int calls : engine::CallRow::kLengths) {
+    if (calls == 1 || !plan::has_root(request->collective)) continue;
+    Result<model::Choice> later =
+        model::choose(machine, *request, result.layout, model::limits_for(machine), *pins, calls);
+    if (!later.ok()) return later.status();
+    result.in_row.push_back({calls, later.take()});
+  }
   const bool all = q.ranks <= kMostSimulatedRanks && !plan::is_transfer(request->collective);
   for (int rank = all ? 0 : q.rank; rank < (all ? q.ranks : q.rank + 1); ++rank) {
     result.plans.push_back(
@@ -190,6 +206,10 @@ std::string text_of(const Question& q, const Answer& a) {
   text += candidates_text(a);
   text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
                       a.chosen_in_ms, choice.algorithm->sentence);
+  for (const InRow& row : a.in_row) {
+    text += fmt::format("  in a row, from the {}th call on: {}, predicted {:.2f} µs each\n", row.calls + 1,
+                        row.choice.algorithm->name, row.choice.predicted_us);
+  }
   if (a.simulation) {
     const model::Simulation& s = *a.simulation;
     text += fmt::format("  critical path: {}\n", model::to_string(s.critical));
@@ -224,6 +244,12 @@ Json json_of(const Question& q, const Answer& a) {
       row["how"] = model::method_of(candidate.predicted);
     } else row["unfit"] = candidate.unfit.message();
     json["candidates"].push_back(row);
+  }
+  for (const InRow& row : a.in_row) {
+    json["in_a_row"].push_back({{"from_call", row.calls + 1},
+                                {"algorithm", row.choice.algorithm->name},
+                                {"slice_bytes", row.choice.limits.slice_bytes},
+                                {"predicted_us", row.choice.predicted_us}});
   }
   if (a.simulation) {
     const model::Simulation& s = *a.simulation;

@@ -239,7 +239,11 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
 // -----------------------------------------------------------------------------------------------------
 
 Result<double> Communicator::predict_us(const Call& call) {
-  auto choice = model::choose(machine(), request_for(call), layout_, limits_, pins_);
+  const int row = [&] {
+    const Lock lock = context_->lock();
+    return row_.expected(call.collective, call.root);
+  }();
+  auto choice = model::choose(machine(), request_for(call), layout_, limits_, pins_, row);
   if (!choice) return choice.status();
   return choice->predicted_us;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/cuda/capture.h"
+#include "engine/call_row.h"
 #include "engine/context.h"
 #include "engine/device_executor.h"
 #include "engine/operation.h"
@@ -95,7 +96,7 @@ class Communicator {
   /// of them cannot be done, none is started.
   static Status run_group(std::vector<GroupCall>& calls);
 
-  /// How long the cost model expects a call to take.
+  /// How long the cost model expects a call to take that would come next.
   Result<double> predict_us(const Call& call);
   /// Whether an algorithm can do a call here.
   bool can(const Call& call, std::string_view algorithm) const;
@@ -179,10 +180,10 @@ class Communicator {
     Call call;
     std::shared_ptr<const Prepared> prepared;
   };
-  Result<Planned> planned(const Call& call);
+  Result<Planned> planned(const Call& call, const CallRow& row);
   Result<Planned> planned_self_copy(const Call& send, const Call& recv);
   static Result<Planned> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken,
-                                          size_t i);
+                                          size_t i, const CallRow& row);
   struct GroupPart {
     Communicator* comm;
     Planned plan;
@@ -220,7 +221,7 @@ class Communicator {
   void record(Operation& op);
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
-  Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request);
+  Result<const std::shared_ptr<const Prepared>*> plan_for(const plan::Request& request, int row);
 
   std::shared_ptr<Context> context_;
   uint32_t id_;
@@ -244,6 +245,7 @@ class Communicator {
   Status failure_;
   int64_t finalized_by_ns_ = 0;
   OpNumber last_collective_;
+  CallRow row_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
   uint32_t splits_ = 0, shrinks_ = 0;      // begun
   std::vector<Operation*> operations_;
@@ -254,18 +256,26 @@ class Communicator {
   };
   std::vector<std::unique_ptr<Registration>> registrations_;
 
-  struct RequestHash {
-    size_t operator()(const plan::Request& r) const {
+  /// What a plan was made for: a request, in a row of so many (CallRow::expected()).
+  struct Wanted {
+    plan::Request request;
+    int row = 1;
+    bool operator==(const Wanted&) const = default;
+  };
+  struct WantedHash {
+    size_t operator()(const Wanted& wanted) const {
+      const plan::Request& r = wanted.request;
       uint64_t h = r.count * 0x9e3779b97f4a7c15ull;
       h ^= (uint64_t{static_cast<uint8_t>(r.collective)} << 56) ^ (uint64_t{r.element_bytes} << 40) ^
            (uint64_t{r.strict} << 39) ^ (uint64_t{r.disjoint} << 38) ^
-           (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull);
+           (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull) ^
+           (uint64_t{static_cast<uint32_t>(wanted.row)} << 17);
       return static_cast<size_t>(h ^ (h >> 29));
     }
   };
-  std::unordered_map<plan::Request, std::shared_ptr<const Prepared>, RequestHash> plans_;
+  std::unordered_map<Wanted, std::shared_ptr<const Prepared>, WantedHash> plans_;
   size_t planned_steps_ = 0;
-  plan::Request last_request_;
+  Wanted last_wanted_;
   std::shared_ptr<const Prepared> last_plan_;
   Operation* standing_ = nullptr;  // the last brief collective: a call like it needs no preparation
 };

@@ -2,6 +2,7 @@
 // record, and the way it is run. The other half of communicator.h is in communicator.cc.
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -64,11 +65,12 @@ size_t counterpart(const std::vector<GroupCall>& calls, const std::vector<bool>&
 
 }  // namespace
 
-Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan::Request& request) {
-  if (last_plan_ && last_request_ == request) return &last_plan_;
-  auto found = plans_.find(request);
+Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan::Request& request, int row) {
+  const Wanted wanted{request, row};
+  if (last_plan_ && last_wanted_ == wanted) return &last_plan_;
+  auto found = plans_.find(wanted);
   if (found == plans_.end()) {
-    auto choice = model::choose(machine(), request, layout_, limits_, pins_);
+    auto choice = model::choose(machine(), request, layout_, limits_, pins_, row);
     if (!choice) return choice.status();
     auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_);
     if (planned_steps_ + prepared->plan.steps.size() > kKeptSteps) {
@@ -77,9 +79,9 @@ Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan
     }
     planned_steps_ += prepared->plan.steps.size();
     log::trace("{} of {} bytes: {}", plan::name_of(request.collective), request.bytes(), choice->why);
-    found = plans_.emplace(request, std::move(prepared)).first;
+    found = plans_.emplace(wanted, std::move(prepared)).first;
   }
-  last_request_ = request;
+  last_wanted_ = wanted;
   last_plan_ = found->second;
   return &last_plan_;
 }
@@ -118,6 +120,7 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pr
   } else {
     op->transfer_peer = -1;
     op->number = next_number();
+    row_.add(call.collective, call.root);
   }
   operation_begun(*op);
   record(*op);
@@ -160,25 +163,25 @@ void Communicator::record(Operation& op) {
   op.record->queued = ticks();
 }
 
-Result<Communicator::Planned> Communicator::planned(const Call& call) {
+Result<Communicator::Planned> Communicator::planned(const Call& call, const CallRow& row) {
   if (!failure_.ok()) return failure_;
   if (plan::is_transfer(call.collective) && call.root == rank_)
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group", rank_);
-  auto prepared = plan_for(request_for(call));
+  auto prepared = plan_for(request_for(call), row.expected(call.collective, call.root));
   if (!prepared) return prepared.status();
   return Planned{call, **prepared};
 }
 
 Result<Operation*> Communicator::make(const Call& call) {
-  auto plan = planned(call);
+  auto plan = planned(call, row_);
   if (!plan) return plan.status();
   return enroll(plan->call, plan->prepared);
 }
 
 // Whether a call differs from that of the standing operation in its buffers only, and these will do.
 inline bool Communicator::stands_for(const Asked& asked) const {
-  if (!standing_ || !failure_.ok()) return false;
+  if (!standing_ || !failure_.ok() || !row_.may_repeat()) return false;
   const Operation& op = *standing_;
   if (op.call.collective != asked.collective || op.call.count != asked.count ||
       static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
@@ -199,6 +202,7 @@ bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
   op.call.send = asked.send;
   op.call.recv = asked.recv;
   op.number = next_number();
+  row_.repeat();
   op.record = &recorder_.next();
   *op.record = op.repeated;
   op.record->number = op.number;
@@ -292,12 +296,13 @@ Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
 
 // The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
 Result<Communicator::Planned> Communicator::planned_in_group(const std::vector<GroupCall>& calls,
-                                                             std::vector<bool>& taken, size_t i) {
+                                                             std::vector<bool>& taken, size_t i,
+                                                             const CallRow& row) {
   const auto& [comm, call] = calls[i];
   const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank_;
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;
   taken[other] = true;
-  if (other == i) return comm->planned(call);
+  if (other == i) return comm->planned(call, row);
   const Call& theirs = calls[other].second;
   return call.collective == plan::Collective::send ? comm->planned_self_copy(call, theirs)
                                                    : comm->planned_self_copy(theirs, call);
@@ -308,14 +313,19 @@ Result<std::vector<Communicator::GroupPart>> Communicator::planned_group(
     const std::vector<GroupCall>& calls) {
   std::vector<GroupPart> parts;
   std::vector<bool> taken(calls.size(), false);
+  std::unordered_map<const Communicator*, CallRow> rows;  // as they will be
   for (size_t i = 0; i < calls.size(); ++i) {
     if (taken[i]) continue;
     Communicator* const comm = calls[i].first.get();
     const Result<cuda::Capture> capture = comm->capture_of(calls[i].second);
     if (!capture) return capture.status();
     const Lock lock = comm->context_->lock();
-    Result<Planned> plan = planned_in_group(calls, taken, i);
+    // Graphs are run whenever their owner likes: no row can be told for their calls.
+    CallRow captured, &row = *capture ? captured : rows.try_emplace(comm, comm->row_).first->second;
+    Result<Planned> plan = planned_in_group(calls, taken, i, row);
     if (!plan) return plan.status();
+    const Call& planned = plan->call;
+    if (!plan::is_transfer(planned.collective)) row.add(planned.collective, planned.root);
     parts.push_back({comm, plan.take(), *capture});
   }
   return parts;

@@ -212,7 +212,7 @@ Status Communicator::run_on_device(const Call& call) {
   auto capture = capture_of(call);
   if (!capture) return capture.status();
   Lock lock = context_->lock();
-  auto plan = planned(call);
+  auto plan = planned(call, *capture ? CallRow() : row_);
   if (!plan) return plan.status();
   if (*capture) {
     lock.unlock();

@@ -1,0 +1,61 @@
+// How long rows of calls are expected to be.
+#include "engine/call_row.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace weft::engine {
+namespace {
+
+using plan::Collective;
+
+/// What is expected of each of so many calls.
+std::vector<int> expectations(CallRow& row, Collective collective, int root, int calls) {
+  std::vector<int> expected;
+  for (int i = 0; i < calls; ++i) {
+    expected.push_back(row.expected(collective, root));
+    row.add(collective, root);
+  }
+  return expected;
+}
+
+TEST(CallRow, IsExpectedToGoOnForAsLongAsItHasLasted) {
+  CallRow row;
+  const std::vector<int> expected = expectations(row, Collective::broadcast, 3, 5000);
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(expected[i], i < 8 ? 1 : i < 64 ? 8 : i < 512 ? 64 : 512) << i;
+}
+
+TEST(CallRow, EndsWithACallOfAnotherKindOrRoot) {
+  CallRow row;
+  expectations(row, Collective::broadcast, 0, 100);
+  EXPECT_EQ(row.expected(Collective::broadcast, 0), 64);
+  EXPECT_EQ(row.expected(Collective::broadcast, 1), 1);
+  EXPECT_EQ(row.expected(Collective::reduce, 0), 1);
+  row.add(Collective::all_reduce, 0);
+  EXPECT_EQ(row.expected(Collective::broadcast, 0), 1);
+}
+
+TEST(CallRow, WhereAllWaitForAllNothingIsExpected) {
+  CallRow row;
+  for (const int expected : expectations(row, Collective::all_reduce, 0, 1000)) ASSERT_EQ(expected, 1);
+}
+
+/// A call that is only repeated is not planned anew, so it may not be one of which more would be expected.
+TEST(CallRow, IsNotRepeatedWhereMoreIsExpected) {
+  CallRow row;
+  EXPECT_FALSE(row.may_repeat()) << "nothing was called";
+  std::vector<int> planned;
+  for (int i = 0; i < 1000; ++i) {
+    if (row.may_repeat()) {
+      row.repeat();
+    } else {
+      planned.push_back(row.expected(Collective::gather, 2));
+      row.add(Collective::gather, 2);
+    }
+  }
+  EXPECT_EQ(planned, (std::vector<int>{1, 8, 64, 512}));
+}
+
+}  // namespace
+}  // namespace weft::engine
