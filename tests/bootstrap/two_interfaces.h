@@ -7,10 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
+
+#include "base/clock.h"
+#include "bootstrap/interfaces.h"
 
 namespace weft::bootstrap {
 
@@ -18,6 +22,21 @@ inline constexpr const char* kNoNamespaces =
     "no network namespace can be made here: that needs root, and the command ip";
 
 inline bool ip(const std::string& command) { return std::system(("ip " + command).c_str()) == 0; }
+
+/// Waits until both ends of the cable are running: the kernel finds that out a little after they are up, and
+/// what is not running is no rail.
+inline bool both_are_running() {
+  const auto runs = [](const char* name) {
+    const Result<std::vector<Interface>> all = interfaces();
+    return all.ok() && std::ranges::any_of(*all, [&](const Interface& each) { return each.name == name; });
+  };
+  const Deadline deadline = Deadline::in_seconds(20);
+  while (!runs("weft0") || !runs("weft1")) {
+    if (deadline.passed()) return false;
+    ::usleep(1000);
+  }
+  return true;
+}
 
 /// Runs `body` in a process of its own, on a host with two interfaces on one network: weft0 is 10.9.0.1,
 /// weft1 is 10.9.0.2. Returns whether it could; a body that has failures is a failure of the test.
@@ -31,7 +50,7 @@ inline bool on_two_interfaces(const std::function<void()>& body) {
       _exit(kSkipped);
     const bool up = ip("link set lo up") && ip("addr add 10.9.0.1/24 dev weft0") &&
                     ip("addr add 10.9.0.2/24 dev weft1") && ip("link set weft0 up") &&
-                    ip("link set weft1 up");
+                    ip("link set weft1 up") && both_are_running();
     if (up) body();
     std::fflush(nullptr);
     _exit(!up || ::testing::Test::HasFailure() ? 1 : 0);
