@@ -281,6 +281,7 @@ TEST_P(GpuTransfer, WhatCameBeforeItWasKnownToBeForAGpuIsCopiedThere) {
 
 TEST_P(GpuTransfer, TwoRailsShareGpuMemory) {
   constexpr size_t kBytes = (5 << 20) + 5;
+  constexpr int kMessages = 3;
   const auto use_two_rails = [](Process& self) {
     const int device = self.host().make_virtual_device({0, 0});
     EXPECT_EQ(self.host().properties(device).memory, abi::kHostMemory | abi::kCudaMemory);
@@ -291,18 +292,23 @@ TEST_P(GpuTransfer, TwoRailsShareGpuMemory) {
         use_two_rails(self);
         End end = self.connect();
         OnGpu buffer(end, kBytes);
-        buffer.fill(kBytes, 8);
-        finish(self.host(), send(end, buffer.data(), kBytes, 0, buffer.memory()));
+        for (int i = 0; i < kMessages; ++i) {
+          buffer.fill(kBytes, i);
+          finish(self.host(), send(end, buffer.data(), kBytes, 0, buffer.memory()));
+        }
         self.meet();
-        EXPECT_EQ(busy_sockets(kBytes), 2) << "rails that carried a part of it";
+        EXPECT_EQ(busy_sockets(kMessages * kBytes), 2) << "rails that carried a part of it";
       },
       [&](Process& self) {
         use_two_rails(self);
         End end = self.accept();
         OnGpu buffer(end, kBytes);
-        EXPECT_EQ(finish(self.host(), receive(end, {buffer.data()}, {kBytes}, {0}, {buffer.memory()})).at(0),
-                  static_cast<int>(kBytes));
-        EXPECT_TRUE(buffer.holds(kBytes, 8));
+        for (int i = 0; i < kMessages; ++i) {
+          EXPECT_EQ(
+              finish(self.host(), receive(end, {buffer.data()}, {kBytes}, {0}, {buffer.memory()})).at(0),
+              static_cast<int>(kBytes));
+          EXPECT_TRUE(buffer.holds(kBytes, i));
+        }
         self.meet();
       });
 }

@@ -122,7 +122,9 @@ class Process {
   std::unique_ptr<PluginHost> host_;
 };
 
-/// Sockets of this process that have sent a good part of `bytes`.
+/// Sockets of this process that have sent a good part of `bytes`. That rails share what they carry shows in
+/// the sum of several messages: libfabric's rails connect when they are first used, and one that has not done
+/// so yet is passed over, so the first message may go by another alone.
 inline int busy_sockets(size_t bytes) {
   int busy = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
