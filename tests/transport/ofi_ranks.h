@@ -126,6 +126,9 @@ inline OfiOptions named(const std::string& provider) {
   return options;
 }
 
+/// Sockets of this process that have sent more than so many bytes, which their peers have.
+int busy_sockets(uint64_t bytes);
+
 /// Whether libfabric offers the provider here.
 bool is_offered(const std::string& provider);
 
