@@ -89,6 +89,26 @@ TEST_P(OfiPair, LargePutsComeWhole) {
   }
 }
 
+// Each takes one rail; its announcement must not take the other one every time.
+TEST_P(OfiPair, RailsShareShortPuts) {
+  options_.interface = "lo,lo";
+  open();
+  std::vector<char> target(100'000), source(target.size());
+  const Result<RemoteBuffer> window = b_->expose(target.data(), target.size());
+  ASSERT_TRUE(window.ok()) << window.status().message();
+  b_sink_.on_place = [&](int, const Envelope&) { return target.data(); };
+  constexpr uint32_t kPuts = 64;
+  for (uint32_t op = 0; op < kPuts; ++op) {
+    int arrived = 0;
+    b_sink_.on_arrived = [&](int, const Envelope&, const void*) { ++arrived; };
+    Completion done;
+    ASSERT_TRUE(put_both(source, *window, op, &done));
+    ASSERT_TRUE(until([&] { return done.done && arrived == 1; }));
+  }
+  EXPECT_EQ(busy_sockets(kPuts * source.size() / 4), 2);
+  b_->unexpose(*window);
+}
+
 TEST_P(OfiPair, PutsWithoutAPlaceComeWithTheirPayload) {
   options_.messages_only = true;
   open();

@@ -75,7 +75,8 @@ OfiTransport::OfiTransport(int rank, int ranks, const Options& options)
       immediate_(ranks, options.sequence_bits),
       token_(std::random_device{}()),
       peers_(static_cast<size_t>(ranks)),
-      next_rail_(static_cast<size_t>(rank)) {}
+      next_messages_rail_(static_cast<size_t>(rank)),
+      next_puts_rail_(static_cast<size_t>(rank)) {}
 
 // No endpoint may be left that could touch memory when the registrations go. Only what is bound to an
 // endpoint goes before it.

@@ -59,6 +59,7 @@ struct OutgoingPut {
   size_t bytes = 0;
   size_t posted_bytes = 0;
   size_t piece_bytes = 0;         // of a stripe or a segment; the last may be shorter
+  size_t first_rail = 0;          // of the first stripe, before wrapping; each next one takes the next
   uint32_t posted = 0;            // stripes or segments
   uint32_t in_flight = 0;         // stripes whose completion is outstanding
   uint64_t address = 0;           // of the first byte, as the target's provider counts
@@ -238,7 +239,9 @@ class OfiTransport final : public Transport, public GpuDirect {
   uint64_t next_exposure_ = 1;
   std::vector<ofi::Peer> peers_;
   std::list<ofi::OutgoingPut> unposted_, posted_, spare_;
-  size_t next_rail_;  // begins elsewhere for each rank, so that those of a node do not all take the same
+  // Both begin elsewhere for each rank, so that those of a node do not all take the same. Apart, since every
+  // put is announced by a message: its stripe would always take the rail after that one's.
+  size_t next_messages_rail_, next_puts_rail_;
   std::vector<ofi::Event> events_;
   std::deque<ofi::Arrival> inbox_;
   std::vector<int> losses_;            // to be reported

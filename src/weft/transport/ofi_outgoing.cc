@@ -97,7 +97,7 @@ Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, 
                                                 size_t bytes) {
   const size_t rails = peers_[static_cast<size_t>(peer)].routes.size();
   for (size_t turn = 0; turn < rails; ++turn) {
-    const size_t index = next_rail_++ % rails;
+    const size_t index = next_messages_rail_++ % rails;
     Result<fi_addr_t> to = route(peer, index);
     if (!to) return to.status();
     Rail& rail = *rails_[index];
@@ -178,6 +178,7 @@ Result<Progress> OfiTransport::start_put(int peer, const Envelope& envelope, con
     put.piece_bytes = eager_bytes();
   }
   ++to.puts_started;
+  put.first_rail = next_puts_rail_++;
   unposted_.splice(unposted_.end(), spare_, put.self);
   const Status registered = register_source(put);
   if (registered.ok()) {
@@ -219,11 +220,12 @@ Result<Progress> OfiTransport::announce(OutgoingPut& put, const RemoteBuffer& ta
   return post_message(put.peer, header, nullptr, 0);
 }
 
+/// On the rail whose turn it is, or another where that has no room; one that is still connecting has none.
 Result<Progress> OfiTransport::post_stripe(OutgoingPut& put) {
   const size_t rails = peers_[static_cast<size_t>(put.peer)].routes.size();
   const size_t bytes = std::min(put.piece_bytes, put.bytes - put.posted_bytes);
   for (size_t turn = 0; turn < rails; ++turn) {
-    const size_t rail = next_rail_++ % rails;
+    const size_t rail = (put.first_rail + put.posted + turn) % rails;
     Result<fi_addr_t> to = route(put.peer, rail);
     if (!to) return to.status();
     Result<Progress> outcome = rails_[rail]->post_write(
