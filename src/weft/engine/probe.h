@@ -143,7 +143,7 @@ class Probe {
 
   // Between nodes: probe_inter.cc.
   Status measure_row(model::Link* link);
-  Result<double> find(uint32_t messages);
+  Result<double> find(uint32_t messages, double arrival_us);
   struct Stream {
     double bytes_per_us = 0;
     double busy = 1;  // the share of its time in which the sender's CPU worked for it

@@ -30,10 +30,12 @@ constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 // What a message has on the line besides its bytes: headers of ours, TCP's, IP's and Ethernet's.
 constexpr double kFramingBytes = 64 + 66;
 
-// Messages one behind the other, and how long they have to arrive all: that takes longer where it is slow.
+// Messages one behind the other, and how long they have to arrive all: congestion control may let them go in
+// several round trips.
 constexpr int kBehind = 32, kBehindRows = 4;
-constexpr std::chrono::milliseconds kArrival(4);
+constexpr double kArrivalUs = 1000, kArrivalWays = 8, kLongestArrivalUs = 50'000;
 
+constexpr double kMostOverhead = 2;                  // times what sending takes
 constexpr double kLeastPart = 0.2, kMostPart = 1.8;  // of a message's CPU time, that an end takes
 constexpr double kSendingPart = 0.8;                 // of an exchange's time, at most
 
@@ -224,6 +226,10 @@ Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double
 /// them: the least of some rows, in which nobody had lost a core.
 Status Probe::measure_row(model::Link* link) {
   double sent_us = 1e9, found_us = 1e9;
+  const double way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
+  WEFT_TRY(swap({.bytes = static_cast<uint64_t>(way_us * 1e3)}));  // in ns
+  const double arrival_us = std::min(
+      kArrivalUs + kArrivalWays * static_cast<double>(inbox_.exposed_.bytes) / 1e3, kLongestArrivalUs);
   for (int row = 0; row < kBehindRows; ++row) {
     WEFT_TRY(meet());
     if (leads_) {
@@ -231,24 +237,29 @@ Status Probe::measure_row(model::Link* link) {
       for (int i = 0; i < kBehind; ++i) WEFT_TRY(send());
       sent_us = std::min(sent_us, (cpu_us() - begin) / kBehind);
     } else {
-      const Result<double> took_us = find(kBehind);
+      const Result<double> took_us = find(kBehind, arrival_us);
       if (!took_us.ok()) return took_us.status();
       found_us = std::min(found_us, *took_us / kBehind);
     }
   }
-  WEFT_TRY(swap({.bytes = static_cast<uint64_t>(found_us * 1e3)}));  // in ns
-  if (link == nullptr) return {};
+  WEFT_TRY(swap({.bytes = static_cast<uint64_t>(found_us * 1e3)}));
   found_us = static_cast<double>(inbox_.exposed_.bytes) / 1e3;
+  WEFT_TRY(meet());  // the peer's next description would take the place of this one
+  if (link == nullptr) return {};
+  // A burst that congestion control lets go in several round trips seems to cost CPUs that time.
+  const double overhead_us = std::min(link->overhead_us, kMostOverhead * sent_us);
+  link->alpha_us += 2 * (link->overhead_us - overhead_us);
+  link->overhead_us = overhead_us;
   link->sending_us = std::clamp(sent_us, kLeastPart * link->overhead_us, kMostPart * link->overhead_us);
   link->behind_us = std::clamp(found_us, 0.001, model::receiving_us(*link));
   return {};
 }
 
-/// How long it takes to take in so many messages that are all there. Nobody else looks meanwhile.
-Result<double> Probe::find(uint32_t messages) {
+/// How long it takes to take in so many messages that are all there after a while, in which nobody looks.
+Result<double> Probe::find(uint32_t messages, double arrival_us) {
   taken_ += messages;
   const Lock lock = context_.lock();
-  std::this_thread::sleep_for(kArrival);
+  std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(arrival_us));
   const int64_t begin = now_ns();
   while (static_cast<int32_t>(inbox_.count_ - taken_) < 0) {
     const Result<int> events = context_.fabric().poll(context_, true);
