@@ -101,8 +101,8 @@ class Trial {
   size_t extent() const { return extent_; }
   /// What the library chose in the timed iterations.
   const std::string& algorithm() const { return algorithm_; }
-  /// What the library says one operation should take, in µs.
-  double predicted_us();
+  /// What the library says that one operation of such a row should take, in µs.
+  double predicted_us() const { return predicted_us_; }
 
   /// Warms up and times the iterations; the same values on every rank.
   Measurement time();
@@ -121,6 +121,7 @@ class Trial {
   Measurement time(int iterations);
   double across_ranks(double mine);
   double mean(double mine);
+  double predict_us();
 
   const Collective& collective_;
   const Options& options_;
@@ -137,6 +138,7 @@ class Trial {
   std::byte* const out_;
   const size_t extent_;  // bytes of a buffer that one run touches
   std::string algorithm_;
+  double predicted_us_ = WEFT_UNDEF_FLOAT;
   std::byte* const margin_;  // right behind what may be written
   const size_t turns_;       // parts of the buffers that iterations move through
 };
@@ -226,6 +228,7 @@ Measurement Trial::time(int iterations) {
   const double done = now_us(), cpu_done = cpu_now_us();
   // Before the library is used for anything else.
   algorithm_ = session_.mpi() ? "mpi" : session_.stats().lastAlgorithm;
+  predicted_us_ = predict_us();
   const int operations = iterations * options_.aggregated * std::max(1, options_.graphs);
   measured.time_us = across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
   measured.cpu_us = mean((cpu_done - cpu_begin) / operations);
@@ -248,7 +251,7 @@ double Trial::across_ranks(double mine) {
   }
 }
 
-double Trial::predicted_us() {
+double Trial::predict_us() {
   if (session_.mpi()) return WEFT_UNDEF_FLOAT;
   weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
   session_.must(weftGroupStart(), "weftGroupStart");
