@@ -100,6 +100,8 @@ TEST(Explain, RefusesByName) {
   question = four_nodes();
   question.machine_file = "/nowhere.json";
   EXPECT_TRUE(mentions(refusal(question), "/nowhere.json"));
+  question.machine_file = ".";
+  EXPECT_EQ(refusal(question), "cannot read .: Is a directory (errno 21)");
   question = four_nodes();
   question.collective = "allgather";
   question.size = "4";

@@ -269,6 +269,9 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   EXPECT_EQ(run(path_ + " -a one_hop,ring -s 64,64M").exit_code, 0) << "one_hop serves one of the sizes";
   std::ofstream(path_) << R"({"nodes": 2, "machine": {"rai)";
   EXPECT_TRUE(mentions(refusal(""), "not a JSON object")) << "truncated";
+  const Output folder = run(".");  // once std::terminate: a stream of a folder throws when it is read
+  EXPECT_EQ(folder.exit_code, 2);
+  EXPECT_EQ(folder.text, "weft_sim: cannot read .: Is a directory (errno 21)\n");
   const Output none = run("/no/such/file.json");
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_TRUE(mentions(none.text, "known are")) << none.text;

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <thread>
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "base/read_file.h"
 #include "base/settings.h"
 #include "topology/host.h"
 #include "topology/sysfs.h"
@@ -27,8 +27,8 @@ uint64_t machine_hash() {
 
 void note_quota(Hello& hello) {
   constexpr char kMembership[] = "/proc/self/cgroup";
-  std::ifstream file(kMembership);
-  hello.cgroup = hash_64(std::string(std::istreambuf_iterator<char>(file), {}));
+  const Result<std::string> membership = read_file(kMembership);
+  hello.cgroup = hash_64(membership.ok() ? *membership : "");
   hello.cpu_quota = topology::sysfs::read_cpu_quota(kMembership, "/sys/fs/cgroup");
 }
 

@@ -2,10 +2,9 @@
 
 #include <fmt/ranges.h>
 
-#include <fstream>
-#include <iterator>
 #include <set>
 
+#include "base/read_file.h"
 #include "model/sourced_json.h"
 
 namespace weft::model {
@@ -185,10 +184,9 @@ Result<Cluster> cluster_from_json(const std::string& text) {
 }
 
 Result<Cluster> read_cluster(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return fail_errno(errno, fmt::format("cannot open cluster file {}", path));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  Result<Cluster> cluster = cluster_from_json(text);
+  const Result<std::string> text = read_file(path);
+  if (!text.ok()) return text.status();
+  Result<Cluster> cluster = cluster_from_json(*text);
   if (!cluster.ok()) return cluster.status().in(path);
   return cluster;
 }

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/read_file.h"
 #include "model/sourced_json.h"
 
 namespace weft::model {
@@ -299,10 +298,9 @@ Result<Machine> machine_from_json(const std::string& text) {
 }
 
 Result<Machine> read_machine(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return fail_errno(errno, fmt::format("cannot open machine file {}", path));
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  Result<Machine> machine = machine_from_json(text);
+  const Result<std::string> text = read_file(path);
+  if (!text.ok()) return text.status();
+  Result<Machine> machine = machine_from_json(*text);
   if (!machine.ok()) return machine.status().in(path);
   return machine;
 }

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/json_text.h"
+#include "base/read_file.h"
 #include "base/settings.h"
 #include "weft/weft.h"
 
@@ -27,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 // What the numbers mean, and how they were measured. To be counted up when either changes.
 constexpr int kFormat = 13;
-constexpr uintmax_t kMostBytes = 64 << 10;  // of a file: none of ours is longer
+constexpr uint64_t kMostBytes = 64 << 10;  // of a file: none of ours is longer
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -168,17 +169,9 @@ Result<std::optional<Cached>> read_cache(const std::string& path) {
     if (errno == ENOENT || errno == ENOTDIR) return std::optional<Cached>();
     return wrong(fail_errno(errno, "it cannot be opened"));
   }
-  std::string text(kMostBytes + 1, '\0');
-  size_t length = 0;
-  while (length < text.size()) {
-    const ssize_t got = read(file.get(), text.data() + length, text.size() - length);
-    if (got < 0) return wrong(fail_errno(errno, "it cannot be read"));
-    if (got == 0) break;
-    length += static_cast<size_t>(got);
-  }
-  if (length > kMostBytes) return wrong(fail(Code::invalid_argument, "it is damaged: too long"));
-  text.resize(length);
-  Result<Cached> cached = parse(text);
+  const Result<std::string> text = read_rest(file.get(), "it", kMostBytes);
+  if (!text.ok()) return wrong(text.status());
+  Result<Cached> cached = parse(*text);
   if (!cached.ok()) return wrong(cached.status());
   cached->path = path;
   return std::optional<Cached>(cached.take());

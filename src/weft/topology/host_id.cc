@@ -2,10 +2,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <fstream>
-#include <iterator>
 
 #include "base/hash.h"
+#include "base/read_file.h"
 #include "base/settings.h"
 #include "topology/host.h"
 
@@ -24,8 +23,8 @@ std::string host_id() {
   if (!settings().hostid.empty()) return settings().hostid;
   char name[256] = {};
   gethostname(name, sizeof name - 1);
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string identity(std::istreambuf_iterator<char>(boot), {});
+  Result<std::string> boot_id = read_file("/proc/sys/kernel/random/boot_id");
+  std::string identity = boot_id.ok() ? boot_id.take() : "";
   // pid and user: another's memory can only be read where its process can be seen and traced. ipc: containers
   // that are meant to be apart. net: a network namespace is how a machine plays several, and unix sockets end
   // there. Not mnt: shared memory has no file.
