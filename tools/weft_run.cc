@@ -57,6 +57,9 @@ int main(int argc, char** argv) {
       "signal n\n"
       "counts as 128+n, the timeout as 124), 0 when there was none. Rank 0 gets standard input, unless it is "
       "a terminal.\n"
+      "SIGUSR1, SIGUSR2 and SIGQUIT are passed on to ranks that handle them; SIGUSR2 has Weft write its "
+      "flight "
+      "recorders.\n"
       "Each rank finds WEFT_RANK, WEFT_WORLD_SIZE, WEFT_LOCAL_RANK, WEFT_LOCAL_SIZE, WEFT_NODE, WEFT_ROOT "
       "and\n"
       "WEFT_JOB_SECRET in its environment; weftCommInitEnv() reads them."};

@@ -277,6 +277,39 @@ TEST(WeftRun, PassesOnTheSignalThatStopsIt) {
   expect_all_gone(pids_in(end.out));
 }
 
+// The pid that a user has is the launcher's: SIGUSR2, which has ranks write their flight recorders, ended the
+// job. Of the program's parents a shell that does not handle the signal must not die of it either.
+TEST(WeftRun, PassesOnARequestInsteadOfEndingTheJob) {
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGQUIT}) {
+    const std::string handler =
+        "trap \"echo asked; exit 7\" USR1 USR2 QUIT; echo ready; while :; do sleep 0.05; done";
+    Launcher launcher(scripted({"-n", "2", "--keep-going"}, "sh -c '" + handler + "'; echo code $?"));
+    ASSERT_TRUE(launcher.await_lines(2));
+    kill(launcher.pid(), signal);
+    const Outcome outcome = launcher.finish();
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(sorted_lines_of(outcome.out),
+              (Lines{"[0] asked", "[0] code 7", "[0] ready", "[1] asked", "[1] code 7", "[1] ready"}));
+    EXPECT_TRUE(mentions(outcome.err, "passed on to the ranks"));
+  }
+}
+
+TEST(WeftRun, EndsNothingOverARequestThatNoRankHandles) {
+  Launcher launcher(scripted({"-n", "2"}, "echo ready; sleep 0.5; echo done"));
+  ASSERT_TRUE(launcher.await_lines(2));
+  kill(launcher.pid(), SIGUSR2);
+  const Outcome outcome = launcher.finish();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(mentions(outcome.err, "no rank handles it"));
+}
+
+TEST(WeftRun, IsStoppedBySigquitThatNoRankHandles) {
+  Launcher launcher(scripted({"-n", "2", "--grace", "2"}, "ulimit -c 0; echo ready; exec sleep 100"));
+  ASSERT_TRUE(launcher.await_lines(2));
+  kill(launcher.pid(), SIGQUIT);
+  EXPECT_EQ(launcher.finish().code, 128 + SIGQUIT);
+}
+
 TEST(WeftRun, LeavesNoRankBehindWhenItIsKilled) {
   Launcher run(scripted({"-n", "2"}, "echo pid $$; sleep 1000 & echo pid $!; wait"));
   ASSERT_TRUE(run.await_lines(4));

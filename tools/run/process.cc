@@ -7,12 +7,14 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 namespace weft::run {
 namespace {
@@ -83,6 +85,41 @@ void become(const Launch& launch, pid_t launcher, int out, int err) {
   _exit(0);
 }
 
+/// The beginning of /proc/`pid`/`name`, "" if the process is gone.
+std::string read_of_process(pid_t pid, const char* name) {
+  const UniqueFd file(open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> text;
+  const ssize_t n = file.valid() ? read(file.get(), text.data(), text.size()) : 0;
+  return std::string(text.data(), static_cast<size_t>(std::max<ssize_t>(n, 0)));
+}
+
+/// visit(pid, parent, group) for every process, zombies included.
+template <typename Visit>
+void for_each_process(Visit&& visit) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
+  if (!proc) return;
+  while (const dirent* entry = readdir(proc.get())) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (pid <= 0) continue;
+    // "pid (name) state ppid pgrp …", where the name may contain anything: look behind the last parenthesis.
+    const std::string stat = read_of_process(pid, "stat");
+    const size_t behind_name = stat.rfind(')');
+    int parent = 0, group = 0;
+    if (behind_name != std::string::npos &&
+        std::sscanf(stat.c_str() + behind_name + 1, " %*c %d %d", &parent, &group) == 2)
+      visit(pid, parent, group);
+  }
+}
+
+bool handles(pid_t pid, int signal) {
+  constexpr std::string_view kCaught = "\nSigCgt:";
+  const std::string status = read_of_process(pid, "status");
+  const size_t at = status.find(kCaught);
+  if (at == std::string::npos) return false;
+  const unsigned long long caught = std::strtoull(status.c_str() + at + kCaught.size(), nullptr, 16);
+  return (caught >> (signal - 1) & 1) != 0;
+}
+
 }  // namespace
 
 Result<Rank> start(const Launch& launch) {
@@ -136,21 +173,18 @@ void Guard::retire() {
 
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
-  if (!proc) return found;
-  while (const dirent* entry = readdir(proc.get())) {
-    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (pid <= 0) continue;
-    const UniqueFd stat(open(fmt::format("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
-    if (!stat.valid()) continue;
-    // "pid (name) state ppid …", where the name may contain anything: look behind the last parenthesis.
-    std::array<char, 512> text{};
-    if (read(stat.get(), text.data(), text.size() - 1) <= 0) continue;
-    const char* behind_name = std::strrchr(text.data(), ')');
-    int parent = 0;
-    if (behind_name && std::sscanf(behind_name + 1, " %*c %d", &parent) == 1 && parent == getpid())
+  for_each_process([&](pid_t pid, pid_t parent, pid_t) {
+    if (parent == getpid()) found.push_back(pid);
+  });
+  return found;
+}
+
+std::vector<pid_t> handlers_of(int signal, const std::vector<pid_t>& groups) {
+  std::vector<pid_t> found;
+  for_each_process([&](pid_t pid, pid_t, pid_t group) {
+    if (std::find(groups.begin(), groups.end(), group) != groups.end() && handles(pid, signal))
       found.push_back(pid);
-  }
+  });
   return found;
 }
 

@@ -46,5 +46,7 @@ class Guard {
 
 /// Processes whose parent is this process, zombies included.
 std::vector<pid_t> children();
+/// Processes of these groups that have a handler for `signal`.
+std::vector<pid_t> handlers_of(int signal, const std::vector<pid_t>& groups);
 
 }  // namespace weft::run

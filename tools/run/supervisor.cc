@@ -83,6 +83,9 @@ void allow_many_descriptors() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// Signals that programs take for requests, as Weft does for its flight recorders (WEFT_RECORDER_SIGNAL).
+bool is_request(int signal) { return signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGQUIT; }
+
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   const std::string line = "weft_run: " + fmt::format(format, std::forward<Args>(args)...) + "\n";
@@ -114,7 +117,7 @@ Status Supervisor::take_charge() {
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, SIGCHLD);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT}) {
     struct sigaction now;  // what nohup or a shell has told us to ignore stays ignored
     if (sigaction(s, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(&mask, s);
   }
@@ -204,6 +207,7 @@ void Supervisor::heed_signals() {
   while (read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
+    if (is_request(signal) && pass_on(signal)) continue;
     if (kill_at_) {
       say("{} again; killing the ranks", strsignal(signal));
       kill_at_ = Deadline::in_seconds(0);
@@ -251,6 +255,19 @@ void Supervisor::note_end(int rank, int how, int value) {
   const int code = exited ? value : 128 + value;
   if (!code_) code_ = code;
   if (others && !job_.keep_going) stop(SIGTERM, code);
+}
+
+/// To those who handle it: the shell around a program would only die of it, and the job with it. False if it
+/// was meant to end the job.
+bool Supervisor::pass_on(int signal) {
+  std::vector<pid_t> groups;
+  for (const Member& member : members_) groups.push_back(member.pid);
+  const std::vector<pid_t> handlers = handlers_of(signal, groups);
+  for (const pid_t pid : handlers) kill(pid, signal);
+  if (handlers.empty() && signal == SIGQUIT) return false;
+  if (handlers.empty()) say("{}; no rank handles it, nothing was done", strsignal(signal));
+  else say("{}; passed on to the ranks", strsignal(signal));
+  return true;
 }
 
 void Supervisor::stop(int signal, int code) {

@@ -2,7 +2,8 @@
 //
 // A job ends when every rank has. It is cut short by the first failure (unless the job keeps going), by its
 // timeout, or by SIGINT, SIGTERM or SIGHUP: ranks and their children then get SIGTERM (or the signal itself),
-// and SIGKILL after the grace period. Afterwards no descendant is left, wherever it went.
+// and SIGKILL after the grace period. Afterwards no descendant is left, wherever it went. SIGUSR1, SIGUSR2
+// and SIGQUIT are passed on to ranks that handle them, since what a user has is our pid.
 //
 // Not thread-safe; one per process, since it owns the process's signals and children.
 #pragma once
@@ -41,6 +42,7 @@ class Supervisor {
   Deadline earliest(Deadline until) const;
   void heed_clock();
   void heed_signals();
+  bool pass_on(int signal);
   void notice_ends();
   void note_end(int rank, int how, int value);
   /// Begins to end the job: `signal` now, SIGKILL after the grace period. The first reason decides the exit
