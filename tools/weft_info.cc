@@ -41,6 +41,10 @@ void declare(CLI::App& app, Options& options) {
   explains(app.add_option("--nodes", question.nodes, "Nodes, with ranks in blocks as even as possible")
                ->capture_default_str());
   explains(
+      app.add_flag("--one-machine", question.one_machine,
+                   "The nodes are pretended, all on this machine, as weft_run --nodes has them; else each "
+                   "is a machine of its own"));
+  explains(
       app.add_option("--root", question.root, "Root, or the peer of send and recv")->capture_default_str());
   explains(app.add_option("--element-bytes", question.element_bytes, "Bytes of an element")
                ->capture_default_str());

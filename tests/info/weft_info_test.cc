@@ -153,6 +153,59 @@ TEST(Program, NamesTheDoubtOfAMeasurement) {
       << outcome.out;
 }
 
+// After a job of weft_run --nodes, whose nodes share a machine, a question about nodes took its measurement,
+// or took none, by a crowding that was reckoned as for nodes of their own; and never said what nodes it was
+// about.
+TEST(Explain, TellsPretendedNodesFromMachinesOfTheirOwn) {
+  std::string folder = (std::filesystem::temp_directory_path() / "weft-info-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const Result<topology::Host>& host = topology::discover_host();
+  ASSERT_TRUE(host.ok()) << host.status().message();
+  const int cpus = host->cpu_quota > 0
+                       ? std::max(static_cast<int>(std::min<double>(
+                                      static_cast<double>(host->allowed_cpus().size()), host->cpu_quota)),
+                                  1)
+                       : static_cast<int>(host->allowed_cpus().size());
+  const int ranks = 4 * cpus;  // two nodes of 2 · cpus ranks
+  model::Facts facts;
+  facts.host = model::host_facts(*host);
+  facts.active = cpus;
+  facts.intra = "shared memory, single copy";
+  facts.inter = "tcp";
+  const auto keep = [&](bool one_machine, double crowding, double alpha_us) {
+    facts.one_machine = one_machine;
+    facts.crowding = crowding;
+    model::Machine machine;
+    machine.inter.alpha_us = alpha_us;
+    machine.inter.overhead_us = 0;
+    ASSERT_TRUE(model::keep(folder, facts, machine).ok());
+  };
+  const auto ask = [&](const std::string& more) {
+    return run(fmt::format("--explain allreduce 64K -n {} --nodes 2 {}", ranks, more),
+               "WEFT_TUNE=auto WEFT_NET=tcp WEFT_LOG=none WEFT_TUNE_CACHE=" + folder + " ")
+        .out;
+  };
+  keep(true, 4, 111);
+  std::string apart = ask(""), shared = ask("--one-machine");
+  EXPECT_TRUE(mentions(shared, "the machine is measured")) << shared;
+  EXPECT_TRUE(mentions(shared, ", for nodes that are pretended on this one machine, kept in")) << shared;
+  EXPECT_TRUE(mentions(shared, "between nodes 111 ")) << shared;
+  EXPECT_TRUE(mentions(apart,
+                       "as this host states, for nodes that are machines of their own like this host; such a "
+                       "job would measure it first (measured were nodes pretended on this machine: "
+                       "--one-machine)"))
+      << apart;
+  keep(false, 2, 222);
+  apart = ask("");
+  EXPECT_TRUE(mentions(apart, "between nodes 222 ")) << apart;
+  EXPECT_TRUE(mentions(apart, ", for nodes that are machines of their own like this host, kept in")) << apart;
+  EXPECT_TRUE(mentions(ask("--one-machine"), "between nodes 111 "));
+  keep(true, 2, 333);  // of half as many ranks on the machine
+  EXPECT_TRUE(mentions(ask("--one-machine"), "between nodes 111 "));
+  EXPECT_TRUE(mentions(ask(""), "between nodes 222 "));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Program, SaysWhatCudaOffers) {
   const std::string fake = "WEFT_LOG=none WEFT_CUDA_LIBRARY=" WEFT_FAKE_CUDA " ";
   const Outcome most = run("--cuda", fake);

@@ -57,21 +57,33 @@ Result<plan::Request> request_of(const Question& q) {
   return request;
 }
 
-/// The latest measurement of this host that fits the question, over `net`, of ranks that are processes; null
-/// if there is none.
+/// The latest measurement without a doubt of this host that fits the question, over `net`, of ranks that are
+/// processes; null if there is none. What a job would look for: engine::facts_of(), as far as it is known
+/// before there is one.
 const model::Cached* find_measured(const Question& q, const topology::Host& host, transport::Net net,
                                    const std::vector<model::Cached>& measured) {
   const int per_node = (q.ranks + q.nodes - 1) / q.nodes;
-  const int cpus = std::max(static_cast<int>(host.allowed_cpus().size()), 1);
+  const bool one_machine = q.nodes == 1 || q.one_machine;
+  const auto allowed = static_cast<double>(host.allowed_cpus().size());
+  const int cpus =
+      std::max(static_cast<int>(host.cpu_quota > 0 ? std::min(allowed, host.cpu_quota) : allowed), 1);
   const int active = std::min(per_node, cpus);
-  const double crowding = std::max(1.0, static_cast<double>(per_node) / cpus);
-  for (const model::Cached& cached : measured) {
-    const bool links =
-        q.nodes > 1 ? !cached.facts.inter.empty() && cached.machine.net == net : cached.facts.inter.empty();
-    if (links && !cached.facts.threads && cached.facts.active == active && cached.facts.crowding == crowding)
-      return &cached;
-  }
-  return nullptr;
+  const double crowding = std::max(1.0, static_cast<double>(one_machine ? q.ranks : per_node) / cpus);
+  const auto fits = [&](const model::Cached& cached) {
+    const model::Facts& facts = cached.facts;
+    return cached.doubt.empty() && facts.one_machine == one_machine && !facts.threads &&
+           facts.active == active && facts.crowding == crowding && facts.intra.empty() == (per_node == 1) &&
+           facts.inter.empty() == (q.nodes == 1) && (q.nodes == 1 || cached.machine.net == net);
+  };
+  const auto found = std::find_if(measured.begin(), measured.end(), fits);
+  return found == measured.end() ? nullptr : &*found;
+}
+
+/// What nodes the answer is about, where there is a choice: a clause.
+std::string nodes_text(const Question& q) {
+  if (q.nodes == 1) return "";
+  return q.one_machine ? ", for nodes that are pretended on this one machine"
+                       : ", for nodes that are machines of their own like this host";
 }
 
 struct Described {
@@ -87,19 +99,30 @@ Result<Described> machine_of(const Question& q) {
   }
   const Result<topology::Host>& host = topology::discover_host();
   if (!host.ok()) return host.status();
-  Described stated{model::machine_of(*host), "as this host states; a job here would measure it first"};
+  Described stated{model::machine_of(*host, q.one_machine ? q.nodes : 1),
+                   fmt::format("as this host states{}; such a job would measure it first", nodes_text(q))};
   if (q.nodes > 1) {
     const Result<transport::Net> net = engine::Fabric::net_here();
     if (!net.ok()) return net.status();
     stated.machine.net = *net;
   }
-  if (settings().tune == "off") stated.source = "as this host states; measuring is off (WEFT_TUNE)";
+  if (settings().tune == "off")
+    stated.source = fmt::format("as this host states{}; measuring is off (WEFT_TUNE)", nodes_text(q));
   const std::string directory = model::cache_directory();
   if (settings().tune == "off" || directory.empty()) return stated;
   const std::vector<model::Cached> measured = model::list_cached(directory, *host);
   const model::Cached* const found = find_measured(q, *host, stated.machine.net, measured);
-  if (found == nullptr) return stated;
-  Described result{found->machine, fmt::format("measured {}, kept in {}", found->measured_at, found->path)};
+  if (found == nullptr) {
+    Question other = q;
+    other.one_machine = !q.one_machine;
+    if (q.nodes > 1 && find_measured(other, *host, stated.machine.net, measured) != nullptr) {
+      stated.source += q.one_machine ? " (measured were nodes of their own: without --one-machine)"
+                                     : " (measured were nodes pretended on this machine: --one-machine)";
+    }
+    return stated;
+  }
+  Described result{found->machine,
+                   fmt::format("measured {}{}, kept in {}", found->measured_at, nodes_text(q), found->path)};
   result.machine.cores = stated.machine.cores;  // the cache has those of its job's nodes
   return result;
 }

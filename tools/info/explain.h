@@ -13,6 +13,7 @@ struct Question {
   std::string size;        // as the perf tools print it: "4M"
   int ranks = 2;
   int nodes = 1;
+  bool one_machine = false;  // nodes are pretended, as weft_run's; else each is a machine like this host
   int root = 0;
   int element_bytes = 4;
   bool strict = false;
