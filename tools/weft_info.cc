@@ -2,11 +2,14 @@
 // --explain the plan that would be used for a request, and why.
 //
 // This file is the command line; info/ is the rest.
+#include <fmt/ranges.h>
+
 #include "base/json_text.h"
 #include "base/settings.h"
 #include "command_line.h"
 #include "info/explain.h"
 #include "info/section.h"
+#include "model/known_clusters.h"
 
 namespace {
 
@@ -49,9 +52,13 @@ void declare(CLI::App& app, Options& options) {
   explains(app.add_option("--element-bytes", question.element_bytes, "Bytes of an element")
                ->capture_default_str());
   explains(app.add_flag("--strict", question.strict, "Reductions in strict order"));
-  explains(app.add_option("--machine", question.machine_file,
-                          "Machine description (JSON); else nodes like this host")
-               ->type_name("FILE"));
+  explains(
+      app.add_option("--machine", question.machine_file,
+                     fmt::format("Description of a machine or a cluster: a JSON file, or one of {}; else "
+                                 "nodes like this host",
+                                 fmt::join(weft::model::known_clusters(), ", ")))
+          ->type_name("MACHINE")
+          ->excludes("--one-machine"));
   explains(app.add_flag("--steps", question.steps, "List the plan's steps"));
   explains(app.add_option("--rank", question.rank, "Whose steps")->capture_default_str());
 }

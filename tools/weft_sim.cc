@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "command_line.h"
+#include "model/known_clusters.h"
 #include "sim/study.h"
 
 namespace {
@@ -12,7 +13,7 @@ namespace {
 void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
   app.add_option("cluster", q.cluster,
                  fmt::format("Description of a cluster: a JSON file, or one of {}",
-                             fmt::join(weft::sim::known_clusters(), ", ")))
+                             fmt::join(weft::model::known_clusters(), ", ")))
       ->required()
       ->type_name("CLUSTER");
   const auto list = [&](const char* names, std::vector<std::string>& into, const char* form,

@@ -135,6 +135,21 @@ TEST(Program, SaysItInJsonToo) {
   EXPECT_FALSE(json.contains("settings"));
 }
 
+// The manual said that the names of clusters are taken, and only paths were.
+TEST(Program, KnowsClustersByName) {
+  const Outcome named = run("--explain allreduce 4M -n 16 --nodes 2 --machine p4d");
+  EXPECT_EQ(named.code, 0) << named.out;
+  EXPECT_TRUE(mentions(named.out, "machine p4d.24xlarge: ")) << named.out;
+  EXPECT_TRUE(mentions(named.out, "the machine is a node of the cluster p4d.24xlarge, read from "))
+      << named.out;
+  EXPECT_TRUE(mentions(named.out, "slow nodes, slow rails and incast are weft_sim's matter")) << named.out;
+  const Outcome unknown = run("--explain allreduce 4M --machine p9");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(mentions(unknown.out, "there is no file p9, nor a description of that name in "))
+      << unknown.out;
+  EXPECT_TRUE(mentions(unknown.out, "known are ethernet, p3dn, p4d, p4de, p5")) << unknown.out;
+}
+
 TEST(Program, NamesTheDoubtOfAMeasurement) {
   std::string folder = (std::filesystem::temp_directory_path() / "weft-info-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

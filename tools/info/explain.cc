@@ -1,9 +1,12 @@
 #include "info/explain.h"
 
 #include "base/clock.h"
+#include "base/read_file.h"
 #include "base/settings.h"
 #include "engine/call_row.h"
 #include "engine/fabric.h"
+#include "model/cluster.h"
+#include "model/known_clusters.h"
 #include "model/machine_cache.h"
 #include "model/tuner.h"
 #include "topology/host.h"
@@ -91,12 +94,28 @@ struct Described {
   std::string source;  // where it comes from, a clause
 };
 
-Result<Described> machine_of(const Question& q) {
-  if (!q.machine_file.empty()) {
-    Result<model::Machine> machine = model::read_machine(q.machine_file);
-    if (!machine.ok()) return machine.status();
-    return Described{machine.take(), fmt::format("read from {}", q.machine_file)};
+/// From a file that describes one, or a cluster of such.
+Result<Described> read_described(const std::string& name) {
+  const Result<std::string> path = model::find_description(name);
+  if (!path.ok()) return path.status();
+  const Result<std::string> text = read_file(*path);
+  if (!text.ok()) return text.status();
+  if (!model::describes_cluster(*text)) {
+    Result<model::Machine> machine = model::machine_from_json(*text);
+    if (!machine.ok()) return machine.status().in(*path);
+    return Described{machine.take(), fmt::format("read from {}", *path)};
   }
+  const Result<model::Cluster> cluster = model::cluster_from_json(*text);
+  if (!cluster.ok()) return cluster.status().in(*path);
+  return Described{
+      cluster->machine,
+      fmt::format("a node of the cluster {}, read from {}; how many nodes there are is --nodes, and "
+                  "its fabric, slow nodes, slow rails and incast are weft_sim's matter",
+                  cluster->name, *path)};
+}
+
+Result<Described> machine_of(const Question& q) {
+  if (!q.machine_file.empty()) return read_described(q.machine_file);
   const Result<topology::Host>& host = topology::discover_host();
   if (!host.ok()) return host.status();
   Described stated{model::machine_of(*host, q.one_machine ? q.nodes : 1),

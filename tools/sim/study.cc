@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 
 #include "base/settings.h"
+#include "model/known_clusters.h"
 #include "model/pins.h"
 #include "model/tuner.h"
 
@@ -68,14 +68,8 @@ Result<std::vector<T>> parse_list(const char* option, const std::vector<std::str
 }
 
 Result<Cluster> load(const std::string& name) {
-  if (std::filesystem::exists(name)) return model::read_cluster(name);
-  const std::filesystem::path shipped = std::filesystem::path(clusters_folder()) / (name + ".json");
-  if (name.find('/') == std::string::npos && std::filesystem::exists(shipped)) {
-    return model::read_cluster(shipped.string());
-  }
-  return fail(Code::invalid_argument,
-              "there is no file {}, nor a description of that name in {}; known are {}", name,
-              clusters_folder(), fmt::join(known_clusters(), ", "));
+  const Result<std::string> path = model::find_description(name);
+  return path.ok() ? model::read_cluster(*path) : path.status();
 }
 
 Status apply_conditions(const Question& question, Cluster& cluster) {
@@ -214,22 +208,6 @@ Status check_named(const Question& question, const Study& study) {
 }
 
 }  // namespace
-
-std::string clusters_folder() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return (program.parent_path().parent_path() / "share/weft/clusters").string();
-}
-
-std::vector<std::string> known_clusters() {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(clusters_folder(), error)) {
-    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 Result<Study> answer(const Question& question) {
   WEFT_TRY(settings_status());

@@ -55,11 +55,6 @@ struct Study {
       rows;  // by nodes, collective, size; of one such cell the fastest first, then what does not fit
 };
 
-/// Where descriptions that come with Weft are: share/weft/clusters beside the program's folder.
-std::string clusters_folder();
-/// The descriptions there.
-std::vector<std::string> known_clusters();
-
 /// Errors (invalid_argument) name the option, or the key of the description, and what would be right.
 Result<Study> answer(const Question& question);
 

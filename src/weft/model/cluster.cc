@@ -183,6 +183,11 @@ Result<Cluster> cluster_from_json(const std::string& text) {
   return cluster;
 }
 
+bool describes_cluster(const std::string& text) {
+  const Result<Json> json = parse_sourced(text, "cluster");
+  return json.ok() && json->contains("nodes");
+}
+
 Result<Cluster> read_cluster(const std::string& path) {
   const Result<std::string> text = read_file(path);
   if (!text.ok()) return text.status();

@@ -37,6 +37,9 @@ struct Cluster {
 /// unknown keys, wrong types, values out of range, nodes or rails that do not exist, a node without a rail
 /// that is up; each by name, with what would be right.
 Result<Cluster> cluster_from_json(const std::string& text);
+/// Whether `text` is a cluster's description, right or wrong, and not a machine's: it says how many nodes
+/// there are.
+bool describes_cluster(const std::string& text);
 /// As cluster_from_json, from a file.
 Result<Cluster> read_cluster(const std::string& path);
 /// The same checks on a cluster that was changed since it was read.
