@@ -56,6 +56,30 @@ TEST(Refusal, ADeadlineSaysHowManyCameAndWhoIsMissing) {
   });
 }
 
+// Of ranks that were started with another secret, or for another number of ranks, the others heard nothing
+// but that they were missing.
+TEST(Refusal, ADeadlineSaysHowManyWereRefusedAndWhy) {
+  const UniqueId id = make_id();
+  const UniqueId forged = write_unique_id(read_unique_id(id)->root, derive_secret("another job"));
+  std::thread stranger([&] { EXPECT_FALSE(Bootstrap::join(forged, 1, 2, Deadline::in_seconds(1)).ok()); });
+  const Status alone = Bootstrap::join(id, 0, 2, Deadline::in_seconds(1.5)).status();
+  stranger.join();
+  expect_said(alone, Code::timeout, "only 1 of 2 ranks came before the deadline; missing: 1; ");
+  expect_said(alone, Code::timeout,
+              " connections were refused, the last from 127.0.0.1: it gave another secret");
+}
+
+TEST(Refusal, ADeadlineSaysThatARankCameTwice) {
+  const UniqueId id = make_id();
+  std::thread first([&] {
+    expect_said(Bootstrap::join(id, 0, 2, Deadline::in_seconds(1.5)).status(), Code::timeout,
+                "missing: 1; one connection was refused, from 127.0.0.1: rank 0 has come already");
+  });
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(Bootstrap::join(id, 0, 2, soon()).ok());
+  first.join();
+}
+
 TEST(Refusal, NobodyAtTheRootsAddressIsNamed) {
   Result<UniqueId> id = unique_id_for("127.0.0.1", 1, "nobody listens on port 1");
   ASSERT_TRUE(id.ok());

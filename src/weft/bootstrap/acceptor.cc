@@ -18,10 +18,22 @@ constexpr double kSecretWithin_s = 2, kHelloWithin_s = 5, kPause_s = 0.1;
 constexpr size_t kMostGuests = 1024;  // beyond it the one that has been silent longest goes
 constexpr int kAcceptsATurn = 64;     // so that a flood leaves time for everything else
 
+constexpr char kOtherSecret[] =
+    "it gave another secret: of another job, or WEFT_JOB_SECRET, WEFT_ROOT or the number of ranks differ "
+    "there";
+constexpr char kNoSecret[] = "it did not give the job's secret in time";
+constexpr char kNoHello[] = "it knew the secret, but did not say what it wants in time";
+constexpr char kTooLong[] = "it knew the secret, but what it says is no greeting";
+
 }  // namespace
 
-Acceptor::Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnVisitor on_visitor)
-    : loop_(loop), listener_(std::move(listener)), job_(job), on_visitor_(std::move(on_visitor)) {
+Acceptor::Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnVisitor on_visitor,
+                   OnRefused on_refused)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      job_(job),
+      on_visitor_(std::move(on_visitor)),
+      on_refused_(std::move(on_refused)) {
   watch_ = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_waiting(); });
 }
 
@@ -75,7 +87,7 @@ void Acceptor::read(uint64_t number) {
     if (guest.have.size() < guest.need) continue;
     const bool was_trusted = guest.trusted;
     switch (advance(guest)) {
-      case Step::close: return dismiss(number);
+      case Step::close: return refuse(number, guest.trusted ? kTooLong : kOtherSecret);
       case Step::enter: return enter(number);
       case Step::wait: break;
     }
@@ -115,6 +127,11 @@ void Acceptor::enter(uint64_t number) {
   if (proven) on_visitor_(std::move(visitor));
 }
 
+void Acceptor::refuse(uint64_t number, const char* why) {
+  if (on_refused_) on_refused_(guests_.at(number).fd.get(), why);
+  dismiss(number);
+}
+
 void Acceptor::dismiss(uint64_t number) {
   const auto found = guests_.find(number);
   if (found == guests_.end()) return;
@@ -129,7 +146,8 @@ void Acceptor::limit(uint64_t number, double seconds) {
   guest.timer = loop_.at(Deadline::in_seconds(seconds), [this, number, trusted = guest.trusted] {
     read(number);  // where we are the slow ones, what should have come is here
     const auto found = guests_.find(number);
-    if (found != guests_.end() && found->second.trusted == trusted) dismiss(number);
+    if (found != guests_.end() && found->second.trusted == trusted)
+      refuse(number, trusted ? kNoHello : kNoSecret);
   });
 }
 

@@ -26,9 +26,13 @@ struct Visitor {
 class Acceptor {
  public:
   using OnVisitor = std::function<void(Visitor)>;
+  /// A connection that is not let in, and why: a clause, "another job's secret came".
+  using OnRefused = std::function<void(int fd, const std::string& why)>;
 
-  /// Serves `listener` until it is destroyed. A visitor has got its proof, except for data connections.
-  Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnVisitor on_visitor);
+  /// Serves `listener` until it is destroyed. A visitor has got its proof, except for data connections. Who
+  /// closes the connection before he has said anything is not refused.
+  Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnVisitor on_visitor,
+           OnRefused on_refused = {});
   Acceptor(const Acceptor&) = delete;
   ~Acceptor();
 
@@ -47,6 +51,7 @@ class Acceptor {
   void read(uint64_t number);
   Step advance(Guest& guest);
   void enter(uint64_t number);
+  void refuse(uint64_t number, const char* why);
   void dismiss(uint64_t number);
   void limit(uint64_t number, double seconds);
 
@@ -54,6 +59,7 @@ class Acceptor {
   const UniqueFd listener_;
   const Job job_;
   const OnVisitor on_visitor_;
+  const OnRefused on_refused_;
   EventLoop::Id watch_ = 0, pause_ = 0;
   uint64_t last_number_ = 0;
   std::map<uint64_t, Guest> guests_;  // by order of arrival

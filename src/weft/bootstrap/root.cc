@@ -51,8 +51,9 @@ Status Root::serve(UniqueFd listener, const Job& job, Deadline deadline, double 
 
 void Root::begin(UniqueFd listener, const Job& job, Deadline deadline) {
   expect_by(deadline);
-  acceptor_ = std::make_unique<Acceptor>(agent_.loop(), std::move(listener), job,
-                                         [this](Visitor visitor) { welcome(std::move(visitor)); });
+  acceptor_ = std::make_unique<Acceptor>(
+      agent_.loop(), std::move(listener), job, [this](Visitor visitor) { welcome(std::move(visitor)); },
+      [this](int fd, const std::string& why) { note_refusal(fd, why); });
 }
 
 void Root::welcome(Visitor visitor) {
@@ -63,6 +64,7 @@ void Root::welcome(Visitor visitor) {
   if (!failure_.ok()) return refuse(visitor.connection.get(), failure_);
   if (const Status wrong = check(rank, ranks); !wrong.ok()) {
     refuse(visitor.connection.get(), wrong);
+    note_refusal(visitor.connection.get(), wrong.message());
     // Ranks that disagree on the size cannot meet any more; a rank too many does not keep the others from it.
     if (wrong.code() == Code::mismatch) refuse_all(wrong);
     return;
@@ -150,14 +152,28 @@ void Root::end_after(double seconds) {
   });
 }
 
+void Root::note_refusal(int fd, const std::string& why) {
+  const Result<SocketAddress> from = peer_address(fd);
+  const std::string text =
+      fmt::format("{}: {}", from.ok() ? from->to_string(false) : "an unknown address", why);
+  if (++refused_ == 1 && !met_)
+    log::warn("the job's root refused a connection from {}; it goes on to wait for its ranks", text);
+  last_refusal_ = text;
+}
+
 Status Root::missing() const {
-  if (ranks_ == 0) return fail(Code::timeout, "no rank came before the root's deadline");
+  const std::string refusals =
+      refused_ == 0 ? ""
+      : refused_ == 1
+          ? fmt::format("; one connection was refused, from {}", last_refusal_)
+          : fmt::format("; {} connections were refused, the last from {}", refused_, last_refusal_);
+  if (ranks_ == 0) return fail(Code::timeout, "no rank came before the root's deadline{}", refusals);
   std::vector<int> absent;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!registered_.contains(rank)) absent.push_back(rank);
   }
-  return fail(Code::timeout, "only {} of {} ranks came before the deadline; missing: {}", registered_.size(),
-              ranks_, rank_list(absent));
+  return fail(Code::timeout, "only {} of {} ranks came before the deadline; missing: {}{}",
+              registered_.size(), ranks_, rank_list(absent), refusals);
 }
 
 // ---- Unique ids

@@ -2,6 +2,9 @@
 // made the unique id, until all ranks have come and been told their parent in the tree, or until its
 // deadline.
 //
+// Whoever waits for ranks that were refused is told how many connections were, and why the last: a rank with
+// another secret, which also is one that counts more ranks, never gets as far as to be named.
+//
 // What it refuses: ranks that disagree on the size of the job (all are told, since that job cannot meet), a
 // rank that comes twice, a rank out of range, and everybody once a rank that had come went away or one rank's
 // deadline passed.
@@ -41,6 +44,7 @@ class Root : public std::enable_shared_from_this<Root> {
   void release_all();
   void refuse_all(const Status& why);
   void end_after(double seconds);
+  void note_refusal(int fd, const std::string& why);
   Status missing() const;
 
   AgentUse agent_;
@@ -51,6 +55,8 @@ class Root : public std::enable_shared_from_this<Root> {
   int ranks_ = 0, first_rank_ = -1;  // of the first that came
   std::map<int, Registration> registered_;
   bool met_ = false;
+  size_t refused_ = 0;        // connections
+  std::string last_refusal_;  // "10.0.0.3: it gave another secret …"
   Status failure_;
 };
 

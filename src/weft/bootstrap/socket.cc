@@ -126,6 +126,14 @@ Result<SocketAddress> local_address(int fd) {
   return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
 }
 
+Result<SocketAddress> peer_address(int fd) {
+  sockaddr_storage raw{};
+  socklen_t bytes = sizeof raw;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0)
+    return fail_errno(errno, "getpeername");
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
+}
+
 void send_at_once(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
 void notice_dead_host(int fd) {

@@ -32,6 +32,7 @@ int connect_outcome(int fd);
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline, const SocketAddress& from = {});
 
 Result<SocketAddress> local_address(int fd);
+Result<SocketAddress> peer_address(int fd);
 void send_at_once(int fd);  // TCP_NODELAY
 /// Makes the kernel notice within about 5 s that the other host is gone; a process that ends is noticed at
 /// once anyway.
