@@ -3,6 +3,7 @@
 //
 // This file is the command line; run/ is the rest.
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <memory>
 #include <string_view>
@@ -32,8 +33,20 @@ void take_np(int argc, char** argv) {
   }
 }
 
+/// CLI11's own complaint about what is no number does not say what is right.
+std::string check_ranks(const std::string& text) {
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return fmt::format("the number of ranks is {}, must be a whole number from 1 to {}", text, kMostRanks);
+}
+
 /// What CLI11 cannot see: how the values fit together.
-std::string problem_of(const weft::run::Job& job) {
+std::string problem_of(const weft::run::Job& job, bool has_ranks) {
+  if (!job.command.empty() && job.command.front().starts_with("-"))
+    return fmt::format("unknown option {}; weft_run --help lists them", job.command.front());
+  if (!has_ranks)
+    return "-n (or --ranks) is missing: the number of ranks to start, for example weft_run -n 4 ./program";
   if (job.ranks < 1 || job.ranks > kMostRanks)
     return fmt::format("-n is {}, must be from 1 to {}", job.ranks, kMostRanks);
   if (job.nodes < 1 || job.nodes > job.ranks)
@@ -42,8 +55,6 @@ std::string problem_of(const weft::run::Job& job) {
   if (job.grace_s < 0) return fmt::format("--grace is {}, must not be negative (seconds)", job.grace_s);
   if (job.command.empty())
     return "no program given, for example: weft_run -n 4 --nodes 2 all_reduce_perf -b 8 -e 1M -f 2";
-  if (job.command.front().starts_with("-"))
-    return fmt::format("unknown option {}; weft_run --help lists them", job.command.front());
   return "";
 }
 
@@ -65,7 +76,8 @@ int main(int argc, char** argv) {
       "WEFT_JOB_SECRET in its environment; weftCommInitEnv() reads them."};
   app.name("weft_run");
   app.formatter(std::make_shared<HelpText>());
-  app.add_option("-n,--ranks", job.ranks, "Ranks to start (or -np)")->required();
+  const CLI::Option* const ranks =
+      app.add_option("-n,--ranks", job.ranks, "Ranks to start (or -np)")->check(check_ranks);
   app.add_option("--nodes", job.nodes,
                  "Pretend that they sit on this many nodes, in blocks as even as possible");
   app.add_flag("--keep-going", job.keep_going, "Let the others run on when a rank fails");
@@ -81,7 +93,7 @@ int main(int argc, char** argv) {
   if (!job.command.empty() && job.command.front() == "--") job.command.erase(job.command.begin());
   job.label = !no_label;
   job.bind = !no_bind;
-  if (const std::string problem = problem_of(job); !problem.empty())
+  if (const std::string problem = problem_of(job, ranks->count() > 0); !problem.empty())
     return weft::tools::complain(app, problem);
 
   weft::run::Supervisor supervisor(job);

@@ -355,6 +355,14 @@ TEST(Program, EndsWithTwoOnWrongUse) {
   }
 }
 
+TEST(Program, SaysWhatAnOptionTakes) {
+  EXPECT_EQ(
+      run("--explain allreduce").out,
+      "weft_info: --explain takes COLLECTIVE SIZE: At least 2 required but received 1; weft_info --help "
+      "lists the options\n");
+  EXPECT_TRUE(mentions(run("--explain allreduce 4M -n many").out, "--ranks is many, must be a whole number"));
+}
+
 TEST(Program, ShowsRightSettingsBesideAWrongOne) {
   setenv("WEFT_FROB", "1", 1);
   const Outcome outcome = run("--settings");

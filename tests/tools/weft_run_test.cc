@@ -393,13 +393,15 @@ TEST(WeftRun, ExplainsWrongUsage) {
     std::vector<std::string> arguments;
     const char* sentence;
   } cases[] = {
-      {{"true"}, "--ranks is required"},
-      {{"--", "true"}, "--ranks is required"},
-      {{"-n", "four", "--", "true"}, "--ranks = four"},
+      {{"true"}, "-n (or --ranks) is missing"},
+      {{"--", "true"}, "-n (or --ranks) is missing"},
+      {{}, "-n (or --ranks) is missing"},
+      {{"-n", "four", "--", "true"}, "the number of ranks is four, must be a whole number from 1 to 4096"},
+      {{"-n", "2", "--timeout", "long", "true"}, "--timeout is long, must be a number"},
+      {{"-n"}, "--ranks takes a whole number, which is missing"},
       {{"--foo", "true"}, "unknown option --foo"},
       {{"--foo", "-n", "2", "--", "true"}, "unknown option --foo"},
       {{"-n", "0", "true"}, "-n is 0, must be from 1 to 4096"},
-      {{"-n", "x", "true"}, "--ranks = x"},
       {{"-n", "2", "--nodes", "3", "true"}, "--nodes is 3, must be from 1 to the number of ranks, 2"},
       {{"-n", "2", "--timeout", "-1", "true"}, "--timeout is -1, must be positive"},
       {{"-n", "2"}, "no program given"},
