@@ -104,6 +104,11 @@ TEST(Machine, NamesWhatIsWrongInJson) {
   EXPECT_NE(error_of("[]").find("not a JSON object"), std::string::npos);
   EXPECT_NE(error_of(R"({"alpha": 1})").find("unknown key \"alpha\"; known are name, intra.alpha_us"),
             std::string::npos);
+  EXPECT_NE(error_of(R"({"inter": {"alfa_us": 1}})")
+                .find("unknown key \"inter.alfa_us\"; did you mean \"inter.alpha_us\"? known are name"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"rails": 1e12})").find("rails is 1000000000000.0, must be in [1, 256]"),
+            std::string::npos);
   EXPECT_NE(error_of(R"({"inter": {"beta": 1}})").find("unknown key \"inter.beta\""), std::string::npos);
   EXPECT_NE(error_of(R"({"inter": 3})").find("inter is 3, must be an object"), std::string::npos);
   EXPECT_NE(

@@ -226,6 +226,7 @@ TEST_F(WeftSim, RefusesWrongDescriptionsByName) {
   says("", "nodes is 0, must be in [1, 16384]", "0");
   says("", "nodes is -3", "-3");
   says("", "nodes is \"four\", must be a whole number", "\"four\"");
+  says("", "nodes is 1000000000000.0, must be in [1, 16384]", "1e12");
   says("", "nodes.unit", R"({"value": 4, "unit": "nodes"})");
   says("", "nodes.source is 7, must be a string", R"({"value": 4, "source": 7})");
   std::ofstream(path_) << R"({"ranks_per_node": 2})";
@@ -269,6 +270,9 @@ TEST_F(WeftSim, RefusesWrongQuestionsByName) {
   EXPECT_EQ(run(path_ + " -a one_hop,ring -s 64,64M").exit_code, 0) << "one_hop serves one of the sizes";
   std::ofstream(path_) << R"({"nodes": 2, "machine": {"rai)";
   EXPECT_TRUE(mentions(refusal(""), "not a JSON object")) << "truncated";
+  EXPECT_TRUE(mentions(refusal(""), "(it ends too early, at line 1, column 30)")) << refusal("");
+  std::ofstream(path_) << "{\"nodes\": 2,\n \"machine\": {rails: 1}}";
+  EXPECT_TRUE(mentions(refusal(""), "(it is wrong at line 2, column 14)")) << refusal("");
   const Output folder = run(".");  // once std::terminate: a stream of a folder throws when it is read
   EXPECT_EQ(folder.exit_code, 2);
   EXPECT_EQ(folder.text, "weft_sim: cannot read .: Is a directory (errno 21)\n");

@@ -8,9 +8,10 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <string_view>
 #include <variant>
+
+#include "base/nearest_name.h"
 
 namespace weft {
 namespace {
@@ -402,36 +403,16 @@ struct ReadValue {
   }
 };
 
-/// Levenshtein's distance: insertions, deletions and replacements that turn one word into the other.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 Status unknown_setting(std::string_view name) {
-  // A name cut short is nearer to its whole than any other: WEFT_SLICE means WEFT_SLICE_BYTES, not
-  // WEFT_STRICT.
-  const auto distance = [&](const Row& row) {
-    return row.name.starts_with(name) ? 1 : edit_distance(name, row.name);
-  };
-  const auto nearest = std::min_element(std::begin(kRows), std::end(kRows), [&](const Row& a, const Row& b) {
-    return distance(a) < distance(b);
-  });
+  std::vector<std::string_view> known;
+  for (const Row& row : kRows) known.push_back(row.name);
   // Half of what follows WEFT_ may be wrong; beyond that a name would only mislead.
   constexpr size_t kPrefix = sizeof "WEFT_" - 1;
-  if (2 * distance(*nearest) > name.size() - kPrefix)
+  const std::string_view nearest = nearest_name(name, known, (name.size() - kPrefix) / 2);
+  if (nearest.empty())
     return fail(Code::invalid_setting, "{} is no setting of Weft (weft_info lists all)", name);
   return fail(Code::invalid_setting, "{} is no setting of Weft; the nearest is {} (weft_info lists all)",
-              name, nearest->name);
+              name, nearest);
 }
 
 Status wrong_value(const Row& row, std::string_view value) {

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/nearest_name.h"
 #include "base/read_file.h"
 #include "model/sourced_json.h"
 
@@ -25,37 +26,39 @@ class Section {
     }
     for (const auto& [key, value] : json_.items()) {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      return fail(Code::invalid_argument, "cluster: unknown key \"{}\"; known are {}", name(key),
+      const std::string_view nearest = nearest_name(key, {known.begin(), known.end()}, key.size() / 3);
+      return fail(Code::invalid_argument, "cluster: unknown key \"{}\"; {}known are {}", name(key),
+                  nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest),
                   fmt::join(known, ", "));
     }
     return {};
   }
 
   template <typename T>
-  Status number(const char* key, T& into) const {
+  Status number(const char* key, T& into, double least = -1e9, double most = 1e9) const {
     const auto found = json_.find(key);
     if (found == json_.end()) return {};
     constexpr bool whole = std::is_integral_v<T>;
-    if (whole ? !found->is_number_integer() : !found->is_number()) {
+    if (whole ? !is_whole(*found) : !found->is_number()) {
       return fail(Code::invalid_argument, "cluster: {} is {}, must be a {}", name(key), found->dump(),
                   whole ? "whole number" : "number");
     }
     const double value = found->template get<double>();
-    if (!(value >= -1e9 && value <= 1e9)) {
-      return fail(Code::invalid_argument, "cluster: {} is {}, must be a reasonable number", name(key),
-                  found->dump());
+    if (!(value >= least && value <= most)) {
+      return fail(Code::invalid_argument, "cluster: {} is {}, must be in [{:g}, {:g}]", name(key),
+                  found->dump(), least, most);
     }
-    into = found->template get<T>();
+    into = static_cast<T>(value);
     return {};
   }
 
   /// As number(), but it must be there.
   template <typename T>
-  Status needed(const char* key, T& into) const {
+  Status needed(const char* key, T& into, double least = -1e9, double most = 1e9) const {
     if (!json_.contains(key)) {
       return fail(Code::invalid_argument, "cluster: {} is missing, must be a number", name(key));
     }
-    return number(key, into);
+    return number(key, into, least, most);
   }
 
  private:
@@ -166,8 +169,8 @@ Result<Cluster> cluster_from_json(const std::string& text) {
     }
     cluster.name = name->get<std::string>();
   }
-  WEFT_TRY(top.needed("nodes", cluster.nodes));
-  WEFT_TRY(top.number("ranks_per_node", cluster.ranks_per_node));
+  WEFT_TRY(top.needed("nodes", cluster.nodes, 1, kMostNodes));
+  WEFT_TRY(top.number("ranks_per_node", cluster.ranks_per_node, 1, kMostRanksPerNode));
   if (const auto machine = json->find("machine"); machine != json->end()) {
     if (!machine->is_object()) {
       return fail(Code::invalid_argument, "cluster: machine is {}, must be an object", machine->dump());

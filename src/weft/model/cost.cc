@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/nearest_name.h"
 #include "base/read_file.h"
 #include "model/sourced_json.h"
 
@@ -76,7 +77,7 @@ template <typename T>
 Status read_value(const Json& json, const std::string& name, T& into, double least) {
   const bool fits = std::is_same_v<T, bool>          ? json.is_boolean()
                     : std::is_same_v<T, std::string> ? json.is_string()
-                    : std::is_integral_v<T>          ? json.is_number_integer()
+                    : std::is_integral_v<T>          ? is_whole(json)
                                                      : json.is_number();
   if (!fits) {
     return fail(Code::invalid_argument, "machine: {} is {}, must be a {}", name, json.dump(),
@@ -107,8 +108,9 @@ Status check_keys(const Json& json, const Machine& machine) {
     return std::find(known.begin(), known.end(), name) != known.end();
   };
   const auto unknown = [&](const std::string& name) {
-    return fail(Code::invalid_argument, "machine: unknown key \"{}\"; known are {}", name,
-                fmt::join(known, ", "));
+    const std::string_view nearest = nearest_name(name, {known.begin(), known.end()}, name.size() / 3);
+    return fail(Code::invalid_argument, "machine: unknown key \"{}\"; {}known are {}", name,
+                nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest), fmt::join(known, ", "));
   };
   for (const auto& [key, value] : json.items()) {
     const bool section = std::any_of(known.begin(), known.end(), [&, &key = key](const auto& name) {

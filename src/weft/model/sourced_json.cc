@@ -1,5 +1,8 @@
 #include "model/sourced_json.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace weft::model {
 namespace {
 
@@ -38,19 +41,40 @@ Status strip(Json& json, const std::string& what, const std::string& path) {
   return {};
 }
 
+std::string excerpt(const std::string& text) { return text.size() > 60 ? text.substr(0, 60) + "…" : text; }
+
+/// Where the byte is that a parser stopped at; it counts from 1, and the end is one beyond the last.
+std::string place_in(const std::string& text, size_t byte) {
+  const std::string_view before = std::string_view(text).substr(0, std::max<size_t>(byte, 1) - 1);
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 = 0
+  return fmt::format("line {}, column {}", 1 + std::count(before.begin(), before.end(), '\n'),
+                     before.size() - line_begin + 1);
+}
+
 Result<Json> parse_object(const std::string& text, const std::string& what) {
   bool too_deep = false;
   const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
     too_deep |= depth > kDeepest;
     return !too_deep;
   };
-  Json json = Json::parse(text, bounded, /*allow_exceptions=*/false);
+  Json json;
+  try {
+    json = Json::parse(text, bounded);
+  } catch (const Json::parse_error& error) {
+    if (!too_deep) {
+      return fail(Code::invalid_argument, "{}: this is not a JSON object: {} ({} at {})", what, excerpt(text),
+                  error.byte > text.size() ? "it ends too early," : "it is wrong",
+                  place_in(text, error.byte));
+    }
+  } catch (const Json::exception& error) {  // a number that no double holds
+    return fail(Code::invalid_argument, "{}: this is not a JSON object: {} ({})", what, excerpt(text),
+                error.what());
+  }
   if (too_deep) {
     return fail(Code::invalid_argument, "{}: this JSON is nested more than {} levels deep", what, kDeepest);
   }
-  if (json.is_discarded() || !json.is_object()) {
-    return fail(Code::invalid_argument, "{}: this is not a JSON object: {}", what,
-                text.size() > 60 ? text.substr(0, 60) + "…" : text);
+  if (!json.is_object()) {
+    return fail(Code::invalid_argument, "{}: this is not a JSON object: {}", what, excerpt(text));
   }
   return json;
 }
@@ -78,6 +102,11 @@ Result<Json> parse_sourced(const std::string& text, const std::string& what) {
   }
   WEFT_TRY(strip(*json, what, ""));
   return json;
+}
+
+bool is_whole(const Json& json) {
+  return json.is_number_integer() ||
+         (json.is_number() && std::trunc(json.get<double>()) == json.get<double>());
 }
 
 Result<std::vector<std::string>> numbers_without_source(const std::string& text) {

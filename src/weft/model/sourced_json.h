@@ -16,6 +16,9 @@ namespace weft::model {
 /// that is no string, keys beside "value" and "source".
 Result<nlohmann::ordered_json> parse_sourced(const std::string& text, const std::string& what);
 
+/// Whether a value is a whole number, however it is written: 1000 and 1e3.
+bool is_whole(const nlohmann::ordered_json& json);
+
 /// Every number in `text` (as parse_sourced takes it) that neither itself nor any object around it gives a
 /// source, by its path: "machine.rails". An empty source is none.
 Result<std::vector<std::string>> numbers_without_source(const std::string& text);
