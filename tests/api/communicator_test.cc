@@ -194,5 +194,26 @@ TEST(Communicators, MeetWhereSomeRanksWriteATrace) {
   }
 }
 
+// Rank 0 said that its file cannot be made; the others, that it had gone.
+TEST(Communicators, AllSayWhyATraceCannotBeWritten) {
+  const std::string said = ::testing::TempDir() + "weft-said-" + std::to_string(getpid()) + ".";
+  const auto statuses = run_processes(
+      blocks(1, 3), [](Rank&) { return 0; }, 60,
+      [&](int rank) {
+        setenv("WEFT_TRACE", "/nowhere/trace.json", 1);
+        if (!freopen((said + std::to_string(rank)).c_str(), "w", stderr)) _exit(97);
+        setvbuf(stderr, nullptr, _IONBF, 0);  // ranks end by _exit()
+      });
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(exited_with(statuses[rank], 98)) << statuses[rank];
+    std::ifstream file(said + std::to_string(rank));
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_NE(text.find("WEFT_TRACE: cannot write to /nowhere/trace.json: No such file or directory"),
+              std::string::npos)
+        << "rank " << rank << ": " << text;
+    unlink((said + std::to_string(rank)).c_str());
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

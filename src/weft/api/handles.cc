@@ -43,7 +43,9 @@ bool is_stream_handle(const void* pointer) { return Shells<weftStream>::get().ha
 
 Result<engine::Communicator*> existing(weftComm_t comm) {
   if (!comm)
-    return fail(Code::invalid_comm, "comm is NULL: pass a communicator from weftCommInitRank or a sibling");
+    return fail(Code::invalid_comm,
+                "comm is NULL: pass a communicator that weftCommInitRank, weftCommInitEnv, weftCommInitAll, "
+                "weftCommSplit or weftCommShrink has made");
   switch (comm->state.load(std::memory_order_acquire)) {
     case weftComm::creating:
       return fail(Code::invalid_usage,

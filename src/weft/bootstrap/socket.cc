@@ -45,7 +45,14 @@ Status bind_and_listen(int fd, const SocketAddress& address) {
   // So that a root on a port that its launcher fixed can come back at once after the last job.
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
   if (::bind(fd, address.raw(), address.raw_bytes()) != 0 || ::listen(fd, SOMAXCONN) != 0) {
-    return fail_errno(errno, fmt::format("listening on {}", address.to_string()));
+    const int error = errno;
+    const Status failed = fail_errno(error, fmt::format("listening on {}", address.to_string()));
+    if (error != EADDRINUSE) return failed;
+    return fail(
+        failed.code(),
+        "{}; another job or program has that port: end it, or name another port, the same on all ranks, "
+        "in WEFT_ROOT (host:port) or MASTER_PORT",
+        failed.message());
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -25,6 +26,8 @@
 
 namespace weft::engine {
 namespace {
+
+constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others read it
 
 // How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
 constexpr int64_t kCheckNs = 100'000'000;
@@ -130,9 +133,19 @@ Status Context::open_trace(Deadline deadline) {
     trace_ = trace.take();
     return {};
   };
-  if (first) WEFT_TRY(open());
-  const std::byte ready{1};
-  if (auto met = bootstrap_->all_gather({&ready, 1}, deadline); !met) return met.status();
+  const Status started = first ? open() : Status();
+  // All learn why one could not: that its connection ends says nothing.
+  std::array<char, kReasonBytes> reason{};
+  started.message().copy(reason.data(), reason.size() - 1);
+  const auto met = bootstrap_->all_gather(std::as_bytes(std::span(reason)), deadline);
+  WEFT_TRY(started);
+  if (!met) return met.status();
+  for (int r = 0; r < ranks(); ++r) {
+    const char* const theirs =
+        reinterpret_cast<const char*>(met->data()) + kReasonBytes * static_cast<size_t>(r);
+    const std::string_view why(theirs, strnlen(theirs, kReasonBytes));
+    if (!why.empty()) return fail(Code::remote_error, "rank {} reports: {}", r, why);
+  }
   return first ? Status() : open();
 }
 
