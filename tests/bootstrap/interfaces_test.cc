@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "topology/host.h"
+
 namespace weft::bootstrap {
 namespace {
 
@@ -48,6 +50,19 @@ TEST(Interfaces, OfThisHostIncludeTheOneThatItsAddressIsOn) {
   Result<SocketAddress> address = host_address("");
   ASSERT_TRUE(address.ok()) << address.status().message();
   EXPECT_TRUE(std::any_of(all->begin(), all->end(), [&](auto& i) { return i.address.same_host(*address); }));
+}
+
+// A host was described with interfaces that no rank listens on: links of containers, and such as have nothing
+// but a link-local address.
+TEST(Interfaces, ThatCarryByTheHostsDescriptionAreAmongThem) {
+  const Result<topology::Host>& host = topology::discover_host();
+  const Result<std::vector<Interface>> all = interfaces();
+  ASSERT_TRUE(host.ok() && all.ok());
+  for (const topology::Interface& each : host->interfaces) {
+    if (each.rdma || !each.up || !each.carries) continue;
+    EXPECT_TRUE(std::any_of(all->begin(), all->end(), [&](auto& i) { return i.name == each.name; }))
+        << each.name;
+  }
 }
 
 TEST(Rails, AJobOnLoopbackHasOne) {

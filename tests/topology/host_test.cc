@@ -1,6 +1,7 @@
 // The host as discovered here, as read from made-up files, and where progress threads go on made-up hosts.
 #include "topology/host.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "topology/interface_rules.h"
 #include "topology/sysfs.h"
 
 namespace weft::topology {
@@ -153,6 +155,26 @@ TEST_F(Files, InterfacesAreReadWithSpeedAndLocality) {
   EXPECT_EQ(all[2].gbit_per_s, 0);
   EXPECT_TRUE(all[3].rdma && all[3].up);
   EXPECT_EQ(all[3].gbit_per_s, 100);
+}
+
+TEST(InterfaceRules, AFilterTakesByPrefixOrLeavesOut) {
+  EXPECT_TRUE(InterfaceFilter("").takes("eth0"));
+  EXPECT_FALSE(InterfaceFilter("").names());
+  const InterfaceFilter some("eth1,,ib"), others("^docker,lo");
+  EXPECT_TRUE(some.takes("eth1") && some.takes("ib0") && !some.takes("eth0") && some.names());
+  EXPECT_TRUE(others.takes("eth0") && !others.takes("docker0") && !others.takes("lo") && !others.names());
+}
+
+TEST(InterfaceRules, LinkLocalAddressesLeadNowhere) {
+  const auto leads = [](const char* text) {
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    inet_pton(AF_INET6, text, &six.sin6_addr);
+    return leads_beyond_link(reinterpret_cast<const sockaddr*>(&six));
+  };
+  EXPECT_TRUE(leads("fd00::1"));
+  EXPECT_FALSE(leads("fe80::1"));
+  EXPECT_FALSE(leads_beyond_link(nullptr));
 }
 
 TEST_F(Files, GpusAreFoundByTheirPciClass) {

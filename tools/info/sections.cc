@@ -33,6 +33,7 @@ Json json_of(const topology::Host& host) {
                                   {"rdma", interface.rdma},
                                   {"up", interface.up},
                                   {"loopback", interface.loopback},
+                                  {"carries", interface.carries},
                                   {"gbit_per_s", interface.gbit_per_s},
                                   {"memory_node", interface.numa},
                                   {"near_cpus", interface.near_cpus}});

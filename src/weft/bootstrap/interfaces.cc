@@ -3,18 +3,15 @@
 
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
 
+#include "topology/interface_rules.h"
+
 namespace weft::bootstrap {
 namespace {
-
-bool link_local(const SocketAddress& address) {
-  return address.family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address.as_v6().sin6_addr);
-}
 
 using IfAddrs = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
@@ -22,16 +19,6 @@ Result<IfAddrs> all_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return fail_errno(errno, "getifaddrs");
   return IfAddrs(first, freeifaddrs);
-}
-
-std::vector<std::string_view> split(std::string_view list) {
-  std::vector<std::string_view> parts;
-  while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    if (comma > 0) parts.push_back(list.substr(0, comma));
-    list.remove_prefix(std::min(comma + 1, list.size()));
-  }
-  return parts;
 }
 
 }  // namespace
@@ -42,14 +29,12 @@ Result<std::vector<Interface>> interfaces() {
   std::vector<Interface> found;
   for (const ifaddrs* each = all->get(); each != nullptr; each = each->ifa_next) {
     constexpr unsigned kReady = IFF_UP | IFF_RUNNING;
-    if (each->ifa_addr == nullptr || (each->ifa_flags & kReady) != kReady) continue;
+    if (!topology::leads_beyond_link(each->ifa_addr) || (each->ifa_flags & kReady) != kReady) continue;
     const SocketAddress address(each->ifa_addr);
-    if (!address.valid() || link_local(address)) continue;
     const auto known =
         std::find_if(found.begin(), found.end(), [&](auto& i) { return i.name == each->ifa_name; });
     if (known == found.end()) {
-      const std::string device = fmt::format("/sys/class/net/{}/device", each->ifa_name);
-      found.push_back({each->ifa_name, address, access(device.c_str(), F_OK) == 0});
+      found.push_back({each->ifa_name, address, topology::is_physical(each->ifa_name)});
     } else if (known->address.family() == AF_INET6 && address.family() == AF_INET) {
       known->address = address;
     }
@@ -68,17 +53,13 @@ Result<std::string> interface_with(const SocketAddress& address) {
 
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter) {
   if (filter.empty()) return all;
-  const bool exclude = filter.front() == '^';
-  const std::vector<std::string_view> prefixes = split(exclude ? filter.substr(1) : filter);
+  const topology::InterfaceFilter rule(filter);
   std::vector<Interface> chosen;
-  if (exclude) {
-    const auto named = [&](const Interface& i) {
-      return std::any_of(prefixes.begin(), prefixes.end(),
-                         [&](auto prefix) { return i.name.starts_with(prefix); });
-    };
-    std::copy_if(all.begin(), all.end(), std::back_inserter(chosen), [&](auto& i) { return !named(i); });
+  if (rule.excludes) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
+                 [&](const Interface& i) { return rule.takes(i.name); });
   } else {
-    for (const std::string_view prefix : prefixes) {
+    for (const std::string_view prefix : rule.prefixes) {
       for (Interface& each : all) {
         if (each.address.valid() && each.name.starts_with(prefix)) {
           chosen.push_back(each);

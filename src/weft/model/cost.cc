@@ -239,7 +239,8 @@ Machine machine_of(const topology::Host& host, int nodes_on_host) {
   if (nodes_on_host > 1) return machine;
   double fastest = 0;
   for (const topology::Interface& interface : host.interfaces) {
-    if (!interface.up || interface.loopback || interface.gbit_per_s < fastest || interface.gbit_per_s == 0)
+    if (!interface.up || interface.loopback || !interface.carries || interface.gbit_per_s < fastest ||
+        interface.gbit_per_s == 0)
       continue;
     machine.rails = interface.gbit_per_s > fastest ? 1 : machine.rails + 1;
     fastest = interface.gbit_per_s;

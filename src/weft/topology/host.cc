@@ -3,6 +3,7 @@
 #include "topology/host.h"
 
 #include <hwloc.h>
+#include <ifaddrs.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <map>
 #include <memory>
 
+#include "base/settings.h"
+#include "topology/interface_rules.h"
 #include "topology/sysfs.h"
 
 namespace weft::topology {
@@ -98,6 +101,31 @@ void read_memory(hwloc_topology_t topology, Host& host) {
   }
 }
 
+/// An interface with a device, or one that WEFT_SOCKET_IFNAME names, and an address that leads somewhere.
+/// Where there is no such thing, as in containers, ranks use the one interface by which they reach the root:
+/// the first.
+void note_use(std::vector<Interface>& interfaces) {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return;  // then all may be
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> addresses(first, freeifaddrs);
+  const InterfaceFilter filter(settings().socket_ifname);
+  Interface* other = nullptr;
+  bool any = false;
+  for (Interface& interface : interfaces) {
+    if (interface.rdma) continue;
+    interface.carries = false;
+    for (const ifaddrs* each = addresses.get(); each != nullptr; each = each->ifa_next) {
+      if (interface.name != each->ifa_name || !leads_beyond_link(each->ifa_addr) ||
+          !filter.takes(interface.name))
+        continue;
+      interface.carries = filter.names() || is_physical(interface.name);
+      if (other == nullptr && interface.up && !interface.loopback) other = &interface;
+    }
+    any |= interface.carries && interface.up;
+  }
+  if (!any && other != nullptr) other->carries = true;
+}
+
 Result<Host> discover() {
   Result<Topology> topology = load_topology();
   if (!topology.ok()) return topology.status();
@@ -108,6 +136,7 @@ Result<Host> discover() {
   read_memory(topology->get(), host);
   host.gpus = sysfs::read_gpus("/sys");
   host.interfaces = sysfs::read_interfaces("/sys");
+  note_use(host.interfaces);
   host.cpu_quota = sysfs::read_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
   if (host.cpus.empty()) return fail(Code::system_error, "hwloc found no CPU on {}", host.name);
   return host;

@@ -40,6 +40,7 @@ struct Interface {
   bool rdma = false;  // listed in /sys/class/infiniband, not in /sys/class/net
   bool up = false;    // has a carrier (or is not told that it has none)
   bool loopback = false;
+  bool carries = true;  // Weft's connections may use it (topology/interface_rules.h); of RDMA devices always
   double gbit_per_s = 0;       // 0 = the device does not say
   int numa = -1;               // OS number of the memory node that it hangs on; -1 = not known
   std::vector<int> near_cpus;  // ascending; empty = not known, every CPU is as near

@@ -38,6 +38,7 @@ std::string interface_text(const Interface& interface) {
   if (!interface.up) text += ", down";
   if (interface.gbit_per_s > 0) text += fmt::format(", {:g} Gbit/s", interface.gbit_per_s);
   else if (!interface.loopback) text += ", speed not stated";
+  if (interface.up && !interface.loopback && !interface.carries) text += ", not used by connections of Weft";
   text += numa_text(interface.numa);
   if (!interface.near_cpus.empty()) text += fmt::format(", near CPUs {}", ranges_text(interface.near_cpus));
   return text;

@@ -1,0 +1,37 @@
+#include "topology/interface_rules.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace weft::topology {
+
+bool leads_beyond_link(const sockaddr* address) {
+  if (address == nullptr) return false;
+  if (address->sa_family == AF_INET) return true;
+  return address->sa_family == AF_INET6 &&
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+bool is_physical(const std::string& name) {
+  return access(fmt::format("/sys/class/net/{}/device", name).c_str(), F_OK) == 0;
+}
+
+InterfaceFilter::InterfaceFilter(std::string_view text) : excludes(text.starts_with('^')) {
+  if (excludes) text.remove_prefix(1);
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    if (comma > 0) prefixes.push_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+}
+
+bool InterfaceFilter::takes(std::string_view name) const {
+  const bool named = std::any_of(prefixes.begin(), prefixes.end(),
+                                 [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return excludes ? !named : named || prefixes.empty();
+}
+
+}  // namespace weft::topology
