@@ -45,7 +45,8 @@ Status Layout::check() const {
   LOOM_TRY(at_least_one("tensor_degree", tensor));
   LOOM_TRY(at_least_one("sharded_data_parallel_degree", shard));
   if (data % shard != 0)
-    return fail(Code::invalid_argument, "sharded_data_parallel_degree is {}, must divide the {} data ranks",
+    return fail(Code::invalid_argument,
+                "parallel.sharded_data_parallel_degree is {}, must divide the number of data ranks, {}",
                 shard, data);
   std::string letters = order();
   std::sort(letters.begin(), letters.end());

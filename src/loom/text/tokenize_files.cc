@@ -234,8 +234,8 @@ Result<TokenizeSummary> tokenize_files(const std::vector<std::string>& files, co
                                     [](const Part& part) { return part.split == Split::validation; });
   if (options.validation_fraction > 0 && !held_out)
     return fail(Code::invalid_argument,
-                "no line begins in the last {:g} % of any file, so nothing is left for validation; ask for "
-                "another fraction, or 0",
+                "no line begins in the last {:g} % of any file, so nothing is left for validation; choose "
+                "another fraction (--validation 0.3), or none (--validation 0)",
                 options.validation_fraction * 100);
   LOOM_TRY(make_folders(folder));
   LOOM_TRY(remove_dataset(folder));

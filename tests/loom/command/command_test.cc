@@ -276,7 +276,7 @@ TEST_F(Command, SaysWhatIsWrong) {
   expect(loom("train " + config() + " --data.sequence_length=100000"), 2, "100000");
   expect(loom("train " + (folder_ / "none.json")), 1, "none.json");
   expect(loom("train " + config() + " --parallel.sharded_data_parallel_degree=3"), 2,
-         "must divide the 1 data ranks");
+         "parallel.sharded_data_parallel_degree is 3, must divide the number of data ranks, 1");
   expect(loom("plan " + config() + " -n 3"), 2, "data.global_batch is 8, must be a multiple of the 3 ranks");
   const std::string by_hand = " -n 2 --gflops 50 --parallel.pipeline_degree=2 --parallel.partition=0,1";
   expect(loom("plan " + config() + by_hand), 2, "parallel.tied=copies puts a copy on the first and on");

@@ -154,8 +154,9 @@ TEST(Layout, ManyRanksAreDrawnShortened) {
 }
 
 TEST(Layout, SaysWhatCannotBe) {
-  EXPECT_TRUE(fails_with(Layout{.data = 4, .shard = 3}.check(), Code::invalid_argument,
-                         "sharded_data_parallel_degree is 3, must divide the 4 data ranks"));
+  EXPECT_TRUE(
+      fails_with(Layout{.data = 4, .shard = 3}.check(), Code::invalid_argument,
+                 "parallel.sharded_data_parallel_degree is 3, must divide the number of data ranks, 4"));
   EXPECT_TRUE(fails_with(Layout{.placement = "DPP"}.check(), Code::invalid_argument,
                          "placement is \"DPP\", must be cluster, spread, or the letters D, P and T"));
   EXPECT_TRUE(fails_with(Layout{.pipeline = 0}.check(), Code::invalid_argument, "pipeline_degree is 0"));

@@ -494,7 +494,7 @@ TEST(Job, SaysWhatCannotBe) {
   Job job = sharded_job();
   job.degree = 3;
   EXPECT_EQ(make_program(job).status().message(),
-            "sharded_data_parallel_degree is 3, must divide the 4 data ranks");
+            "parallel.sharded_data_parallel_degree is 3, must divide the number of data ranks, 4");
   job = sharded_job();
   job.tokens = 17;
   EXPECT_EQ(make_program(job).status().message(),

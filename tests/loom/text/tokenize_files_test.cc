@@ -132,7 +132,7 @@ TEST_F(TokenizeFiles, WhatIsRefusedLeavesTheDatasetThatIsThere) {
   TokenizeOptions options;
   options.validation_fraction = 0.01;
   EXPECT_TRUE(fails_with(tokenize_files({good}, tokens_, ByteTokenizer(), options), Code::invalid_argument,
-                         "nothing is left for validation"));
+                         "nothing is left for validation; choose another fraction (--validation"));
   LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::train));
   LOOM_ASSERT_OK(TokenDataset::open(tokens_, Split::validation));
 }
