@@ -134,6 +134,25 @@ TEST_P(FreedInUse, FailsWithASentenceWhereRanksAreProcesses) {
     EXPECT_TRUE(exited_with(statuses[rank], 0)) << "rank " << rank << " ended with " << statuses[rank];
 }
 
+// It was said to have been freed in use.
+TEST(NeverValid, IsNotSaidToHaveBeenFreedOnly) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    float one = 1;
+    const void* const in = me.rank == 0 ? reinterpret_cast<const void*>(0x1000) : &one;
+    const weftResult_t result = weftAllReduce(in, &one, 1, weftFloat, weftSum, me.comm, nullptr);
+    if (me.rank == 0) {
+      EXPECT_EQ(result, weftInvalidUsage);
+      const std::string why = weftGetLastError(me.comm);
+      EXPECT_NE(why.find("its input is not mapped (4 bytes at 0x1000): it was freed while the operation used "
+                         "it, or never valid"),
+                std::string::npos)
+          << why;
+    }
+    EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+    me.comm = nullptr;
+  });
+}
+
 /// Rank 1 goes on when rank 0 has failed and is gone, and has to read its memory: what it says is why.
 TEST(GoneInUse, AReportIsHeardThoughItsProcessIsGone) {
   struct Shared {

@@ -74,8 +74,8 @@ Status Context::lost_memory(const Operation& op) const {
   const auto gone = [](const Memory& memory) {
     return MemoryWatch::lost(memory.begin, memory.bytes)
                ? fail(Code::invalid_usage,
-                      "{} is not mapped any more ({} bytes at {}): it was freed while the operation used it; "
-                      "buffers must stay until their operation has ended",
+                      "{} is not mapped ({} bytes at {}): it was freed while the operation used it, or never "
+                      "valid; buffers must stay until their operation has ended",
                       memory.name, memory.bytes, memory.begin)
                : Status();
   };
