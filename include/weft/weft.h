@@ -308,8 +308,10 @@ WEFT_API weftResult_t weftGetVersion(int* version);
 WEFT_API const char* weftGetErrorString(weftResult_t result);
 
 /* The whole sentence of the last error: of communicator `comm` when it has failed, else of the calling
- * thread; "" when there was none. comm may be NULL: then the calling thread's. The text stays valid until the
- * calling thread's next call of this function. */
+ * thread; "" when there was none. A call on a communicator that has failed may be refused for a reason of its
+ * own, such as a wrong argument: then the sentence is that, for the thread that called, until it is given
+ * another code. comm may be NULL: then the calling thread's. The text stays valid until the calling thread's
+ * next call of this function. */
 WEFT_API const char* weftGetLastError(weftComm_t comm);
 
 /* Weft only. weftSuccess if Weft can take the memory of CUDA device `device` (a number, or

@@ -302,6 +302,30 @@ TEST(Failure, SendAndRecvOfDifferentCounts) {
   });
 }
 
+// A wrong argument had code 12, and for its sentence the communicator's failure.
+TEST(Failure, ARefusalOnAFailedCommunicatorHasASentenceOfItsOwn) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    float one = 1;
+    const auto sentence = [&](weftComm_t comm) { return std::string(weftGetLastError(comm)); };
+    if (me.rank == 0) EXPECT_EQ(weftSend(&one, 1, weftFloat, 1, me.comm, nullptr), weftSuccess);
+    const weftResult_t failed = me.rank == 0
+                                    ? weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr)
+                                    : weftRecv(&one, 2, weftFloat, 0, me.comm, nullptr);
+    EXPECT_NE(failed, weftSuccess);
+    const std::string why = sentence(me.comm);
+    EXPECT_EQ(weftSend(&one, 1, weftFloat, 9, me.comm, nullptr), weftInvalidRoot);
+    EXPECT_EQ(sentence(me.comm), "weftSend: peer is 9, must be in [0, 2)");
+    EXPECT_EQ(sentence(nullptr), "weftSend: peer is 9, must be in [0, 2)");
+    EXPECT_EQ(weftCommCount(me.comm, nullptr), weftInvalidPointer);
+    EXPECT_EQ(sentence(me.comm), "weftCommCount: count is NULL");
+    std::thread([&] { EXPECT_EQ(sentence(me.comm), why) << "of a thread that was refused nothing"; }).join();
+    weftResult_t state = weftSuccess;
+    EXPECT_EQ(weftCommGetAsyncError(me.comm, &state), weftSuccess);
+    EXPECT_NE(state, weftSuccess);
+    EXPECT_EQ(sentence(me.comm), why) << "whose code was given last";
+  });
+}
+
 // With nothing to send or to receive an end does not wait for the other; and where the receiver of a few
 // waits for the data itself, and the sender of many for its leave, both wait.
 TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {

@@ -153,7 +153,7 @@ weftResult_t run(const Arguments& a) {
     return weftSuccess;
   status = status.in(a.function);
   spoil_group(status);
-  return report(status);
+  return report(status, a.comm);
 }
 
 }  // namespace

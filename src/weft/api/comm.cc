@@ -269,12 +269,6 @@ weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
   return weftSuccess;
 }
 
-/// What the communicator failed with, in Weft or in NCCL; ok if it has not.
-Status health_of(weftComm_t handle) {
-  Status health = handle->comm->health();
-  return health.ok() && handle->fallback ? handle->fallback->health() : health;
-}
-
 weftResult_t report_as(const char* function, const Status& status) {
   return status.code() == Code::in_progress ? weftInProgress : report(status.in(function));
 }
@@ -308,7 +302,7 @@ const char* weftGetErrorString(weftResult_t result) { return code_name(static_ca
 const char* weftGetLastError(weftComm_t comm) {
   thread_local std::string text;
   text = last_error_of_thread();
-  if (comm && comm->state.load() != weftComm::destroyed) {
+  if (comm && comm->state.load() != weftComm::destroyed && !last_error_is_newer_than_failure_of(comm)) {
     std::lock_guard guard(comm->mutex);
     if (!comm->creation.ok()) text = comm->creation.message();
     if (comm->comm)
@@ -388,6 +382,7 @@ weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
     case weftComm::failed_to_create: *asyncError = static_cast<weftResult_t>(comm->creation.code()); break;
     default: *asyncError = static_cast<weftResult_t>(health_of(comm).code());
   }
+  tell_of_failure();
   return weftSuccess;
 }
 
@@ -395,7 +390,7 @@ weftResult_t weftCommCount(const weftComm_t comm, int* count) {
   const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
-  if (!count) return report(fail(Code::invalid_pointer, "weftCommCount: count is NULL"));
+  if (!count) return report(fail(Code::invalid_pointer, "weftCommCount: count is NULL"), comm);
   *count = (*found)->size();
   return weftSuccess;
 }
@@ -404,7 +399,7 @@ weftResult_t weftCommUserRank(const weftComm_t comm, int* rank) {
   const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
-  if (!rank) return report(fail(Code::invalid_pointer, "weftCommUserRank: rank is NULL"));
+  if (!rank) return report(fail(Code::invalid_pointer, "weftCommUserRank: rank is NULL"), comm);
   *rank = (*found)->rank();
   return weftSuccess;
 }
@@ -413,19 +408,24 @@ weftResult_t weftCommDump(weftComm_t comm, const char* path) {
   const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
-  if (!path) return report(fail(Code::invalid_pointer, "weftCommDump: path is NULL"));
-  engine::Lock lock = (*found)->context().lock();
-  return report(engine::dump_to(**found, path).in(__func__));
+  if (!path) return report(fail(Code::invalid_pointer, "weftCommDump: path is NULL"), comm);
+  Status dumped;
+  {
+    engine::Lock lock = (*found)->context().lock();
+    dumped = engine::dump_to(**found, path).in(__func__);
+  }
+  return report(dumped, comm);
 }
 
 weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
   const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
-  if (!stats) return report(fail(Code::invalid_pointer, "weftCommGetStats: stats is NULL"));
+  if (!stats) return report(fail(Code::invalid_pointer, "weftCommGetStats: stats is NULL"), comm);
   if (stats->size < sizeof(weftCommStats_t) || stats->magic != WEFT_API_MAGIC)
-    return report(fail(Code::invalid_argument,
-                       "weftCommGetStats: stats does not start as WEFT_COMM_STATS_INITIALIZER"));
+    return report(
+        fail(Code::invalid_argument, "weftCommGetStats: stats does not start as WEFT_COMM_STATS_INITIALIZER"),
+        comm);
   const engine::CommStats s = (*found)->stats();
   stats->operations = s.operations;
   stats->intraBytes = s.intra.payload_bytes_sent + s.intra.bytes_read;

@@ -27,6 +27,8 @@ struct Shells {
 };
 
 thread_local std::string t_last_error;
+// The communicator that had failed when its call was refused for another reason; never followed.
+thread_local const void* t_refused_by = nullptr;
 
 }  // namespace
 
@@ -68,11 +70,27 @@ Result<engine::Communicator*> usable(weftComm_t comm) {
   return existing(comm);
 }
 
-weftResult_t report(const Status& status) {
+Status health_of(weftComm_t handle) {
+  Status health = handle->comm->health();
+  return health.ok() && handle->fallback ? handle->fallback->health() : health;
+}
+
+weftResult_t report(const Status& status, weftComm_t comm) {
   if (status.ok()) return weftSuccess;
   t_last_error = status.message();
+  t_refused_by = nullptr;
+  const InUse in_use(comm);
+  const int state = comm ? comm->state.load() : weftComm::destroyed;
+  if (state == weftComm::live || state == weftComm::finalizing || state == weftComm::finalized) {
+    const Status health = health_of(comm);
+    if (!health.ok() && t_last_error.find(health.message()) == std::string::npos) t_refused_by = comm;
+  }
   return static_cast<weftResult_t>(status.code());
 }
+
+void tell_of_failure() { t_refused_by = nullptr; }
+
+bool last_error_is_newer_than_failure_of(weftComm_t comm) { return t_refused_by == comm; }
 
 const std::string& last_error_of_thread() { return t_last_error; }
 

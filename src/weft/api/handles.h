@@ -78,8 +78,15 @@ Result<engine::Communicator*> usable(weftComm_t comm);
 /// As usable(), also for a communicator that has been finalized.
 Result<engine::Communicator*> existing(weftComm_t comm);
 
-/// Remembers a failure as the calling thread's last error, and returns its number.
-weftResult_t report(const Status& status);
+/// What the communicator failed with, in Weft or in NCCL; ok if it has not. Its state is live or a later one.
+Status health_of(weftComm_t comm);
+
+/// Remembers a failure as the calling thread's last error, and returns its number. `comm`: whose call it was.
+weftResult_t report(const Status& status, weftComm_t comm = nullptr);
+/// From now on the thread asks about the communicator's failure, whose number it has just been given.
+void tell_of_failure();
 const std::string& last_error_of_thread();
+/// Whether that came from a call on this communicator, which had failed before, with something else.
+bool last_error_is_newer_than_failure_of(weftComm_t comm);
 
 }  // namespace weft::api

@@ -45,17 +45,18 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
   auto found = usable(comm);
   if (!found) return report(found.status().in(__func__));
   if (!buff || !handle)
-    return report(fail(Code::invalid_pointer, "weftCommRegister: {} is NULL", buff ? "handle" : "buff"));
+    return report(fail(Code::invalid_pointer, "weftCommRegister: {} is NULL", buff ? "handle" : "buff"),
+                  comm);
   if (size == 0)
-    return report(fail(Code::invalid_argument, "weftCommRegister: size is 0, must be at least 1"));
+    return report(fail(Code::invalid_argument, "weftCommRegister: size is 0, must be at least 1"), comm);
   if (comm->fallback && comm->fallback->takes_pointer(buff)) {
     auto registered = comm->fallback->register_buffer(buff, size);
-    if (!registered) return report(registered.status().in(__func__));
+    if (!registered) return report(registered.status().in(__func__), comm);
     *handle = *registered;
     return weftSuccess;
   }
   auto registered = (*found)->register_buffer(buff, size);
-  if (!registered) return report(registered.status().in(__func__));
+  if (!registered) return report(registered.status().in(__func__), comm);
   *handle = *registered;
   std::lock_guard guard(comm->mutex);
   comm->registrations.push_back(*handle);
@@ -73,7 +74,8 @@ weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
       return report(fail(Code::invalid_argument,
                          "weftCommDeregister: {} is no handle of this communicator, or was "
                          "deregistered before",
-                         handle));
+                         handle),
+                    comm);
     comm->registrations.erase(known);
   }
   (*found)->deregister_buffer(handle);
@@ -85,24 +87,29 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
   auto found = usable(comm);
   if (!found) return report(found.status().in(__func__));
   if (!op || !scalar)
-    return report(fail(Code::invalid_pointer, "weftRedOpCreatePreMulSum: {} is NULL", op ? "scalar" : "op"));
+    return report(fail(Code::invalid_pointer, "weftRedOpCreatePreMulSum: {} is NULL", op ? "scalar" : "op"),
+                  comm);
   if (static_cast<int>(datatype) < 0 || static_cast<int>(datatype) >= device::kDataTypes)
     return report(fail(Code::invalid_type, "weftRedOpCreatePreMulSum: datatype is {}, must be in [0, {})",
-                       static_cast<int>(datatype), device::kDataTypes));
+                       static_cast<int>(datatype), device::kDataTypes),
+                  comm);
   if (residence != weftScalarDevice && residence != weftScalarHostImmediate)
     return report(fail(Code::invalid_argument,
                        "weftRedOpCreatePreMulSum: residence is {}, must be weftScalarDevice (0) "
                        "or weftScalarHostImmediate (1)",
-                       static_cast<int>(residence)));
+                       static_cast<int>(residence)),
+                  comm);
   if (comm->fallback && comm->fallback->takes_all() && Fallback::is_device_memory(scalar))
     return report(
         fail(Code::unsupported,
              "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator's operations "
-             "are NCCL's, which is handed its value: pass host memory"));
+             "are NCCL's, which is handed its value: pass host memory"),
+        comm);
   if ((*found)->device() < 0 && Fallback::is_device_memory(scalar))
     return report(fail(Code::unsupported,
                        "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator is of host "
-                       "memory: pass host memory, or create the communicator with config.device"));
+                       "memory: pass host memory, or create the communicator with config.device"),
+                  comm);
   PreMulSum premul;
   premul.live = true;
   premul.type = static_cast<device::DataType>(datatype);
@@ -116,7 +123,8 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
     if (comm->operators.size() == 1u << 12)
       return report(fail(Code::invalid_usage,
                          "weftRedOpCreatePreMulSum: this communicator has 4096 operators already: "
-                         "destroy some"));
+                         "destroy some"),
+                    comm);
     free = comm->operators.emplace(comm->operators.end());
   }
   *free = premul;
@@ -131,11 +139,13 @@ weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm) {
   std::lock_guard guard(comm->mutex);
   if (op < weftNumOps)
     return report(fail(Code::invalid_op, "weftRedOpDestroy: op is {}, a built-in operator, which stays",
-                       static_cast<int>(op)));
+                       static_cast<int>(op)),
+                  comm);
   if (index < 0 || index >= static_cast<int>(comm->operators.size()) || !comm->operators[index].live)
-    return report(fail(Code::invalid_op,
-                       "weftRedOpDestroy: op is {}, not a live operator of this communicator",
-                       static_cast<int>(op)));
+    return report(
+        fail(Code::invalid_op, "weftRedOpDestroy: op is {}, not a live operator of this communicator",
+             static_cast<int>(op)),
+        comm);
   comm->operators[index].live = false;
   return weftSuccess;
 }
