@@ -14,8 +14,8 @@ using plan::Algorithm;
 using plan::Limits;
 using plan::Request;
 
-/// Another slice must save this share of the time to be worth leaving the usual one: predictions are not that
-/// exact.
+/// Another slice must save this share of the time that the fastest takes with the usual one to be worth
+/// leaving it: predictions are not that exact.
 constexpr double kWorthwhile = 0.97;
 /// How many algorithms are given other slices, if they are not slower than the fastest by more than a factor.
 /// It is a wide one: a pipeline over n nodes with few slices can be n times as slow as one with many.
@@ -94,7 +94,7 @@ Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const S
       other.limits.slice_bytes = slice;
       if (!other.algorithm->fits(of.request, of.layout, other.limits).ok()) continue;
       WEFT_TRY(predict(other, of));
-      if (other.predicted.us < candidates[i].predicted.us * kWorthwhile) more.push_back(other);
+      if (other.predicted.us < candidates.front().predicted.us * kWorthwhile) more.push_back(other);
     }
   }
   candidates.insert(candidates.end(), more.begin(), more.end());
