@@ -307,7 +307,9 @@ TEST(Failure, ARefusalOnAFailedCommunicatorHasASentenceOfItsOwn) {
   run_ranks(blocks(1, 2), [](Rank& me) {
     float one = 1;
     const auto sentence = [&](weftComm_t comm) { return std::string(weftGetLastError(comm)); };
-    if (me.rank == 0) EXPECT_EQ(weftSend(&one, 1, weftFloat, 1, me.comm, nullptr), weftSuccess);
+    if (me.rank == 0) {
+      EXPECT_EQ(weftSend(&one, 1, weftFloat, 1, me.comm, nullptr), weftSuccess);
+    }
     const weftResult_t failed = me.rank == 0
                                     ? weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr)
                                     : weftRecv(&one, 2, weftFloat, 0, me.comm, nullptr);
