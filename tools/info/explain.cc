@@ -1,5 +1,7 @@
 #include "info/explain.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/read_file.h"
 #include "base/settings.h"

@@ -5,7 +5,9 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 
 #include "base/clock.h"
 #include "base/hash.h"
