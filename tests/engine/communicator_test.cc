@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "bootstrap/reserved_port.h"
 #include "engine/ranks.h"
 
@@ -70,6 +71,28 @@ TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
     }
     EXPECT_EQ(sum_of_ones(*rest), 2);
     EXPECT_TRUE(rest->finalize().ok());
+  });
+}
+
+// A root that needs nothing was done before the inquiry was, which then found no operation and said nothing:
+// ranks went on to sum what others had never broadcast.
+TEST(Communicator, AnEarlyMessageOfAnotherCallIsToldThoughTheOperationIsDone) {
+  run_ranks({"a", "a"}, [](Communicator& comm) {
+    std::vector<int32_t> data(4, 1);
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(comm.run(in_place(plan::Collective::broadcast, data.data(), data.size())).ok());
+    } else {
+      for (int turn = 0; turn < 100; ++turn) {  // until the message is there, and kept
+        EXPECT_TRUE(comm.health().ok());
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      EXPECT_TRUE(comm.run(in_place(plan::Collective::broadcast, data.data(), 0)).ok());
+    }
+    const Deadline end = Deadline::in_seconds(10);
+    while (comm.health().ok() && !end.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_NE(comm.health().message().find("rank 0 called Broadcast of 4 int32 from root 0"),
+              std::string::npos)
+        << comm.health().message();
   });
 }
 

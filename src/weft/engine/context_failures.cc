@@ -233,7 +233,7 @@ void Context::check_deadlines(int64_t now) {
       op->next_check_ns =
           std::min(op->deadline_ns, now + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }
-    if (now >= op->next_check_ns || op->mismatched >= 0) Verdict::on_stall(*this, *op, now);
+    if (now >= op->next_check_ns) Verdict::on_stall(*this, *op, now);
   }
   spare_active_ = std::move(looked_at);
 }

@@ -162,7 +162,7 @@ struct Operation {
     unreachable_ns = now_ns;
   }
   bool verdict_pending = false;
-  int32_t mismatched = -1;  // a rank whose message did not fit: nothing but a verdict can end this
+  int32_t mismatched = -1;  // a rank whose message did not fit: the verdict is that the calls differ
 
   // Chains of the owners.
   Operation* next_in_bucket = nullptr;

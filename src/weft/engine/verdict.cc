@@ -24,13 +24,13 @@ struct Case {
   OpNumber number;
   int transfer_peer = -1;   // transfers with others may have the same number
   int rank;                 // this one, in the communicator
+  std::string name;         // of the operation, for the beginning of a sentence
   std::string mine;         // what it called, as peers describe theirs
   std::string expected;     // what they say if it fits
   std::vector<int> asked;   // ranks of the communicator
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
   int mismatched = -1;  // rank whose message did not fit, if that is why we ask
-  bool ended = false;   // the operation is over here
 };
 
 std::string describe_call(const Record& record) {
@@ -54,6 +54,7 @@ Case open_case(Operation& op) {
   c.number = op.number;
   c.transfer_peer = op.transfer_peer;
   c.rank = op.comm->rank();
+  c.name = op.comm->describe(op);
   c.mine = describe_call(record_of(op));
   c.expected = expected_of(op);
   c.asked = awaited_peers(op);
@@ -126,21 +127,18 @@ void conclude(Context& context, Case c) {
   Lock lock = context.lock();
   Communicator* comm = context.find_communicator(c.comm);
   Operation* op = comm ? find_operation(*comm, c) : nullptr;
-  if (comm && c.ended) {
-    comm->fail(
-        who_differs(c, answers).in(fmt::format("operation {} of communicator {}", c.number, comm->name())),
-        true);
-  }
+  // An operation that needed nothing from whoever differs may be done by now.
+  if (comm && !op && c.mismatched >= 0) comm->fail(who_differs(c, answers).in(c.name), true);
   if (!op) return;
   op->verdict_pending = false;
   if (c.mismatched < 0) c.mismatched = op->mismatched;  // it came while we asked
   if (Status differs = who_differs(c, answers); !differs) {
-    comm->fail(differs.in(comm->describe(*op)), true);
+    comm->fail(differs.in(c.name), true);
   } else if (c.overdue) {
     const std::string missing = who_is_missing(c, answers);
     comm->fail(fail(Code::timeout, "not finished after {} s: {}", comm->options().timeout_s,
                     missing.empty() ? "every rank has started it, but it does not get on" : missing)
-                   .in(comm->describe(*op)),
+                   .in(c.name),
                true);
   } else {
     const int64_t waited = now_ns() - op->deadline_ns + static_cast<int64_t>(comm->options().timeout_s * 1e9);
@@ -150,12 +148,13 @@ void conclude(Context& context, Case c) {
 
 }  // namespace
 
-// Where another inquiry is running, the next look at deadlines comes back to it: the message will not come
-// again.
 void Verdict::on_mismatch(Context& context, Operation& op, int from) {
+  const bool asked = op.mismatched >= 0;
   op.mismatched = from;
-  if (op.verdict_pending) return;
-  op.verdict_pending = context.ask_peers([c = open_case(op), &context] { conclude(context, c); });
+  if (asked) return;
+  op.verdict_pending = true;
+  Case c = open_case(op);
+  context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
 
 void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t number, int from) {
@@ -163,12 +162,12 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.comm = comm.id();
   c.number = number;
   c.rank = comm.rank();
+  c.name = fmt::format("operation {} of communicator {}", number, comm.name());
   for (const Record& record : comm.recorder().snapshot())
     if (record.number == number) c.mine = c.expected = describe_call(record);
   c.asked = {from};
   c.worlds = {comm.world_rank(from)};
   c.mismatched = from;
-  c.ended = true;
   context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
 

@@ -16,9 +16,10 @@ struct Operation;
 class Verdict {
  public:
   /// A message from rank `from` of the communicator belongs to another call under the same operation number.
+  /// It will not come again, so the inquiry waits for its turn where another is running; the operation may
+  /// end meanwhile, if it needs nothing from `from`.
   static void on_mismatch(Context& context, Operation& op, int from);
-  /// The same for operation `number`, which has ended here: its plan needed nothing from `from`. Nothing
-  /// comes back to it, so that it waits for its turn where another inquiry is running.
+  /// The same for operation `number`, which has ended here.
   static void on_late_message(Context& context, Communicator& comm, uint32_t number, int from);
   /// `op` is due for a look: past its deadline it fails with the names of those who have not arrived; before,
   /// it fails only if a peer has called something else.
