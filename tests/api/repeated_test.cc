@@ -80,6 +80,33 @@ TEST_P(Repeated, ALongRowFromARoot) {
   });
 }
 
+// What a rank keeps of a short call depends on its place: it may be brief there and not on others. All have
+// to choose alike whatever it is that they have kept, and from which row.
+TEST_P(Repeated, ShortCallsBetweenOthersCountForAllAlike) {
+  run_ranks(GetParam(), [](Rank& me) {
+    std::vector<int32_t> data(256 << 10);
+    const auto broadcast = [&](size_t count, int call) {
+      if (me.rank == 0) data[0] = data[count - 1] = call;
+      WEFT_OK(weftBcast(data.data(), count, weftInt32, 0, me.comm, nullptr));
+      ASSERT_EQ(data[count - 1], call);
+    };
+    const auto reduce = [&](int call) {
+      int32_t out = -1;
+      WEFT_OK(weftReduce(&call, &out, 1, weftInt32, weftSum, 0, me.comm, nullptr));
+      ASSERT_EQ(out, me.rank == 0 ? me.size * call : -1);
+    };
+    for (int call = 0; call < kTimes; ++call) broadcast(data.size(), call), reduce(call);
+    for (int call = 0; call < kTimes; ++call) broadcast(data.size(), call), broadcast(2, call);
+    for (int round = 0; round < 3; ++round) {
+      for (int call = 0; call < 12; ++call) broadcast(2, call);
+      std::vector<int32_t> sums(data.size(), 1);
+      WEFT_OK(weftAllReduce(sums.data(), sums.data(), sums.size(), weftInt32, weftSum, me.comm, nullptr));
+      ASSERT_EQ(sums.back(), me.size);
+      broadcast(2, round);
+    }
+  });
+}
+
 TEST_P(Repeated, AllToAllChangesBetweenInPlaceAndNot) {
   run_ranks(GetParam(), [](Rank& me) {
     for (int call = 0; call < kTimes; ++call) {

@@ -41,21 +41,5 @@ TEST(CallRow, WhereAllWaitForAllNothingIsExpected) {
   for (const int expected : expectations(row, Collective::all_reduce, 0, 1000)) ASSERT_EQ(expected, 1);
 }
 
-/// A call that is only repeated is not planned anew, so it may not be one of which more would be expected.
-TEST(CallRow, IsNotRepeatedWhereMoreIsExpected) {
-  CallRow row;
-  EXPECT_FALSE(row.may_repeat()) << "nothing was called";
-  std::vector<int> planned;
-  for (int i = 0; i < 1000; ++i) {
-    if (row.may_repeat()) {
-      row.repeat();
-    } else {
-      planned.push_back(row.expected(Collective::gather, 2));
-      row.add(Collective::gather, 2);
-    }
-  }
-  EXPECT_EQ(planned, (std::vector<int>{1, 8, 64, 512}));
-}
-
 }  // namespace
 }  // namespace weft::engine

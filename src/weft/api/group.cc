@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <unordered_map>
 
 #include "api/handles.h"
 
@@ -123,9 +124,12 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   cancel_creations(group.creations, fail(Code::invalid_usage, "the group was only simulated"));
   if (!group.spoiled.ok()) return report(group.spoiled);
   double total_us = group.calls.empty() ? WEFT_UNDEF_FLOAT : 0;
+  std::unordered_map<const engine::Communicator*, engine::CallRow> rows;  // as they would be
   for (const auto& [comm, call] : group.calls) {
-    auto predicted = comm->predict_us(call);
+    engine::CallRow& row = rows.try_emplace(comm.get(), comm->row()).first->second;
+    auto predicted = comm->predict_us(call, row);
     if (!predicted) return report(predicted.status());
+    if (!plan::is_transfer(call.collective)) row.add(call.collective, call.root);
     total_us += *predicted;
   }
   simInfo->estimatedTime = static_cast<float>(total_us);

@@ -37,9 +37,6 @@ class CallRow {
     }
     --left_;
   }
-  /// One like the last one is made, of which nothing else may be expected (may_repeat()).
-  void repeat() { --left_; }
-  bool may_repeat() const { return left_ > 0; }
 
  private:
   static constexpr int kStep = kLengths[1], kMost = kLengths[3];

@@ -238,14 +238,16 @@ std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
 // ---- questions
 // -----------------------------------------------------------------------------------------------------
 
-Result<double> Communicator::predict_us(const Call& call) {
-  const int row = [&] {
-    const Lock lock = context_->lock();
-    return row_.expected(call.collective, call.root);
-  }();
-  auto choice = model::choose(machine(), request_for(call), layout_, limits_, pins_, row);
+Result<double> Communicator::predict_us(const Call& call, const CallRow& row) {
+  auto choice = model::choose(machine(), request_for(call), layout_, limits_, pins_,
+                              row.expected(call.collective, call.root));
   if (!choice) return choice.status();
   return choice->predicted_us;
+}
+
+CallRow Communicator::row() {
+  const Lock lock = context_->lock();
+  return row_;
 }
 
 bool Communicator::can(const Call& call, std::string_view algorithm) const {

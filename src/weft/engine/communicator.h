@@ -82,8 +82,9 @@ class Communicator {
 
   /// Does what is asked and returns when it is done (no stream), or queues it.
   Status run(const Call& call);
-  /// The same for a call that waits, if it differs from the last one, which was brief (Prepared::brief), in
-  /// nothing but its buffers: then only these have to be checked, and are. False: nothing has happened.
+  /// The same for a call that waits, if it differs from the last brief one that was kept (Prepared::brief) in
+  /// nothing but its buffers, and would still be chosen so (CallRow): then only the buffers have to be
+  /// checked, and are. False: nothing has happened.
   bool repeat(const Asked& asked, Status& outcome);
   /// The CUDA device that operations work on; -1 = host memory.
   int device() const { return options_.device; }
@@ -96,8 +97,10 @@ class Communicator {
   /// of them cannot be done, none is started.
   static Status run_group(std::vector<GroupCall>& calls);
 
-  /// How long the cost model expects a call to take that would come next.
-  Result<double> predict_us(const Call& call);
+  /// How long the cost model expects a call to take that would come next in `row`.
+  Result<double> predict_us(const Call& call, const CallRow& row);
+  /// The row in which the next collective will stand.
+  CallRow row();
   /// Whether an algorithm can do a call here.
   bool can(const Call& call, std::string_view algorithm) const;
   /// What the tuner would choose for a call on another machine than the communicator's.
@@ -277,7 +280,7 @@ class Communicator {
   size_t planned_steps_ = 0;
   Wanted last_wanted_;
   std::shared_ptr<const Prepared> last_plan_;
-  Operation* standing_ = nullptr;  // the last brief collective: a call like it needs no preparation
+  Operation* standing_ = nullptr;  // the last brief collective that was kept: a call like it is repeat()ed
 };
 
 }  // namespace weft::engine

@@ -72,7 +72,8 @@ Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan
   if (found == plans_.end()) {
     auto choice = model::choose(machine(), request, layout_, limits_, pins_, row);
     if (!choice) return choice.status();
-    auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_);
+    auto prepared =
+        Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_, row);
     if (planned_steps_ + prepared->plan.steps.size() > kKeptSteps) {
       plans_.clear();
       planned_steps_ = 0;
@@ -179,13 +180,14 @@ Result<Operation*> Communicator::make(const Call& call) {
   return enroll(plan->call, plan->prepared);
 }
 
-// Whether a call differs from that of the standing operation in its buffers only, and these will do.
+// Whether a call differs from that of the standing operation in its buffers only, and these will do; and
+// whether it would still be chosen so, for other calls may have come between.
 inline bool Communicator::stands_for(const Asked& asked) const {
-  if (!standing_ || !failure_.ok() || !row_.may_repeat()) return false;
+  if (!standing_ || !failure_.ok()) return false;
   const Operation& op = *standing_;
   if (op.call.collective != asked.collective || op.call.count != asked.count ||
       static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
-      op.call.root != asked.root)
+      op.call.root != asked.root || row_.expected(asked.collective, asked.root) != op.prepared->row)
     return false;
   const plan::Request& request = op.prepared->plan.request;
   return usable_buffer(asked.send, op.base_bytes[0], request.element_bytes) &&
@@ -202,7 +204,7 @@ bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
   op.call.send = asked.send;
   op.call.recv = asked.recv;
   op.number = next_number();
-  row_.repeat();
+  row_.add(asked.collective, asked.root);
   op.record = &recorder_.next();
   *op.record = op.repeated;
   op.record->number = op.number;

@@ -18,6 +18,7 @@ inline constexpr uint64_t kBriefBytes = 64 << 10;
 
 struct Prepared {
   plan::Plan plan;
+  int row = 1;  // how long the row was expected to be that it was chosen for (CallRow)
 
   // Handles: each (peer, space) that a wait learns gets a number; -1 = none.
   uint32_t handles = 0;
@@ -35,7 +36,7 @@ struct Prepared {
   /// it alone (Context::run_alone).
   bool brief = false;
 
-  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout);
+  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int row = 1);
 };
 
 }  // namespace weft::engine

@@ -5,9 +5,8 @@
 // What is measured, in the words of model/cost.h:
 //   alpha, overhead   half a round trip of an empty message, of several rows the quickest; what each of a
 //                     burst of them adds
-//   sending_us, behind_us  CPU time for each message of a row, at its sender's, and at its receiver's once
-//   all
-//                     have come
+//   sending_us        CPU time that a sender takes for each message of a row
+//   behind_us         how long a receiver takes for each once all have come
 //   bytes_per_us      what a long message adds in both directions at once, or a stream of puts reaches
 //   received_*, *_large_bytes_per_us  what an exchange of puts takes beyond that, in caches and beyond them
 //   peer_*            reads of a peer's memory, both ranks reading at once as collectives do: of what is as

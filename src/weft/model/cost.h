@@ -22,9 +22,9 @@ namespace weft::model {
 struct Link {
   double alpha_us = 0;     // from the sender's last instruction to the receiver's first, for an empty message
   double overhead_us = 0;  // CPU time a message takes, once at each end
-  double sending_us = 0;  // … at its sender's, if the ends differ: the receiver's is the rest of both; 0: no
-  double behind_us = 0;   // … at its receiver's, of one that is read together with another of the same
-                          // sender; 0: as of any
+  double sending_us = 0;   // … at its sender's, the rest of both at its receiver's; 0: the ends are alike
+  double behind_us = 0;  // … at its receiver's, of one that is read together with another of the same sender;
+                         // 0: as of any
   double bytes_per_us = 0;  // between nodes: one connection's rate; where CPUs move the bytes, the sender's
   bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
   // Between nodes, where CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less are

@@ -24,7 +24,7 @@ struct Candidate {
   const plan::Algorithm* algorithm = nullptr;
   plan::Limits limits;
   Status unfit;        // why it cannot be used, or is not to be; ok: it could
-  Estimate predicted;  // if it could, of a call among those that are expected
+  Estimate predicted;  // if it could: a call's mean over the row that choose() was asked about
 };
 
 struct Choice {
