@@ -225,6 +225,29 @@ TEST(Tuner, OfARowTheMeanCounts) {
   EXPECT_DOUBLE_EQ(predicted(8), (alone->us + 7 * next->us) / 8);
 }
 
+// Four ranks that took turns on two cores went from a direct read to a chain that promised a sixth, and took
+// longer.
+TEST(Tuner, WhatIsUsedForSingleCallsStaysUnlessARowSavesAQuarter) {
+  const Layout layout = Layout::blocks(4, 1);
+  const Request broadcast{.collective = Collective::broadcast, .count = 8, .element_bytes = 1};
+  bool stayed = false, changed = false;
+  for (double overhead_us = 0.1; overhead_us < 6; overhead_us *= 1.2) {
+    Machine machine = cluster();
+    machine.inter.overhead_us = overhead_us;
+    const Choice one = choose_or_fail(broadcast, layout, "", machine);
+    const Choice many = choose_or_fail(broadcast, layout, "", machine, 64);
+    const auto mean_of = [&](const plan::Algorithm* algorithm) {
+      for (const Candidate& candidate : many.candidates)
+        if (candidate.algorithm == algorithm) return candidate.predicted.us;
+      return 0.0;
+    };
+    const double best = many.candidates.front().predicted.us;
+    EXPECT_EQ(many.algorithm != one.algorithm, best <= 0.75 * mean_of(one.algorithm)) << overhead_us;
+    (many.algorithm == one.algorithm ? stayed : changed) = true;
+  }
+  EXPECT_TRUE(stayed && changed);
+}
+
 TEST(Tuner, WhereAllWaitForAllARowChangesNothing) {
   const Layout layout = Layout::blocks(4, 2);
   EXPECT_EQ(choose_or_fail(all_reduce(8), layout).predicted_us,

@@ -17,6 +17,9 @@ using plan::Request;
 /// Another slice must save this share of the time that the fastest takes with the usual one to be worth
 /// leaving it: predictions are not that exact.
 constexpr double kWorthwhile = 0.97;
+/// What is used for single calls stays in a row unless the best there takes at most this part of its time:
+/// rows are predicted less exactly, above all where ranks take turns.
+constexpr double kWorthChanging = 0.75;
 /// How many algorithms are given other slices, if they are not slower than the fastest by more than a factor.
 /// It is a wide one: a pipeline over n nodes with few slices can be n times as slow as one with many.
 constexpr size_t kContenders = 3;
@@ -73,6 +76,7 @@ Status predict(Candidate& candidate, const Situation& of) {
   const Result<Estimate> first = estimated(rooted ? Calls::alone : Calls::row);
   if (!first.ok()) return first.status();
   candidate.predicted = *first;
+  candidate.alone_us = first->us;
   if (!rooted || of.row <= 1) return {};
   const Result<Estimate> next = estimated(Calls::row);
   if (!next.ok()) return next.status();
@@ -90,7 +94,7 @@ Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const S
     if (!candidates[i].unfit.ok() || candidates[i].predicted.us > slowest) break;
     for (const uint64_t slice : {base.slice_bytes / 16, base.slice_bytes / 4, base.slice_bytes * 4}) {
       if (slice < (16 << 10) || message_bytes(of.request, of.layout.ranks()) < slice) continue;
-      Candidate other{candidates[i].algorithm, base, {}, {}};
+      Candidate other{.algorithm = candidates[i].algorithm, .limits = base, .unfit = {}, .predicted = {}};
       other.limits.slice_bytes = slice;
       if (!other.algorithm->fits(of.request, of.layout, other.limits).ok()) continue;
       WEFT_TRY(predict(other, of));
@@ -162,7 +166,10 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
   bool banned_one = false;
   for (const Algorithm& algorithm : plan::algorithms()) {
     if (algorithm.collective != request.collective) continue;
-    Candidate candidate{&algorithm, usual, algorithm.fits(request, layout, usual), {}};
+    Candidate candidate{.algorithm = &algorithm,
+                        .limits = usual,
+                        .unfit = algorithm.fits(request, layout, usual),
+                        .predicted = {}};
     if (const Pin* ban = find_ban(pins, request, bytes, algorithm.name); ban && candidate.unfit.ok()) {
       candidate.unfit = fail(Code::invalid_setting, "banned by WEFT_ALGO (\"{}\")", ban->text);
       banned_one = true;
@@ -187,10 +194,16 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
   if (pins.slice_bytes == 0 && !plan::is_transfer(request.collective)) {
     WEFT_TRY(try_slices(candidates, pinned ? 1 : kContenders, situation, usual));
   } else std::stable_sort(candidates.begin(), candidates.end(), faster);
-  const Candidate& chosen =
-      *std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-        return candidate.unfit.ok() && (pinned == nullptr || candidate.algorithm == pinned);
+  const auto may_be_used = [&](const Candidate& candidate) {
+    return candidate.unfit.ok() && (pinned == nullptr || candidate.algorithm == pinned);
+  };
+  const Candidate& fastest = *std::find_if(candidates.begin(), candidates.end(), may_be_used);
+  const Candidate& single =
+      *std::min_element(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+        return may_be_used(a) != may_be_used(b) ? may_be_used(a) : a.alone_us < b.alone_us;
       });
+  const bool changes = row > 1 && fastest.predicted.us <= kWorthChanging * single.predicted.us;
+  const Candidate& chosen = row <= 1 || changes ? fastest : single;
   Choice choice{chosen.algorithm, chosen.limits, chosen.predicted.us, reason(candidates, chosen, pin), {}};
   choice.candidates = std::move(candidates);
   return choice;

@@ -23,8 +23,9 @@ namespace weft::model {
 struct Candidate {
   const plan::Algorithm* algorithm = nullptr;
   plan::Limits limits;
-  Status unfit;        // why it cannot be used, or is not to be; ok: it could
-  Estimate predicted;  // if it could: a call's mean over the row that choose() was asked about
+  Status unfit;         // why it cannot be used, or is not to be; ok: it could
+  Estimate predicted;   // if it could: a call's mean over the row that choose() was asked about
+  double alone_us = 0;  // … and what it takes alone; without a root the same
 };
 
 struct Choice {
@@ -53,8 +54,8 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 /// and invalid_setting if everything that fits is banned.
 ///
 /// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
-/// alone, and each that follows what it takes in a long row; the mean counts. Without one a row changes
-/// nothing.
+/// alone, and each that follows what it takes in a long row; the mean counts, but what is chosen for one call
+/// stays unless another saves a quarter of that. Without a root a row changes nothing.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
                       const plan::Limits& base, const Pins& pins, int row = 1);
 
