@@ -55,7 +55,7 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 ///
 /// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
 /// alone, and each that follows what it takes in a long row; the mean counts, but what is chosen for one call
-/// stays unless another saves a quarter of that. Without a root a row changes nothing.
+/// stays unless another saves a fifth of that. Without a root a row changes nothing.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
                       const plan::Limits& base, const Pins& pins, int row = 1);
 
