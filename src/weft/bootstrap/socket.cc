@@ -41,6 +41,14 @@ Result<UniqueFd> open_socket(int family) {
 
 void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
+/// What `ask`, which is named so, says of a socket: its own address or its peer's.
+Result<SocketAddress> address_by(int (*ask)(int, sockaddr*, socklen_t*), const char* name, int fd) {
+  sockaddr_storage raw{};
+  socklen_t bytes = sizeof raw;
+  if (ask(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0) return fail_errno(errno, name);
+  return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
+}
+
 Status bind_and_listen(int fd, const SocketAddress& address) {
   // So that a root on a port that its launcher fixed can come back at once after the last job.
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -125,21 +133,9 @@ Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline, con
   return fd;
 }
 
-Result<SocketAddress> local_address(int fd) {
-  sockaddr_storage raw{};
-  socklen_t bytes = sizeof raw;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0)
-    return fail_errno(errno, "getsockname");
-  return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
-}
+Result<SocketAddress> local_address(int fd) { return address_by(getsockname, "getsockname", fd); }
 
-Result<SocketAddress> peer_address(int fd) {
-  sockaddr_storage raw{};
-  socklen_t bytes = sizeof raw;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &bytes) != 0)
-    return fail_errno(errno, "getpeername");
-  return SocketAddress(reinterpret_cast<const sockaddr*>(&raw));
-}
+Result<SocketAddress> peer_address(int fd) { return address_by(getpeername, "getpeername", fd); }
 
 void send_at_once(int fd) { set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1); }
 
