@@ -160,6 +160,39 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
   });
 }
 
+// What a peer said before it called is no answer to what it has called since.
+TEST(InFlight, AMessageOfAnotherCallThatComesDuringAnInquiryIsAskedAboutItself) {
+  std::latch asked(2), judged(2);
+  run_ranks({"a", "a"}, [&](Communicator& comm) {
+    int32_t data[20] = {};
+    if (comm.rank() == 1) {
+      asked.arrive_and_wait();
+      EXPECT_TRUE(comm.run(in_place(Collective::send, data, 10, 0)).ok());
+      return judged.arrive_and_wait();
+    }
+    Status received;
+    std::thread receiver([&] { received = comm.run(in_place(Collective::recv, data, 20, 1)); });
+    {
+      Lock lock = comm.context().lock();
+      Operation* const op =
+          wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
+      op->deadline_ns = now_ns() + 10'000'000'000;  // not overdue
+      Verdict::on_stall(comm.context(), *op, 0);
+      EXPECT_TRUE(op->verdict_pending);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 1 says that it has called nothing
+      asked.arrive_and_wait();
+      const Deadline deadline = Deadline::in_seconds(10);
+      while (op->mismatched < 0 && !deadline.passed()) comm.context().turn();
+      EXPECT_EQ(op->mismatched, 1);
+    }
+    receiver.join();
+    EXPECT_EQ(received.code(), Code::mismatch);
+    EXPECT_NE(received.message().find("rank 1 called Send of 10 int32"), std::string::npos)
+        << received.message();
+    judged.arrive_and_wait();
+  });
+}
+
 // Nothing tells of such a message again.
 TEST(InFlight, ALateMessageOfAnotherCallIsAskedAboutAfterTheInquiryThatRuns) {
   std::latch over(2);

@@ -130,10 +130,14 @@ void conclude(Context& context, Case c) {
   // An operation that needed nothing from whoever differs may be done by now.
   if (comm && !op && c.mismatched >= 0) comm->fail(who_differs(c, answers).in(c.name), true);
   if (!op) return;
-  op->verdict_pending = false;
-  if (c.mismatched < 0) c.mismatched = op->mismatched;  // it came while we asked
+  // A message that did not fit and came while we asked has an inquiry of its own in turn: its sender may have
+  // answered this one before it called what the message is of.
+  const bool asked_about_anew = c.mismatched < 0 && op->mismatched >= 0;
+  op->verdict_pending = asked_about_anew;
   if (Status differs = who_differs(c, answers); !differs) {
     comm->fail(differs.in(c.name), true);
+  } else if (asked_about_anew) {
+    return;
   } else if (c.overdue) {
     const std::string missing = who_is_missing(c, answers);
     comm->fail(fail(Code::timeout, "not finished after {} s: {}", comm->options().timeout_s,
