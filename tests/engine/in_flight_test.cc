@@ -195,9 +195,10 @@ TEST(InFlight, AMessageOfAnotherCallThatComesDuringAnInquiryIsAskedAboutItself) 
 
 // Nothing tells of such a message again.
 TEST(InFlight, ALateMessageOfAnotherCallIsAskedAboutAfterTheInquiryThatRuns) {
-  std::latch over(2);
+  std::latch summed(2), over(2);
   run_ranks({"a", "a"}, [&](Communicator& comm) {
     EXPECT_EQ(sum_of_ones(comm), 2);
+    summed.arrive_and_wait();  // a rank that has not seen its sum yet would lose it to the news
     if (comm.rank() == 0) {
       Context& context = comm.context();
       std::latch asked(1);
