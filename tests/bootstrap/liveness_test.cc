@@ -190,6 +190,24 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
   EXPECT_FALSE(answers[3]->known);
 }
 
+// A rank that was asked about its first call, as soon as that had reached the other, knew of nothing.
+TEST(Questions, AreAnsweredFromTheReturnOfStartOn) {
+  auto members = join_all(make_id(), 2);
+  ASSERT_EQ(members.size(), 2u);
+  const Result<UniqueFd> early = members[0]->connect(1, 0, 7, soon());
+  ASSERT_TRUE(early.ok()) << early.status().message();
+  const std::vector<int> oneself = {0};
+  for (int turn = 0; turn < 3; ++turn) (void)members[0]->ask(oneself, 1, 1, soon());  // then it is there
+  std::atomic<bool> called_back{false};
+  Callbacks callbacks;
+  callbacks.on_data_connection = [&](int, uint32_t, UniqueFd) {
+    std::this_thread::sleep_for(100ms);
+    called_back = true;
+  };
+  ASSERT_TRUE(members[1]->start(callbacks).ok());
+  EXPECT_TRUE(called_back);
+}
+
 TEST(Questions, ASlowAnswerIsMissingAfterTheDeadline) {
   auto members = join_all(make_id(), 2);
   ASSERT_EQ(members.size(), 2u);

@@ -76,7 +76,8 @@ class Bootstrap {
   /// all ranks call it in the same order.
   virtual Result<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, Deadline deadline) = 0;
 
-  /// Starts watching neighbours and calling back. Once, after the last all_gather.
+  /// Starts watching neighbours and calling back; when this returns, questions are answered. Once, after the
+  /// last all_gather.
   virtual Status start(Callbacks callbacks) = 0;
   /// Stops calling back: when this returns no callback runs and none will. Idempotent.
   virtual void stop() = 0;

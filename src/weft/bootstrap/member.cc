@@ -200,7 +200,9 @@ Status Member::start(Callbacks callbacks) {
   if (started_) return fail(Code::invalid_usage, "start() was called twice");
   started_ = true;
   tree_.close();
-  loop().post([this, held = std::make_shared<const Callbacks>(std::move(callbacks))] { peers_.start(held); });
+  // Awaited: what this rank does next may make a peer ask about it, who has to get the answer of the
+  // callbacks.
+  loop().run([this, held = std::make_shared<const Callbacks>(std::move(callbacks))] { peers_.start(held); });
   return {};
 }
 
