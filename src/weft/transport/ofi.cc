@@ -115,6 +115,8 @@ Status OfiTransport::open_rails() {
 Status OfiTransport::open_rails(std::vector<Info> infos) {
   net_ = net_of_provider(infos.front()->fabric_attr->prov_name);
   const size_t message_bytes = net_eager_bytes(net_, options_.eager_bytes) + sizeof(Header);
+  const std::string_view provider = infos.front()->fabric_attr->prov_name;
+  greets_ = provider == "net" || provider.starts_with("tcp");
   rma_ = !options_.messages_only;
   message_limit_ = SIZE_MAX;
   std::vector<RegistrationDomain> domains;
@@ -180,6 +182,7 @@ Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uin
   peer.takes_gpu = takes_gpu != 0;
   peer.names.resize(std::min(peer.names.size(), rails_.size()));
   peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
+  peer.met = greets_ ? 0 : peer.all_rails();
   return {};
 }
 

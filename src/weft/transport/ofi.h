@@ -78,12 +78,17 @@ struct Peer {
   uint32_t known_as = 0;                      // this rank's number among the peer's peers
   std::vector<std::vector<std::byte>> names;  // by rail; as many rails as both have
   std::vector<fi_addr_t> routes;              // by rail, FI_ADDR_UNSPEC until first used
+  uint32_t met = 0;                           // rails over which it has answered a greeting, a bit each
+  int64_t greeted_ns[kMaxRails]{};            // when last
   uint64_t puts_started = 0;
   uint64_t puts_received = 0;  // by the peer, all before this number
   IncomingPuts incoming;
   uint64_t acknowledged = 0;  // of `incoming`
   bool takes_gpu = false;     // it offers GPUDirect
   Status lost;                // ok while it is not
+
+  uint32_t all_rails() const { return (1u << routes.size()) - 1; }
+  bool met_on_all() const { return met == all_rails(); }
 };
 
 /// A completion that waits for the Sink.
@@ -195,6 +200,10 @@ class OfiTransport final : public Transport, public GpuDirect {
   Result<Progress> post_message(int peer, ofi::Header header, const void* payload, size_t bytes);
   Status copy(int peer, void* to, const void* from, size_t bytes) const;
   Result<Progress> post_message_now(int peer, const ofi::Header& header, const void* payload, size_t bytes);
+  Result<Progress> post_over(size_t rail, int peer, const ofi::Header& header, const void* payload,
+                             size_t bytes);
+  Result<Progress> post_short(ofi::MessageKind kind, int peer, size_t rail);
+  Status meet(int peer);
   Result<Progress> start_put(int peer, const Envelope& envelope, const void* source, bool of_gpu,
                              size_t bytes, const RemoteBuffer& target, uint64_t offset, Completion* done);
   Status register_source(ofi::OutgoingPut& put);
@@ -227,7 +236,8 @@ class OfiTransport final : public Transport, public GpuDirect {
   const ofi::Immediate immediate_;
   const uint32_t token_;
   bool rma_ = false;
-  Status why_no_gpu_;  // ok: this rank offers GPUDirect
+  bool greets_ = false;  // see ofi_protocol.h
+  Status why_no_gpu_;    // ok: this rank offers GPUDirect
   Net net_ = Net::ofi;
   size_t message_limit_ = SIZE_MAX;  // payload that every rail takes, of all ranks once connected
   // Destroyed from the last to the first: puts and exposures let go of registrations, these go before their

@@ -38,8 +38,10 @@ void OfiTransport::settle(Rail& rail, Event& event) {
     case Event::Kind::cut_off: return cut_off(event);
     case Event::Kind::failed: break;
   }
-  if (event.peer >= 0) lose(event.peer, event.why);
-  else log::info("{}", event.why.message());  // a receive; who should have sent it is not known
+  // Of a receive it is not known who should have sent it; a greeting is sent again.
+  const bool matters = event.peer >= 0 && peers_[static_cast<size_t>(event.peer)].met_on_all();
+  if (matters) lose(event.peer, event.why);
+  else log::info("{}", event.why.message());
   if (event.number > 0) message_left(event.number);
   if (event.put) stripe_over(*event.put);
 }
@@ -118,6 +120,14 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
   }
   if (header.kind == MessageKind::received) {
     peer.puts_received = std::max(peer.puts_received, std::min(header.sequence, peer.puts_started));
+    return;
+  }
+
+  if (header.kind == MessageKind::greeting || header.kind == MessageKind::welcome) {
+    if (header.count >= peer.routes.size()) return;  // not introduced yet: it asks again
+    if (header.kind == MessageKind::welcome) peer.met |= 1u << header.count;
+    else if (auto sent = post_short(MessageKind::welcome, from, header.count); !sent)
+      lose(from, sent.status());
     return;
   }
 

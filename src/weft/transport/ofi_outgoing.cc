@@ -22,6 +22,7 @@ constexpr size_t kStripeBytes = 1 << 20;       // of one write, unless the user 
 constexpr size_t kShortestStripe = 128 << 10;  // below, a second rail costs more than it brings
 constexpr size_t kStripeAlignment = 128;       // what NICs write in one piece
 constexpr size_t kMostUnpostedPuts = 64;       // accepted, with bytes still to be handed to libfabric
+constexpr int64_t kGreetAgainNs = 5'000'000;   // where there is no answer
 
 struct DroppingSink final : Sink {
   void* place(int, const Envelope&) override { return nullptr; }
@@ -67,15 +68,43 @@ Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const vo
   return outcome;
 }
 
+Result<Progress> OfiTransport::post_short(MessageKind kind, int peer, size_t rail) {
+  Header header;
+  header.token = peers_[static_cast<size_t>(peer)].token;
+  header.sender = peers_[static_cast<size_t>(peer)].known_as;
+  header.kind = kind;
+  header.count = static_cast<uint32_t>(rail);
+  return post_over(rail, peer, header, nullptr, 0);
+}
+
+/// Greets a peer over the rails on which it has not answered.
+Status OfiTransport::meet(int peer) {
+  Peer& to = peers_[static_cast<size_t>(peer)];
+  const int64_t now = now_ns();
+  for (size_t rail = 0; rail < to.routes.size(); ++rail) {
+    if ((to.met >> rail & 1) != 0 || now - to.greeted_ns[rail] < kGreetAgainNs) continue;
+    Result<Progress> outcome = post_short(MessageKind::greeting, peer, rail);
+    if (!outcome) return outcome.status();
+    if (*outcome == Progress::accepted) to.greeted_ns[rail] = now;
+  }
+  return {};
+}
+
 /// Posts, and if there is no room looks once whether completions make some. A hard error loses the peer.
 Result<Progress> OfiTransport::post_message(int peer, Header header, const void* payload, size_t bytes) {
   header.token = peers_[static_cast<size_t>(peer)].token;
   header.sender = peers_[static_cast<size_t>(peer)].known_as;
-  Result<Progress> outcome = post_message_now(peer, header, payload, bytes);
+  const auto post = [&]() -> Result<Progress> {
+    if (peers_[static_cast<size_t>(peer)].met_on_all()) [[likely]]
+      return post_message_now(peer, header, payload, bytes);
+    WEFT_TRY(meet(peer));
+    return Progress::busy;
+  };
+  Result<Progress> outcome = post();
   if (outcome && *outcome == Progress::busy) {
     Result<int> reaped = reap();
     if (!reaped) return reaped.status();
-    if (*reaped > 0) outcome = post_message_now(peer, header, payload, bytes);
+    if (*reaped > 0) outcome = post();
   }
   if (!outcome) {
     lose(peer, outcome.status());
@@ -97,25 +126,30 @@ Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, 
                                                 size_t bytes) {
   const size_t rails = peers_[static_cast<size_t>(peer)].routes.size();
   for (size_t turn = 0; turn < rails; ++turn) {
-    const size_t index = next_messages_rail_++ % rails;
-    Result<fi_addr_t> to = route(peer, index);
-    if (!to) return to.status();
-    Rail& rail = *rails_[index];
-    Operation* send = rail.take_send();
-    if (!send) continue;
-    std::memcpy(send->buffer, &header, sizeof(header));
-    if (Status copied = copy(peer, send->buffer + sizeof(header), payload, bytes); !copied.ok()) {
-      rail.give_back(send);
-      return copied;
-    }
-    if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
-      return rail.give_back(send), Progress::busy;
-    send->number = last_message_ + 1;
-    Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
-    if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);
+    Result<Progress> outcome = post_over(next_messages_rail_++ % rails, peer, header, payload, bytes);
     if (!outcome || *outcome == Progress::accepted) return outcome;
   }
   return Progress::busy;
+}
+
+Result<Progress> OfiTransport::post_over(size_t index, int peer, const Header& header, const void* payload,
+                                         size_t bytes) {
+  Result<fi_addr_t> to = route(peer, index);
+  if (!to) return to.status();
+  Rail& rail = *rails_[index];
+  Operation* send = rail.take_send();
+  if (!send) return Progress::busy;
+  std::memcpy(send->buffer, &header, sizeof(header));
+  if (Status copied = copy(peer, send->buffer + sizeof(header), payload, bytes); !copied.ok()) {
+    rail.give_back(send);
+    return copied;
+  }
+  if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
+    return rail.give_back(send), Progress::busy;
+  send->number = last_message_ + 1;
+  Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
+  if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);
+  return outcome;
 }
 
 // Puts.

@@ -11,6 +11,13 @@
 // puts under way that the receiver has not acknowledged to be whole, which no low bits confuse; the receiver
 // acknowledges every quarter of it. So no size of job needs a protocol of its own, and a receiver's
 // bookkeeping is bounded.
+//
+// Over TCP a peer is greeted before anything else is sent to it, until it has answered: where both begin to
+// connect at once, the provider may give up the connection that stands for the one that does not, and what
+// was sent meanwhile is lost (all versions of `net` and `tcp` so far, if a connection to somebody else has
+// ended before: they take what they knew of that process for what they know of this one). Once an answer is
+// here, both ends know whose connection it is. Greetings and answers may be lost: whoever has none asks
+// again.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +38,8 @@ enum class MessageKind : uint32_t {
   withdrawn,  // put `sequence` ends after `count` stripes (or none of its segments) and is not to be
               // delivered
   received,   // all puts before `sequence` are whole
+  greeting,   // asks for a welcome over rail `count`
+  welcome,    // answers it, over the same rail
 };
 
 /// What a message begins with. Ranks of a job have the same byte order: plain memory is the format.
