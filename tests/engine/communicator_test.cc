@@ -1,6 +1,7 @@
 // Communicators from inside: what the C functions cannot show or bring about.
 #include "engine/communicator.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <functional>
@@ -93,6 +94,28 @@ TEST(Communicator, AnEarlyMessageOfAnotherCallIsToldThoughTheOperationIsDone) {
     EXPECT_NE(comm.health().message().find("rank 0 called Broadcast of 4 int32 from root 0"),
               std::string::npos)
         << comm.health().message();
+  });
+}
+
+// They went with the messages, on whose connection twice as much may be on its way.
+TEST(Communicator, BlocksThatHaveBeenAskedForArePutThoughAMessageWouldHoldThem) {
+  constexpr size_t kRanks = 12, kBlock = 12 << 10;  // 48 KiB of int32
+  std::vector<std::string> nodes;
+  for (size_t node = 0; node < kRanks; ++node) nodes.push_back(fmt::format("node {}", node));
+  run_ranks(nodes, [](Communicator& comm) {
+    comm.pin(*model::parse_pins("alltoall=all_to_all"));
+    std::vector<int32_t> mine(kRanks * kBlock), all(mine.size());
+    for (size_t i = 0; i < mine.size(); ++i)
+      mine[i] = static_cast<int32_t>(1000 * comm.rank() + static_cast<int>(i / kBlock));
+    Call call{.collective = plan::Collective::all_to_all, .send = mine.data(), .recv = all.data()};
+    call.count = kBlock;
+    call.type = device::DataType::int32;
+    const transport::Transport& network = *comm.context().fabric().between_nodes();
+    const uint64_t before = network.counters().puts;
+    ASSERT_TRUE(comm.run(call).ok());
+    EXPECT_EQ(network.counters().puts - before, kRanks - 1);
+    for (size_t i = 0; i < all.size(); ++i)
+      ASSERT_EQ(all[i], static_cast<int32_t>(1000 * (i / kBlock)) + comm.rank()) << i;
   });
 }
 

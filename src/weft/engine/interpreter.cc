@@ -185,7 +185,7 @@ class Interpreter {
     Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
     const int32_t handle = op_.prepared->handle_of_step[id];
     const bool one_sided =
-        handle >= 0 && (step.bytes > transport->eager_bytes() || op_.learned[handle].mapped);
+        handle >= 0 && (step.bytes > transport->brief_put_bytes() || op_.learned[handle].mapped);
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {

@@ -20,6 +20,7 @@ class Decorator : public Transport, protected GpuDirect {
 
   std::string describe() const override { return inner_->describe(); }
   size_t eager_bytes() const override { return inner_->eager_bytes(); }
+  size_t brief_put_bytes() const override { return inner_->brief_put_bytes(); }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override {
     return inner_->send(peer, envelope, payload);
   }

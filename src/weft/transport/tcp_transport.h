@@ -86,6 +86,7 @@ class TcpTransport final : public Transport {
 
   std::string describe() const override;
   size_t eager_bytes() const override { return options_.eager_bytes; }
+  size_t brief_put_bytes() const override { return std::min(options_.eager_bytes, kBriefPut); }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
   Result<RemoteBuffer> expose(void* address, size_t bytes) override;
   void unexpose(const RemoteBuffer& buffer) override;
@@ -144,6 +145,9 @@ class TcpTransport final : public Transport {
   Status open();
 
   Result<tcp::Sender*> sender_to(int peer);
+  /// What is longer does not pass through a queue of messages, and stays out of their way where puts have
+  /// lines of their own.
+  static constexpr size_t kBriefPut = 16 << 10;
   size_t lines() const { return static_cast<size_t>(options_.rails) + (options_.puts_apart ? 1 : 0); }
   size_t flight_of(size_t line) const;
   Status add_line(int peer);

@@ -155,6 +155,8 @@ class Transport {
 
   /// Largest payload of send() to this peer.
   virtual size_t eager_bytes() const = 0;
+  /// Up to so many bytes a message is no worse than a put where either will do.
+  virtual size_t brief_put_bytes() const { return eager_bytes(); }
 
   virtual Result<Progress> send(int peer, const Envelope& envelope, const void* payload) = 0;
 
