@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <thread>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -48,6 +49,36 @@ TEST(Thread, IsLeftAloneWhereItMayNot) {
       pin_thread(cpu);
       const cpu_set_t after = affinity();
       EXPECT_TRUE(CPU_EQUAL(&before, &after)) << cpu;
+    }
+  }).join();
+}
+
+TEST(Thread, IsKeptOnACpuForAWhile) {
+  std::thread([] {
+    const cpu_set_t before = affinity();
+    const int cpus = CPU_COUNT(&before);
+    for (int place = 0; place < cpus; ++place) {
+      const KeptOnCpu kept(place, cpus);
+      const cpu_set_t meanwhile = affinity();
+      ASSERT_EQ(CPU_COUNT(&meanwhile), 1);
+      int cpu = 0, earlier = 0;  // of those that the thread may use
+      for (; !CPU_ISSET(cpu, &meanwhile); ++cpu) earlier += CPU_ISSET(cpu, &before);
+      EXPECT_TRUE(CPU_ISSET(cpu, &before));
+      EXPECT_EQ(earlier, place);
+    }
+    const cpu_set_t after = affinity();
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  }).join();
+}
+
+TEST(Thread, IsNotKeptOnACpuThatThereIsNotOrWhereThereAreOthers) {
+  std::thread([] {
+    const cpu_set_t before = affinity();
+    const int cpus = CPU_COUNT(&before);
+    for (const auto& [place, of] : {std::pair(-1, cpus), {cpus, cpus}, {0, cpus + 1}}) {
+      const KeptOnCpu kept(place, of);
+      const cpu_set_t meanwhile = affinity();
+      EXPECT_TRUE(CPU_EQUAL(&before, &meanwhile)) << place << " of " << of;
     }
   }).join();
 }

@@ -12,6 +12,22 @@ using plan::Builder;
 using plan::Space;
 using topology::Layout;
 
+TEST(Turns, RanksAreSpreadOverTheCores) {
+  Machine machine = plain_machine();
+  const auto cores_of = [&](const Layout& layout) {
+    std::vector<int> cores;
+    for (int rank = 0; rank < layout.ranks(); ++rank) cores.push_back(core_of(machine, layout, rank));
+    return cores;
+  };
+  machine.cores = 2;
+  EXPECT_EQ(cores_of(Layout::blocks(1, 4)), (std::vector<int>{0, 1, 1, 0}));
+  EXPECT_EQ(cores_of(Layout::blocks(2, 3)), (std::vector<int>{0, 1, 1, 2, 3, 3})) << "each node has its own";
+  machine.cores = 0.5;  // four nodes pretended on two
+  EXPECT_EQ(cores_of(Layout::blocks(4, 1)), (std::vector<int>{0, 1, 1, 0}));
+  machine.cores = 4;
+  EXPECT_EQ(cores_of(Layout::blocks(1, 4)), (std::vector<int>{-1, -1, -1, -1})) << "nobody shares one";
+}
+
 TEST(Turns, ARankHasItsCoreUntilItHasNothingToDo) {
   const auto plans = plans_of(3, [](Builder& b) {
     if (b.rank() == 1) return void(b.copy(0, b.input(), b.output(), 1000));

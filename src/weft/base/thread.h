@@ -1,6 +1,7 @@
 // Threads: names and pinning.
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace weft {
@@ -18,5 +19,20 @@ inline const void* this_thread() {
 void name_thread(const std::string& name);
 /// Pins the calling thread to the given logical CPU if the process may run there; otherwise leaves it alone.
 void pin_thread(int cpu);
+
+struct CpuMask;
+
+/// While it lives, the calling thread stays on one CPU: the one in place `place` of those that it may use, if
+/// these are `of`. Otherwise, and for a negative place, nothing changes. To be destroyed by the same thread.
+class KeptOnCpu {
+ public:
+  KeptOnCpu(int place, int of);
+  ~KeptOnCpu();
+  KeptOnCpu(const KeptOnCpu&) = delete;
+  KeptOnCpu& operator=(const KeptOnCpu&) = delete;
+
+ private:
+  std::unique_ptr<CpuMask> before_;  // where the thread could run; null: it was left alone
+};
 
 }  // namespace weft

@@ -20,6 +20,14 @@ int core_of_local(int local, int cores) {
 
 }  // namespace
 
+int core_of(const Machine& machine, const topology::Layout& layout, int rank) {
+  const int node = layout.node_of(rank);
+  const Turns turns = turns_of(machine, layout, node);
+  if (turns.cores == 0) return -1;
+  if (turns.across_nodes) return core_of_local(rank, turns.cores);
+  return node * turns.cores + core_of_local(layout.local_index(rank), turns.cores);
+}
+
 void Cores::add(int node, const Turns& turns) {
   Seat seat;
   if (turns.cores > 0) {

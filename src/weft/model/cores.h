@@ -18,6 +18,10 @@
 
 namespace weft::model {
 
+/// The core that a simulation has a rank on where ranks take turns, of all that the nodes have together; -1
+/// where it takes none. A real machine moves its ranks about: to compare both, put them there.
+int core_of(const Machine& machine, const topology::Layout& layout, int rank);
+
 class Cores {
  public:
   explicit Cores(const Machine& machine) : machine_(machine) {}
