@@ -53,8 +53,9 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   worker.scratch_reduce_rate = rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
   // What comes from peers is in the cache by then, which a core's other ranks have used meanwhile.
   worker.brought_reduce_rate = crowd > 1 ? worker.reduce_rate : memory.reduce_cached;
-  worker.mapped_rate = mapped_rate(memory, buffers.handed_over.scratch_bytes);
-  worker.written_rate = std::min(worker.peer_rate, written_rate(memory, buffers.handed_over.output_bytes));
+  worker.mapped_rate = mapped_rate(memory, in_caches(buffers.handed_over.scratch_bytes));
+  worker.written_rate =
+      std::min(worker.peer_rate, written_rate(memory, in_caches(buffers.handed_over.output_bytes)));
   // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is
   // half of the copy by which its reader takes what has been brought.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
