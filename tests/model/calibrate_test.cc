@@ -146,9 +146,30 @@ TEST(Calibrate, OneObservationChangesTheWaitOnly) {
   const auto seen = observations(truth, topology::Layout({0, 1, 2, 3}), {"ring"});
   EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen).inter.overhead_us, stated.inter.overhead_us);
   const Observation row{0.1, [](const Machine& machine) { return machine.call_us; }};
-  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen, {&row, 1}).inter.overhead_us,
-            stated.inter.overhead_us)
+  EXPECT_EQ(calibrate_crowd(stated, &Machine::intra, seen, {&row, 1}).intra.overhead_us,
+            stated.intra.overhead_us)
       << "two observations of three unknowns";
+}
+
+TEST(Calibrate, RowsTellWhatMessagesBetweenNodesCostTheirSenderAndBehindOthers) {
+  const topology::Layout layout({0, 1, 2, 3});
+  Machine stated;
+  stated.cores = 0.5;
+  stated.inter.sending_us = 1.2;
+  stated.inter.behind_us = 0.3;
+  Machine truth = stated;
+  truth.switch_us = 1.3;
+  truth.inter.sending_us = 3;
+  truth.inter.behind_us = 1.2;
+  truth.inter.overhead_us = (3 + 2.4) / 2;
+  const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
+  const std::vector<Observation> rows{row_of(truth, plan::Collective::broadcast, 1, "ring", layout),
+                                      row_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
+  const Machine found = calibrate_crowd(stated, &Machine::inter, seen, rows);
+  EXPECT_NEAR(found.inter.sending_us, 3, 0.15);
+  EXPECT_DOUBLE_EQ(found.inter.behind_us, 1.2);
+  EXPECT_NEAR(receiving_us(found.inter), 2.4, 0.5);
+  EXPECT_NEAR(found.switch_us, 1.3, 0.5);
 }
 
 TEST(Calibrate, AbsurdTimesStayWithinBounds) {

@@ -9,10 +9,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
 #include "engine/probe.h"
 #include "model/calibrate.h"
+#include "model/cores.h"
 #include "model/machine_cache.h"
 #include "model/measure.h"
 #include "topology/host.h"
@@ -29,15 +31,12 @@ constexpr double kProbeSeconds = 2;
 // Meetings by one algorithm: a few µs for each rank, milliseconds where ranks share cores with other
 // programs.
 constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
-// Ranks that share cores are spread over them anew after having slept, and take twice as long for a meeting
-// until that is done.
-constexpr int64_t kSettleNs = 60'000'000;
-constexpr int kCrowdedTimes = 5;  // more rows then: who has which core changes all the time
-constexpr int kLargeJob = 32;     // ranks
-// Broadcasts in a row, down a ring's chain, in which every rank does the same: so many that the first, which
-// is prepared, does not count.
-constexpr int kBroadcasts = 512;
-constexpr const char* kRing = "ring";
+constexpr int kLargeJob = 32;  // ranks
+// Broadcasts in a row, down a ring's chain, in which every rank does the same: the longer rows, and the
+// shorter ones.
+constexpr int kBroadcasts = 512, kFewBroadcasts = 128;
+constexpr int kRowsBetweenNodes = 5;
+constexpr const char *kRing = "ring", *kStar = "one_hop";
 constexpr const char* kReading = "direct";
 // What is long enough to leave caches, and not.
 constexpr size_t kMedium = 256 << 10, kLongest = 4 << 20;
@@ -100,22 +99,12 @@ void wait_for_all(Communicator& comm, Status& status) {
   if (status.ok()) status = comm.run(meeting(word));
 }
 
-/// All meet until the kernel has spread them over their cores, which the rank that leads decides.
-void settle(Communicator& comm, bool leads, Status& status) {
-  const int64_t end_ns = now_ns() + kSettleNs;
-  for (int32_t go_on = 1; go_on > 0 && status.ok();) {
-    go_on = leads && now_ns() < end_ns ? 1 : 0;
-    status = comm.run(meeting(go_on));
-  }
-}
-
 struct Rows {
   int rows, calls;  // of each
 };
 
-Rows short_rows(const Communicator& comm, bool shares_cores) {
-  const int rows = std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows);
-  return {rows * (shares_cores ? kCrowdedTimes : 1), kRow};
+Rows short_rows(const Communicator& comm) {
+  return {std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows), kRow};
 }
 
 /// How long a call by `algorithm` takes in which all wait for all: the median of several rows, as reading the
@@ -152,26 +141,33 @@ Call message(int32_t& word) {
   return call;
 }
 
-/// How long a Broadcast takes in a long row: the median of several rows. Its root soon waits for room in a
-/// FIFO, as all have the same to do. All meet behind each row by an algorithm that takes `meeting_us`. A
-/// collective; nothing if it takes no time.
-std::vector<model::Observation> observe_row(Communicator& comm, const Call& call, const char* meet_by,
-                                            double meeting_us, Status& status) {
-  comm.pin(*model::parse_pins(fmt::format("allreduce={};broadcast={}", meet_by, kRing)));
-  std::vector<double> times;
-  for (int row = -1; row < kMostRows && status.ok(); ++row) {
+/// How long a Broadcast by `algorithm` takes in a long row, of which its root soon waits for room, as all
+/// have something to do: what a long row takes longer than a short one, since the first message has to come
+/// down the whole tree, and all meet behind each row. The median of `rows` of both. A collective; adds
+/// nothing if it takes no time.
+void observe_row(Communicator& comm, const Call& call, const char* algorithm, int rows,
+                 std::vector<model::Observation>& observations, Status& status) {
+  comm.pin(*model::parse_pins(fmt::format("broadcast={}", algorithm)));
+  const auto time_us = [&](int calls) {
     const int64_t begin = now_ns();
-    for (int i = 0; i < kBroadcasts && status.ok(); ++i) status = comm.run(call);
+    for (int i = 0; i < calls && status.ok(); ++i) status = comm.run(call);
     wait_for_all(comm, status);
-    const double took_us = static_cast<double>(now_ns() - begin) / 1e3;
-    if (row >= 0) times.push_back(std::max(took_us - meeting_us, 0.0) / kBroadcasts);
+    return static_cast<double>(now_ns() - begin) / 1e3;
+  };
+  std::vector<double> longer, shorter;
+  for (int row = -1; row < rows && status.ok(); ++row) {  // the first opens connections
+    const double long_us = time_us(kBroadcasts), short_us = time_us(kFewBroadcasts);
+    if (row < 0) continue;
+    longer.push_back(long_us);
+    shorter.push_back(short_us);
   }
-  const double took_us = status.ok() ? model::median(times) : 0;
-  log::trace("a Broadcast in a row took {:.3f} us", took_us);
-  if (took_us <= 0) return {};
-  return {{took_us, [&comm, call](const model::Machine& candidate) {
-             return comm.row_us_on(candidate, call, kRing);
-           }}};
+  if (!status.ok()) return;
+  const double took_us = (model::median(longer) - model::median(shorter)) / (kBroadcasts - kFewBroadcasts);
+  log::trace("a Broadcast in a row by {} took {:.3f} us", algorithm, took_us);
+  if (took_us <= 0) return;
+  observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
+                            return comm.row_us_on(candidate, call, algorithm);
+                          }});
 }
 
 /// Calls that move long data, by which ranks that share cores tell what is left of their caches, and what it
@@ -198,34 +194,48 @@ model::LongObservations observe_long(Communicator& comm, Status& status) {
 
 /// What calls, waits, messages among all and reads of peers' memory cost, from how long whole operations
 /// take. A collective; `machine` is null on all but rank 0, who only take part.
-void measure_operations(Communicator& comm, Crowd crowd, model::Machine* machine, Status& status) {
+void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, model::Machine* machine,
+                        Status& status) {
   int32_t word = 1;
   const bool crowded = crowd != Crowd::none;
   const bool one_machine = comm.context().fabric().ranks_on_machine() == comm.size();
   const bool small_job = comm.size() <= kLargeJob;
   const bool small_node = one_machine && small_job && comm.layout().nodes() == 1;
   const bool shares_cores = crowded && one_machine && small_job;
-  if (shares_cores) settle(comm, machine != nullptr, status);
-  const Rows rows = short_rows(comm, shares_cores);
+  // Times depend on who shares a core with whom: all go where the model has them.
+  const int core =
+      shares_cores ? model::core_of(comm.context().machine(), comm.layout(), comm.context().rank()) : -1;
+  std::optional<KeptOnCpu> kept(std::in_place, core, comm.context().fabric().cpus_on_machine());
+  const Rows rows = short_rows(comm);
 
   // In large jobs a meeting and its simulation take long, and messages are a small part of it.
   std::vector<const char*> algorithms{"recursive_doubling"};
-  if (small_job) algorithms = {"recursive_doubling", "one_hop", "ring"};
+  if (small_job) algorithms.emplace_back("one_hop");
   const Call meets = meeting(word);
   std::vector<model::Observation> meetings;
   std::erase_if(algorithms,
                 [&](const char* name) { return !comm.can(meets, name); });  // in strict order, say
   for (const char* algorithm : algorithms) meetings.push_back(observe(comm, meets, algorithm, rows, status));
-  // Over a network messages in a row take less than others: many are read at once.
+  // In a chain all do the same, and in a star its root does the most. On a network that is slower than its
+  // ranks a row's messages gather in front of it, and tell nothing of others.
   std::vector<model::Observation> told;
-  if (small_node && !meetings.empty() && comm.can(message(word), kRing))
-    told = observe_row(comm, message(word), algorithms.back(), meetings.back().measured_us, status);
+  const auto tell = [&](const char* algorithm, int row) {
+    if (!meetings.empty() && comm.can(message(word), algorithm))
+      observe_row(comm, message(word), algorithm, row, told, status);
+  };
+  if (small_node) {
+    tell(kRing, kMostRows);
+  } else if (shares_cores && !slow_network) {
+    tell(kRing, kRowsBetweenNodes);
+    tell(kStar, kRowsBetweenNodes);
+  }
   std::optional<model::Observation> read;
   std::vector<int32_t> words(static_cast<size_t>(comm.size()));
   if (const Call reads = gathering(word, words); small_node && comm.can(reads, kReading))
     read = observe(comm, reads, kReading, rows, status);
   model::LongObservations longer;
   if (small_node && crowd == Crowd::small) longer = observe_long(comm, status);
+  kept.reset();
 
   if (machine == nullptr || !status.ok()) return;
   model::Link model::Machine::*const link =
@@ -375,16 +385,17 @@ Status measure_machine(Context& context, Communicator& comm) {
           peer, measured.message());
   };
   if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
+  if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
   // What all take part in, all must agree on.
   int32_t crowded = fabric.oversubscribed();
   int32_t large = fabric.ranks_on_machine() > kMostOfACore * fabric.cpus_on_machine();
-  for (int32_t* word : {&crowded, &large})
+  int32_t slow_network = leads && layout.nodes() > 1 && model::flight_bytes(machine, layout) > 0;
+  for (int32_t* word : {&crowded, &large, &slow_network})
     if (met.ok()) met = comm.run(meeting(*word));
   const Crowd crowd = large > 0 ? Crowd::large : crowded > 0 ? Crowd::small : Crowd::none;
-  if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
 
   if (leads && host.ok()) share_cores(machine, fabric, *host);
-  if (met.ok()) measure_operations(comm, crowd, leads ? &machine : nullptr, met);
+  if (met.ok()) measure_operations(comm, crowd, slow_network > 0, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
     keep_machine(facts_of(fabric, *host), machine, complete, doubt);

@@ -10,9 +10,13 @@ namespace weft::model {
 namespace {
 
 constexpr double kLeastCallUs = 0.02, kLongestCallUs = 5;
-constexpr double kLongestRead = 10;  // times what it takes alone
+constexpr double kLongestRead = 10;                       // times what it takes alone
+constexpr double kQuickestSend = 0.5, kLongestSend = 10;  // … as much
 constexpr double kLeastSwitchUs = 0.2, kLongestSwitchUs = 50;
 constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1 << 30;
+// How many times dearer a message may be that is read behind another: of one sender alone all have come, and
+// are read at once.
+constexpr double kBehind[] = {1, 2, 4, 8, 16, 24};
 // How many times dearer something may be in whole operations than by itself. Messages are cheaper only where
 // rows of calls tell that from quick calls: in rows, and where ranks are on one core.
 constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
@@ -26,10 +30,22 @@ struct Bounds {
   double least, most;
 };
 
-using Field = double& (*)(Machine&);
-double& call_us(Machine& machine) { return machine.call_us; }
-double& switch_us(Machine& machine) { return machine.switch_us; }
-double& peer_us(Machine& machine) { return machine.memory.peer_us; }
+using Setter = void (*)(Machine&, double);
+void set_call(Machine& machine, double us) { machine.call_us = us; }
+void set_switch(Machine& machine, double us) { machine.switch_us = us; }
+void set_read(Machine& machine, double us) { machine.memory.peer_us = us; }
+/// What receiving costs stays.
+void set_sending(Machine& machine, double us) {
+  machine.inter.overhead_us = (us + receiving_us(machine.inter)) / 2;
+  machine.inter.sending_us = us;
+}
+
+/// The link on which a message costs both ends together `factor` times as much, where they are not alike all
+/// of it the receiver; what is read behind another costs no more than that.
+Link dearer(Link link, double factor) {
+  link.overhead_us = std::max(link.overhead_us * factor, (link.sending_us + link.behind_us) / 2);
+  return link;
+}
 
 double error_of(const Machine& machine, std::span<const Observation> observations) {
   double sum = 0;
@@ -46,21 +62,20 @@ void try_out(const Machine& machine, std::span<const Observation> observations, 
   if (error < best.error) best = {machine, error};
 }
 
-// Predictions are linear in such a field, nearly: its best value between two bounds by least squares, from
+// Predictions are linear in what is set, nearly: its best value between two bounds by least squares, from
 // what the model says at `from` and at `to`.
-Fit fit(Machine machine, Field field, Bounds bounds, std::span<const Observation> observations,
+Fit fit(Machine machine, Setter set, Bounds bounds, std::span<const Observation> observations,
         double from = 0, double to = 1) {
   double weighted = 0, squares = 0;
   for (const Observation& seen : observations) {
-    field(machine) = from;
+    set(machine, from);
     const double from_us = seen.predicted_us(machine);
-    field(machine) = to;
+    set(machine, to);
     const double each = (seen.predicted_us(machine) - from_us) / (to - from) / seen.measured_us;
     weighted += each * (seen.measured_us - from_us) / seen.measured_us;
     squares += each * each;
   }
-  field(machine) =
-      std::clamp(squares > 0 ? from + weighted / squares : bounds.least, bounds.least, bounds.most);
+  set(machine, std::clamp(squares > 0 ? from + weighted / squares : bounds.least, bounds.least, bounds.most));
   return {machine, error_of(machine, observations)};
 }
 
@@ -70,15 +85,31 @@ Fit fit(Machine machine, Field field, Bounds bounds, std::span<const Observation
 Fit fit_switch(const Machine& machine, std::span<const Observation> observations) {
   constexpr Bounds kBounds{kLeastSwitchUs, kLongestSwitchUs};
   constexpr double kTried[] = {0.3, 0.5, 0.8, 1.3, 2, 3.2};
-  Fit best = fit(machine, switch_us, kBounds, observations);
+  Fit best = fit(machine, set_switch, kBounds, observations);
   for (const double turn_us : kTried) {
     Machine tried = machine;
     tried.switch_us = turn_us;
     try_out(tried, observations, best);
   }
   const double found = best.machine.switch_us;
-  const Fit near = fit(machine, switch_us, kBounds, observations, 0.8 * found, 1.25 * found);
+  const Fit near = fit(machine, set_switch, kBounds, observations, 0.8 * found, 1.25 * found);
   return near.error < best.error ? near : best;
+}
+
+// What rows of Broadcasts tell of messages between nodes: what it costs to send one, and to read one behind
+// others, since a rank that is calls ahead sends many that are read together.
+Machine fit_messages(const Machine& machine, std::span<const Observation> rows) {
+  if (rows.empty()) return machine;
+  const double alone_us = sending_us(machine.inter);
+  const Bounds bounds{kQuickestSend * alone_us, kLongestSend * alone_us};
+  Fit best{machine};
+  for (const double factor : kBehind) {
+    Machine tried = machine;
+    tried.inter.behind_us *= factor;
+    const Fit fitted = fit(tried, set_sending, bounds, rows, alone_us, 2 * alone_us);
+    if (fitted.error < best.error) best = fitted;
+  }
+  return best.machine;
 }
 
 Machine fit_caches(const Machine& machine, std::span<const Observation> observations) {
@@ -116,14 +147,14 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
   all.insert(all.end(), rows.begin(), rows.end());
   if (all.empty()) return machine;
   constexpr Bounds kBounds{kLeastCallUs, kLongestCallUs};
-  Fit best = fit(machine, call_us, kBounds, all);
+  Fit best = fit(machine, set_call, kBounds, all);
   if (rows.empty()) return best.machine;
   const Link measured = machine.intra;
   for (const double factor : kFactors) {
     machine.intra.overhead_us = measured.overhead_us * factor;
     machine.intra.alpha_us = measured.alpha_us + 2 * (measured.overhead_us - machine.intra.overhead_us);
     if (machine.intra.alpha_us < measured.alpha_us / 2) break;
-    const Fit tried = fit(machine, call_us, kBounds, all);
+    const Fit tried = fit(machine, set_call, kBounds, all);
     if (tried.error < best.error * 0.999) best = tried;
   }
   return best.machine;
@@ -132,13 +163,15 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
                         std::span<const Observation> rows) {
   if (observations.empty()) return machine;
-  const double overhead_us = (machine.*link).overhead_us;
+  const bool inside = link == &Machine::intra;
+  if (!inside) machine = fit_messages(machine, rows);
+  const Link measured = machine.*link;
   Fit best{.machine = machine};
   for (const double factor : kFactors) {
     if (factor < 1 && (rows.empty() || observations.size() == 1)) continue;
-    (machine.*link).overhead_us = overhead_us * factor;
-    if (!rows.empty())
-      machine.call_us = fit(machine, call_us, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;
+    machine.*link = dearer(measured, factor);
+    if (inside && !rows.empty())
+      machine.call_us = fit(machine, set_call, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;
     Fit tried = fit_switch(machine, observations);
     tried.error += error_of(tried.machine, rows);
     if (tried.error < best.error * 0.999) best = tried;
@@ -149,7 +182,7 @@ Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Ob
 
 Machine calibrate_reads(Machine machine, const Observation& observation) {
   const double alone_us = machine.memory.peer_us;
-  return fit(std::move(machine), peer_us, {alone_us, kLongestRead * alone_us}, {&observation, 1}).machine;
+  return fit(std::move(machine), set_read, {alone_us, kLongestRead * alone_us}, {&observation, 1}).machine;
 }
 
 Machine calibrate_memory(Machine machine, const LongObservations& observations) {

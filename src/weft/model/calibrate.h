@@ -29,8 +29,9 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
 
 /// The machine with the switch_us and the overhead of messages (of `link`: &Machine::intra or inter) that fit
 /// best together. For ranks that share cores. One observation fits switch_us only. `rows` are of calls in
-/// which nobody waits for all: there a core is given away once for many calls, which tells what a call itself
-/// takes. Without them call_us stays as it is.
+/// which nobody waits for all, so that a core is given away once for many of them. Inside a node they tell
+/// what a call itself takes (call_us), between nodes what it takes to send a message, and to read one behind
+/// others (inter.sending_us, behind_us). Without them these stay as they are.
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
                         std::span<const Observation> rows = {});
 
