@@ -43,5 +43,29 @@ TEST(OfiIncomingPuts, IsWholeWhenAnnouncedAndAllStripesAreThere) {
   EXPECT_TRUE(put.striped_whole());
 }
 
+TEST(OfiGreetings, ThereAreFewForAPeerThatDoesNotLook) {
+  constexpr int64_t kMs = 1'000'000;
+  Greetings greetings;
+  int sent = 0;
+  for (int64_t now = kMs; now < int64_t{3600} * 1000 * kMs; now += kMs) {
+    if (!greetings.due(now)) continue;
+    greetings.sent(now);
+    ++sent;
+  }
+  EXPECT_GE(sent, 300) << "in an hour";
+  EXPECT_LE(sent, 400);
+}
+
+TEST(OfiGreetings, HurryWhenThePeerIsAwake) {
+  Greetings greetings;
+  for (int64_t now = 0; now < 1'000'000'000; now += 1'000'000)
+    if (greetings.due(now)) greetings.sent(now);
+  EXPECT_FALSE(greetings.due(1'000'000'000));
+  greetings.hurry();
+  EXPECT_TRUE(greetings.due(1'000'000'000));
+  greetings.sent(1'000'000'000);
+  EXPECT_TRUE(greetings.due(1'005'000'000));
+}
+
 }  // namespace
 }  // namespace weft::transport::ofi

@@ -89,6 +89,27 @@ TEST_P(OfiPair, LargePutsComeWhole) {
   }
 }
 
+// Two who begin to connect at once may lose the connection that one of them sends over (ofi_protocol.h).
+TEST_P(OfiPair, NothingButAGreetingIsSentBeforeThePeerHasAnswered) {
+  open();
+  const auto send = [&] { return a_->send(1, envelope_of(3, 0), nullptr); };
+  const Deadline deadline = Deadline::in_seconds(0.05);
+  while (!deadline.passed()) {
+    Result<Progress> outcome = send();
+    ASSERT_TRUE(outcome.ok()) << outcome.status().message();
+    ASSERT_EQ(*outcome, Progress::busy);
+    ASSERT_TRUE(a_->poll(a_sink_).ok());
+  }
+  int arrived = 0;
+  b_sink_.on_arrived = [&](int from, const Envelope& e, const void*) { arrived += from == 0 && e.op == 3; };
+  bool sent = false;
+  ASSERT_TRUE(until([&] {
+    if (!sent) sent = *send() == Progress::accepted;
+    return arrived > 0;
+  }));
+  EXPECT_EQ(arrived, 1);
+}
+
 // Each takes one rail; its announcement must not take the other one every time.
 TEST_P(OfiPair, RailsShareShortPuts) {
   options_.interface = "lo,lo";

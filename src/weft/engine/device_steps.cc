@@ -112,7 +112,7 @@ class DeviceStepper {
   }
   bool one_sided(int32_t handle) const {
     return handle >= 0 &&
-           (step_.bytes > op_.comm->route(step_.peer)->brief_put_bytes() || op_.learned[handle].mapped);
+           (step_.bytes > op_.comm->route(step_.peer)->eager_bytes() || op_.learned[handle].mapped);
   }
 
   Operation& op_;

@@ -79,7 +79,7 @@ struct Peer {
   std::vector<std::vector<std::byte>> names;  // by rail; as many rails as both have
   std::vector<fi_addr_t> routes;              // by rail, FI_ADDR_UNSPEC until first used
   uint32_t met = 0;                           // rails over which it has answered a greeting, a bit each
-  int64_t greeted_ns[kMaxRails]{};            // when last
+  Greetings greetings[kMaxRails];             // over the others
   uint64_t puts_started = 0;
   uint64_t puts_received = 0;  // by the peer, all before this number
   IncomingPuts incoming;

@@ -39,7 +39,7 @@ void OfiTransport::settle(Rail& rail, Event& event) {
     case Event::Kind::failed: break;
   }
   // Of a receive it is not known who should have sent it; a greeting is sent again.
-  const bool matters = event.peer >= 0 && peers_[static_cast<size_t>(event.peer)].met_on_all();
+  const bool matters = event.peer >= 0 && (event.put || peers_[static_cast<size_t>(event.peer)].met_on_all());
   if (matters) lose(event.peer, event.why);
   else log::info("{}", event.why.message());
   if (event.number > 0) message_left(event.number);
@@ -125,9 +125,12 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
 
   if (header.kind == MessageKind::greeting || header.kind == MessageKind::welcome) {
     if (header.count >= peer.routes.size()) return;  // not introduced yet: it asks again
-    if (header.kind == MessageKind::welcome) peer.met |= 1u << header.count;
-    else if (auto sent = post_short(MessageKind::welcome, from, header.count); !sent)
-      lose(from, sent.status());
+    if (header.kind == MessageKind::welcome) {
+      peer.met |= 1u << header.count;
+      return;
+    }
+    peer.greetings[header.count].hurry();
+    if (auto sent = post_short(MessageKind::welcome, from, header.count); !sent) lose(from, sent.status());
     return;
   }
 

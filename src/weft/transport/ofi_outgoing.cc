@@ -22,7 +22,6 @@ constexpr size_t kStripeBytes = 1 << 20;       // of one write, unless the user 
 constexpr size_t kShortestStripe = 128 << 10;  // below, a second rail costs more than it brings
 constexpr size_t kStripeAlignment = 128;       // what NICs write in one piece
 constexpr size_t kMostUnpostedPuts = 64;       // accepted, with bytes still to be handed to libfabric
-constexpr int64_t kGreetAgainNs = 5'000'000;   // where there is no answer
 
 struct DroppingSink final : Sink {
   void* place(int, const Envelope&) override { return nullptr; }
@@ -82,10 +81,10 @@ Status OfiTransport::meet(int peer) {
   Peer& to = peers_[static_cast<size_t>(peer)];
   const int64_t now = now_ns();
   for (size_t rail = 0; rail < to.routes.size(); ++rail) {
-    if ((to.met >> rail & 1) != 0 || now - to.greeted_ns[rail] < kGreetAgainNs) continue;
+    if ((to.met >> rail & 1) != 0 || !to.greetings[rail].due(now)) continue;
     Result<Progress> outcome = post_short(MessageKind::greeting, peer, rail);
     if (!outcome) return outcome.status();
-    if (*outcome == Progress::accepted) to.greeted_ns[rail] = now;
+    if (*outcome == Progress::accepted) to.greetings[rail].sent(now);
   }
   return {};
 }

@@ -17,7 +17,8 @@
 // was sent meanwhile is lost (all versions of `net` and `tcp` so far, if a connection to somebody else has
 // ended before: they take what they knew of that process for what they know of this one). Once an answer is
 // here, both ends know whose connection it is. Greetings and answers may be lost: whoever has none asks
-// again.
+// again. So
+// a peer has to look at its network before anything else is sent to it, and until then it is busy.
 #pragma once
 
 #include <algorithm>
@@ -40,6 +41,24 @@ enum class MessageKind : uint32_t {
   received,   // all puts before `sequence` are whole
   greeting,   // asks for a welcome over rail `count`
   welcome,    // answers it, over the same rail
+};
+
+/// When a peer is greeted that has not answered: at once, and then again after pauses that double. It may
+/// compute for an hour before it looks, and is not to find an hour's greetings; one that is lost was sent
+/// while both began to connect, and then it calls, too: hurry().
+class Greetings {
+ public:
+  bool due(int64_t now_ns) const { return now_ns >= next_ns_; }
+  void sent(int64_t now_ns) {
+    next_ns_ = now_ns + pause_ns_;
+    pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
+  }
+  /// The peer is awake.
+  void hurry() { *this = Greetings(); }
+
+ private:
+  static constexpr int64_t kFirstPauseNs = 5'000'000, kLongestPauseNs = 10'000'000'000;
+  int64_t next_ns_ = 0, pause_ns_ = kFirstPauseNs;
 };
 
 /// What a message begins with. Ranks of a job have the same byte order: plain memory is the format.
