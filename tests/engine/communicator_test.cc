@@ -119,6 +119,19 @@ TEST(Communicator, BlocksThatHaveBeenAskedForArePutThoughAMessageWouldHoldThem) 
   });
 }
 
+// Of two halves the longer is asked for, and the shorter, which goes to the same rank, is not.
+TEST(Communicator, AShortHalfIsSentThoughOnlyTheLongOnesPlaceWillBeKnown) {
+  run_ranks({"a", "b", "c"}, [](Communicator& comm) {
+    comm.pin(*model::parse_pins("allreduce=double_tree"));
+    std::vector<int32_t> data(32769, 1);
+    if (comm.rank() == 2)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // has told nothing yet
+    const Status done = comm.run(in_place(plan::Collective::all_reduce, data.data(), data.size()));
+    ASSERT_TRUE(done.ok()) << done.message();
+    EXPECT_EQ(data, std::vector<int32_t>(data.size(), 3));
+  });
+}
+
 TEST(OpNumbers, AreComparedAroundTheirEnd) {
   EXPECT_TRUE(comes_after(1, 0));
   EXPECT_FALSE(comes_after(1, 1));

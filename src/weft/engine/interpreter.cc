@@ -184,8 +184,7 @@ class Interpreter {
     const int world = comm_.world_rank(step.peer);
     Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
     const int32_t handle = op_.prepared->handle_of_step[id];
-    const bool one_sided =
-        handle >= 0 && (step.bytes > transport->brief_put_bytes() || op_.learned[handle].mapped);
+    const bool one_sided = handle >= 0 && op_.learned[handle].takes_put(step.bytes, *transport);
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {

@@ -64,6 +64,13 @@ struct Learned {
   std::byte* mapped = nullptr;  // through which it can be read and written from here, or null
   bool on_device = false;       // `mapped` is GPU memory
   const Door* door = nullptr;   // of a peer of this process: `mapped` may be touched in a visit only
+
+  /// Whether a put there of so many bytes goes one-sided, or as a message. A plan waits for the destinations
+  /// of what no message holds; others are learned by then or are not.
+  bool takes_put(uint64_t bytes, const transport::Transport& transport) const {
+    return bytes > transport.eager_bytes() || mapped != nullptr ||
+           (bytes > transport.brief_put_bytes() && buffer.bytes > 0);
+  }
 };
 
 struct LaneState {

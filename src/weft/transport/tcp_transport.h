@@ -146,7 +146,7 @@ class TcpTransport final : public Transport {
 
   Result<tcp::Sender*> sender_to(int peer);
   /// What is longer does not pass through a queue of messages, and stays out of their way where puts have
-  /// lines of their own.
+  /// lines of their own. As long as blocks of an AlltoAll that are sent without asking (plan/exchange.cc).
   static constexpr size_t kBriefPut = 16 << 10;
   size_t lines() const { return static_cast<size_t>(options_.rails) + (options_.puts_apart ? 1 : 0); }
   size_t flight_of(size_t line) const;
