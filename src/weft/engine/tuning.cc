@@ -32,8 +32,7 @@ constexpr double kProbeSeconds = 2;
 // programs.
 constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
 constexpr int kLargeJob = 32;  // ranks
-// Broadcasts in a row, down a ring's chain, in which every rank does the same: the longer rows, and the
-// shorter ones.
+// Broadcasts in a row: in the longer rows, and in the shorter ones.
 constexpr int kBroadcasts = 512, kFewBroadcasts = 128;
 constexpr int kRowsBetweenNodes = 5;
 constexpr const char *kRing = "ring", *kStar = "one_hop";
@@ -141,10 +140,9 @@ Call message(int32_t& word) {
   return call;
 }
 
-/// How long a Broadcast by `algorithm` takes in a long row, of which its root soon waits for room, as all
-/// have something to do: what a long row takes longer than a short one, since the first message has to come
-/// down the whole tree, and all meet behind each row. The median of `rows` of both. A collective; adds
-/// nothing if it takes no time.
+/// How long a Broadcast by `algorithm` takes in a long row, in which its root soon waits for room: what a
+/// long row takes longer than a short one, since the first message has to come down the whole tree, and all
+/// meet behind each row. The median of `rows` of both. A collective; adds nothing if it takes no time.
 void observe_row(Communicator& comm, const Call& call, const char* algorithm, int rows,
                  std::vector<model::Observation>& observations, Status& status) {
   comm.pin(*model::parse_pins(fmt::format("broadcast={}", algorithm)));
@@ -203,8 +201,9 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   const bool small_node = one_machine && small_job && comm.layout().nodes() == 1;
   const bool shares_cores = crowded && one_machine && small_job;
   // Times depend on who shares a core with whom: all go where the model has them.
-  const int core =
-      shares_cores ? model::core_of(comm.context().machine(), comm.layout(), comm.context().rank()) : -1;
+  const int core = shares_cores && settings().pin
+                       ? model::core_of(comm.context().machine(), comm.layout(), comm.context().rank())
+                       : -1;
   std::optional<KeptOnCpu> kept(std::in_place, core, comm.context().fabric().cpus_on_machine());
   const Rows rows = short_rows(comm);
 
@@ -225,7 +224,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   };
   if (small_node) {
     tell(kRing, kMostRows);
-  } else if (shares_cores && !slow_network) {
+  } else if (shares_cores && crowd == Crowd::small && !slow_network) {
     tell(kRing, kRowsBetweenNodes);
     tell(kStar, kRowsBetweenNodes);
   }
@@ -384,18 +383,22 @@ Status measure_machine(Context& context, Communicator& comm) {
           "never does",
           peer, measured.message());
   };
-  if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
-  if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
   // What all take part in, all must agree on.
-  int32_t crowded = fabric.oversubscribed();
-  int32_t large = fabric.ranks_on_machine() > kMostOfACore * fabric.cpus_on_machine();
-  int32_t slow_network = leads && layout.nodes() > 1 && model::flight_bytes(machine, layout) > 0;
-  for (int32_t* word : {&crowded, &large, &slow_network})
-    if (met.ok()) met = comm.run(meeting(*word));
-  const Crowd crowd = large > 0 ? Crowd::large : crowded > 0 ? Crowd::small : Crowd::none;
+  const auto agree = [&](bool mine) {
+    int32_t word = mine ? 1 : 0;
+    if (met.ok()) met = comm.run(meeting(word));
+    return word > 0;
+  };
+  if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
+  // Who is measured next begins when this is over, not to take anybody's core.
+  const bool crowded = agree(fabric.oversubscribed());
+  const bool large = agree(fabric.ranks_on_machine() > kMostOfACore * fabric.cpus_on_machine());
+  if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
+  const bool slow_network = agree(leads && layout.nodes() > 1 && model::flight_bytes(machine, layout) > 0);
+  const Crowd crowd = large ? Crowd::large : crowded ? Crowd::small : Crowd::none;
 
   if (leads && host.ok()) share_cores(machine, fabric, *host);
-  if (met.ok()) measure_operations(comm, crowd, slow_network > 0, leads ? &machine : nullptr, met);
+  if (met.ok()) measure_operations(comm, crowd, slow_network, leads ? &machine : nullptr, met);
 
   if (leads && met.ok() && host.ok()) {
     keep_machine(facts_of(fabric, *host), machine, complete, doubt);

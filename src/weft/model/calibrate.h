@@ -28,7 +28,8 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
                        std::span<const Observation> rows = {});
 
 /// The machine with the switch_us and the overhead of messages (of `link`: &Machine::intra or inter) that fit
-/// best together. For ranks that share cores. One observation fits switch_us only. `rows` are of calls in
+/// best together. For ranks that share cores. Without rows one observation
+/// fits switch_us only. `rows` are of calls in
 /// which nobody waits for all, so that a core is given away once for many of them. Inside a node they tell
 /// what a call itself takes (call_us), between nodes what it takes to send a message, and to read one behind
 /// others (inter.sending_us, behind_us). Without them these stay as they are.
