@@ -39,8 +39,7 @@ void OfiTransport::settle(Rail& rail, Event& event) {
     case Event::Kind::failed: break;
   }
   // Of a receive it is not known who should have sent it; a greeting is sent again.
-  const bool matters = event.peer >= 0 && (event.put || peers_[static_cast<size_t>(event.peer)].met_on_all());
-  if (matters) lose(event.peer, event.why);
+  if (event.peer >= 0) lose(event.peer, event.why);
   else log::info("{}", event.why.message());
   if (event.number > 0) message_left(event.number);
   if (event.put) stripe_over(*event.put);
@@ -111,6 +110,8 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
   Peer& peer = peers_[header.sender];
   // The Sink was promised silence of a peer that is lost; what it may still be writing is kept count of.
   if (!peer.lost.ok() && header.kind != MessageKind::put && header.kind != MessageKind::withdrawn) return;
+  const bool greets = header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
+  if (!greets) peer.met = peer.all_rails();  // it has had our welcome over each
   const std::byte* payload = message + sizeof(header);
   if (header.kind == MessageKind::message) {
     if (payload_bytes < header.envelope.bytes)
@@ -123,7 +124,7 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
     return;
   }
 
-  if (header.kind == MessageKind::greeting || header.kind == MessageKind::welcome) {
+  if (greets) {
     if (header.count >= peer.routes.size()) return;  // not introduced yet: it asks again
     if (header.kind == MessageKind::welcome) {
       peer.met |= 1u << header.count;

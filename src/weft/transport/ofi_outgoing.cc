@@ -146,6 +146,7 @@ Result<Progress> OfiTransport::post_over(size_t index, int peer, const Header& h
   if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
     return rail.give_back(send), Progress::busy;
   send->number = last_message_ + 1;
+  send->may_fail = header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
   Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
   if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);
   return outcome;

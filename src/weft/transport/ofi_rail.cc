@@ -297,7 +297,7 @@ Event Rail::failure() {
     case Operation::Kind::receive: unposted_.push_back(operation); break;
     case Operation::Kind::send:
       sends_.push_back(operation);
-      event.peer = operation->peer;
+      event.peer = operation->may_fail ? -1 : operation->peer;
       event.number = operation->number;
       break;
     case Operation::Kind::write:

@@ -38,6 +38,7 @@ struct Operation {
   int peer = -1;
   std::byte* buffer = nullptr;  // of receive and send
   uint64_t number = 0;          // of send: the owner's
+  bool may_fail = false;        // of send: its peer is not lost then
   OutgoingPut* put = nullptr;   // of write
 };
 
@@ -47,9 +48,9 @@ struct Event {
     received,          // `operation` holds `bytes`; give it back with post_receive()
     remotely_written,  // a peer's write with `immediate` is in our memory
     sent,
-    wrote,    // of `put`
-    failed,   // towards `peer`, for the reason `why`; of `put` if that is not null, of a send if `number` is
-              // not 0
+    wrote,   // of `put`
+    failed,  // towards `peer`, -1 if that matters to nobody, for the reason `why`; of `put` if that is not
+             // null, of a send if `number` is not 0
     cut_off,  // a peer's write with `immediate`, for the reason `why`
   };
   Kind kind = Kind::received;
