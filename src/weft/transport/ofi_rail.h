@@ -48,9 +48,9 @@ struct Event {
     received,          // `operation` holds `bytes`; give it back with post_receive()
     remotely_written,  // a peer's write with `immediate` is in our memory
     sent,
-    wrote,   // of `put`
-    failed,  // towards `peer`, -1 if that matters to nobody, for the reason `why`; of `put` if that is not
-             // null, of a send if `number` is not 0
+    wrote,    // of `put`
+    failed,   // towards `peer`, -1 if that matters to nobody, for the reason `why`; of `put` if that is not
+              // null, of a send if `number` is not 0
     cut_off,  // a peer's write with `immediate`, for the reason `why`
   };
   Kind kind = Kind::received;
