@@ -1,8 +1,10 @@
 // Threads: names and pinning.
 #pragma once
 
-#include <memory>
+#include <sys/types.h>
+
 #include <string>
+#include <vector>
 
 namespace weft {
 
@@ -17,10 +19,10 @@ inline const void* this_thread() {
 }
 
 void name_thread(const std::string& name);
+/// Where a thread may run, by logical CPU; 0 is the calling one. Empty if the kernel does not say.
+std::vector<bool> cpus_of(pid_t thread);
 /// Pins the calling thread to the given logical CPU if the process may run there; otherwise leaves it alone.
 void pin_thread(int cpu);
-
-struct CpuMask;
 
 /// While it lives, the calling thread stays on one CPU: the one in place `place` of those that it may use, if
 /// these are `of`. Otherwise, and for a negative place, nothing changes. To be destroyed by the same thread.
@@ -32,7 +34,7 @@ class KeptOnCpu {
   KeptOnCpu& operator=(const KeptOnCpu&) = delete;
 
  private:
-  std::unique_ptr<CpuMask> before_;  // where the thread could run; null: it was left alone
+  std::vector<bool> before_;  // where the thread could run; empty: it was left alone
 };
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 
 #include <hwloc.h>
 #include <ifaddrs.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <memory>
 
 #include "base/settings.h"
+#include "base/thread.h"
 #include "topology/interface_rules.h"
 #include "topology/sysfs.h"
 
@@ -34,23 +34,6 @@ Result<Topology> load_topology() {
   return topology;
 }
 
-/// The affinity mask of the process's main thread: a thread that happens to discover may be pinned.
-std::vector<bool> affinity_mask() {
-  for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
-    const size_t bytes = CPU_ALLOC_SIZE(cpus);
-    std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(cpus), [](cpu_set_t* s) { CPU_FREE(s); });
-    if (set == nullptr) break;
-    if (sched_getaffinity(getpid(), bytes, set.get()) != 0) {
-      if (errno == EINVAL) continue;  // the kernel's masks are longer
-      break;
-    }
-    std::vector<bool> mask(cpus);
-    for (int cpu = 0; cpu < cpus; ++cpu) mask[cpu] = CPU_ISSET_S(cpu, bytes, set.get()) != 0;
-    return mask;
-  }
-  return {};
-}
-
 /// OS number of the memory node nearest to an object, or `unknown`.
 int nearest_numa(hwloc_obj_t object, int unknown) {
   return object != nullptr && object->nodeset != nullptr && hwloc_bitmap_weight(object->nodeset) == 1
@@ -64,7 +47,8 @@ int ancestor_index(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_obj_t
 }
 
 void read_cpus(hwloc_topology_t topology, Host& host) {
-  const std::vector<bool> mask = affinity_mask();
+  // Of the main thread: one that happens to discover may be pinned.
+  const std::vector<bool> mask = cpus_of(getpid());
   const hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topology);
   for (hwloc_obj_t pu = nullptr; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu)) != nullptr;) {
     const auto id = static_cast<int>(pu->os_index);
