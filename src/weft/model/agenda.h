@@ -23,8 +23,8 @@ class Agenda {
   Agenda(const Machine& machine, Ranks& ranks, const Workers& workers)
       : ranks_(ranks), workers_(workers), cores_(machine) {}
 
-  /// Adds the next rank, of node number `node` of those simulated; `turns` are its node's.
-  void add(int node, const Turns& turns) { cores_.add(node, turns); }
+  /// Adds the next rank, as Cores::add().
+  void add(int core) { cores_.add(core); }
   const Cores& cores() const { return cores_; }
 
   void push(double at_us, EventKind kind, const RankState& rank, plan::StepId step, double floor_us = 0) {

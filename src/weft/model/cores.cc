@@ -28,17 +28,11 @@ int core_of(const Machine& machine, const topology::Layout& layout, int rank) {
   return node * turns.cores + core_of_local(layout.local_index(rank), turns.cores);
 }
 
-void Cores::add(int node, const Turns& turns) {
+void Cores::add(int number) {
   Seat seat;
-  if (turns.cores > 0) {
-    const auto number = turns.across_nodes ? size_t{0} : static_cast<size_t>(node);
-    if (nodes_.size() <= number) nodes_.resize(number + 1);
-    Node& of = nodes_[number];
-    if (of.first_core == kNone) {
-      of.first_core = cores_.size();
-      cores_.resize(cores_.size() + static_cast<size_t>(turns.cores));
-    }
-    seat.core = of.first_core + static_cast<size_t>(core_of_local(of.ranks++, turns.cores));
+  if (number >= 0) {
+    seat.core = static_cast<size_t>(number);
+    if (cores_.size() <= seat.core) cores_.resize(seat.core + 1);
     Core& core = cores_[seat.core];
     seat.place = core.ranks.size();
     if (core.ranks.empty()) core.rank = seats_.size();

@@ -26,8 +26,8 @@ class Cores {
  public:
   explicit Cores(const Machine& machine) : machine_(machine) {}
 
-  /// Adds the next rank, of node number `node` of those simulated; `turns` are its node's.
-  void add(int node, const Turns& turns);
+  /// Adds the next rank, on the core of that number (core_of()); -1: it takes no turns.
+  void add(int number);
 
   /// Whether the rank takes turns with others. All that follows is for such ranks only.
   bool shared(size_t rank) const { return seats_[rank].core != kNone; }
@@ -73,11 +73,6 @@ class Cores {
   Turn next(Core& core, double now_us);
 
   const Machine& machine_;
-  struct Node {
-    size_t first_core = kNone;
-    int ranks = 0;  // so far
-  };
-  std::vector<Node> nodes_;  // one where nodes share cores
   std::vector<Core> cores_;
   std::vector<Seat> seats_;  // by rank
 };

@@ -75,7 +75,7 @@ class Simulator {
     const int node = ranks_.simulated_node(rank.node);
     workers_.add(node, static_cast<int>(layout_.on_node(rank.node).size()), turns, network_.speed(rank.node),
                  {working_set, plan.scratch_bytes, rank.lanes.script().handed_over});
-    agenda_.add(node, turns);
+    agenda_.add(turns.cores > 0 ? core_of(machine_, layout_, rank.rank) : -1);
   }
 
   void happen(const Event& event) {
