@@ -197,11 +197,10 @@ class OfiTransport final : public Transport, public GpuDirect {
 
   // Sending (ofi_outgoing.cc).
   Result<fi_addr_t> route(int peer, size_t rail);
-  Result<Progress> post_message(int peer, ofi::Header header, const void* payload, size_t bytes);
+  Result<Progress> post_message(int peer, const ofi::Header& header, const void* payload, size_t bytes);
   Status copy(int peer, void* to, const void* from, size_t bytes) const;
   Result<Progress> post_message_now(int peer, const ofi::Header& header, const void* payload, size_t bytes);
-  Result<Progress> post_over(size_t rail, int peer, const ofi::Header& header, const void* payload,
-                             size_t bytes);
+  Result<Progress> post_over(size_t rail, int peer, ofi::Header header, const void* payload, size_t bytes);
   Result<Progress> post_short(ofi::MessageKind kind, int peer, size_t rail);
   Status meet(int peer);
   Result<Progress> start_put(int peer, const Envelope& envelope, const void* source, bool of_gpu,

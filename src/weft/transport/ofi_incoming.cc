@@ -110,8 +110,7 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
   Peer& peer = peers_[header.sender];
   // The Sink was promised silence of a peer that is lost; what it may still be writing is kept count of.
   if (!peer.lost.ok() && header.kind != MessageKind::put && header.kind != MessageKind::withdrawn) return;
-  const bool greets = header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
-  if (!greets) peer.met = peer.all_rails();  // it has had our welcome over each
+  if (!greets(header)) peer.met = peer.all_rails();  // it has had our welcome over each
   const std::byte* payload = message + sizeof(header);
   if (header.kind == MessageKind::message) {
     if (payload_bytes < header.envelope.bytes)
@@ -124,7 +123,7 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
     return;
   }
 
-  if (greets) {
+  if (greets(header)) {
     if (header.count >= peer.routes.size()) return;  // not introduced yet: it asks again
     if (header.kind == MessageKind::welcome) {
       peer.met |= 1u << header.count;

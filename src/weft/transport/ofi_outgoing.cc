@@ -69,8 +69,6 @@ Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const vo
 
 Result<Progress> OfiTransport::post_short(MessageKind kind, int peer, size_t rail) {
   Header header;
-  header.token = peers_[static_cast<size_t>(peer)].token;
-  header.sender = peers_[static_cast<size_t>(peer)].known_as;
   header.kind = kind;
   header.count = static_cast<uint32_t>(rail);
   return post_over(rail, peer, header, nullptr, 0);
@@ -90,9 +88,8 @@ Status OfiTransport::meet(int peer) {
 }
 
 /// Posts, and if there is no room looks once whether completions make some. A hard error loses the peer.
-Result<Progress> OfiTransport::post_message(int peer, Header header, const void* payload, size_t bytes) {
-  header.token = peers_[static_cast<size_t>(peer)].token;
-  header.sender = peers_[static_cast<size_t>(peer)].known_as;
+Result<Progress> OfiTransport::post_message(int peer, const Header& header, const void* payload,
+                                            size_t bytes) {
   const auto post = [&]() -> Result<Progress> {
     if (peers_[static_cast<size_t>(peer)].met_on_all()) [[likely]]
       return post_message_now(peer, header, payload, bytes);
@@ -131,8 +128,10 @@ Result<Progress> OfiTransport::post_message_now(int peer, const Header& header, 
   return Progress::busy;
 }
 
-Result<Progress> OfiTransport::post_over(size_t index, int peer, const Header& header, const void* payload,
+Result<Progress> OfiTransport::post_over(size_t index, int peer, Header header, const void* payload,
                                          size_t bytes) {
+  header.token = peers_[static_cast<size_t>(peer)].token;
+  header.sender = peers_[static_cast<size_t>(peer)].known_as;
   Result<fi_addr_t> to = route(peer, index);
   if (!to) return to.status();
   Rail& rail = *rails_[index];
@@ -146,7 +145,7 @@ Result<Progress> OfiTransport::post_over(size_t index, int peer, const Header& h
   if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
     return rail.give_back(send), Progress::busy;
   send->number = last_message_ + 1;
-  send->may_fail = header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
+  send->may_fail = greets(header);
   Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
   if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);
   return outcome;

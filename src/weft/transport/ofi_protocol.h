@@ -17,8 +17,8 @@
 // was sent meanwhile is lost (all versions of `net` and `tcp` so far, if a connection to somebody else has
 // ended before: they take what they knew of that process for what they know of this one). Once an answer is
 // here, both ends know whose connection it is. Greetings and answers may be lost: whoever has none asks
-// again. So
-// a peer has to look at its network before anything else is sent to it, and until then it is busy.
+// again.
+// So a peer has to look at its network before anything else is sent to it, and until then it is busy.
 #pragma once
 
 #include <algorithm>
@@ -72,6 +72,11 @@ struct Header {
   Envelope envelope;
 };
 static_assert(sizeof(Header) == 64);
+
+/// Whether a message is there to get acquainted, and may be lost.
+inline bool greets(const Header& header) {
+  return header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
+}
 
 /// How sender and sequence number share the immediate.
 class Immediate {
