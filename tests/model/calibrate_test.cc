@@ -146,8 +146,8 @@ TEST(Calibrate, OneObservationChangesTheWaitOnly) {
   const auto seen = observations(truth, topology::Layout({0, 1, 2, 3}), {"ring"});
   EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen).inter.overhead_us, stated.inter.overhead_us);
   const Observation row{0.1, [](const Machine& machine) { return machine.call_us; }};
-  EXPECT_EQ(calibrate_crowd(stated, &Machine::intra, seen, {&row, 1}).intra.overhead_us,
-            stated.intra.overhead_us)
+  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen, {&row, 1}).inter.overhead_us,
+            stated.inter.overhead_us)
       << "two observations of three unknowns";
 }
 

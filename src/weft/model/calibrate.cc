@@ -102,7 +102,7 @@ Machine fit_messages(const Machine& machine, std::span<const Observation> rows) 
   if (rows.empty()) return machine;
   const double alone_us = sending_us(machine.inter);
   const Bounds bounds{kQuickestSend * alone_us, kLongestSend * alone_us};
-  Fit best{machine};
+  Fit best{machine, error_of(machine, rows)};
   for (const double factor : kBehind) {
     Machine tried = machine;
     tried.inter.behind_us *= factor;
