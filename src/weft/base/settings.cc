@@ -204,8 +204,7 @@ constexpr Row kRows[] = {
      "Threads of a process that move the operations that nobody waits for; all communicators share them."},
     {"WEFT_PIN", &Settings::pin, kAny, kProgress,
      "Whether progress threads are pinned to CPUs of their own, where every thread can have one, and ranks "
-     "that "
-     "share CPUs while the machine is measured."},
+     "that share CPUs while the machine is measured."},
     {"WEFT_SPIN_US",
      &Settings::spin_us,
      {.min = 0, .max = 1e6},
