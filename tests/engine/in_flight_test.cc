@@ -56,6 +56,80 @@ TEST(InFlight, WhatDoneSendsHaveQueuedGoesOutWithoutAnotherCall) {
   });
 }
 
+/// Rank 0, root of a row of Broadcasts, calls until a message of its waits for others to share a write;
+/// returns how many it took, as its value at the others.
+int32_t broadcast_until_one_waits(Communicator& comm) {
+  const auto waits = [&comm] { return comm.context().fabric().waits_since() != 0; };
+  for (int32_t calls = 1; calls < 1'000'000; ++calls) {
+    int32_t value = calls;
+    if (!comm.run(in_place(Collective::broadcast, &value, 1)).ok()) break;
+    if (waits()) return calls;
+  }
+  return -1;
+}
+
+/// Another rank takes part in as many calls as rank 0 has made, once it says how many.
+void take_part_in(Communicator& comm, const std::atomic<int32_t>& calls) {
+  while (calls == 0) std::this_thread::yield();
+  Status received;
+  int32_t value = 0;
+  for (int32_t call = 0; call < calls && received.ok(); ++call)
+    received = comm.run(in_place(Collective::broadcast, &value, 1));
+  EXPECT_TRUE(received.ok()) << received.message();
+  EXPECT_EQ(value, calls);
+}
+
+// A caller that stops calling looks no more, and nothing else tells that its row has ended.
+TEST(InFlight, TheEndOfARowGoesOutWithoutAnotherCall) {
+  std::atomic<int32_t> calls{0};
+  std::latch all_received(3);
+  run_ranks({"a", "b", "c"}, [&](Communicator& comm) {
+    EXPECT_EQ(sum_of_ones(comm), 3);
+    if (comm.rank() == 0) calls = broadcast_until_one_waits(comm);
+    else take_part_in(comm, calls);
+    all_received.arrive_and_wait();
+  });
+}
+
+// While somebody waits the progress thread has nothing to do here, and may sleep; then nobody woke it again.
+TEST(InFlight, RowsBehindCallsThatWaitGoOutWithoutAnotherCall) {
+  constexpr int kRows = 50;
+  std::vector<std::atomic<int32_t>> calls(kRows);
+  std::barrier<> row_over(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    for (int row = 0; row < kRows; ++row) {
+      EXPECT_EQ(sum_of_ones(comm), 2);  // a row ends here, and its look does
+      if (comm.rank() == 0) calls[row] = broadcast_until_one_waits(comm);
+      else take_part_in(comm, calls[row]);
+      row_over.arrive_and_wait();
+      // Rank 0 waits for as long as the progress thread may take to find that it need not look.
+      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(row % 4));
+    }
+  });
+}
+
+// The progress thread does not disturb a row, but has what is called on a stream to do.
+TEST(InFlight, ACallOnAStreamMovesBehindARow) {
+  std::atomic<int32_t> calls{0};
+  std::latch all_done(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    EXPECT_EQ(sum_of_ones(comm), 2);
+    if (comm.rank() == 0) calls = broadcast_until_one_waits(comm);
+    else take_part_in(comm, calls);
+    int32_t ones = 1;
+    Stream stream;
+    Call sum = in_place(Collective::all_reduce, &ones, 1);
+    sum.stream = &stream;
+    EXPECT_TRUE(comm.run(sum).ok());
+    for (const Deadline deadline = Deadline::in_seconds(20); ones != 2 && !deadline.passed();) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // no call into the library
+    }
+    EXPECT_TRUE(stream.query().ok());
+    EXPECT_EQ(ones, 2);
+    all_done.arrive_and_wait();
+  });
+}
+
 // Over libfabric, where every message needs another look at the network to get out.
 TEST(InFlight, WhatASplitHasLeftWithTheNetworkGoesOutWithoutAnotherCall) {
   setenv("WEFT_NET", "ofi", 1);  // where this test is alone in its process, nobody has read it yet

@@ -35,6 +35,10 @@ constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others r
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
+// What waits to share a write for longer than this has been left behind; and how many looks in a row may find
+// that nothing waits before it is no row any more.
+constexpr int64_t kLeftBehindNs = 40'000;
+constexpr int kQuietLooks = 8;
 
 /// Why an operation's communicator fails, with the operation's name.
 Status reason(const Operation& op, const Status& failure) {
@@ -364,7 +368,32 @@ void Context::dump_all() {
   }
 }
 
-void Context::wake_progress() { ProgressEngine::wake(home_); }
+void Context::wake_progress() {
+  in_row_.store(false);
+  ProgressEngine::wake(home_);
+}
+
+// A row would ring at each of its calls.
+void Context::hand_on() {
+  const bool row = fabric_->waits_since() != 0 && active_.empty() && awaiting_.empty() && deaths_.empty() &&
+                   !has_leftovers_ && !has_submissions_.load();
+  if (!row) return wake_progress();
+  if (in_row_.exchange(true)) return;
+  ProgressEngine::wake(home_);
+  if (has_submissions_.load()) in_row_.store(false);  // since we looked
+}
+
+bool Context::look_after_row(int64_t now) {
+  const int64_t since = fabric_->waits_since();
+  if (since != 0) {
+    quiet_looks_ = 0;
+    return now - since > kLeftBehindNs;
+  }
+  if (++quiet_looks_ <= kQuietLooks) return false;
+  quiet_looks_ = 0;
+  in_row_.exchange(false);
+  return fabric_->waits_since() != 0;  // of a call that has found it a row before
+}
 
 // ---- driving
 // -------------------------------------------------------------------------------------------------------

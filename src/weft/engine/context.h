@@ -107,7 +107,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   int turn();
   /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
   void leave() {
-    if (unsent() && !has_waiters()) wake_progress();
+    if (unsent() && !has_waiters()) hand_on();
   }
   /// Whether a progress thread has anything to look after here. That is also what ended operations have left
   /// with the network or a device, and a death that waits for the end of its time of grace: nobody else may
@@ -156,6 +156,13 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// The same for calls that a CUDA graph has come to; calls nothing of CUDA, and waits for nothing.
   void submit(std::shared_ptr<CapturedCalls> calls);
   void wake_progress();
+  /// Whether nothing goes on here but a row of calls, none of which waits: what they have left with the
+  /// network waits for more to come (Fabric::waits_since()). The progress thread does not disturb that, but
+  /// looks again soon, for nobody says when a row ends, and calls do not wake it.
+  bool in_row() const { return in_row_.load(std::memory_order_relaxed); }
+  /// For the progress thread, at each such look: whether what waits has been left behind, so that a turn is
+  /// due. Ends what has not been a row for some looks.
+  bool look_after_row(int64_t now);
   /// Writes the flight recorder of every communicator.
   void dump_all();
   bool has_waiters() const { return waiters_.load(std::memory_order_relaxed) > 0; }
@@ -187,6 +194,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   Status meet(Seat seat, Deadline deadline);
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
+  void hand_on();
   Status open_trace(Deadline deadline);
   Lock lock_slowly();
   static constexpr size_t kBuckets = 256;
@@ -230,8 +238,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;
   bool all_on_devices_ = false, any_yields_device_ = false;
-  bool left_with_network_ = false;  // perhaps: since an operation between nodes ended
-  bool has_leftovers_ = false;      // of failed operations, on a device: see leftovers.h
+  bool left_with_network_ = false;   // perhaps: since an operation between nodes ended
+  std::atomic<bool> in_row_{false};  // see in_row(); set under the lock
+  int quiet_looks_ = 0;              // in a row after which nothing waited; the progress thread's
+  bool has_leftovers_ = false;       // of failed operations, on a device: see leftovers.h
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;

@@ -30,7 +30,7 @@ void Context::submit(std::shared_ptr<CapturedCalls> calls) {
 
 void Context::ring() {
   if (asleep_.load()) ring_sleeper();
-  if (!has_waiters()) ProgressEngine::wake(home_);
+  if (!has_waiters()) wake_progress();
 }
 
 void Context::ring_sleeper() const {

@@ -111,6 +111,7 @@ Status Fabric::open_tcp(bootstrap::Bootstrap& bootstrap) {
   options.rails = static_cast<int>(bootstrap.addresses(rank_).size());
   options.puts_apart = true;
   options.crowded = oversubscribed_;
+  options.gathers_rows = true;
   options.eager_bytes = transport::net_eager_bytes(transport::Net::tcp, asked_inter());
   auto connector = [&bootstrap](int peer, int rail, uint32_t line, Deadline by) {
     return bootstrap.connect(peer, rail, line, by);
@@ -167,6 +168,12 @@ bool Fabric::unsent() {
   transport::Transport* const network = between_nodes();
   return network && !network->departed(network->ticket());
 }
+
+void Fabric::gather_rows(bool gathers) {
+  if (tcp_) tcp_->gather_rows(gathers);
+}
+
+int64_t Fabric::waits_since() const { return tcp_ ? tcp_->waits_since() : 0; }
 
 bool Fabric::reads_forgotten() const { return ofi_ && ofi_->reads_forgotten(); }
 

@@ -70,6 +70,11 @@ class Fabric {
   Result<int> poll(transport::Sink& sink, bool network);
   /// Whether something that the network has accepted needs further polls to get out.
   bool unsent();
+  /// Whether messages in a row share writes, as they do if nobody says otherwise.
+  void gather_rows(bool gathers);
+  /// Since when any of that only waits for more to come (TcpTransport::waits_since()); 0: nothing does. From
+  /// any thread.
+  int64_t waits_since() const;
   /// Whether the network may still read the source of a put that was forgotten.
   bool reads_forgotten() const;
 

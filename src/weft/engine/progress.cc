@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,8 +26,10 @@ constexpr Patience::Limits kPatience{.yield_ns = 20'000, .looks = 1};
 // The same while a device works for an operation, which rings no bell: such work is short. Where ranks share
 // CPUs it sleeps between looks instead, since whoever yields there waits for everybody else.
 constexpr int64_t kDeviceLingerNs = 2'000'000;
-// The longest sleep while operations are in flight, so that deadlines are looked at.
-constexpr int kWatchUs = 100'000;
+// The longest sleep while operations are in flight, so that deadlines are looked at; and while there is a row
+// of calls (Context::in_row()), with the slack of a sleep's end.
+constexpr int kWatchUs = 100'000, kRowUs = 50;
+constexpr unsigned long kSlackNs = 1000;
 
 std::atomic<uint64_t> g_dumps_requested{0}, g_dumps_written{0};  // requests so far, and of these, served
 std::atomic<int> g_signal_doorbell{-1};                          // of the thread that serves such requests
@@ -78,6 +81,7 @@ class ProgressThread {
     name_thread("weft-progress");
     MemoryWatch::unblock();
     if (cpu_ >= 0) pin_thread(cpu_);
+    ::prctl(PR_SET_TIMERSLACK, kSlackNs);
     Patience patience(kPatience);
     std::vector<Context*> mine;
     while (!stop_.load()) {
@@ -87,9 +91,10 @@ class ProgressThread {
         in_round_ = true;
         mine = contexts_;
       }
-      std::erase_if(mine, [](Context* c) { return c->has_waiters(); });
+      std::erase_if(mine, [](Context* c) { return c->has_waiters() && !c->in_row(); });
       bool worked = false, in_flight = false, on_device = false, rings = true;
       for (Context* context : mine) {
+        if (context->in_row() && (!context->look_after_row(now_ns()) || context->has_waiters())) continue;
         Lock lock = context->lock();
         if (!context->busy()) continue;
         worked |= context->turn() > 0;
@@ -121,6 +126,10 @@ class ProgressThread {
     int timeout_us = -1;
     bool something = false;
     for (Context* context : mine) {
+      if (context->in_row()) {
+        timeout_us = timeout_us < 0 ? kRowUs : std::min(timeout_us, kRowUs);
+        continue;
+      }
       Lock lock = context->lock();
       if (!context->busy() || context->has_waiters()) continue;
       context->check_deadlines(now_ns());

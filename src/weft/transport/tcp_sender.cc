@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "base/memory_watch.h"
 #include "transport/lost_memory.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::transport::tcp {
 
 namespace {
 
-constexpr size_t kGatheredBytes = 4 << 10;      // of a message that waits for others, at most
 constexpr size_t kGatherQueueBytes = 16 << 10;  // what is to go out in one write
 constexpr size_t kCopiedBytes = 1 << 10;        // of a message's payload, to be written with its header
 constexpr int kSparedWrites = 32;               // after a wait that brought no company
@@ -122,11 +122,10 @@ Sender::Connection* Sender::only_one_for_puts() {
 // Gathering. A put ends it unless it may wait itself: what is long goes out at once, and takes along what
 // waits.
 
-bool Sender::may_gather(const Connection& connection, size_t bytes) const {
+bool Sender::may_gather(const Connection& connection, size_t bytes, bool can_wait) const {
   const bool waits_already = connection.gathered > 0 && connection.queue.size() < kGatherQueueBytes;
-  if (connection.gathers_until_ns == 0 || bytes > kGatheredBytes || !(connection.free() || waits_already))
-    return false;
-  return puts_.empty() && now_ns() < connection.gathers_until_ns;
+  if (bytes > kGatheredBytes || !(connection.free() || waits_already) || !puts_.empty()) return false;
+  return can_wait || (connection.gathers_until_ns != 0 && now_ns() < connection.gathers_until_ns);
 }
 
 bool Sender::may_gather_put(const Connection& connection, uint64_t bytes) const {
@@ -150,20 +149,20 @@ uint64_t Sender::waiting_put_bytes() const {
 }
 
 void Sender::gather_after_write(Connection& connection) {
+  const int gathered = std::exchange(connection.gathered, 0);
   if (limits_.gather_ns == 0) return;
-  if (connection.gathered == 1) connection.spared = kSparedWrites;
-  connection.gathered = 0;
+  if (gathered == 1) connection.spared = kSparedWrites;
   const bool spare = connection.spared > 0 && connection.spared-- > 0;
   connection.gathers_until_ns = spare ? 0 : now_ns() + limits_.gather_ns;
 }
 
-Result<Progress> Sender::send(const Envelope& envelope, const void* payload) {
+Result<Progress> Sender::send(const Envelope& envelope, const void* payload, bool can_wait) {
   FrameHeader header;
   header.bytes = envelope.bytes;
   header.envelope = envelope;
   Connection& connection = *least_loaded();
   size_t taken = 0;
-  const bool waits = may_gather(connection, envelope.bytes);
+  const bool waits = may_gather(connection, envelope.bytes, can_wait);
   if (waits) {
     ++connection.gathered;
   } else if (connection.free()) {
@@ -359,6 +358,10 @@ bool Sender::ready() const {
   return std::any_of(connections_.begin(), connections_.end(), [segments](const auto& connection) {
     return !connection->socket.blocked() && ((segments && connection->use.puts) || !connection->free());
   });
+}
+
+bool Sender::gathers() const {
+  return std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->gathered > 0; });
 }
 
 bool Sender::pending() const {

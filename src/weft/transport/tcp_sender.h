@@ -7,7 +7,8 @@
 // write costs more than what it carries. The first leaves immediately; those that come within `gather_ns` of
 // a write wait for the end of that time. Whether that pays is found out by trying: where a wait brings no
 // company, the next ones are spared it. Puts may wait in the same way, by reference, where there is one
-// connection: then a write takes several of them.
+// connection: then a write takes several of them. Where it is not asked for, whoever sends may say of a
+// message that it can wait; it does so until one that cannot, or pump().
 //
 // Not who polls, connects or notices that a peer is gone: that is TcpTransport.
 //
@@ -80,7 +81,7 @@ class Sender {
   size_t useful_connections() const;
 
   /// The three operations of Transport. They need a connection for them; an error means that it broke.
-  Result<Progress> send(const Envelope& envelope, const void* payload);
+  Result<Progress> send(const Envelope& envelope, const void* payload, bool can_wait = false);
   void put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done);
   void forget(const Completion* first, const Completion* last);
 
@@ -90,6 +91,8 @@ class Sender {
   bool ready() const;
   /// Something has not been taken by the kernel yet.
   bool pending() const;
+  /// … because it waits for others to share a write.
+  bool gathers() const;
 
  private:
   struct Connection {
@@ -111,7 +114,7 @@ class Sender {
 
   Connection* least_loaded();
   Connection* only_one_for_puts();
-  bool may_gather(const Connection& connection, size_t bytes) const;
+  bool may_gather(const Connection& connection, size_t bytes, bool can_wait) const;
   bool may_gather_put(const Connection& connection, uint64_t bytes) const;
   bool gathers(const Connection& connection) const;
   uint64_t waiting_put_bytes() const;

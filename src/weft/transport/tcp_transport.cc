@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::transport {
 
@@ -67,7 +68,11 @@ Result<std::unique_ptr<TcpTransport>> TcpTransport::create(int rank, int ranks, 
 }
 
 TcpTransport::TcpTransport(int rank, int ranks, Connector connector, const Options& options)
-    : rank_(rank), connector_(std::move(connector)), options_(options), peers_(static_cast<size_t>(ranks)) {
+    : rank_(rank),
+      connector_(std::move(connector)),
+      options_(options),
+      peers_(static_cast<size_t>(ranks)),
+      gathers_rows_(options.gathers_rows) {
   for (Peer& peer : peers_) peer.usable_lines = lines();
   scratch_.resize(kScratchBytes);
 }
@@ -240,15 +245,31 @@ Result<Progress> TcpTransport::send(int peer, const Envelope& envelope, const vo
                 options_.eager_bytes);
   const Result<tcp::Sender*> sender = sender_to(peer);
   if (!sender.ok()) return sender.status();
-  Result<Progress> progress = (*sender)->send(envelope, payload);
+  Peer& to = peers_[static_cast<size_t>(peer)];
+  const int64_t row_now = gathers_rows_ && is_in_row(to) ? now_ns() : 0;
+  Result<Progress> progress = (*sender)->send(envelope, payload, row_now < row_until_ns_ && row_now > 0);
   if (!progress.ok()) {
     fail_peer(peer, progress.status());
   } else if (*progress == Progress::accepted) {
     ++counters_.messages_sent;
     counters_.payload_bytes_sent += envelope.bytes;
     activate(peer);
+    if (row_now > 0) gather_row(to, row_now);
   }
   return progress;
+}
+
+/// Whether the next message to `peer` is one of a row.
+bool TcpTransport::is_in_row(Peer& peer) const { return peer.row.add(looks_); }
+
+/// A message of a row is sent, or waits. When one goes, all go that wait, so that their times end together.
+void TcpTransport::gather_row(const Peer& peer, int64_t now) {
+  if (peer.sender->gathers()) {
+    if (waits_since() == 0) waits_since_ns_.store(now, std::memory_order_relaxed);
+    return;
+  }
+  if (waits_since() != 0) write_all();
+  row_until_ns_ = now_ns() + tcp::kRowWaitNs;
 }
 
 Result<RemoteBuffer> TcpTransport::expose(void* address, size_t bytes) {
@@ -330,6 +351,7 @@ Status TcpTransport::pump(int rank, int* events) {
 
 int TcpTransport::write_all() {
   int events = 0;
+  waits_since_ns_.store(0, std::memory_order_relaxed);
   writing_.swap(active_);
   for (const int rank : writing_) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
@@ -376,6 +398,7 @@ Status TcpTransport::flush(Deadline deadline) {
 // ---- Progress
 
 Result<int> TcpTransport::poll(Sink& sink) {
+  ++looks_;
   int events = write_all();
   if (rests()) return events;
   const bool go_on = !put_off_.empty();

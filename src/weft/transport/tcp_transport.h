@@ -19,6 +19,13 @@
 // Rails: a put is cut into segments, and every rail takes the next one when it has room. Further lines are
 // connected when there are segments for them.
 //
+// Rows: whoever sends short messages to a peer one upon the other, and never looks in between whether
+// anything has come, as the root of a row of Broadcasts does, gets nothing from sending each at once; a write
+// costs more than what it carries. So from some messages on (Options::gathers_rows, tcp_rows.h) they wait for
+// each other for a while, to all peers together, and until the next poll() at most. Who stops polling has to
+// let somebody look after what waits then: waits_since() says whether there is anything, and departed() that
+// it is not out.
+//
 // Streams: whoever only gets short messages, as fast as they can be sent, and looks for each at once, is in
 // its sender's way, who delivers them into the same socket. So after a look in vain at such a stream the next
 // one waits until some more have come.
@@ -34,6 +41,7 @@
 // Thread safety: as Transport; accept() may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -44,6 +52,7 @@
 #include "base/fd.h"
 #include "transport/eager.h"
 #include "transport/tcp_receiver.h"
+#include "transport/tcp_rows.h"
 #include "transport/tcp_sender.h"
 #include "transport/transport.h"
 
@@ -64,6 +73,7 @@ class TcpTransport final : public Transport {
     size_t unsent_bytes = 256 << 10;   // waiting in the kernel on one connection, 0 = no bound of our own
     int64_t gather_ns = 0;  // for which a short message may wait for others to share a write (tcp_sender.h)
     size_t gather_put_bytes = 0;  // puts shorter than this may wait so, too, until together they are as long
+    bool gathers_rows = false;    // short messages in a row share writes: see above
     bool patient = false;         // a poll() leaves to the next one what there may be a place for by then
     double connect_timeout_s = 10;
     bool crowded = false;  // more ranks than cores on this host: a poll that finds nothing is thorough
@@ -77,6 +87,12 @@ class TcpTransport final : public Transport {
 
   /// A peer has opened a line to this rank. From any thread; the next poll() takes it over.
   Status accept(int peer, uint32_t line, UniqueFd connection);
+
+  /// Whether messages in a row share writes from now on, where Options::gathers_rows lets them.
+  void gather_rows(bool gathers) { gathers_rows_ = options_.gathers_rows && gathers; }
+  /// Since when anything waits that has been accepted, for others to share a write with it; 0: nothing does.
+  /// By the clock of now_ns(), from any thread.
+  int64_t waits_since() const { return waits_since_ns_.load(std::memory_order_relaxed); }
 
   /// Returns when the peers' kernels have everything that was handed over, puts included: destroying this
   /// then loses nothing, even with unread input. For an orderly end: nothing is received here in the
@@ -134,6 +150,7 @@ class TcpTransport final : public Transport {
     int64_t failed_at_ns = 0;
     bool heard = false;     // has opened a connection, or sent something over ours
     bool reported = false;  // as lost
+    tcp::Row row;           // of messages sent to it
   };
   struct Arrival {
     int peer;
@@ -160,6 +177,8 @@ class TcpTransport final : public Transport {
   Status pump(int peer, int* events);
   void activate(int peer);
   void count_pending(Peer& peer);
+  bool is_in_row(Peer& peer) const;
+  void gather_row(const Peer& peer, int64_t now);
 
   int write_all();
   Result<int> read_all(Sink& sink);
@@ -179,14 +198,18 @@ class TcpTransport final : public Transport {
   const Connector connector_;
   const Options options_;
   Counters counters_;
-  size_t flight_bytes_ = 0;         // see bound_flight()
-  uint64_t departed_ = 0;           // every message and put up to this ticket is with the kernel
-  std::vector<Peer> peers_;         // by rank
-  size_t pending_peers_ = 0;        // to which not everything is with the kernel
-  std::vector<int> active_;         // peers to which something can be written now
-  std::vector<int> writing_;        // those whose turn it is in write_all(); empty outside of it
-  std::vector<int> failing_;        // peers that failed and are not reported yet
-  std::vector<std::byte> scratch_;  // of all receivers
+  size_t flight_bytes_ = 0;   // see bound_flight()
+  uint64_t departed_ = 0;     // every message and put up to this ticket is with the kernel
+  std::vector<Peer> peers_;   // by rank
+  size_t pending_peers_ = 0;  // to which not everything is with the kernel
+  std::vector<int> active_;   // peers to which something can be written now
+  std::vector<int> writing_;  // those whose turn it is in write_all(); empty outside of it
+  uint64_t looks_ = 0;        // calls of poll()
+  bool gathers_rows_;
+  int64_t row_until_ns_ = 0;                // messages in a row wait for others
+  std::atomic<int64_t> waits_since_ns_{0};  // see waits_since(); whoever polls writes it
+  std::vector<int> failing_;                // peers that failed and are not reported yet
+  std::vector<std::byte> scratch_;          // of all receivers
 
   UniqueFd epoll_;
   UniqueFd doorbell_;  // rung by accept()
