@@ -151,7 +151,7 @@ TEST(Calibrate, OneObservationChangesTheWaitOnly) {
       << "two observations of three unknowns";
 }
 
-TEST(Calibrate, RowsTellWhatMessagesBetweenNodesCostTheirSenderAndBehindOthers) {
+TEST(Calibrate, RowsTellWhatMessagesBetweenNodesCostTheirSender) {
   const topology::Layout layout({0, 1, 2, 3});
   Machine stated;
   stated.cores = 0.5;
@@ -167,9 +167,43 @@ TEST(Calibrate, RowsTellWhatMessagesBetweenNodesCostTheirSenderAndBehindOthers) 
                                       row_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
   const Machine found = calibrate_crowd(stated, &Machine::inter, seen, rows);
   EXPECT_NEAR(found.inter.sending_us, 3, 0.15);
-  EXPECT_DOUBLE_EQ(found.inter.behind_us, 1.2);
+  EXPECT_DOUBLE_EQ(found.inter.behind_us, 0.3) << "in these rows no messages share writes";
   EXPECT_NEAR(receiving_us(found.inter), 2.4, 0.5);
   EXPECT_NEAR(found.switch_us, 1.3, 0.5);
+}
+
+TEST(Calibrate, RowsTellWhatMessagesThatShareWritesCost) {
+  const topology::Layout layout({0, 1, 2, 3});
+  Machine stated;
+  stated.cores = 0.5;
+  stated.inter.behind_us = 0.1;
+  stated.inter.gathered_us = 0.2;
+  Machine truth = stated;
+  truth.inter.behind_us = 0.4;
+  truth.inter.gathered_us = 0.35;
+  const std::vector<Observation> rows{row_of(truth, plan::Collective::broadcast, 1, "ring", layout),
+                                      row_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
+  const Machine found = calibrate_gathered(stated, rows);
+  EXPECT_NEAR(found.inter.gathered_us, 0.35, 0.02);
+  EXPECT_DOUBLE_EQ(found.inter.behind_us, 0.4);
+  EXPECT_DOUBLE_EQ(found.inter.overhead_us, stated.inter.overhead_us);
+  EXPECT_DOUBLE_EQ(calibrate_gathered(stated, {}).inter.gathered_us, 0.2);
+  stated.inter.gathered_us = 0;
+  EXPECT_DOUBLE_EQ(calibrate_gathered(stated, rows).inter.gathered_us, 0) << "there is nothing to gather";
+}
+
+TEST(Calibrate, WholeOperationsTellWhatReceivingTakesWhereACallIsKnown) {
+  const topology::Layout layout({0, 1});
+  Machine truth;
+  truth.call_us = 0.05;
+  truth.inter.sending_us = 2;
+  truth.inter.overhead_us = (2 + 3.5) / 2;
+  Machine stated = truth;
+  stated.inter.overhead_us = (2 + 0.4) / 2;
+  const Machine found = calibrate_receiving(stated, observations(truth, layout, {"one_hop", "ring"}));
+  EXPECT_NEAR(receiving_us(found.inter), 3.5, 0.05);
+  EXPECT_DOUBLE_EQ(sending_us(found.inter), 2);
+  EXPECT_DOUBLE_EQ(found.call_us, 0.05);
 }
 
 TEST(Calibrate, AbsurdTimesStayWithinBounds) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "model/plans_by_hand.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::model {
 namespace {
@@ -163,6 +164,40 @@ TEST(Row, MessagesOfOneSenderAreReadTogether) {
   EXPECT_DOUBLE_EQ(run_row(plans, machine, 1).total_us, 20 + 4 * 6);
 }
 
+// The first messages go by themselves (transport/tcp_rows.h); from then on one pays for a write, and those
+// that follow within its wait share it, and a packet's headers.
+TEST(Row, MessagesOfARowShareWrites) {
+  constexpr double kSending = 2, kGathered = 0.5;
+  Machine machine = plain_machine();
+  machine.inter = {.alpha_us = 0,
+                   .overhead_us = 1.5,
+                   .sending_us = kSending,
+                   .behind_us = 0.1,
+                   .gathered_us = kGathered,
+                   .bytes_per_us = 1e6,
+                   .by_cpu = true};
+  const auto plans = [](uint32_t messages) {
+    return plans_of(2, [messages](Builder& b) {
+      for (uint32_t i = 0; i < messages; ++i) {
+        if (b.rank() == 0) b.signal(0, 1, i);
+        else b.wait(0, 0, i);
+      }
+    });
+  };
+  const auto sent_us = [&](uint32_t messages) {
+    return run_row(plans(messages), machine, 1).finish_us.front();
+  };
+  constexpr auto kFirst = transport::tcp::kBeforeRow;
+  EXPECT_NEAR(sent_us(kFirst), kFirst * kSending, 0.01);
+  EXPECT_NEAR(sent_us(kFirst + 11), kFirst * kSending + kSending + 10 * kGathered, 0.01);
+  const double wait_us = transport::tcp::kRowWaitNs / 1e3;
+  const auto full = static_cast<uint32_t>(wait_us / kGathered);
+  EXPECT_NEAR(sent_us(kFirst + 2 + full), kFirst * kSending + 2 * kSending + full * kGathered, 0.01)
+      << "one has waited for long enough";
+  machine.inter.gathered_us = 0;
+  EXPECT_NEAR(sent_us(30), 30 * kSending, 0.01);
+}
+
 TEST(Row, IsAsLongAsAFifoHasRoomWhereARootIsAheadInItsTurn) {
   Machine machine = plain_machine();
   plan::Request request{.collective = plan::Collective::broadcast, .count = 8, .element_bytes = 1};
@@ -171,6 +206,11 @@ TEST(Row, IsAsLongAsAFifoHasRoomWhereARootIsAheadInItsTurn) {
   machine.cores = 2;
   EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), 64);
   EXPECT_EQ(row_calls(request, Layout::blocks(2, 4), machine, limits), 64) << "through a network, too";
+  machine.cores = 4;
+  machine.inter.gathered_us = 0.2;
+  EXPECT_EQ(row_calls(request, Layout::blocks(2, 4), machine, limits), 64) << "so that messages share writes";
+  EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), kRowCalls) << "which is between nodes";
+  machine.cores = 2;
   request.count = 4 << 10;
   EXPECT_EQ(row_calls(request, Layout::blocks(1, 4), machine, limits), 16);
   request.count = 1 << 20;

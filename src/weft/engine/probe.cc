@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/communicator.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::engine {
 namespace {
@@ -170,9 +171,11 @@ Result<double> Probe::message_us(size_t bytes, int rounds, double seconds, Way w
 /// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they
 /// take longer than `seconds`.
 Result<double> Probe::overhead_us(int rounds, double seconds) {
+  // Over a network each by itself (tcp_rows.h).
+  const int burst_messages = network_ ? static_cast<int>(transport::tcp::kBeforeRow) - 1 : kBurst;
   if (!leads_) {
     for (int round = 0;; ++round) {
-      WEFT_TRY(wait(round % 2 == 0 ? 1 : kBurst + 1));
+      WEFT_TRY(wait(round % 2 == 0 ? 1 : burst_messages + 1));
       const bool last = std::exchange(inbox_.phase_ends_, 0u) != 0;
       WEFT_TRY(send());
       if (last) return 0.0;
@@ -184,11 +187,11 @@ Result<double> Probe::overhead_us(int rounds, double seconds) {
     const bool alone = round % 2 == 0;
     const bool last = !alone && (round / 2 >= rounds || (round / 2 > 1 && enough.passed()));
     const int64_t begin = now_ns();
-    for (int more = alone ? 0 : kBurst; more > 0; --more) WEFT_TRY(send());
+    for (int more = alone ? 0 : burst_messages; more > 0; --more) WEFT_TRY(send());
     WEFT_TRY(send(last));
     WEFT_TRY(wait(1));
     (alone ? single : burst).push_back(us_since(begin));
-    if (last) return std::max(model::median(burst) - model::median(single), 0.0) / kBurst;
+    if (last) return std::max(model::median(burst) - model::median(single), 0.0) / burst_messages;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/probe.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::engine {
 namespace {
@@ -27,12 +28,12 @@ constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchange
 constexpr int kBursts = 3;
 constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 
-// What a message has on the line besides its bytes: headers of ours, TCP's, IP's and Ethernet's.
-constexpr double kFramingBytes = 64 + 66;
+constexpr double kFramingBytes = model::kHeaderBytes + model::kPacketBytes;
 
 // Messages one behind the other, and how long they have to arrive all: congestion control may let them go in
 // several round trips.
-constexpr int kBehind = 32, kBehindRows = 4;
+constexpr uint32_t kBehind = 4 * transport::tcp::kBeforeRow, kBehindRows = 4;
+constexpr double kGatheredPart = 0.7;  // of what a message costs by itself; else they share nothing
 constexpr double kArrivalUs = 1000, kArrivalWays = 8, kLongestArrivalUs = 50'000;
 
 constexpr double kMostOverhead = 2;                  // times what sending takes
@@ -118,9 +119,8 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory, const Flow& flow) {
 Status Probe::wait_for_departure(const Puts& puts) {
   while (!std::all_of(puts.begin(), puts.end(), [](const auto& put) { return put->done; })) {
     if (deadline_.passed()) return fail(Code::timeout, "data for rank {} does not leave", peer_);
-    Lock lock = context_.lock();
-    const Result<int> polled = context_.fabric().poll(context_, true);
-    if (!polled) return polled.status();
+    const Lock lock = context_.lock();
+    WEFT_TRY(look());
   }
   return {};
 }
@@ -225,20 +225,29 @@ Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double
   return burst < kLeastBurst * kBytes ? 0.0 : std::min(burst, kBytes);
 }
 
-/// CPU time that the leader takes for each of a row of messages, and how long its peer takes for each when it
-/// finds all of them: the least of some rows, in which nobody had lost a core.
+/// CPU time that the leader takes for each of a row of messages, the first of which go by themselves, and how
+/// long its peer takes for each when it finds all of them: the least of some rows, in which nobody had lost a
+/// core.
 Status Probe::measure_row(model::Link* link) {
-  double sent_us = 1e9, found_us = 1e9;
+  double sent_us = 1e9, gathered_us = 1e9, found_us = 1e9;
   const double way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
   WEFT_TRY(swap({.bytes = static_cast<uint64_t>(way_us * 1e3)}));  // in ns
   const double arrival_us = std::min(
       kArrivalUs + kArrivalWays * static_cast<double>(inbox_.exposed_.bytes) / 1e3, kLongestArrivalUs);
-  for (int row = 0; row < kBehindRows; ++row) {
+  constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = kBehind - kFirst;
+  for (uint32_t row = 0; row < kBehindRows; ++row) {
     WEFT_TRY(meet());
     if (leads_) {
       const double begin = cpu_us();
-      for (int i = 0; i < kBehind; ++i) WEFT_TRY(send());
-      sent_us = std::min(sent_us, (cpu_us() - begin) / kBehind);
+      for (uint32_t i = 0; i < kFirst; ++i) WEFT_TRY(send());
+      const double between = cpu_us();
+      for (uint32_t i = 0; i < kOthers; ++i) WEFT_TRY(send());
+      {
+        const Lock lock = context_.lock();
+        WEFT_TRY(look());
+      }
+      sent_us = std::min(sent_us, (between - begin) / kFirst);
+      gathered_us = std::min(gathered_us, (cpu_us() - between) / kOthers);
     } else {
       const Result<double> took_us = find(kBehind, arrival_us);
       if (!took_us.ok()) return took_us.status();
@@ -249,13 +258,21 @@ Status Probe::measure_row(model::Link* link) {
   found_us = static_cast<double>(inbox_.exposed_.bytes) / 1e3;
   WEFT_TRY(meet());  // the peer's next description would take the place of this one
   if (link == nullptr || sent_us <= 0) return {};  // a clock that ticks too seldom tells nothing
-  // A burst that congestion control lets go in several round trips seems to cost CPUs that time.
-  const double overhead_us = std::min(link->overhead_us, kMostOverhead * sent_us);
+  // A burst that congestion control lets go in several round trips seems to cost CPUs that time, and says
+  // nothing of what it does cost them.
+  const double overhead_us = link->overhead_us > kMostOverhead * sent_us ? sent_us : link->overhead_us;
   link->alpha_us += 2 * (link->overhead_us - overhead_us);
   link->overhead_us = overhead_us;
   link->sending_us = std::clamp(sent_us, kLeastPart * link->overhead_us, kMostPart * link->overhead_us);
   link->behind_us = std::min(std::max(found_us, 0.001), model::receiving_us(*link));
+  link->gathered_us = gathered_us < kGatheredPart * link->sending_us ? std::max(gathered_us, 0.001) : 0;
   return {};
+}
+
+/// What has been sent goes out, and what has come is taken in. Under the context's lock.
+Status Probe::look() {
+  const Result<int> events = context_.fabric().poll(context_, true);
+  return events.ok() ? Status() : events.status();
 }
 
 /// How long it takes to take in so many messages that are all there after a while, in which nobody looks.
@@ -265,8 +282,7 @@ Result<double> Probe::find(uint32_t messages, double arrival_us) {
     const Lock lock = context_.lock();
     std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(arrival_us));
     begin = now_ns();
-    const Result<int> events = context_.fabric().poll(context_, true);
-    if (!events) return events.status();
+    WEFT_TRY(look());
   }
   WEFT_TRY(wait(messages));
   return us_since(begin);

@@ -31,10 +31,12 @@ constexpr double kProbeSeconds = 2;
 // Meetings by one algorithm: a few µs for each rank, milliseconds where ranks share cores with other
 // programs.
 constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
+constexpr int kMostPasses = 5, kPassesOfOneRank = 64;
 constexpr int kLargeJob = 32;  // ranks
 // Broadcasts in a row: in the longer rows, and in the shorter ones.
 constexpr int kBroadcasts = 512, kFewBroadcasts = 128;
-constexpr int kRowsBetweenNodes = 5;
+constexpr int kRowsBetweenNodes = 5, kSomeCalls = 16;
+constexpr double kLeastCallUs = 0.02;
 constexpr const char *kRing = "ring", *kStar = "one_hop";
 constexpr const char* kReading = "direct";
 // What is long enough to leave caches, and not.
@@ -168,6 +170,39 @@ void observe_row(Communicator& comm, const Call& call, const char* algorithm, in
                           }});
 }
 
+/// What a call takes at the root of a row of Broadcasts down a chain, who waits for nobody, with a message
+/// that shares a write; what others measure is of no use. The median of some calls together, most of which
+/// fall between two writes. A collective.
+double root_us(Communicator& comm, const Call& call, Status& status) {
+  comm.pin(*model::parse_pins(fmt::format("broadcast={}", kRing)));
+  std::vector<double> times;
+  for (int row = 0; row < kRowsBetweenNodes && status.ok(); ++row) {
+    for (int some = 0; some < kBroadcasts / kSomeCalls && status.ok(); ++some) {
+      const int64_t begin = now_ns();
+      for (int i = 0; i < kSomeCalls && status.ok(); ++i) status = comm.run(call);
+      times.push_back(us_since(begin) / kSomeCalls);
+    }
+    wait_for_all(comm, status);
+  }
+  return status.ok() ? model::median(times) : 0;
+}
+
+/// Whether messages in a row share writes, while it lives.
+class Gathering {
+ public:
+  Gathering(Context& context, bool gathers) : context_(context) { set(gathers); }
+  ~Gathering() { set(true); }
+  Gathering(const Gathering&) = delete;
+  Gathering& operator=(const Gathering&) = delete;
+
+ private:
+  void set(bool gathers) {
+    const Lock lock = context_.lock();
+    context_.fabric().gather_rows(gathers);
+  }
+  Context& context_;
+};
+
 /// Calls that move long data, by which ranks that share cores tell what is left of their caches, and what it
 /// costs there to read from each other and to hand over. A collective.
 model::LongObservations observe_long(Communicator& comm, Status& status) {
@@ -214,19 +249,40 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   std::vector<model::Observation> meetings;
   std::erase_if(algorithms,
                 [&](const char* name) { return !comm.can(meets, name); });  // in strict order, say
-  for (const char* algorithm : algorithms) meetings.push_back(observe(comm, meets, algorithm, rows, status));
+  // Where ranks share cores they take as long for some milliseconds, and then another time.
+  const int passes = std::clamp(kPassesOfOneRank / comm.size(), 1, kMostPasses);
+  std::vector<std::vector<double>> took(algorithms.size());
+  for (int pass = 0; pass < passes; ++pass) {
+    meetings.clear();
+    for (size_t i = 0; i < algorithms.size(); ++i) {
+      meetings.push_back(observe(comm, meets, algorithms[i], rows, status));
+      took[i].push_back(meetings[i].measured_us);
+      meetings[i].measured_us = model::median(took[i]);
+    }
+  }
   // In a chain all do the same, and in a star its root does the most. On a network that is slower than its
   // ranks a row's messages gather in front of it, and tell nothing of others.
-  std::vector<model::Observation> told;
-  const auto tell = [&](const char* algorithm, int row) {
-    if (!meetings.empty() && comm.can(message(word), algorithm))
-      observe_row(comm, message(word), algorithm, row, told, status);
+  std::vector<model::Observation> told, gathered;
+  const bool rows_count = !meetings.empty() && comm.can(message(word), kRing);
+  const auto tell = [&](const char* algorithm, int row, std::vector<model::Observation>& to) {
+    if (rows_count && comm.can(message(word), algorithm))
+      observe_row(comm, message(word), algorithm, row, to, status);
   };
+  const bool between_nodes = comm.layout().nodes() > 1;
+  double call_us = 0;
+  if (between_nodes && rows_count && small_job && !comm.layout().same_node(0, 1))
+    call_us = root_us(comm, message(word), status);
   if (small_node) {
-    tell(kRing, kMostRows);
+    tell(kRing, kMostRows, told);
   } else if (shares_cores && crowd == Crowd::small && !slow_network) {
-    tell(kRing, kRowsBetweenNodes);
-    tell(kStar, kRowsBetweenNodes);
+    for (const char* algorithm : {kRing, kStar}) tell(algorithm, kRowsBetweenNodes, gathered);
+    const Gathering each_by_itself(comm.context(), false);
+    for (const char* algorithm : {kRing, kStar}) tell(algorithm, kRowsBetweenNodes, told);
+    for (model::Observation& seen : told)
+      seen.predicted_us = [predicted_us = seen.predicted_us](model::Machine candidate) {
+        candidate.inter.gathered_us = 0;
+        return predicted_us(candidate);
+      };
   }
   std::optional<model::Observation> read;
   std::vector<int32_t> words(static_cast<size_t>(comm.size()));
@@ -237,10 +293,16 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   kept.reset();
 
   if (machine == nullptr || !status.ok()) return;
-  model::Link model::Machine::*const link =
-      comm.layout().nodes() > 1 ? &model::Machine::inter : &model::Machine::intra;
-  *machine = crowded ? model::calibrate_crowd(*machine, link, meetings, told)
-                     : model::calibrate_call(*machine, meetings, told);
+  model::Link model::Machine::*const link = between_nodes ? &model::Machine::inter : &model::Machine::intra;
+  if (call_us > 0) {
+    const model::Link& network = machine->inter;
+    const double message_us = network.gathered_us > 0 ? network.gathered_us : model::sending_us(network);
+    machine->call_us = std::max(call_us - message_us, kLeastCallUs);
+  }
+  if (crowded) *machine = model::calibrate_crowd(*machine, link, meetings, told);
+  else if (call_us > 0) *machine = model::calibrate_receiving(*machine, meetings);
+  else *machine = model::calibrate_call(*machine, meetings, told);
+  *machine = model::calibrate_gathered(*machine, gathered);
   if (read) *machine = model::calibrate_reads(*machine, *read);
   *machine = model::calibrate_memory(*machine, longer);
 }

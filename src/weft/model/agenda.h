@@ -32,8 +32,8 @@ class Agenda {
   }
   /// The same message, further on: its sender may be in another call by then.
   void pass_on(const Event& message, double at_us, EventKind kind, double floor_us = 0) {
-    push({at_us, 0, floor_us, message.rank, message.step, kNoFlight, 0, kind, message.call},
-         ranks_.of(message));
+    const uint32_t flight = message.flight == kGathered ? kGathered : kNoFlight;
+    push({at_us, 0, floor_us, message.rank, message.step, flight, 0, kind, message.call}, ranks_.of(message));
   }
   /// `rank` is the event's.
   void push(const Event& event, const RankState& rank) {

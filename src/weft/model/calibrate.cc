@@ -12,6 +12,7 @@ namespace {
 constexpr double kLeastCallUs = 0.02, kLongestCallUs = 5;
 constexpr double kLongestRead = 10;                       // times what it takes alone
 constexpr double kQuickestSend = 0.5, kLongestSend = 10;  // … as much
+constexpr double kLongestReceive = 2;                     // … a whole message
 constexpr double kLeastSwitchUs = 0.2, kLongestSwitchUs = 50;
 constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1 << 30;
 // How many times dearer a message may be that is read behind another: of one sender alone all have come, and
@@ -20,6 +21,10 @@ constexpr double kBehind[] = {1, 2, 4, 8, 16, 24};
 // How many times dearer something may be in whole operations than by itself. Messages are cheaper only where
 // rows of calls tell that from quick calls: in rows, and where ranks are on one core.
 constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
+
+// A way is long that takes so many times what the CPUs at its ends do; how many times dearer messages may be
+// there.
+constexpr double kFar = 20, kDearestFar = 2;
 
 struct Fit {
   Machine machine;
@@ -34,6 +39,13 @@ using Setter = void (*)(Machine&, double);
 void set_call(Machine& machine, double us) { machine.call_us = us; }
 void set_switch(Machine& machine, double us) { machine.switch_us = us; }
 void set_read(Machine& machine, double us) { machine.memory.peer_us = us; }
+void set_gathered(Machine& machine, double us) { machine.inter.gathered_us = us; }
+/// What sending costs stays.
+void set_receiving(Machine& machine, double us) {
+  const double sent_us = sending_us(machine.inter);
+  machine.inter.overhead_us = (sent_us + us) / 2;
+  machine.inter.sending_us = sent_us;
+}
 /// What receiving costs stays.
 void set_sending(Machine& machine, double us) {
   machine.inter.overhead_us = (us + receiving_us(machine.inter)) / 2;
@@ -96,17 +108,17 @@ Fit fit_switch(const Machine& machine, std::span<const Observation> observations
   return near.error < best.error ? near : best;
 }
 
-// What rows of Broadcasts tell of messages between nodes: what it costs to send one, and to read one behind
-// others, since a rank that is calls ahead sends many that are read together.
-Machine fit_messages(const Machine& machine, std::span<const Observation> rows) {
+// What rows tell of messages between nodes that follow each other: what one costs its sender, which `set`
+// sets and is `alone_us` by itself, and what it costs to read it behind others, since a rank that is calls
+// ahead sends many that are read together.
+Machine fit_row(const Machine& machine, Setter set, double alone_us, std::span<const Observation> rows) {
   if (rows.empty()) return machine;
-  const double alone_us = sending_us(machine.inter);
   const Bounds bounds{kQuickestSend * alone_us, kLongestSend * alone_us};
   Fit best{machine, error_of(machine, rows)};
   for (const double factor : kBehind) {
     Machine tried = machine;
     tried.inter.behind_us *= factor;
-    const Fit fitted = fit(tried, set_sending, bounds, rows, alone_us, 2 * alone_us);
+    const Fit fitted = fit(tried, set, bounds, rows, alone_us, 2 * alone_us);
     if (fitted.error < best.error) best = fitted;
   }
   return best.machine;
@@ -160,23 +172,40 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
   return best.machine;
 }
 
+Machine calibrate_receiving(Machine machine, std::span<const Observation> observations) {
+  if (observations.empty()) return machine;
+  const double way_us = machine.inter.alpha_us + 2 * machine.inter.overhead_us;
+  return fit(std::move(machine), set_receiving, {kLeastCallUs, kLongestReceive * way_us}, observations)
+      .machine;
+}
+
+Machine calibrate_gathered(Machine machine, std::span<const Observation> rows) {
+  const double alone_us = machine.inter.gathered_us;
+  return alone_us > 0 ? fit_row(machine, set_gathered, alone_us, rows) : machine;
+}
+
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
                         std::span<const Observation> rows) {
   if (observations.empty()) return machine;
   const bool inside = link == &Machine::intra;
-  if (!inside) machine = fit_messages(machine, rows);
+  const double behind_us = machine.inter.behind_us;
+  if (!inside) machine = fit_row(machine, set_sending, sending_us(machine.inter), rows);
   const Link measured = machine.*link;
   Fit best{.machine = machine};
+  // On a long way what operations take longer is the network's before it is its messages'.
+  const bool far = !inside && measured.alpha_us > kFar * 2 * measured.overhead_us;
   for (const double factor : kFactors) {
     if (factor < 1 && (rows.empty() || observations.size() == 1)) continue;
+    if (far && factor > kDearestFar) break;
     machine.*link = dearer(measured, factor);
     if (inside && !rows.empty())
       machine.call_us = fit(machine, set_call, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;
-    Fit tried = fit_switch(machine, observations);
+    Fit tried = far ? Fit{machine, error_of(machine, observations)} : fit_switch(machine, observations);
     tried.error += error_of(tried.machine, rows);
     if (tried.error < best.error * 0.999) best = tried;
     if (observations.size() == 1 && factor >= 1) break;
   }
+  best.machine.inter.behind_us = behind_us;  // of what shares no write it is more
   return best.machine;
 }
 

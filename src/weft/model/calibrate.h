@@ -27,12 +27,20 @@ struct Observation {
 Machine calibrate_call(Machine machine, std::span<const Observation> observations,
                        std::span<const Observation> rows = {});
 
+/// The same between nodes, where a call's own time is known: the machine on which a message costs its
+/// receiver what fits best.
+Machine calibrate_receiving(Machine machine, std::span<const Observation> observations);
+
+/// The machine with the inter.gathered_us and behind_us that fit rows best whose messages share writes.
+/// Without rows, and where messages share none, it stays as it is.
+Machine calibrate_gathered(Machine machine, std::span<const Observation> rows);
+
 /// The machine with the switch_us and the overhead of messages (of `link`: &Machine::intra or inter) that fit
 /// best together. For ranks that share cores. Without rows one observation
 /// fits switch_us only. `rows` are of calls in
 /// which nobody waits for all, so that a core is given away once for many of them. Inside a node they tell
-/// what a call itself takes (call_us), between nodes what it takes to send a message, and to read one behind
-/// others (inter.sending_us, behind_us). Without them these stay as they are.
+/// what a call itself takes (call_us), between nodes, where each of their messages goes by itself, what it
+/// takes to send one (inter.sending_us). Without them these stay as they are.
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
                         std::span<const Observation> rows = {});
 

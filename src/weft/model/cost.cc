@@ -31,6 +31,7 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   }
   visit("inter", "sending_us", machine.inter.sending_us, kAnyTime);
   visit("inter", "behind_us", machine.inter.behind_us, kAnyTime);
+  visit("inter", "gathered_us", machine.inter.gathered_us, kAnyTime);
   visit("inter", "received_bytes_per_us", machine.inter.received_bytes_per_us, 0.0);
   visit("inter", "sent_large_bytes_per_us", machine.inter.sent_large_bytes_per_us, 0.0);
   visit("inter", "received_large_bytes_per_us", machine.inter.received_large_bytes_per_us, 0.0);

@@ -25,6 +25,8 @@ struct Link {
   double sending_us = 0;   // … at its sender's, the rest of both at its receiver's; 0: the ends are alike
   double behind_us = 0;  // … at its receiver's, of one that is read together with another of the same sender;
                          // 0: as of any
+  double gathered_us = 0;   // … at its sender's, of one that shares a write with others of a row
+                            // (transport/tcp_rows.h); 0: none does
   double bytes_per_us = 0;  // between nodes: one connection's rate; where CPUs move the bytes, the sender's
   bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
   // Between nodes, where CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less are
@@ -42,6 +44,10 @@ inline double sending_us(const Link& link) {
 inline double receiving_us(const Link& link) {
   return std::max(2 * link.overhead_us - sending_us(link), 0.0);
 }
+
+/// What a message between nodes has on the line besides its bytes: our header, and those of TCP, IP and
+/// Ethernet, which messages that share a write have in common.
+constexpr double kHeaderBytes = 64, kPacketBytes = 66;
 
 constexpr uint64_t kSentCached = 2 << 20, kSentLarge = 16 << 20;
 /// A CPU's rate for a message of buffers of so many bytes.

@@ -32,6 +32,7 @@ enum class EventKind : uint8_t {
 };
 
 inline constexpr uint32_t kNoFlight = UINT32_MAX;
+inline constexpr uint32_t kGathered = UINT32_MAX - 1;  // no flight either, and shares a packet with others
 
 struct Event {
   double at_us = 0;

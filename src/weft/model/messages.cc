@@ -1,6 +1,7 @@
 #include "model/messages.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::model {
 namespace {
@@ -19,13 +20,19 @@ double kept_us(const Machine& machine, const topology::Layout& layout) {
   return static_cast<double>(bytes) / machine.nic_bytes_per_us;
 }
 
+/// What goes together has a packet's headers once, and each message's own.
+double headers_of(uint32_t flight) {
+  return flight == kGathered ? kHeaderBytes / (kHeaderBytes + kPacketBytes) : 1;
+}
+
 double payload(const Step& step) { return step.kind == StepKind::put ? static_cast<double>(step.bytes) : 0; }
 
 }  // namespace
 
 Messages::Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
-                   Workers& workers, Agenda& agenda)
+                   Workers& workers, Agenda& agenda, bool streams)
     : machine_(machine),
+      before_(streams ? transport::tcp::Row::long_since() : transport::tcp::Row()),
       kept_us_(kept_us(machine, layout)),
       ranks_(ranks),
       network_(network),
@@ -40,7 +47,8 @@ double Messages::send(RankState& rank, StepId id, double now) {
   ++traffic.messages;
   if (step.kind == StepKind::put) traffic.bytes += step.bytes;
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
-  const double handling = handling_us(sending_us(link), step);
+  const bool gathered = !inside && link.gathered_us > 0 && gathers(rank, step, now);
+  const double handling = handling_us(gathered ? link.gathered_us : sending_us(link), step);
   const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + moving);
   if (inside) {
     double there = cpu.end_us;
@@ -50,7 +58,9 @@ double Messages::send(RankState& rank, StepId id, double now) {
     agenda_.push(cpu.end_us, EventKind::ended, rank, id, there);
   } else {
     const double handed_over = cpu.start_us + handling * workers_.slowdown(rank.worker);
-    agenda_.push(handed_over, EventKind::inject, rank, id, cpu.end_us);
+    agenda_.push({handed_over, 0, cpu.end_us, rank.rank, id, gathered ? kGathered : kNoFlight, 0,
+                  EventKind::inject, rank.call},
+                 rank);
   }
   return cpu.start_us;
 }
@@ -69,12 +79,13 @@ void Messages::inject(const Event& event) {
   const int from = ranks_.simulated_node(rank.node), to = ranks_.simulated_node(peer_node);
   const int stripes = network_.stripes(payload(step), from, to);
   const double bytes = payload(step) / stripes;
-  uint32_t flight = kNoFlight;
+  uint32_t flight = event.flight;
+  const double headers = headers_of(flight);
   if (stripes > 1) flight = take_flight({stripes, bytes, 0});
   double released = event.floor_us;
   for (int stripe = 0; stripe < stripes; ++stripe) {
     const int rail = network_.rail(from, to, rank.next_rail++);
-    const Network::Passage out = network_.egress(from, rail, peer_node, event.at_us, bytes);
+    const Network::Passage out = network_.egress(from, rail, peer_node, event.at_us, bytes, headers);
     const double gone = std::max({out.end_us, out.start_us + flow_us(rank, bytes), event.floor_us});
     released = std::max(released, reusable_us(out, gone));
     const bool core = network_.through_core(from, to);
@@ -90,7 +101,7 @@ void Messages::inject(const Event& event) {
 void Messages::core(const Event& event) {
   const RankState& sender = ranks_.of(event);
   const Step& step = sender.step(event.step);
-  const double bytes = event.flight == kNoFlight ? payload(step) : flights_[event.flight].bytes;
+  const double bytes = flies(event) ? flights_[event.flight].bytes : payload(step);
   const Network::Passage up = network_.uplink(sender.node, event.at_us, bytes);
   const int to = ranks_.node_of(ranks_.peer_of(sender, step));
   const Network::Passage down = network_.downlink(to, up.start_us, bytes);
@@ -104,11 +115,12 @@ void Messages::core(const Event& event) {
 void Messages::wire(const Event& event) {
   const RankState& sender = ranks_.of(event);
   const Step& step = sender.step(event.step);
-  Flight* const flight = event.flight == kNoFlight ? nullptr : &flights_[event.flight];
+  Flight* const flight = flies(event) ? &flights_[event.flight] : nullptr;
   const double bytes = flight == nullptr ? payload(step) : flight->bytes;
   const int peer = ranks_.peer_of(sender, step), to = ranks_.simulated_node(ranks_.node_of(peer));
   const int from = ranks_.node_of(ranks_.seen_from(peer, sender));
-  const Network::Passage in = network_.ingress(to, event.rail, from, event.at_us, bytes);
+  const Network::Passage in =
+      network_.ingress(to, event.rail, from, event.at_us, bytes, headers_of(event.flight));
   double last_byte = std::max({in.end_us, in.start_us + flow_us(sender, bytes), event.floor_us});
   if (flight != nullptr) {
     last_byte = flight->last_byte_us = std::max(flight->last_byte_us, last_byte);
@@ -128,6 +140,7 @@ void Messages::file(const Event& event, double from_us, EventKind then) {
   const Link& link = inside ? machine_.intra : machine_.inter;
   const bool together =
       link.behind_us > 0 && read_together(receiver, ranks_.seen_from(peer, sender), event, from_us);
+  receiver.looked += !together;
   const double handling = handling_us(together ? link.behind_us : receiving_us(link), step);
   const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
   const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling + moving);
@@ -140,9 +153,10 @@ double Messages::handling_us(double message_us, const Step& step) const {
   return machine_.step_us + message_us * (step.exposes != plan::Space::none ? 2 : 1);
 }
 
-/// Whether a message was there when its receiver last read from the same sender; else it is read now, with
-/// what has come behind it by then.
+/// Whether a message was there when its receiver last read from the same sender, as one that shared a write
+/// with those before it was; else it is read now, with what has come behind it by then.
 bool Messages::read_together(RankState& receiver, int from, const Event& message, double from_us) const {
+  if (message.flight == kGathered) return true;
   const double at_us = std::max(from_us, workers_.free_us(receiver.worker));
   for (Look& look : receiver.looks) {
     if (look.from != from) continue;
@@ -151,6 +165,21 @@ bool Messages::read_together(RankState& receiver, int from, const Event& message
     return false;
   }
   receiver.looks.push_back({from, at_us});
+  return false;
+}
+
+/// Whether a message shares a write with those before it to the same peer: it is one of a row, and they have
+/// not waited for as long as they may. All that waits goes at once.
+bool Messages::gathers(RankState& rank, const Step& step, double now) const {
+  if (payload(step) > transport::tcp::kGatheredBytes) return false;
+  const double at_us = std::max(now, workers_.free_us(rank.worker));
+  if (at_us >= rank.row_until_us) ++rank.writes;
+  auto row = std::find_if(rank.rows.begin(), rank.rows.end(),
+                          [&](const SentRow& sent) { return sent.to == step.peer; });
+  if (row == rank.rows.end()) row = rank.rows.insert(row, {step.peer, before_});
+  if (!row->row.add(rank.looked)) return false;
+  if (std::exchange(row->writes, rank.writes) == rank.writes) return true;
+  rank.row_until_us = at_us + sending_us(machine_.inter) + transport::tcp::kRowWaitNs / 1e3;
   return false;
 }
 

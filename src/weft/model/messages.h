@@ -22,14 +22,15 @@
 #include "model/ranks.h"
 #include "model/simulate.h"
 #include "model/workers.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::model {
 
 class Messages {
  public:
-  /// All but `layout` must live as long.
+  /// All but `layout` must live as long. `streams`: what each rank sends follows on many messages.
   Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
-           Workers& workers, Agenda& agenda);
+           Workers& workers, Agenda& agenda, bool streams);
 
   /// `rank` sends; the peer must be a rank. Returns when its CPU begins with that.
   double send(RankState& rank, plan::StepId id, double now);
@@ -56,12 +57,15 @@ class Messages {
   uint32_t take_flight(const Flight& flight);
 
   double handling_us(double message_us, const plan::Step& step) const;
+  bool gathers(RankState& rank, const plan::Step& step, double now) const;
+  static bool flies(const Event& event) { return event.flight != kNoFlight && event.flight != kGathered; }
   bool read_together(RankState& receiver, int from, const Event& message, double from_us) const;
   double flow_us(const RankState& rank, double bytes) const;
   double reusable_us(const Network::Passage& out, double gone_us) const;
 
   const Machine& machine_;
-  const double kept_us_;  // of a line's time, for what it sends, the kernel keeps bytes
+  const transport::tcp::Row before_;  // the messages that are simulated
+  const double kept_us_;              // of a line's time, for what it sends, the kernel keeps bytes
   Ranks& ranks_;
   Network& network_;
   Workers& workers_;

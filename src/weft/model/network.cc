@@ -4,7 +4,7 @@
 
 namespace weft::model {
 
-Network::Network(const Machine& machine, int nodes, const Conditions& conditions)
+Network::Network(const Machine& machine, int nodes, const Conditions& conditions, bool bursts)
     : rails_(machine.rails),
       nodes_per_leaf_(conditions.fabric.nodes_per_leaf),
       stripe_bytes_(static_cast<double>(machine.stripe_bytes)),
@@ -12,7 +12,7 @@ Network::Network(const Machine& machine, int nodes, const Conditions& conditions
   const Server rail{.free_us = 0,
                     .bytes_per_us = machine.nic_bytes_per_us,
                     .message_us = machine.nic_message_us,
-                    .burst_us = machine.burst_bytes / machine.nic_bytes_per_us,
+                    .burst_us = bursts ? machine.burst_bytes / machine.nic_bytes_per_us : 0,
                     .peer = -1};
   out_.assign(static_cast<size_t>(nodes) * static_cast<size_t>(rails_), rail);
   in_ = out_;

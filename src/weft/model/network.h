@@ -18,7 +18,8 @@ namespace weft::model {
 
 class Network {
  public:
-  Network(const Machine& machine, int nodes, const Conditions& conditions);
+  /// `bursts`: whether interfaces stand idle at times, and make up for it (Machine::burst_bytes).
+  Network(const Machine& machine, int nodes, const Conditions& conditions, bool bursts = true);
 
   /// When a server began with something, and when it was through.
   struct Passage {
@@ -29,12 +30,13 @@ class Network {
   int stripes(double bytes, int from, int to) const;
   int rail(int from, int to, uint64_t k) const;
 
-  /// `to` is any number for the node it goes to, the same one for the same node.
-  Passage egress(int node, int rail, int to, double at_us, double bytes) {
-    return pass(out_[index(node, rail)], at_us, bytes, to);
+  /// `to` is any number for the node it goes to, the same one for the same node. `headers` is how many
+  /// messages' headers it has.
+  Passage egress(int node, int rail, int to, double at_us, double bytes, double headers = 1) {
+    return pass(out_[index(node, rail)], at_us, bytes, to, headers);
   }
-  Passage ingress(int node, int rail, int from, double at_us, double bytes) {
-    const Passage passage = pass(in_[index(node, rail)], at_us, bytes, from);
+  Passage ingress(int node, int rail, int from, double at_us, double bytes, double headers = 1) {
+    const Passage passage = pass(in_[index(node, rail)], at_us, bytes, from, headers);
     longest_wait_us_ = std::max(longest_wait_us_, passage.start_us - at_us);
     return passage;
   }
@@ -64,10 +66,10 @@ class Network {
   };
 
   /// Bytes of another node than the last are slower. Notifications slip in between: a put is many packets.
-  Passage pass(Server& server, double at_us, double bytes, int peer) {
-    const double start = std::max(at_us, server.free_us);
-    server.free_us = std::max(server.free_us, at_us - server.burst_us) + server.message_us;
-    if (bytes == 0) return {at_us, at_us + server.message_us};
+  Passage pass(Server& server, double at_us, double bytes, int peer, double headers = 1) {
+    const double start = std::max(at_us, server.free_us), message_us = headers * server.message_us;
+    server.free_us = std::max(server.free_us, at_us - server.burst_us) + message_us;
+    if (bytes == 0) return {at_us, at_us + message_us};
     const bool crosses = server.peer >= 0 && server.peer != peer;
     server.peer = peer;
     server.free_us += bytes / (server.bytes_per_us * (crosses ? crossing_ : 1.0));

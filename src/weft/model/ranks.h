@@ -18,6 +18,7 @@
 #include "model/symmetry.h"
 #include "plan/plan.h"
 #include "topology/layout.h"
+#include "transport/tcp_rows.h"
 
 namespace weft::model {
 
@@ -25,6 +26,13 @@ namespace weft::model {
 struct Look {
   int from;
   double at_us;
+};
+
+/// Messages of a rank to a peer, and when one last shared no write with those before it.
+struct SentRow {
+  int to;
+  transport::tcp::Row row;
+  uint64_t writes = 0;  // the rank's, by then
 };
 
 /// A rank, in the call of a row that it is in. What most events look at comes first: where ranks are
@@ -37,10 +45,14 @@ struct RankState {
   uint64_t next_rail;  // of its messages, counted
   double finish_us = 0;
   Lanes lanes;
-  std::vector<Event> ahead = {};  // messages for later calls, landed or filed
-  double halfway_us = 0;          // when it had done the first half of its calls, …
-  double halfway_used_us = 0;     // … and what that had taken of its CPU
-  std::vector<Look> looks = {};   // one for each sender between nodes that it has read from
+  std::vector<Event> ahead = {};   // messages for later calls, landed or filed
+  double halfway_us = 0;           // when it had done the first half of its calls, …
+  double halfway_used_us = 0;      // … and what that had taken of its CPU
+  std::vector<Look> looks = {};    // one for each sender between nodes that it has read from
+  uint64_t looked = 0;             // how often it has read from any
+  uint64_t writes = 0;             // how often all that waited has gone
+  double row_until_us = 0;         // messages of a row wait
+  std::vector<SentRow> rows = {};  // one for each peer between nodes that it has sent to
 
   const plan::Plan& plan() const { return lanes.plan(); }
   const plan::Step& step(plan::StepId id) const { return plan().steps[id]; }

@@ -31,6 +31,11 @@ using plan::StepKind;
 
 bool sends(const Step& step) { return step.kind == StepKind::put || step.kind == StepKind::signal; }
 
+/// A long row in which nobody waits for all: what interfaces have saved up is soon used.
+bool is_stream(std::span<const Plan> plans, const SimulateOptions& options) {
+  return options.calls > 1 && !plans.empty() && plan::has_root(plans.front().request.collective);
+}
+
 class Simulator {
  public:
   Simulator(std::span<const Plan> plans, const topology::Layout& layout, const Machine& machine,
@@ -40,10 +45,10 @@ class Simulator {
         machine_(machine),
         options_(options),
         ranks_(plans, layout, options.symmetry, options.one_node),
-        network_(machine, ranks_.nodes(), options.conditions),
+        network_(machine, ranks_.nodes(), options.conditions, !is_stream(plans, options)),
         workers_(machine, limits),
         agenda_(machine, ranks_, workers_),
-        messages_(machine, layout, ranks_, network_, workers_, agenda_),
+        messages_(machine, layout, ranks_, network_, workers_, agenda_, is_stream(plans, options)),
         record_(options.keep_steps, ranks_) {
     for (const RankState& rank : ranks_.all()) equip(rank);
   }
@@ -336,7 +341,8 @@ Status check(std::span<const Plan> plans, const topology::Layout& layout, const 
 int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
               const plan::Limits& limits) {
   const bool turns = turns_of(machine, layout, 0).cores > 0;
-  if (!turns || !plan::has_root(request.collective)) return kRowCalls;
+  const bool gathers = layout.nodes() > 1 && machine.inter.gathered_us > 0;
+  if (!(turns || gathers) || !plan::has_root(request.collective)) return kRowCalls;
   const uint64_t ring_bytes = transport::shm::ring_bytes_for(limits.eager_bytes(/*same_node=*/true));
   const uint64_t room = ring_bytes / std::max<uint64_t>(request.bytes(), 1);
   return static_cast<int>(std::clamp<uint64_t>(room, kRowCalls, transport::shm::kSlots));
