@@ -22,8 +22,9 @@ std::vector<int> expectations(CallRow& row, Collective collective, int root, int
 
 TEST(CallRow, IsExpectedToGoOnForAsLongAsItHasLasted) {
   CallRow row;
-  const std::vector<int> expected = expectations(row, Collective::broadcast, 3, 5000);
-  for (int i = 0; i < 5000; ++i) ASSERT_EQ(expected[i], i < 8 ? 1 : i < 64 ? 8 : i < 512 ? 64 : 512) << i;
+  const std::vector<int> expected = expectations(row, Collective::broadcast, 3, 40'000);
+  for (int i = 0; i < 40'000; ++i)
+    ASSERT_EQ(expected[i], i < 8 ? 1 : i < 64 ? 8 : i < 512 ? 64 : i < 4096 ? 512 : 4096) << i;
 }
 
 TEST(CallRow, EndsWithACallOfAnotherKindOrRoot) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 
 #include "plan/plan.h"
 
@@ -19,7 +20,7 @@ namespace weft::engine {
 class CallRow {
  public:
   /// What expected() may say. Each is eight times the one before, as each costs a choice.
-  static constexpr int kLengths[] = {1, 8, 64, 512};
+  static constexpr int kLengths[] = {1, 8, 64, 512, 4096};
   /// How many calls the row may have in which such a call would be the next.
   int expected(plan::Collective collective, int root) const {
     if (!goes_on(collective, root)) return 1;
@@ -39,7 +40,7 @@ class CallRow {
   }
 
  private:
-  static constexpr int kStep = kLengths[1], kMost = kLengths[3];
+  static constexpr int kStep = kLengths[1], kMost = std::end(kLengths)[-1];
 
   bool goes_on(plan::Collective collective, int root) const {
     return expected_ > 0 && collective == collective_ && root == root_;
