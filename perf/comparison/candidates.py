@@ -26,6 +26,7 @@ from .systems import LaunchError, Weft, Work, execute
 NAMES = {name.replace("_", ""): name for name in COLLECTIVES}  # as WEFT_ALGO writes them, and as the perf tools do
 HOPELESS = 3        # times the best: not measured again, nor at longer messages
 LONG = 4 * MIB      # from above this on a launch of its own, for the candidates that are not hopeless
+LONG_ROWS = 4       # times as long are rows of Broadcasts: their root ends earlier by what its kernel and the line keep
 SLICED = 256 << 10  # shorter messages are not cut
 RIGHT = 1.1         # a pick within 10 % of the best is right
 
@@ -214,7 +215,8 @@ class Check:
     def launch(self, scenario: Scenario, cells: Cells, name: str | None, sizes: list[int], settings: Settings,
                again: bool = False) -> bool:
         limit_s = CLUSTER_LIMIT_S if scenario.is_cluster else LAUNCH_LIMIT_S
-        work = Work(scenario, NAMES[cells.collective], tuple(sizes), self.time_ms, limit_s)
+        time_ms = self.time_ms * (LONG_ROWS if cells.collective == "broadcast" else 1)
+        work = Work(scenario, NAMES[cells.collective], tuple(sizes), time_ms, limit_s)
         try:
             rows = steadily(self.cores, lambda: self.weft.sweep(work, {"WEFT_RECORDER_DIR": "none", **self.settings,
                                                                        **settings}))

@@ -108,6 +108,36 @@ TEST(InFlight, RowsBehindCallsThatWaitGoOutWithoutAnotherCall) {
   });
 }
 
+// Who sleeps in a context looks at nothing, and nobody wakes it for what others have left to wait.
+TEST(InFlight, NothingOfARowWaitsWhileAnotherThreadSleeps) {
+  std::latch row_over(2);
+  run_ranks({"a", "b"}, [&](Communicator& comm) {
+    int32_t word = 0;
+    EXPECT_EQ(sum_of_ones(comm), 2);
+    if (comm.rank() == 1) {
+      row_over.arrive_and_wait();
+      for (int i = 0; i < 1000; ++i) EXPECT_TRUE(comm.run(in_place(Collective::recv, &word, 1, 0)).ok());
+      EXPECT_TRUE(comm.run(in_place(Collective::send, &word, 1, 0)).ok());
+      return;
+    }
+    std::thread sleeper([&] {
+      int32_t other = 0;
+      EXPECT_TRUE(comm.run(in_place(Collective::recv, &other, 1, 1)).ok());
+    });
+    for (bool asleep = false; !asleep;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const Lock lock = comm.context().lock();
+      asleep = comm.context().waiter_sleeps();
+    }
+    for (int i = 0; i < 1000; ++i) {
+      EXPECT_TRUE(comm.run(in_place(Collective::send, &word, 1, 1)).ok());
+      EXPECT_EQ(comm.context().fabric().waits_since(), 0) << i;
+    }
+    row_over.arrive_and_wait();
+    sleeper.join();
+  });
+}
+
 // The progress thread does not disturb a row, but has what is called on a stream to do.
 TEST(InFlight, ACallOnAStreamMovesBehindARow) {
   std::atomic<int32_t> calls{0};

@@ -164,38 +164,38 @@ TEST(Row, MessagesOfOneSenderAreReadTogether) {
   EXPECT_DOUBLE_EQ(run_row(plans, machine, 1).total_us, 20 + 4 * 6);
 }
 
-// The first messages go by themselves (transport/tcp_rows.h); from then on one pays for a write, and those
-// that follow within its wait share it, and a packet's headers.
+// The first messages go by themselves (transport/tcp_rows.h); those that follow share writes, each of which
+// takes what comes in its wait, or so many bytes.
 TEST(Row, MessagesOfARowShareWrites) {
-  constexpr double kSending = 2, kGathered = 0.5;
+  constexpr double kSending = 2, kGathered = 0.5, kWaitUs = transport::tcp::kRowWaitNs / 1e3;
+  constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = 100;
   Machine machine = plain_machine();
   machine.inter = {.alpha_us = 0,
                    .overhead_us = 1.5,
                    .sending_us = kSending,
                    .behind_us = 0.1,
                    .gathered_us = kGathered,
-                   .bytes_per_us = 1e6,
+                   .bytes_per_us = 1e9,
                    .by_cpu = true};
-  const auto plans = [](uint32_t messages) {
-    return plans_of(2, [messages](Builder& b) {
+  machine.nic_bytes_per_us = 1e9;
+  const auto sent_us = [&](uint32_t messages, uint64_t bytes = 0) {
+    const auto plans = plans_of(2, [=](Builder& b) {
       for (uint32_t i = 0; i < messages; ++i) {
-        if (b.rank() == 0) b.signal(0, 1, i);
-        else b.wait(0, 0, i);
+        if (b.rank() == 1) b.wait(0, 0, i);
+        else if (bytes == 0) b.signal(0, 1, i);
+        else b.put(0, 1, b.input(), {1, Space::output, 0}, bytes, i);
       }
     });
+    return run_row(plans, machine, 1).finish_us.front();
   };
-  const auto sent_us = [&](uint32_t messages) {
-    return run_row(plans(messages), machine, 1).finish_us.front();
-  };
-  constexpr auto kFirst = transport::tcp::kBeforeRow;
-  EXPECT_NEAR(sent_us(kFirst), kFirst * kSending, 0.01);
-  EXPECT_NEAR(sent_us(kFirst + 11), kFirst * kSending + kSending + 10 * kGathered, 0.01);
-  const double wait_us = transport::tcp::kRowWaitNs / 1e3;
-  const auto full = static_cast<uint32_t>(wait_us / kGathered);
-  EXPECT_NEAR(sent_us(kFirst + 2 + full), kFirst * kSending + 2 * kSending + full * kGathered, 0.01)
-      << "one has waited for long enough";
+  EXPECT_NEAR(sent_us(kFirst), kFirst * kSending, 0.1);
+  EXPECT_NEAR(sent_us(kFirst + kOthers) - sent_us(kFirst), kOthers * kGathered * (1 + kSending / kWaitUs), 1);
+  const double of_queue = (4096 + 64.0) / transport::tcp::kGatherQueueBytes;
+  EXPECT_NEAR(sent_us(kFirst + kOthers, 4096) - sent_us(kFirst, 4096),
+              kOthers * (kGathered + kSending * of_queue), 1);
+  EXPECT_NEAR(sent_us(kOthers, 4097), kOthers * kSending, 1) << "too long to wait";
   machine.inter.gathered_us = 0;
-  EXPECT_NEAR(sent_us(30), 30 * kSending, 0.01);
+  EXPECT_NEAR(sent_us(kOthers), kOthers * kSending, 0.1);
 }
 
 TEST(Row, IsAsLongAsAFifoHasRoomWhereARootIsAheadInItsTurn) {

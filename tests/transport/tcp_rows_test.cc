@@ -127,6 +127,33 @@ TEST(TcpRow, FlushBringsOutWhatWaits) {
   expect_in_order(cluster.sink(1), sent);
 }
 
+TEST(TcpRow, NothingWaitsWhileSomebodySleeps) {
+  TcpCluster cluster(2, gathering());
+  send(cluster, 0, 1, 0);
+  ASSERT_TRUE(cluster.poll_until([&] { return cluster[0].prepare_sleep(); }));
+  for (uint32_t op = 1; op < 1000; ++op) {
+    send(cluster, 0, 1, op);
+    ASSERT_EQ(cluster[0].waits_since(), 0);
+  }
+  cluster[0].finish_sleep();
+}
+
+TEST(TcpRow, APutBringsOutWhatWaits) {
+  TcpCluster cluster(2, gathering());
+  RecordingSink& receiver = cluster.sink(1);
+  receiver.window.assign(1000, std::byte{});
+  const RemoteBuffer window = *cluster[1].expose(receiver.window.data(), receiver.window.size());
+  const uint32_t sent = send_until_one_waits(cluster);
+  const auto source = pattern(receiver.window.size(), sent);
+  Completion done;
+  ASSERT_TRUE(cluster[0]
+                  .put(1, envelope(kPut, sent, source.size()), source.data(), source.size(), window, 0, &done)
+                  .ok());
+  EXPECT_EQ(cluster[0].waits_since(), 0);
+  ASSERT_TRUE(cluster.poll_rank_until(1, [&] { return receiver.arrivals.size() == sent + 1; }));
+  EXPECT_EQ(source, receiver.window);
+}
+
 TEST(TcpRow, EndsWithItsPeer) {
   TcpCluster cluster(2, gathering());
   send_until_one_waits(cluster);

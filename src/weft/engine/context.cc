@@ -35,10 +35,9 @@ constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others r
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
-// What waits to share a write for longer than this has been left behind; and how many looks in a row may find
-// that nothing waits before it is no row any more.
-constexpr int64_t kLeftBehindNs = 40'000;
-constexpr int kQuietLooks = 8;
+// What waits to share a write for longer than this has been left behind. How long nothing may wait before it
+// is no row any more; and how often a turn is taken while there is one, as a socket may have room again.
+constexpr int64_t kLeftBehindNs = 40'000, kQuietNs = 400'000, kRowTurnNs = 1'000'000;
 
 /// Why an operation's communicator fails, with the operation's name.
 Status reason(const Operation& op, const Status& failure) {
@@ -385,14 +384,19 @@ void Context::hand_on() {
 
 bool Context::look_after_row(int64_t now) {
   const int64_t since = fabric_->waits_since();
-  if (since != 0) {
-    quiet_looks_ = 0;
-    return now - since > kLeftBehindNs;
+  const bool left_behind = since != 0 && now - since > kLeftBehindNs;
+  if (since != 0) quiet_since_ns_ = 0;
+  else if (quiet_since_ns_ == 0) quiet_since_ns_ = now;
+  if (left_behind || now - turn_ns_ > kRowTurnNs) {
+    turn_ns_ = now;
+    return true;
   }
-  if (++quiet_looks_ <= kQuietLooks) return false;
-  quiet_looks_ = 0;
+  if (quiet_since_ns_ == 0 || now - quiet_since_ns_ < kQuietNs) return false;
+  quiet_since_ns_ = 0;
+  // Whoever has found a row before this sees to it that what waits by then is seen here: that is what the
+  // exchange is for.
   in_row_.exchange(false);
-  return fabric_->waits_since() != 0;  // of a call that has found it a row before
+  return fabric_->waits_since() != 0;
 }
 
 // ---- driving

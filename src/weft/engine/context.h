@@ -160,9 +160,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// network waits for more to come (Fabric::waits_since()). The progress thread does not disturb that, but
   /// looks again soon, for nobody says when a row ends, and calls do not wake it.
   bool in_row() const { return in_row_.load(std::memory_order_relaxed); }
-  /// For the progress thread, at each such look: whether what waits has been left behind, so that a turn is
-  /// due. Ends what has not been a row for some looks.
+  /// For the progress thread, at each such look: whether a turn is due, as what waits has been left behind,
+  /// or for what else may be there. Ends what has not been a row for some time.
   bool look_after_row(int64_t now);
+  void end_row() { in_row_.store(false); }
   /// Writes the flight recorder of every communicator.
   void dump_all();
   bool has_waiters() const { return waiters_.load(std::memory_order_relaxed) > 0; }
@@ -238,10 +239,10 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;
   bool all_on_devices_ = false, any_yields_device_ = false;
-  bool left_with_network_ = false;   // perhaps: since an operation between nodes ended
-  std::atomic<bool> in_row_{false};  // see in_row(); set under the lock
-  int quiet_looks_ = 0;              // in a row after which nothing waited; the progress thread's
-  bool has_leftovers_ = false;       // of failed operations, on a device: see leftovers.h
+  bool left_with_network_ = false;            // perhaps: since an operation between nodes ended
+  std::atomic<bool> in_row_{false};           // see in_row(); set under the lock, cleared by anybody
+  int64_t quiet_since_ns_ = 0, turn_ns_ = 0;  // look_after_row()'s, of one row: nothing waits; its last turn
+  bool has_leftovers_ = false;                // of failed operations, on a device: see leftovers.h
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;

@@ -171,8 +171,9 @@ Result<double> Probe::message_us(size_t bytes, int rounds, double seconds, Way w
 /// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they
 /// take longer than `seconds`.
 Result<double> Probe::overhead_us(int rounds, double seconds) {
-  // Over a network each by itself (tcp_rows.h).
-  const int burst_messages = network_ ? static_cast<int>(transport::tcp::kBeforeRow) - 1 : kBurst;
+  // Over TCP each by itself (tcp_rows.h).
+  const bool gathers = network_ && context_.fabric().net() == transport::Net::tcp;
+  const int burst_messages = gathers ? static_cast<int>(transport::tcp::kBeforeRow) - 1 : kBurst;
   if (!leads_) {
     for (int round = 0;; ++round) {
       WEFT_TRY(wait(round % 2 == 0 ? 1 : burst_messages + 1));

@@ -33,7 +33,6 @@ constexpr double kFramingBytes = model::kHeaderBytes + model::kPacketBytes;
 // Messages one behind the other, and how long they have to arrive all: congestion control may let them go in
 // several round trips.
 constexpr uint32_t kBehind = 4 * transport::tcp::kBeforeRow, kBehindRows = 4;
-constexpr double kGatheredPart = 0.7;  // of what a message costs by itself; else they share nothing
 constexpr double kArrivalUs = 1000, kArrivalWays = 8, kLongestArrivalUs = 50'000;
 
 constexpr double kMostOverhead = 2;                  // times what sending takes
@@ -234,20 +233,21 @@ Status Probe::measure_row(model::Link* link) {
   WEFT_TRY(swap({.bytes = static_cast<uint64_t>(way_us * 1e3)}));  // in ns
   const double arrival_us = std::min(
       kArrivalUs + kArrivalWays * static_cast<double>(inbox_.exposed_.bytes) / 1e3, kLongestArrivalUs);
-  constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = kBehind - kFirst;
+  constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = kBehind - kFirst - 1;
   for (uint32_t row = 0; row < kBehindRows; ++row) {
     WEFT_TRY(meet());
     if (leads_) {
       const double begin = cpu_us();
       for (uint32_t i = 0; i < kFirst; ++i) WEFT_TRY(send());
       const double between = cpu_us();
+      WEFT_TRY(send());  // behind its write others wait
+      const double written = cpu_us();
       for (uint32_t i = 0; i < kOthers; ++i) WEFT_TRY(send());
-      {
-        const Lock lock = context_.lock();
-        WEFT_TRY(look());
-      }
+      const double end = cpu_us();
+      const Lock lock = context_.lock();
+      WEFT_TRY(look());
       sent_us = std::min(sent_us, (between - begin) / kFirst);
-      gathered_us = std::min(gathered_us, (cpu_us() - between) / kOthers);
+      gathered_us = std::min(gathered_us, (end - written) / kOthers);
     } else {
       const Result<double> took_us = find(kBehind, arrival_us);
       if (!took_us.ok()) return took_us.status();
@@ -265,7 +265,9 @@ Status Probe::measure_row(model::Link* link) {
   link->overhead_us = overhead_us;
   link->sending_us = std::clamp(sent_us, kLeastPart * link->overhead_us, kMostPart * link->overhead_us);
   link->behind_us = std::min(std::max(found_us, 0.001), model::receiving_us(*link));
-  link->gathered_us = gathered_us < kGatheredPart * link->sending_us ? std::max(gathered_us, 0.001) : 0;
+  // Nowhere else do messages share writes.
+  const bool gathers = context_.fabric().net() == transport::Net::tcp;
+  link->gathered_us = gathers ? std::clamp(gathered_us, 0.001, link->sending_us) : 0;
   return {};
 }
 

@@ -96,7 +96,10 @@ class ProgressThread {
       for (Context* context : mine) {
         if (context->in_row() && (!context->look_after_row(now_ns()) || context->has_waiters())) continue;
         Lock lock = context->lock();
-        if (!context->busy()) continue;
+        if (!context->busy()) {
+          context->end_row();
+          continue;
+        }
         worked |= context->turn() > 0;
         in_flight |= context->busy();
         rings &= context->rings();

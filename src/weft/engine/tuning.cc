@@ -36,7 +36,6 @@ constexpr int kLargeJob = 32;  // ranks
 // Broadcasts in a row: in the longer rows, and in the shorter ones.
 constexpr int kBroadcasts = 512, kFewBroadcasts = 128;
 constexpr int kRowsBetweenNodes = 5, kSomeCalls = 16;
-constexpr double kLeastCallUs = 0.02;
 constexpr const char *kRing = "ring", *kStar = "one_hop";
 constexpr const char* kReading = "direct";
 // What is long enough to leave caches, and not.
@@ -250,7 +249,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   std::erase_if(algorithms,
                 [&](const char* name) { return !comm.can(meets, name); });  // in strict order, say
   // Where ranks share cores they take as long for some milliseconds, and then another time.
-  const int passes = std::clamp(kPassesOfOneRank / comm.size(), 1, kMostPasses);
+  const int passes = crowded ? std::clamp(kPassesOfOneRank / comm.size(), 1, kMostPasses) : 1;
   std::vector<std::vector<double>> took(algorithms.size());
   for (int pass = 0; pass < passes; ++pass) {
     meetings.clear();
@@ -270,7 +269,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   };
   const bool between_nodes = comm.layout().nodes() > 1;
   double call_us = 0;
-  if (between_nodes && rows_count && small_job && !comm.layout().same_node(0, 1))
+  if (between_nodes && rows_count && small_job && local_ranks(comm.context().fabric()) == 1)
     call_us = root_us(comm, message(word), status);
   if (small_node) {
     tell(kRing, kMostRows, told);
@@ -297,7 +296,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   if (call_us > 0) {
     const model::Link& network = machine->inter;
     const double message_us = network.gathered_us > 0 ? network.gathered_us : model::sending_us(network);
-    machine->call_us = std::max(call_us - message_us, kLeastCallUs);
+    machine->call_us = std::max(call_us - message_us, model::kLeastCallUs);
   }
   if (crowded) *machine = model::calibrate_crowd(*machine, link, meetings, told);
   else if (call_us > 0) *machine = model::calibrate_receiving(*machine, meetings);

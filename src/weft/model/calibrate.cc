@@ -9,7 +9,7 @@
 namespace weft::model {
 namespace {
 
-constexpr double kLeastCallUs = 0.02, kLongestCallUs = 5;
+constexpr double kLongestCallUs = 5;
 constexpr double kLongestRead = 10;                       // times what it takes alone
 constexpr double kQuickestSend = 0.5, kLongestSend = 10;  // … as much
 constexpr double kLongestReceive = 2;                     // … a whole message
@@ -181,7 +181,13 @@ Machine calibrate_receiving(Machine machine, std::span<const Observation> observ
 
 Machine calibrate_gathered(Machine machine, std::span<const Observation> rows) {
   const double alone_us = machine.inter.gathered_us;
-  return alone_us > 0 ? fit_row(machine, set_gathered, alone_us, rows) : machine;
+  if (alone_us <= 0) return machine;
+  machine = fit_row(machine, set_gathered, alone_us, rows);
+  // No dearer than one by itself.
+  Link& link = machine.inter;
+  link.gathered_us = std::min(link.gathered_us, sending_us(link));
+  link.behind_us = std::min(link.behind_us, receiving_us(link));
+  return machine;
 }
 
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,

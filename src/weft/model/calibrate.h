@@ -15,6 +15,9 @@
 
 namespace weft::model {
 
+/// The least that a call itself takes, in µs.
+constexpr double kLeastCallUs = 0.02;
+
 /// How long an operation took, and how long the cost model says that it takes on a machine.
 struct Observation {
   double measured_us = 0;
@@ -27,8 +30,8 @@ struct Observation {
 Machine calibrate_call(Machine machine, std::span<const Observation> observations,
                        std::span<const Observation> rows = {});
 
-/// The same between nodes, where a call's own time is known: the machine on which a message costs its
-/// receiver what fits best.
+/// The machine on which a message between nodes costs its receiver what fits best, where what a call itself
+/// takes is known. For ranks that each have a core.
 Machine calibrate_receiving(Machine machine, std::span<const Observation> observations);
 
 /// The machine with the inter.gathered_us and behind_us that fit rows best whose messages share writes.

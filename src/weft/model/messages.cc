@@ -47,8 +47,8 @@ double Messages::send(RankState& rank, StepId id, double now) {
   ++traffic.messages;
   if (step.kind == StepKind::put) traffic.bytes += step.bytes;
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
-  const bool gathered = !inside && link.gathered_us > 0 && gathers(rank, step, now);
-  const double handling = handling_us(gathered ? link.gathered_us : sending_us(link), step);
+  const Sent sends = inside ? Sent{link.overhead_us, false} : sent(rank, step, now);
+  const double handling = handling_us(sends.cpu_us, step);
   const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + moving);
   if (inside) {
     double there = cpu.end_us;
@@ -58,7 +58,7 @@ double Messages::send(RankState& rank, StepId id, double now) {
     agenda_.push(cpu.end_us, EventKind::ended, rank, id, there);
   } else {
     const double handed_over = cpu.start_us + handling * workers_.slowdown(rank.worker);
-    agenda_.push({handed_over, 0, cpu.end_us, rank.rank, id, gathered ? kGathered : kNoFlight, 0,
+    agenda_.push({handed_over, 0, cpu.end_us, rank.rank, id, sends.gathered ? kGathered : kNoFlight, 0,
                   EventKind::inject, rank.call},
                  rank);
   }
@@ -168,19 +168,33 @@ bool Messages::read_together(RankState& receiver, int from, const Event& message
   return false;
 }
 
-/// Whether a message shares a write with those before it to the same peer: it is one of a row, and they have
-/// not waited for as long as they may. All that waits goes at once.
-bool Messages::gathers(RankState& rank, const Step& step, double now) const {
-  if (payload(step) > transport::tcp::kGatheredBytes) return false;
+/// What a message between nodes costs its sender's CPU, without its bytes, and whether it shares a write and
+/// a packet's headers. All that waits goes with the next look, after a while, or when it comes to enough:
+/// what such writes cost is spread over what has waited for them.
+Messages::Sent Messages::sent(RankState& rank, const Step& step, double now) const {
+  const Link& link = machine_.inter;
+  const double alone_us = sending_us(link);
+  if (link.gathered_us <= 0) return {alone_us, false};
   const double at_us = std::max(now, workers_.free_us(rank.worker));
-  if (at_us >= rank.row_until_us) ++rank.writes;
-  auto row = std::find_if(rank.rows.begin(), rank.rows.end(),
-                          [&](const SentRow& sent) { return sent.to == step.peer; });
-  if (row == rank.rows.end()) row = rank.rows.insert(row, {step.peer, before_});
-  if (!row->row.add(rank.looked)) return false;
-  if (std::exchange(row->writes, rank.writes) == rank.writes) return true;
-  rank.row_until_us = at_us + sending_us(machine_.inter) + transport::tcp::kRowWaitNs / 1e3;
-  return false;
+  auto known = std::find_if(rank.rows.begin(), rank.rows.end(),
+                            [&](const SentRow& sent) { return sent.to == step.peer; });
+  if (known == rank.rows.end())
+    known = rank.rows.insert(known, {step.peer, before_, rank.looked, at_us, rank.writing_us});
+  SentRow& last = *known;
+  const bool looked = std::exchange(last.looked, rank.looked) != rank.looked;
+  const double since_us = at_us - std::exchange(last.at_us, at_us);
+  const double written_us = rank.writing_us - last.writing_us;
+  double part = 1;  // of a write
+  const bool gathered =
+      last.row.add(rank.looked) && !looked && payload(step) <= transport::tcp::kGatheredBytes;
+  if (gathered) {
+    const double of_wait = (since_us - written_us) * 1e3 / transport::tcp::kRowWaitNs;
+    const double of_queue = (kHeaderBytes + payload(step)) / transport::tcp::kGatherQueueBytes;
+    part = std::min(std::max(of_wait, of_queue), 1.0);
+  }
+  rank.writing_us += part * alone_us;
+  last.writing_us = rank.writing_us;
+  return {gathered ? std::min(link.gathered_us + part * alone_us, alone_us) : alone_us, gathered};
 }
 
 /// One connection's time for a stripe between nodes, when nobody else is there.

@@ -57,7 +57,11 @@ class Messages {
   uint32_t take_flight(const Flight& flight);
 
   double handling_us(double message_us, const plan::Step& step) const;
-  bool gathers(RankState& rank, const plan::Step& step, double now) const;
+  struct Sent {
+    double cpu_us;
+    bool gathered;
+  };
+  Sent sent(RankState& rank, const plan::Step& step, double now) const;
   static bool flies(const Event& event) { return event.flight != kNoFlight && event.flight != kGathered; }
   bool read_together(RankState& receiver, int from, const Event& message, double from_us) const;
   double flow_us(const RankState& rank, double bytes) const;

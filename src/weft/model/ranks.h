@@ -28,11 +28,13 @@ struct Look {
   double at_us;
 };
 
-/// Messages of a rank to a peer, and when one last shared no write with those before it.
+/// Messages of a rank to a peer.
 struct SentRow {
   int to;
   transport::tcp::Row row;
-  uint64_t writes = 0;  // the rank's, by then
+  uint64_t looked = 0;    // the rank's, at the last one; …
+  double at_us = 0;       // … when that was, and …
+  double writing_us = 0;  // … what the rank had spent on writes by then
 };
 
 /// A rank, in the call of a row that it is in. What most events look at comes first: where ranks are
@@ -50,8 +52,7 @@ struct RankState {
   double halfway_used_us = 0;      // … and what that had taken of its CPU
   std::vector<Look> looks = {};    // one for each sender between nodes that it has read from
   uint64_t looked = 0;             // how often it has read from any
-  uint64_t writes = 0;             // how often all that waited has gone
-  double row_until_us = 0;         // messages of a row wait
+  double writing_us = 0;           // what it has spent on writes between nodes
   std::vector<SentRow> rows = {};  // one for each peer between nodes that it has sent to
 
   const plan::Plan& plan() const { return lanes.plan(); }

@@ -15,6 +15,8 @@ inline constexpr uint32_t kBeforeRow = 16;
 /// little of it goes into them.
 inline constexpr int64_t kRowWaitNs = 20'000;
 inline constexpr size_t kGatheredBytes = 4 << 10;
+/// What messages to a peer come to when they wait no longer.
+inline constexpr size_t kGatherQueueBytes = 16 << 10;
 
 /// The messages of a rank to a peer, as far as they follow each other. A row goes on behind a look if there
 /// were several since the one before, as where each look brings some that are passed on.

@@ -14,9 +14,8 @@ namespace weft::transport::tcp {
 
 namespace {
 
-constexpr size_t kGatherQueueBytes = 16 << 10;  // what is to go out in one write
-constexpr size_t kCopiedBytes = 1 << 10;        // of a message's payload, to be written with its header
-constexpr int kSparedWrites = 32;               // after a wait that brought no company
+constexpr size_t kCopiedBytes = 1 << 10;  // of a message's payload, to be written with its header
+constexpr int kSparedWrites = 32;         // after a wait that brought no company
 constexpr size_t kPutsInWrite = 8;
 
 /// What is left of a segment whose source may no longer be read.
@@ -135,7 +134,7 @@ bool Sender::may_gather_put(const Connection& connection, uint64_t bytes) const 
 }
 
 /// There is nothing but what waits for others, not enough of it, and the time is not over.
-bool Sender::gathers(const Connection& connection) const {
+bool Sender::waits(const Connection& connection) const {
   return connection.gathered > 0 && connection.put == nullptr &&
          connection.queue.size() < kGatherQueueBytes &&
          (puts_.empty() || waiting_put_bytes() < limits_.gather_put_bytes) &&
@@ -340,7 +339,7 @@ Result<int> Sender::pump(size_t budget) {
   int writes = 0;
   for (const auto& connection : connections_) {
     for (size_t written = 0; written < budget && !connection->socket.blocked();) {
-      if (gathers(*connection)) break;
+      if (waits(*connection)) break;
       if (connection->free() && !begin_segment(*connection)) break;
       const bool inside_segment = connection->put != nullptr;
       const Result<size_t> moved = inside_segment ? write_segment(*connection) : write_queue(*connection);

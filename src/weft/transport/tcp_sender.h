@@ -8,7 +8,8 @@
 // a write wait for the end of that time. Whether that pays is found out by trying: where a wait brings no
 // company, the next ones are spared it. Puts may wait in the same way, by reference, where there is one
 // connection: then a write takes several of them. Where it is not asked for, whoever sends may say of a
-// message that it can wait; it does so until one that cannot, or pump().
+// message that it can wait; it does so until one that cannot, until there is enough for a write, or until
+// pump().
 //
 // Not who polls, connects or notices that a peer is gone: that is TcpTransport.
 //
@@ -106,7 +107,7 @@ class Sender {
     size_t left = 0;
 
     int64_t gathers_until_ns = 0;
-    int gathered = 0;  // messages in the queue, and puts, that wait for the end of that time
+    int gathered = 0;  // messages in the queue, and puts, that wait for others
     int spared = 0;    // writes that need not be followed by waiting, for that has brought nothing lately
 
     bool free() const { return put == nullptr && queue.empty(); }
@@ -116,7 +117,7 @@ class Sender {
   Connection* only_one_for_puts();
   bool may_gather(const Connection& connection, size_t bytes, bool can_wait) const;
   bool may_gather_put(const Connection& connection, uint64_t bytes) const;
-  bool gathers(const Connection& connection) const;
+  bool waits(const Connection& connection) const;
   uint64_t waiting_put_bytes() const;
   void gather_after_write(Connection& connection);
   Status end_gathering(Connection& connection);

@@ -51,6 +51,8 @@ Status check_options(int rank, int ranks, const TcpTransport::Options& o) {
   if (o.eager_bytes > tcp::kMaxMessageBytes)
     return fail(Code::invalid_argument, "eager_bytes is {}, must be at most {}", o.eager_bytes,
                 tcp::kMaxMessageBytes);
+  if (o.gathers_rows && o.gather_ns > 0)
+    return fail(Code::invalid_argument, "gathers_rows and gather_ns cannot both be asked for");
   if (o.segment_bytes < 1 || o.segment_bytes > tcp::kMaxSegmentBytes)
     return fail(Code::invalid_argument, "segment_bytes is {}, must be in [1, {}]", o.segment_bytes,
                 tcp::kMaxSegmentBytes);
@@ -246,7 +248,8 @@ Result<Progress> TcpTransport::send(int peer, const Envelope& envelope, const vo
   const Result<tcp::Sender*> sender = sender_to(peer);
   if (!sender.ok()) return sender.status();
   Peer& to = peers_[static_cast<size_t>(peer)];
-  const int64_t row_now = gathers_rows_ && is_in_row(to) ? now_ns() : 0;
+  // Who sleeps looks at nothing, and others are not woken for what waits.
+  const int64_t row_now = gathers_rows_ && !may_sleep_ && count_in_row(to) ? now_ns() : 0;
   Result<Progress> progress = (*sender)->send(envelope, payload, row_now < row_until_ns_ && row_now > 0);
   if (!progress.ok()) {
     fail_peer(peer, progress.status());
@@ -259,8 +262,8 @@ Result<Progress> TcpTransport::send(int peer, const Envelope& envelope, const vo
   return progress;
 }
 
-/// Whether the next message to `peer` is one of a row.
-bool TcpTransport::is_in_row(Peer& peer) const { return peer.row.add(looks_); }
+/// Counts the next message to `peer`. Whether it is one of a row.
+bool TcpTransport::count_in_row(Peer& peer) const { return peer.row.add(looks_); }
 
 /// A message of a row is sent, or waits. When one goes, all go that wait, so that their times end together.
 void TcpTransport::gather_row(const Peer& peer, int64_t now) {
@@ -268,6 +271,7 @@ void TcpTransport::gather_row(const Peer& peer, int64_t now) {
     if (waits_since() == 0) waits_since_ns_.store(now, std::memory_order_relaxed);
     return;
   }
+  if (peer.sender->pending()) return;  // behind what its kernel does not take: nothing has gone
   if (waits_since() != 0) write_all();
   row_until_ns_ = now_ns() + tcp::kRowWaitNs;
 }
@@ -305,6 +309,7 @@ Result<Progress> TcpTransport::put(int peer, const Envelope& envelope, const voi
   // in poll().
   int events = 0;
   WEFT_TRY(pump(peer, &events));
+  if (waits_since() != 0) write_all();  // what waited for this peer has gone
   return Progress::accepted;
 }
 

@@ -90,8 +90,8 @@ class TcpTransport final : public Transport {
 
   /// Whether messages in a row share writes from now on, where Options::gathers_rows lets them.
   void gather_rows(bool gathers) { gathers_rows_ = options_.gathers_rows && gathers; }
-  /// Since when anything waits that has been accepted, for others to share a write with it; 0: nothing does.
-  /// By the clock of now_ns(), from any thread.
+  /// Since when anything may wait that has been accepted, for others to share a write with it; 0: nothing
+  /// does. By the clock of now_ns(), from any thread.
   int64_t waits_since() const { return waits_since_ns_.load(std::memory_order_relaxed); }
 
   /// Returns when the peers' kernels have everything that was handed over, puts included: destroying this
@@ -177,7 +177,7 @@ class TcpTransport final : public Transport {
   Status pump(int peer, int* events);
   void activate(int peer);
   void count_pending(Peer& peer);
-  bool is_in_row(Peer& peer) const;
+  bool count_in_row(Peer& peer) const;
   void gather_row(const Peer& peer, int64_t now);
 
   int write_all();
@@ -207,7 +207,7 @@ class TcpTransport final : public Transport {
   uint64_t looks_ = 0;        // calls of poll()
   bool gathers_rows_;
   int64_t row_until_ns_ = 0;                // messages in a row wait for others
-  std::atomic<int64_t> waits_since_ns_{0};  // see waits_since(); whoever polls writes it
+  std::atomic<int64_t> waits_since_ns_{0};  // see waits_since(); written by whoever may poll
   std::vector<int> failing_;                // peers that failed and are not reported yet
   std::vector<std::byte> scratch_;          // of all receivers
 
