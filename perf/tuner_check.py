@@ -12,6 +12,7 @@ of what perf/compare.py measures, too. A candidate that takes over 3 times the b
 again, nor above 4 MiB. `pick` is what the tuner uses without pins, and a pick is right when its algorithm's time is within
 10 % of the best candidate's. Where others seem quicker than the pick, they and the pick are measured again, --again
 times, and these launches alone decide: the best of several candidates that take equally long owes its time to luck.
+Below 256 KiB candidates whose plans are the pick's step by step, as several are for two ranks, count as the pick.
 `error` is |predicted - measured| / measured, over all candidates and for the picks alone.
 Slices count as candidates with --slices: each algorithm is then also measured with each of them.
 

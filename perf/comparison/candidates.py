@@ -4,11 +4,12 @@ A row is a cell as plain data that JSON can hold:
 
   {"collective": "allreduce", "bytes": 1024, "us": {candidate: µs}, "predicted_us": {candidate: µs},
    "pick": algorithm, "best": candidate, "ratio": the pick's time over the best's, "left_out": [candidate],
-   "again": {candidate: µs}}
+   "again": {candidate: µs}, "alike": [candidate]}
 
 A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times are medians over rounds. Whoever is the
 best of several owes that to luck, too, so where others seem quicker than the pick they and it are measured again, and `best`
-and `ratio` are of these launches alone ("again").
+and `ratio` are of these launches alone ("again"). Whose plans are the pick's, step by step on every rank, as those of several
+algorithms are for two ranks, is the pick by another name ("alike"), and not quicker than that.
 """
 from __future__ import annotations
 
@@ -67,6 +68,7 @@ class Cells:
         self.sizes = sorted({exact_size(NAMES[collective], size, ranks) for size in sizes})
         self.us: dict[int, dict[str, list[float]]] = {size: {} for size in self.sizes}
         self.predicted_us: dict[int, dict[str, float]] = {size: {} for size in self.sizes}
+        self.alike: dict[int, set[str]] = {size: set() for size in self.sizes}
         self.picks: dict[int, list[tuple[str, float]]] = {size: [] for size in self.sizes}  # algorithm, µs
         self.unfit: set[tuple[int, str]] = set()
         self.left_out: dict[int, set[str]] = {size: set() for size in self.sizes}
@@ -115,14 +117,14 @@ class Cells:
                 continue
             pick = pick_of(self.picks[size])
             medians = with_pick(self.medians(size), self.picks[size])
-            quicker = sorted(name for name, us in medians.items() if us < medians[pick])
+            quicker = sorted(name for name, us in medians.items() if us < medians[pick] and name not in self.alike[size])
             for name in [pick, *quicker] if quicker else []:
                 found.setdefault(name, []).append(size)
         return found
 
     def rows(self) -> list[dict[str, Any]]:
         return [row_of(self.collective, size, self.medians(size), self.predicted_us[size], self.picks[size],
-                       sorted(self.left_out[size]), medians_of(self.again[size]))
+                       sorted(self.left_out[size]), medians_of(self.again[size]), self.alike[size])
                 for size in self.sizes if self.us[size] and self.picks[size]]
 
 
@@ -141,14 +143,15 @@ def with_pick(us: dict[str, float], picks: list[tuple[str, float]]) -> dict[str,
 
 
 def row_of(collective: str, size: int, us: dict[str, float], predicted_us: dict[str, float],
-           picks: list[tuple[str, float]], left_out: list[str], again: dict[str, float] | None = None) -> dict[str, Any]:
+           picks: list[tuple[str, float]], left_out: list[str], again: dict[str, float] | None = None,
+           alike: set[str] = frozenset()) -> dict[str, Any]:
     pick = pick_of(picks)
     us = with_pick(us, picks)
     times = again if again and pick in again and len(again) > 1 else us  # one of them alone decides nothing
-    best = min(times, key=times.get)
+    best = min((name for name in times if name not in alike), key=times.get)
     return {"collective": collective, "bytes": size, "us": us, "predicted_us": predicted_us, "pick": pick, "best": best,
             "ratio": times[pick] / times[best], "left_out": [name for name in left_out if name not in us],
-            "again": again or {}}
+            "again": again or {}, "alike": sorted(alike)}
 
 
 class Check:
@@ -199,6 +202,7 @@ class Check:
 
     def decide(self, scenario: Scenario, cells: Cells, candidates: dict[str | None, Settings]) -> None:
         """Measures again who is contested."""
+        self.find_alike(scenario, cells, candidates)
         contested = cells.contested()
         for turn in range(self.again):
             order = list(contested)
@@ -211,6 +215,18 @@ class Check:
                         self.launch(scenario, cells, name, wanted, candidates[name], again=True)
                 for _ in range(len(candidates) - 1):
                     self.progress.step()
+
+    def find_alike(self, scenario: Scenario, cells: Cells, candidates: dict[str | None, Settings]) -> None:
+        """Who has the pick's plans, of those that seem quicker. For longer messages slices would have to be known."""
+        for name, sizes in cells.contested().items():
+            for size in [size for size in sizes if size < SLICED]:
+                pick = pick_of(cells.picks[size])
+                if name != pick and self.plans(scenario, cells, size, candidates[name]) == \
+                        self.plans(scenario, cells, size, candidates[pick]):
+                    cells.alike[size].add(name)
+
+    def plans(self, scenario: Scenario, cells: Cells, size: int, settings: Settings) -> list[str]:
+        return self.weft.plans(scenario, cells.collective, size, {**self.settings, **settings})
 
     def launch(self, scenario: Scenario, cells: Cells, name: str | None, sizes: list[int], settings: Settings,
                again: bool = False) -> bool:

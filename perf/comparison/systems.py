@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -120,6 +121,14 @@ class Weft:
             results = json.loads(document.read_text())["results"]
         return [Row(exact[r["size"]], r[half]["time"], r[half]["cpu_us"], r[half]["iterations"], r["algorithm"],
                     r.get("predicted_us")) for r in results]
+
+    def plans(self, scenario: Scenario, collective: str, size: int, settings: dict[str, str]) -> list[str]:
+        """The steps of all ranks, without what takes no time: the algorithm's name, places in scratch memory, and tags."""
+        nodes, _ = scenario.layout
+        question = [self.bin / "weft_info", "--explain", collective, size, "-n", scenario.ranks, "--nodes", nodes, "--steps",
+                    "--json"]
+        answers = [json.loads(execute([*question, "--rank", rank], settings)) for rank in range(scenario.ranks)]
+        return [re.sub(r"(scratch\+|tag )\d+", r"\1", answer["explain"]["plan"].split("\n", 1)[1]) for answer in answers]
 
     def measure_machine(self, scenario: Scenario) -> None:
         """Lets the library measure the machine for a scenario's launches, anew if it has done so."""

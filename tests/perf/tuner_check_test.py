@@ -28,6 +28,11 @@ class FakeWeft:
         self.us, self.pick, self.unfit, self.broken = us, pick, unfit, broken
         self.launches = []  # (candidate or None, sizes)
         self.bin = pathlib.Path("bin")
+        self.names = {}  # of plans, where they are not the algorithms'
+
+    def plans(self, scenario, collective, size, settings):
+        name = settings["WEFT_ALGO"].split("=")[1]
+        return [self.names.get(name, name)] * scenario.ranks
 
     def sweep(self, work, settings):
         name = settings.get("WEFT_ALGO", "=").split("=")[1] or None
@@ -70,6 +75,20 @@ class Measuring(unittest.TestCase):
         certain = FakeWeft(us, pick="ring")
         self.rows(certain, [8], again=5)
         self.assertEqual(len(certain.launches), 4 * 3)
+
+    def test_who_has_the_picks_plans_is_the_pick(self):
+        us = {"ring": lambda b: 10, "star": lambda b: 8, "tree": lambda b: 5}
+        for names, best, again in [({}, "tree", {"ring": 10, "star": 8, "tree": 5}),
+                                   ({"tree": "ring"}, "star", {"ring": 10, "star": 8}),
+                                   ({"tree": "ring", "star": "ring"}, "ring", {})]:
+            weft = FakeWeft(us, pick="ring")
+            weft.names = names
+            found, _ = self.rows(weft, [8], again=5)
+            self.assertEqual([(r["best"], r["ratio"], r["again"]) for r in found], [(best, 10 / us[best](8), again)])
+            self.assertEqual(found[0]["alike"], sorted(names))
+        weft.names = {"tree": "ring"}
+        found, _ = self.rows(weft, [1 << 20], again=5)
+        self.assertEqual([(r["best"], r["alike"]) for r in found], [("tree", [])], "slices are not known")
 
     def test_luck_does_not_hide_a_third_that_is_better(self):
         weft = LuckyWeft({"ring": lambda b: 10, "star": lambda b: 7, "tree": lambda b: 10}, pick="ring")
