@@ -384,7 +384,8 @@ WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
 /* Frees the communicator. Waits for this rank's operations first (as weftCommFinalize, if that was not
  * called); that they failed is no error here. The last communicator of a job then waits, for
  * 5 s at most, until what complete operations have sent has reached the peers' machines. What a peer has not
- * taken by then, since it is late with its calls, is lost, and those calls fail. Errors: weftInvalidComm
+ * taken by then, since it is late with its calls, is lost, and those calls fail. A process that ends
+ * without this may take along what the last 100 us of its calls had still to send. Errors: weftInvalidComm
  * (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
