@@ -92,6 +92,8 @@ class Sender {
   bool ready() const;
   /// Something has not been taken by the kernel yet.
   bool pending() const;
+  /// … of a put.
+  bool puts() const { return !puts_.empty(); }
   /// … because it waits for others to share a write.
   bool gathers() const;
 

@@ -28,7 +28,8 @@ constexpr int kEpollEvery = 4;    // polls, while that connection is read first
 constexpr uint32_t kStream = 16;
 constexpr int kLooksInAStream = 8;
 constexpr int64_t kRestNs = 3000;
-constexpr size_t kLongRead = 32 << 10;  // beside which looking at the others costs nothing
+constexpr size_t kLeastShared = 128 << 10;  // of what is on its way to one of several peers
+constexpr size_t kLongRead = 32 << 10;      // beside which looking at the others costs nothing
 // A link is not watched any more after so many reads with news and no sleep in between, until so many in a
 // row were in vain; and how many links may be so.
 constexpr uint32_t kHotReads = 32, kColdReads = 4000;
@@ -168,23 +169,38 @@ Result<TcpTransport::Link*> TcpTransport::adopt(int rank, size_t line, bool open
           link->socket.open(epoll_.get(), key_of(rank, peer.links.size()), options_.unsent_bytes);
       !status.ok())
     return status.in(fmt::format("connection with rank {}", rank));
-  link->socket.bound_flight(flight_of(line));
+  link->socket.bound_flight(flight_of(line, peer.flight_bytes));
   peer.links.push_back(std::move(link));
   return peer.links.back().get();
 }
 
 void TcpTransport::bound_flight(size_t bytes) {
   flight_bytes_ = bytes;
-  for (const Peer& peer : peers_) {
+  for (Peer& peer : peers_) {
+    peer.flight_bytes = bytes;
     for (const auto& link : peer.links)
-      if (link) link->socket.bound_flight(flight_of(link->line));
+      if (link) link->socket.bound_flight(flight_of(link->line, bytes));
   }
 }
 
 /// Where messages go, two of the longest fit: else the rest of one waits until its beginning has arrived.
-size_t TcpTransport::flight_of(size_t line) const {
+size_t TcpTransport::flight_of(size_t line, size_t for_puts) const {
   const bool messages = line == 0 || !options_.puts_apart;
-  return messages && flight_bytes_ > 0 ? std::max(flight_bytes_, 2 * options_.eager_bytes) : flight_bytes_;
+  return messages && flight_bytes_ > 0 ? std::max(flight_bytes_, 2 * options_.eager_bytes) : for_puts;
+}
+
+/// What a peer's lines for puts may have on its way while so many peers are put to.
+size_t TcpTransport::shared_flight() const {
+  if (flight_bytes_ <= kLeastShared || putting_peers_ <= 2) return flight_bytes_;
+  return std::max(2 * flight_bytes_ / putting_peers_, kLeastShared);
+}
+
+void TcpTransport::share_flight(Peer& peer) {
+  const size_t bytes = shared_flight();
+  if (bytes == peer.flight_bytes || !options_.puts_apart) return;
+  peer.flight_bytes = bytes;
+  for (const auto& link : peer.links)
+    if (link && link->line > 0 && link->opened_here) link->socket.bound_flight(bytes);
 }
 
 /// Gives the peer's sender its next line: one that the peer has opened, unless that is for the peer's puts,
@@ -329,6 +345,9 @@ bool TcpTransport::departed(uint64_t asked) {
 
 void TcpTransport::count_pending(Peer& peer) {
   const bool pending = peer.sender != nullptr && peer.sender->pending();
+  const bool putting = pending && peer.sender->puts();
+  if (putting != peer.putting) putting ? ++putting_peers_ : --putting_peers_;
+  peer.putting = putting;
   if (pending == peer.pending) return;
   peer.pending = pending;
   pending ? ++pending_peers_ : --pending_peers_;
@@ -344,7 +363,10 @@ void TcpTransport::activate(int rank) {
 }
 
 Status TcpTransport::pump(int rank, int* events) {
-  const Result<int> writes = peers_[static_cast<size_t>(rank)].sender->pump(kWriteBudget);
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  count_pending(peer);
+  share_flight(peer);
+  const Result<int> writes = peer.sender->pump(kWriteBudget);
   if (!writes.ok()) {
     fail_peer(rank, writes.status());
     return writes.status();

@@ -30,6 +30,10 @@
 // its sender's way, who delivers them into the same socket. So after a look in vain at such a stream the next
 // one waits until some more have come.
 //
+// Flight: what is on its way to one peer is bounded (bound_flight()), as its port's queue is. Where a long
+// way makes that much, ranks that put to several peers at once would fill the queues of all: there they share
+// what two may have.
+//
 // Watching: being in an epoll instance costs whoever sends, at every arrival. So a few links that have news
 // again and again are taken out of it and read at each look instead; before anybody sleeps they are watched
 // again.
@@ -146,6 +150,8 @@ class TcpTransport final : public Transport {
     size_t usable_lines = 0;                   // fewer than lines() where one could not be connected
     bool active = false;                       // listed in active_
     bool pending = false;                      // counted in pending_peers_
+    bool putting = false;                      // … in putting_peers_
+    size_t flight_bytes = 0;                   // the bound of its lines for puts
     Status failure;                            // not ok: lost
     int64_t failed_at_ns = 0;
     bool heard = false;     // has opened a connection, or sent something over ours
@@ -166,7 +172,9 @@ class TcpTransport final : public Transport {
   /// lines of their own. As long as blocks of an AlltoAll that are sent without asking (plan/exchange.cc).
   static constexpr size_t kBriefPut = 16 << 10;
   size_t lines() const { return static_cast<size_t>(options_.rails) + (options_.puts_apart ? 1 : 0); }
-  size_t flight_of(size_t line) const;
+  size_t flight_of(size_t line, size_t for_puts) const;
+  size_t shared_flight() const;
+  void share_flight(Peer& peer);
   Status add_line(int peer);
   void add_further_lines(int peer);
   Result<Link*> adopt(int peer, size_t line, bool opened_here, UniqueFd connection);
@@ -201,6 +209,7 @@ class TcpTransport final : public Transport {
   size_t flight_bytes_ = 0;   // see bound_flight()
   uint64_t departed_ = 0;     // every message and put up to this ticket is with the kernel
   std::vector<Peer> peers_;   // by rank
+  size_t putting_peers_ = 0;  // to which puts are under way
   size_t pending_peers_ = 0;  // to which not everything is with the kernel
   std::vector<int> active_;   // peers to which something can be written now
   std::vector<int> writing_;  // those whose turn it is in write_all(); empty outside of it
