@@ -218,15 +218,20 @@ class Check:
 
     def find_alike(self, scenario: Scenario, cells: Cells, candidates: dict[str | None, Settings]) -> None:
         """Who has the pick's plans, of those that seem quicker. For longer messages slices would have to be known."""
+        plans: dict[tuple[int, str], list[str]] = {}
         for name, sizes in cells.contested().items():
             for size in [size for size in sizes if size < SLICED]:
                 pick = pick_of(cells.picks[size])
-                if name != pick and self.plans(scenario, cells, size, candidates[name]) == \
-                        self.plans(scenario, cells, size, candidates[pick]):
+                try:
+                    for one in (pick, name):
+                        if (size, one) not in plans:
+                            settings = {**self.settings, **candidates[one]}
+                            plans[size, one] = self.weft.plans(scenario, cells.collective, size, settings)
+                except LaunchError as error:
+                    self.failures.append(f"{scenario.name}, {cells.collective}, the plans of {name}: {error}")
+                    continue
+                if name != pick and plans[size, name] == plans[size, pick]:
                     cells.alike[size].add(name)
-
-    def plans(self, scenario: Scenario, cells: Cells, size: int, settings: Settings) -> list[str]:
-        return self.weft.plans(scenario, cells.collective, size, {**self.settings, **settings})
 
     def launch(self, scenario: Scenario, cells: Cells, name: str | None, sizes: list[int], settings: Settings,
                again: bool = False) -> bool:

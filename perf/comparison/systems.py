@@ -127,7 +127,8 @@ class Weft:
         nodes, _ = scenario.layout
         question = [self.bin / "weft_info", "--explain", collective, size, "-n", scenario.ranks, "--nodes", nodes, "--steps",
                     "--json"]
-        answers = [json.loads(execute([*question, "--rank", rank], settings)) for rank in range(scenario.ranks)]
+        environment = self.environment(scenario) | settings
+        answers = [json.loads(execute([*question, "--rank", rank], environment)) for rank in range(scenario.ranks)]
         return [re.sub(r"(scratch\+|tag )\d+", r"\1", answer["explain"]["plan"].split("\n", 1)[1]) for answer in answers]
 
     def measure_machine(self, scenario: Scenario) -> None:

@@ -80,6 +80,29 @@ TEST_F(TcpFlight, IsSharedByPutsToSeveralPeersWhereItIsMuch) {
   EXPECT_EQ(bound_to(1), kMuch);
 }
 
+// A bound that the host does not allow is none, until puts to several peers have shared it.
+TEST_F(TcpFlight, IsWhatTheHostAllowsBehindPutsThatShared) {
+  constexpr int kPeers = 3;
+  constexpr size_t kLong = 64 << 20;
+  const size_t more = tcp::Socket::largest_flight() + (1 << 20);
+  TcpCluster cluster(1 + kPeers, puts_apart());
+  cluster[0].bound_flight(more);
+  const auto source = pattern(kLong, 8);
+  std::vector<Completion> done(kPeers);
+  for (int peer = 1; peer <= kPeers; ++peer) {
+    cluster.sink(peer).window.assign(kLong, std::byte{});
+    const RemoteBuffer window = *cluster[peer].expose(cluster.sink(peer).window.data(), kLong);
+    Completion& put = done[static_cast<size_t>(peer - 1)];
+    ASSERT_TRUE(cluster[0].put(peer, envelope(kPut, 1, kLong), source.data(), kLong, window, 0, &put).ok());
+  }
+  const int last = cluster.opened.back().fd;
+  EXPECT_LE(buffer_of(last), tcp::Socket::largest_flight());
+  ASSERT_TRUE(cluster.poll_until(
+      [&] { return std::all_of(done.begin(), done.end(), [](const Completion& put) { return put.done; }); }));
+  cluster.put(0, kPeers, 2, 1 << 20);
+  EXPECT_EQ(buffer_of(last), tcp::Socket::largest_flight());
+}
+
 TEST_F(TcpFlight, IsTheKernelsChoiceWithoutABound) {
   TcpCluster cluster(2);
   ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));

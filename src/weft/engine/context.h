@@ -241,7 +241,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool all_on_devices_ = false, any_yields_device_ = false;
   bool left_with_network_ = false;            // perhaps: since an operation between nodes ended
   std::atomic<bool> in_row_{false};           // see in_row(); set under the lock, cleared by anybody
-  int64_t quiet_since_ns_ = 0, turn_ns_ = 0;  // look_after_row()'s, of one row: nothing waits; its last turn
+  int64_t quiet_since_ns_ = 0, turn_ns_ = 0;  // look_after_row()'s: since when nothing waits; its last turn
   bool has_leftovers_ = false;                // of failed operations, on a device: see leftovers.h
 
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;

@@ -267,7 +267,7 @@ Status Probe::measure_row(model::Link* link) {
   link->behind_us = std::min(std::max(found_us, 0.001), model::receiving_us(*link));
   // Nowhere else do messages share writes.
   const bool gathers = context_.fabric().net() == transport::Net::tcp;
-  link->gathered_us = gathers ? std::clamp(gathered_us, 0.001, link->sending_us) : 0;
+  link->gathered_us = gathers ? std::min(std::max(gathered_us, 0.001), link->sending_us) : 0;
   return {};
 }
 

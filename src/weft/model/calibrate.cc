@@ -181,7 +181,7 @@ Machine calibrate_receiving(Machine machine, std::span<const Observation> observ
 
 Machine calibrate_gathered(Machine machine, std::span<const Observation> rows) {
   const double alone_us = machine.inter.gathered_us;
-  if (alone_us <= 0) return machine;
+  if (alone_us <= 0 || rows.empty()) return machine;
   machine = fit_row(machine, set_gathered, alone_us, rows);
   // No dearer than one by itself.
   Link& link = machine.inter;

@@ -110,6 +110,8 @@ void Socket::bound_flight(size_t bytes) {
   ::setsockopt(fd(), SOL_SOCKET, SO_SNDBUF, &asked, sizeof(asked));
 }
 
+size_t Socket::largest_flight() { return 2 * largest_buffer(); }
+
 size_t Socket::unacknowledged() const {
   int bytes = 0;
   return ::ioctl(fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;

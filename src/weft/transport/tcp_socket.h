@@ -55,6 +55,8 @@ class Socket {
   /// which data takes most. Nothing happens for 0, and where the host allows no buffer as large: then the
   /// kernel chooses.
   void bound_flight(size_t bytes);
+  /// The largest bound that this host allows.
+  static size_t largest_flight();
   /// Bytes that the peer's kernel has not acknowledged.
   size_t unacknowledged() const;
   int fd() const { return fd_.get(); }

@@ -195,12 +195,15 @@ size_t TcpTransport::shared_flight() const {
   return std::max(2 * flight_bytes_ / putting_peers_, kLeastShared);
 }
 
+/// A bound that was set once cannot be lifted: where the host does not allow what there was before, the
+/// largest that it does comes closest.
 void TcpTransport::share_flight(Peer& peer) {
   const size_t bytes = shared_flight();
   if (bytes == peer.flight_bytes || !options_.puts_apart) return;
   peer.flight_bytes = bytes;
   for (const auto& link : peer.links)
-    if (link && link->line > 0 && link->opened_here) link->socket.bound_flight(bytes);
+    if (link && link->line > 0 && link->opened_here)
+      link->socket.bound_flight(std::min(bytes, tcp::Socket::largest_flight()));
 }
 
 /// Gives the peer's sender its next line: one that the peer has opened, unless that is for the peer's puts,
@@ -279,7 +282,7 @@ Result<Progress> TcpTransport::send(int peer, const Envelope& envelope, const vo
 }
 
 /// Counts the next message to `peer`. Whether it is one of a row.
-bool TcpTransport::count_in_row(Peer& peer) const { return peer.row.add(looks_); }
+bool TcpTransport::count_in_row(Peer& peer) { return peer.row.add(looks_); }
 
 /// A message of a row is sent, or waits. When one goes, all go that wait, so that their times end together.
 void TcpTransport::gather_row(const Peer& peer, int64_t now) {

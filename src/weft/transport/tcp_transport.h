@@ -31,8 +31,8 @@
 // one waits until some more have come.
 //
 // Flight: what is on its way to one peer is bounded (bound_flight()), as its port's queue is. Where a long
-// way makes that much, ranks that put to several peers at once would fill the queues of all: there they share
-// what two may have.
+// way makes that much, ranks that put to several peers at once would fill the queues of all: there those
+// share what two may have, as far as the kernel does not have their puts yet.
 //
 // Watching: being in an epoll instance costs whoever sends, at every arrival. So a few links that have news
 // again and again are taken out of it and read at each look instead; before anybody sleeps they are watched
@@ -185,7 +185,7 @@ class TcpTransport final : public Transport {
   Status pump(int peer, int* events);
   void activate(int peer);
   void count_pending(Peer& peer);
-  bool count_in_row(Peer& peer) const;
+  bool count_in_row(Peer& peer);
   void gather_row(const Peer& peer, int64_t now);
 
   int write_all();
