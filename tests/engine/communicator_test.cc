@@ -170,13 +170,14 @@ TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
 
 // One inquiry runs at a time, and a message that does not fit comes only once.
 TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
-  std::latch receiving(2), judged(2);
+  std::latch receiving(2), summed(2), judged(2);
   run_ranks({"a", "a"}, [&](Communicator& comm) {
     int32_t data[20] = {};
     if (comm.rank() == 1) {
       receiving.arrive_and_wait();
       EXPECT_TRUE(comm.run(in_place(plan::Collective::send, data, 10, 0)).ok());
       EXPECT_EQ(sum_of_ones(comm), 2);
+      summed.arrive_and_wait();
       return judged.arrive_and_wait();
     }
     std::latch other_inquiry(1);
@@ -189,6 +190,7 @@ TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
     wait_for_operations(comm);
     receiving.arrive_and_wait();
     EXPECT_EQ(sum_of_ones(comm), 2);  // what was sent before it is here
+    summed.arrive_and_wait();         // or rank 1 might hear of the mismatch in the midst of it
     other_inquiry.count_down();
     receiver.join();
     EXPECT_EQ(received.code(), Code::mismatch) << received.message();
