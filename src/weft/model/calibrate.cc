@@ -175,8 +175,9 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
 Machine calibrate_receiving(Machine machine, std::span<const Observation> observations) {
   if (observations.empty()) return machine;
   const double way_us = machine.inter.alpha_us + 2 * machine.inter.overhead_us;
-  return fit(std::move(machine), set_receiving, {kLeastCallUs, kLongestReceive * way_us}, observations)
-      .machine;
+  // No less than behind another.
+  const Bounds bounds{std::max(machine.inter.behind_us, kLeastCallUs), kLongestReceive * way_us};
+  return fit(std::move(machine), set_receiving, bounds, observations).machine;
 }
 
 Machine calibrate_gathered(Machine machine, std::span<const Observation> rows) {
