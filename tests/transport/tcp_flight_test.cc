@@ -18,6 +18,34 @@ class TcpFlight : public testing::Test {
     EXPECT_EQ(0, ::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length));
     return static_cast<size_t>(bytes);
   }
+
+  /// Puts of rank 0 to all others, which are long under way.
+  class LongPuts {
+   public:
+    explicit LongPuts(TcpCluster& cluster) : cluster_(cluster), done_(cluster.transports.size() - 1) {
+      for (int peer = 1; peer <= static_cast<int>(done_.size()); ++peer) {
+        std::vector<std::byte>& memory = cluster_.sink(peer).window;
+        memory.assign(source_.size(), std::byte{});
+        const RemoteBuffer window = *cluster_[peer].expose(memory.data(), memory.size());
+        EXPECT_TRUE(cluster_[0]
+                        .put(peer, envelope(kPut, 1, source_.size()), source_.data(), source_.size(), window,
+                             0, &done_[static_cast<size_t>(peer - 1)])
+                        .ok());
+      }
+    }
+    /// Until they have left.
+    bool end() {
+      return cluster_.poll_until([&] {
+        return std::all_of(done_.begin(), done_.end(), [](const Completion& put) { return put.done; });
+      });
+    }
+    const std::vector<std::byte>& source() const { return source_; }
+
+   private:
+    TcpCluster& cluster_;
+    const std::vector<std::byte> source_ = pattern(64 << 20, 7);
+    std::vector<Completion> done_;
+  };
 };
 
 // Four nodes on a switch, six streams into each: the kernel's choice of 4 MiB a connection filled the
@@ -50,19 +78,10 @@ TEST_F(TcpFlight, OfMessagesHasRoomForTwoOfTheLongest) {
 // took twice its time.
 TEST_F(TcpFlight, IsSharedByPutsToSeveralPeersWhereItIsMuch) {
   constexpr int kPeers = 4;
-  constexpr size_t kMuch = 384 << 10, kLong = 64 << 20;
+  constexpr size_t kMuch = 384 << 10;
   TcpCluster cluster(1 + kPeers, puts_apart());
   cluster[0].bound_flight(kMuch);
-  const auto source = pattern(kLong, 7);
-  std::vector<Completion> done(kPeers);
-  for (int peer = 1; peer <= kPeers; ++peer) {
-    cluster.sink(peer).window.assign(kLong, std::byte{});
-    const RemoteBuffer window = *cluster[peer].expose(cluster.sink(peer).window.data(), kLong);
-    ASSERT_TRUE(cluster[0]
-                    .put(peer, envelope(kPut, 1, kLong), source.data(), kLong, window, 0,
-                         &done[static_cast<size_t>(peer - 1)])
-                    .ok());
-  }
+  LongPuts puts(cluster);
   std::vector<int> lines;  // for puts, which are opened peer by peer
   for (const auto& line : cluster.opened)
     if (line.from == 0 && line.line > 0) lines.push_back(line.fd);
@@ -70,11 +89,10 @@ TEST_F(TcpFlight, IsSharedByPutsToSeveralPeersWhereItIsMuch) {
   const auto bound_to = [&](int peer) { return buffer_of(lines[static_cast<size_t>(peer - 1)]); };
   EXPECT_EQ(bound_to(kPeers), 2 * kMuch / kPeers);
   EXPECT_EQ(bound_to(1), kMuch) << "until something more goes there";
-  ASSERT_TRUE(cluster.poll_until(
-      [&] { return std::all_of(done.begin(), done.end(), [](const Completion& put) { return put.done; }); }));
+  ASSERT_TRUE(puts.end());
   for (int peer = 1; peer <= kPeers; ++peer) {
     ASSERT_TRUE(cluster.poll_until([&] { return !cluster.sink(peer).arrivals.empty(); }));
-    EXPECT_EQ(source, cluster.sink(peer).window);
+    EXPECT_EQ(puts.source(), cluster.sink(peer).window);
   }
   cluster.put(0, 1, 2, 1 << 20);
   EXPECT_EQ(bound_to(1), kMuch);
@@ -83,22 +101,13 @@ TEST_F(TcpFlight, IsSharedByPutsToSeveralPeersWhereItIsMuch) {
 // A bound that the host does not allow is none, until puts to several peers have shared it.
 TEST_F(TcpFlight, IsWhatTheHostAllowsBehindPutsThatShared) {
   constexpr int kPeers = 3;
-  constexpr size_t kLong = 64 << 20;
   const size_t more = tcp::Socket::largest_flight() + (1 << 20);
   TcpCluster cluster(1 + kPeers, puts_apart());
   cluster[0].bound_flight(more);
-  const auto source = pattern(kLong, 8);
-  std::vector<Completion> done(kPeers);
-  for (int peer = 1; peer <= kPeers; ++peer) {
-    cluster.sink(peer).window.assign(kLong, std::byte{});
-    const RemoteBuffer window = *cluster[peer].expose(cluster.sink(peer).window.data(), kLong);
-    Completion& put = done[static_cast<size_t>(peer - 1)];
-    ASSERT_TRUE(cluster[0].put(peer, envelope(kPut, 1, kLong), source.data(), kLong, window, 0, &put).ok());
-  }
+  LongPuts puts(cluster);
   const int last = cluster.opened.back().fd;
   EXPECT_LE(buffer_of(last), tcp::Socket::largest_flight());
-  ASSERT_TRUE(cluster.poll_until(
-      [&] { return std::all_of(done.begin(), done.end(), [](const Completion& put) { return put.done; }); }));
+  ASSERT_TRUE(puts.end());
   cluster.put(0, kPeers, 2, 1 << 20);
   EXPECT_EQ(buffer_of(last), tcp::Socket::largest_flight());
 }

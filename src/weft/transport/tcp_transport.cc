@@ -268,7 +268,7 @@ Result<Progress> TcpTransport::send(int peer, const Envelope& envelope, const vo
   if (!sender.ok()) return sender.status();
   Peer& to = peers_[static_cast<size_t>(peer)];
   // Who sleeps looks at nothing, and others are not woken for what waits.
-  const int64_t row_now = gathers_rows_ && !may_sleep_ && count_in_row(to) ? now_ns() : 0;
+  const int64_t row_now = gathers_rows_ && !may_sleep_ && to.row.add(looks_) ? now_ns() : 0;
   Result<Progress> progress = (*sender)->send(envelope, payload, row_now < row_until_ns_ && row_now > 0);
   if (!progress.ok()) {
     fail_peer(peer, progress.status());
@@ -280,9 +280,6 @@ Result<Progress> TcpTransport::send(int peer, const Envelope& envelope, const vo
   }
   return progress;
 }
-
-/// Counts the next message to `peer`. Whether it is one of a row.
-bool TcpTransport::count_in_row(Peer& peer) { return peer.row.add(looks_); }
 
 /// A message of a row is sent, or waits. When one goes, all go that wait, so that their times end together.
 void TcpTransport::gather_row(const Peer& peer, int64_t now) {

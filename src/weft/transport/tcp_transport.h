@@ -185,7 +185,6 @@ class TcpTransport final : public Transport {
   Status pump(int peer, int* events);
   void activate(int peer);
   void count_pending(Peer& peer);
-  bool count_in_row(Peer& peer);
   void gather_row(const Peer& peer, int64_t now);
 
   int write_all();
