@@ -5,8 +5,9 @@
 
 The rows: the results of every collective with several ranks that share one GPU, bandwidths beside that of a copy inside
 the device, who needs multiprocessors, what a matrix product beside a collective loses, NCCL over Weft's plugin beside
-NCCL's own sockets, and the round trip between a stream and a thread. The pieces are the perf tools with --device cuda,
-and gpu_probe (perf/gpu/gpu_probe.cu), which is built where nvcc is. A row that cannot be measured says why.
+NCCL's own sockets, and the round trip between a stream and a thread. A second table tells what CUDA's driver does with
+other calls while a stream waits. The pieces are the perf tools with --device cuda, gpu_probe and gpu_waits (perf/gpu),
+which are built where nvcc is. A row that cannot be measured says why.
 """
 import argparse
 import os
@@ -96,8 +97,12 @@ class Bench:
     def tool(self, name):
         return str(self.build / "bin" / name)
 
+    def launcher(self, ranks):
+        """Without the ranks' labels, which would stand before the tables' numbers."""
+        return [self.tool("weft_run"), "-n", str(ranks), "--timeout", str(PATIENCE_S - 20), "--no-label"]
+
     def launched(self, ranks, program, *arguments):
-        return [self.tool("weft_run"), "-n", str(ranks), "--timeout", str(PATIENCE_S - 20), self.tool(program), *arguments]
+        return [*self.launcher(ranks), self.tool(program), *arguments]
 
     def measure(self, what, command, read, environment=None):
         """A row, from what `command` prints; its number, or None."""
@@ -120,7 +125,7 @@ class Bench:
     def as_hosts(self, ranks, *words):
         """NCCL refuses ranks that share a GPU, unless each has a host's name of its own."""
         script = "NCCL_HOSTID=host$WEFT_RANK exec " + " ".join(words)
-        return [self.tool("weft_run"), "-n", str(ranks), "--timeout", str(PATIENCE_S - 20), "sh", "-c", script]
+        return [*self.launcher(ranks), "sh", "-c", script]
 
     def find_probe(self):
         if Path(self.tool("gpu_probe")).exists():
@@ -196,12 +201,24 @@ class Bench:
         if self.probe:
             self.measure("round trip between a stream and a CPU thread, by flags", [self.probe, "flag"],
                          lambda output: f"{float(output):.2f} µs")
+            for size in (64, 1 << 20, 256 << 20):
+                for collective in ("all_reduce", "all_gather", "reduce_scatter"):
+                    self.measure(f"{collective} of {size} bytes, 2 ranks that are threads of one process",
+                                 [self.probe, "threads", "2", collective, str(size)],
+                                 lambda output: f"{float(output):.1f} µs")
         self.measure("all_reduce of 8 bytes on a stream, 2 ranks on one GPU",
                      self.launched(2, "all_reduce_perf", "--device", "cuda", "-b", "8", "-e", "8", "-n", "200"),
                      of_8_bytes)
         self.measure("the same in a CUDA graph of 20, launched 10 times",
                      self.launched(2, "all_reduce_perf", "--device", "cuda", "-b", "8", "-e", "8", "-n", "20", "-G", "10"),
                      of_8_bytes)
+
+    def while_a_stream_waits(self):
+        """gpu_waits' own table, in Markdown."""
+        try:
+            return run([self.tool("gpu_waits")])
+        except CannotMeasure as why:
+            return f"What calls do while a stream waits was not measured: {why}"
 
     def all(self):
         self.find_probe()
@@ -233,6 +250,7 @@ def main():
     bench.all()
     print(f"Weft on one {name}, the ranks of a row sharing it.\n")
     print(bench.table.markdown())
+    print(f"\nCalls while a stream waits:\n\n{bench.while_a_stream_waits()}")
     return 0
 
 

@@ -2,11 +2,15 @@
 // on: it carries PTX. The driver is looked up when it runs, so that no stub of it is needed to link.
 //   copy BYTES                bandwidth of a copy inside the device
 //   flag                      round trip between a stream and a CPU thread, by flags in pinned memory
+//   threads RANKS COLLECTIVE BYTES
+//                             microseconds of one among ranks that are threads of this process: ranks that
+//                             are processes take turns on a GPU that they share, which costs more than the
+//                             work
 //   census COLLECTIVE         whether it ends, among two ranks, while a kernel holds every multiprocessor
 //   beside BACKEND COLLECTIVE BYTES
 //                             under weft_run: how much slower a matrix product is while it runs
-// BACKEND: whose collective, weft or nccl. COLLECTIVE: all_gather, reduce_scatter. Prints one number, or yes
-// or no. Failures are sentences, and exit code 1.
+// BACKEND: whose collective, weft or nccl. COLLECTIVE: all_gather, reduce_scatter; for threads all_reduce,
+// too; BYTES: of its longer buffer. Prints one number, or yes or no. Failures are sentences, and exit code 1.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -107,14 +111,50 @@ void flag() {
 weftResult_t collective(const std::string& name, const float* from, float* to, size_t count, weftComm_t comm,
                         cudaStream_t stream) {
   const auto weft_stream = reinterpret_cast<weftStream_t>(stream);
+  if (name == "all_reduce") return weftAllReduce(from, to, count, weftFloat, weftSum, comm, weft_stream);
   if (name == "all_gather") return weftAllGather(from, to, count, weftFloat, comm, weft_stream);
   return weftReduceScatter(from, to, count, weftFloat, weftSum, comm, weft_stream);
 }
 
+void threads(int ranks, const std::string& name, size_t bytes) {
+  const size_t count = bytes / sizeof(float) / (name == "all_reduce" ? 1 : static_cast<size_t>(ranks));
+  const int rounds = bytes > size_t{64} << 20 ? 20 : 200;
+  weftUniqueId id;
+  must(weftGetUniqueId(&id));
+  std::vector<std::thread> all;
+  std::atomic<int> ready{0};
+  std::atomic<double> total_s{0};
+  for (int rank = 0; rank < ranks; ++rank)
+    all.emplace_back([&, rank] {
+      must(cudaSetDevice(0));
+      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+      config.device = 0;
+      weftComm_t comm;
+      must(weftCommInitRankConfig(&comm, ranks, id, rank, &config));
+      cudaStream_t stream = make_stream();
+      float *from = device_memory(bytes), *to = device_memory(bytes);
+      const auto call = [&] { must(collective(name, from, to, count, comm, stream)); };
+      for (int i = 0; i < 10; ++i) call();
+      must(cudaStreamSynchronize(stream));
+      ++ready;
+      while (ready < ranks) std::this_thread::yield();
+      const double begin = now_s();
+      for (int i = 0; i < rounds; ++i) call();
+      must(cudaStreamSynchronize(stream));
+      if (rank == 0) total_s = now_s() - begin;
+      ++ready;
+      while (ready < 2 * ranks) std::this_thread::yield();
+      must(weftCommDestroy(comm));
+    });
+  for (auto& rank : all) rank.join();
+  std::printf("%.2f\n", total_s / rounds * 1e6);
+}
+
 constexpr int kLongestBlock = 1024;  // threads
 
-/// Blocks that fill a multiprocessor together: with as many threads as it takes, since a kernel without shared
-/// memory fits in beside any shared memory on devices of compute capability 7, and with all of that memory.
+/// Blocks that fill a multiprocessor together: with as many threads as it takes, since a kernel without
+/// shared memory fits in beside any shared memory on devices of compute capability 7, and with all of that
+/// memory.
 struct Filling {
   int blocks, threads, shared_bytes;
 };
@@ -288,17 +328,22 @@ int main(int argc, char** argv) {
   const auto is_collective = [](const std::string& name) {
     return name == "all_gather" || name == "reduce_scatter";
   };
+  const auto is_timed = [&](const std::string& name) { return is_collective(name) || name == "all_reduce"; };
   const auto is_backend = [](const std::string& name) { return name == "weft" || name == "nccl"; };
   const auto bytes = [](const std::string& word) { return std::strtoull(word.c_str(), nullptr, 10); };
   if (is("copy", 1) && bytes(words[1]) > 0) copy(bytes(words[1]));
   else if (is("flag", 0)) flag();
+  else if (is("threads", 3) && bytes(words[1]) > 1 && bytes(words[1]) < 65 && is_timed(words[2]) &&
+           bytes(words[3]) >= 8 * bytes(words[1]))
+    threads(static_cast<int>(bytes(words[1])), words[2], bytes(words[3]));
   else if (is("census", 1) && is_collective(words[1])) census(words[1]);
   else if (is("beside", 3) && is_backend(words[1]) && is_collective(words[2]) && bytes(words[3]) > 0)
     beside(words[1], words[2], bytes(words[3]));
   else
     give_up(
-        "usage: gpu_probe copy BYTES | flag | census COLLECTIVE | beside BACKEND COLLECTIVE BYTES, where "
-        "BACKEND "
-        "is weft or nccl, COLLECTIVE is all_gather or reduce_scatter");
+        "usage: gpu_probe copy BYTES | flag | threads RANKS COLLECTIVE BYTES | census COLLECTIVE | beside "
+        "BACKEND COLLECTIVE BYTES, where BACKEND is weft or nccl, COLLECTIVE is all_gather or "
+        "reduce_scatter, "
+        "for threads also all_reduce");
   return 0;
 }

@@ -39,6 +39,12 @@ class Gpu(unittest.TestCase):
             self.assertTrue(environment["LD_LIBRARY_PATH"].startswith("/built/lib"))
             self.assertEqual(environment["WEFT_NCCL_LIBRARY"], "/nccl/libnccl.so.2")
 
+    def test_ranks_print_no_labels_before_their_tables(self):
+        for part in ("bandwidths", "beside_a_product", "plugin", "round_trip", "multiprocessors", "correctness"):
+            for what, (command, _) in what_is_run(part).items():
+                if command[0].endswith("weft_run"):
+                    self.assertIn("--no-label", command, what)
+
     def test_no_measurement_gives_the_tools_own_communicators_to_nccl(self):
         for part in ("bandwidths", "beside_a_product", "plugin", "round_trip", "multiprocessors", "correctness"):
             for what, (_, environment) in what_is_run(part).items():

@@ -1,0 +1,552 @@
+// What CUDA's driver does with other calls while a stream waits in cuStreamWaitValue32 for a flag that a CPU
+// thread sets, which is how a stream waits for an operation of Weft's (docs/gpu.md, "While a stream waits").
+//   gpu_waits            every row, each in a process of its own, as a table in Markdown
+//   gpu_waits NAME       one of them
+// Of each call: whether it returns while the stream waits, and how long the copies and event queries of
+// another thread, which stands for the progress thread, took meanwhile. A call that returns only when the
+// stream goes on may be made by a program; one during which the other thread stands still would stop both.
+// Then: which of the calls that Weft makes return while a program's thread is in such a call; how many
+// streams may wait before no kernel starts any more; and what becomes of mappings of a peer's memory.
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr size_t kSmall = 4096, kLarge = size_t{64} << 20;
+constexpr double kPatienceS = 0.5;          // a call that has not returned by then waits for the stream
+constexpr unsigned kLongestRowS = 20;       // one that is stuck for good
+constexpr int kMoreThanAQueueHolds = 4096;  // launches
+
+[[noreturn]] void give_up(const std::string& why) {
+  std::fprintf(stderr, "gpu_waits: %s\n", why.c_str());
+  std::_Exit(1);
+}
+void must(cudaError_t error) {
+  if (error != cudaSuccess) give_up(cudaGetErrorString(error));
+}
+void must(CUresult error) {
+  if (error != CUDA_SUCCESS) give_up("the driver says error " + std::to_string(error));
+}
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A function of the driver, by the name that cuda.h gives it.
+template <typename Function>
+Function of_driver(const char* name) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!driver) give_up(dlerror());
+  void* const function = dlsym(driver, name);
+  if (!function) give_up(std::string("the driver has no ") + name);
+  return reinterpret_cast<Function>(function);
+}
+#define WEFT_NAME_OF(function) #function
+#define WEFT_OF_DRIVER(function) of_driver<decltype(&function)>(WEFT_NAME_OF(function))
+
+cudaStream_t make_stream(bool urgent = false) {
+  int least = 0, greatest = 0;
+  must(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream;
+  must(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
+  return stream;
+}
+
+void* device_memory(size_t bytes) {
+  void* memory = nullptr;
+  must(cudaMalloc(&memory, bytes));
+  return memory;
+}
+
+void* pinned_memory(size_t bytes) {
+  void* memory = nullptr;
+  must(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+  return memory;
+}
+
+/// A flag for which streams wait.
+class Flag {
+ public:
+  Flag() : word_(static_cast<std::atomic<uint32_t>*>(pinned_memory(64))) { word_->store(0); }
+  void hold(cudaStream_t stream) {
+    static const auto wait_value = WEFT_OF_DRIVER(cuStreamWaitValue32);
+    must(wait_value(stream, reinterpret_cast<CUdeviceptr>(word_), 1, CU_STREAM_WAIT_VALUE_GEQ));
+  }
+  void let_go() { word_->store(1); }
+
+ private:
+  std::atomic<uint32_t>* word_;
+};
+
+__global__ void first_launched_while_waiting(int* word) {
+  if (word) *word = 1;
+}
+__global__ void known() {}
+
+/// A thread that copies, launches and asks for the ends, as the progress thread does.
+class Progress {
+ public:
+  Progress() : stream_(make_stream(true)), from_(pinned_memory(kSmall)), to_(device_memory(kSmall)) {
+    must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    round();
+    thread_ = std::thread([this] {
+      double last = now_s();
+      while (!over_) {
+        round();
+        const double now = now_s();
+        longest_s_ = std::max(longest_s_.load(), now - last);
+        last = now;
+        ++rounds_;
+      }
+    });
+  }
+  ~Progress() {
+    over_ = true;
+    thread_.join();
+  }
+  int rounds() const { return rounds_; }
+  double longest_ms() const { return longest_s_ * 1e3; }
+
+ private:
+  void round() {
+    must(cudaMemcpyAsync(to_, from_, kSmall, cudaMemcpyHostToDevice, stream_));
+    known<<<1, 1, 0, stream_>>>();
+    must(cudaGetLastError());
+    must(cudaEventRecord(event_, stream_));
+    while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::yield();
+  }
+
+  cudaStream_t stream_;
+  cudaEvent_t event_;
+  void *from_, *to_;
+  std::atomic<bool> over_{false};
+  std::atomic<int> rounds_{0};
+  std::atomic<double> longest_s_{0};
+  std::thread thread_;
+};
+
+constexpr const char* kFirstLaunch = "a kernel's first launch, which loads it (CUDA_MODULE_LOADING=LAZY)";
+constexpr const char* kEmptyKernel =
+    ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry empty() { ret; }\n";
+
+/// A process that makes `count` allocations of `bytes` that another one can open, and keeps them.
+class Owner {
+ public:
+  Owner(size_t bytes, int count) {
+    int answers[2], orders[2];
+    if (pipe(answers) != 0 || pipe(orders) != 0) give_up("no pipe");
+    child_ = fork();
+    if (child_ == 0) {
+      close(answers[0]), close(orders[1]);
+      for (;;) {
+        std::vector<void*> blocks;
+        for (int i = 0; i < count; ++i) {
+          blocks.push_back(device_memory(bytes));
+          cudaIpcMemHandle_t handle;
+          must(cudaIpcGetMemHandle(&handle, blocks.back()));
+          if (write(answers[1], &handle, sizeof handle) < 0) std::_Exit(1);
+          if (write(answers[1], &blocks.back(), sizeof(void*)) < 0) std::_Exit(1);
+        }
+        char order = 0;
+        if (read(orders[0], &order, 1) != 1 || order != 'a') std::_Exit(0);
+        for (void* block : blocks) must(cudaFree(block));
+      }
+    }
+    answers_ = answers[0], orders_ = orders[1];
+    close(answers[1]), close(orders[0]);
+  }
+  ~Owner() {
+    (void)!write(orders_, "x", 1);
+    waitpid(child_, nullptr, 0);
+  }
+  struct Block {
+    cudaIpcMemHandle_t handle;
+    void* address;  // the owner's
+  };
+  Block next() {
+    Block block;
+    if (read(answers_, &block.handle, sizeof block.handle) != sizeof block.handle ||
+        read(answers_, &block.address, sizeof block.address) != sizeof block.address)
+      give_up("the owner of the memory has failed");
+    return block;
+  }
+  void allocate_anew() { (void)!write(orders_, "a", 1); }
+
+ private:
+  pid_t child_;
+  int answers_ = -1, orders_ = -1;
+};
+
+/// What a program or Weft may call, made ready before the stream waits. `owner`: where memory of another
+/// process is needed, which has to be there before CUDA is in this one.
+struct Call {
+  const char* name;
+  std::function<std::function<void()>(cudaStream_t waiting, Owner* owner)> ready;
+  bool needs_owner = false;
+};
+
+/// A stream as Weft has them; `used`: that has worked.
+cudaStream_t stream_of_ours(bool used) {
+  cudaStream_t stream = make_stream(true);
+  if (!used) return stream;
+  must(cudaMemcpyAsync(device_memory(kSmall), pinned_memory(kSmall), kSmall, cudaMemcpyHostToDevice, stream));
+  must(cudaStreamSynchronize(stream));
+  return stream;
+}
+
+void ends(cudaStream_t stream) {
+  while (cudaStreamQuery(stream) != cudaSuccess) std::this_thread::yield();
+}
+
+std::vector<Call> calls() {
+  using Run = std::function<void()>;
+  std::vector<Call> all;
+  const auto add = [&](const char* name, std::function<Run(cudaStream_t, Owner*)> ready) {
+    all.push_back({name, std::move(ready), std::strstr(name, "Ipc") != nullptr});
+  };
+  add("cudaFree of 64 MiB", [](cudaStream_t, Owner*) -> Run {
+    void* const block = device_memory(kLarge);
+    return [=] { must(cudaFree(block)); };
+  });
+  add("cudaFree of 4 KiB", [](cudaStream_t, Owner*) -> Run {
+    void* const block = device_memory(kSmall);
+    return [=] { must(cudaFree(block)); };
+  });
+  add("cudaMalloc of 64 MiB", [](cudaStream_t, Owner*) -> Run { return [] { device_memory(kLarge); }; });
+  add("cudaMalloc of 4 KiB", [](cudaStream_t, Owner*) -> Run { return [] { device_memory(kSmall); }; });
+  add("cudaMallocAsync and cudaFreeAsync of 64 MiB", [](cudaStream_t, Owner*) -> Run {
+    return [stream = make_stream()] {
+      void* block = nullptr;
+      must(cudaMallocAsync(&block, kLarge, stream));
+      must(cudaFreeAsync(block, stream));
+      must(cudaStreamSynchronize(stream));
+    };
+  });
+  add("cudaHostAlloc of 64 MiB", [](cudaStream_t, Owner*) -> Run { return [] { pinned_memory(kLarge); }; });
+  add("cudaFreeHost of 64 MiB", [](cudaStream_t, Owner*) -> Run {
+    void* const block = pinned_memory(kLarge);
+    return [=] { must(cudaFreeHost(block)); };
+  });
+  add("cudaHostRegister of 64 MiB", [](cudaStream_t, Owner*) -> Run {
+    void* const block = std::aligned_alloc(kSmall, kLarge);
+    return [=] { must(cudaHostRegister(block, kLarge, cudaHostRegisterPortable)); };
+  });
+  add("cudaHostUnregister of 64 MiB", [](cudaStream_t, Owner*) -> Run {
+    void* const block = std::aligned_alloc(kSmall, kLarge);
+    must(cudaHostRegister(block, kLarge, cudaHostRegisterPortable));
+    return [=] { must(cudaHostUnregister(block)); };
+  });
+  add("cudaIpcOpenMemHandle", [](cudaStream_t, Owner* owner) -> Run {
+    return [handle = owner->next().handle] {
+      void* block = nullptr;
+      must(cudaIpcOpenMemHandle(&block, handle, cudaIpcMemLazyEnablePeerAccess));
+    };
+  });
+  add("cudaIpcCloseMemHandle", [](cudaStream_t, Owner* owner) -> Run {
+    void* block = nullptr;
+    must(cudaIpcOpenMemHandle(&block, owner->next().handle, cudaIpcMemLazyEnablePeerAccess));
+    return [=] { must(cudaIpcCloseMemHandle(block)); };
+  });
+  add("cudaMemcpy of 64 MiB from pageable memory", [](cudaStream_t, Owner*) -> Run {
+    void *const from = std::calloc(1, kLarge), *const to = device_memory(kLarge);
+    return [=] { must(cudaMemcpy(to, from, kLarge, cudaMemcpyHostToDevice)); };
+  });
+  add("cudaMemcpyAsync of 64 MiB from pageable memory, another stream", [](cudaStream_t, Owner*) -> Run {
+    void *const from = std::calloc(1, kLarge), *const to = device_memory(kLarge);
+    return [=, stream = make_stream()] {
+      must(cudaMemcpyAsync(to, from, kLarge, cudaMemcpyHostToDevice, stream));
+      must(cudaStreamSynchronize(stream));
+    };
+  });
+  add(kFirstLaunch, [](cudaStream_t, Owner*) -> Run {
+    return [stream = make_stream()] {
+      first_launched_while_waiting<<<1, 1, 0, stream>>>(nullptr);
+      must(cudaGetLastError());
+      must(cudaStreamSynchronize(stream));
+    };
+  });
+  add("cuModuleLoadData", [](cudaStream_t, Owner*) -> Run {
+    return [load = WEFT_OF_DRIVER(cuModuleLoadData)] {
+      CUmodule module;
+      must(load(&module, kEmptyKernel));
+    };
+  });
+  add("cudaStreamCreate and cudaStreamDestroy",
+      [](cudaStream_t, Owner*) -> Run { return [] { must(cudaStreamDestroy(make_stream())); }; });
+  for (const bool used : {false, true}) {
+    add(used ? "a kernel in a stream that was used before" : "a kernel in a new stream",
+        [used](cudaStream_t, Owner*) -> Run {
+          return [stream = stream_of_ours(used)] {
+            known<<<1, 1, 0, stream>>>();
+            must(cudaGetLastError());
+            ends(stream);
+          };
+        });
+    add(used ? "copies in a stream that was used before" : "copies in a new stream",
+        [used](cudaStream_t, Owner*) -> Run {
+          void *const host = pinned_memory(kLarge), *const from = device_memory(kLarge),
+                      *const to = device_memory(kLarge);
+          return [=, stream = stream_of_ours(used)] {
+            must(cudaMemcpyAsync(from, host, kLarge, cudaMemcpyHostToDevice, stream));
+            must(cudaMemcpyAsync(to, from, kLarge, cudaMemcpyDeviceToDevice, stream));
+            must(cudaMemcpyAsync(host, to, kLarge, cudaMemcpyDeviceToHost, stream));
+            ends(stream);
+          };
+        });
+  }
+  add("cudaEventCreate", [](cudaStream_t, Owner*) -> Run {
+    return [] {
+      for (int i = 0; i < 100; ++i) {
+        cudaEvent_t event;
+        must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+      }
+    };
+  });
+  add("an event that was made before", [](cudaStream_t, Owner*) -> Run {
+    cudaEvent_t event;
+    must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return [=, stream = stream_of_ours(true)] {
+      must(cudaEventRecord(event, stream));
+      while (cudaEventQuery(event) != cudaSuccess) std::this_thread::yield();
+    };
+  });
+  add("4096 launches into another stream", [](cudaStream_t, Owner*) -> Run {
+    return [stream = make_stream()] {
+      for (int i = 0; i < kMoreThanAQueueHolds; ++i) known<<<1, 1, 0, stream>>>();
+      must(cudaStreamSynchronize(stream));
+    };
+  });
+  add("4096 launches into the stream that waits", [](cudaStream_t waiting, Owner*) -> Run {
+    return [=] {
+      for (int i = 0; i < kMoreThanAQueueHolds; ++i) known<<<1, 1, 0, waiting>>>();
+    };
+  });
+  add("cudaStreamSynchronize of the stream that waits",
+      [](cudaStream_t waiting, Owner*) -> Run { return [=] { must(cudaStreamSynchronize(waiting)); }; });
+  add("cudaDeviceSynchronize",
+      [](cudaStream_t, Owner*) -> Run { return [] { must(cudaDeviceSynchronize()); }; });
+  add("a graph's instantiation and launch, another stream", [](cudaStream_t, Owner*) -> Run {
+    return [stream = make_stream()] {
+      cudaGraph_t graph;
+      cudaGraphExec_t executable;
+      must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      known<<<1, 1, 0, stream>>>();
+      must(cudaStreamEndCapture(stream, &graph));
+      must(cudaGraphInstantiate(&executable, graph, 0));
+      must(cudaGraphLaunch(executable, stream));
+      must(cudaStreamSynchronize(stream));
+      must(cudaGraphExecDestroy(executable));
+    };
+  });
+  return all;
+}
+
+void warm_up() {
+  known<<<1, 1>>>();
+  must(cudaDeviceSynchronize());
+}
+
+/// A call on a thread of its own.
+class Caller {
+ public:
+  explicit Caller(std::function<void()> run)
+      : begin_(now_s()), thread_([this, run = std::move(run)] {
+          must(cudaSetDevice(0));  // makes its context the thread's
+          run();
+          took_s_ = now_s() - begin_;
+          returned_ = true;
+        }) {}
+  ~Caller() { thread_.join(); }
+  bool returns_within(double seconds) const {
+    while (!returned_ && now_s() - begin_ < seconds)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    return returned_;
+  }
+  double took_ms() const { return took_s_ * 1e3; }
+
+ private:
+  double begin_;
+  std::atomic<bool> returned_{false};
+  std::atomic<double> took_s_{0};
+  std::thread thread_;
+};
+
+std::string when(const Caller& caller, bool by_itself) {
+  char text[64];
+  std::snprintf(text, sizeof text, by_itself ? "after %.2f ms" : "when the stream goes on", caller.took_ms());
+  return text;
+}
+
+void measure(const Call& call) {
+  std::optional<Owner> owner;
+  if (call.needs_owner) owner.emplace(kLarge, 1);
+  Flag flag;
+  cudaStream_t waiting = make_stream();
+  const auto run = call.ready(waiting, owner ? &*owner : nullptr);
+  warm_up();
+  Progress progress;
+  flag.hold(waiting);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const int rounds_before = progress.rounds();
+  Caller caller(run);
+  const bool by_itself = caller.returns_within(kPatienceS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool others_went_on = progress.rounds() > rounds_before;
+  const double longest_ms = progress.longest_ms();
+  flag.let_go();
+  char others[64];
+  std::snprintf(others, sizeof others, others_went_on ? "%.2f ms at most" : "**stood still**", longest_ms);
+  std::printf("| %s | %s | %s |\n", call.name, when(caller, by_itself).c_str(), others);
+}
+
+/// `call` while another thread is in `first`, which the waiting stream keeps from returning.
+void measure_behind(const Call& first, const Call& call) {
+  std::optional<Owner> owner;
+  if (call.needs_owner) owner.emplace(kLarge, 1);
+  Flag flag;
+  cudaStream_t waiting = make_stream();
+  const auto run = call.ready(waiting, owner ? &*owner : nullptr);
+  const auto run_first = first.ready(waiting, nullptr);
+  warm_up();
+  flag.hold(waiting);
+  std::string said;
+  {
+    Caller program(run_first);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Caller weft(run);
+    const bool by_itself = weft.returns_within(kPatienceS);
+    flag.let_go();
+    said = by_itself ? when(weft, true) : "**when the stream goes on**";
+  }
+  std::printf("| %s, while another thread is in: %s | %s | |\n", call.name, first.name, said.c_str());
+}
+
+/// How many streams wait when a stream made before them cannot work any more: by kernels, copies inside the
+/// device, or copies from pinned memory, long enough not to be written into the stream itself.
+void connections(const char* asked, const char* what) {
+  if (*asked) setenv("CUDA_DEVICE_MAX_CONNECTIONS", asked, 1);
+  constexpr int kMost = 40;
+  constexpr double kLongS = 0.02;
+  constexpr size_t kBytes = 65536;
+  warm_up();
+  void *const host = pinned_memory(kBytes), *const from = device_memory(kBytes),
+              *const to = device_memory(kBytes);
+  cudaStream_t stream = make_stream(true);
+  std::vector<cudaStream_t> waiting;
+  for (int i = 0; i < kMost; ++i) waiting.push_back(make_stream());
+  const bool kernel = !std::strcmp(what, "a kernel"), inside = !std::strcmp(what, "a copy inside the device");
+  Flag flag;
+  int held = 0;
+  bool ended = true;
+  while (ended && held < kMost) {
+    flag.hold(waiting[static_cast<size_t>(held++)]);
+    std::this_thread::sleep_for(std::chrono::microseconds(300));
+    if (kernel) known<<<1, 1, 0, stream>>>();
+    else must(cudaMemcpyAsync(to, inside ? from : host, kBytes, cudaMemcpyDefault, stream));
+    const double begin = now_s();
+    while (!(ended = cudaStreamQuery(stream) == cudaSuccess) && now_s() - begin < kLongS) {
+    }
+  }
+  flag.let_go();
+  must(cudaDeviceSynchronize());
+  std::printf("| %s, CUDA_DEVICE_MAX_CONNECTIONS %s | ", what, *asked ? asked : "unset");
+  std::printf(ended ? "beside %d streams that wait | |\n" : "**not beside %d streams that wait** | |\n",
+              held);
+}
+
+/// Mappings of a peer's memory that its owner has freed, and two of one block of the driver's.
+void mappings() {
+  const auto said = [](const char* what, cudaError_t error) {
+    std::printf("| %s | %s | |\n", what, error == cudaSuccess ? "ok" : cudaGetErrorName(error));
+  };
+  const auto open = [](const Owner::Block& block, void** mapped) {
+    return cudaIpcOpenMemHandle(mapped, block.handle, cudaIpcMemLazyEnablePeerAccess);
+  };
+  Owner owner(kLarge, 1), neighbours(kSmall, 2);
+  void *old_mapping = nullptr, *mapping = nullptr, *first = nullptr, *second = nullptr;
+  const Owner::Block old_block = owner.next();
+  said("mapping a peer's 64 MiB", open(old_block, &old_mapping));
+  owner.allocate_anew();
+  const Owner::Block block = owner.next();
+  std::printf("| the peer frees them and allocates as many: the same address | %s | |\n",
+              block.address == old_block.address ? "yes" : "no");
+  const cudaError_t opened = open(block, &mapping);
+  said("mapping the new ones beside the old mapping", opened);
+  (void)cudaGetLastError();
+  said("closing the old mapping", cudaIpcCloseMemHandle(old_mapping));
+  if (opened != cudaSuccess) said("mapping the new ones then", open(block, &mapping));
+  said("closing the new mapping", cudaIpcCloseMemHandle(mapping));
+  const Owner::Block one = neighbours.next(), other = neighbours.next();
+  said("mapping one of a peer's two allocations of 4 KiB", open(one, &first));
+  said("mapping the other one beside it", open(other, &second));
+  std::printf("| both lie in one block of the driver's | %s | |\n",
+              std::memcmp(&one.handle, &other.handle, sizeof one.handle) == 0 ? "one handle" : "two handles");
+}
+
+/// `row` in a process of its own, since one that is stuck cannot be brought back.
+void in_a_process(const std::string& name, const std::function<void()>& row) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kLongestRowS);
+    row();
+    std::fflush(stdout);
+    std::_Exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status))
+    std::printf("| %s | **%s** | |\n", name.c_str(), WTERMSIG(status) == SIGALRM ? "never ended" : "crashed");
+  else if (WEXITSTATUS(status) != 0) std::printf("| %s | not measured | |\n", name.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 2) {
+    std::fprintf(stderr,
+                 "usage: gpu_waits [NAME], where NAME is of the first column of what it prints without\n");
+    return 1;
+  }
+  const std::string asked = argc > 1 ? argv[1] : "";
+  bool found = false;
+  const auto row = [&](const std::string& name, const std::function<void()>& measured) {
+    if (!asked.empty() && asked != name) return;
+    found = true;
+    in_a_process(name, measured);
+  };
+  std::printf("| call | returns | another thread's copies meanwhile |\n| --- | --- | --- |\n");
+  for (const Call& call : calls()) row(call.name, [&] { measure(call); });
+  const std::vector<Call> all = calls();
+  const auto named = [&](const char* name) {
+    return *std::find_if(all.begin(), all.end(),
+                         [&](const Call& call) { return !std::strcmp(call.name, name); });
+  };
+  for (const char* first : {kFirstLaunch, "cudaFree of 64 MiB"})
+    for (const char* call :
+         {"cudaMalloc of 64 MiB", "cudaHostAlloc of 64 MiB", "cudaHostRegister of 64 MiB",
+          "cudaIpcOpenMemHandle", "a kernel in a new stream", "a kernel in a stream that was used before",
+          "copies in a new stream", "copies in a stream that was used before", "cudaEventCreate",
+          "an event that was made before"})
+      row("behind", [&, first, call] { measure_behind(named(first), named(call)); });
+  for (const char* asked : {"", "1", "32"})
+    for (const char* what : {"a kernel", "a copy inside the device", "a copy from pinned memory"})
+      row("connections", [=] { connections(asked, what); });
+  row("mappings", mappings);
+  if (!found) give_up("there is no row '" + asked + "'");
+  return 0;
+}
