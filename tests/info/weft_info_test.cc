@@ -246,6 +246,16 @@ TEST(Program, SaysWhatCudaOffers) {
         "  GPUDirect                  no, what goes to other nodes is staged: nodes meet over sockets"})
     EXPECT_TRUE(mentions(least.out, line)) << line << " is not in\n" << least.out;
 
+  // Where streams that wait could keep away the work for which they wait, they do not.
+  const char* const kNotWaiting =
+      "  stream memory operations   no, calls return only when the result is there: ";
+  const Outcome few = run("--cuda", fake + "CUDA_DEVICE_MAX_CONNECTIONS=1 ");
+  EXPECT_TRUE(mentions(few.out, kNotWaiting + std::string("CUDA_DEVICE_MAX_CONNECTIONS is 1"))) << few.out;
+  const Outcome lazy = run("--cuda", fake + "CUDA_MODULE_LOADING=LAZY ");
+  EXPECT_TRUE(mentions(lazy.out, "set CUDA_MODULE_LOADING=EAGER before CUDA is initialized")) << lazy.out;
+  const Outcome wanted = run("--cuda", fake + "CUDA_MODULE_LOADING=LAZY WEFT_CUDA_MEMOPS=on ");
+  EXPECT_TRUE(mentions(wanted.out, "  stream memory operations   yes\n")) << wanted.out;
+
   const Outcome one_lacks = run("--cuda --json", fake + "FAKE_CUDA_UNADDRESSED=1 ");
   const auto json = nlohmann::json::parse(one_lacks.out, nullptr, false);
   ASSERT_FALSE(json.is_discarded()) << one_lacks.out;

@@ -180,9 +180,15 @@ constexpr Row kRows[] = {
      "from "
      "1 MiB on. More goes back to the driver at the next moment at which no CUDA stream of the process waits "
      "for Weft and no captured graph holds a call."},
-    {"WEFT_CUDA_MEMOPS", &Settings::cuda_memops, kAny, kGpu,
+    {"WEFT_CUDA_MEMOPS",
+     &Settings::cuda_memops,
+     {.choices = "auto, on, off"},
+     kGpu,
      "Whether CUDA streams and Weft wait for each other by stream memory operations, where the driver has "
-     "them. Off: a call on a CUDA stream returns only when its result is there."},
+     "them. `off`: a call on a CUDA stream returns only when its result is there. `auto`: so, too, where "
+     "CUDA "
+     "was initialized with too few connections or loads kernels lazily, for then streams that wait can keep "
+     "the work away for which they wait. `on`: streams wait even so."},
     {"WEFT_CUDA_POLL_US",
      &Settings::cuda_poll_us,
      {.min = 1, .max = 1e6},

@@ -32,7 +32,7 @@ struct Settings {
   std::string cuda_reduce = "gpu";    // WEFT_CUDA_REDUCE: gpu, cpu
   int cuda_blocks = 16;               // WEFT_CUDA_BLOCKS
   int64_t cuda_keep_bytes = 1 << 30;  // WEFT_CUDA_KEEP_BYTES
-  bool cuda_memops = true;            // WEFT_CUDA_MEMOPS
+  std::string cuda_memops = "auto";   // WEFT_CUDA_MEMOPS: auto, on, off
   int cuda_poll_us = 50;              // WEFT_CUDA_POLL_US
   std::string gpu_direct = "auto";    // WEFT_GPU_DIRECT: auto, on, off
   // Algorithms.

@@ -438,6 +438,12 @@ FAKE_API int cuModuleLoadData(ModuleHandle** module, const void* image) {
   *module = &loaded;
   return kSuccess;
 }
+FAKE_API int cuModuleGetLoadingMode(int* mode) {
+  ENTER(cuModuleGetLoadingMode);
+  const char* const asked = std::getenv("CUDA_MODULE_LOADING");
+  *mode = asked && std::string_view(asked) == "EAGER" ? kEagerLoading : kLazyLoading;
+  return kSuccess;
+}
 FAKE_API int cuModuleGetFunction(FunctionHandle** function, ModuleHandle*, const char* name) {
   ENTER(cuModuleGetFunction);
   *function = kernel_named(name);

@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "device/cuda/suits.h"
+#include "device/cuda/waits.h"
 
 namespace weft::device::cuda {
 namespace {
@@ -106,11 +107,12 @@ Status Device::open_context(int ordinal) {
 // Whether they work is found out by doing it once: the attribute that used to tell is of an older interface.
 Status Device::probe_memory_operations() {
   const Driver& d = **driver();
-  if (!settings().cuda_memops) return fail(Code::unsupported, "WEFT_CUDA_MEMOPS is off");
+  if (settings().cuda_memops == "off") return fail(Code::unsupported, "WEFT_CUDA_MEMOPS is off");
   if (!d.stream_wait_value || !d.stream_write_value)
     return fail(Code::unsupported,
                 "the driver has no cuStreamWaitValue32 (it is for CUDA {}.{}, 11.7 brought it)",
                 d.version / 1000, d.version % 1000 / 10);
+  if (settings().cuda_memops == "auto") WEFT_TRY(streams_may_wait(d));
   StreamHandle* stream = nullptr;
   WEFT_TRY(check(d.stream_create(&stream, kStreamNonBlocking), "cuStreamCreate"));
   Flags* const flags = free_flags_.back();

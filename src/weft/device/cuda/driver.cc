@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/settings.h"
+#include "device/cuda/waits.h"
 
 namespace weft::device::cuda {
 namespace {
@@ -85,6 +86,7 @@ void bind_streams(Binder& bind, Driver& d) {
   bind(d.stream_wait_event, "cuStreamWaitEvent");
   bind(d.launch_host_function, "cuLaunchHostFunc");
   bind(d.module_load_data, "cuModuleLoadData");
+  bind(d.module_get_loading_mode, "cuModuleGetLoadingMode", Need::optional);  // from 11.7 on
   bind(d.module_get_function, "cuModuleGetFunction");
   bind(d.launch_kernel, "cuLaunchKernel");
 }
@@ -131,6 +133,8 @@ Status load(Driver& d) {
   if (!bind.missing.empty())
     return fail(Code::unsupported, "{} has no function {}: it is no CUDA driver, or one older than {}", name,
                 bind.missing, version_text(kOldestDriver));
+  ContextHandle* context = nullptr;
+  if (d.context_get_current(&context) == kNotInitialized) ask_for_waits();
   const int initialized = d.init(0);
   if (initialized == kStubLibrary)
     return fail(

@@ -90,6 +90,7 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
+inline constexpr int kEagerLoading = 1, kLazyLoading = 2;
 inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2;
 inline constexpr int kCaptureModeGlobal = 0, kCaptureModeRelaxed = 2;
 inline constexpr unsigned kUserObjectNoDestructorSync = 1, kUserObjectMove = 1;
@@ -169,6 +170,7 @@ struct Driver {
   int (*user_object_release)(UserObjectHandle* object, unsigned count);
 
   int (*module_load_data)(ModuleHandle** module, const void* image);
+  int (*module_get_loading_mode)(int* mode);
   int (*module_get_function)(FunctionHandle** function, ModuleHandle* module, const char* name);
   int (*launch_kernel)(FunctionHandle* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,

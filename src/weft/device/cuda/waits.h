@@ -1,0 +1,28 @@
+// Waits: what has to hold for a CUDA stream to wait for a flag that a CPU thread sets only when more work of
+// the device is done. The driver does not know of that: to it the stream waits for something that comes by
+// itself. Both of the following were seen on an H100 with a driver for CUDA 13.0 (docs/gpu.md, "While a
+// stream waits"), and either can be had by an environment variable, read when CUDA is initialized. When the
+// library is loaded it asks for them, where nobody has asked for anything else.
+//   CUDA_DEVICE_MAX_CONNECTIONS  Queues through which a process feeds a device; 8 by default. A stream that
+//                                waits holds one. When as many wait as there are, no kernel starts any more,
+//                                nor a copy inside the device, those included that would end the waits.
+//   CUDA_MODULE_LOADING          LAZY by default: a kernel is loaded at its first launch, and the driver then
+//                                waits for the streams of the device, and lets other work wait as well.
+//
+// Thread safety: every function.
+#pragma once
+
+#include "base/status.h"
+#include "device/cuda/driver.h"
+
+namespace weft::device::cuda {
+
+inline constexpr int kConnections = 32;  // as many as CUDA has
+
+/// Sets the variables that are not set. Only before CUDA is initialized, when it has an effect.
+void ask_for_waits();
+
+/// Whether streams may wait; if not, which variable is in the way, and what would be right.
+Status streams_may_wait(const Driver& driver);
+
+}  // namespace weft::device::cuda
