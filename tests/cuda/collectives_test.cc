@@ -374,6 +374,40 @@ TEST(TwoDevices, ShrinkingKeepsTheDevice) {
       on_device);
 }
 
+// So that the program asks the driver for nothing that keeps the driver from answering the operation.
+TEST(NewMemory, ACallStaysUntilItsOperationHasEndedTheFirstTime) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "every call stays";
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const size_t count = 100000;
+        const DeviceArray<float> x(filled(me.rank, count)), y(filled(me.rank, count));
+        const auto add_up = [&](const DeviceArray<float>& buffer) {
+          WEFT_OK(
+              weftAllReduce(buffer.data(), buffer.data(), count, weftFloat, weftMax, me.comm, stream.weft()));
+        };
+        const auto ended = [&] {
+          weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+          EXPECT_EQ(weftCommGetStats(me.comm, &stats), weftSuccess);
+          return stats.operations;
+        };
+        add_up(x);
+        EXPECT_EQ(ended(), 1u);
+        add_up(y);
+        EXPECT_EQ(ended(), 2u);
+        {
+          HeldStream held(stream);
+          add_up(x);  // known by now
+          EXPECT_EQ(ended(), 2u);
+        }
+        stream.synchronize();
+        EXPECT_EQ(x.get(), filled(me.size - 1, count));
+      },
+      on_device);
+}
+
 TEST(TwoStreams, TheSecondsOperationEndsWhileTheFirstWaits) {
   WEFT_NEED_DEVICE();
   if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";

@@ -14,6 +14,7 @@
 #include "engine/call_row.h"
 #include "engine/context.h"
 #include "engine/device_executor.h"
+#include "engine/first_use.h"
 #include "engine/operation.h"
 #include "engine/recorder.h"
 #include "model/tuner.h"
@@ -221,6 +222,8 @@ class Communicator {
   Status settle_gpu_direct();
   Status arrive_on_device(Operation& op);
   Status leave_on_device(Operation& op);
+  bool is_first_use(const Call& call);
+  void stay_with(Lock& lock, const Operation& op);
   void record(Operation& op);
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.
@@ -243,8 +246,9 @@ class Communicator {
   transport::GpuDirect* gpu_direct_ = nullptr;
   bool shares_gpu_memory_ = false;
   std::shared_ptr<const model::Machine> gpu_machine_;  // null: the context's
-  std::unique_ptr<Captures> captures_;                 // null: host memory, or a lane
-  Communicator* parent_ = nullptr;                     // of a lane
+  FirstUse first_use_;
+  std::unique_ptr<Captures> captures_;  // null: host memory, or a lane
+  Communicator* parent_ = nullptr;      // of a lane
   Status failure_;
   int64_t finalized_by_ns_ = 0;
   OpNumber last_collective_;

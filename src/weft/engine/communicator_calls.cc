@@ -345,7 +345,12 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     if (first_failure.ok()) first_failure = status;
   };
   // All are started before any is waited for, whatever their order.
-  std::vector<Operation*> waited, on_device;
+  struct OnDevice {
+    Operation* op;
+    bool first_use;
+  };
+  std::vector<OnDevice> on_device;
+  std::vector<Operation*> waited;
   CapturedGroup captured;
   const uint64_t batch = Stream::new_batch();
   for (const auto& [comm, plan, capture] : *parts) {
@@ -358,11 +363,12 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
       note(comm->failure_);
       continue;
     }
+    const bool first_use = plan.call.on_device && comm->is_first_use(plan.call);
     Operation* op = comm->enroll(plan.call, plan.prepared);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
       if (Status arrived = comm->arrive_on_device(*op); !arrived) note(arrived);
-      on_device.push_back(op);
+      on_device.push_back({op, first_use});
     } else if (op->call.stream) {
       op->call.stream->push(op, batch);
       comm->context_->release(op);
@@ -373,9 +379,14 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
   }
   note(captured.arrive());
   note(captured.wait());
-  for (Operation* op : on_device) {
+  for (const auto& [op, first_use] : on_device) {
+    const Lock lock = op->context->lock();
+    note(op->comm->leave_on_device(*op));
+  }
+  claim.reset();
+  for (const auto& [op, first_use] : on_device) {
     Lock lock = op->context->lock();
-    if (Status left = op->comm->leave_on_device(*op); !left) note(left);
+    if (first_use) op->comm->stay_with(lock, *op);
     const bool asynchronous = op->comm->device_executor_->device().has_memory_operations();
     if (asynchronous) op->context->release(op);
     else waited.push_back(op);

@@ -1,10 +1,14 @@
 // A communicator of GPU memory: what its calls check, and how they meet the caller's CUDA stream. The rest of
 // a call is communicator_calls.cc's.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -18,6 +22,8 @@ namespace weft::engine {
 namespace {
 
 constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: see communicator.cc
+constexpr double kFirstUseSeconds = 1;
+constexpr auto kBetweenLooks = std::chrono::microseconds(20);
 
 }  // namespace
 
@@ -208,7 +214,7 @@ Status Communicator::note_scalar(const void* scalar, Call& call) const {
 }
 
 Status Communicator::run_on_device(const Call& call) {
-  const cuda::SurplusClaim claim;
+  std::optional<cuda::SurplusClaim> claim(std::in_place);
   auto capture = capture_of(call);
   if (!capture) return capture.status();
   Lock lock = context_->lock();
@@ -221,9 +227,12 @@ Status Communicator::run_on_device(const Call& call) {
     WEFT_TRY(alone.arrive());
     return alone.wait();
   }
+  const bool first_use = is_first_use(plan->call);
   Operation* const op = enroll(plan->call, plan->prepared);
   Status queued = arrive_on_device(*op);
   if (queued.ok()) queued = leave_on_device(*op);
+  claim.reset();
+  if (queued.ok() && first_use) stay_with(lock, *op);
   if (queued.ok() && !device_executor_->device().has_memory_operations()) context_->wait(lock, *op);
   if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
   context_->release(op);
@@ -259,6 +268,30 @@ Status Communicator::leave_on_device(Operation& op) {
   context_->turn();
   context_->wake_progress();
   return {};
+}
+
+// (lock) See first_use.h. An operation of one rank asks for nothing that peers would have to map.
+bool Communicator::is_first_use(const Call& call) {
+  if (size() == 1 || !device_executor_->device().has_memory_operations()) return false;
+  const cuda::Scope scope(device_executor_->device());
+  const auto allocation = [](const void* address) -> uint64_t {
+    if (!address) return 0;
+    const auto place = cuda::locate(address);
+    return place && place->shareable ? place->buffer_id : 0;
+  };
+  return first_use_.note(call.collective, call.count * device::size_of(call.type),
+                         {allocation(call.send), allocation(call.recv)});
+}
+
+// (lock) The caller of a first use stays, so that he asks the driver for nothing that would keep the
+// operation waiting. Not for ever: peers may come late, or only after this rank has called something else.
+void Communicator::stay_with(Lock& lock, const Operation& op) {
+  const Deadline patience = Deadline::in_seconds(kFirstUseSeconds);
+  while (!op.finished.load(std::memory_order_acquire) && !patience.passed()) {
+    lock.unlock();
+    std::this_thread::sleep_for(kBetweenLooks);
+    lock = context_->lock();
+  }
 }
 
 }  // namespace weft::engine

@@ -42,6 +42,7 @@ World::World()
       ipc(from_environment("FAKE_CUDA_IPC", 1) != 0),
       peers(from_environment("FAKE_CUDA_PEERS", 1) != 0),
       flushes(from_environment("FAKE_CUDA_FLUSH", 1) != 0),
+      remaps(from_environment("FAKE_CUDA_REMAPS", 0) != 0),
       synchronizing_frees(from_environment("FAKE_CUDA_SYNC_FREE", 0) != 0),
       delay_us(static_cast<unsigned>(from_environment("FAKE_CUDA_DELAY_US", 20))) {
   for (int ordinal = 0; ordinal < devices; ++ordinal) {
@@ -124,7 +125,7 @@ int World::import(const Origin& origin, int fd, size_t bytes, int ordinal, uintp
         *address = begin;
         return kSuccess;
       }
-      if (known->origin.address < origin.address + bytes &&
+      if (!remaps && known->origin.address < origin.address + bytes &&
           origin.address < known->origin.address + known->bytes)
         return kAlreadyMapped;
     }

@@ -17,6 +17,8 @@
 //   FAKE_CUDA_GRAPH_MEMOPS 0: graphs cannot hold stream memory operations
 //   FAKE_CUDA_IPC       0: memory cannot be shared
 //   FAKE_CUDA_PEERS     0: no device reaches another one's memory, nor maps it
+//   FAKE_CUDA_REMAPS    1: a peer's memory is mapped beside an old mapping of the same addresses, as the
+//                       driver for CUDA 13.0 does; else that is refused
 //   FAKE_CUDA_SYNC_FREE 1: what gives memory or mappings back waits for all streams, as a driver may; the
 //                       process ends where one of them never comes
 //   FAKE_CUDA_UNADDRESSED  this device has no addresses in common with the host; none
@@ -119,7 +121,7 @@ class World {
   static World& instance();
 
   int devices, version, unaddressed;
-  bool memops, graph_memops, kernels, ipc, peers, flushes, synchronizing_frees;
+  bool memops, graph_memops, kernels, ipc, peers, flushes, remaps, synchronizing_frees;
   unsigned delay_us;
   std::atomic<bool> initialized{false}, kernels_held{false};
   std::atomic<unsigned> largest_grid{0};

@@ -1,0 +1,31 @@
+// FirstUse: which of a communicator's operations on GPU memory may have to ask the driver for memory or for a
+// mapping of a peer's, as far as that can be told at the call: the first one on an allocation, and one that
+// is longer than any before of its collective. While the driver loads a kernel or frees memory for the
+// program it waits for all streams, and keeps such questions waiting too; a stream that waits for an
+// operation which has to ask would then wait for ever (docs/gpu.md, "While a stream waits").
+//
+// Thread safety: none; under the context's lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <unordered_set>
+
+#include "plan/plan.h"
+
+namespace weft::engine {
+
+class FirstUse {
+ public:
+  /// Whether an operation on `bytes` bytes of the allocations `buffers` is such a one; remembers it. 0: no
+  /// buffer, or one that peers never map.
+  bool note(plan::Collective collective, uint64_t bytes, const std::array<uint64_t, 2>& buffers);
+
+ private:
+  static constexpr size_t kRemembered = 4096;  // allocations; more than a program has at a time
+
+  std::unordered_set<uint64_t> buffers_;
+  std::array<uint64_t, plan::kCollectives> longest_{};
+};
+
+}  // namespace weft::engine

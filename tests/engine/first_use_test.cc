@@ -1,0 +1,29 @@
+#include "engine/first_use.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::engine {
+namespace {
+
+using plan::Collective;
+
+TEST(FirstUse, AnAllocationIsNewOnce) {
+  FirstUse uses;
+  EXPECT_TRUE(uses.note(Collective::all_gather, 100, {1, 2}));
+  EXPECT_FALSE(uses.note(Collective::all_gather, 100, {1, 2}));
+  EXPECT_FALSE(uses.note(Collective::all_gather, 100, {2, 1}));
+  EXPECT_TRUE(uses.note(Collective::all_gather, 100, {2, 3}));
+  EXPECT_FALSE(uses.note(Collective::all_gather, 100, {0, 0})) << "nothing that peers map";
+}
+
+TEST(FirstUse, WhatIsLongerThanAllBeforeOfItsCollectiveMayNeedMore) {
+  FirstUse uses;
+  EXPECT_TRUE(uses.note(Collective::all_reduce, 100, {1, 2}));
+  EXPECT_FALSE(uses.note(Collective::all_reduce, 50, {1, 2}));
+  EXPECT_TRUE(uses.note(Collective::all_reduce, 101, {1, 2}));
+  EXPECT_FALSE(uses.note(Collective::all_reduce, 101, {1, 2}));
+  EXPECT_TRUE(uses.note(Collective::reduce_scatter, 101, {1, 2}));
+}
+
+}  // namespace
+}  // namespace weft::engine
