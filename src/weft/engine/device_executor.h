@@ -62,6 +62,8 @@ class DeviceExecutor {
         device_blocks_(device, cuda::BlockPool::Kind::device),
         importer_(device) {}
 
+  Status warm_up();
+
   static constexpr size_t kCopyQueues = 4;
 
   cuda::Device& device_;

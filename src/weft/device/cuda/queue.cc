@@ -58,6 +58,19 @@ Result<Ticket> Queue::mark() {
   return ticket;
 }
 
+Status Queue::warm_up(void* on_device, void* pinned, size_t bytes) {
+  std::vector<Ticket> tickets;
+  for (size_t i = 0; i < kEvents; ++i) {
+    auto ticket = mark();
+    if (!ticket) return ticket.status();
+    tickets.push_back(ticket.take());
+  }
+  WEFT_TRY(copy(on_device, pinned, bytes));
+  WEFT_TRY(copy(static_cast<std::byte*>(on_device) + bytes / 2, on_device, bytes / 2));
+  WEFT_TRY(copy(pinned, on_device, bytes));
+  return drain();
+}
+
 Status Queue::drain() { return check((*driver())->stream_synchronize(stream_), "cuStreamSynchronize"); }
 
 }  // namespace weft::device::cuda

@@ -1,7 +1,7 @@
 // Queue: a CUDA stream of ours, on which copies and kernels run in order, and tickets that say how far it is.
-// It never waits for anything outside, so that everything in it ends by itself. It has the highest priority:
-// a caller's stream that waits for an operation may hold up the streams that share a channel of the device
-// with it, and streams of different priorities do not.
+// It never waits for anything outside, so that everything in it ends by itself, as long as fewer streams wait
+// than the process has connections to the device (waits.h); its priority, the highest, is no help
+// there.
 //
 // Thread safety: none; a thread that uses it is inside a Scope of its device.
 #pragma once
@@ -59,10 +59,15 @@ class Queue {
   Result<Ticket> mark();
   /// Returns when it is empty.
   Status drain();
+  /// Does a stream's first work, copies between the two, and makes events: what the driver needs for either
+  /// it may wait for while a thread of the program is in another call of it. Returns when that is done.
+  Status warm_up(void* on_device, void* pinned, size_t bytes);
 
  private:
   friend class Ticket;
   explicit Queue(Device& device) : device_(device) {}
+
+  static constexpr size_t kEvents = 64;  // more than most operations have tickets at a time
 
   Device& device_;
   StreamHandle* stream_ = nullptr;

@@ -147,10 +147,12 @@ void Surplus::close(const Mapping& mapping) {
 void Surplus::give(const Block& block) {
   const Scope scope(*block.device);
   const Driver& d = **driver();
-  const Status freed = block.kind == BlockKind::device
-                           ? check(d.mem_free(reinterpret_cast<uintptr_t>(block.data)), "cuMemFree")
-                           : check(d.mem_host_unregister(block.data), "cuMemHostUnregister");
-  if (!freed.ok()) log::warn("giving back memory of an operation: {}", freed.message());
+  const bool on_device = block.kind == BlockKind::device;
+  const int freed =
+      on_device ? d.mem_free(reinterpret_cast<uintptr_t>(block.data)) : d.mem_host_unregister(block.data);
+  if (freed != kSuccess && freed != kDeinitialized)  // the process exits, and CUDA has gone before
+    log::warn("giving back memory of an operation: {}",
+              check(freed, on_device ? "cuMemFree" : "cuMemHostUnregister").message());
   if (block.kind == BlockKind::host)
     if (Status gone = window_free(block.data); !gone) log::error("window: {}", gone.message());
 }
