@@ -14,6 +14,7 @@
 #include "base/memory_watch.h"
 #include "base/settings.h"
 #include "base/thread.h"
+#include "device/cuda/device.h"
 #include "engine/context.h"
 #include "engine/patience.h"
 #include "topology/host.h"
@@ -79,6 +80,7 @@ class ProgressThread {
  private:
   void run() {
     name_thread("weft-progress");
+    device::cuda::keep_context_on_this_thread();
     MemoryWatch::unblock();
     if (cpu_ >= 0) pin_thread(cpu_);
     ::prctl(PR_SET_TIMERSLACK, kSlackNs);

@@ -233,9 +233,20 @@ Status Device::reach(int ordinal) {
   return {};
 }
 
+namespace {
+thread_local bool t_keeps_context = false;
+}
+
+void keep_context_on_this_thread() { t_keeps_context = true; }
+
 Scope::Scope(const Device& device) : mode_(kCaptureModeRelaxed) {
   const Driver& d = **driver();
-  (void)d.context_push(device.context());
+  ContextHandle* current = nullptr;
+  (void)d.context_get_current(&current);
+  if (current != device.context()) {
+    (void)d.context_push(device.context());
+    pops_ = current || !t_keeps_context;
+  }
   (void)d.thread_exchange_capture_mode(&mode_);
 }
 
@@ -243,7 +254,7 @@ Scope::~Scope() {
   const Driver& d = **driver();
   (void)d.thread_exchange_capture_mode(&mode_);
   ContextHandle* popped = nullptr;
-  (void)d.context_pop(&popped);
+  if (pops_) (void)d.context_pop(&popped);
 }
 
 // ---- Addresses

@@ -89,8 +89,9 @@ class Device {
   std::vector<int> reached_;
 };
 
-/// Makes a device's context the calling thread's while it lives. A graph capture that is under way elsewhere
-/// in the process is not disturbed by what the thread does meanwhile.
+/// Makes a device's context the calling thread's while it lives; nothing is to be done where it is that
+/// already. A graph capture that is under way elsewhere in the process is not disturbed by what the thread
+/// does meanwhile.
 class Scope {
  public:
   explicit Scope(const Device& device);
@@ -100,7 +101,11 @@ class Scope {
 
  private:
   int mode_;
+  bool pops_ = false;
 };
+
+/// For a thread of ours: the first context that a Scope makes current on it stays.
+void keep_context_on_this_thread();
 
 /// What an address is.
 struct Place {
