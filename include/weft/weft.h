@@ -34,8 +34,9 @@
  *
  * CUDA streams. On a communicator with a device the stream argument is a cudaStream_t (CUstream), cast; NULL
  * is CUDA's default stream. The call returns at once: the operation starts when the stream comes to it, and
- * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where the
- * driver has no stream memory operations the call (or weftGroupEnd) returns when the result is there. An
+ * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where
+ * streams may not wait for a CPU (docs/gpu.md), the call (or weftGroupEnd) returns when the result is there;
+ * the first operation on new memory keeps its caller until it has ended, for a second at most. An
  * operation that fails lets its stream go on; weftCommGetAsyncError() tells. A scalar of weftScalarDevice may
  * be in device or pinned memory: it is read when the stream comes to the operation.
  *

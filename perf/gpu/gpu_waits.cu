@@ -104,12 +104,12 @@ class Progress {
     must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     round();
     thread_ = std::thread([this] {
-      double last = now_s();
+      last_s_ = now_s();
       while (!over_) {
         round();
         const double now = now_s();
-        longest_s_ = std::max(longest_s_.load(), now - last);
-        last = now;
+        longest_s_ = std::max(longest_s_.load(), now - last_s_);
+        last_s_ = now;
         ++rounds_;
       }
     });
@@ -119,7 +119,8 @@ class Progress {
     thread_.join();
   }
   int rounds() const { return rounds_; }
-  double longest_ms() const { return longest_s_ * 1e3; }
+  /// Of a round, the one that is under way included.
+  double longest_ms() const { return std::max(longest_s_.load(), now_s() - last_s_) * 1e3; }
 
  private:
   void round() {
@@ -135,7 +136,7 @@ class Progress {
   void *from_, *to_;
   std::atomic<bool> over_{false};
   std::atomic<int> rounds_{0};
-  std::atomic<double> longest_s_{0};
+  std::atomic<double> longest_s_{0}, last_s_{0};
   std::thread thread_;
 };
 
@@ -401,11 +402,13 @@ void measure(const Call& call) {
   Progress progress;
   flag.hold(waiting);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  const int rounds_before = progress.rounds();
   Caller caller(run);
   const bool by_itself = caller.returns_within(kPatienceS);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const bool others_went_on = progress.rounds() > rounds_before;
+  // A call that has returned says little of the rest; one that has not, whether the other thread stands
+  // still.
+  const int rounds_before = progress.rounds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const bool others_went_on = progress.rounds() > rounds_before + 1;
   const double longest_ms = progress.longest_ms();
   flag.let_go();
   char others[64];
@@ -523,6 +526,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   const std::string asked = argc > 1 ? argv[1] : "";
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
   bool found = false;
   const auto row = [&](const std::string& name, const std::function<void()>& measured) {
     if (!asked.empty() && asked != name) return;

@@ -16,13 +16,14 @@ TEST(FirstUse, AnAllocationIsNewOnce) {
   EXPECT_FALSE(uses.note(Collective::all_gather, 100, {0, 0})) << "nothing that peers map";
 }
 
-TEST(FirstUse, WhatIsLongerThanAllBeforeOfItsCollectiveMayNeedMore) {
+TEST(FirstUse, BlocksOfAnotherSizeClassHaveToBeAskedFor) {
   FirstUse uses;
   EXPECT_TRUE(uses.note(Collective::all_reduce, 100, {1, 2}));
-  EXPECT_FALSE(uses.note(Collective::all_reduce, 50, {1, 2}));
-  EXPECT_TRUE(uses.note(Collective::all_reduce, 101, {1, 2}));
-  EXPECT_FALSE(uses.note(Collective::all_reduce, 101, {1, 2}));
-  EXPECT_TRUE(uses.note(Collective::reduce_scatter, 101, {1, 2}));
+  EXPECT_FALSE(uses.note(Collective::all_reduce, 127, {1, 2}));
+  EXPECT_TRUE(uses.note(Collective::all_reduce, 50, {1, 2})) << "shorter ones, too";
+  EXPECT_TRUE(uses.note(Collective::all_reduce, 128, {1, 2}));
+  EXPECT_FALSE(uses.note(Collective::all_reduce, 64, {1, 2}));
+  EXPECT_TRUE(uses.note(Collective::reduce_scatter, 100, {1, 2}));
 }
 
 }  // namespace

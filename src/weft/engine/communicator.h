@@ -223,7 +223,8 @@ class Communicator {
   Status arrive_on_device(Operation& op);
   Status leave_on_device(Operation& op);
   bool is_first_use(const Call& call);
-  void stay_with(Lock& lock, const Operation& op);
+  static Deadline first_use_patience();
+  void stay_with(Lock& lock, const Operation& op, const Deadline& patience);
   void record(Operation& op);
   Operation* enroll(const Call& call, const std::shared_ptr<const Prepared>& prepared);
   /// Valid until the next call.

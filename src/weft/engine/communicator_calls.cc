@@ -384,9 +384,11 @@ Status Communicator::run_group(std::vector<GroupCall>& calls) {
     note(op->comm->leave_on_device(*op));
   }
   claim.reset();
+  const Deadline patience = first_use_patience();
   for (const auto& [op, first_use] : on_device) {
     Lock lock = op->context->lock();
-    if (first_use) op->comm->stay_with(lock, *op);
+    if (first_use) op->comm->stay_with(lock, *op, patience);
+    if (op->finished.load(std::memory_order_acquire)) note(op->status);
     const bool asynchronous = op->comm->device_executor_->device().has_memory_operations();
     if (asynchronous) op->context->release(op);
     else waited.push_back(op);

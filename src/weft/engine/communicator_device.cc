@@ -232,7 +232,7 @@ Status Communicator::run_on_device(const Call& call) {
   Status queued = arrive_on_device(*op);
   if (queued.ok()) queued = leave_on_device(*op);
   claim.reset();
-  if (queued.ok() && first_use) stay_with(lock, *op);
+  if (queued.ok() && first_use) stay_with(lock, *op, first_use_patience());
   if (queued.ok() && !device_executor_->device().has_memory_operations()) context_->wait(lock, *op);
   if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
   context_->release(op);
@@ -283,10 +283,11 @@ bool Communicator::is_first_use(const Call& call) {
                          {allocation(call.send), allocation(call.recv)});
 }
 
+Deadline Communicator::first_use_patience() { return Deadline::in_seconds(kFirstUseSeconds); }
+
 // (lock) The caller of a first use stays, so that he asks the driver for nothing that would keep the
 // operation waiting. Not for ever: peers may come late, or only after this rank has called something else.
-void Communicator::stay_with(Lock& lock, const Operation& op) {
-  const Deadline patience = Deadline::in_seconds(kFirstUseSeconds);
+void Communicator::stay_with(Lock& lock, const Operation& op, const Deadline& patience) {
   while (!op.finished.load(std::memory_order_acquire) && !patience.passed()) {
     lock.unlock();
     std::this_thread::sleep_for(kBetweenLooks);

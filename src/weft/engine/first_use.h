@@ -1,7 +1,8 @@
 // FirstUse: which of a communicator's operations on GPU memory may have to ask the driver for memory or for a
-// mapping of a peer's, as far as that can be told at the call: the first one on an allocation, and one that
-// is longer than any before of its collective. While the driver loads a kernel or frees memory for the
-// program it waits for all streams, and keeps such questions waiting too; a stream that waits for an
+// mapping of a peer's, as far as that can be told at the call: the first one on an allocation, and the first
+// one of its collective and its size class, since pools lend blocks by powers of two. Not told are blocks
+// that two operations need at once, or a graph's launch. While the driver loads a kernel or frees memory for
+// the program it waits for all streams, and keeps such questions waiting too; a stream that waits for an
 // operation which has to ask would then wait for ever (docs/gpu.md, "While a stream waits").
 //
 // Thread safety: none; under the context's lock.
@@ -25,7 +26,7 @@ class FirstUse {
   static constexpr size_t kRemembered = 4096;  // allocations; more than a program has at a time
 
   std::unordered_set<uint64_t> buffers_;
-  std::array<uint64_t, plan::kCollectives> longest_{};
+  std::array<uint64_t, plan::kCollectives> classes_{};  // a bit for each power of two
 };
 
 }  // namespace weft::engine

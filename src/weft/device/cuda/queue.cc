@@ -66,7 +66,6 @@ Status Queue::warm_up(void* on_device, void* pinned, size_t bytes) {
     tickets.push_back(ticket.take());
   }
   WEFT_TRY(copy(on_device, pinned, bytes));
-  WEFT_TRY(copy(static_cast<std::byte*>(on_device) + bytes / 2, on_device, bytes / 2));
   WEFT_TRY(copy(pinned, on_device, bytes));
   return drain();
 }

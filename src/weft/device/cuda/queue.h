@@ -60,7 +60,8 @@ class Queue {
   /// Returns when it is empty.
   Status drain();
   /// Does a stream's first work, copies between the two, and makes events: what the driver needs for either
-  /// it may wait for while a thread of the program is in another call of it. Returns when that is done.
+  /// it may wait for while a thread of the program is in another call of it. Returns when that is done. No
+  /// copy inside the device, which would wait for multiprocessors.
   Status warm_up(void* on_device, void* pinned, size_t bytes);
 
  private:

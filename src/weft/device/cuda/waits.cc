@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace weft::device::cuda {
 namespace {
@@ -24,11 +25,17 @@ bool cuda_is_initialized() {
   return initialized;
 }
 
+bool is_set_to(const char* variable, std::string_view value) {
+  const char* const text = std::getenv(variable);
+  return text && text == value;
+}
+
 /// At load: most programs initialize CUDA later. Machines without NVIDIA's driver have no such file, and
-/// their programs' environment stays as it is.
+/// their programs' environment stays as it is; so does that of programs whose streams never wait for Weft.
 [[gnu::constructor]] void ask_at_load() {
   const bool has_driver = access("/dev/nvidiactl", F_OK) == 0 || std::getenv("WEFT_CUDA_LIBRARY");
-  if (has_driver && !cuda_is_initialized()) ask_for_waits();
+  const bool wanted = !is_set_to("WEFT_BACKEND", "nccl") && !is_set_to("WEFT_CUDA_MEMOPS", "off");
+  if (has_driver && wanted && !cuda_is_initialized()) ask_for_waits();
 }
 
 }  // namespace
