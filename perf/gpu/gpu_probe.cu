@@ -1,5 +1,5 @@
 // What perf/gpu.py measures on a GPU beside the perf tools. Built where nvcc is, and for any device from then
-// on: it carries PTX. The driver is looked up when it runs, so that no stub of it is needed to link.
+// on: it carries PTX.
 //   copy BYTES                bandwidth of a copy inside the device
 //   flag                      round trip between a stream and a CPU thread, by flags in pinned memory
 //   threads RANKS COLLECTIVE BYTES
@@ -11,10 +11,6 @@
 //                             under weft_run: how much slower a matrix product is while it runs
 // BACKEND: whose collective, weft or nccl. COLLECTIVE: all_gather, reduce_scatter; for threads all_reduce,
 // too; BYTES: of its longer buffer. Prints one number, or yes or no. Failures are sentences, and exit code 1.
-#include <cuda.h>
-#include <cuda_runtime.h>
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -25,27 +21,14 @@
 #include <thread>
 #include <vector>
 
+#include "cuda_calls.h"
 #include "weft/weft.h"
 
 namespace {
 
-[[noreturn]] void give_up(const std::string& why) {
-  std::fprintf(stderr, "gpu_probe: %s\n", why.c_str());
-  std::exit(1);
-}
-void must(cudaError_t error) {
-  if (error != cudaSuccess) give_up(cudaGetErrorString(error));
-}
-void must(CUresult error) {
-  if (error != CUDA_SUCCESS) give_up("the driver says error " + std::to_string(error));
-}
 void must(weftResult_t error) {
   if (error != weftSuccess) give_up(weftGetLastError(nullptr));
 }
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 cudaStream_t make_stream() {
   cudaStream_t stream;
   must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -71,18 +54,6 @@ void copy(size_t bytes) {
   must(cudaStreamSynchronize(stream));
   std::printf("%.1f\n", static_cast<double>(bytes) * kRounds / (now_s() - begin) / 1e9);  // GB/s
 }
-
-/// A function of the driver, by the name that cuda.h gives it.
-template <typename Function>
-Function of_driver(const char* name) {
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!driver) give_up(dlerror());
-  void* const function = dlsym(driver, name);
-  if (!function) give_up(std::string("the driver has no ") + name);
-  return reinterpret_cast<Function>(function);
-}
-#define WEFT_NAME_OF(function) #function
-#define WEFT_OF_DRIVER(function) of_driver<decltype(&function)>(WEFT_NAME_OF(function))
 
 /// The stream writes "ready", this thread answers "done", for which the stream waits.
 void flag() {
@@ -116,6 +87,16 @@ weftResult_t collective(const std::string& name, const float* from, float* to, s
   return weftReduceScatter(from, to, count, weftFloat, weftSum, comm, weft_stream);
 }
 
+/// The calling thread becomes rank `rank` of a communicator on GPU memory.
+weftComm_t comm_of_thread(int ranks, const weftUniqueId& id, int rank) {
+  must(cudaSetDevice(0));
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 0;
+  weftComm_t comm;
+  must(weftCommInitRankConfig(&comm, ranks, id, rank, &config));
+  return comm;
+}
+
 void threads(int ranks, const std::string& name, size_t bytes) {
   const size_t count = bytes / sizeof(float) / (name == "all_reduce" ? 1 : static_cast<size_t>(ranks));
   const int rounds = bytes > size_t{64} << 20 ? 20 : 200;
@@ -126,11 +107,7 @@ void threads(int ranks, const std::string& name, size_t bytes) {
   std::atomic<double> total_s{0};
   for (int rank = 0; rank < ranks; ++rank)
     all.emplace_back([&, rank] {
-      must(cudaSetDevice(0));
-      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-      config.device = 0;
-      weftComm_t comm;
-      must(weftCommInitRankConfig(&comm, ranks, id, rank, &config));
+      weftComm_t comm = comm_of_thread(ranks, id, rank);
       cudaStream_t stream = make_stream();
       float *from = device_memory(bytes), *to = device_memory(bytes);
       const auto call = [&] { must(collective(name, from, to, count, comm, stream)); };
@@ -193,11 +170,7 @@ void census(const std::string& name) {
   std::atomic<bool> go{false};
   for (int rank = 0; rank < kRanks; ++rank)
     ranks.emplace_back([&, rank] {
-      must(cudaSetDevice(0));
-      weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-      config.device = 0;
-      weftComm_t comm;
-      must(weftCommInitRankConfig(&comm, kRanks, id, rank, &config));
+      weftComm_t comm = comm_of_thread(kRanks, id, rank);
       cudaStream_t stream = make_stream();
       float *from = device_memory(kRanks * kCount * sizeof(float)),
             *to = device_memory(kRanks * kCount * sizeof(float));
@@ -342,8 +315,7 @@ int main(int argc, char** argv) {
   else
     give_up(
         "usage: gpu_probe copy BYTES | flag | threads RANKS COLLECTIVE BYTES | census COLLECTIVE | beside "
-        "BACKEND COLLECTIVE BYTES, where BACKEND is weft or nccl, COLLECTIVE is all_gather or "
-        "reduce_scatter, "
-        "for threads also all_reduce");
+        "BACKEND COLLECTIVE BYTES, where BACKEND is weft or nccl, COLLECTIVE is all_gather, reduce_scatter, "
+        "or, for threads, all_reduce");
   return 0;
 }

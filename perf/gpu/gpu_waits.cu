@@ -1,15 +1,12 @@
 // What CUDA's driver does with other calls while a stream waits in cuStreamWaitValue32 for a flag that a CPU
 // thread sets, which is how a stream waits for an operation of Weft's (docs/gpu.md, "While a stream waits").
 //   gpu_waits            every row, each in a process of its own, as a table in Markdown
-//   gpu_waits NAME       one of them
+//   gpu_waits NAME       one of them, or those that are called behind, connections or mappings
 // Of each call: whether it returns while the stream waits, and how long the copies and event queries of
 // another thread, which stands for the progress thread, took meanwhile. A call that returns only when the
 // stream goes on may be made by a program; one during which the other thread stands still would stop both.
 // Then: which of the calls that Weft makes return while a program's thread is in such a call; how many
 // streams may wait before no kernel starts any more; and what becomes of mappings of a peer's memory.
-#include <cuda.h>
-#include <cuda_runtime.h>
-#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,38 +22,14 @@
 #include <thread>
 #include <vector>
 
+#include "cuda_calls.h"
+
 namespace {
 
 constexpr size_t kSmall = 4096, kLarge = size_t{64} << 20;
 constexpr double kPatienceS = 0.5;          // a call that has not returned by then waits for the stream
 constexpr unsigned kLongestRowS = 20;       // one that is stuck for good
 constexpr int kMoreThanAQueueHolds = 4096;  // launches
-
-[[noreturn]] void give_up(const std::string& why) {
-  std::fprintf(stderr, "gpu_waits: %s\n", why.c_str());
-  std::_Exit(1);
-}
-void must(cudaError_t error) {
-  if (error != cudaSuccess) give_up(cudaGetErrorString(error));
-}
-void must(CUresult error) {
-  if (error != CUDA_SUCCESS) give_up("the driver says error " + std::to_string(error));
-}
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// A function of the driver, by the name that cuda.h gives it.
-template <typename Function>
-Function of_driver(const char* name) {
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!driver) give_up(dlerror());
-  void* const function = dlsym(driver, name);
-  if (!function) give_up(std::string("the driver has no ") + name);
-  return reinterpret_cast<Function>(function);
-}
-#define WEFT_NAME_OF(function) #function
-#define WEFT_OF_DRIVER(function) of_driver<decltype(&function)>(WEFT_NAME_OF(function))
 
 cudaStream_t make_stream(bool urgent = false) {
   int least = 0, greatest = 0;
@@ -521,8 +494,10 @@ void in_a_process(const std::string& name, const std::function<void()>& row) {
 
 int main(int argc, char** argv) {
   if (argc > 2) {
-    std::fprintf(stderr,
-                 "usage: gpu_waits [NAME], where NAME is of the first column of what it prints without\n");
+    std::fprintf(
+        stderr,
+        "usage: gpu_waits [NAME], where NAME is of the first column of what it prints without, or behind, "
+        "connections or mappings\n");
     return 1;
   }
   const std::string asked = argc > 1 ? argv[1] : "";
@@ -535,8 +510,8 @@ int main(int argc, char** argv) {
     in_a_process(name, measured);
   };
   std::printf("| call | returns | another thread's copies meanwhile |\n| --- | --- | --- |\n");
-  for (const Call& call : calls()) row(call.name, [&] { measure(call); });
   const std::vector<Call> all = calls();
+  for (const Call& call : all) row(call.name, [&] { measure(call); });
   const auto named = [&](const char* name) {
     return *std::find_if(all.begin(), all.end(),
                          [&](const Call& call) { return !std::strcmp(call.name, name); });
