@@ -34,12 +34,12 @@ Outcome perf(int ranks, const std::string& arguments) {
                " " WEFT_BIN "/" + arguments);
 }
 
-/// The rows of the table, in words.
+/// The rows of the table, in words. A line of the launcher's is none: it may come before a rank's last rows.
 std::vector<std::vector<std::string>> rows_of(const std::string& output) {
   std::vector<std::vector<std::string>> rows;
   std::istringstream lines(output);
   for (std::string line; std::getline(lines, line);) {
-    if (line.empty() || line[0] == '#') continue;
+    if (line.empty() || line[0] == '#' || line.starts_with("weft_run: ")) continue;
     std::istringstream words(line);
     rows.emplace_back();
     for (std::string word; words >> word;) rows.back().push_back(word);
