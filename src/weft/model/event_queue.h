@@ -18,7 +18,8 @@ enum class EventKind : uint8_t {
   ended,     // a copy, a reduction or a put inside a node is done
   released,  // a put's source may be reused
   taken,     // … by the time its sender's CPU is done with it
-  inject,    // the sender's CPU has handed a put to its network interfaces
+  inject,    // the sender's CPU has handed a put to its kernel and network interfaces
+  write,     // … which had no room, has some: the sender's CPU writes
   core,      // a stripe's first byte is at the core of the switches
   wire,      // a stripe's first byte is at the receiver's
   land,      // the receiver's CPU can begin to file it
@@ -32,7 +33,8 @@ enum class EventKind : uint8_t {
 };
 
 inline constexpr uint32_t kNoFlight = UINT32_MAX;
-inline constexpr uint32_t kGathered = UINT32_MAX - 1;  // no flight either, and shares a packet with others
+inline constexpr uint32_t kGathered = UINT32_MAX - 1;   // no flight either, and shares a packet with others
+inline constexpr uint32_t kUnwritten = UINT32_MAX - 2;  // … and waits for room
 
 struct Event {
   double at_us = 0;

@@ -13,6 +13,8 @@ using plan::StepKind;
 /// Where CPUs move the bytes, the kernel keeps so much of what was written and has not left yet: unsent_bytes
 /// of transport/tcp_transport.h, where what is on its way has no closer bound.
 constexpr uint64_t kUnsentBytes = 256 << 10;
+/// … of which an interface's queue holds no more at a time, so that connections share it (TCP small queues).
+constexpr double kQueuedBytes = 32 << 10;
 
 double kept_us(const Machine& machine, const topology::Layout& layout) {
   const uint64_t bound = flight_bytes(machine, layout);
@@ -34,6 +36,7 @@ Messages::Messages(const Machine& machine, const topology::Layout& layout, Ranks
     : machine_(machine),
       before_(streams ? transport::tcp::Row::long_since() : transport::tcp::Row()),
       kept_us_(kept_us(machine, layout)),
+      queued_us_(kQueuedBytes / machine.nic_bytes_per_us),
       ranks_(ranks),
       network_(network),
       workers_(workers),
@@ -49,7 +52,8 @@ double Messages::send(RankState& rank, StepId id, double now) {
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
   const Sent sends = inside ? Sent{link.overhead_us, false} : sent(rank, step, now);
   const double handling = handling_us(sends.cpu_us, step);
-  const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + moving);
+  const bool waits = !inside && moving > 0 && !sends.gathered && !has_room(rank.line_to(step.peer), now);
+  const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + (waits ? 0 : moving));
   if (inside) {
     double there = cpu.end_us;
     if (!link.by_cpu && step.kind == StepKind::put) {
@@ -58,9 +62,8 @@ double Messages::send(RankState& rank, StepId id, double now) {
     agenda_.push(cpu.end_us, EventKind::ended, rank, id, there);
   } else {
     const double handed_over = cpu.start_us + handling * workers_.slowdown(rank.worker);
-    agenda_.push({handed_over, 0, cpu.end_us, rank.rank, id, sends.gathered ? kGathered : kNoFlight, 0,
-                  EventKind::inject, rank.call},
-                 rank);
+    const uint32_t flight = sends.gathered ? kGathered : waits ? kUnwritten : kNoFlight;
+    agenda_.push({handed_over, 0, cpu.end_us, rank.rank, id, flight, 0, EventKind::inject, rank.call}, rank);
   }
   return cpu.start_us;
 }
@@ -73,6 +76,39 @@ void Messages::leave(const Event& event) {
 }
 
 void Messages::inject(const Event& event) {
+  if (event.flight != kUnwritten) return leave_node(event);
+  RankState& rank = ranks_.of(event);
+  Line& line = rank.line_to(rank.step(event.step).peer);
+  const bool first = !line.waits();
+  line.waiting.push_back(event);
+  if (first) wait_for_room(line);
+}
+
+void Messages::write(const Event& event) {
+  RankState& rank = ranks_.of(event);
+  const Step& step = rank.step(event.step);
+  const double moving = workers_.moving_us(rank.worker, step, /*same_node=*/false, /*receives=*/false);
+  const Workers::Span cpu = workers_.take_cpu(rank.worker, event.at_us, moving);
+  Event written = event;
+  written.at_us = cpu.start_us;
+  written.floor_us = cpu.end_us;
+  written.flight = kNoFlight;
+  leave_node(written);
+  Line& line = rank.line_to(step.peer);
+  line.write_one();
+  if (line.waits()) wait_for_room(line);
+}
+
+/// The first put that waits is written once there is room for it.
+void Messages::wait_for_room(Line& line) {
+  Event event = line.waiting[line.written];
+  event.at_us = std::max(event.at_us, line.free_us - queued_us_);
+  event.kind = EventKind::write;
+  agenda_.push(event, ranks_.of(event));
+}
+
+/// … where the interfaces take it, in stripes.
+void Messages::leave_node(const Event& event) {
   RankState& rank = ranks_.of(event);
   const Step& step = rank.step(event.step);
   const int peer_node = ranks_.node_of(ranks_.peer_of(rank, step));
@@ -82,12 +118,13 @@ void Messages::inject(const Event& event) {
   uint32_t flight = event.flight;
   const double headers = headers_of(flight);
   if (stripes > 1) flight = take_flight({stripes, bytes, 0});
-  double released = event.floor_us;
+  double released = event.floor_us, last = 0;
   for (int stripe = 0; stripe < stripes; ++stripe) {
     const int rail = network_.rail(from, to, rank.next_rail++);
     const Network::Passage out = network_.egress(from, rail, peer_node, event.at_us, bytes, headers);
     const double gone = std::max({out.end_us, out.start_us + flow_us(rank, bytes), event.floor_us});
     released = std::max(released, reusable_us(out, gone));
+    last = std::max(last, out.end_us);
     const bool core = network_.through_core(from, to);
     const double way = core ? 0 : machine_.inter.alpha_us;
     agenda_.push({out.start_us + way, 0, gone + way, rank.rank, event.step, flight,
@@ -96,6 +133,7 @@ void Messages::inject(const Event& event) {
   }
   const bool waits = released > workers_.free_us(rank.worker);
   agenda_.push(released, waits ? EventKind::released : EventKind::taken, rank, event.step);
+  if (machine_.inter.by_cpu && bytes > 0) rank.line_to(step.peer).free_us = last;
 }
 
 void Messages::core(const Event& event) {
@@ -200,6 +238,11 @@ Messages::Sent Messages::sent(RankState& rank, const Step& step, double now) con
 /// One connection's time for a stripe between nodes, when nobody else is there.
 double Messages::flow_us(const RankState& rank, double bytes) const {
   return bytes / workers_.flow_rate(rank.worker);
+}
+
+/// Whether what a rank writes at `now` goes to its interface at once.
+bool Messages::has_room(const Line& line, double now) const {
+  return !line.waits() && line.free_us - queued_us_ <= now;
 }
 
 /// When the source of a stripe may be reused that has left at `gone_us`: then, or once the kernel has taken

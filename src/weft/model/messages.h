@@ -4,6 +4,9 @@
 //
 //   send()  ── CPU ──▶ inject ── egress ──▶ (core ──▶) wire ── ingress ──▶ land ── CPU ──▶ filed
 //
+// Where CPUs move the bytes, an interface's queue holds so much of each connection's and no more: a put that
+// finds no room there waits for its `write`. So puts to several peers share an interface.
+//
 // What it means for the plans is the simulator's to know: which call a message is for, whose lane goes on.
 //
 // Invariant: each message leads to one `land`, and to one event that says that its source may be reused:
@@ -36,6 +39,8 @@ class Messages {
   double send(RankState& rank, plan::StepId id, double now);
   /// The sender's CPU has handed it to the network interfaces.
   void inject(const Event& event);
+  /// … or now, since there was no room.
+  void write(const Event& event);
   /// … or, inside the node, is done with it.
   void leave(const Event& event);
   void core(const Event& event);
@@ -55,6 +60,8 @@ class Messages {
     double last_byte_us = 0;  // so far
   };
   uint32_t take_flight(const Flight& flight);
+  void leave_node(const Event& event);
+  void wait_for_room(Line& line);
 
   double handling_us(double message_us, const plan::Step& step) const;
   struct Sent {
@@ -62,14 +69,16 @@ class Messages {
     bool gathered;
   };
   Sent sent(RankState& rank, const plan::Step& step, double now) const;
-  static bool flies(const Event& event) { return event.flight != kNoFlight && event.flight != kGathered; }
+  static bool flies(const Event& event) { return event.flight < kUnwritten; }
   bool read_together(RankState& receiver, int from, const Event& message, double from_us) const;
   double flow_us(const RankState& rank, double bytes) const;
+  bool has_room(const Line& line, double now) const;
   double reusable_us(const Network::Passage& out, double gone_us) const;
 
   const Machine& machine_;
   const transport::tcp::Row before_;  // the messages that are simulated
   const double kept_us_;              // of a line's time, for what it sends, the kernel keeps bytes
+  const double queued_us_;            // … in an interface's queue, of one connection
   Ranks& ranks_;
   Network& network_;
   Workers& workers_;

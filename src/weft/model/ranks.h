@@ -37,6 +37,21 @@ struct SentRow {
   double writing_us = 0;  // … what the rank had spent on writes by then
 };
 
+/// A rank's connection to a peer between nodes, where CPUs move the bytes.
+struct Line {
+  int to;
+  double free_us = 0;               // when the last byte that was written has left
+  std::vector<Event> waiting = {};  // puts that there was no room for, …
+  size_t written = 0;               // … of which so many have been written since
+
+  bool waits() const { return written < waiting.size(); }
+  void write_one() {
+    if (++written < waiting.size()) return;
+    waiting.clear();
+    written = 0;
+  }
+};
+
 /// A rank, in the call of a row that it is in. What most events look at comes first: where ranks are
 /// thousands, each event fetches that anew.
 struct RankState {
@@ -54,9 +69,20 @@ struct RankState {
   uint64_t looked = 0;             // how often it has read from any
   double writing_us = 0;           // what it has spent on writes between nodes
   std::vector<SentRow> rows = {};  // one for each peer between nodes that it has sent to
+  std::vector<Line> lines = {};    // … that it has put to
+  size_t last_line = 0;            // the one that line_to() found
 
   const plan::Plan& plan() const { return lanes.plan(); }
   const plan::Step& step(plan::StepId id) const { return plan().steps[id]; }
+  /// From the last one on, since plans mostly go round their peers.
+  Line& line_to(int peer) {
+    for (size_t further = 0; further < lines.size(); ++further) {
+      if (lines[last_line].to == peer) return lines[last_line];
+      last_line = last_line + 1 < lines.size() ? last_line + 1 : 0;
+    }
+    last_line = lines.size();
+    return lines.emplace_back(Line{.to = peer});
+  }
 };
 
 class Ranks {

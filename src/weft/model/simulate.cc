@@ -91,6 +91,7 @@ class Simulator {
       case EventKind::inject:
         messages_.inject(event);
         return proceed(ranks_.of(event), event.step, event.at_us);
+      case EventKind::write: return messages_.write(event);
       case EventKind::core: return messages_.core(event);
       case EventKind::wire: return messages_.wire(event);
       case EventKind::land: return land(event);
