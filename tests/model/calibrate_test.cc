@@ -138,6 +138,22 @@ TEST(Calibrate, TellsDearMessagesFromDearWaits) {
   EXPECT_NEAR(found.switch_us, 4, 0.5);
 }
 
+// With exchanges alone messages could only be dearer than quick ones had been, and turns made up for that.
+TEST(Calibrate, HopsOneWayTellCheapMessagesFromQuickTurns) {
+  Machine stated;
+  stated.cores = 0.5;
+  Machine truth = stated;
+  truth.inter.overhead_us = 0.7 * stated.inter.overhead_us;
+  truth.switch_us = 4;
+  const auto seen = observations(truth, topology::Layout({0, 1, 2, 3}),
+                                 {"recursive_doubling", "one_hop", "double_tree", "all_to_all"});
+  const Machine found = calibrate_crowd(stated, &Machine::inter, seen);
+  EXPECT_NEAR(found.inter.overhead_us / truth.inter.overhead_us, 1, 0.2) << "what it tries is not so fine";
+  EXPECT_NEAR(found.switch_us, 4, 1);
+  const Machine undecided = calibrate_crowd(stated, &Machine::inter, std::span(seen).subspan(0, 2));
+  EXPECT_GE(undecided.inter.overhead_us, stated.inter.overhead_us);
+}
+
 TEST(Calibrate, OneObservationChangesTheWaitOnly) {
   Machine stated;
   stated.cores = 0.5;

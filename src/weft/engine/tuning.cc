@@ -241,9 +241,13 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   std::optional<KeptOnCpu> kept(std::in_place, core, comm.context().fabric().cpus_on_machine());
   const Rows rows = short_rows(comm);
 
-  // In large jobs a meeting and its simulation take long, and messages are a small part of it.
+  // In large jobs a meeting and its simulation take long, and messages are a small part of it. Where ranks
+  // share cores, exchanges alone do not tell turns from messages: hops one way take more of these for each of
+  // those.
   std::vector<const char*> algorithms{"recursive_doubling"};
   if (small_job) algorithms.emplace_back("one_hop");
+  if (small_job && crowded)
+    for (const char* one_way : {"double_tree", "all_to_all"}) algorithms.emplace_back(one_way);
   const Call meets = meeting(word);
   std::vector<model::Observation> meetings;
   std::erase_if(algorithms,

@@ -19,8 +19,9 @@ constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1
 // are read at once.
 constexpr double kBehind[] = {1, 2, 4, 8, 16, 24};
 // How many times dearer something may be in whole operations than by itself. Messages are cheaper only where
-// rows of calls tell that from quick calls: in rows, and where ranks are on one core.
+// that can be told from quick calls, by rows of these, and from quick turns, by so many kinds of operations.
 constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
+constexpr size_t kTellTurns = 3;
 
 // A way is long that takes so many times what the CPUs at its ends do; how many times dearer messages may be
 // there.
@@ -202,7 +203,7 @@ Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Ob
   // On a long way what operations take longer is the network's before it is its messages'.
   const bool far = !inside && measured.alpha_us > kFar * 2 * measured.overhead_us;
   for (const double factor : kFactors) {
-    if (factor < 1 && (rows.empty() || observations.size() == 1)) continue;
+    if (factor < 1 && observations.size() < (rows.empty() ? kTellTurns : 2)) continue;
     if (far && factor > kDearestFar) break;
     machine.*link = dearer(measured, factor);
     if (inside && !rows.empty())
