@@ -14,7 +14,7 @@ namespace {
 
 FrameHeader segment(uint32_t id, uint64_t put_bytes, uint64_t offset, uint32_t bytes) {
   FrameHeader h;
-  h.kind = FrameKind::segment;
+  h.set_kind(FrameKind::segment);
   h.put_id = id;
   h.put_bytes = put_bytes;
   h.put_offset = offset;
@@ -24,7 +24,7 @@ FrameHeader segment(uint32_t id, uint64_t put_bytes, uint64_t offset, uint32_t b
 }
 FrameHeader ending(FrameKind kind, uint32_t id, uint64_t put_bytes) {
   FrameHeader h;
-  h.kind = kind;
+  h.set_kind(kind);
   h.put_id = id;
   h.put_bytes = put_bytes;
   return h;
@@ -32,7 +32,7 @@ FrameHeader ending(FrameKind kind, uint32_t id, uint64_t put_bytes) {
 
 TEST(TcpFrame, AcceptsWhatSendersWrite) {
   FrameHeader message;
-  message.bytes = message.envelope.bytes = 100;
+  message.envelope.bytes = 100;
   EXPECT_TRUE(check(message).ok());
   EXPECT_TRUE(check(segment(1, 100, 0, 100)).ok());
   EXPECT_TRUE(check(segment(1, uint64_t{5} << 32, uint64_t{4} << 32, 1 << 20)).ok());
@@ -41,22 +41,22 @@ TEST(TcpFrame, AcceptsWhatSendersWrite) {
 }
 
 TEST(TcpFrame, NamesWhatIsImpossible) {
-  FrameHeader magic;
-  magic.magic = 0x20544547;  // "GET "
+  FrameHeader words;
+  std::memcpy(&words, "GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: somebody", sizeof words);
+  FrameHeader swapped;  // of a machine with the other byte order
+  swapped.envelope.reserved = static_cast<uint16_t>(mark_of(FrameKind::message) << 8 | kMark >> 8);
   FrameHeader kind;
-  kind.kind = static_cast<FrameKind>(9);
-  FrameHeader envelope;
-  envelope.bytes = 8;
+  kind.set_kind(FrameKind{9});
   FrameHeader huge;
-  huge.bytes = huge.envelope.bytes = kMaxMessageBytes + 1;
+  huge.envelope.bytes = kMaxMessageBytes + 1;
   FrameHeader wide = segment(1, 100, 0, 100);
   wide.envelope.bytes = 99;
   FrameHeader end = ending(FrameKind::end, 1, 100);
   end.bytes = 1;
   const std::pair<FrameHeader, const char*> cases[] = {
-      {magic, "begins with 0x20544547"},
+      {words, "begins with 0x20544547"},
+      {swapped, "marked 0xe177, must be 0x77e0"},
       {kind, "kind 9"},
-      {envelope, "8 bytes, but its envelope 0"},
       {huge, "at most"},
       {segment(1, 100, 0, 0), "segment announces 0"},
       {segment(1, 100, 60, 41), "leaves its put of 100"},
@@ -70,6 +70,19 @@ TEST(TcpFrame, NamesWhatIsImpossible) {
     EXPECT_EQ(Code::protocol_error, status.code()) << words;
     EXPECT_NE(std::string::npos, status.message().find(words)) << status.message();
   }
+}
+
+TEST(TcpFrame, AMessageHasAnEnvelopeForAHeader) {
+  FrameHeader header;
+  EXPECT_EQ(32u, header.length());
+  header.set_kind(FrameKind::end);
+  EXPECT_EQ(sizeof(FrameHeader), header.length());
+  Envelope envelope;
+  envelope.op = 7;
+  header.envelope = message_header(envelope);
+  EXPECT_TRUE(header.is_marked());
+  EXPECT_EQ(FrameKind::message, header.kind());
+  EXPECT_EQ(7u, header.envelope.op);
 }
 
 TEST(PutAssembly, IsCompleteAfterAllBytesAndTheEndInAnyOrder) {

@@ -28,7 +28,7 @@ struct Wire {
   std::unique_ptr<Socket> out, in;
 };
 
-constexpr size_t kFrame = sizeof(FrameHeader) + 4;
+constexpr size_t kFrame = kMessageHeader + 4;
 
 void send_four_bytes(Sender& sender, uint32_t op) {
   ASSERT_EQ(Progress::accepted, *sender.send(envelope(kMessage, op, 4), "abc"));
@@ -73,7 +73,7 @@ TEST(TcpGather, AFullQueueDoesNotWait) {
   const auto payload = pattern(4096, 2);
   for (uint32_t op = 1; op < 5; ++op)
     ASSERT_EQ(Progress::accepted, *sender.send(envelope(kMessage, op, payload.size()), payload.data()));
-  EXPECT_EQ(kFrame + 4 * (sizeof(FrameHeader) + payload.size()), wire.waiting());
+  EXPECT_EQ(kFrame + 4 * (kMessageHeader + payload.size()), wire.waiting());
   EXPECT_FALSE(sender.pending());
 }
 

@@ -47,7 +47,7 @@ inline double receiving_us(const Link& link) {
 
 /// What a message between nodes has on the line besides its bytes: our header, and those of TCP, IP and
 /// Ethernet, which messages that share a write have in common.
-constexpr double kHeaderBytes = 64, kPacketBytes = 66;
+constexpr double kHeaderBytes = 32, kPacketBytes = 66;
 
 constexpr uint64_t kSentCached = 2 << 20, kSentLarge = 16 << 20;
 /// A CPU's rate for a message of buffers of so many bytes.

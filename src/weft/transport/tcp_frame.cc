@@ -5,12 +5,9 @@ namespace weft::transport::tcp {
 namespace {
 
 Status check_message(const FrameHeader& h) {
-  if (h.bytes != h.envelope.bytes)
-    return fail(Code::protocol_error, "a message announces {} bytes, but its envelope {}", h.bytes,
-                h.envelope.bytes);
-  if (h.bytes > kMaxMessageBytes)
-    return fail(Code::protocol_error, "a message announces {} bytes, at most {} are possible", h.bytes,
-                kMaxMessageBytes);
+  if (h.envelope.bytes > kMaxMessageBytes)
+    return fail(Code::protocol_error, "a message announces {} bytes, at most {} are possible",
+                h.envelope.bytes, kMaxMessageBytes);
   return {};
 }
 
@@ -30,9 +27,10 @@ Status check_segment(const FrameHeader& h) {
 }  // namespace
 
 Status check(const FrameHeader& h) {
-  if (h.magic != kMagic)
-    return fail(Code::protocol_error, "a frame begins with {:#010x}, must be {:#010x}", h.magic, kMagic);
-  switch (h.kind) {
+  if (!h.is_marked())
+    return fail(Code::protocol_error, "a frame that begins with {:#010x} is marked {:#06x}, must be {:#06x}",
+                h.envelope.comm, h.envelope.reserved, kMark);
+  switch (h.kind()) {
     case FrameKind::message: return check_message(h);
     case FrameKind::segment: return check_segment(h);
     case FrameKind::end:
@@ -41,7 +39,7 @@ Status check(const FrameHeader& h) {
         return fail(Code::protocol_error, "the end of a put announces {} bytes, must be 0", h.bytes);
       return {};
   }
-  return fail(Code::protocol_error, "a frame is of kind {}, must be 1 to 4", static_cast<uint32_t>(h.kind));
+  return fail(Code::protocol_error, "a frame is of kind {}, must be 1 to 4", static_cast<uint32_t>(h.kind()));
 }
 
 }  // namespace weft::transport::tcp

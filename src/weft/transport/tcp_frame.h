@@ -1,9 +1,8 @@
 // The frames that travel on a TCP connection. Not how they are sent (tcp_sender.h) or received
 // (tcp_receiver.h).
 //
-// Both directions of a connection are alike and independent. A frame is a header of 64 bytes and then `bytes`
-// of payload:
-//   message  an envelope and its payload.
+// Both directions of a connection are alike and independent. A frame is a header and then `bytes` of payload:
+//   message  an envelope, which is all its header, and its payload.
 //   segment  a piece of a put. Puts are cut into segments so that messages can slip in between and several
 //            connections can share one; they come in any order, over any connection of the two ranks.
 //   end      the put is complete once `put_bytes` of its segments have come: then its envelope is delivered.
@@ -13,8 +12,7 @@
 // given up in the middle of a segment is filled up with zeros, and must not be taken for complete by a
 // receiver that still waits.
 //
-// Headers are in the byte order of the machine; a peer with the other order is told apart by the magic
-// number.
+// Headers are in the byte order of the machine; a peer with the other order is told apart by the mark.
 #pragma once
 
 #include <cstddef>
@@ -25,23 +23,42 @@
 
 namespace weft::transport::tcp {
 
-enum class FrameKind : uint32_t { message = 1, segment = 2, end = 3, cancel = 4 };
+enum class FrameKind : uint8_t { message = 1, segment = 2, end = 3, cancel = 4 };
 
-inline constexpr uint32_t kMagic = 0x31746677;  // "wft1"
 /// What a header may announce at most; anything longer is garbage, and no memory is spent on it.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 inline constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 
+/// What Envelope::reserved says while a frame is under way: whose it is, and of which kind.
+inline constexpr uint16_t kMark = 0x77e0;
+constexpr uint16_t mark_of(FrameKind kind) {
+  return static_cast<uint16_t>(kMark | static_cast<uint8_t>(kind));
+}
+
 struct FrameHeader {
-  uint32_t magic = kMagic;
-  FrameKind kind = FrameKind::message;
+  Envelope envelope{.reserved = mark_of(FrameKind::message)};  // its `bytes` are those of all
+  // Of puts only; a message's end here.
   uint32_t bytes = 0;       // of payload that follow
-  uint32_t put_id = 0;      // segment, end, cancel: which put; unique between two ranks while it is under way
+  uint32_t put_id = 0;      // which put; unique between two ranks while it is under way
   uint64_t put_bytes = 0;   // segment, end: the whole put; cancel: what there will be of it
   uint64_t put_offset = 0;  // segment: where in the put it belongs
-  Envelope envelope;        // its `bytes` are those of the whole message or put
+
+  bool is_marked() const { return (envelope.reserved & ~0xf) == kMark; }
+  FrameKind kind() const { return FrameKind{static_cast<uint8_t>(envelope.reserved & 0xf)}; }
+  void set_kind(FrameKind kind) { envelope.reserved = mark_of(kind); }
+  /// Of the header, on the way; garbage is told from as much as a message has.
+  size_t length() const {
+    return is_marked() && kind() != FrameKind::message ? sizeof(FrameHeader) : sizeof(Envelope);
+  }
 };
-static_assert(sizeof(FrameHeader) == 64);
+static_assert(sizeof(FrameHeader) == 56);
+inline constexpr size_t kMessageHeader = sizeof(Envelope);
+
+/// A message's header, which is all that is written of it.
+inline Envelope message_header(Envelope envelope) {
+  envelope.reserved = mark_of(FrameKind::message);
+  return envelope;
+}
 
 /// protocol_error that names the field if no Weft sender can have written this header.
 Status check(const FrameHeader& header);

@@ -25,11 +25,11 @@ constexpr size_t kKeptHeldBytes = 64 << 10;  // of memory for what the Sink has 
 Result<bool> PutAssembly::add(const FrameHeader& frame) {
   auto put = std::find_if(puts_.begin(), puts_.end(), [&](const Put& p) { return p.id == frame.put_id; });
   if (put == puts_.end()) put = puts_.insert(put, Put{frame.put_id, false, false, frame.put_bytes, 0});
-  if (frame.kind == FrameKind::segment) {
+  if (frame.kind() == FrameKind::segment) {
     put->received += frame.bytes;
   } else {
     put->ended = true;
-    put->cancelled = frame.kind == FrameKind::cancel;
+    put->cancelled = frame.kind() == FrameKind::cancel;
     put->expected = frame.put_bytes;
   }
   if (put->received > put->expected)
@@ -83,9 +83,9 @@ Status Receiver::go_on(Sink& sink) {
 /// Whether a message begins here that the Sink does not expect.
 bool Receiver::unexpected(Sink& sink, const std::byte* data, size_t bytes) const {
   FrameHeader next;
-  if (left_ > 0 || header_filled_ > 0 || bytes < sizeof(next)) return false;
-  std::memcpy(&next, data, sizeof(next));
-  return next.kind == FrameKind::message && !sink.expects(peer_, next.envelope);
+  if (left_ > 0 || header_filled_ > 0 || bytes < kMessageHeader) return false;
+  std::memcpy(&next.envelope, data, kMessageHeader);
+  return next.kind() == FrameKind::message && !sink.expects(peer_, next.envelope);
 }
 
 /// Whether what comes next had better be left to a later read(): short frames once some were delivered, for
@@ -122,10 +122,11 @@ Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes
       if (std::byte* const into = target(sink)) WEFT_TRY(copy(into, data, used));
       WEFT_TRY(advance(sink, used));
     } else {
-      used = std::min(bytes, sizeof(header_) - header_filled_);
+      const size_t known = header_filled_ < kMessageHeader ? kMessageHeader : header_.length();
+      used = std::min(bytes, known - header_filled_);
       std::memcpy(reinterpret_cast<std::byte*>(&header_) + header_filled_, data, used);
       header_filled_ += used;
-      if (header_filled_ == sizeof(header_)) {
+      if (header_filled_ >= kMessageHeader && header_filled_ >= header_.length()) {
         const Result<size_t> payload = begin_frame(sink, data + used, bytes - used);
         if (!payload.ok()) return payload.status();
         used += *payload;
@@ -139,11 +140,11 @@ Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes
 
 /// The header is there, and `bytes` of what follows it; returns how many of those it used.
 Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t bytes) {
-  WEFT_TRY(garbage(check(header_)));
   header_filled_ = 0;
-  const bool message = header_.kind == FrameKind::message;
+  const bool message = header_.kind() == FrameKind::message;
+  if (message) header_.bytes = header_.envelope.bytes, header_.put_offset = 0;
+  WEFT_TRY(garbage(check(header_)));
   if (header_.bytes > 0) long_frames_ = header_.bytes > kLongFrameBytes;
-  if (message) header_.put_offset = 0;
   if (header_.bytes == 0 || (message && header_.bytes <= bytes)) {
     WEFT_TRY(finish_frame(sink, header_.bytes > 0 ? data : nullptr));
     return size_t{header_.bytes};
@@ -176,7 +177,7 @@ Status Receiver::advance(Sink& sink, size_t bytes) {
 
 Status Receiver::finish_frame(Sink& sink, const std::byte* payload) {
   ++events_;
-  if (header_.kind == FrameKind::message) {
+  if (header_.kind() == FrameKind::message) {
     sink.arrived(peer_, header_.envelope, payload);
     holds_ = false;
     if (held_.size() > kKeptHeldBytes) held_ = {};

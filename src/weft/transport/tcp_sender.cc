@@ -33,19 +33,19 @@ FrameHeader header_of(const OutgoingPut& put, size_t bytes) {
 
 FrameHeader end_of(const OutgoingPut& put) {
   FrameHeader end = put.header;
-  end.kind = put.forgotten ? FrameKind::cancel : FrameKind::end;
+  end.set_kind(put.forgotten ? FrameKind::cancel : FrameKind::end);
   end.put_bytes = put.length;
   return end;
 }
 
 /// What is short goes from one place: that costs the kernel less than two. Writes nothing if the payload's
 /// memory turns out to be gone.
-Io write_message(Socket& socket, const FrameHeader& header, const void* payload) {
+Io write_message(Socket& socket, const Envelope& header, const void* payload) {
   if (header.bytes > kCopiedBytes) {
     const iovec parts[] = {part(&header, sizeof(header)), part(payload, header.bytes)};
     return socket.write(parts, 2);
   }
-  std::array<std::byte, sizeof(FrameHeader) + kCopiedBytes> frame;
+  std::array<std::byte, kMessageHeader + kCopiedBytes> frame;
   std::memcpy(frame.data(), &header, sizeof(header));
   if (header.bytes > 0) std::memcpy(frame.data() + sizeof(header), payload, header.bytes);
   if (MemoryWatch::lost(payload, header.bytes)) [[unlikely]]
@@ -156,9 +156,7 @@ void Sender::gather_after_write(Connection& connection) {
 }
 
 Result<Progress> Sender::send(const Envelope& envelope, const void* payload, bool can_wait) {
-  FrameHeader header;
-  header.bytes = envelope.bytes;
-  header.envelope = envelope;
+  const Envelope header = message_header(envelope);
   Connection& connection = *least_loaded();
   size_t taken = 0;
   const bool waits = may_gather(connection, envelope.bytes, can_wait);
@@ -204,11 +202,11 @@ void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, C
   if (spare_puts_.empty()) spare_puts_.emplace_back();
   OutgoingPut& put = spare_puts_.front() = {};
   puts_.splice(puts_.end(), spare_puts_, spare_puts_.begin());
-  put.header.kind = FrameKind::segment;
-  put.header.put_id = next_put_id_++;
-  put.header.put_bytes = bytes;
   put.header.envelope = envelope;
   put.header.envelope.bytes = envelope_bytes(bytes);
+  put.header.set_kind(FrameKind::segment);
+  put.header.put_id = next_put_id_++;
+  put.header.put_bytes = bytes;
   put.source = static_cast<const std::byte*>(source);
   put.length = put.unsent = bytes;
   put.done = done;
