@@ -67,6 +67,20 @@ TEST(Patience, IsASingleLookWhereNewsComeSeldom) {
   EXPECT_GT(lingers_after(70 * kUs), 2 * kMs);
 }
 
+// An AlltoAll of short messages over a long way went to sleep between the first one and the others, and took
+// a fifth longer than one that had looked on.
+TEST(Patience, LingersBehindTheFirstNewsOfAShortOperation) {
+  Patience::Limits brief = kUsual;
+  brief.linger_ns = 100 * kUs;
+  Patience patience(brief);
+  int64_t now = look_until_over(patience, kMs);
+  EXPECT_LT(now, kMs + 800 * kUs) << "it has slept when the first one comes";
+  patience.found();
+  const int64_t over = look_until_over(patience, now);
+  EXPECT_GE(over - now, 100 * kUs);
+  EXPECT_LT(over - now, 120 * kUs);
+}
+
 TEST(Patience, IsLongWhereNobodyRings) { EXPECT_GT(lingers_after(500 * kUs, false), 2 * kMs); }
 
 // After ten seconds of a slow stream a progress thread slept at every look for as long again.

@@ -35,9 +35,16 @@ constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others r
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
+// What moves no more than this is short: how long a wait for it goes on looking behind the first news.
+constexpr uint64_t kShortBytes = 64 << 10;
+constexpr int64_t kLingerNs = 500'000;
 // What waits to share a write for longer than this has been left behind. How long nothing may wait before it
 // is no row any more; and how often a turn is taken while there is one, as a socket may have room again.
 constexpr int64_t kLeftBehindNs = 40'000, kQuietNs = 400'000, kRowTurnNs = 1'000'000;
+
+bool is_short(const Operation& op) {
+  return op.base_bytes[0] + op.base_bytes[1] + op.base_bytes[2] <= kShortBytes;
+}
 
 /// Why an operation's communicator fails, with the operation's name.
 Status reason(const Operation& op, const Status& failure) {
@@ -439,7 +446,8 @@ void Context::wait(Lock& lock, Operation& op) {
   Patience patience({.spin_ns = spin_ns,
                      .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
                      .crowded = crowded,
-                     .looks = crowded ? Patience::kCrowdedLooks : Patience::kLooks});
+                     .looks = crowded ? Patience::kCrowdedLooks : Patience::kLooks,
+                     .linger_ns = is_short(op) ? kLingerNs : 0});
   while (!op.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
       patience.found();
