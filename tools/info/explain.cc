@@ -179,7 +179,9 @@ Result<Answer> answer(const Question& q) {
   pins->slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
   topology::Layout layout = layout_of(q.ranks, q.nodes);
   const int64_t before_ns = now_ns();
-  Result<model::Choice> choice = model::choose(machine, *request, layout, model::limits_for(machine), *pins);
+  const plan::Limits limits = model::limits_for(machine);
+  model::Estimates known;
+  Result<model::Choice> choice = model::choose(machine, *request, layout, limits, *pins, 1, &known);
   const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
   Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {},
@@ -187,7 +189,7 @@ Result<Answer> answer(const Question& q) {
   for (const int calls : engine::CallRow::kLengths) {
     if (calls == 1 || !plan::has_root(request->collective)) continue;
     Result<model::Choice> later =
-        model::choose(machine, *request, result.layout, model::limits_for(machine), *pins, calls);
+        model::choose(machine, *request, result.layout, limits, *pins, calls, &known);
     if (!later.ok()) return later.status();
     result.in_row.push_back({calls, later.take()});
   }

@@ -19,8 +19,8 @@ namespace weft::engine {
 
 class CallRow {
  public:
-  /// What expected() may say. Each is eight times the one before, as each costs a choice.
-  static constexpr int kLengths[] = {1, 8, 64, 512, 4096};
+  /// What expected() may say. Each is four times the one before, as each costs a choice.
+  static constexpr int kLengths[] = {1, 4, 16, 64, 256, 1024, 4096};
   /// How many calls the row may have in which such a call would be the next.
   int expected(plan::Collective collective, int root) const {
     if (!goes_on(collective, root)) return 1;

@@ -275,6 +275,7 @@ void Communicator::pin(const model::Pins& pins) {
   pins_.slice_bytes = slice_bytes;
   plans_.clear();
   planned_steps_ = 0;
+  estimates_.clear();
   last_plan_.reset();
   if (standing_) context_->release(std::exchange(standing_, nullptr));
 }

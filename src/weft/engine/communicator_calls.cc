@@ -70,7 +70,9 @@ Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan
   if (last_plan_ && last_wanted_ == wanted) return &last_plan_;
   auto found = plans_.find(wanted);
   if (found == plans_.end()) {
-    auto choice = model::choose(machine(), request, layout_, limits_, pins_, row);
+    if (estimated_ != request) estimates_.clear();
+    estimated_ = request;
+    auto choice = model::choose(machine(), request, layout_, limits_, pins_, row, &estimates_);
     if (!choice) return choice.status();
     auto prepared =
         Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_, row);

@@ -66,19 +66,27 @@ struct Situation {
   const Request& request;
   const topology::Layout& layout;
   int row;
+  Estimates& known;
 };
 
+Result<Estimate> estimated(const Candidate& candidate, const Situation& of, Calls calls) {
+  const Algorithm& algorithm = *candidate.algorithm;
+  const uint64_t slice = candidate.limits.slice_bytes;
+  if (const Estimate* known = of.known.find(algorithm, slice, calls)) return *known;
+  Result<Estimate> estimate =
+      model::estimate(algorithm, of.request, of.layout, of.machine, candidate.limits, calls);
+  if (estimate.ok()) of.known.add(algorithm, slice, calls, *estimate);
+  return estimate;
+}
+
 Status predict(Candidate& candidate, const Situation& of) {
-  const auto estimated = [&](Calls calls) {
-    return estimate(*candidate.algorithm, of.request, of.layout, of.machine, candidate.limits, calls);
-  };
   const bool rooted = plan::has_root(of.request.collective);
-  const Result<Estimate> first = estimated(rooted ? Calls::alone : Calls::row);
+  const Result<Estimate> first = estimated(candidate, of, rooted ? Calls::alone : Calls::row);
   if (!first.ok()) return first.status();
   candidate.predicted = *first;
   candidate.alone_us = first->us;
   if (!rooted || of.row <= 1) return {};
-  const Result<Estimate> next = estimated(Calls::row);
+  const Result<Estimate> next = estimated(candidate, of, Calls::row);
   if (!next.ok()) return next.status();
   candidate.predicted.us = (first->us + (of.row - 1) * next->us) / of.row;
   return {};
@@ -157,8 +165,9 @@ std::string to_string(const Request& request, int ranks) {
 }
 
 Result<Choice> choose(const Machine& machine, const Request& request, const topology::Layout& layout,
-                      const Limits& base, const Pins& pins, int row) {
-  const Situation situation{machine, request, layout, row};
+                      const Limits& base, const Pins& pins, int row, Estimates* known) {
+  Estimates own;
+  const Situation situation{machine, request, layout, row, known != nullptr ? *known : own};
   const uint64_t bytes = message_bytes(request, layout.ranks());
   Limits usual = base;
   if (pins.slice_bytes != 0) usual.slice_bytes = pins.slice_bytes;

@@ -36,6 +36,32 @@ struct Choice {
   std::vector<Candidate> candidates;  // all that were considered: those that could by time, then the rest
 };
 
+/// What estimate() has said of one request on one machine: whoever chooses again for a longer row keeps it,
+/// as that is nearly all that a choice costs.
+class Estimates {
+ public:
+  /// Null: not known yet.
+  const Estimate* find(const plan::Algorithm& algorithm, uint64_t slice_bytes, Calls calls) const {
+    for (const Known& known : known_)
+      if (known.algorithm == &algorithm && known.slice_bytes == slice_bytes && known.calls == calls)
+        return &known.estimate;
+    return nullptr;
+  }
+  void add(const plan::Algorithm& algorithm, uint64_t slice_bytes, Calls calls, const Estimate& estimate) {
+    known_.push_back({&algorithm, slice_bytes, calls, estimate});
+  }
+  void clear() { known_.clear(); }
+
+ private:
+  struct Known {
+    const plan::Algorithm* algorithm;
+    uint64_t slice_bytes;
+    Calls calls;
+    Estimate estimate;
+  };
+  std::vector<Known> known_;
+};
+
 /// What a job on such a machine plans with, as far as is known before there is one: the eager limits of its
 /// transports (transport/eager.h) or of the settings, and slices of the usual length. Communicators ask the
 /// transports that they have opened.
@@ -55,9 +81,10 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 ///
 /// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
 /// alone, and each that follows what it takes in a long row; the mean counts, but what is chosen for one call
-/// stays unless another saves a fifth of that. Without a root a row changes nothing.
+/// stays unless another saves a fifth of that. Without a root a row changes nothing. `known`: of the same
+/// machine, request, layout and eager limits; what is estimated here joins it.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
-                      const plan::Limits& base, const Pins& pins, int row = 1);
+                      const plan::Limits& base, const Pins& pins, int row = 1, Estimates* known = nullptr);
 
 /// "AllReduce of 4 MiB (1048576 × 4 bytes)".
 std::string to_string(const plan::Request& request, int ranks);
