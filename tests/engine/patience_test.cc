@@ -81,6 +81,14 @@ TEST(Patience, LingersBehindTheFirstNewsOfAShortOperation) {
   EXPECT_LT(over - now, 120 * kUs);
 }
 
+TEST(Patience, DoesNotLingerWhereTheSettingsSayToSleep) {
+  Patience patience({.spin_ns = 0, .yield_ns = 0, .looks = 1, .linger_ns = 100 * kUs});
+  int64_t now = look_until_over(patience, kMs);
+  patience.found();
+  now += kMs;
+  EXPECT_LE(look_until_over(patience, now) - now, 2 * kUs);
+}
+
 TEST(Patience, IsLongWhereNobodyRings) { EXPECT_GT(lingers_after(500 * kUs, false), 2 * kMs); }
 
 // After ten seconds of a slow stream a progress thread slept at every look for as long again.

@@ -187,6 +187,51 @@ TEST(Simulate, PutsToSeveralPeersShareAnInterface) {
   EXPECT_NEAR(shared.total_us, 2 * kPuts * kPutUs + 10, 5) << "the interface never stands idle";
 }
 
+// A put that waited was given the interface for when its busy sender would come to write it, and everybody
+// else's that came before waited behind it.
+TEST(Simulate, APutThatWaitsForItsSenderHoldsUpNobodyElse) {
+  constexpr uint64_t kBytes = 32 << 10;
+  constexpr double kPutUs = kBytes / 100.0;
+  // Ranks 0 and 1 share node 0, and put to 2 and 3. Rank 0 copies for long once it has put twice.
+  const auto plans = plans_of(4, [](Builder& b) {
+    if (b.rank() == 0) {
+      for (int i = 0; i < 3; ++i)
+        b.put(0, 2, b.input(i * kBytes), at(2, Space::output, i * kBytes), kBytes, i);
+      b.copy(1, b.input(), b.output(), 10'000'000);
+    } else if (b.rank() == 1) {
+      b.wait(0, 3, 9);
+      b.put(0, 3, b.input(), at(3, Space::output), kBytes, 0);
+    } else if (b.rank() == 2) {
+      for (int i = 0; i < 3; ++i) b.wait(0, 0, i);
+    } else {
+      b.signal(0, 1, 9);
+      b.wait(0, 1, 0);
+    }
+  });
+  Machine machine = plain_machine();
+  machine.inter.by_cpu = true;
+  machine.inter.bytes_per_us = 1e5;
+  const Simulation result = run(plans, Layout({0, 0, 1, 2}), machine);
+  EXPECT_GT(result.finish_us[2], 10'000) << "the third is written after the copy";
+  EXPECT_LT(result.finish_us[3], 5 * kPutUs);
+}
+
+TEST(Simulate, PutsOverSeveralInterfacesDoNotWaitForOneOfThem) {
+  constexpr uint64_t kBytes = 100 << 10;
+  const auto plans = plans_of(2, [](Builder& b) {
+    for (int i = 0; i < 4; ++i) {
+      if (b.rank() == 0) b.put(0, 1, b.input(i * kBytes), at(1, Space::output, i * kBytes), kBytes, i);
+      else b.wait(0, 0, i);
+    }
+  });
+  Machine machine = plain_machine();
+  machine.inter.by_cpu = true;
+  machine.inter.bytes_per_us = 1e5;
+  machine.rails = 4;
+  machine.stripe_bytes = 128 << 10;
+  EXPECT_NEAR(run(plans, Layout::blocks(2, 1), machine).total_us, kBytes / 100.0 + 10, 5);
+}
+
 TEST(Simulate, RingTakesItsFormula) {
   for (const int ranks : {2, 3, 8, 17}) {
     EXPECT_NEAR(run(ring(ranks, 500), Layout::blocks(ranks, 1)).total_us, (ranks - 1) * (10 + 500 / 100.0),

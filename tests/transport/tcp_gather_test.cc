@@ -192,6 +192,36 @@ TEST(TcpGather, AMessageDoesNotWaitForPuts) {
   EXPECT_EQ((std::vector<uint32_t>{0, 2, 1}), puts.read(wire));
 }
 
+// A put's header is longer than a message's, which its receiver learns from the first part of it.
+TEST(TcpGather, EveryByteOfAPutAndOfMessagesAroundItMayComeAlone) {
+  for (const bool patient : {false, true}) {
+    Wire there, here;
+    Sender sender(1, {1 << 20, 1 << 20});
+    sender.use(*there.out, {});
+    const auto source = pattern(300, 3);
+    Completion done;
+    send_four_bytes(sender, 0);
+    sender.put(envelope(kPut, 1, source.size()), source.data(), source.size(), &done);
+    ASSERT_TRUE(sender.pump(1 << 20).ok());
+    send_four_bytes(sender, 2);
+    std::vector<std::byte> frames(there.waiting());
+    ASSERT_EQ(2 * kFrame + 2 * sizeof(FrameHeader) + source.size(), frames.size());
+    ASSERT_EQ(static_cast<ssize_t>(frames.size()), ::read(there.in->fd(), frames.data(), frames.size()));
+    PutAssembly puts;
+    Receiver receiver(0, *here.in, puts, patient);
+    RecordingSink sink;
+    sink.window.resize(source.size());
+    std::vector<std::byte> scratch(1024);
+    for (const std::byte byte : frames) {
+      ASSERT_EQ(1, ::write(here.out->fd(), &byte, 1));
+      ASSERT_TRUE(receiver.read(sink, scratch, 1 << 20).ended.ok());
+    }
+    ASSERT_EQ(3u, sink.arrivals.size()) << patient;
+    for (uint32_t op = 0; op < 3; ++op) EXPECT_EQ(op, sink.arrivals[op].envelope.op);
+    EXPECT_EQ(source, sink.window);
+  }
+}
+
 /// A Sink that expects some of what comes only later.
 struct PickySink : RecordingSink {
   uint32_t expected_below = 0;

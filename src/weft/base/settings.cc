@@ -221,8 +221,7 @@ constexpr Row kRows[] = {
      {.min = 0, .max = 1e7},
      kProgress,
      "How long it then goes on polling but yields the CPU between polls, before it sleeps; a quarter of that "
-     "where a "
-     "network is waited for whose news come more than 0.1 ms apart."},
+     "where long data is waited for whose pieces come more than 0.1 ms apart."},
 
     {"WEFT_TIMEOUT_S",
      &Settings::timeout_s,

@@ -19,7 +19,7 @@ namespace weft::engine {
 
 class CallRow {
  public:
-  /// What expected() may say. Each is four times the one before, as each costs a choice.
+  /// What expected() may say. Each is four times the one before, as each costs a plan.
   static constexpr int kLengths[] = {1, 4, 16, 64, 256, 1024, 4096};
   /// How many calls the row may have in which such a call would be the next.
   int expected(plan::Collective collective, int root) const {

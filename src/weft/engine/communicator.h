@@ -282,8 +282,7 @@ class Communicator {
     }
   };
   std::unordered_map<Wanted, std::shared_ptr<const Prepared>, WantedHash> plans_;
-  plan::Request estimated_;     // the request that a plan was chosen for last, …
-  model::Estimates estimates_;  // … and what was predicted for it
+  std::unordered_map<Wanted, model::Estimates, WantedHash> estimates_;  // with a root, for rows of any length
   size_t planned_steps_ = 0;
   Wanted last_wanted_;
   std::shared_ptr<const Prepared> last_plan_;

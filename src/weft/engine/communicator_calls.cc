@@ -70,14 +70,15 @@ Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan
   if (last_plan_ && last_wanted_ == wanted) return &last_plan_;
   auto found = plans_.find(wanted);
   if (found == plans_.end()) {
-    if (estimated_ != request) estimates_.clear();
-    estimated_ = request;
-    auto choice = model::choose(machine(), request, layout_, limits_, pins_, row, &estimates_);
+    model::Estimates* const known =
+        plan::has_root(request.collective) ? &estimates_[{.request = request}] : nullptr;
+    auto choice = model::choose(machine(), request, layout_, limits_, pins_, row, known);
     if (!choice) return choice.status();
     auto prepared =
         Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_, row);
     if (planned_steps_ + prepared->plan.steps.size() > kKeptSteps) {
       plans_.clear();
+      estimates_.clear();
       planned_steps_ = 0;
     }
     planned_steps_ += prepared->plan.steps.size();

@@ -43,7 +43,10 @@ constexpr int64_t kLingerNs = 500'000;
 constexpr int64_t kLeftBehindNs = 40'000, kQuietNs = 400'000, kRowTurnNs = 1'000'000;
 
 bool is_short(const Operation& op) {
-  return op.base_bytes[0] + op.base_bytes[1] + op.base_bytes[2] <= kShortBytes;
+  const plan::Plan& plan = op.prepared->plan;
+  return plan::input_bytes(plan.request, plan.ranks, plan.rank) +
+             plan::output_bytes(plan.request, plan.ranks, plan.rank) + plan.scratch_bytes <=
+         kShortBytes;
 }
 
 /// Why an operation's communicator fails, with the operation's name.

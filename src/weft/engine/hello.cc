@@ -17,7 +17,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 13;
+constexpr uint32_t kWireVersion = 14;
 
 uint64_t machine_hash() {
   std::string boot_id;

@@ -2,12 +2,13 @@
 //
 // At first as long as the settings say, since a sleep and a wake-up cost more than a few looks. A long wait
 // whose news come seldom is one for a network that is slower than its ranks: from then on it sleeps between
-// the news, after a single look in vain, and its core is free for whoever computes. What is short mostly comes
-// together: there it lingers.
+// the news, after a single look in vain, and its core is free for whoever computes. What is short mostly
+// comes together: there it lingers.
 //
 // Thread safety: none; one thread's wait.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace weft::engine {
@@ -20,7 +21,7 @@ class Patience {
         0;  // of looking in all, the core being offered between two looks once the first is over
     bool crowded = false;     // ranks share cores
     uint32_t looks = kLooks;  // between two looks at the clock
-    int64_t linger_ns = 0;    // of looking after news that come seldom
+    int64_t linger_ns = 0;    // of looking after news that come seldom; no more than yield_ns
   };
   static constexpr uint32_t kLooks = 64, kCrowdedLooks = 16;
 
@@ -53,7 +54,9 @@ class Patience {
   }
 
   /// By the clock that was told last.
-  bool over() const { return seldom_ ? idle_ns_ >= limits_.linger_ns : idle_ns_ > limits_.yield_ns; }
+  bool over() const {
+    return seldom_ ? idle_ns_ >= std::min(limits_.linger_ns, limits_.yield_ns) : idle_ns_ > limits_.yield_ns;
+  }
   int64_t idle_ns() const { return idle_ns_; }
   bool spins() const { return !limits_.crowded && idle_ns_ < limits_.spin_ns; }
   /// Whether a pause between two looks is worth it: news did not come at once.

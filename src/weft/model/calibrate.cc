@@ -203,7 +203,7 @@ Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Ob
   // On a long way what operations take longer is the network's before it is its messages'.
   const bool far = !inside && measured.alpha_us > kFar * 2 * measured.overhead_us;
   for (const double factor : kFactors) {
-    if (factor < 1 && observations.size() < (rows.empty() ? kTellTurns : 2)) continue;
+    if (factor < 1 && (far || observations.size() < (rows.empty() ? kTellTurns : 2))) continue;
     if (far && factor > kDearestFar) break;
     machine.*link = dearer(measured, factor);
     if (inside && !rows.empty())

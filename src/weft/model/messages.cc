@@ -52,7 +52,12 @@ double Messages::send(RankState& rank, StepId id, double now) {
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
   const Sent sends = inside ? Sent{link.overhead_us, false} : sent(rank, step, now);
   const double handling = handling_us(sends.cpu_us, step);
-  const bool waits = !inside && moving > 0 && !sends.gathered && !has_room(rank.line_to(step.peer), now);
+  bool waits = false;
+  if (!inside && moving > 0 && !sends.gathered) {
+    Line& line = rank.line_to(step.peer);
+    waits = !has_room(line, now);
+    ++line.underway;
+  }
   const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + (waits ? 0 : moving));
   if (inside) {
     double there = cpu.end_us;
@@ -76,33 +81,40 @@ void Messages::leave(const Event& event) {
 }
 
 void Messages::inject(const Event& event) {
-  if (event.flight != kUnwritten) return leave_node(event);
   RankState& rank = ranks_.of(event);
-  Line& line = rank.line_to(rank.step(event.step).peer);
+  const Step& step = rank.step(event.step);
+  if (event.flight == kGathered || !machine_.inter.by_cpu || payload(step) == 0) return leave_node(event);
+  Line& line = rank.line_to(step.peer);
+  --line.underway;
+  if (event.flight != kUnwritten) return leave_node(event);
   const bool first = !line.waits();
   line.waiting.push_back(event);
-  if (first) wait_for_room(line);
+  if (first) wait_for_room(line, event.at_us);
 }
 
 void Messages::write(const Event& event) {
   RankState& rank = ranks_.of(event);
+  if (const double free_us = workers_.free_us(rank.worker); free_us > event.at_us) {
+    Event later = event;  // others may have the interface first
+    later.at_us = free_us;
+    return agenda_.push(later, rank);
+  }
   const Step& step = rank.step(event.step);
   const double moving = workers_.moving_us(rank.worker, step, /*same_node=*/false, /*receives=*/false);
   const Workers::Span cpu = workers_.take_cpu(rank.worker, event.at_us, moving);
   Event written = event;
-  written.at_us = cpu.start_us;
   written.floor_us = cpu.end_us;
   written.flight = kNoFlight;
   leave_node(written);
   Line& line = rank.line_to(step.peer);
   line.write_one();
-  if (line.waits()) wait_for_room(line);
+  if (line.waits()) wait_for_room(line, event.at_us);
 }
 
 /// The first put that waits is written once there is room for it.
-void Messages::wait_for_room(Line& line) {
+void Messages::wait_for_room(const Line& line, double now) {
   Event event = line.waiting[line.written];
-  event.at_us = std::max(event.at_us, line.free_us - queued_us_);
+  event.at_us = std::max(now, line.free_us - queued_us_);
   event.kind = EventKind::write;
   agenda_.push(event, ranks_.of(event));
 }
@@ -240,9 +252,10 @@ double Messages::flow_us(const RankState& rank, double bytes) const {
   return bytes / workers_.flow_rate(rank.worker);
 }
 
-/// Whether what a rank writes at `now` goes to its interface at once.
+/// Whether what a rank writes at `now` goes to its interface at once. Of several interfaces one has room.
 bool Messages::has_room(const Line& line, double now) const {
-  return !line.waits() && line.free_us - queued_us_ <= now;
+  if (machine_.rails > 1) return true;
+  return line.underway == 0 && !line.waits() && line.free_us - queued_us_ <= now;
 }
 
 /// When the source of a stripe may be reused that has left at `gone_us`: then, or once the kernel has taken

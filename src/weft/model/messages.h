@@ -61,7 +61,7 @@ class Messages {
   };
   uint32_t take_flight(const Flight& flight);
   void leave_node(const Event& event);
-  void wait_for_room(Line& line);
+  void wait_for_room(const Line& line, double now);
 
   double handling_us(double message_us, const plan::Step& step) const;
   struct Sent {

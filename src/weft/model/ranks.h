@@ -41,6 +41,7 @@ struct SentRow {
 struct Line {
   int to;
   double free_us = 0;               // when the last byte that was written has left
+  int underway = 0;                 // puts that the rank's CPU has turned to, and not handed over yet
   std::vector<Event> waiting = {};  // puts that there was no room for, …
   size_t written = 0;               // … of which so many have been written since
 

@@ -14,7 +14,7 @@ namespace {
 // A read for the payload of a long frame reads this much beyond it: the next headers and small messages, but
 // not so much of the next long payload that copying it would matter.
 constexpr size_t kReadAheadBytes = 2 << 10;
-// A patient receiver reads headers alone beyond a long payload, and alone where the last frame was long: the
+// A patient receiver reads no more than headers beyond a long payload, and where the last frame was long: the
 // end of a put and what comes after it.
 constexpr size_t kHeadersAhead = 2;
 constexpr size_t kLongFrameBytes = 8 << 10;  // up to here a copy costs less than another read
