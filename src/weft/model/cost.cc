@@ -168,13 +168,18 @@ double received_rate(const Link& link, uint64_t buffer_bytes) {
   return moved_rate(cached, link.received_large_bytes_per_us, buffer_bytes);
 }
 
+bool is_narrow(const Machine& machine) {
+  constexpr double kWaiting = 1.5;
+  return machine.inter.by_cpu && machine.inter.bytes_per_us >= kWaiting * machine.node_bytes_per_us();
+}
+
 uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
-  constexpr double kRoundTrips = 4, kPauseUs = 1000, kWaiting = 1.5;
+  constexpr double kRoundTrips = 4, kPauseUs = 1000;
   // The kernel sends so much at once, and takes one such piece more than it has room for.
   constexpr uint64_t kPiece = 64 << 10, kUsual = 2 * kPiece;
   constexpr uint64_t kMeeting = 8 * kPiece;  // of all streams, in a port's queue
   const Link& link = machine.inter;
-  if (!link.by_cpu || link.bytes_per_us < kWaiting * machine.node_bytes_per_us()) return 0;
+  if (!is_narrow(machine)) return 0;
   const double round_trip_us = 2 * (link.alpha_us + 2 * link.overhead_us);
   const double carried = machine.nic_bytes_per_us * (kRoundTrips * round_trip_us + kPauseUs);
   const auto streams = static_cast<uint64_t>(std::max(layout.ranks() - layout.ranks() / layout.nodes(), 1));

@@ -154,6 +154,10 @@ struct Turns {
 /// share a machine's cores all ranks, if there is a whole core for them. Nobody where they are too many.
 Turns turns_of(const Machine& machine, const topology::Layout& layout, int node);
 
+/// Whether CPUs move data between nodes so much faster than interfaces carry it that it waits in queues
+/// (plan::Limits::narrow).
+bool is_narrow(const Machine& machine);
+
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
 /// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do
 /// nothing. More would wait in the network's queues, which have an end: where several senders' data meet

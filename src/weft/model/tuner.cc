@@ -135,6 +135,7 @@ Limits limits_for(const Machine& machine) {
   limits.eager_intra_bytes = transport::shm_eager_bytes(static_cast<size_t>(asked.eager_intra_bytes));
   limits.eager_inter_bytes =
       transport::net_eager_bytes(machine.net, static_cast<size_t>(asked.eager_inter_bytes));
+  limits.narrow = is_narrow(machine);
   return limits;
 }
 
@@ -170,6 +171,7 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
   const Situation situation{machine, request, layout, row, known != nullptr ? *known : own};
   const uint64_t bytes = message_bytes(request, layout.ranks());
   Limits usual = base;
+  usual.narrow = is_narrow(machine);
   if (pins.slice_bytes != 0) usual.slice_bytes = pins.slice_bytes;
   std::vector<Candidate> candidates;
   bool banned_one = false;

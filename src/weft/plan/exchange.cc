@@ -3,9 +3,15 @@
 // of its own, and everybody starts with another peer, so that no receiver is hit by all at once.
 //
 //     same node     owner ── open(input) ──→ reader    reader copies    reader ── done ──→ owner
-//     other node    receiver ── open(output) ──→ sender    sender ── slice 0, 1, … ──→ receiver
+//     other node    receiver ── open(output) ──→ sender    sender ── slice 0, 1, … ──→ receiver;
+//                   where ways are narrow a rank asks for a few at a time, and sends to as few, the
+//                   nearest first, who have asked it first: so nobody waits for anybody in a circle
 //     gather        always the second: the senders work side by side, and the root only waits
 #include "plan/exchange.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "plan/transfer.h"
 
@@ -18,6 +24,16 @@ constexpr uint64_t kBriefBlock = 16 << 10, kAllAtOnce = 512 << 10;
 
 bool may_meet(const Task& task) {
   return task.bytes() > kBriefBlock && task.bytes() * static_cast<uint64_t>(task.ranks()) > kAllAtOnce;
+}
+
+/// How many such blocks a rank asks for, and sends, at a time where ways are narrow: its node's ranks this
+/// many together, but each a few, lest its interface stands idle.
+constexpr size_t kOfNode = 8, kOfRank = 4;
+
+size_t most_at_once(const Task& task) {
+  if (!task.limits.narrow || !may_meet(task)) return SIZE_MAX;
+  const size_t mates = task.layout.on_node(task.layout.node_of(task.rank)).size();
+  return std::max(kOfNode / mates, kOfRank);
 }
 
 }  // namespace
@@ -67,7 +83,8 @@ void scatter(const Task& task, Builder& b) {
 /// In place, a block may arrive where one that has not left yet still lies: then everything leaves from a
 /// copy in scratch, and nothing arrives before that is made.
 void all_to_all(const Task& task, Builder& b) {
-  const Slices slices(task.bytes(), task);
+  const Slices usual(task.bytes(), task),
+      slices = may_meet(task) && task.limits.narrow ? usual.halved(task) : usual;
   const bool stage = !task.request.disjoint;
   const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
   const bool asks = stage || may_meet(task);
@@ -75,15 +92,26 @@ void all_to_all(const Task& task, Builder& b) {
   const Space source = stage ? Space::scratch : Space::input;
   StepId staged = kNoStep;
   if (stage) staged = b.copy(0, b.input(), b.scratch(b.reserve(block(task.ranks()))), block(task.ranks()));
+  std::vector<int> asked;  // in this order, the first ones at once
+  const size_t at_once = most_at_once(task);
   for (int k = 1; k < task.ranks(); ++k) {
     const int peer = task.rank_before(k);
     if (task.same_node(peer)) {
       b.signal(0, peer, tag(Phase::open), source);
     } else if (exposed(peer)) {
-      b.signal(0, peer, tag(Phase::open), Space::output);
+      if (asked.size() < at_once) b.signal(0, peer, tag(Phase::open), Space::output);
+      asked.push_back(peer);
     }
   }
   b.copy(0, b.input(block(task.rank)), b.output(block(task.rank)), task.bytes());
+  // Whom it asks for the next block once half of that from `peer` is there; -1: nobody.
+  const auto asks_after = [&](int peer) {
+    if (asked.size() <= at_once) return -1;
+    const auto place = static_cast<size_t>(std::find(asked.begin(), asked.end(), peer) - asked.begin());
+    return place + at_once < asked.size() ? asked[place + at_once] : -1;
+  };
+  std::vector<StepId> sent;  // the last put to each rank of another node
+  StepId last = kNoStep;
   for (int k = 1; k < task.ranks(); ++k) {
     const int peer = task.rank_after(k), lane = b.new_lane();
     if (task.same_node(peer)) {
@@ -94,8 +122,20 @@ void all_to_all(const Task& task, Builder& b) {
     } else {
       const Region from{task.rank, source, block(peer)}, to{peer, Space::output, block(task.rank)};
       if (exposed(peer)) b.wait(lane, peer, tag(Phase::open), Space::output);
-      put_slices(b, lane, peer, from, to, slices, Phase::data, staged);
-      receive_slices(b, b.new_lane(), peer, slices);
+      const StepId before = sent.size() < at_once ? kNoStep : sent[sent.size() - at_once];
+      for (int s = 0; s < slices.count(); ++s) {
+        const uint64_t at = slices.begin(s);
+        const StepId ready[] = {staged, before};
+        last = b.put(lane, peer, from + at, to + at, slices.bytes(s), tag(Phase::data, s),
+                     {ready, s == 0 ? size_t{2} : 0});
+      }
+      sent.push_back(last);
+      const int arriving = b.new_lane(), next = asks_after(peer);
+      for (int s = 0; s < slices.count(); ++s) {
+        b.wait(arriving, peer, tag(Phase::data, s));
+        if (next >= 0 && s == (slices.count() - 1) / 2)
+          b.signal(arriving, next, tag(Phase::open), Space::output);
+      }
     }
   }
 }

@@ -107,6 +107,7 @@ struct Limits {
   uint64_t eager_intra_bytes = 0;    // largest put without an exposed target, to a rank of the same node
   uint64_t eager_inter_bytes = 0;    // … to another node
   uint64_t slice_bytes = 512 << 10;  // how long data is cut so that hops pipeline
+  bool narrow = false;  // CPUs move data between nodes faster than interfaces carry it, and fill their queues
   uint64_t eager_bytes(bool same_node) const { return same_node ? eager_intra_bytes : eager_inter_bytes; }
 };
 

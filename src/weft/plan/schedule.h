@@ -105,6 +105,13 @@ class Slices {
     return shorter;
   }
 
+  /// The same transfer in two slices at least, if it can be cut.
+  Slices halved(const Task& task) const {
+    Slices two = *this;
+    two.each_ = std::min(each_, round_up(divide_up(bytes_, 2), kAlignElements * task.request.element_bytes));
+    return two;
+  }
+
   /// The same transfer in one slice.
   Slices whole() const {
     Slices one = *this;
