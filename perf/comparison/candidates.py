@@ -27,7 +27,7 @@ from .systems import LaunchError, Weft, Work, execute
 NAMES = {name.replace("_", ""): name for name in COLLECTIVES}  # as WEFT_ALGO writes them, and as the perf tools do
 HOPELESS = 3        # times the best: not measured again, nor at longer messages
 LONG = 4 * MIB      # from above this on a launch of its own, for the candidates that are not hopeless
-LONG_ROWS = 4       # times as long are rows of Broadcasts: their root ends earlier by what its kernel and the line keep
+LONG_ROWS = 10      # times as long are rows of Broadcasts: their root ends earlier by what its kernel and the line keep
 SLICED = 256 << 10  # shorter messages are not cut
 RIGHT = 1.1         # a pick within 10 % of the best is right
 

@@ -53,7 +53,7 @@ def add_options(add: Callable[..., Any], of: str, measured: str) -> None:
     add("--sizes", help="sizes with commas: 8,1K,4M (those of perf/compare.py)")
     add("--quick", action="store_true", help="every other size")
     add("--rounds", type=int, default=3, help=f"launches of each {of} (3)")
-    add("--time-ms", type=float, default=50, help="about how long each row is measured, of Broadcasts four times as long (50)")
+    add("--time-ms", type=float, default=50, help="about how long each row is measured, of Broadcasts ten times as long (50)")
     add_cores_option(add)
     add("--json", type=pathlib.Path, help="write what was measured to this file")
     add("--measured", type=pathlib.Path, nargs="+", metavar="JSON", help=f"measure nothing: {measured}")

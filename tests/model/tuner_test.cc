@@ -307,7 +307,7 @@ void expect_close(const Request& request, const Layout& layout, double most_off)
     if (algorithm.collective != request.collective || !algorithm.fits(request, layout, kLimits).ok())
       continue;
     const std::vector<plan::Plan> plans = plans_of(algorithm, request, layout);
-    const bool rooted = plan::has_root(request.collective);
+    const bool rooted = plan::has_root(request.collective), in_place = mostly_in_place(request.collective);
     const auto expect_near = [&](Calls calls, const SimulateOptions& options, const auto& us_of) {
       // One call stands for a row in which all wait for all.
       const double tolerance = calls == Calls::row && !rooted ? std::max(most_off, 0.2) : most_off;
@@ -319,13 +319,31 @@ void expect_close(const Request& request, const Layout& layout, double most_off)
           << algorithm.name << " of " << to_string(request, layout.ranks()) << " on " << layout.to_string()
           << ", " << options.calls << " calls, " << method_of(*estimated);
     };
-    expect_near(Calls::alone, {}, [](const Simulation& whole) { return whole.total_us; });
-    expect_near(Calls::row, {.calls = kRowCalls}, [](const Simulation& whole) { return whole.call_us; });
+    expect_near(Calls::alone, {.in_place = in_place}, [](const Simulation& whole) { return whole.total_us; });
+    expect_near(Calls::row, {.calls = kRowCalls, .in_place = in_place},
+                [](const Simulation& whole) { return whole.call_us; });
   }
 }
 
 TEST(Estimate, IsTheSimulationWhereThatIsCheap) {
   for (const uint64_t bytes : {8, 4096, 100000}) expect_close(all_reduce(bytes), Layout::blocks(2, 2), 0);
+}
+
+/// In place, as it is mostly called and measured, a Broadcast of 4 MiB in shared memory took a third of what
+/// was predicted, with the copy that its root would make out of place.
+TEST(Estimate, OfABroadcastIsInPlace) {
+  const Request request{.collective = Collective::broadcast, .count = 1 << 20, .element_bytes = 4};
+  const Layout node = Layout::blocks(1, 2);
+  const plan::Algorithm& algorithm = *plan::find_algorithm(Collective::broadcast, "direct");
+  const auto estimated = estimate(algorithm, request, node, cluster(), kLimits, Calls::row);
+  const auto us = [&](bool in_place) {
+    const auto simulated = simulate(plans_of(algorithm, request, node), node, cluster(), kLimits,
+                                    {.calls = kRowCalls, .in_place = in_place});
+    return simulated.ok() ? simulated->call_us : 0;
+  };
+  ASSERT_TRUE(estimated.ok());
+  EXPECT_NEAR(estimated->us / us(true), 1, 0.15);
+  EXPECT_LT(estimated->us, 0.8 * us(false));
 }
 
 /// Nodes that are pretended share their cores, and more calls than one tell what turns cost in a row.
@@ -338,8 +356,8 @@ TEST(Estimate, OfARowOnSharedCoresCountsTurns) {
         std::tuple(Collective::broadcast, "binomial", 16)}) {
     const Request request{.collective = collective, .count = 2, .element_bytes = 4};
     const plan::Algorithm& algorithm = *plan::find_algorithm(collective, name);
-    const auto simulated =
-        simulate(plans_of(algorithm, request, layout), layout, machine, kLimits, {.calls = calls});
+    const auto simulated = simulate(plans_of(algorithm, request, layout), layout, machine, kLimits,
+                                    {.calls = calls, .in_place = mostly_in_place(collective)});
     const auto estimated = estimate(algorithm, request, layout, machine, kLimits, Calls::row);
     ASSERT_TRUE(simulated.ok() && estimated.ok());
     EXPECT_NEAR(estimated->us, simulated->call_us, 1e-6) << name;

@@ -201,7 +201,7 @@ Result<Answer> answer(const Question& q) {
   if (!all) return result;
   Result<model::Simulation> simulation =
       model::simulate(result.plans, result.layout, result.machine, result.choice.limits,
-                      {.keep_steps = true, .working_set_bytes = 0});
+                      {.keep_steps = true, .in_place = model::mostly_in_place(request->collective)});
   if (!simulation.ok()) return simulation.status();
   result.simulation = simulation.take();
   return result;

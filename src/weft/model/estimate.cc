@@ -108,7 +108,9 @@ struct Question {
 uint64_t working_set(const Request& request, int ranks) {
   uint64_t most = 0;
   for (const int rank : {0, ranks - 1, std::clamp(request.root, 0, ranks - 1)}) {
-    most = std::max(most, plan::input_bytes(request, ranks, rank) + plan::output_bytes(request, ranks, rank));
+    const uint64_t in = plan::input_bytes(request, ranks, rank);
+    const uint64_t out = plan::output_bytes(request, ranks, rank);
+    most = std::max(most, mostly_in_place(request.collective) ? std::max(in, out) : in + out);
   }
   return most;
 }
@@ -163,6 +165,7 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
   options.calls = question.calls_in_a_row(stage);
+  options.in_place = mostly_in_place(stage.request.collective);
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
   options.symmetry = question.symmetry(stage, per_node);
   options.one_node = options.symmetry != Symmetry::none;

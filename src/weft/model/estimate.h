@@ -26,6 +26,12 @@ namespace weft::model {
 /// (Simulation::call_us).
 enum class Calls : uint8_t { alone, row };
 
+/// Whether programs mostly call it with one buffer for both. It is estimated so: nobody copies from one to the
+/// other.
+constexpr bool mostly_in_place(plan::Collective collective) {
+  return collective == plan::Collective::broadcast;
+}
+
 struct Estimate {
   double us = 0;
   bool simulated = true;      // false: a formula (point to point)
