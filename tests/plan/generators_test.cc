@@ -127,9 +127,13 @@ TEST(Exchange, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
   Limits limits{.eager_intra_bytes = 16 << 10, .eager_inter_bytes = 64 << 10, .slice_bytes = 512 << 10};
   Prover prover;
   const Layout uneven({0, 0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9});
+  std::vector<Request> requests;
+  for (const auto& [count, bytes] : {std::pair(24u << 10, 4u), std::pair(100'003u, 1u)})
+    for (const Request& request :
+         variants({.collective = Collective::all_to_all, .count = count, .element_bytes = bytes}))
+      requests.push_back(request);
   for (const Layout& layout : {Layout::blocks(8, 2), Layout::blocks(12, 1), Layout::blocks(4, 2), uneven}) {
-    for (Request request :
-         variants({.collective = Collective::all_to_all, .count = 24 << 10, .element_bytes = 4})) {
+    for (const Request& request : requests) {
       for (const bool narrow : {false, true}) {
         limits.narrow = narrow;
         prover.prove(algorithm, request, layout, limits);
@@ -144,7 +148,7 @@ TEST(Exchange, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
       }
     }
   }
-  EXPECT_EQ(prover.proofs(), 4 * 2 * 3);
+  EXPECT_EQ(prover.proofs(), 4 * 2 * 2 * 3);
 }
 
 class EveryAlgorithm : public ::testing::TestWithParam<const Algorithm*> {};

@@ -170,7 +170,8 @@ double received_rate(const Link& link, uint64_t buffer_bytes) {
 
 bool is_narrow(const Machine& machine) {
   constexpr double kWaiting = 1.5;
-  return machine.inter.by_cpu && machine.inter.bytes_per_us >= kWaiting * machine.node_bytes_per_us();
+  return machine.net == transport::Net::tcp && machine.inter.by_cpu &&
+         machine.inter.bytes_per_us >= kWaiting * machine.node_bytes_per_us();
 }
 
 uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {

@@ -50,6 +50,7 @@ struct Question {
   plan::Limits limits;
   uint64_t working_set_bytes;
   Calls calls;
+  bool in_place;
   bool one_for_all = true;  // one node may stand for all
 
   /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much, unless
@@ -105,12 +106,12 @@ struct Question {
   }
 };
 
-uint64_t working_set(const Request& request, int ranks) {
+uint64_t working_set(const Request& request, int ranks, bool in_place) {
   uint64_t most = 0;
   for (const int rank : {0, ranks - 1, std::clamp(request.root, 0, ranks - 1)}) {
     const uint64_t in = plan::input_bytes(request, ranks, rank);
     const uint64_t out = plan::output_bytes(request, ranks, rank);
-    most = std::max(most, mostly_in_place(request.collective) ? std::max(in, out) : in + out);
+    most = std::max(most, in_place ? std::max(in, out) : in + out);
   }
   return most;
 }
@@ -165,7 +166,7 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
   options.calls = question.calls_in_a_row(stage);
-  options.in_place = mostly_in_place(stage.request.collective);
+  options.in_place = question.in_place;
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
   options.symmetry = question.symmetry(stage, per_node);
   options.one_node = options.symmetry != Symmetry::none;
@@ -251,7 +252,8 @@ const char* method_of(const Estimate& estimate) {
 }
 
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& request, const Layout& layout,
-                          const Machine& machine, const plan::Limits& limits, Calls calls) {
+                          const Machine& machine, const plan::Limits& limits, Calls calls,
+                          std::optional<bool> asked_in_place) {
   if (plan::is_transfer(request.collective)) {
     // The other end's plan is of another request, and who this end is has not been said.
     const Link& link = layout.nodes() > 1 ? machine.inter : machine.intra;
@@ -260,7 +262,8 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
     return Estimate{us, false, false, false};
   }
   const Stage whole{layout, machine, request};
-  Question question{algorithm, limits, working_set(request, layout.ranks()), calls};
+  const bool in_place = asked_in_place.value_or(mostly_in_place(request.collective));
+  Question question{algorithm, limits, working_set(request, layout.ranks(), in_place), calls, in_place};
   // Where nodes share cores who has one when is for short operations, and long ones take too long to simulate
   // with it.
   question.one_for_all =

@@ -26,8 +26,8 @@ namespace weft::model {
 /// (Simulation::call_us).
 enum class Calls : uint8_t { alone, row };
 
-/// Whether programs mostly call it with one buffer for both. It is estimated so: nobody copies from one to the
-/// other.
+/// Whether programs mostly call it with one buffer for both. It is estimated so: nobody copies from one to
+/// the other.
 constexpr bool mostly_in_place(plan::Collective collective) {
   return collective == plan::Collective::broadcast;
 }
@@ -44,8 +44,9 @@ const char* method_of(const Estimate& estimate);
 
 /// Predicts `algorithm`, which must fit. The number of simulated steps is bounded, growing with the number of
 /// ranks up to a limit. Uses +, −, × and / on doubles only, so that every rank comes to the same bits.
+/// `in_place` as SimulateOptions says; nothing: as programs mostly call it.
 Result<Estimate> estimate(const plan::Algorithm& algorithm, const plan::Request& request,
                           const topology::Layout& layout, const Machine& machine, const plan::Limits& limits,
-                          Calls calls);
+                          Calls calls, std::optional<bool> in_place = {});
 
 }  // namespace weft::model

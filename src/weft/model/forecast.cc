@@ -84,14 +84,8 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
                   "fewer nodes or longer slices would do",
                   options.most_steps, layout.to_string());
     }
-    if (options.in_place)
-      return fail(
-          Code::unsupported,
-          "{} would have to be extrapolated, which is not done in place; fewer nodes or longer slices "
-          "would do",
-          layout.to_string());
     const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster.machine, limits,
-                                                options.row ? Calls::row : Calls::alone);
+                                                options.row ? Calls::row : Calls::alone, options.in_place);
     if (!estimated.ok()) return estimated.status();
     result.us = estimated->us;
     result.scope = Scope::extrapolated;

@@ -18,7 +18,7 @@ const char* name_of(Scope scope);  // "one node for all", …
 struct ForecastOptions {
   uint64_t most_steps = 60'000'000;  // of all ranks that are simulated
   bool row = false;                  // what a call takes in a long row (Simulation::call_us), not alone
-  bool in_place = false;             // SimulateOptions::in_place; fails where it would be extrapolated
+  bool in_place = false;             // SimulateOptions::in_place
   bool critical_path =
       false;  // of a call alone; keeps times of all steps, if that takes less than about 1 GB
 };

@@ -104,12 +104,6 @@ void all_to_all(const Task& task, Builder& b) {
     }
   }
   b.copy(0, b.input(block(task.rank)), b.output(block(task.rank)), task.bytes());
-  // Whom it asks for the next block once half of that from `peer` is there; -1: nobody.
-  const auto asks_after = [&](int peer) {
-    if (asked.size() <= at_once) return -1;
-    const auto place = static_cast<size_t>(std::find(asked.begin(), asked.end(), peer) - asked.begin());
-    return place + at_once < asked.size() ? asked[place + at_once] : -1;
-  };
   std::vector<StepId> sent;  // the last put to each rank of another node
   StepId last = kNoStep;
   for (int k = 1; k < task.ranks(); ++k) {
@@ -130,7 +124,11 @@ void all_to_all(const Task& task, Builder& b) {
                      {ready, s == 0 ? size_t{2} : 0});
       }
       sent.push_back(last);
-      const int arriving = b.new_lane(), next = asks_after(peer);
+      // Whom it asks for the next block once half of this peer's is there: the first to be sent to was asked
+      // last.
+      const size_t place = asked.size() - std::min(asked.size(), sent.size());
+      const int next = at_once < asked.size() - place ? asked[place + at_once] : -1;
+      const int arriving = b.new_lane();
       for (int s = 0; s < slices.count(); ++s) {
         b.wait(arriving, peer, tag(Phase::data, s));
         if (next >= 0 && s == (slices.count() - 1) / 2)
