@@ -83,8 +83,8 @@ void scatter(const Task& task, Builder& b) {
 /// In place, a block may arrive where one that has not left yet still lies: then everything leaves from a
 /// copy in scratch, and nothing arrives before that is made.
 void all_to_all(const Task& task, Builder& b) {
-  const Slices usual(task.bytes(), task),
-      slices = may_meet(task) && task.limits.narrow ? usual.halved(task) : usual;
+  const size_t at_once = most_at_once(task);
+  const Slices usual(task.bytes(), task), slices = at_once < SIZE_MAX ? usual.halved(task) : usual;
   const bool stage = !task.request.disjoint;
   const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
   const bool asks = stage || may_meet(task);
@@ -93,7 +93,6 @@ void all_to_all(const Task& task, Builder& b) {
   StepId staged = kNoStep;
   if (stage) staged = b.copy(0, b.input(), b.scratch(b.reserve(block(task.ranks()))), block(task.ranks()));
   std::vector<int> asked;  // in this order, the first ones at once
-  const size_t at_once = most_at_once(task);
   for (int k = 1; k < task.ranks(); ++k) {
     const int peer = task.rank_before(k);
     if (task.same_node(peer)) {
@@ -105,7 +104,6 @@ void all_to_all(const Task& task, Builder& b) {
   }
   b.copy(0, b.input(block(task.rank)), b.output(block(task.rank)), task.bytes());
   std::vector<StepId> sent;  // the last put to each rank of another node
-  StepId last = kNoStep;
   for (int k = 1; k < task.ranks(); ++k) {
     const int peer = task.rank_after(k), lane = b.new_lane();
     if (task.same_node(peer)) {
@@ -116,14 +114,8 @@ void all_to_all(const Task& task, Builder& b) {
     } else {
       const Region from{task.rank, source, block(peer)}, to{peer, Space::output, block(task.rank)};
       if (exposed(peer)) b.wait(lane, peer, tag(Phase::open), Space::output);
-      const StepId before = sent.size() < at_once ? kNoStep : sent[sent.size() - at_once];
-      for (int s = 0; s < slices.count(); ++s) {
-        const uint64_t at = slices.begin(s);
-        const StepId ready[] = {staged, before};
-        last = b.put(lane, peer, from + at, to + at, slices.bytes(s), tag(Phase::data, s),
-                     {ready, s == 0 ? size_t{2} : 0});
-      }
-      sent.push_back(last);
+      const StepId ready[] = {staged, sent.size() < at_once ? kNoStep : sent[sent.size() - at_once]};
+      sent.push_back(put_slices(b, lane, peer, from, to, slices, Phase::data, ready));
       // Whom it asks for the next block once half of this peer's is there: the first to be sent to was asked
       // last.
       const size_t place = asked.size() - std::min(asked.size(), sent.size());

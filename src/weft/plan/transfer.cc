@@ -10,12 +10,15 @@ void accept(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Sp
   if (!task.eager(peer, bytes)) b.wait(lane, peer, tag(phase), theirs);
 }
 
-void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices, Phase phase,
-                StepId ready) {
+StepId put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices, Phase phase,
+                  std::span<const StepId> ready) {
+  StepId last = kNoStep;
   for (int s = 0; s < slices.count(); ++s) {
     const uint64_t at = slices.begin(s);
-    b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(phase, s), {&ready, s == 0 ? size_t{1} : 0});
+    last = b.put(lane, peer, src + at, dst + at, slices.bytes(s), tag(phase, s),
+                 s == 0 ? ready : std::span<const StepId>());
   }
+  return last;
 }
 
 void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase phase) {

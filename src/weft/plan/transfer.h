@@ -3,6 +3,8 @@
 // with the same bytes and phase. Private to plan/.
 #pragma once
 
+#include <span>
+
 #include "plan/schedule.h"
 
 namespace weft::plan {
@@ -14,9 +16,9 @@ void offer(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Spa
 void accept(const Task& task, Builder& b, int lane, int peer, uint64_t bytes, Space theirs,
             Phase phase = Phase::open);
 
-/// Puts all slices; none leaves before `ready` is done.
-void put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices,
-                Phase phase = Phase::data, StepId ready = kNoStep);
+/// Puts all slices; none leaves before all of `ready` are done. The last one, of a transfer that has any.
+StepId put_slices(Builder& b, int lane, int peer, Region src, Region dst, const Slices& slices,
+                  Phase phase = Phase::data, std::span<const StepId> ready = {});
 /// Waits for all slices.
 void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase phase = Phase::data);
 
