@@ -8,10 +8,11 @@
 
 Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms; its --help tells them apart. Every
 algorithm is pinned in turn by WEFT_ALGO, launches of all algorithms alternating; a cell's time is the median over rounds
-of what perf/compare.py measures, too. A candidate that takes over 3 times the best in the first round is not measured
-again, nor above 4 MiB. `pick` is what the tuner uses without pins, and a pick is right when its algorithm's time is within
-10 % of the best candidate's. Where others seem quicker than the pick, they and the pick are measured again, --again
-times, and these launches alone decide: the best of several candidates that take equally long owes its time to luck.
+of what perf/compare.py measures, too. The library measures the machine anew for each round, since one that shares its host
+changes its mood within minutes. A candidate that takes over 3 times the best in the first round is not measured again, nor
+above 4 MiB. `pick` is what the tuner uses without pins, and a pick is right when its algorithm's time is within 10 % of the
+best candidate's. Where others seem quicker than the pick, they and the pick are measured again, --again times, and these
+launches alone decide: the best of several candidates that take equally long owes its time to luck.
 Below 256 KiB candidates whose plans are the pick's step by step, as several are for two ranks, count as the pick.
 `error` is |predicted - measured| / measured, over all candidates and for the picks alone.
 Slices count as candidates with --slices: each algorithm is then also measured with each of them.
@@ -28,7 +29,7 @@ import pathlib
 import sys
 import time
 
-from comparison.candidates import RIGHT, Check, collectives_of, machine_measured
+from comparison.candidates import RIGHT, Check, collectives_of
 from comparison.cores import cores_of
 from comparison.marked import fill_in
 from comparison.measured import (Document, add_options, check_options, joined, load, origin, own_sizes, percentile,
@@ -119,11 +120,9 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     for scenario in scenarios:
         rows = []
         with Cluster(scenario):
-            check.measure_machine(scenario)
             for collective in collectives:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
-        document["scenarios"][scenario.name] = {"rows": rows, "summary": summary(rows),
-                                                "machine": machine_measured(weft, scenario)}
+        document["scenarios"][scenario.name] = {"rows": rows, "summary": summary(rows)}
         if check.cores:
             document["cores"] = check.cores.sentence()
         if arguments.json:  # what is measured is kept, should a later scenario fail

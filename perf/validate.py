@@ -7,8 +7,8 @@
 
 The files of --measured are from --json of this tool, of perf/tuner_check.py or of perf/compare.py, each of some scenarios.
 Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms (clusters need root). What the library
-measures of this machine when the scenario begins is all that the simulator is told: the file in the tuning cache, and how many
-cores a node has. Files of perf/compare.py do not hold it: --machine takes a file of the tuning cache (weft_info --tuning
+measures of this machine before each round is all that the simulator is told: the file in the tuning cache, and how many
+cores a node has; the prediction is the median of what it says then. Files of perf/compare.py do not hold it: --machine takes a file of the tuning cache (weft_info --tuning
 lists them), or a machine as weft_info prints it.
 
 This tool measures with slices of one length (--slice), and simulates with the same. Where the tuner chose the slices, as in
@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from comparison.candidates import Check, collectives_of, machine_measured
+from comparison.candidates import Check, collectives_of
 from comparison.cores import cores_of
 from comparison.marked import fill_in
 from comparison.measure import Cluster
@@ -117,22 +117,29 @@ class Predictor:
         cores = max(self.cores / nodes, 0.01)
         return {"name": scenario, "nodes": nodes, "ranks_per_node": per_node, "machine": {**machine, "cores": cores}}
 
-    def predict(self, scenario: str, machine: dict, points: list[Point], slice_bytes: int | None = None) -> None:
-        """Fills in the points. `slice_bytes`: None where the tuner chose."""
+    def predict(self, scenario: str, machines: list[dict], points: list[Point], slice_bytes: int | None = None) -> None:
+        """Fills in the points, with the median over machines. `slice_bytes`: None where the tuner chose."""
+        for collective in sorted({point.collective for point in points}):
+            mine = [point for point in points if point.collective == collective]
+            sizes = sorted({point.size for point in mine})
+            answers = [self.best_times(scenario, machine, collective, sizes, slice_bytes) for machine in machines]
+            for point in mine:
+                times = [us[point.size, point.algorithm] for us in answers if (point.size, point.algorithm) in us]
+                point.predicted_us = statistics.median(times) if times else None
+
+    def best_times(self, scenario: str, machine: dict, collective: str, sizes: list[int],
+                   slice_bytes: int | None) -> dict[tuple[int, str], float]:
+        """µs by size and algorithm, with the best slices of those that may be chosen."""
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(self.cluster(scenario, machine), file)
             file.flush()
-            for collective in sorted({point.collective for point in points}):
-                mine = [point for point in points if point.collective == collective]
-                sizes = sorted({point.size for point in mine})
-                us = self.times(file.name, collective, sizes, slice_bytes or USUAL_SLICE)
-                for other in [] if slice_bytes else TUNERS_SLICES:
-                    longer = [size for size in sizes if size >= max(other, SHORTEST_SLICE)]
-                    for key, time_us in (self.times(file.name, collective, longer, other) if longer else {}).items():
-                        if key in us and time_us < WORTHWHILE * us[key]:
-                            us[key] = time_us
-                for point in mine:
-                    point.predicted_us = us.get((point.size, point.algorithm))
+            us = self.times(file.name, collective, sizes, slice_bytes or USUAL_SLICE)
+            for other in [] if slice_bytes else TUNERS_SLICES:
+                longer = [size for size in sizes if size >= max(other, SHORTEST_SLICE)]
+                for key, time_us in (self.times(file.name, collective, longer, other) if longer else {}).items():
+                    if key in us and time_us < WORTHWHILE * us[key]:
+                        us[key] = time_us
+        return us
 
     def times(self, cluster: str, collective: str, sizes: list[int], slice_bytes: int) -> dict[tuple[int, str], float]:
         """µs by size and algorithm."""
@@ -160,10 +167,9 @@ def measure(arguments: argparse.Namespace) -> tuple[Document, list[str]]:
     for scenario in scenarios:
         rows = []
         with Cluster(scenario):
-            check.measure_machine(scenario)
             for collective in collectives:
                 rows += check.rows(scenario, collective, sizes[scenario.name])
-        document["scenarios"][scenario.name] = {"rows": rows, "machine": machine_measured(weft, scenario)}
+        document["scenarios"][scenario.name] = {"rows": rows}
         if check.cores:
             document["cores"] = check.cores.sentence()
         if arguments.json:  # what is measured is kept, should a later scenario fail
@@ -197,18 +203,19 @@ def every(points: list[Point]) -> str:
 
 
 def predicted(documents: list[Document], predictor: Predictor, other: dict | None) -> list[Point]:
-    """The points of all files that the simulator could predict, with the machine that belongs to each scenario."""
+    """The points of all files that the simulator could predict, with the machines that belong to each row."""
     joined(documents)
     points = []
     for document in documents:
         for scenario, found in document["scenarios"].items():
-            machine = found.get("machine") if other is None else other
-            if machine is None:
-                raise UsageError(f"--machine is missing: the file with {scenario} does not hold what the library measured "
-                                 "of that machine")
-            mine = points_of(scenario, found["rows"])
-            predictor.predict(scenario, machine, mine, document.get("slice_bytes"))
-            points += [point for point in mine if point.predicted_us]
+            for row in found["rows"]:
+                machines = row.get("machines", []) if other is None else [other]
+                if not machines:
+                    raise UsageError(f"--machine is missing: the file with {scenario} does not hold what the library "
+                                     "measured of that machine")
+                mine = points_of(scenario, [row])
+                predictor.predict(scenario, machines, mine, document.get("slice_bytes"))
+                points += [point for point in mine if point.predicted_us]
     if not points:
         raise UsageError("no point was both measured and predicted")
     return points

@@ -4,10 +4,11 @@ A row is a cell as plain data that JSON can hold:
 
   {"collective": "allreduce", "bytes": 1024, "us": {candidate: µs}, "predicted_us": {candidate: µs},
    "pick": algorithm, "best": candidate, "ratio": the pick's time over the best's, "left_out": [candidate],
-   "again": {candidate: µs}, "alike": [candidate]}
+   "again": {candidate: µs}, "alike": [candidate], "machines": [{…}]}
 
-A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times are medians over rounds. Whoever is the
-best of several owes that to luck, too, so where others seem quicker than the pick they and it are measured again, and `best`
+A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times, and what is predicted, are medians over
+rounds. The library measures the machine anew for each ("machines"), since one that shares its host with others changes its
+mood within minutes: neither side owes a difference to when it was measured. Whoever is the best of several owes that to luck, too, so where others seem quicker than the pick they and it are measured again, and `best`
 and `ratio` are of these launches alone ("again"). Whose plans are the pick's, step by step on every rank, as those of several
 algorithms are for two ranks, is the pick by another name ("alike"), and not quicker than that.
 """
@@ -67,7 +68,8 @@ class Cells:
         self.collective = collective
         self.sizes = sorted({exact_size(NAMES[collective], size, ranks) for size in sizes})
         self.us: dict[int, dict[str, list[float]]] = {size: {} for size in self.sizes}
-        self.predicted_us: dict[int, dict[str, float]] = {size: {} for size in self.sizes}
+        self.predicted_us: dict[int, dict[str, list[float]]] = {size: {} for size in self.sizes}
+        self.machines: list[dict[str, Any]] = []
         self.alike: dict[int, set[str]] = {size: set() for size in self.sizes}
         self.picks: dict[int, list[tuple[str, float]]] = {size: [] for size in self.sizes}  # algorithm, µs
         self.unfit: set[tuple[int, str]] = set()
@@ -104,7 +106,7 @@ class Cells:
         else:
             self.us[size].setdefault(candidate, []).append(us)
             if predicted_us and predicted_us > 0:
-                self.predicted_us[size][candidate] = predicted_us
+                self.predicted_us[size].setdefault(candidate, []).append(predicted_us)
 
     def medians(self, size: int) -> dict[str, float]:
         return medians_of(self.us[size])
@@ -123,8 +125,8 @@ class Cells:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        return [row_of(self.collective, size, self.medians(size), self.predicted_us[size], self.picks[size],
-                       sorted(self.left_out[size]), medians_of(self.again[size]), self.alike[size])
+        return [row_of(self.collective, size, self.medians(size), medians_of(self.predicted_us[size]), self.picks[size],
+                       sorted(self.left_out[size]), medians_of(self.again[size]), self.alike[size], self.machines)
                 for size in self.sizes if self.us[size] and self.picks[size]]
 
 
@@ -144,14 +146,14 @@ def with_pick(us: dict[str, float], picks: list[tuple[str, float]]) -> dict[str,
 
 def row_of(collective: str, size: int, us: dict[str, float], predicted_us: dict[str, float],
            picks: list[tuple[str, float]], left_out: list[str], again: dict[str, float] | None = None,
-           alike: set[str] = frozenset()) -> dict[str, Any]:
+           alike: set[str] = frozenset(), machines: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     pick = pick_of(picks)
     us = with_pick(us, picks)
     times = again if again and pick in again and len(again) > 1 else us  # one of them alone decides nothing
     best = min((name for name in times if name not in alike), key=times.get)
     return {"collective": collective, "bytes": size, "us": us, "predicted_us": predicted_us, "pick": pick, "best": best,
             "ratio": times[pick] / times[best], "left_out": [name for name in left_out if name not in us],
-            "again": again or {}, "alike": sorted(alike)}
+            "again": again or {}, "alike": sorted(alike), "machines": machines or []}
 
 
 class Check:
@@ -167,12 +169,16 @@ class Check:
         self.algorithms = algorithms or (lambda collective: algorithms_of(weft.bin.parent, collective))
         self.failures: list[str] = []
 
-    def measure_machine(self, scenario: Scenario) -> None:
-        """Before the first launch that counts, while the cores are where they will be then."""
+    def measure_machine(self, scenario: Scenario, cells: Cells) -> None:
+        """Before the launches of a round, while the cores are where they will be then."""
         try:
             steadily(self.cores, lambda: self.weft.measure_machine(scenario))
         except LaunchError as error:
             self.failures.append(f"{scenario.name}, measuring the machine: {error}")
+            return
+        machine = self.weft.machine_measured(scenario)
+        if machine is not None:
+            cells.machines.append(machine)
 
     def launches(self, scenario: Scenario, collectives: list[str], sizes: list[int]) -> int:
         """How many there are at most."""
@@ -187,6 +193,7 @@ class Check:
         candidates = {**candidates_of(self.algorithms(collective), collective, self.slices), None: {}}
         broken: set[tuple[int, str | None]] = set()
         for turn in range(self.rounds):
+            self.measure_machine(scenario, cells)
             order = list(candidates)
             first = turn % len(order)  # nobody is always measured right after the same other
             for at, group in enumerate(cells.groups()):
@@ -250,9 +257,3 @@ class Check:
             else:
                 cells.take(name, row.size, row.us, row.algorithm, row.predicted_us)
         return True
-
-
-def machine_measured(weft: Weft, scenario: Scenario) -> dict[str, Any] | None:
-    """What the library measured of this machine when the scenario began; None where nothing is kept (WEFT_TUNE)."""
-    files = sorted(pathlib.Path(weft.environment(scenario)["WEFT_TUNE_CACHE"]).glob("machine-*.json"))
-    return json.loads(files[-1].read_text())["machine"] if files else None

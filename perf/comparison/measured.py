@@ -1,9 +1,9 @@
 """Files of measurements: what perf/tuner_check.py and perf/validate.py write and read, and their common options.
 
-  {"when": date, "computer": {…}, "scenarios": {name: {"rows": [row], "machine": {…} or null}}}
+  {"when": date, "computer": {…}, "scenarios": {name: {"rows": [row]}}}
 
-A row is that of candidates.py. "machine" is what the library measured when the scenario began, and all that a simulator
-may be told.
+A row is that of candidates.py. Its "machines" are what the library measured before each round, and all that a simulator may
+be told.
 """
 from __future__ import annotations
 

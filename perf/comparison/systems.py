@@ -137,6 +137,11 @@ class Weft:
         execute(self.launcher(scenario) + [self.bin / "all_reduce_perf", "--sizes", "8", "-n", 1, "-w", 0, "-c", 0],
                 self.environment(scenario) | {"WEFT_RECORDER_DIR": "none"})
 
+    def machine_measured(self, scenario: Scenario) -> dict | None:
+        """What the library has measured of this machine; None where nothing is kept (WEFT_TUNE)."""
+        files = sorted(pathlib.Path(self.environment(scenario)["WEFT_TUNE_CACHE"]).glob("machine-*.json"))
+        return json.loads(files[-1].read_text())["machine"] if files else None
+
     def startup(self, scenario: Scenario, threads: bool, limit_s: float) -> float:
         """µs until a communicator is there, mean over ranks."""
         perf = [self.bin / "startup_perf", "--json"]

@@ -28,7 +28,14 @@ class FakeWeft:
         self.us, self.pick, self.unfit, self.broken = us, pick, unfit, broken
         self.launches = []  # (candidate or None, sizes)
         self.bin = pathlib.Path("bin")
+        self.measured = 0  # times the machine
         self.names = {}  # of plans, where they are not the algorithms'
+
+    def measure_machine(self, scenario):
+        self.measured += 1
+
+    def machine_measured(self, scenario):
+        return {"call_us": self.measured}
 
     def plans(self, scenario, collective, size, settings):
         name = settings["WEFT_ALGO"].split("=")[1]
@@ -110,6 +117,7 @@ class Measuring(unittest.TestCase):
                          [(8, "ring", "ring", 1.0), (1024, "ring", "ring", 1.0)])
         self.assertEqual(found[0]["us"], {"ring": 18, "tree": 20})
         self.assertEqual(found[0]["predicted_us"], {"ring": 9, "tree": 10})
+        self.assertEqual(found[0]["machines"], [{"call_us": 1}, {"call_us": 2}, {"call_us": 3}], "one a round")
         self.assertEqual(check.failures, [])
 
     def test_a_hopeless_candidate_is_measured_once_and_not_at_long_messages(self):
@@ -201,7 +209,7 @@ class Command(unittest.TestCase):
 
     def file(self, name, scenario, *rows):
         path = pathlib.Path(self.folder.name) / name
-        measured.save(path, {"when": "2026-01-02 03:04", "scenarios": {scenario: {"rows": list(rows), "machine": None}}})
+        measured.save(path, {"when": "2026-01-02 03:04", "scenarios": {scenario: {"rows": list(rows)}}})
         return path
 
     def test_files_of_single_scenarios_make_one_table(self):

@@ -38,7 +38,7 @@ class Validate(unittest.TestCase):
         """Made-up measurements: what weft_sim predicts for the default machine, times `factor`."""
         points = [validate.Point(scenario, "allreduce", size, name, 1.0)
                   for size in (4096, 1 << 20) for name in ("recursive_doubling", "ring")]
-        self.predictor.predict(scenario, {}, points, slice_bytes)
+        self.predictor.predict(scenario, [{}], points, slice_bytes)
         by_size = {}
         for point in points:
             by_size.setdefault(point.size, {})[point.algorithm] = point.predicted_us * factor
@@ -46,7 +46,8 @@ class Validate(unittest.TestCase):
 
     def file(self, factor, scenario="shm4", machine=None, name="measured.json", slice_bytes=None):
         path = self.folder / name
-        found = {"rows": self.rows(factor, scenario, slice_bytes)} | ({} if machine is None else {"machine": machine})
+        machines = {} if machine is None else {"machines": [machine]}
+        found = {"rows": [row | machines for row in self.rows(factor, scenario, slice_bytes)]}
         path.write_text(json.dumps({"when": "today", "scenarios": {scenario: found}} |
                                    ({"slice_bytes": slice_bytes} if slice_bytes else {})))
         return path
@@ -96,7 +97,7 @@ class Validate(unittest.TestCase):
     def test_predicts_what_is_measured(self):
         """Calls in a row, of which a Broadcast's root does not wait for the others, and AlltoAll out of place."""
         points = [validate.Point("tcp4", "broadcast", 8192, "one_hop", 1.0), validate.Point("tcp4", "alltoall", 8192, "all_to_all", 1.0)]
-        self.predictor.predict("tcp4", {}, points)
+        self.predictor.predict("tcp4", [{}], points)
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(self.predictor.cluster("tcp4", {}), file)
             file.flush()
@@ -108,6 +109,14 @@ class Validate(unittest.TestCase):
             self.assertLess(points[0].predicted_us, us(points[0]))
             self.assertEqual(points[1].predicted_us, us(points[1], "--row", "--out-of-place"))
             self.assertLess(points[1].predicted_us, us(points[1], "--row"))
+
+    def test_a_point_is_predicted_by_the_median_of_its_machines(self):
+        def predicted(*calls_us):
+            points = [validate.Point("shm4", "allreduce", 4096, "ring", 1.0)]
+            self.predictor.predict("shm4", [{"call_us": us} for us in calls_us], points)
+            return points[0].predicted_us
+        self.assertEqual(predicted(1, 50, 2), predicted(2))
+        self.assertGreater(predicted(50), predicted(2))
 
     def test_results_without_a_machine_need_one(self):
         measured = self.file(1)
