@@ -4,8 +4,7 @@
 //
 //     same node     owner ── open(input) ──→ reader    reader copies    reader ── done ──→ owner
 //     other node    receiver ── open(output) ──→ sender    sender ── slice 0, 1, … ──→ receiver;
-//                   where ways are narrow a rank asks for a few at a time, and sends to as few, the
-//                   nearest first, who have asked it first: so nobody waits for anybody in a circle
+//                   where ways are narrow a few go at a time (at_once.h)
 //     gather        always the second: the senders work side by side, and the root only waits
 #include "plan/exchange.h"
 
@@ -13,30 +12,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/at_once.h"
 #include "plan/transfer.h"
 
 namespace weft::plan::exchange {
-namespace {
-
-/// Blocks longer than the first that come to more than the second altogether are asked for, even where each
-/// could go eagerly: sent all at once they meet in the network's queues, which lose what they do not hold.
-constexpr uint64_t kBriefBlock = 16 << 10, kAllAtOnce = 512 << 10;
-
-bool may_meet(const Task& task) {
-  return task.bytes() > kBriefBlock && task.bytes() * static_cast<uint64_t>(task.ranks()) > kAllAtOnce;
-}
-
-/// How many such blocks a rank asks for, and sends, at a time where ways are narrow: its node's ranks this
-/// many together, but each a few, lest its interface stands idle.
-constexpr size_t kOfNode = 8, kOfRank = 4;
-
-size_t most_at_once(const Task& task) {
-  if (!task.limits.narrow || !may_meet(task)) return SIZE_MAX;
-  const size_t mates = task.layout.on_node(task.layout.node_of(task.rank)).size();
-  return std::max(kOfNode / mates, kOfRank);
-}
-
-}  // namespace
 
 void gather(const Task& task, Builder& b) {
   const Slices slices(task.bytes(), task);
@@ -83,11 +62,11 @@ void scatter(const Task& task, Builder& b) {
 /// In place, a block may arrive where one that has not left yet still lies: then everything leaves from a
 /// copy in scratch, and nothing arrives before that is made.
 void all_to_all(const Task& task, Builder& b) {
-  const size_t at_once = most_at_once(task);
+  const size_t at_once = most_at_once(task, task.bytes(), task.ranks());
   const Slices usual(task.bytes(), task), slices = at_once < SIZE_MAX ? usual.halved(task) : usual;
   const bool stage = !task.request.disjoint;
   const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
-  const bool asks = stage || may_meet(task);
+  const bool asks = stage || may_meet(task.bytes(), task.ranks());
   const auto exposed = [&](int peer) { return asks || !task.eager(peer, task.bytes()); };
   const Space source = stage ? Space::scratch : Space::input;
   StepId staged = kNoStep;
@@ -123,8 +102,7 @@ void all_to_all(const Task& task, Builder& b) {
       const int arriving = b.new_lane();
       for (int s = 0; s < slices.count(); ++s) {
         b.wait(arriving, peer, tag(Phase::data, s));
-        if (next >= 0 && s == (slices.count() - 1) / 2)
-          b.signal(arriving, next, tag(Phase::open), Space::output);
+        if (next >= 0 && s == asks_after(slices)) b.signal(arriving, next, tag(Phase::open), Space::output);
       }
     }
   }

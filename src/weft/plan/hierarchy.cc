@@ -3,10 +3,21 @@
 
 namespace weft::plan {
 
+namespace {
+
 /// The more nodes there are, the more transfers overlap anyway, and the fewer slices each needs.
+int most_slices(const topology::Layout& layout) {
+  return std::clamp(1024 / std::max(1, layout.nodes() - 1), 4, Slices::kMost);
+}
+
+}  // namespace
+
 Cut::Cut(const Task& task, Blocks b)
     : blocks(b),
-      slices(b.largest(), task, std::clamp(1024 / std::max(1, task.layout.nodes() - 1), 4, Slices::kMost)) {}
+      at_once(most_at_once(task, b.largest(), task.layout.nodes())),
+      slices(b.largest(), task, most_slices(task.layout)) {
+  if (!all_at_once()) slices = slices.halved(task);
+}
 
 std::vector<int> node_mates(const Task& task) {
   const auto& members = task.layout.on_node(task.layout.node_of(task.rank));

@@ -7,6 +7,7 @@
 // size.
 #pragma once
 
+#include "plan/at_once.h"
 #include "plan/schedule.h"
 
 namespace weft::plan {
@@ -14,10 +15,12 @@ namespace weft::plan {
 /// The blocks of one collective, one for each rank, and how all of them are sliced.
 struct Cut {
   Blocks blocks;
-  Slices slices;  // of the largest block
+  size_t at_once;  // blocks that a rank asks for, and sends, at a time (at_once.h)
+  Slices slices;   // of the largest block
 
   Cut(const Task& task, Blocks blocks);
   Slices of(int rank) const { return slices.of(blocks.bytes(rank)); }
+  bool all_at_once() const { return at_once == SIZE_MAX; }
 };
 
 /// Brings every rank's block to everyone's output. The own block leaves from `source`: an input, of which it

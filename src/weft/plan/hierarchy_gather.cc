@@ -7,7 +7,9 @@
 //     close     r tells p when it has read p's output for the last time
 //
 // Long blocks are put into exposed outputs, and node-mates copy from each other's; short ones are put eagerly
-// on both legs, with no handshakes at all.
+// on both legs, with no handshakes at all. Where ways are narrow a few go at a time (at_once.h).
+#include <algorithm>
+
 #include "plan/hierarchy.h"
 
 namespace weft::plan {
@@ -22,7 +24,7 @@ class GatherHalf {
     expose();
     send();
     spread_own();
-    for (int origin : origins_) receive(origin);
+    for (size_t i = 0; i < origins_.size(); ++i) receive(i);
     for (int mate : mates_) collect(mate);
     if (!eager_mates_) close();
   }
@@ -30,24 +32,33 @@ class GatherHalf {
  private:
   void expose() {
     const int lane = b_.new_lane();
-    for (int origin : origins_) {
-      if (!eager_rails_ && !empty(origin)) b_.signal(lane, origin, tag(Phase::open_rail), Space::output);
-    }
+    for (size_t i = 0; i < std::min(cut_.at_once, origins_.size()); ++i) ask(lane, i);
     for (int mate : mates_) {
       if (!eager_mates_) b_.signal(lane, mate, tag(Phase::open), Space::output);
     }
   }
 
+  /// For the block of origin number i.
+  void ask(int lane, size_t i) {
+    if (!eager_rails_ && !empty(origins_[i]))
+      b_.signal(lane, origins_[i], tag(Phase::open_rail), Space::output);
+  }
+
   void send() {
     if (empty(task_.rank)) return;
     const Slices slices = cut_.of(task_.rank);
+    std::vector<StepId> sent;  // the last put to each peer
     for (int peer : rail_peers(task_)) {
       const int lane = b_.new_lane();
       if (!eager_rails_) b_.wait(lane, peer, tag(Phase::open_rail), Space::output);
+      StepId last = sent.size() < cut_.at_once ? kNoStep : sent[sent.size() - cut_.at_once];
       for (int s = 0; s < slices.count(); ++s) {
-        b_.put(lane, peer, source_ + slices.begin(s), slice_at(peer, task_.rank, s), slices.bytes(s),
-               tag(Phase::data, s), ready(s));
+        const StepId after[] = {ready_.empty() ? kNoStep : ready_[static_cast<size_t>(s)],
+                                s == 0 ? last : kNoStep};
+        last = b_.put(lane, peer, source_ + slices.begin(s), slice_at(peer, task_.rank, s), slices.bytes(s),
+                      tag(Phase::data, s), after);
       }
+      sent.push_back(last);
     }
   }
 
@@ -64,10 +75,13 @@ class GatherHalf {
     return origin == holder && whole_ ? cut_.of(origin).whole() : cut_.of(origin);
   }
 
-  void receive(int origin) {
-    const int lane = b_.new_lane();
-    for (int s = 0; s < cut_.of(origin).count(); ++s) {
+  void receive(size_t i) {
+    const int origin = origins_[i], lane = b_.new_lane();
+    const Slices slices = cut_.of(origin);
+    const bool asks = !cut_.all_at_once() && i + cut_.at_once < origins_.size();
+    for (int s = 0; s < slices.count(); ++s) {
       b_.wait(lane, origin, tag(Phase::data, s));
+      if (asks && s == asks_after(slices)) ask(lane, i + cut_.at_once);
       spread(lane, origin, s, {});
     }
   }
@@ -130,7 +144,7 @@ class GatherHalf {
   const bool whole_ = source_.space == Space::input;  // the own block is there from the start
   const std::vector<int> mates_ = node_mates(task_);
   const std::vector<int> origins_ = origins(task_, task_.rank);
-  const bool eager_rails_ = cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
+  const bool eager_rails_ = cut_.all_at_once() && cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
   const bool eager_mates_ = cut_.blocks.largest() <= task_.limits.eager_intra_bytes;
 };
 

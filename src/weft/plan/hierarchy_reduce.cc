@@ -10,6 +10,8 @@
 // A rank alone on its node sends from its input. In strict order nobody adds up: all ranks of other nodes
 // send their raw contributions, and the owner adds everything in rank order.
 //
+// Where ways are narrow a few transfers go at a time (at_once.h), if they need no credits.
+//
 // Scratch holds a window of slices of each contribution, in and out; a credit for each slice says that its
 // place at the owner is free again.
 #include <algorithm>
@@ -48,8 +50,11 @@ class ReduceHalf {
   void expose() {
     for (int mate : mates_) b_.signal(main_, mate, tag(Phase::open_input), Space::input);
     if (eager_ || cut_.blocks.bytes(task_.rank) == 0) return;
-    for (int from : by_distance_) b_.signal(main_, from, tag(Phase::open_scratch), Space::scratch);
+    for (size_t i = 0; i < std::min(at_once_, by_distance_.size()); ++i) ask(main_, i);
   }
+
+  /// For the sums, or the contribution, of number i by distance.
+  void ask(int lane, size_t i) { b_.signal(lane, by_distance_[i], tag(Phase::open_scratch), Space::scratch); }
 
   StepId learn_inputs() {
     StepId last = kNoStep;
@@ -57,7 +62,7 @@ class ReduceHalf {
     return last;
   }
 
-  /// All transfers side by side, slice by slice.
+  /// Transfers side by side, slice by slice: all of them, or as many as go at once.
   void send() {
     std::vector<Outgoing> transfers;
     for (int owner : targets_) {
@@ -65,14 +70,20 @@ class ReduceHalf {
       if (eager_ || transfers.back().slices.count() == 0) continue;
       b_.wait(transfers.back().lane, owner, tag(Phase::open_scratch), Space::scratch);
     }
-    for (int s = 0; s < cut_.slices.count(); ++s) {
-      for (size_t i = 0; i < transfers.size(); ++i) {
-        if (s < transfers[i].slices.count()) send_slice(transfers[i], static_cast<int>(i), s);
+    for (size_t first = 0, end = 0; first < transfers.size(); first = end) {
+      end = at_once_ < transfers.size() - first ? first + at_once_ : transfers.size();
+      for (int s = 0; s < cut_.slices.count(); ++s) {
+        for (size_t i = first; i < end; ++i) {
+          const bool waits = s == 0 && first > 0 && !transfers[i - at_once_].puts.empty();
+          if (s < transfers[i].slices.count())
+            send_slice(transfers[i], static_cast<int>(i), s,
+                       waits ? transfers[i - at_once_].puts.back() : kNoStep);
+        }
       }
     }
   }
 
-  void send_slice(Outgoing& transfer, int number, int s) {
+  void send_slice(Outgoing& transfer, int number, int s, StepId after) {
     const int owner = transfer.owner;
     const uint64_t at = cut_.blocks.begin(owner) + transfer.slices.begin(s), bytes = transfer.slices.bytes(s);
     Region source = b_.input(at);
@@ -84,23 +95,44 @@ class ReduceHalf {
     }
     if (s >= kWindow) b_.wait(transfer.lane, owner, tag(Phase::credit, static_cast<uint64_t>(s - kWindow)));
     const Region target{owner, Space::scratch, incoming_ + place(number_at(owner), s)};
+    const StepId ready[] = {added, after};
     transfer.puts.push_back(b_.put(transfer.lane, owner, source, target, bytes,
-                                   tag(Phase::ready, static_cast<uint64_t>(s)), {&added, 1}));
+                                   tag(Phase::ready, static_cast<uint64_t>(s)), ready));
   }
 
   std::vector<StepId> finish() {
     const Slices slices = cut_.of(task_.rank);
+    std::vector<std::vector<StepId>> came;  // by slice
+    if (at_once_ < SIZE_MAX) came = receive(slices);
     const int lane = b_.new_lane();
     std::vector<StepId> finals;
     for (int s = 0; s < slices.count(); ++s) {
-      for (int from : by_distance_) b_.wait(lane, from, tag(Phase::ready, static_cast<uint64_t>(s)));
-      finals.push_back(b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), true,
-                                 {&learn_, s == 0 ? size_t{1} : 0}));
-
+      std::vector<StepId> after;
+      if (at_once_ < SIZE_MAX) after = came[static_cast<size_t>(s)];
+      else
+        for (int from : by_distance_) b_.wait(lane, from, tag(Phase::ready, static_cast<uint64_t>(s)));
+      if (s == 0) after.push_back(learn_);
+      finals.push_back(
+          b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), true, after));
       if (s + kWindow >= slices.count()) continue;
       for (int from : by_distance_) b_.signal(lane, from, tag(Phase::credit, static_cast<uint64_t>(s)));
     }
     return finals;
+  }
+
+  /// Who is asked for the next block once half of one is there has a lane for that. By slice, the steps after
+  /// which it is there.
+  std::vector<std::vector<StepId>> receive(const Slices& slices) {
+    std::vector<std::vector<StepId>> came(static_cast<size_t>(slices.count()));
+    for (size_t i = 0; i < by_distance_.size(); ++i) {
+      const int lane = b_.new_lane();
+      for (int s = 0; s < slices.count(); ++s) {
+        came[static_cast<size_t>(s)].push_back(
+            b_.wait(lane, by_distance_[i], tag(Phase::ready, static_cast<uint64_t>(s))));
+        if (s == asks_after(slices) && at_once_ < by_distance_.size() - i) ask(lane, i + at_once_);
+      }
+    }
+    return came;
   }
 
   /// Everything that is in a slice of the own block, in order of ranks (strict) or of nodes.
@@ -193,7 +225,9 @@ class ReduceHalf {
   const std::vector<int> by_distance_ = by_distance();
   const std::vector<int> targets_ = targets();
   const bool sends_raw_ = task_.request.strict || mates_.empty();
-  const bool eager_ = cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
+  // Credits come when all have sent: who waits for one keeps nobody from sending.
+  const size_t at_once_ = cut_.slices.count() <= kWindow ? cut_.at_once : SIZE_MAX;
+  const bool eager_ = at_once_ == SIZE_MAX && cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
   const uint64_t slice_room_ = round_up(cut_.slices.each(), 64);
   const int main_ = b_.new_lane();  // opens, and adds up
   uint64_t incoming_ = 0, outgoing_ = 0;

@@ -1,0 +1,25 @@
+// at_once: how many long blocks a rank asks for, and sends, at a time. Where ways are narrow
+// (Limits::narrow), all at once meet in the network's queues, which lose what they do not hold, and whoever
+// has lost waits for a timeout. So a rank asks for some, the nearest first, and for another when half of one
+// is there; it sends to as few, the nearest first, who have asked it first: so nobody waits for anybody in a
+// circle. Private to plan/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plan/schedule.h"
+
+namespace weft::plan {
+
+/// Whether blocks of so many bytes, one for each of `peers`, are so long that they are asked for, even where
+/// each could go eagerly.
+bool may_meet(uint64_t block_bytes, int peers);
+
+/// How many of these go at once; SIZE_MAX: all. Where they do not, they want two slices at least.
+size_t most_at_once(const Task& task, uint64_t block_bytes, int peers);
+
+/// The slice after which a rank asks for the next block.
+inline int asks_after(const Slices& slices) { return (slices.count() - 1) / 2; }
+
+}  // namespace weft::plan
