@@ -56,7 +56,7 @@ TEST(Slices, AreAtMost64AndAligned) {
 TEST(Fold, SpeaksForEveryRankOnce) {
   for (int ranks = 1; ranks <= 40; ++ranks) {
     const Fold fold(ranks);
-    EXPECT_EQ(fold.rank_of(fold.participants), ranks);
+    EXPECT_EQ(fold.rank_of(fold.participants()), ranks);
     int counted = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       if (fold.is_ward(rank)) continue;
@@ -65,6 +65,23 @@ TEST(Fold, SpeaksForEveryRankOnce) {
     }
     EXPECT_EQ(counted, ranks);
   }
+}
+
+TEST(Fold, MatesDifferInTheHighestBits) {
+  for (const Layout& layout : {Layout::blocks(4, 2), Layout::blocks(2, 8), Layout(std::vector{0, 1, 1, 0})}) {
+    const Fold fold(layout);
+    EXPECT_FALSE(fold.in_order());
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      EXPECT_EQ(fold.rank_of(fold.participant(rank)), rank);
+      const int across = fold.rank_of(fold.participant(rank) ^ 1);
+      EXPECT_FALSE(layout.same_node(rank, across));
+      const int mate = fold.rank_of(fold.participant(rank) ^ layout.ranks() / 2);
+      EXPECT_TRUE(layout.same_node(rank, mate));
+    }
+  }
+  for (const Layout& layout : {Layout::blocks(3, 2), Layout::blocks(8, 1), Layout::blocks(1, 8),
+                               Layout(std::vector{0, 1, 0, 1}), Layout(std::vector{0, 0, 0, 1})})
+    EXPECT_TRUE(Fold(layout).in_order()) << layout.to_string();
 }
 
 TEST(Hierarchy, EveryRankOfOtherNodesIsAnOriginOnceOnEachNode) {

@@ -4,27 +4,74 @@
 //     rank           0 1   2 3   4   5        6 ranks: 4 participants, the first two with a ward
 //     participant     0     1    2   3
 //
-// The ranks that consecutive participants speak for are consecutive. Private to plan/.
+// The ranks that consecutive participants speak for are consecutive, unless nodes have several ranks each and
+// all numbers are powers of two. Then node-mates differ in the highest bits:
+//
+//     node           0 0   1 1   2 2   3 3
+//     rank           0 1   2 3   4 5   6 7
+//     participant    0 4   1 5   2 6   3 7
+//
+// so that halving begins, and doubling ends, inside nodes, and each rank moves only its part of its node's
+// data between them. Private to plan/.
 #pragma once
 
 #include <bit>
+#include <cstdint>
+
+#include "topology/layout.h"
 
 namespace weft::plan {
 
-struct Fold {
-  int participants, wards;
-
+class Fold {
+ public:
+  /// In the order of ranks.
   explicit Fold(int ranks)
-      : participants(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)))),
-        wards(ranks - participants) {}
+      : participants_(static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)))),
+        wards_(ranks - participants_) {}
 
-  int rounds() const { return std::countr_zero(static_cast<unsigned>(participants)); }
-  bool is_ward(int rank) const { return rank < 2 * wards && rank % 2 == 1; }
-  bool has_ward(int rank) const { return rank < 2 * wards && rank % 2 == 0; }
-  int participant(int rank) const { return rank < 2 * wards ? rank / 2 : rank - wards; }
-  /// The rank that is this participant, the first that it speaks for; `participants` gives the number of
-  /// ranks.
-  int rank_of(int participant) const { return participant < wards ? 2 * participant : participant + wards; }
+  /// The layout must outlive it.
+  explicit Fold(const topology::Layout& layout) : Fold(layout.ranks()) {
+    if (wards_ == 0 && are_alike(layout)) layout_ = &layout;
+    for (int p = 0; layout_ != nullptr && p < participants_; ++p)
+      if (rank_of(p) != p) return;
+    layout_ = nullptr;
+  }
+
+  int participants() const { return participants_; }
+  int wards() const { return wards_; }
+  int rounds() const { return std::countr_zero(static_cast<unsigned>(participants_)); }
+  bool in_order() const { return layout_ == nullptr; }
+  bool is_ward(int rank) const { return rank < 2 * wards_ && rank % 2 == 1; }
+  bool has_ward(int rank) const { return rank < 2 * wards_ && rank % 2 == 0; }
+  int participant(int rank) const {
+    if (!in_order()) return layout_->local_index(rank) * layout_->nodes() + layout_->node_of(rank);
+    return rank < 2 * wards_ ? rank / 2 : rank - wards_;
+  }
+  /// The rank that is this participant, the first that it speaks for. In order, `participants` gives the
+  /// number of ranks.
+  int rank_of(int participant) const {
+    if (!in_order()) return layout_->on_node(participant % layout_->nodes())[participant / layout_->nodes()];
+    return participant < wards_ ? 2 * participant : participant + wards_;
+  }
+
+ private:
+  static bool are_alike(const topology::Layout& layout) {
+    for (int node = 1; node < layout.nodes(); ++node)
+      if (layout.on_node(node).size() != layout.on_node(0).size()) return false;
+    return layout.nodes() > 1 && layout.ranks() > layout.nodes();
+  }
+
+  int participants_, wards_;
+  const topology::Layout* layout_ = nullptr;  // null: in order
 };
+
+/// For data of so many bytes in all that lies in the order of ranks, and is brought into that of
+/// participants, or back: a copy for each rank, which is worth its while for so many, and for so much.
+inline Fold fold_of_blocks(const topology::Layout& layout, uint64_t all_bytes) {
+  constexpr int kMostCopies = 128;
+  constexpr uint64_t kBriefData = 4 << 10;
+  const bool worthwhile = layout.ranks() <= kMostCopies && all_bytes >= kBriefData;
+  return worthwhile ? Fold(layout) : Fold(layout.ranks());
+}
 
 }  // namespace weft::plan

@@ -120,33 +120,48 @@ void all_gather_ward(const Task& task, Builder& b) {
   });
 }
 
+/// Where participants are not in order, blocks gather in scratch in theirs, and those of a round are copied
+/// to where they belong once the next round's have left.
 void all_gather(const Task& task, Builder& b) {
-  const Fold fold(task.ranks());
+  const uint64_t all = task.bytes() * task.ranks();
+  const Fold fold = fold_of_blocks(task.layout, all);
   if (fold.is_ward(task.rank)) return all_gather_ward(task, b);
   const int me = fold.participant(task.rank), ward = task.rank + 1;
   const bool has_ward = fold.has_ward(task.rank);
   // Before a round, a participant has the blocks of all participants that agree with it in the higher bits.
-  const auto begin = [&](int participant, int round) {
-    return task.bytes() * fold.rank_of(participant >> round << round);
+  const auto first = [&](int participant, int round) { return participant >> round << round; };
+  const auto place = [&](int participant) {
+    return task.bytes() * static_cast<uint64_t>(fold.in_order() ? fold.rank_of(participant) : participant);
   };
+  const auto begin = [&](int participant, int round) { return place(first(participant, round)); };
   const auto bytes = [&](int participant, int round) {
-    return task.bytes() * fold.rank_of((participant >> round << round) + (1 << round)) -
-           begin(participant, round);
+    return place(first(participant, round) + (1 << round)) - begin(participant, round);
+  };
+  const Space space = fold.in_order() ? Space::output : Space::scratch;
+  if (!fold.in_order()) b.reserve(all);
+  const auto deliver = [&](int participant, int round) {
+    if (fold.in_order()) return;
+    for (int p = first(participant, round), end = p + (1 << round); p < end; ++p)
+      b.copy(kLane, b.scratch(place(p)), b.output(task.bytes() * fold.rank_of(p)), task.bytes());
   };
   if (has_ward) offer(task, b, kLane, ward, task.bytes(), Space::output);
   for (int round = 0; round < fold.rounds(); ++round) {
     const int other = me ^ 1 << round;
-    offer(task, b, kLane, fold.rank_of(other), bytes(other, round), Space::output);
+    offer(task, b, kLane, fold.rank_of(other), bytes(other, round), space);
   }
-  b.copy(kLane, b.input(), b.output(task.bytes() * task.rank), task.bytes());
+  b.copy(kLane, b.input(), {task.rank, space, place(me)}, task.bytes());
   if (has_ward) receive_slices(b, kLane, ward, Slices(task.bytes(), task));
   for (int round = 0; round < fold.rounds(); ++round) {
     const int other = me ^ 1 << round, partner = fold.rank_of(other);
     const uint64_t at = begin(me, round);
-    accept(task, b, kLane, partner, bytes(me, round), Space::output);
-    put_slices(b, kLane, partner, b.output(at), {partner, Space::output, at}, Slices(bytes(me, round), task));
+    accept(task, b, kLane, partner, bytes(me, round), space);
+    put_slices(b, kLane, partner, {task.rank, space, at}, {partner, space, at},
+               Slices(bytes(me, round), task));
+    if (round > 0) deliver(me ^ 1 << (round - 1), round - 1);
     receive_slices(b, kLane, partner, Slices(bytes(other, round), task));
   }
+  deliver(me, 0);
+  deliver(me ^ 1 << (fold.rounds() - 1), fold.rounds() - 1);
   if (!has_ward) return;
   accept(task, b, kLane, ward, task.bytes() * (task.ranks() - 1), Space::output);
   for_both_sides(task, ward, [&](uint64_t at, uint64_t run, Phase phase) {

@@ -33,8 +33,8 @@ struct Range {
 /// computes where its partners keep theirs.
 class Halving {
  public:
-  Halving(const Task& task, Builder& b, std::vector<uint64_t> bounds)
-      : task_(task), b_(b), bounds_(std::move(bounds)) {
+  Halving(const Task& task, Builder& b, const Fold& fold, std::vector<uint64_t> bounds)
+      : task_(task), b_(b), fold_(fold), bounds_(std::move(bounds)) {
     b_.reserve(place(me_, fold_.rounds()));
   }
 
@@ -50,15 +50,14 @@ class Halving {
     return {bounds_[first], bounds_[first + mask(round)] - bounds_[first]};
   }
 
-  /// Adds up; `sum` (all of the range, own memory) takes what is not final. finish(sources) makes the last
-  /// reduction, of the participant's own part.
+  /// Adds up what is in `mine` in the order of participants; `sum` (all of the range, own memory) takes what
+  /// is not final. finish(sources) makes the last reduction, of the participant's own part.
   template <typename Finish>
-  void run(Region sum, Finish finish) const {
+  void run(Region mine, Region sum, Finish finish) const {
     if (has_ward()) offer(task_, b_, kLane, ward(), bounds_.back(), Space::scratch, Phase::open_scratch);
     for (int round = 0; round < fold_.rounds(); ++round) {
       offer(task_, b_, kLane, partner(round), kept(me_, round).bytes, Space::scratch, Phase::open_scratch);
     }
-    Region mine = b_.input();
     if (has_ward()) {
       const Slices slices(bounds_.back(), task_);
       for (int s = 0; s < slices.count(); ++s) {
@@ -81,7 +80,7 @@ class Halving {
   }
 
  private:
-  int mask(int round) const { return fold_.participants >> (round + 1); }
+  int mask(int round) const { return fold_.participants() >> (round + 1); }
   /// Where in scratch a participant keeps what it receives in `round`; the number of rounds gives the end.
   uint64_t place(int participant, int round) const {
     uint64_t offset = fold_.has_ward(fold_.rank_of(participant)) ? round_up(bounds_.back(), 64) : 0;
@@ -100,8 +99,8 @@ class Halving {
 
   const Task& task_;
   Builder& b_;
+  const Fold fold_;
   const std::vector<uint64_t> bounds_;
-  const Fold fold_{task_.ranks()};
   const int me_ = fold_.participant(task_.rank);
 };
 
@@ -120,16 +119,25 @@ void give_ward(const Task& task, Builder& b, Region result) {
   put_slices(b, kLane, ward, result, {ward, Space::output, 0}, Slices(task.bytes(), task), Phase::spread);
 }
 
+/// Where participants are not in order, their inputs' blocks are brought into theirs.
 void reduce_scatter(const Task& task, Builder& b) {
-  const Fold fold(task.ranks());
   const uint64_t all = task.bytes() * task.ranks();
+  const Fold fold = fold_of_blocks(task.layout, all);
   if (fold.is_ward(task.rank)) return plan_ward(task, b, all);
   std::vector<uint64_t> bounds;
-  for (int p = 0; p <= fold.participants; ++p) bounds.push_back(task.bytes() * fold.rank_of(p));
-  const Halving halving(task, b, bounds);
+  for (int p = 0; p < fold.participants(); ++p)
+    bounds.push_back(task.bytes() * (fold.in_order() ? fold.rank_of(p) : p));
+  bounds.push_back(all);
+  const Halving halving(task, b, fold, bounds);
   const bool sums = halving.rounds() > 1 || halving.has_ward();
   const Region sum = b.scratch(b.reserve(sums ? all : 0));
-  halving.run(sum, [&](std::span<const Region> sources) {
+  Region mine = b.input();
+  if (!fold.in_order()) {
+    mine = b.scratch(b.reserve(all));
+    for (int p = 0; p < fold.participants(); ++p)
+      b.copy(kLane, b.input(task.bytes() * fold.rank_of(p)), mine + bounds[p], task.bytes());
+  }
+  halving.run(mine, sum, [&](std::span<const Region> sources) {
     b.reduce(kLane, sources, b.output(), task.bytes(), true);
     if (!halving.has_ward()) return;
     const Region wards[] = {sources[0] + task.bytes(), sources[1] + task.bytes()};
@@ -140,18 +148,18 @@ void reduce_scatter(const Task& task, Builder& b) {
 }
 
 void all_reduce(const Task& task, Builder& b) {
-  const Fold fold(task.ranks());
+  const Fold fold(task.layout);
   if (fold.is_ward(task.rank)) return plan_ward(task, b, task.bytes());
-  const Blocks blocks = Blocks::divide(task.bytes(), task.request.element_bytes, fold.participants);
+  const Blocks blocks = Blocks::divide(task.bytes(), task.request.element_bytes, fold.participants());
   std::vector<uint64_t> bounds;
-  for (int p = 0; p <= fold.participants; ++p) bounds.push_back(blocks.begin(p));
-  const Halving halving(task, b, bounds);
+  for (int p = 0; p <= fold.participants(); ++p) bounds.push_back(blocks.begin(p));
+  const Halving halving(task, b, fold, bounds);
   const auto theirs = [&](int round) { return halving.kept(halving.other(round), round); };
   for (int round = 0; round < halving.rounds(); ++round) {
     offer(task, b, kLane, halving.partner(round), theirs(round).bytes, Space::output);
   }
   const Range own = halving.kept(halving.me(), halving.rounds() - 1);
-  halving.run(b.output(), [&](std::span<const Region> sources) {
+  halving.run(b.input(), b.output(), [&](std::span<const Region> sources) {
     b.reduce(kLane, sources, b.output(own.begin), own.bytes, true);
   });
   for (int round = halving.rounds() - 1; round >= 0; --round) {
