@@ -125,6 +125,7 @@ class Sweep {
 
   void row(const Way& way, std::vector<float>& send, std::vector<float>& recv, size_t count) {
     constexpr int kWarmup = 5, kLeast = 3, kMost = 200000;
+    constexpr double kEnough = 0.8;      // of the time
     constexpr double kSettleUs = 200e3;  // until ranks that have just started are spread over the cores
     const double wanted_us = arguments_.time_ms * 1e3;
     double each_us = 1, spent_us = 0;
@@ -150,7 +151,7 @@ class Sweep {
       const double end = now_us(), cpu_end = cpu_now_us();
       us = peer_.sum((end - begin) / iterations) / peer_.ranks;
       cpu_us = peer_.sum((cpu_end - cpu_begin) / iterations) / peer_.ranks;
-      if (us * iterations > wanted_us / 2 || iterations == kMost) break;
+      if (us * iterations > kEnough * wanted_us || iterations == kMost) break;
     }
     const double wrong = peer_.sum(check(way, send, recv, count));
     wrong_ += static_cast<long>(wrong);
