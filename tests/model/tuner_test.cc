@@ -227,7 +227,7 @@ TEST(Tuner, OfARowTheMeanCounts) {
 
 // Four ranks that took turns on two cores went from a direct read to a chain that promised a sixth, and took
 // longer.
-TEST(Tuner, WhatIsUsedForSingleCallsStaysUnlessARowSavesAFifth) {
+TEST(Tuner, WhatIsUsedForSingleCallsStaysUnlessARowSavesMuch) {
   const Layout layout = Layout::blocks(4, 1);
   const Request broadcast{.collective = Collective::broadcast, .count = 8, .element_bytes = 1};
   bool stayed = false, changed = false;
@@ -242,7 +242,7 @@ TEST(Tuner, WhatIsUsedForSingleCallsStaysUnlessARowSavesAFifth) {
       return 0.0;
     };
     const double best = many.candidates.front().predicted.us;
-    EXPECT_EQ(many.algorithm != one.algorithm, best <= 0.8 * mean_of(one.algorithm)) << overhead_us;
+    EXPECT_EQ(many.algorithm != one.algorithm, best <= 0.82 * mean_of(one.algorithm)) << overhead_us;
     (many.algorithm == one.algorithm ? stayed : changed) = true;
   }
   EXPECT_TRUE(stayed && changed);

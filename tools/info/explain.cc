@@ -148,9 +148,9 @@ Result<Described> machine_of(const Question& q) {
   return result;
 }
 
-/// What calls use that come in a row of such a length.
+/// What calls use after so many of a row.
 struct InRow {
-  int calls;
+  int past;  // calls before it
   model::Choice choice;
 };
 
@@ -186,12 +186,12 @@ Result<Answer> answer(const Question& q) {
   if (!choice.ok()) return choice.status();
   Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {},
                 {},       chosen_in_ms};
-  for (const int calls : engine::CallRow::kLengths) {
-    if (calls == 1 || !plan::has_root(request->collective)) continue;
+  for (const int past : engine::CallRow::kPast) {
+    if (!plan::has_root(request->collective)) continue;
     Result<model::Choice> later =
-        model::choose(machine, *request, result.layout, limits, *pins, calls, &known);
+        model::choose(machine, *request, result.layout, limits, *pins, engine::CallRow::more(past), &known);
     if (!later.ok()) return later.status();
-    result.in_row.push_back({calls, later.take()});
+    result.in_row.push_back({past, later.take()});
   }
   const bool all = q.ranks <= kMostSimulatedRanks && !plan::is_transfer(request->collective);
   for (int rank = all ? 0 : q.rank; rank < (all ? q.ranks : q.rank + 1); ++rank) {
@@ -253,7 +253,7 @@ std::string text_of(const Question& q, const Answer& a) {
   text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
                       a.chosen_in_ms, choice.algorithm->sentence);
   for (const InRow& row : a.in_row) {
-    text += fmt::format("  in a row, from the {}th call on: {}, predicted {:.2f} µs each\n", row.calls + 1,
+    text += fmt::format("  in a row, from the {}th call on: {}, predicted {:.2f} µs each\n", row.past + 1,
                         row.choice.algorithm->name, row.choice.predicted_us);
   }
   if (a.simulation) {
@@ -292,7 +292,7 @@ Json json_of(const Question& q, const Answer& a) {
     json["candidates"].push_back(row);
   }
   for (const InRow& row : a.in_row) {
-    json["in_a_row"].push_back({{"from_call", row.calls + 1},
+    json["in_a_row"].push_back({{"from_call", row.past + 1},
                                 {"algorithm", row.choice.algorithm->name},
                                 {"slice_bytes", row.choice.limits.slice_bytes},
                                 {"predicted_us", row.choice.predicted_us}});

@@ -2,10 +2,10 @@
 // to go on. Ranks of one that is from or to a root need not wait for each other, and the same algorithm is
 // seldom the best for one call and for many (model/tuner.h: choose()).
 //
-// Nobody is told how many will come. A row is expected to go on for as long as it has lasted, which grows in
-// steps; so what one call costs more by the first algorithm is paid a few times, and what another costs more
-// alone when the row ends is little beside it. All ranks call collectives in the same order, so all expect
-// the same.
+// Nobody is told how many will come. A row is expected to go on for twice as long as it has lasted, at some
+// lengths: it may end at once, or go on to the next of these and beyond. So what one call costs more by the
+// first algorithm is paid a few times, and what another costs more alone when the row ends is little beside
+// it. All ranks call collectives in the same order, so all expect the same.
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -19,45 +19,50 @@ namespace weft::engine {
 
 class CallRow {
  public:
-  /// What expected() may say. Each is four times the one before, as each costs a plan.
-  static constexpr int kLengths[] = {1, 4, 16, 64, 256, 1024, 4096};
+  /// After how many calls it is looked at again how many will follow. Each is four times the one before, as
+  /// each costs a plan.
+  static constexpr int kPast[] = {4, 16, 64, 256, 1024, 4096};
+  /// How many calls a row goes on for after so many.
+  static constexpr int more(int past) { return past == 0 ? 1 : 2 * past; }
+
   /// How many calls the row may have in which such a call would be the next.
   int expected(plan::Collective collective, int root) const {
-    if (!goes_on(collective, root)) return 1;
-    return left_ == 0 ? grown() : expected_;
+    if (!goes_on(collective, root)) return more(0);
+    return more(left_ == 0 ? next_past() : past_);
   }
 
   /// Such a call is made.
   void add(plan::Collective collective, int root) {
     if (!goes_on(collective, root)) {
+      begun_ = true;
       collective_ = collective;
       root_ = root;
-      begin(1);
+      begin(0);
     } else if (left_ == 0) {
-      begin(grown());
+      begin(next_past());
     }
     --left_;
   }
 
  private:
-  static constexpr int kStep = kLengths[1], kMost = std::end(kLengths)[-1];
+  static constexpr int kFirst = kPast[0], kStep = kPast[1] / kPast[0], kLast = std::end(kPast)[-1];
 
   bool goes_on(plan::Collective collective, int root) const {
-    return expected_ > 0 && collective == collective_ && root == root_;
+    return begun_ && collective == collective_ && root == root_;
   }
-  bool grows() const { return plan::has_root(collective_) && expected_ < kMost; }
-  int grown() const { return grows() ? expected_ * kStep : expected_; }
-  /// So many are expected, and as many have been, or none.
-  void begin(int expected) {
-    const int past = expected > 1 ? expected : 0;
-    expected_ = expected;
-    left_ = grows() ? static_cast<uint32_t>(expected * kStep - past) : UINT32_MAX;
+  int next_past() const { return past_ == 0 ? kFirst : past_ * kStep; }
+  /// So many calls have been.
+  void begin(int past) {
+    past_ = past;
+    const bool grows = plan::has_root(collective_) && past < kLast;
+    left_ = grows ? static_cast<uint32_t>(next_past() - past) : UINT32_MAX;
   }
 
   plan::Collective collective_ = plan::Collective::all_reduce;
   int root_ = 0;
-  int expected_ = 0;   // 0: no call yet
-  uint32_t left_ = 0;  // calls until another number is expected
+  bool begun_ = false;
+  int past_ = 0;       // calls, when it was looked at
+  uint32_t left_ = 0;  // calls until it is again
 };
 
 }  // namespace weft::engine

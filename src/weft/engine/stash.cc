@@ -6,7 +6,7 @@ namespace weft::engine {
 
 namespace {
 
-constexpr size_t kSpares = 512;                  // of each kind: more than a read may bring, of the shortest
+constexpr size_t kSpares = 4096;  // of each kind: more than come while another rank has the core
 constexpr size_t kSpareBytes = size_t{4} << 20;  // of all payloads
 
 /// The last spare, or a new one.

@@ -19,7 +19,7 @@ using plan::Request;
 constexpr double kWorthwhile = 0.97;
 /// What is used for single calls stays in a row unless the best there takes at most this part of its time:
 /// rows are predicted less exactly, above all where ranks take turns.
-constexpr double kWorthChanging = 0.8;
+constexpr double kWorthChanging = 0.82;
 /// How many algorithms are given other slices, if they are not slower than the fastest by more than a factor.
 /// It is a wide one: a pipeline over n nodes with few slices can be n times as slow as one with many.
 constexpr size_t kContenders = 3;
