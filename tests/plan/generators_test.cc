@@ -151,6 +151,49 @@ TEST(Exchange, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
   EXPECT_EQ(prover.proofs(), 4 * 2 * 2 * 3);
 }
 
+/// A strict sender once went the other way round than its receivers asked: all waited in a circle.
+TEST(AllToAll, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
+  const Layout uneven({0, 0, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9});
+  Prover prover;
+  for (const Collective collective :
+       {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce, Collective::reduce}) {
+    const Algorithm& algorithm = *find_algorithm(collective, "all_to_all");
+    const bool one_part = collective == Collective::all_reduce || collective == Collective::reduce;
+    for (const Layout& layout : {Layout::blocks(8, 2), Layout::blocks(12, 1), Layout::blocks(4, 2), uneven}) {
+      const auto parts = static_cast<uint64_t>(one_part ? layout.ranks() : 1);
+      // Blocks that are cut into two slices, and into more than need no credits.
+      for (const uint64_t slice_bytes : {512 << 10, 12 << 10}) {
+        const Limits limits{.eager_intra_bytes = 16 << 10,
+                            .eager_inter_bytes = 64 << 10,
+                            .slice_bytes = slice_bytes,
+                            .narrow = true};
+        for (const Request& request :
+             variants({.collective = collective, .count = 36'001 * parts, .element_bytes = 4, .root = 1})) {
+          prover.prove(algorithm, request, layout, limits);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(prover.proofs(), 4 * 2 * 2 * (1 + 3 * 2));
+  const auto asked_first = [](Collective collective, Space space, bool narrow) {
+    const Plan plan = make_all(*find_algorithm(collective, "all_to_all"),
+                               {.collective = collective, .count = 64 << 10, .element_bytes = 4},
+                               Layout::blocks(8, 2), {.narrow = narrow})[0];
+    int lane = -1, count = 0;
+    for (const Step& step : plan.steps) {
+      if (step.kind != StepKind::signal || step.exposes != space || step.peer == 1) continue;
+      if (lane < 0) lane = step.lane;
+      count += step.lane == lane;
+    }
+    return count;
+  };
+  EXPECT_EQ(asked_first(Collective::all_gather, Space::output, false), 7);
+  EXPECT_EQ(asked_first(Collective::all_gather, Space::output, true), 4);
+  EXPECT_EQ(asked_first(Collective::reduce_scatter, Space::scratch, false), 7);
+  EXPECT_EQ(asked_first(Collective::reduce_scatter, Space::scratch, true), 4);
+}
+
 class EveryAlgorithm : public ::testing::TestWithParam<const Algorithm*> {};
 
 TEST_P(EveryAlgorithm, IsRightOnEveryLayoutOfFewRanks) {
@@ -209,8 +252,8 @@ TEST_P(EveryAlgorithm, IsRightOnASampleUpTo16NodesOf8Ranks) {
 TEST_P(EveryAlgorithm, IsRightForManySlices) {
   const Algorithm& algorithm = *GetParam();
   Prover prover;
-  for (const Layout& layout :
-       {Layout::blocks(1, 4), Layout::blocks(3, 2), Layout(std::vector{0, 1, 1, 0, 2})}) {
+  for (const Layout& layout : {Layout::blocks(1, 4), Layout::blocks(3, 2), Layout::blocks(4, 2),
+                               Layout(std::vector{0, 1, 1, 0, 2})}) {
     for (uint32_t element_bytes : {1, 2, 4, 8}) {
       for (Limits limits : limits_to_try()) {
         limits.slice_bytes = 64 * element_bytes;

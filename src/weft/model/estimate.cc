@@ -133,10 +133,14 @@ Stage part_of(const Stage& stage, int nodes, int per_node) {
 }
 
 /// Half the nodes while that leaves two, else half of every node, unless its ranks take turns on an odd
-/// number of cores. Halves keep powers of two what they are.
+/// number of cores. Halves keep powers of two what they are, and others, too: some algorithms do
+/// otherwise there (plan/fold.h).
 std::optional<Stage> halve(const Stage& stage, int fewest_nodes) {
   const int nodes = stage.layout.nodes(), per_node = most_of_a_node(stage.layout);
-  if (nodes / 2 >= fewest_nodes) return part_of(stage, nodes / 2, per_node);
+  const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
+  int half = nodes / 2;
+  if (!is_power(nodes) && is_power(half) && !is_power(half + 1)) ++half;
+  if (half >= fewest_nodes) return part_of(stage, half, per_node);
   const bool splits_core = turns_in(stage).cores % 2 != 0;
   if (per_node >= 4 && !splits_core) return part_of(stage, nodes, per_node / 2);
   return std::nullopt;

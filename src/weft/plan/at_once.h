@@ -1,8 +1,9 @@
 // at_once: how many long blocks a rank asks for, and sends, at a time. Where ways are narrow
 // (Limits::narrow), all at once meet in the network's queues, which lose what they do not hold, and whoever
-// has lost waits for a timeout. So a rank asks for some, the nearest first, and for another when half of one
-// is there; it sends to as few, the nearest first, who have asked it first: so nobody waits for anybody in a
-// circle. Private to plan/.
+// has lost waits for a timeout. So a rank asks for some, and for another when half of one is there; it sends
+// to as few, who have asked it first. Both go by distance: where ranks send to the one before them first,
+// they ask the one after them first. So all that a transfer waits for are transfers over less, and nobody
+// waits for anybody in a circle. Private to plan/.
 #pragma once
 
 #include <cstddef>

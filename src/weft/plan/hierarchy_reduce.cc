@@ -6,11 +6,11 @@
 //     send      the node's sum of a slice ──→ q's scratch                         a lane each
 //     finish    as the other nodes' sums come, r reduces them in node order,      one lane
 //               with its own node's inputs in their place
+//     ask       where ways are narrow, a few transfers go at a time (at_once.h)   a lane each
+//               if they need no credits
 //
 // A rank alone on its node sends from its input. In strict order nobody adds up: all ranks of other nodes
 // send their raw contributions, and the owner adds everything in rank order.
-//
-// Where ways are narrow a few transfers go at a time (at_once.h), if they need no credits.
 //
 // Scratch holds a window of slices of each contribution, in and out; a credit for each slice says that its
 // place at the owner is free again.
@@ -168,7 +168,7 @@ class ReduceHalf {
     return found;
   }
 
-  /// The contributors to the own block, those behind this rank first: everybody begins elsewhere.
+  /// The contributors to the own block, the next higher first: everybody begins elsewhere.
   std::vector<int> by_distance() const {
     std::vector<int> found = contributors_;
     const auto first = std::partition_point(found.begin(), found.end(), [&](int from) {
@@ -183,7 +183,7 @@ class ReduceHalf {
     if (!task_.request.strict) return origins(task_, task_.rank);
     std::vector<int> found;
     for (int k = 1; k < task_.ranks(); ++k) {
-      if (!task_.same_node(task_.rank_after(k))) found.push_back(task_.rank_after(k));
+      if (!task_.same_node(task_.rank_before(k))) found.push_back(task_.rank_before(k));
     }
     return found;
   }

@@ -1,5 +1,6 @@
 // recursive_doubling: log2(n) rounds with a partner twice as far away each time; both send all they have. Few
 // rounds, so it wins for short messages on many ranks, where one hop to everybody would be too many messages.
+// What is far for an AllGather of some length, Fold says: node-mates are the farthest.
 //
 //     round 0   0 ↔ 1   2 ↔ 3   4 ↔ 5   6 ↔ 7       AllReduce: the whole sum so far, each way
 //     round 1   0 ↔ 2   1 ↔ 3   4 ↔ 6   5 ↔ 7       AllGather: the blocks so far, each way

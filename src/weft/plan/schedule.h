@@ -129,8 +129,8 @@ class Slices {
   uint64_t bytes_, each_;
 };
 
-/// No algorithm needs more than two lanes a rank, and lanes are numbered in 16 bits.
-inline constexpr int kMostRanks = 30000;
+/// No algorithm needs more than four lanes a rank, and lanes are numbered in 16 bits.
+inline constexpr int kMostRanks = 16000;
 
 /// What every algorithm needs to be true of a request; names what is not.
 Status fits_any(const Request& request, const topology::Layout& layout);
