@@ -122,7 +122,6 @@ class Trial {
   Measurement time(int iterations);
   double across_ranks(double mine);
   double mean(double mine);
-  double predict_us();
 
   const Collective& collective_;
   const Options& options_;
@@ -228,9 +227,13 @@ Measurement Trial::time(int iterations) {
   finish();
   const double done = now_us(), cpu_done = cpu_now_us();
   // Before the library is used for anything else.
-  algorithm_ = session_.mpi() ? "mpi" : session_.stats().lastAlgorithm;
-  session_.barrier();  // a prediction takes milliseconds, and cores from ranks that are not done
-  predicted_us_ = predict_us();
+  if (session_.mpi()) {
+    algorithm_ = "mpi";
+  } else {
+    const weftCommStats_t stats = session_.stats();
+    algorithm_ = stats.lastAlgorithm;
+    predicted_us_ = stats.lastPredictedTime;
+  }
   const int operations = iterations * options_.aggregated * std::max(1, options_.graphs);
   measured.time_us = across_ranks(((options_.cpu_time ? issued : done) - begin) / operations);
   measured.cpu_us = mean((cpu_done - cpu_begin) / operations);
@@ -251,15 +254,6 @@ double Trial::across_ranks(double mine) {
     case 3: return *std::max_element(all.begin(), all.end());
     default: return mean(mine);
   }
-}
-
-double Trial::predict_us() {
-  if (session_.mpi()) return WEFT_UNDEF_FLOAT;
-  weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
-  session_.must(weftGroupStart(), "weftGroupStart");
-  run(0);
-  session_.must(weftGroupSimulateEnd(&info), "weftGroupSimulateEnd");
-  return info.estimatedTime;
 }
 
 uint64_t Trial::check(uint64_t seed) {

@@ -291,11 +291,13 @@ typedef struct {
   char intraTransport[32]; /* "shared memory"; "" when no two ranks share a node */
   char interTransport[32]; /* "tcp", "libfabric …"; "" when there is one node */
   char lastAlgorithm[32];  /* of the last operation started: "ring", "one_hop" …; "" before the first */
+  float lastPredictedTime; /* what that was to take when it was chosen, µs; WEFT_UNDEF_FLOAT: not known */
 } weftCommStats_t;
 
 /* clang-format off */
 #define WEFT_COMM_STATS_INITIALIZER { \
-  sizeof(weftCommStats_t), WEFT_API_MAGIC, WEFT_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0} \
+  sizeof(weftCommStats_t), WEFT_API_MAGIC, WEFT_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, \
+  WEFT_UNDEF_FLOAT \
 }
 /* clang-format on */
 

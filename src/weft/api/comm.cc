@@ -437,9 +437,13 @@ weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats) {
   copy_text(stats->intraTransport, s.intra_transport);
   copy_text(stats->interTransport, s.inter_transport);
   copy_text(stats->lastAlgorithm, s.last_algorithm);
+  stats->lastPredictedTime = s.last_predicted_us > 0 ? s.last_predicted_us : WEFT_UNDEF_FLOAT;
   if (const auto& fallback = comm->fallback) {
     stats->operations += fallback->operations();
-    if (fallback->last_was_theirs()) copy_text(stats->lastAlgorithm, "nccl");
+    if (fallback->last_was_theirs()) {
+      copy_text(stats->lastAlgorithm, "nccl");
+      stats->lastPredictedTime = WEFT_UNDEF_FLOAT;
+    }
   }
   return weftSuccess;
 }

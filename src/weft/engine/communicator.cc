@@ -303,7 +303,10 @@ CommStats Communicator::stats() {
   const Record* last = recorder_.latest();
   const Record* const captured = captures_ ? captures_->latest() : nullptr;
   if (captured && (!last || captured->queued > last->queued)) last = captured;
-  if (last) s.last_algorithm = last->algorithm;
+  if (last) {
+    s.last_algorithm = last->algorithm;
+    s.last_predicted_us = last->predicted_us;
+  }
   return s;
 }
 

@@ -54,6 +54,7 @@ struct CommStats {
   transport::Counters intra, inter;
   int node = 0, nodes = 1;
   std::string intra_transport, inter_transport, last_algorithm;
+  float last_predicted_us = 0;  // 0: not known
 };
 
 class Communicator {

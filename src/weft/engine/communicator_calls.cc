@@ -74,8 +74,8 @@ Result<const std::shared_ptr<const Prepared>*> Communicator::plan_for(const plan
         plan::has_root(request.collective) ? &estimates_[{.request = request}] : nullptr;
     auto choice = model::choose(machine(), request, layout_, limits_, pins_, row, known);
     if (!choice) return choice.status();
-    auto prepared =
-        Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_, row);
+    auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_,
+                                   row, choice->predicted_us);
     if (planned_steps_ + prepared->plan.steps.size() > kKeptSteps) {
       plans_.clear();
       estimates_.clear();
@@ -149,6 +149,7 @@ void describe_in(Record& record, const Operation& op) {
   record.root = call.root;
   record.count = call.count;
   record.algorithm = op.prepared->plan.algorithm;
+  record.predicted_us = op.prepared->predicted_us;
   record.queued = record.started = record.done = 0;
   record.of = &op;
 }

@@ -18,7 +18,8 @@ inline constexpr uint64_t kBriefBytes = 64 << 10;
 
 struct Prepared {
   plan::Plan plan;
-  int row = 1;  // how long the row was expected to be that it was chosen for (CallRow)
+  int row = 1;             // how long the row was expected to be that it was chosen for (CallRow)
+  float predicted_us = 0;  // what it was to take when it was chosen
 
   // Handles: each (peer, space) that a wait learns gets a number; -1 = none.
   uint32_t handles = 0;
@@ -36,7 +37,8 @@ struct Prepared {
   /// it alone (Context::run_alone).
   bool brief = false;
 
-  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int row = 1);
+  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int row = 1,
+                                              double predicted_us = 0);
 };
 
 }  // namespace weft::engine

@@ -81,7 +81,7 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 ///
 /// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
 /// alone, and each that follows what it takes in a long row; the mean counts, but what is chosen for one call
-/// stays unless another saves a fifth of that. Without a root a row changes nothing. `known`: of the same
+/// stays unless another saves 18 % of that. Without a root a row changes nothing. `known`: of the same
 /// machine, request, layout and eager limits; what is estimated here joins it.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
                       const plan::Limits& base, const Pins& pins, int row = 1, Estimates* known = nullptr);
