@@ -5,6 +5,7 @@
 #include <fstream>
 #include <latch>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/processes.h"
 #include "base/clock.h"
@@ -139,6 +140,61 @@ TEST(Groups, WithACallThatCannotBeDoneStartNone) {
   });
 }
 
+// Rank 1 kept all that rank 0 sent, while it waited for rank 2 to take something, until its communicator
+// failed: half of all rows of 150000 with eight ranks on two cores.
+TEST(Broadcasts, InARowWaitForWhoIsBehind) {
+  for (const char* algorithm : {"ring", "binomial"}) {
+    const auto statuses = run_processes(
+        blocks(1, 3),
+        [](Rank& me) {
+          constexpr size_t kBytes = 16 << 10;
+          std::vector<uint8_t> data(kBytes);
+          for (int call = 0; call < 4000; ++call) {
+            if (me.rank == 2 && call % 1000 == 0) usleep(100'000);
+            if (me.rank == 0) data.front() = data.back() = static_cast<uint8_t>(call);
+            if (weftBroadcast(data.data(), data.data(), kBytes, weftUint8, 0, me.comm, nullptr) !=
+                weftSuccess)
+              return 1;
+            if (data.front() != static_cast<uint8_t>(call) || data.back() != data.front()) return 2;
+          }
+          return weftCommDestroy(me.comm) == weftSuccess ? 0 : 3;
+        },
+        60,
+        [&](int) {
+          setenv("WEFT_ALGO", (std::string("broadcast=") + algorithm).c_str(), 1);
+          setenv("WEFT_EARLY_BYTES", "16M", 1);
+        });
+    for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << algorithm << ": " << status;
+  }
+}
+
+/// Perf tools simulated a call after each row, on cores that ranks needed which were not done.
+TEST(Stats, SayWhatTheLastOperationWasToTake) {
+  run_ranks(blocks(2, 2), [](Rank& me) {
+    const auto last_us = [&] {
+      weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+      EXPECT_EQ(weftCommGetStats(me.comm, &stats), weftSuccess);
+      return stats.lastPredictedTime;
+    };
+    EXPECT_EQ(last_us(), WEFT_UNDEF_FLOAT);
+    float previous_us = 0;
+    for (const size_t count : {size_t{1}, size_t{1} << 20}) {
+      std::vector<float> data(count, 1.f);
+      const auto reduce = [&] {
+        WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, nullptr));
+      };
+      reduce();
+      weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
+      WEFT_OK(weftGroupStart());
+      reduce();
+      WEFT_OK(weftGroupSimulateEnd(&info));
+      EXPECT_FLOAT_EQ(last_us(), info.estimatedTime);
+      EXPECT_GT(last_us(), previous_us);
+      previous_us = last_us();
+    }
+  });
+}
+
 TEST(Groups, ThatStartNothingLeaveNoCommunicatorsThatAreStillBeingCreated) {
   run_ranks(blocks(1, 1), [](Rank& me) {
     for (const bool simulated : {false, true}) {
@@ -192,6 +248,29 @@ TEST(Communicators, MeetWhereSomeRanksWriteATrace) {
       EXPECT_GT(std::stod(trace.substr(at + ts.size())), begin_us - 1000) << trace.substr(at, 200);
     unlink(file.c_str());
   }
+}
+
+// Each node's first rank started it afresh, over what others had written.
+TEST(Communicators, OfSeveralNodesShareATrace) {
+  const std::string path = ::testing::TempDir() + "weft-trace-" + std::to_string(getpid()) + ".json";
+  std::ofstream(path) << "of an earlier job";
+  const auto statuses = run_processes(
+      blocks(3, 2), [](Rank& me) { return weftCommDestroy(me.comm) == weftSuccess ? 0 : 1; }, 60,
+      [&](int) { setenv("WEFT_TRACE", path.c_str(), 1); });
+  for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+  std::ifstream file(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(line, "[");
+  std::set<int> named;
+  while (std::getline(file, line)) {
+    ASSERT_TRUE(line.ends_with(",")) << line;
+    const auto event = nlohmann::json::parse(line.substr(0, line.size() - 1), nullptr, false);
+    ASSERT_TRUE(event.is_object()) << line;
+    if (event["name"] == "process_name") named.insert(event["pid"].get<int>());
+  }
+  EXPECT_EQ(named.size(), 6u);
+  unlink(path.c_str());
 }
 
 // Rank 0 said that its file cannot be made; the others, that it had gone.

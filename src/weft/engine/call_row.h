@@ -50,12 +50,12 @@ class CallRow {
   bool goes_on(plan::Collective collective, int root) const {
     return begun_ && collective == collective_ && root == root_;
   }
-  int next_past() const { return past_ == 0 ? kFirst : past_ * kStep; }
+  bool grows() const { return plan::has_root(collective_) && past_ < kLast; }
+  int next_past() const { return !grows() ? past_ : past_ == 0 ? kFirst : past_ * kStep; }
   /// So many calls have been.
   void begin(int past) {
     past_ = past;
-    const bool grows = plan::has_root(collective_) && past < kLast;
-    left_ = grows ? static_cast<uint32_t>(next_past() - past) : UINT32_MAX;
+    left_ = grows() ? static_cast<uint32_t>(next_past() - past) : UINT32_MAX;
   }
 
   plan::Collective collective_ = plan::Collective::all_reduce;

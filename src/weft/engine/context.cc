@@ -131,8 +131,8 @@ void Context::set_machine(model::Machine machine) {
     network->bound_flight(model::flight_bytes(machine_, fabric_->layout()));
 }
 
-// A collective where any rank writes a trace: of those on a node the first one starts the file before the
-// others append to it.
+// A collective where any rank writes a trace: of those on a node the first one starts the file before
+// anybody appends to it.
 Status Context::open_trace(Deadline deadline) {
   const auto writes = [this](int r) { return fabric_->traces(r); };
   bool anybody = false;
@@ -142,13 +142,7 @@ Status Context::open_trace(Deadline deadline) {
   const auto& here = fabric_->layout().on_node(node);
   const auto first_here = std::find_if(here.begin(), here.end(), writes);
   const bool first = first_here != here.end() && *first_here == rank();
-  auto open = [&]() -> Status {
-    auto trace = Trace::open(rank(), node, first);
-    if (!trace) return trace.status();
-    trace_ = trace.take();
-    return {};
-  };
-  const Status started = first ? open() : Status();
+  const Status started = first ? Trace::start() : Status();
   // All learn why one could not: that its connection ends says nothing.
   std::array<char, kReasonBytes> reason{};
   started.message().copy(reason.data(), reason.size() - 1);
@@ -161,7 +155,10 @@ Status Context::open_trace(Deadline deadline) {
     const std::string_view why(theirs, strnlen(theirs, kReasonBytes));
     if (!why.empty()) return fail(Code::remote_error, "rank {} reports: {}", r, why);
   }
-  return first ? Status() : open();
+  auto trace = Trace::open(rank(), node);
+  if (!trace) return trace.status();
+  trace_ = trace.take();
+  return {};
 }
 
 Context::~Context() {

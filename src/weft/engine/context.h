@@ -156,6 +156,8 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   /// The same for calls that a CUDA graph has come to; calls nothing of CUDA, and waits for nothing.
   void submit(std::shared_ptr<CapturedCalls> calls);
   void wake_progress();
+  /// Whether it keeps so many early messages that peers who send more may have to wait. Under the lock.
+  bool keeps_many() const { return stash_.is_large(); }
   /// Whether nothing goes on here but a row of calls, none of which waits: what they have left with the
   /// network waits for more to come (Fabric::waits_since()). The progress thread does not disturb that, but
   /// looks again soon, for nobody says when a row ends, and calls do not wake it.
@@ -186,6 +188,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool expects(int peer, const transport::Envelope& envelope) const override {
     return find(peer, envelope) != nullptr;
   }
+  bool takes_early(int peer) const override { return !keeps_many() || takes_more_early(peer); }
   void lost(int peer, const Status& why) override;
 
  private:
@@ -193,6 +196,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
 
   enum class Seat : uint8_t { on_host, on_device, yields_device };
   Status meet(Seat seat, Deadline deadline);
+  bool takes_more_early(int peer) const;
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
   void hand_on();
@@ -239,8 +243,9 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;
   bool all_on_devices_ = false, any_yields_device_ = false;
-  bool left_with_network_ = false;            // perhaps: since an operation between nodes ended
-  std::atomic<bool> in_row_{false};           // see in_row(); set under the lock, cleared by anybody
+  bool left_with_network_ = false;   // perhaps: since an operation between nodes ended
+  std::atomic<bool> in_row_{false};  // see in_row(); set under the lock, cleared by anybody
+  int64_t early_taken_ns_ = 0;       // when an early message was kept last, of so many as to be too many
   int64_t quiet_since_ns_ = 0, turn_ns_ = 0;  // look_after_row()'s: since when nothing waits; its last turn
   bool has_leftovers_ = false;                // of failed operations, on a device: see leftovers.h
 

@@ -1,7 +1,9 @@
 // What a context does with what arrives: which operation a message is for, where its payload belongs, and
 // what becomes of it if there is none. The rest is in context.cc.
+#include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/communicator.h"
 #include "engine/context.h"
@@ -11,6 +13,12 @@
 #include "engine/verdict.h"
 
 namespace weft::engine {
+namespace {
+
+/// How often an early message is taken in once there are many.
+constexpr int64_t kEarlyNs = 1'000'000;
+
+}  // namespace
 
 Operation* Context::find(int peer, const transport::Envelope& envelope) const {
   auto matches = [&](const Operation& op) {
@@ -40,6 +48,16 @@ void* Context::place(int peer, const transport::Envelope& envelope) {
   return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, envelope) : nullptr;
 }
 
+// Who keeps many takes little more from those who are ahead of it, so that they wait. Else it would keep all
+// that they send, ever slower, while who is to take it gets no core: long rows of Broadcasts failed so. But
+// whoever awaits a message gets it, past what lies before it; and some is taken in at any rate, should
+// another communicator's be behind it.
+bool Context::takes_more_early(int peer) const {
+  if (now_ns() - early_taken_ns_ > kEarlyNs) return true;
+  return std::any_of(active_.begin(), active_.end(),
+                     [peer](const Operation* op) { return awaits(*op, peer); });
+}
+
 void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
   if (Operation* op = find(peer, envelope)) return deliver(*op, peer, envelope, payload);
   if (probe_ && envelope.op == kProbeNumber) return probe_->arrived(peer, envelope, payload);
@@ -49,6 +67,7 @@ void Context::arrived(int peer, const transport::Envelope& envelope, const void*
   if (known != communicators_.end() && known->second->has_ended(envelope.op))
     return Verdict::on_late_message(*this, *known->second, envelope.op, known->second->rank_of_world(peer));
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
+  if (stash_.is_large()) early_taken_ns_ = now_ns();
   if (stash_.keep(peer, envelope, payload)) return;
   if (known == communicators_.end()) {
     log::warn(

@@ -492,4 +492,17 @@ std::vector<int> awaited_peers(const Operation& op) {
   return peers;
 }
 
+bool awaits(const Operation& op, int peer) {
+  const plan::Plan& plan = op.prepared->plan;
+  const int from = op.comm->rank_of_world(peer);
+  for (size_t lane = 0; lane < op.lanes.size(); ++lane) {
+    for (uint32_t i = op.lanes[lane].next; i < plan.lane_begin[lane + 1]; ++i) {
+      const Step& step = plan.steps[plan.lane_steps[i]];
+      if (step.kind == StepKind::wait && step.peer == from && !op.arrived[plan.wait_begin[from] + step.tag])
+        return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace weft::engine

@@ -30,6 +30,8 @@ constexpr int64_t kDeviceLingerNs = 2'000'000;
 // The longest sleep while operations are in flight, so that deadlines are looked at; and while there is a row
 // of calls (Context::in_row()), with the slack of a sleep's end.
 constexpr int kWatchUs = 100'000, kRowUs = 50;
+// The same while a context leaves early messages where they are (Context::takes_early()).
+constexpr int kManyUs = 1000;
 constexpr unsigned long kSlackNs = 1000;
 
 std::atomic<uint64_t> g_dumps_requested{0}, g_dumps_written{0};  // requests so far, and of these, served
@@ -139,6 +141,10 @@ class ProgressThread {
       if (!context->busy() || context->has_waiters()) continue;
       context->check_deadlines(now_ns());
       if (!context->begin_sleep()) {
+        if (context->keeps_many()) {
+          timeout_us = timeout_us < 0 ? kManyUs : std::min(timeout_us, kManyUs);
+          continue;
+        }
         something = true;
         break;
       }

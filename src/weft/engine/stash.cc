@@ -7,7 +7,6 @@ namespace weft::engine {
 namespace {
 
 constexpr size_t kSpares = 4096;  // of each kind: more than come while another rank has the core
-constexpr size_t kSpareBytes = size_t{4} << 20;  // of all payloads
 
 /// The last spare, or a new one.
 template <typename T>

@@ -37,10 +37,14 @@ class Stash {
   void drop(uint32_t comm);
 
   bool empty() const { return messages_.empty(); }
+  /// Whether it holds more than it can recycle, and caches can hold.
+  bool is_large() const { return bytes_ > kSpareBytes; }
   uint64_t bytes() const { return bytes_; }
   uint64_t budget_bytes() const { return budget_bytes_; }
 
  private:
+  static constexpr size_t kSpareBytes = size_t{4} << 20;  // of all spare payloads
+
   static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
   static uint64_t cost_of(const Message& message) { return sizeof(Message) + message.payload.size(); }
 

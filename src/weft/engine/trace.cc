@@ -17,20 +17,30 @@ namespace {
 
 constexpr size_t kFlushBytes = 1 << 20;
 
+Status cannot_write(const std::string& path) {
+  return fail_errno(errno, fmt::format("WEFT_TRACE: cannot write to {}", path));
+}
+
 double microseconds(uint64_t at) { return static_cast<double>(ticks_to_ns(at)) / 1e3; }
 
 }  // namespace
 
-Result<std::unique_ptr<Trace>> Trace::open(int rank, int node, bool first_of_node) {
+Status Trace::start() {
+  const std::string& path = settings().trace;
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  // The closing bracket may be missing in this format: ranks end at any time.
+  constexpr std::string_view kBegin = "[\n";
+  const bool begun = file.valid() && ::write(file.get(), kBegin.data(), kBegin.size()) > 0;
+  return begun ? Status() : cannot_write(path);
+}
+
+Result<std::unique_ptr<Trace>> Trace::open(int rank, int node) {
   const std::string& path = settings().trace;
   if (path.empty()) return std::unique_ptr<Trace>();
-  UniqueFd file(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (first_of_node ? O_TRUNC : 0), 0644));
-  if (!file.valid()) return fail_errno(errno, fmt::format("WEFT_TRACE: cannot write to {}", path));
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid()) return cannot_write(path);
   std::unique_ptr<Trace> trace(new Trace(std::move(file), rank));
-  if (first_of_node)
-    trace->text_ = "[\n";  // the closing bracket may be missing in this format: ranks end at any time
-  trace->text_ += fmt::format(
+  trace->text_ = fmt::format(
       "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{0},\"args\":{{\"name\":\"rank {0} on node "
       "{1}\"}}}},\n"
       "{{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":{0},\"args\":{{\"sort_index\":{0}}}}},\n",

@@ -1,6 +1,7 @@
 // Trace: a timeline of operations and their steps in the JSON that Perfetto (ui.perfetto.dev) opens, written
 // to the file that WEFT_TRACE names. All ranks that see that file write into it, each as a process of its
-// own; the lowest of those on a node starts it afresh. Off unless asked for, and then a test of one pointer.
+// own; the lowest of those on each node starts it afresh. Off unless asked for, and then a test of one
+// pointer.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -19,9 +20,10 @@ struct Operation;
 
 class Trace {
  public:
-  /// The trace of a rank, or null if none is wanted. Starts the file if `first_of_node`; the other ranks may
-  /// open theirs only after that.
-  static Result<std::unique_ptr<Trace>> open(int rank, int node, bool first_of_node);
+  /// Starts the file afresh. Nodes that share it may all do so, before anybody writes into it.
+  static Status start();
+  /// The trace of a rank, or null if none is wanted.
+  static Result<std::unique_ptr<Trace>> open(int rank, int node);
   ~Trace();
 
   /// An operation that has just ended.

@@ -319,7 +319,10 @@ Result<int> ShmTransport::poll(Sink& sink) {
   for (Inbox& inbox : inboxes_) {
     // What a peer that is ahead has sent for its next operation is cheapest where it is.
     const auto expected = [&](const Envelope& envelope) { return sink.expects(inbox.peer->rank, envelope); };
-    events += note(inbox, inbox.fifo.receive(receiver(inbox, deliver), expected));
+    const auto taken = [&](const Envelope& envelope) {
+      return sink.takes_early(inbox.peer->rank) || expected(envelope);
+    };
+    events += note(inbox, inbox.fifo.receive(receiver(inbox, deliver), taken, expected));
   }
   return has_aside() ? events + do_aside() : events;
 }

@@ -84,14 +84,17 @@ class ShmTransport final : public Transport {
                                          uint64_t bytes) override;
 
   Result<int> poll(Sink& sink) override;
-  /// poll() of at most one message from each peer, which goes to deliver(peer, envelope, payload): what
-  /// Sink::arrived is otherwise, made to be inlined.
-  template <typename Deliver>
-  int poll_next(Deliver&& deliver) {
+  /// poll() of at most one message from each peer that takes(peer) allows, which goes to deliver(peer,
+  /// envelope, payload): what Sink::arrived is otherwise, made to be inlined.
+  template <typename Takes, typename Deliver>
+  int poll_next(Takes&& takes, Deliver&& deliver) {
     if (own_->announced() != announced_) [[unlikely]]
       open_inboxes();
     int events = 0;
-    for (Inbox& inbox : inboxes_) events += note(inbox, inbox.fifo.receive_next(receiver(inbox, deliver)));
+    for (Inbox& inbox : inboxes_) {
+      if (!takes(inbox.peer->rank)) continue;
+      events += note(inbox, inbox.fifo.receive_next(receiver(inbox, deliver)));
+    }
     return has_aside() ? events + do_aside() : events;
   }
 

@@ -251,16 +251,17 @@ class FifoReceiver {
   };
 
   /// Calls deliver(envelope, Payload, pointer to the payload or null) for what has arrived. Pointer and
-  /// envelope are valid until it returns. Behind the first message of a call, one that `expected(envelope)`
-  /// denies stays for the next call.
-  template <typename Deliver, typename Expected>
-  Received receive(Deliver&& deliver, Expected&& expected) {
+  /// envelope are valid until it returns. The first message of a call that `taken(envelope)` denies stays for
+  /// the next one, and behind the first, one that `expected(envelope)` does.
+  template <typename Deliver, typename Taken, typename Expected>
+  Received receive(Deliver&& deliver, Taken&& taken, Expected&& expected) {
     Received received;
     if (!ready()) {
       streak_ = 0;
       ask_for_ring(kAskedWaiting);
       return received;
     }
+    if (!is_for_transport(next_slot()) && !taken(std::as_const(next_slot().envelope))) return received;
     const int limit = streak_ < kStream ? 1 : kBurst;
     ++streak_;
     do {
@@ -273,7 +274,8 @@ class FifoReceiver {
 
   template <typename Deliver>
   Received receive(Deliver&& deliver) {
-    return receive(deliver, [](const Envelope&) { return true; });
+    const auto any = [](const Envelope&) { return true; };
+    return receive(deliver, any, any);
   }
 
   /// At most one message, whatever has come before: for who awaits no more.
