@@ -15,6 +15,7 @@
 // data between them. Private to plan/.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -66,12 +67,12 @@ class Fold {
 };
 
 /// For data of so many bytes in all that lies in the order of ranks, and is brought into that of
-/// participants, or back: a copy for each rank, which is worth its while for so many, and for so much.
+/// participants, or back, by a copy for each rank: worth its while from so much on, and from blocks on that
+/// take an interface longer than a step takes a CPU.
 inline Fold fold_of_blocks(const topology::Layout& layout, uint64_t all_bytes) {
-  constexpr int kMostCopies = 128;
-  constexpr uint64_t kBriefData = 4 << 10;
-  const bool worthwhile = layout.ranks() <= kMostCopies && all_bytes >= kBriefData;
-  return worthwhile ? Fold(layout) : Fold(layout.ranks());
+  constexpr uint64_t kBriefData = 4 << 10, kBriefBlock = 256;
+  const uint64_t least = std::max(kBriefData, kBriefBlock * static_cast<uint64_t>(layout.ranks()));
+  return all_bytes >= least ? Fold(layout) : Fold(layout.ranks());
 }
 
 }  // namespace weft::plan
