@@ -28,6 +28,7 @@ const std::vector<Limits>& limits_to_try() {
       {.eager_intra_bytes = 1 << 20, .eager_inter_bytes = 0, .slice_bytes = 512},
       {.eager_intra_bytes = 0, .eager_inter_bytes = 1 << 20, .slice_bytes = 256},
       {.eager_intra_bytes = 64, .eager_inter_bytes = 256, .slice_bytes = 256},
+      {.eager_intra_bytes = 64, .eager_inter_bytes = 256, .slice_bytes = 512, .narrow = true},
   };
   return all;
 }

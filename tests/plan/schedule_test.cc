@@ -85,10 +85,15 @@ TEST(Fold, MatesDifferInTheHighestBits) {
 }
 
 TEST(Fold, OfBlocksIsInOrderForLittleDataAndForShortBlocks) {
-  EXPECT_FALSE(fold_of_blocks(Layout::blocks(4, 2), 4096).in_order());
-  EXPECT_TRUE(fold_of_blocks(Layout::blocks(4, 2), 4095).in_order());
-  EXPECT_FALSE(fold_of_blocks(Layout::blocks(32, 8), 256 * 256).in_order());
-  EXPECT_TRUE(fold_of_blocks(Layout::blocks(32, 8), 256 * 256 - 1).in_order());
+  const auto in_order = [](int nodes, uint64_t all_bytes, bool narrow = true) {
+    const int each = nodes == 4 ? 2 : 8;
+    return fold_of_blocks(Layout::blocks(nodes, each), {.narrow = narrow}, all_bytes).in_order();
+  };
+  EXPECT_FALSE(in_order(4, 4096));
+  EXPECT_TRUE(in_order(4, 4095));
+  EXPECT_FALSE(in_order(32, 256 * 256));
+  EXPECT_TRUE(in_order(32, 256 * 256 - 1));
+  EXPECT_TRUE(in_order(4, 1 << 20, false)) << "copies may cost more than the way";
 }
 
 TEST(Hierarchy, EveryRankOfOtherNodesIsAnOriginOnceOnEachNode) {

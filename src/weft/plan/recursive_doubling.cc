@@ -125,7 +125,7 @@ void all_gather_ward(const Task& task, Builder& b) {
 /// to where they belong once the next round's have left.
 void all_gather(const Task& task, Builder& b) {
   const uint64_t all = task.bytes() * task.ranks();
-  const Fold fold = fold_of_blocks(task.layout, all);
+  const Fold fold = fold_of_blocks(task.layout, task.limits, all);
   if (fold.is_ward(task.rank)) return all_gather_ward(task, b);
   const int me = fold.participant(task.rank), ward = task.rank + 1;
   const bool has_ward = fold.has_ward(task.rank);

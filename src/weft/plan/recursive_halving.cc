@@ -122,7 +122,7 @@ void give_ward(const Task& task, Builder& b, Region result) {
 /// Where participants are not in order, their inputs' blocks are brought into theirs.
 void reduce_scatter(const Task& task, Builder& b) {
   const uint64_t all = task.bytes() * task.ranks();
-  const Fold fold = fold_of_blocks(task.layout, all);
+  const Fold fold = fold_of_blocks(task.layout, task.limits, all);
   if (fold.is_ward(task.rank)) return plan_ward(task, b, all);
   std::vector<uint64_t> bounds;
   for (int p = 0; p < fold.participants(); ++p)
