@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <span>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -35,6 +37,7 @@ constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others r
 constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
+constexpr std::chrono::microseconds kManyNap{50};
 // What moves no more than this is short: how long a wait for it goes on looking behind the first news.
 constexpr uint64_t kShortBytes = 64 << 10;
 constexpr int64_t kLingerNs = 500'000;
@@ -504,7 +507,14 @@ void Context::sleep(Lock& lock, const Operation& op) {
     --cv_waiters_;
     return;
   }
-  if (!begin_sleep()) return;
+  if (!begin_sleep()) {
+    if (!keeps_many()) return;
+    // Early messages that stay where they are would keep it awake for as long as it waits.
+    lock.unlock();
+    std::this_thread::sleep_for(kManyNap);
+    lock = this->lock();
+    return;
+  }
   slept_for_ = &op;
   epoll_event event;
   const int nap = nap_ms() < 0 ? kWatchMs : nap_ms();
