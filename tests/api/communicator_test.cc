@@ -168,6 +168,26 @@ TEST(Broadcasts, InARowWaitForWhoIsBehind) {
   }
 }
 
+// What both send before either receives has to be kept, however much less is taken from those who are ahead.
+TEST(Transfers, OfTwoWhoSendMuchBeforeTheyReceiveArrive) {
+  const auto statuses = run_processes(blocks(1, 2), [](Rank& me) {
+    constexpr size_t kBytes = 8 << 10;
+    constexpr int kMessages = 3000;  // 24 MiB each way
+    std::vector<uint8_t> data(kBytes);
+    const int peer = 1 - me.rank;
+    for (int i = 0; i < kMessages; ++i) {
+      data.front() = data.back() = static_cast<uint8_t>(i);
+      if (weftSend(data.data(), kBytes, weftUint8, peer, me.comm, nullptr) != weftSuccess) return 1;
+    }
+    for (int i = 0; i < kMessages; ++i) {
+      if (weftRecv(data.data(), kBytes, weftUint8, peer, me.comm, nullptr) != weftSuccess) return 2;
+      if (data.front() != static_cast<uint8_t>(i) || data.back() != data.front()) return 3;
+    }
+    return weftCommDestroy(me.comm) == weftSuccess ? 0 : 4;
+  });
+  for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
 /// Perf tools simulated a call after each row, on cores that ranks needed which were not done.
 TEST(Stats, SayWhatTheLastOperationWasToTake) {
   run_ranks(blocks(2, 2), [](Rank& me) {

@@ -492,14 +492,15 @@ std::vector<int> awaited_peers(const Operation& op) {
   return peers;
 }
 
-bool awaits(const Operation& op, int peer) {
+bool deals_with(const Operation& op, int peer) {
   const plan::Plan& plan = op.prepared->plan;
-  const int from = op.comm->rank_of_world(peer);
+  const int other = op.comm->rank_of_world(peer);
   for (size_t lane = 0; lane < op.lanes.size(); ++lane) {
     for (uint32_t i = op.lanes[lane].next; i < plan.lane_begin[lane + 1]; ++i) {
       const Step& step = plan.steps[plan.lane_steps[i]];
-      if (step.kind == StepKind::wait && step.peer == from && !op.arrived[plan.wait_begin[from] + step.tag])
-        return true;
+      if (step.peer != other) continue;
+      if (step.kind == StepKind::put || step.kind == StepKind::signal) return true;
+      if (step.kind == StepKind::wait && !op.arrived[plan.wait_begin[other] + step.tag]) return true;
     }
   }
   return false;

@@ -31,7 +31,7 @@ bool complete(const Operation& op);
 /// The peers (ranks of the communicator) that the operation is waiting for right now: for their
 /// notifications, for room to send to them, or for a put to them that is under way.
 std::vector<int> awaited_peers(const Operation& op);
-/// Whether an operation will yet wait for a message of this rank of the world that has not arrived.
-bool awaits(const Operation& op, int peer);
+/// Whether an operation has yet to hear from this rank of the world, or to send to it.
+bool deals_with(const Operation& op, int peer);
 
 }  // namespace weft::engine
