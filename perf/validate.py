@@ -8,8 +8,8 @@
 The files of --measured are from --json of this tool, of perf/tuner_check.py or of perf/compare.py, each of some scenarios.
 Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms (clusters need root). What the library
 measures of this machine before each round is all that the simulator is told: the file in the tuning cache, and how many
-cores a node has; the prediction is the median of what it says then. Files of perf/compare.py do not hold it: --machine takes a file of the tuning cache (weft_info --tuning
-lists them), or a machine as weft_info prints it.
+cores a node has; the prediction is the median of what it says then. Files of perf/compare.py do not hold it: --machine takes
+a file of the tuning cache (weft_info --tuning lists them), or a machine as weft_info prints it.
 
 This tool measures with slices of one length (--slice), and simulates with the same. Where the tuner chose the slices, as in
 files of the other tools, the simulator takes those which it finds fastest, as the tuner does. The error of a point is
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -208,12 +209,13 @@ def predicted(documents: list[Document], predictor: Predictor, other: dict | Non
     points = []
     for document in documents:
         for scenario, found in document["scenarios"].items():
-            for row in found["rows"]:
-                machines = row.get("machines", []) if other is None else [other]
+            def of(row: dict) -> tuple[str, list[dict]]:
+                return row["collective"], row.get("machines", []) if other is None else [other]
+            for (_, machines), rows in itertools.groupby(found["rows"], of):
                 if not machines:
                     raise UsageError(f"--machine is missing: the file with {scenario} does not hold what the library "
                                      "measured of that machine")
-                mine = points_of(scenario, [row])
+                mine = points_of(scenario, list(rows))
                 predictor.predict(scenario, machines, mine, document.get("slice_bytes"))
                 points += [point for point in mine if point.predicted_us]
     if not points:

@@ -8,9 +8,10 @@ A row is a cell as plain data that JSON can hold:
 
 A candidate is an algorithm, or "algorithm/slice" where slices were asked for. Times, and what is predicted, are medians over
 rounds. The library measures the machine anew for each ("machines"), since one that shares its host with others changes its
-mood within minutes: neither side owes a difference to when it was measured. Whoever is the best of several owes that to luck, too, so where others seem quicker than the pick they and it are measured again, and `best`
-and `ratio` are of these launches alone ("again"). Whose plans are the pick's, step by step on every rank, as those of several
-algorithms are for two ranks, is the pick by another name ("alike"), and not quicker than that.
+mood within minutes: neither side owes a difference to when it was measured. Whoever is the best of several owes that to
+luck, too, so where others seem quicker than the pick they and it are measured again, and `best` and `ratio` are of these
+launches alone ("again"). Whose plans are the pick's, step by step on every rank, as those of several algorithms are for two
+ranks, is the pick by another name ("alike"), and not quicker than that.
 """
 from __future__ import annotations
 

@@ -125,9 +125,7 @@ BriefOutcome advance_brief(Operation& op, Status& trouble) {
 
 int receive_brief(Operation& op) {
   return op.context->fabric().shm()->poll_next(
-      [&op](int peer) {
-        return !op.context->keeps_many() || deals_with(op, peer) || op.context->takes_early(peer);
-      },
+      [&op](int peer) { return op.context->takes_early(peer) || deals_with(op, peer); },
       [&op](int peer, const transport::Envelope& envelope, const std::byte* payload) {
         if (!take(op, peer, envelope, payload)) op.context->arrived(peer, envelope, payload);
       });

@@ -55,6 +55,10 @@ class Fold {
     return participant < wards_ ? 2 * participant : participant + wards_;
   }
 
+  /// Where this participant's blocks begin, counted in blocks, in the order of participants. `participants`
+  /// gives the number of ranks.
+  int place(int participant) const { return in_order() ? rank_of(participant) : participant; }
+
  private:
   static bool are_alike(const topology::Layout& layout) {
     for (int node = 1; node < layout.nodes(); ++node)

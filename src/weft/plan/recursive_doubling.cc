@@ -131,9 +131,7 @@ void all_gather(const Task& task, Builder& b) {
   const bool has_ward = fold.has_ward(task.rank);
   // Before a round, a participant has the blocks of all participants that agree with it in the higher bits.
   const auto first = [&](int participant, int round) { return participant >> round << round; };
-  const auto place = [&](int participant) {
-    return task.bytes() * static_cast<uint64_t>(fold.in_order() ? fold.rank_of(participant) : participant);
-  };
+  const auto place = [&](int participant) { return task.bytes() * fold.place(participant); };
   const auto begin = [&](int participant, int round) { return place(first(participant, round)); };
   const auto bytes = [&](int participant, int round) {
     return place(first(participant, round) + (1 << round)) - begin(participant, round);

@@ -125,9 +125,7 @@ void reduce_scatter(const Task& task, Builder& b) {
   const Fold fold = fold_of_blocks(task.layout, task.limits, all);
   if (fold.is_ward(task.rank)) return plan_ward(task, b, all);
   std::vector<uint64_t> bounds;
-  for (int p = 0; p < fold.participants(); ++p)
-    bounds.push_back(task.bytes() * (fold.in_order() ? fold.rank_of(p) : p));
-  bounds.push_back(all);
+  for (int p = 0; p <= fold.participants(); ++p) bounds.push_back(task.bytes() * fold.place(p));
   const Halving halving(task, b, fold, bounds);
   const bool sums = halving.rounds() > 1 || halving.has_ward();
   const Region sum = b.scratch(b.reserve(sums ? all : 0));
