@@ -20,7 +20,8 @@ bool is_pairwise(Collective collective) {
   return collective == Collective::send || collective == Collective::recv;
 }
 
-/// Everything eager, nothing eager, only one of the links eager, and slices short or long.
+/// Everything eager, nothing eager, only one of the links eager, less where messages meet, and slices short
+/// or long.
 const std::vector<Limits>& limits_to_try() {
   static const std::vector<Limits> all = {
       {.eager_intra_bytes = 1 << 20, .eager_inter_bytes = 1 << 20, .slice_bytes = 1 << 20},
@@ -28,7 +29,11 @@ const std::vector<Limits>& limits_to_try() {
       {.eager_intra_bytes = 1 << 20, .eager_inter_bytes = 0, .slice_bytes = 512},
       {.eager_intra_bytes = 0, .eager_inter_bytes = 1 << 20, .slice_bytes = 256},
       {.eager_intra_bytes = 64, .eager_inter_bytes = 256, .slice_bytes = 256},
-      {.eager_intra_bytes = 64, .eager_inter_bytes = 256, .slice_bytes = 512, .narrow = true},
+      {.eager_intra_bytes = 64,
+       .eager_inter_bytes = 256,
+       .meeting_bytes = 24,
+       .slice_bytes = 512,
+       .narrow = true},
   };
   return all;
 }

@@ -174,6 +174,14 @@ bool is_narrow(const Machine& machine) {
          machine.inter.bytes_per_us >= kWaiting * machine.node_bytes_per_us();
 }
 
+uint64_t meeting_bytes(const Machine& machine) {
+  // Of the kernel's longest segments those of frames of 9000 bytes hold least: seven frames.
+  constexpr uint64_t kSegment = 60 << 10;
+  const double asking_us = 2 * (machine.inter.alpha_us + 2 * machine.inter.overhead_us);
+  const bool worth_asking = asking_us < static_cast<double>(kSegment) / machine.nic_bytes_per_us / 2;
+  return is_narrow(machine) && worth_asking ? kSegment : UINT64_MAX;
+}
+
 uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
   constexpr double kRoundTrips = 4, kPauseUs = 1000;
   // The kernel sends so much at once, and takes one such piece more than it has room for.

@@ -158,6 +158,12 @@ Turns turns_of(const Machine& machine, const topology::Layout& layout, int node)
 /// (plan::Limits::narrow).
 bool is_narrow(const Machine& machine);
 
+/// plan::Limits::meeting_bytes. The kernel sends what is longer than a segment of its own in two pieces, the
+/// second when the first has left the interface: by then messages to others wait there. Where ways are narrow
+/// these take long, so what is asked for is there sooner, unless asking itself takes a good part of that
+/// time.
+uint64_t meeting_bytes(const Machine& machine);
+
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
 /// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do
 /// nothing. More would wait in the network's queues, which have an end: where several senders' data meet

@@ -129,14 +129,19 @@ std::string reason(const std::vector<Candidate>& candidates, const Candidate& ch
 
 }  // namespace
 
+Limits limits_on(const Machine& machine, Limits limits) {
+  limits.narrow = is_narrow(machine);
+  if (settings().eager_inter_bytes == 0) limits.meeting_bytes = meeting_bytes(machine);
+  return limits;
+}
+
 Limits limits_for(const Machine& machine) {
   const Settings& asked = settings();
   Limits limits;
   limits.eager_intra_bytes = transport::shm_eager_bytes(static_cast<size_t>(asked.eager_intra_bytes));
   limits.eager_inter_bytes =
       transport::net_eager_bytes(machine.net, static_cast<size_t>(asked.eager_inter_bytes));
-  limits.narrow = is_narrow(machine);
-  return limits;
+  return limits_on(machine, limits);
 }
 
 std::string eager_text(const Limits& limits, const Machine& machine) {
@@ -170,8 +175,7 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
   Estimates own;
   const Situation situation{machine, request, layout, row, known != nullptr ? *known : own};
   const uint64_t bytes = message_bytes(request, layout.ranks());
-  Limits usual = base;
-  usual.narrow = is_narrow(machine);
+  Limits usual = limits_on(machine, base);
   if (pins.slice_bytes != 0) usual.slice_bytes = pins.slice_bytes;
   std::vector<Candidate> candidates;
   bool banned_one = false;

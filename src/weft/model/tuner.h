@@ -62,6 +62,9 @@ class Estimates {
   std::vector<Known> known_;
 };
 
+/// Limits of a communicator's transports, as plans for such a machine have them: whether its ways are narrow,
+/// and what goes without asking where messages meet, unless WEFT_EAGER_INTER_BYTES says that.
+plan::Limits limits_on(const Machine& machine, plan::Limits limits);
 /// What a job on such a machine plans with, as far as is known before there is one: the eager limits of its
 /// transports (transport/eager.h) or of the settings, and slices of the usual length. Communicators ask the
 /// transports that they have opened.

@@ -67,7 +67,7 @@ void all_to_all(const Task& task, Builder& b) {
   const bool stage = !task.request.disjoint;
   const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
   const bool asks = stage || may_meet(task.bytes(), task.ranks());
-  const auto exposed = [&](int peer) { return asks || !task.eager(peer, task.bytes()); };
+  const auto exposed = [&](int peer) { return asks || !task.eager_meeting(peer, task.bytes()); };
   const Space source = stage ? Space::scratch : Space::input;
   StepId staged = kNoStep;
   if (stage) staged = b.copy(0, b.input(), b.scratch(b.reserve(block(task.ranks()))), block(task.ranks()));

@@ -144,7 +144,8 @@ class GatherHalf {
   const bool whole_ = source_.space == Space::input;  // the own block is there from the start
   const std::vector<int> mates_ = node_mates(task_);
   const std::vector<int> origins_ = origins(task_, task_.rank);
-  const bool eager_rails_ = cut_.all_at_once() && cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
+  const bool eager_rails_ =
+      cut_.all_at_once() && cut_.blocks.largest() <= task_.limits.eager_bytes_meeting(false);
   const bool eager_mates_ = cut_.blocks.largest() <= task_.limits.eager_intra_bytes;
 };
 

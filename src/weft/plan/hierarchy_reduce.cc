@@ -227,7 +227,8 @@ class ReduceHalf {
   const bool sends_raw_ = task_.request.strict || mates_.empty();
   // Credits come when all have sent: who waits for one keeps nobody from sending.
   const size_t at_once_ = cut_.slices.count() <= kWindow ? cut_.at_once : SIZE_MAX;
-  const bool eager_ = at_once_ == SIZE_MAX && cut_.blocks.largest() <= task_.limits.eager_inter_bytes;
+  const bool eager_ =
+      at_once_ == SIZE_MAX && cut_.blocks.largest() <= task_.limits.eager_bytes_meeting(false);
   const uint64_t slice_room_ = round_up(cut_.slices.each(), 64);
   const int main_ = b_.new_lane();  // opens, and adds up
   uint64_t incoming_ = 0, outgoing_ = 0;

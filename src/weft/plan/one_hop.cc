@@ -19,9 +19,10 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
   bool intra = false;
   for (int node = 0; node < layout.nodes(); ++node) intra |= layout.on_node(node).size() > 1;
   const auto check = [&](bool same_node, const char* link) -> Status {
-    if (request.bytes() <= limits.eager_bytes(same_node)) return {};
+    const uint64_t most = limits.eager_bytes_meeting(same_node);
+    if (request.bytes() <= most) return {};
     return fail(Code::unsupported, "one_hop sends {} bytes at once, at most {} go eagerly {}",
-                request.bytes(), limits.eager_bytes(same_node), link);
+                request.bytes(), most, link);
   };
   if (intra) WEFT_TRY(check(true, "inside a node"));
   if (layout.nodes() > 1) WEFT_TRY(check(false, "between nodes"));
