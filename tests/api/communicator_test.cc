@@ -140,12 +140,23 @@ TEST(Groups, WithACallThatCannotBeDoneStartNone) {
   });
 }
 
+/// In shared memory, and over the network.
+class Ahead : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::vector<std::string> ranks(int number) {
+    return GetParam() ? blocks(number, 1) : blocks(1, number);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, Ahead, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "network" : "node"; });
+
 // Rank 1 kept all that rank 0 sent, while it waited for rank 2 to take something, until its communicator
-// failed: half of all rows of 150000 with eight ranks on two cores.
-TEST(Broadcasts, InARowWaitForWhoIsBehind) {
+// failed: half of all rows of 150000 with eight ranks on two cores, and over loopback one of a million
+// with four.
+TEST_P(Ahead, BroadcastsInARowWaitForWhoIsBehind) {
   for (const char* algorithm : {"ring", "binomial"}) {
     const auto statuses = run_processes(
-        blocks(1, 3),
+        ranks(3),
         [](Rank& me) {
           constexpr size_t kBytes = 16 << 10;
           std::vector<uint8_t> data(kBytes);
@@ -169,8 +180,8 @@ TEST(Broadcasts, InARowWaitForWhoIsBehind) {
 }
 
 // What both send before either receives has to be kept, however much less is taken from those who are ahead.
-TEST(Transfers, OfTwoWhoSendMuchBeforeTheyReceiveArrive) {
-  const auto statuses = run_processes(blocks(1, 2), [](Rank& me) {
+TEST_P(Ahead, TransfersOfTwoWhoSendMuchBeforeTheyReceiveArrive) {
+  const auto statuses = run_processes(ranks(2), [](Rank& me) {
     constexpr size_t kBytes = 8 << 10;
     constexpr int kMessages = 3000;  // 24 MiB each way
     std::vector<uint8_t> data(kBytes);

@@ -51,9 +51,10 @@ void* Context::place(int peer, const transport::Envelope& envelope) {
 // Who keeps many takes little more from those who are ahead of it, so that they wait. Else it would keep all
 // that they send, ever slower, while who is to take it gets no core: long rows of Broadcasts failed so. But
 // whoever has to hear from a peer hears it, past what lies before it, and two who send to each other both
-// take what comes; and some is taken in at any rate, should another communicator's be behind it.
+// take what comes; and some is taken in at any rate, should another communicator's be behind it, but no more
+// than half of what may be kept.
 bool Context::takes_more_early(int peer) const {
-  if (now_ns() - early_taken_ns_ > kEarlyNs) return true;
+  if (stash_.bytes() < stash_.budget_bytes() / 2 && now_ns() - early_taken_ns_ > kEarlyNs) return true;
   return std::any_of(active_.begin(), active_.end(),
                      [peer](const Operation* op) { return deals_with(*op, peer); });
 }

@@ -48,7 +48,7 @@ Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_
     if (puts_off()) return {events_, {}};
   }
   size_t total = 0;
-  while (total < budget) {
+  while (total < budget && sink.takes_early(peer_)) {
     if (may_wait(sink)) break;
     std::byte* const into = left_ > 0 ? target(sink) : nullptr;
     const size_t direct = into != nullptr ? left_ : 0;
