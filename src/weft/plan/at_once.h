@@ -6,12 +6,19 @@
 // waits for anybody in a circle. Private to plan/.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "plan/schedule.h"
 
 namespace weft::plan {
+
+/// The longest put to another node that needs no exposed target where ranks send to all others at once.
+inline uint64_t eager_bytes_meeting(const topology::Layout& layout, const Limits& limits) {
+  return layout.ranks() > 2 ? std::min(limits.eager_inter_bytes, limits.meeting_bytes)
+                            : limits.eager_inter_bytes;
+}
 
 /// Whether blocks of so many bytes, one for each of `peers`, are so long that they are asked for, even where
 /// each could go eagerly.

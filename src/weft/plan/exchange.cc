@@ -66,8 +66,8 @@ void all_to_all(const Task& task, Builder& b) {
   const Slices usual(task.bytes(), task), slices = at_once < SIZE_MAX ? usual.halved(task) : usual;
   const bool stage = !task.request.disjoint;
   const auto block = [&](int rank) { return task.bytes() * static_cast<uint64_t>(rank); };
-  const bool asks = stage || may_meet(task.bytes(), task.ranks());
-  const auto exposed = [&](int peer) { return asks || !task.eager_meeting(peer, task.bytes()); };
+  const bool asks = stage || may_meet(task.bytes(), task.ranks()) ||
+                    task.bytes() > eager_bytes_meeting(task.layout, task.limits);
   const Space source = stage ? Space::scratch : Space::input;
   StepId staged = kNoStep;
   if (stage) staged = b.copy(0, b.input(), b.scratch(b.reserve(block(task.ranks()))), block(task.ranks()));
@@ -76,7 +76,7 @@ void all_to_all(const Task& task, Builder& b) {
     const int peer = task.rank_before(k);
     if (task.same_node(peer)) {
       b.signal(0, peer, tag(Phase::open), source);
-    } else if (exposed(peer)) {
+    } else if (asks) {
       if (asked.size() < at_once) b.signal(0, peer, tag(Phase::open), Space::output);
       asked.push_back(peer);
     }
@@ -92,7 +92,7 @@ void all_to_all(const Task& task, Builder& b) {
       b.wait(lane, peer, tag(Phase::done));
     } else {
       const Region from{task.rank, source, block(peer)}, to{peer, Space::output, block(task.rank)};
-      if (exposed(peer)) b.wait(lane, peer, tag(Phase::open), Space::output);
+      if (asks) b.wait(lane, peer, tag(Phase::open), Space::output);
       const StepId ready[] = {staged, sent.size() < at_once ? kNoStep : sent[sent.size() - at_once]};
       sent.push_back(put_slices(b, lane, peer, from, to, slices, Phase::data, ready));
       // Whom it asks for the next block once half of this peer's is there: the first to be sent to was asked

@@ -145,7 +145,7 @@ class GatherHalf {
   const std::vector<int> mates_ = node_mates(task_);
   const std::vector<int> origins_ = origins(task_, task_.rank);
   const bool eager_rails_ =
-      cut_.all_at_once() && cut_.blocks.largest() <= task_.limits.eager_bytes_meeting(false);
+      cut_.all_at_once() && cut_.blocks.largest() <= eager_bytes_meeting(task_.layout, task_.limits);
   const bool eager_mates_ = cut_.blocks.largest() <= task_.limits.eager_intra_bytes;
 };
 

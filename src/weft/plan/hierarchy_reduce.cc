@@ -228,7 +228,7 @@ class ReduceHalf {
   // Credits come when all have sent: who waits for one keeps nobody from sending.
   const size_t at_once_ = cut_.slices.count() <= kWindow ? cut_.at_once : SIZE_MAX;
   const bool eager_ =
-      at_once_ == SIZE_MAX && cut_.blocks.largest() <= task_.limits.eager_bytes_meeting(false);
+      at_once_ == SIZE_MAX && cut_.blocks.largest() <= eager_bytes_meeting(task_.layout, task_.limits);
   const uint64_t slice_room_ = round_up(cut_.slices.each(), 64);
   const int main_ = b_.new_lane();  // opens, and adds up
   uint64_t incoming_ = 0, outgoing_ = 0;

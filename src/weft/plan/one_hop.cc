@@ -6,6 +6,7 @@
 //     rank 2   put → 0, 1      wait ← 1, 0      reduce [0, 1, own] → output
 //
 // Everything is in one lane. No put needs an exposed target: fits() sees to it.
+#include "plan/at_once.h"
 #include "plan/schedule.h"
 
 namespace weft::plan {
@@ -19,7 +20,7 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
   bool intra = false;
   for (int node = 0; node < layout.nodes(); ++node) intra |= layout.on_node(node).size() > 1;
   const auto check = [&](bool same_node, const char* link) -> Status {
-    const uint64_t most = limits.eager_bytes_meeting(same_node);
+    const uint64_t most = same_node ? limits.eager_intra_bytes : eager_bytes_meeting(layout, limits);
     if (request.bytes() <= most) return {};
     return fail(Code::unsupported, "one_hop sends {} bytes at once, at most {} go eagerly {}",
                 request.bytes(), most, link);

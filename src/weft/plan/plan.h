@@ -46,7 +46,6 @@
 // A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -111,10 +110,6 @@ struct Limits {
   uint64_t slice_bytes = 512 << 10;     // how long data is cut so that hops pipeline
   bool narrow = false;  // CPUs move data between nodes faster than interfaces carry it, and fill their queues
   uint64_t eager_bytes(bool same_node) const { return same_node ? eager_intra_bytes : eager_inter_bytes; }
-  /// The same where a rank sends to several peers at once.
-  uint64_t eager_bytes_meeting(bool same_node) const {
-    return same_node ? eager_intra_bytes : std::min(eager_inter_bytes, meeting_bytes);
-  }
 };
 
 enum class Space : uint8_t { input, output, scratch, none };

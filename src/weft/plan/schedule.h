@@ -32,10 +32,6 @@ struct Task {
   bool eager(int peer, uint64_t transfer_bytes) const {
     return transfer_bytes <= limits.eager_bytes(same_node(peer));
   }
-  /// … where each rank sends to several at once.
-  bool eager_meeting(int peer, uint64_t transfer_bytes) const {
-    return transfer_bytes <= limits.eager_bytes_meeting(same_node(peer));
-  }
 };
 
 /// Names of notifications: a phase of the schedule, and an index inside it. See Builder on tags.
