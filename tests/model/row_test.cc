@@ -142,7 +142,7 @@ TEST(Row, WhosePutsTheKernelHasTakenKeepsItsCore) {
   machine.cores = 0.25;  // one for all four
   machine.switch_us = 10;
   const Simulation row = run_row(chain(4, 8), machine);
-  EXPECT_NEAR(row.total_us, kRowCalls * 6 * 2 + 3 * 10, 0.01)
+  EXPECT_NEAR(row.total_us, kRowCalls * 6 * 2 * kSameCore + 3 * 10, 0.01)
       << "six ends of messages a call, and a turn for each rank behind the first";
 }
 

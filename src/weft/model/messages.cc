@@ -51,7 +51,8 @@ double Messages::send(RankState& rank, StepId id, double now) {
   if (step.kind == StepKind::put) traffic.bytes += step.bytes;
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
   const Sent sends = inside ? Sent{link.overhead_us, false} : sent(rank, step, now);
-  const double handling = handling_us(sends.cpu_us, step);
+  const double handling =
+      handling_us(sends.cpu_us, step) * (inside ? 1 : share(rank, ranks_.receiver_of(rank, step)));
   bool waits = false;
   if (!inside && moving > 0 && !sends.gathered) {
     Line& line = rank.line_to(step.peer);
@@ -191,7 +192,8 @@ void Messages::file(const Event& event, double from_us, EventKind then) {
   const bool together =
       link.behind_us > 0 && read_together(receiver, ranks_.seen_from(peer, sender), event, from_us);
   receiver.looked += !together;
-  const double handling = handling_us(together ? link.behind_us : receiving_us(link), step);
+  const double handling = handling_us(together ? link.behind_us : receiving_us(link), step) *
+                          (inside ? 1 : share(sender, receiver));
   const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
   const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling + moving);
   if (event.floor_us > cpu.end_us) agenda_.pass_on(event, event.floor_us, EventKind::came);
@@ -201,6 +203,13 @@ void Messages::file(const Event& event, double from_us, EventKind then) {
 /// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.
 double Messages::handling_us(double message_us, const Step& step) const {
   return machine_.step_us + message_us * (step.exposes != plan::Space::none ? 2 : 1);
+}
+
+/// The part of a message's cost that there is between these two.
+double Messages::share(const RankState& from, const RankState& to) const {
+  const Cores& cores = agenda_.cores();
+  if (!machine_.nodes_share_cores() || !cores.shared(from.worker) || !cores.shared(to.worker)) return 1;
+  return cores.core_of(from.worker) == cores.core_of(to.worker) ? kSameCore : 1;
 }
 
 /// Whether a message was there when its receiver last read from the same sender, as one that shared a write

@@ -63,6 +63,7 @@ class Messages {
   void leave_node(const Event& event);
   void wait_for_room(const Line& line, double now);
 
+  double share(const RankState& from, const RankState& to) const;
   double handling_us(double message_us, const plan::Step& step) const;
   struct Sent {
     double cpu_us;
