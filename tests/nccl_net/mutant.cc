@@ -69,6 +69,7 @@ class Mutant final : public transport::Decorator {
       else sink_.arrived(peer, envelope, payload);
     }
     bool expects(int peer, const Envelope& envelope) const override { return sink_.expects(peer, envelope); }
+    bool takes_early(int peer) const override { return sink_.takes_early(peer); }
     void lost(int peer, const Status& why) override { sink_.lost(peer, why); }
 
    private:

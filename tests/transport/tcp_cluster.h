@@ -83,6 +83,7 @@ class RecordingSink : public Sink {
   std::function<void*(int, const Envelope&)> placing = [this](int, const Envelope& e) -> void* {
     return e.kind == kPut ? window.data() + e.offset : nullptr;
   };
+  std::function<bool()> taking = [] { return true; };  // early messages
   std::vector<Arrival> arrivals;
   std::map<int, Status> losses;
   int loss_calls = 0;
@@ -94,6 +95,7 @@ class RecordingSink : public Sink {
     const auto* bytes = static_cast<const std::byte*>(payload);
     arrival.payload.assign(bytes, bytes + e.bytes);
   }
+  bool takes_early(int) const override { return taking(); }
   void lost(int peer, const Status& why) override {
     ++loss_calls;
     losses[peer] = why;

@@ -180,6 +180,48 @@ TEST(TcpTransport, AnswersBusyWhileTheReceiverDoesNotPoll) {
   EXPECT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 0, 0), nullptr));
 }
 
+// A rank kept all early messages of one that was ahead, until its communicator failed.
+TEST(TcpTransport, WhatTheSinkDoesNotTakeKeepsItsSenderWaiting) {
+  constexpr size_t kBytes = 16 << 10;
+  TcpCluster cluster(2);
+  bool takes = false;
+  cluster.sink(1).taking = [&] { return takes; };
+  const auto payload = pattern(kBytes, 1);
+  uint32_t sent = 0;
+  for (int in_vain = 0; in_vain < 1000;) {
+    const Result<Progress> progress = cluster[0].send(1, envelope(kMessage, sent, kBytes), payload.data());
+    ASSERT_TRUE(progress.ok());
+    *progress == Progress::accepted ? ++sent : ++in_vain;
+    ASSERT_LT(sent, 10'000u) << "nobody makes it wait";
+    for (int rank : {0, 1}) ASSERT_TRUE(cluster[rank].poll(cluster.sink(rank)).ok());
+  }
+  EXPECT_TRUE(cluster.sink(1).arrivals.empty());
+  takes = true;
+  ASSERT_TRUE(cluster.poll_until([&] { return cluster.sink(1).arrivals.size() == sent; }));
+  for (uint32_t i = 0; i < sent; ++i) EXPECT_EQ(i, cluster.sink(1).arrivals[i].envelope.op);
+}
+
+// What was left unread of a peer that has gone would be lost with its connection, 100 ms later.
+TEST(TcpTransport, OfAPeerThatHasGoneAllIsTaken) {
+  constexpr size_t kBytes = 12 << 10;
+  constexpr uint32_t kMessages = 4;
+  TcpCluster cluster(2, puts_apart());
+  cluster.put(0, 1, 99, 1 << 20);  // opens a line for puts
+  RecordingSink& receiver = cluster.sink(1);
+  receiver.arrivals.clear();
+  const auto payload = pattern(kBytes, 1);
+  for (uint32_t op = 0; op < kMessages; ++op)
+    ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, op, kBytes), payload.data()));
+  ASSERT_TRUE(cluster[0].flush(Deadline::in_seconds(10)).ok());
+  cluster.transports[0].reset();
+  // The line of puts is read to its end, of the other one a part at most.
+  int asked = 0;
+  receiver.taking = [&] { return ++asked == 1 || asked == 3; };
+  ASSERT_TRUE(cluster.poll_rank_until(1, [&] { return receiver.loss_calls > 0; }));
+  ASSERT_EQ(kMessages, receiver.arrivals.size());
+  for (uint32_t op = 0; op < kMessages; ++op) EXPECT_EQ(payload, receiver.arrivals[op].payload);
+}
+
 TEST(TcpTransport, ThousandsOfSmallMessagesComeInFewPolls) {
   TcpCluster cluster(2);
   constexpr uint32_t kMessages = 10'000;

@@ -120,8 +120,8 @@ constexpr Row kRows[] = {
      &Settings::early_bytes,
      {.min = kMiB, .max = 1024 * kGiB},
      kAlgorithms,
-     "How much a rank keeps of messages for operations that it has not called yet; a peer that is further "
-     "ahead makes the communicator fail."},
+     "How much a rank keeps of messages for operations that it has not called yet. From half of it on peers "
+     "that are further ahead wait; where they cannot, the communicator fails."},
     {"WEFT_SLICE_BYTES",
      &Settings::slice_bytes,
      {.min = 4 * kKiB, .max = kGiB, .or_zero = true},

@@ -197,6 +197,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   enum class Seat : uint8_t { on_host, on_device, yields_device };
   Status meet(Seat seat, Deadline deadline);
   bool takes_more_early(int peer) const;
+  void say_half_full(int peer, const transport::Envelope& envelope);
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
   void hand_on();
@@ -245,6 +246,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   bool all_on_devices_ = false, any_yields_device_ = false;
   bool left_with_network_ = false;   // perhaps: since an operation between nodes ended
   std::atomic<bool> in_row_{false};  // see in_row(); set under the lock, cleared by anybody
+  bool said_half_full_ = false;      // of the stash
   int64_t early_taken_ns_ = 0;       // when an early message was kept last, of so many as to be too many
   int64_t quiet_since_ns_ = 0, turn_ns_ = 0;  // look_after_row()'s: since when nothing waits; its last turn
   bool has_leftovers_ = false;                // of failed operations, on a device: see leftovers.h

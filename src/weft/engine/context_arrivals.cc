@@ -54,9 +54,21 @@ void* Context::place(int peer, const transport::Envelope& envelope) {
 // take what comes; and some is taken in at any rate, should another communicator's be behind it, but no more
 // than half of what may be kept.
 bool Context::takes_more_early(int peer) const {
-  if (stash_.bytes() < stash_.budget_bytes() / 2 && now_ns() - early_taken_ns_ > kEarlyNs) return true;
+  if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
   return std::any_of(active_.begin(), active_.end(),
                      [peer](const Operation* op) { return deals_with(*op, peer); });
+}
+
+void Context::say_half_full(int peer, const transport::Envelope& envelope) {
+  said_half_full_ = true;
+  const auto known = communicators_.find(envelope.comm);
+  if (known == communicators_.end()) return;
+  log::warn(
+      "communicator {}: rank {} is far ahead: it has sent for operation {}, this rank is at {}, and keeps {} "
+      "bytes of early messages, half of WEFT_EARLY_BYTES; from now on ranks that are ahead wait until "
+      "operations here want their messages",
+      known->second->name(), known->second->rank_of_world(peer), envelope.op, known->second->last_called(),
+      stash_.bytes());
 }
 
 void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
@@ -69,7 +81,10 @@ void Context::arrived(int peer, const transport::Envelope& envelope, const void*
     return Verdict::on_late_message(*this, *known->second, envelope.op, known->second->rank_of_world(peer));
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
   if (stash_.is_large()) early_taken_ns_ = now_ns();
-  if (stash_.keep(peer, envelope, payload)) return;
+  if (stash_.keep(peer, envelope, payload)) {
+    if (stash_.is_half_full() && !said_half_full_) say_half_full(peer, envelope);
+    return;
+  }
   if (known == communicators_.end()) {
     log::warn(
         "a message of rank {} for a communicator that is not created here yet was dropped: {} bytes of "

@@ -51,6 +51,7 @@ void Context::fail_operations(Communicator& comm, const Status& why) {
   comm.shut_door();  // before anybody gets buffers back
   for (Operation* op : std::vector<Operation*>(comm.operations()))
     finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
+  stash_.drop(comm.id());  // nobody will ask for them
 }
 
 bool Context::owns(const void* self, const void* address) {

@@ -142,7 +142,8 @@ class ProgressThread {
       context->check_deadlines(now_ns());
       if (!context->begin_sleep()) {
         if (context->keeps_many()) {
-          timeout_us = timeout_us < 0 ? kManyUs : std::min(timeout_us, kManyUs);
+          const int nap = context->nap_us() < 0 ? kManyUs : std::min(context->nap_us(), kManyUs);
+          timeout_us = timeout_us < 0 ? nap : std::min(timeout_us, nap);
           continue;
         }
         something = true;

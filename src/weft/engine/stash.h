@@ -5,6 +5,7 @@
 // Thread safety: none.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
@@ -37,8 +38,9 @@ class Stash {
   void drop(uint32_t comm);
 
   bool empty() const { return messages_.empty(); }
-  /// Whether it holds more than it can recycle, and caches can hold.
-  bool is_large() const { return bytes_ > kSpareBytes; }
+  /// Whether it holds more than it can recycle, and caches can hold, or a good part of its budget.
+  bool is_large() const { return bytes_ > std::min<uint64_t>(kSpareBytes, budget_bytes_ / 4); }
+  bool is_half_full() const { return bytes_ >= budget_bytes_ / 2; }
   uint64_t bytes() const { return bytes_; }
   uint64_t budget_bytes() const { return budget_bytes_; }
 

@@ -51,6 +51,8 @@ class FaultyTransport final : public Decorator, private Sink {
   // What the inner transport calls.
   void* place(int peer, const Envelope& envelope) override;
   void arrived(int peer, const Envelope& envelope, const void* payload) override;
+  bool expects(int peer, const Envelope& envelope) const override { return sink_->expects(peer, envelope); }
+  bool takes_early(int peer) const override { return sink_->takes_early(peer); }
   void lost(int peer, const Status& why) override;
 
   bool happens(double probability);

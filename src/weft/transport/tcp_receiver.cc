@@ -41,14 +41,14 @@ Result<bool> PutAssembly::add(const FrameHeader& frame) {
   return deliver;
 }
 
-Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_t budget) {
+Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_t budget, bool is_last) {
   events_ = 0;
   if (puts_off()) {
     if (const Status status = go_on(sink); !status.ok()) return {events_, status};
     if (puts_off()) return {events_, {}};
   }
   size_t total = 0;
-  while (total < budget && sink.takes_early(peer_)) {
+  while (total < budget && (is_last || sink.takes_early(peer_))) {
     if (may_wait(sink)) break;
     std::byte* const into = left_ > 0 ? target(sink) : nullptr;
     const size_t direct = into != nullptr ? left_ : 0;

@@ -55,9 +55,9 @@ class Receiver {
     size_t bytes = 0;  // from the kernel
   };
   /// Reads until there is nothing more, about `budget` bytes have come, or the Sink takes nothing early from
-  /// this peer (Sink::takes_early()): then the kernel's buffers fill, and the peer waits. `scratch` is free
-  /// for use in between.
-  Outcome read(Sink& sink, std::span<std::byte> scratch, size_t budget);
+  /// this peer (Sink::takes_early()): then the kernel's buffers fill, and the peer waits. From one that has
+  /// gone everything is taken: `is_last`. `scratch` is free for use in between.
+  Outcome read(Sink& sink, std::span<std::byte> scratch, size_t budget, bool is_last = false);
   /// Messages have been read and put off: there is something for read() without any news from the kernel.
   bool puts_off() const { return put_off_at_ < put_off_.size(); }
 

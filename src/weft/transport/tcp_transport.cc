@@ -535,7 +535,8 @@ int TcpTransport::read_link(Sink& sink, LinkId id) {
   if (id.index >= peer.links.size() || peer.links[id.index] == nullptr) return 0;
   Link& link = *peer.links[id.index];
   if (std::find(put_off_.begin(), put_off_.end(), id) != put_off_.end()) return 0;  // in this poll
-  const tcp::Receiver::Outcome outcome = link.receiver.read(sink, scratch_, kReadBudget);
+  const tcp::Receiver::Outcome outcome =
+      link.receiver.read(sink, scratch_, kReadBudget, /*is_last=*/!peer.failure.ok());
   bytes_read_ += outcome.bytes;
   if (link.receiver.puts_off()) put_off_.push_back(id);
   if (outcome.events > 0) {

@@ -113,7 +113,7 @@ class Sink {
   /// others.
   virtual bool expects(int /*peer*/, const Envelope& /*envelope*/) const { return true; }
   /// Whether one from `peer` that is not is taken in where there are no others. If not, nothing under way
-  /// waits for that peer, and what it sends may be left, so that it waits.
+  /// has to hear from that peer, and what it sends may be left, so that it waits.
   virtual bool takes_early(int /*peer*/) const { return true; }
   /// The connection to `peer` is lost; nothing more will arrive from it.
   virtual void lost(int peer, const Status& why) = 0;
