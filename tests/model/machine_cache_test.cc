@@ -124,8 +124,8 @@ TEST_F(MachineCache, SaysWhatIsDamaged) {
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
-  write(replaced("\"format\": 16", "\"format\": 99"));
-  EXPECT_NE(problem().find("it has format 99, this library reads 16"), std::string::npos) << problem();
+  write(replaced("\"format\": 17", "\"format\": 99"));
+  EXPECT_NE(problem().find("it has format 99, this library reads 17"), std::string::npos) << problem();
   write(replaced("\"alpha_us\": 0.125", "\"alpha_us\": -1"));
   EXPECT_NE(problem().find("intra.alpha_us is -1"), std::string::npos) << problem();
   write(replaced("\"kernel\": \"6.1\"", "\"kernel\": \"5.0\""));

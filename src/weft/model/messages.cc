@@ -51,8 +51,7 @@ double Messages::send(RankState& rank, StepId id, double now) {
   if (step.kind == StepKind::put) traffic.bytes += step.bytes;
   const double moving = workers_.moving_us(rank.worker, step, inside, /*receives=*/false);
   const Sent sends = inside ? Sent{link.overhead_us, false} : sent(rank, step, now);
-  const double handling =
-      handling_us(sends.cpu_us, step) * (inside ? 1 : share(rank, ranks_.receiver_of(rank, step)));
+  const double handling = handling_us(sends.cpu_us, step);
   bool waits = false;
   if (!inside && moving > 0 && !sends.gathered) {
     Line& line = rank.line_to(step.peer);
@@ -192,8 +191,8 @@ void Messages::file(const Event& event, double from_us, EventKind then) {
   const bool together =
       link.behind_us > 0 && read_together(receiver, ranks_.seen_from(peer, sender), event, from_us);
   receiver.looked += !together;
-  const double handling = handling_us(together ? link.behind_us : receiving_us(link), step) *
-                          (inside ? 1 : share(sender, receiver));
+  const double message_us = together ? link.behind_us : receiving_us(link);
+  const double handling = handling_us(inside ? message_us : message_us * share(sender, receiver), step);
   const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
   const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling + moving);
   if (event.floor_us > cpu.end_us) agenda_.pass_on(event, event.floor_us, EventKind::came);
@@ -232,8 +231,9 @@ bool Messages::read_together(RankState& receiver, int from, const Event& message
 /// what such writes cost is spread over what has waited for them.
 Messages::Sent Messages::sent(RankState& rank, const Step& step, double now) const {
   const Link& link = machine_.inter;
-  const double alone_us = sending_us(link);
-  if (link.gathered_us <= 0) return {alone_us, false};
+  const double part_of_it = share(rank, ranks_.receiver_of(rank, step));
+  const double alone_us = sending_us(link) * part_of_it, gathered_us = link.gathered_us * part_of_it;
+  if (gathered_us <= 0) return {alone_us, false};
   const double at_us = std::max(now, workers_.free_us(rank.worker));
   auto known = std::find_if(rank.rows.begin(), rank.rows.end(),
                             [&](const SentRow& sent) { return sent.to == step.peer; });
@@ -253,7 +253,7 @@ Messages::Sent Messages::sent(RankState& rank, const Step& step, double now) con
   }
   rank.writing_us += part * alone_us;
   last.writing_us = rank.writing_us;
-  return {gathered ? std::min(link.gathered_us + part * alone_us, alone_us) : alone_us, gathered};
+  return {gathered ? std::min(gathered_us + part * alone_us, alone_us) : alone_us, gathered};
 }
 
 /// One connection's time for a stripe between nodes, when nobody else is there.
