@@ -130,11 +130,14 @@ class ProgressThread {
   void sleep(const std::vector<Context*>& mine) {
     fds_.assign(1, {doorbell_.get(), POLLIN, 0});
     entered_.clear();
-    int timeout_us = -1;
+    int timeout_us = -1;  // any
+    const auto no_longer_than = [&timeout_us](int us) {
+      if (us >= 0) timeout_us = timeout_us < 0 ? us : std::min(timeout_us, us);
+    };
     bool something = false;
     for (Context* context : mine) {
       if (context->in_row()) {
-        timeout_us = timeout_us < 0 ? kRowUs : std::min(timeout_us, kRowUs);
+        no_longer_than(kRowUs);
         continue;
       }
       Lock lock = context->lock();
@@ -142,8 +145,8 @@ class ProgressThread {
       context->check_deadlines(now_ns());
       if (!context->begin_sleep()) {
         if (context->keeps_many()) {
-          const int nap = context->nap_us() < 0 ? kManyUs : std::min(context->nap_us(), kManyUs);
-          timeout_us = timeout_us < 0 ? nap : std::min(timeout_us, nap);
+          no_longer_than(kManyUs);
+          no_longer_than(context->nap_us());
           continue;
         }
         something = true;
@@ -151,8 +154,7 @@ class ProgressThread {
       }
       entered_.push_back(context);
       fds_.push_back({context->epoll_fd(), POLLIN, 0});
-      const int nap = context->nap_us() < 0 ? kWatchUs : context->nap_us();
-      timeout_us = timeout_us < 0 ? nap : std::min(timeout_us, nap);
+      no_longer_than(context->nap_us() < 0 ? kWatchUs : context->nap_us());
     }
     const timespec timeout{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000L};
     if (!something) ::ppoll(fds_.data(), fds_.size(), timeout_us < 0 ? nullptr : &timeout, nullptr);

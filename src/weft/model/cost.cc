@@ -15,6 +15,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Of an empty message and its answer.
+double round_trip_us(const Link& link) { return 2 * (link.alpha_us + 2 * link.overhead_us); }
+
 constexpr double kMostParts = 256;  // rails of a node, engines of a rank
 
 /// The one list of the JSON's fields: visit(section, key, member, least allowed value); a section of "" is
@@ -177,8 +180,8 @@ bool is_narrow(const Machine& machine) {
 uint64_t meeting_bytes(const Machine& machine) {
   // Of the kernel's longest segments those of frames of 9000 bytes hold least: seven frames.
   constexpr uint64_t kSegment = 60 << 10;
-  const double asking_us = 2 * (machine.inter.alpha_us + 2 * machine.inter.overhead_us);
-  const bool worth_asking = asking_us < static_cast<double>(kSegment) / machine.nic_bytes_per_us / 2;
+  const double segment_us = static_cast<double>(kSegment) / machine.nic_bytes_per_us;
+  const bool worth_asking = round_trip_us(machine.inter) < segment_us / 2;
   return is_narrow(machine) && worth_asking ? kSegment : UINT64_MAX;
 }
 
@@ -189,8 +192,7 @@ uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
   constexpr uint64_t kMeeting = 8 * kPiece;  // of all streams, in a port's queue
   const Link& link = machine.inter;
   if (!is_narrow(machine)) return 0;
-  const double round_trip_us = 2 * (link.alpha_us + 2 * link.overhead_us);
-  const double carried = machine.nic_bytes_per_us * (kRoundTrips * round_trip_us + kPauseUs);
+  const double carried = machine.nic_bytes_per_us * (kRoundTrips * round_trip_us(link) + kPauseUs);
   const auto streams = static_cast<uint64_t>(std::max(layout.ranks() - layout.ranks() / layout.nodes(), 1));
   const uint64_t bytes = std::max(std::min(kMeeting / streams, kUsual), static_cast<uint64_t>(carried));
   return std::max<uint64_t>(bytes / kPiece, 1) * kPiece;
