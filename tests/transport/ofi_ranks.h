@@ -47,12 +47,14 @@ struct FunctionSink : Sink {
   std::function<void*(int, const Envelope&)> on_place = [](int, const Envelope&) { return nullptr; };
   std::function<void(int, const Envelope&, const void*)> on_arrived = [](int, const Envelope&, const void*) {
   };
+  std::function<bool(int)> on_takes_early = [](int) { return true; };
   std::vector<std::pair<int, Status>> losses;
 
   void* place(int peer, const Envelope& envelope) override { return on_place(peer, envelope); }
   void arrived(int peer, const Envelope& envelope, const void* payload) override {
     on_arrived(peer, envelope, payload);
   }
+  bool takes_early(int peer) const override { return on_takes_early(peer); }
   void lost(int peer, const Status& why) override { losses.emplace_back(peer, why); }
 };
 

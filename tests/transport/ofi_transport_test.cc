@@ -214,6 +214,35 @@ TEST_P(OfiPair, IsBusyWhenNobodyReceivesAndLosesNothing) {
   EXPECT_EQ(a_->counters().messages_sent, sent);
 }
 
+// All senders share a rank's receives: one that is not to send more has to be kept from it.
+TEST_P(OfiPair, MessagesWaitForAPeerThatTakesNoMore) {
+  const size_t most = ofi::message_credit(2);
+  for (const size_t bytes : {size_t{8}, size_t{8000}}) {
+    open();
+    const std::vector<char> payload(bytes, 'x');
+    uint32_t sent = 0, arrived = 0;
+    b_sink_.on_arrived = [&](int, const Envelope&, const void*) { ++arrived; };
+    const auto send = [&] {
+      Result<Progress> outcome = a_->send(1, envelope_of(sent, bytes), payload.data());
+      EXPECT_TRUE(outcome.ok()) << outcome.status().message();
+      const bool accepted = outcome && *outcome == Progress::accepted;
+      sent += accepted;
+      return accepted;
+    };
+    // Never more than what is allowed and one message, however long it tries.
+    bool takes = false;
+    b_sink_.on_takes_early = [&](int) { return takes; };
+    const size_t rows = most / ofi::message_cost(bytes);
+    ASSERT_TRUE(until([&] { return send(), sent > rows; }));
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(until([&] { return send(), arrived == sent; }));
+    EXPECT_LE(sent, rows + 2);
+    // Then as much as anybody likes.
+    takes = true;
+    const uint32_t many = sent + static_cast<uint32_t>(3 * rows);
+    ASSERT_TRUE(until([&] { return (sent < many && send()), arrived == many; }));
+  }
+}
+
 TEST_P(OfiPair, ASmallWindowOfPutsIsEnough) {
   options_.sequence_bits = 2;  // four puts under way, then an acknowledgement is needed
   open();

@@ -197,7 +197,7 @@ class Context final : public transport::Sink, public std::enable_shared_from_thi
   enum class Seat : uint8_t { on_host, on_device, yields_device };
   Status meet(Seat seat, Deadline deadline);
   bool takes_more_early(int peer) const;
-  void say_half_full(int peer, const transport::Envelope& envelope);
+  void say_half_full(const Communicator& comm, int peer, OpNumber number);
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
   void hand_on();

@@ -59,16 +59,13 @@ bool Context::takes_more_early(int peer) const {
                      [peer](const Operation* op) { return deals_with(*op, peer); });
 }
 
-void Context::say_half_full(int peer, const transport::Envelope& envelope) {
+void Context::say_half_full(const Communicator& comm, int peer, OpNumber number) {
   said_half_full_ = true;
-  const auto known = communicators_.find(envelope.comm);
-  if (known == communicators_.end()) return;
   log::warn(
       "communicator {}: rank {} is far ahead: it has sent for operation {}, this rank is at {}, and keeps {} "
       "bytes of early messages, half of WEFT_EARLY_BYTES; from now on ranks that are ahead wait until "
       "operations here want their messages",
-      known->second->name(), known->second->rank_of_world(peer), envelope.op, known->second->last_called(),
-      stash_.bytes());
+      comm.name(), comm.rank_of_world(peer), number, comm.last_called(), stash_.bytes());
 }
 
 void Context::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
@@ -82,7 +79,8 @@ void Context::arrived(int peer, const transport::Envelope& envelope, const void*
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
   if (stash_.is_large()) early_taken_ns_ = now_ns();
   if (stash_.keep(peer, envelope, payload)) {
-    if (stash_.is_half_full() && !said_half_full_) say_half_full(peer, envelope);
+    if (stash_.is_half_full() && !said_half_full_ && known != communicators_.end())
+      say_half_full(*known->second, peer, envelope.op);
     return;
   }
   if (known == communicators_.end()) {

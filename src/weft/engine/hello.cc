@@ -17,7 +17,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 15;
+constexpr uint32_t kWireVersion = 16;
 
 uint64_t machine_hash() {
   std::string boot_id;

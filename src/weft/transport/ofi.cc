@@ -29,7 +29,7 @@ constexpr size_t kExposureKey =
     5;  // the owner's name of the exposure; 0: not registered, reachable by messages alone
 static_assert(kMaxRails <= kBaseKey);
 
-constexpr uint32_t kAddressMagic = 0x57656632;  // "Wef2"
+constexpr uint32_t kAddressMagic = 0x57656633;  // "Wef3"
 
 /// Appends plain values to an address, and takes them off again.
 class AddressWriter {
@@ -73,6 +73,7 @@ OfiTransport::OfiTransport(int rank, int ranks, const Options& options)
       ranks_(ranks),
       options_(options),
       immediate_(ranks, options.sequence_bits),
+      message_credit_(message_credit(ranks)),
       token_(std::random_device{}()),
       peers_(static_cast<size_t>(ranks)),
       next_messages_rail_(static_cast<size_t>(rank)),

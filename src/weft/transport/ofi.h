@@ -81,11 +81,16 @@ struct Peer {
   uint32_t met = 0;                           // rails over which it has answered a greeting, a bit each
   Greetings greetings[kMaxRails];             // over the others
   uint64_t puts_started = 0;
-  uint64_t puts_received = 0;  // by the peer, all before this number
+  uint64_t puts_received = 0;   // by the peer, all before this number
+  uint64_t messages_sent = 0;   // what they cost
+  uint64_t messages_taken = 0;  // of these, by the peer, as far as it has said
   IncomingPuts incoming;
-  uint64_t acknowledged = 0;  // of `incoming`
-  bool takes_gpu = false;     // it offers GPUDirect
-  Status lost;                // ok while it is not
+  uint64_t messages_here = 0;          // what those that have come from it cost
+  uint64_t acknowledged = 0;           // of `incoming`
+  uint64_t acknowledged_messages = 0;  // of `messages_here`
+  bool acknowledgement_due = false;    // it is among those of acknowledge_due()
+  bool takes_gpu = false;              // it offers GPUDirect
+  Status lost;                         // ok while it is not
 
   uint32_t all_rails() const { return (1u << routes.size()) - 1; }
   bool met_on_all() const { return met == all_rails(); }
@@ -214,7 +219,10 @@ class OfiTransport final : public Transport, public GpuDirect {
   void advance_all();
   void finish(ofi::OutgoingPut& put);
   void stripe_over(ofi::OutgoingPut& put);
-  void acknowledge_due();
+  bool owes_puts(const ofi::Peer& peer) const;
+  bool owes_messages(const ofi::Peer& peer) const;
+  void acknowledge_later(int rank);
+  void acknowledge_due(Sink& sink);
   void lose(int peer, const Status& why);
   bool nothing_under_way() const;
 
@@ -233,6 +241,7 @@ class OfiTransport final : public Transport, public GpuDirect {
   const int rank_, ranks_;
   const Options options_;
   const ofi::Immediate immediate_;
+  const uint64_t message_credit_;
   const uint32_t token_;
   bool rma_ = false;
   bool greets_ = false;  // see ofi_protocol.h

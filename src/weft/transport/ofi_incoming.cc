@@ -73,7 +73,7 @@ Result<int> OfiTransport::poll(Sink& sink) {
     WEFT_TRY(deliver(sink, arrival));
   }
   if (!unposted_.empty()) advance_all();
-  if (!acknowledgements_.empty()) acknowledge_due();
+  if (!acknowledgements_.empty()) acknowledge_due(sink);
   for (int peer : std::exchange(losses_, {})) {
     sink.lost(peer, peers_[static_cast<size_t>(peer)].lost);
     ++*events;
@@ -116,13 +116,15 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
     if (payload_bytes < header.envelope.bytes)
       return log::warn("{}: dropped a message of rank {} with {} of {} bytes", describe(), from,
                        payload_bytes, header.envelope.bytes);
+    peer.messages_here += message_cost(header.envelope.bytes);
+    if (owes_messages(peer)) acknowledge_later(from);
     return sink.arrived(from, header.envelope, payload);
   }
   if (header.kind == MessageKind::received) {
     peer.puts_received = std::max(peer.puts_received, std::min(header.sequence, peer.puts_started));
+    peer.messages_taken = std::max(peer.messages_taken, std::min(header.position, peer.messages_sent));
     return;
   }
-
   if (greets(header)) {
     if (header.count >= peer.routes.size()) return;  // not introduced yet: it asks again
     if (header.kind == MessageKind::welcome) {
@@ -183,12 +185,8 @@ void OfiTransport::arrived_whole(Sink& sink, int from, IncomingPut& put) {
 
 /// The sender may start as many more puts as have become whole; it is told now and then.
 void OfiTransport::finished(int from, IncomingPut& put) {
-  Peer& peer = peers_[static_cast<size_t>(from)];
-  peer.incoming.finish(put);
-  const uint64_t news = peer.incoming.first() - peer.acknowledged;
-  if (news >= std::max<uint64_t>(1, immediate_.window() / 4) &&
-      std::ranges::find(acknowledgements_, from) == acknowledgements_.end())
-    acknowledgements_.push_back(from);
+  peers_[static_cast<size_t>(from)].incoming.finish(put);
+  acknowledge_later(from);
 }
 
 }  // namespace weft::transport

@@ -57,10 +57,13 @@ Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const vo
   if (envelope.bytes > eager_bytes())
     return fail(Code::invalid_argument, "a message has {} bytes, at most {} fit", envelope.bytes,
                 eager_bytes());
+  Peer& to = peers_[static_cast<size_t>(peer)];
+  if (to.messages_sent - to.messages_taken > message_credit_) return Progress::busy;
   Header header;
   header.envelope = envelope;
   Result<Progress> outcome = post_message(peer, header, payload, envelope.bytes);
   if (outcome && *outcome == Progress::accepted) {
+    to.messages_sent += message_cost(envelope.bytes);
     ++counters_.messages_sent;
     counters_.payload_bytes_sent += envelope.bytes;
   }
@@ -351,17 +354,39 @@ bool OfiTransport::reads_forgotten() const {
   return std::ranges::any_of(posted_, read) || std::ranges::any_of(unposted_, read);
 }
 
-void OfiTransport::acknowledge_due() {
-  std::erase_if(acknowledgements_, [this](int rank) {
+// Acknowledgements.
+
+bool OfiTransport::owes_puts(const Peer& peer) const {
+  return peer.incoming.first() - peer.acknowledged >= std::max<uint64_t>(1, immediate_.window() / 4);
+}
+
+bool OfiTransport::owes_messages(const Peer& peer) const {
+  return peer.messages_here - peer.acknowledged_messages >= message_credit_ / 2;
+}
+
+void OfiTransport::acknowledge_later(int rank) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (peer.acknowledgement_due || !(owes_puts(peer) || owes_messages(peer))) return;
+  peer.acknowledgement_due = true;
+  acknowledgements_.push_back(rank);
+}
+
+void OfiTransport::acknowledge_due(Sink& sink) {
+  std::erase_if(acknowledgements_, [&](int rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     if (!peer.lost.ok()) return true;
+    const bool takes_more = sink.takes_early(rank);
+    if (!takes_more && !owes_puts(peer)) return false;
     Header header;
     header.kind = MessageKind::received;
     header.sequence = peer.incoming.first();
+    header.position = takes_more ? peer.messages_here : peer.acknowledged_messages;
     Result<Progress> outcome = post_message(rank, header, nullptr, 0);
     if (outcome && *outcome == Progress::busy) return false;
     peer.acknowledged = header.sequence;
-    return true;
+    peer.acknowledged_messages = header.position;
+    peer.acknowledgement_due = owes_messages(peer);
+    return !peer.acknowledgement_due;
   });
 }
 

@@ -12,6 +12,10 @@
 // acknowledges every quarter of it. So no size of job needs a protocol of its own, and a receiver's
 // bookkeeping is bounded.
 //
+// What messages may be on their way to one peer is bounded too (message_credit()), since all senders share a
+// rank's receives: what cannot stay in the network comes in. The same acknowledgement tells how much has been
+// taken in, at half of the bound; whoever is not to send more (Sink::takes_early()) is told later.
+//
 // Over TCP a peer is greeted before anything else is sent to it, until it has answered: where both begin to
 // connect at once, the provider may give up the connection that stands for the one that does not, and what
 // was sent meanwhile is lost (all versions of `net` and `tcp` so far, if a connection to somebody else has
@@ -38,7 +42,7 @@ enum class MessageKind : uint32_t {
   segment,    // bytes [position, position + payload) of put `sequence`
   withdrawn,  // put `sequence` ends after `count` stripes (or none of its segments) and is not to be
               // delivered
-  received,   // all puts before `sequence` are whole
+  received,   // all puts before `sequence` are whole, and `position` bytes of messages have been taken in
   greeting,   // asks for a welcome over rail `count`
   welcome,    // answers it, over the same rail
 };
@@ -77,6 +81,16 @@ static_assert(sizeof(Header) == 64);
 inline bool greets(const Header& header) {
   return header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
 }
+
+/// How many bytes of messages may be on their way to a peer that has not taken them in before the next one
+/// waits. Of all ranks together no more than a rank keeps anyway (WEFT_EARLY_BYTES), until they are very
+/// many.
+inline uint64_t message_credit(int ranks) {
+  constexpr uint64_t kOfAll = 64 << 20, kLeast = 8 << 10, kMost = 1 << 20;
+  return std::clamp(kOfAll / static_cast<uint64_t>(ranks), kLeast, kMost);
+}
+/// What a message of so many bytes counts there.
+inline uint64_t message_cost(size_t payload_bytes) { return sizeof(Header) + payload_bytes; }
 
 /// How sender and sequence number share the immediate.
 class Immediate {
