@@ -10,6 +10,7 @@
 #include "info/explain.h"
 #include "info/section.h"
 #include "model/known_clusters.h"
+#include "model/pins.h"
 
 namespace {
 
@@ -104,5 +105,7 @@ int main(int argc, char** argv) {
   }
   // A wrong setting does not keep this tool from showing the right ones, but it is said.
   if (!weft::settings_status().ok()) return weft::tools::complain(app, weft::settings_status().message());
+  const auto pins = weft::model::parse_pins(weft::settings().algo);
+  if (!pins.ok()) return weft::tools::complain(app, pins.status().message());
   return 0;
 }

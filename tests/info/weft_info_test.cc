@@ -382,5 +382,13 @@ TEST(Program, ShowsRightSettingsBesideAWrongOne) {
   EXPECT_TRUE(mentions(outcome.out, "WEFT_FROB"));
 }
 
+TEST(Program, SaysThatAPinIsWrongWhateverItShows) {
+  setenv("WEFT_ALGO", "allreduce=rnig", 1);
+  const Outcome outcome = run("--settings");
+  unsetenv("WEFT_ALGO");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(mentions(outcome.out, "rnig")) << outcome.out;
+}
+
 }  // namespace
 }  // namespace weft::info

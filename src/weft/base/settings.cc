@@ -433,7 +433,7 @@ Status wrong_value(const Row& row, std::string_view value) {
                                 : kind == "bytes"        ? "bytes (K, M or G may follow)"
                                 : kind == "microseconds" ? "a whole number of microseconds"
                                                          : "seconds";
-  return fail(Code::invalid_setting, "{} is '{}', must be {}: {}", row.name, value, noun, bounds);
+  return fail(Code::invalid_setting, "{} is '{}', must be {}, {}", row.name, value, noun, bounds);
 }
 
 /// Reads one "NAME=value" entry. An empty value leaves the default, as an unset variable does.

@@ -189,7 +189,7 @@ Status Probe::measure_ends(model::Link* link) {
   link->bytes_per_us = std::clamp(spun->bytes_per_us, link->bytes_per_us, 1e6);
   // An end's time for a byte. What a stream has under way may fill more caches than an exchange, which then
   // takes less than sending in a stream does.
-  const double latency_us = link->alpha_us + 2 * link->overhead_us;
+  const double latency_us = model::way_us(*link);
   const double both = std::max((*cached - latency_us) / kExchangedSlice, 1e-6);
   const double sent = std::min(1 / link->bytes_per_us, kSendingPart * both);
   const double received = std::min(both - sent, 2 * sent);
@@ -229,8 +229,8 @@ Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double
 /// core.
 Status Probe::measure_row(model::Link* link) {
   double sent_us = 1e9, gathered_us = 1e9, found_us = 1e9;
-  const double way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
-  WEFT_TRY(swap({.bytes = static_cast<uint64_t>(way_us * 1e3)}));  // in ns
+  const double one_way_us = link ? model::way_us(*link) : 0;
+  WEFT_TRY(swap({.bytes = static_cast<uint64_t>(one_way_us * 1e3)}));  // in ns
   const double arrival_us = std::min(
       kArrivalUs + kArrivalWays * static_cast<double>(inbox_.exposed_.bytes) / 1e3, kLongestArrivalUs);
   constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = kBehind - kFirst - 1;
@@ -319,7 +319,7 @@ Status Probe::measure_inter(model::Machine* machine) {
   const Result<bool> has_bursts = decided(network_bound && by_cpu && rate >= kWorthPausing);
   if (!has_bursts.ok()) return has_bursts.status();
   if (*has_bursts) {
-    const double one_way_us = link ? link->alpha_us + 2 * link->overhead_us : 0;
+    const double one_way_us = link ? model::way_us(*link) : 0;
     const Result<double> burst = burst_bytes(memory.data(), rate, one_way_us);
     if (!burst.ok()) return burst.status();
     if (machine != nullptr) {

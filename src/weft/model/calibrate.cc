@@ -165,7 +165,7 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
   const Link measured = machine.intra;
   for (const double factor : kFactors) {
     machine.intra.overhead_us = measured.overhead_us * factor;
-    machine.intra.alpha_us = measured.alpha_us + 2 * (measured.overhead_us - machine.intra.overhead_us);
+    machine.intra.alpha_us = way_us(measured) - 2 * machine.intra.overhead_us;
     if (machine.intra.alpha_us < measured.alpha_us / 2) break;
     const Fit tried = fit(machine, set_call, kBounds, all);
     if (tried.error < best.error * 0.999) best = tried;
@@ -175,9 +175,9 @@ Machine calibrate_call(Machine machine, std::span<const Observation> observation
 
 Machine calibrate_receiving(Machine machine, std::span<const Observation> observations) {
   if (observations.empty()) return machine;
-  const double way_us = machine.inter.alpha_us + 2 * machine.inter.overhead_us;
+  const double one_way_us = way_us(machine.inter);
   // No less than behind another.
-  const Bounds bounds{std::max(machine.inter.behind_us, kLeastCallUs), kLongestReceive * way_us};
+  const Bounds bounds{std::max(machine.inter.behind_us, kLeastCallUs), kLongestReceive * one_way_us};
   return fit(std::move(machine), set_receiving, bounds, observations).machine;
 }
 

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// Of an empty message and its answer.
-double round_trip_us(const Link& link) { return 2 * (link.alpha_us + 2 * link.overhead_us); }
+double round_trip_us(const Link& link) { return 2 * way_us(link); }
 
 constexpr double kMostParts = 256;  // rails of a node, engines of a rank
 

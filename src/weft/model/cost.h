@@ -37,6 +37,9 @@ struct Link {
   double received_large_bytes_per_us = 0;  // … by the receiver's
 };
 
+/// What an empty message takes, from the call that sends it to the one that has it.
+inline double way_us(const Link& link) { return link.alpha_us + 2 * link.overhead_us; }
+
 /// CPU time of a message at its sender, and at a receiver that reads it by itself.
 inline double sending_us(const Link& link) {
   return link.sending_us > 0 ? link.sending_us : link.overhead_us;

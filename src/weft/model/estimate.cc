@@ -261,8 +261,7 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
   if (plan::is_transfer(request.collective)) {
     // The other end's plan is of another request, and who this end is has not been said.
     const Link& link = layout.nodes() > 1 ? machine.inter : machine.intra;
-    const double us =
-        link.alpha_us + 2 * link.overhead_us + static_cast<double>(request.bytes()) / link.bytes_per_us;
+    const double us = way_us(link) + static_cast<double>(request.bytes()) / link.bytes_per_us;
     return Estimate{us, false, false, false};
   }
   const Stage whole{layout, machine, request};

@@ -145,9 +145,11 @@ Limits limits_for(const Machine& machine) {
 }
 
 std::string eager_text(const Limits& limits, const Machine& machine) {
-  return fmt::format("eager up to {} inside a node, {} between nodes ({})",
+  const bool less = limits.meeting_bytes < limits.eager_inter_bytes;
+  return fmt::format("eager up to {} inside a node, {} between nodes ({}){}",
                      bytes_text(limits.eager_intra_bytes), bytes_text(limits.eager_inter_bytes),
-                     transport::name_of(machine.net));
+                     transport::name_of(machine.net),
+                     less ? fmt::format(", {} to several at once", bytes_text(limits.meeting_bytes)) : "");
 }
 
 uint64_t message_bytes(const Request& request, int ranks) {

@@ -69,7 +69,7 @@ plan::Limits limits_on(const Machine& machine, plan::Limits limits);
 /// transports (transport/eager.h) or of the settings, and slices of the usual length. Communicators ask the
 /// transports that they have opened.
 plan::Limits limits_for(const Machine& machine);
-/// "eager up to 16 KiB inside a node, 64 KiB between nodes (tcp)".
+/// "eager up to 16 KiB inside a node, 64 KiB between nodes (tcp), 60 KiB to several at once".
 std::string eager_text(const plan::Limits& limits, const Machine& machine);
 
 /// The size of a request as the perf tools print it: the larger of what a rank gives and gets, the same for
