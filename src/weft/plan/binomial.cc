@@ -1,15 +1,10 @@
-// binomial: rooted collectives along a binomial tree, log2(n) hops deep. Wins for short messages on many
-// ranks, where a root that talks to everybody would be the bottleneck.
-//
-//     place (rank - root)    0 ─┬─ 1             place v's parent is v less its lowest bit;
-//                               ├─ 2 ── 3        its subtree is [v, v + lowest bit), as far as ranks go
-//                               └─ 4 ─┬─ 5
-//                                     └─ 6 ── 7
+// binomial: rooted collectives along a binomial tree (binomial_tree.h), log2(n) hops deep. Wins for short
+// messages on many ranks, where a root that talks to everybody would be the bottleneck. For those without a
+// root see binomial_all.cc.
 //
 //   Broadcast, Scatter   down, the largest subtree first
 //   Reduce, Gather       up, the smallest subtree first
-#include <bit>
-
+#include "plan/binomial_tree.h"
 #include "plan/transfer.h"
 
 namespace weft::plan {
@@ -22,34 +17,14 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
   return refuse_strict(request, kName);
 }
 
-/// The tree, seen from one rank's place.
-struct Tree {
-  int ranks, root, place;
+using Tree = BinomialTree;
 
-  explicit Tree(const Task& task)
-      : ranks(task.ranks()), root(task.root()), place((task.rank - root + ranks) % ranks) {}
-
-  int rank_of(int p) const { return (root + p) % ranks; }
-  static int lowest_bit(int p) { return p & -p; }
-  int parent() const { return place - lowest_bit(place); }
-  int size_of(int p) const { return p == 0 ? ranks : std::min(lowest_bit(p), ranks - p); }
-  int size() const { return size_of(place); }
-  bool is_leaf() const { return size() == 1; }
-
-  /// Places, smallest subtree first.
-  std::vector<int> children() const {
-    std::vector<int> found;
-    for (int bit = 1; bit < size(); bit *= 2) found.push_back(place + bit);
-    return found;
-  }
-  std::vector<int> children_largest_first() const {
-    std::vector<int> found = children();
-    return {found.rbegin(), found.rend()};
-  }
-};
+Tree tree_of(const Task& task) {
+  return {task.ranks(), task.root(), task.ranks(), (task.rank - task.root() + task.ranks()) % task.ranks()};
+}
 
 void broadcast(const Task& task, Builder& b) {
-  const Tree tree(task);
+  const Tree tree = tree_of(task);
   const Slices slices(task.bytes(), task);
   const Region source = task.is_root() ? b.input() : b.output();
   std::vector<StepId> received(static_cast<size_t>(slices.count()), kNoStep);
@@ -73,7 +48,7 @@ void broadcast(const Task& task, Builder& b) {
 
 /// Child number k's sum arrives at k places into its parent's scratch; the own sum lies behind all of them.
 void reduce(const Task& task, Builder& b) {
-  const Tree tree(task);
+  const Tree tree = tree_of(task);
   const Slices slices(task.bytes(), task);
   const std::vector<int> children = tree.children();
   const uint64_t room = round_up(task.bytes(), 64);
@@ -84,7 +59,7 @@ void reduce(const Task& task, Builder& b) {
   Region sum = task.is_root() ? b.output() : b.input();
   if (!task.is_root() && !tree.is_leaf()) sum = b.scratch(b.reserve(task.bytes()));
   const int parent = task.is_root() ? -1 : tree.rank_of(tree.parent());
-  const uint64_t at_parent = room * std::countr_zero(static_cast<unsigned>(tree.place));
+  const uint64_t at_parent = room * static_cast<uint64_t>(Tree::number_of(tree.place));
   if (!task.is_root()) accept(task, b, 0, parent, task.bytes(), Space::scratch, Phase::open_scratch);
   for (int s = 0; s < slices.count(); ++s) {
     const uint64_t at = slices.begin(s);
@@ -129,7 +104,7 @@ uint64_t subtree_bytes(const Task& task, const Tree& tree, int place) {
 }
 
 void gather(const Task& task, Builder& b) {
-  const Tree tree(task);
+  const Tree tree = tree_of(task);
   Region held = task.is_root() ? b.output() : b.input();
   if (!task.is_root() && !tree.is_leaf()) held = b.scratch(b.reserve(subtree_bytes(task, tree, tree.place)));
   for (int place : tree.children()) {
@@ -152,7 +127,7 @@ void gather(const Task& task, Builder& b) {
 }
 
 void scatter(const Task& task, Builder& b) {
-  const Tree tree(task);
+  const Tree tree = tree_of(task);
   Region held = task.is_root() ? b.input() : b.output();
   if (!task.is_root() && !tree.is_leaf()) held = b.scratch(b.reserve(subtree_bytes(task, tree, tree.place)));
   if (!task.is_root()) {

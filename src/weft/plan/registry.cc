@@ -10,7 +10,8 @@ std::vector<Algorithm> join_tables() {
   std::vector<Algorithm> all;
   for (auto table : {one_hop_algorithms(), direct_algorithms(), all_to_all_algorithms(), ring_algorithms(),
                      recursive_doubling_algorithms(), recursive_halving_algorithms(), binomial_algorithms(),
-                     double_tree_algorithms(), bruck_algorithms(), point_to_point_algorithms()}) {
+                     binomial_all_algorithms(), double_tree_algorithms(), bruck_algorithms(),
+                     point_to_point_algorithms()}) {
     all.insert(all.end(), table.begin(), table.end());
   }
   return all;

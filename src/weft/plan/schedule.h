@@ -158,6 +158,7 @@ std::span<const Algorithm> ring_algorithms();
 std::span<const Algorithm> recursive_doubling_algorithms();
 std::span<const Algorithm> recursive_halving_algorithms();
 std::span<const Algorithm> binomial_algorithms();
+std::span<const Algorithm> binomial_all_algorithms();
 std::span<const Algorithm> double_tree_algorithms();
 std::span<const Algorithm> bruck_algorithms();
 std::span<const Algorithm> point_to_point_algorithms();
