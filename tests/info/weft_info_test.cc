@@ -387,7 +387,7 @@ TEST(Program, SaysThatAPinIsWrongWhateverItShows) {
   const Outcome outcome = run("--settings");
   unsetenv("WEFT_ALGO");
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_TRUE(mentions(outcome.out, "rnig")) << outcome.out;
+  EXPECT_TRUE(mentions(outcome.out, "weft_info: WEFT_ALGO: \"allreduce=rnig\": ")) << outcome.out;
 }
 
 }  // namespace

@@ -92,6 +92,8 @@ Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadli
   options.rails = settings().rails;
   if (settings().gpu_direct != "off") options.cuda_device = cuda_device;
   options.eager_bytes = asked_inter();
+  options.message_credit =
+      transport::ofi::message_credit(bootstrap.ranks(), static_cast<uint64_t>(settings().early_bytes));
   auto ofi = transport::OfiTransport::create(rank_, bootstrap.ranks(), options);
   if (!ofi) return ofi.status();
   ofi_ = ofi.take();

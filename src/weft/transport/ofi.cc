@@ -73,7 +73,6 @@ OfiTransport::OfiTransport(int rank, int ranks, const Options& options)
       ranks_(ranks),
       options_(options),
       immediate_(ranks, options.sequence_bits),
-      message_credit_(message_credit(ranks)),
       token_(std::random_device{}()),
       peers_(static_cast<size_t>(ranks)),
       next_messages_rail_(static_cast<size_t>(rank)),
@@ -144,6 +143,7 @@ std::vector<std::byte> OfiTransport::address() const {
   out.number(token_);
   out.number(static_cast<uint32_t>(message_limit_));
   out.number(why_no_gpu_.ok());
+  out.number(static_cast<uint32_t>(std::min<uint64_t>(options_.message_credit, UINT32_MAX)));
   out.field(std::as_bytes(std::span(provider_of(*rails_.front()))));
   out.number(static_cast<uint32_t>(rails_.size()));
   for (const auto& rail : rails_) out.field(rail->name());
@@ -165,11 +165,11 @@ Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uin
     return fail(Code::invalid_argument, "peer is {}, must be in [0, {})", rank, ranks_);
   AddressReader in(address);
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  uint32_t magic = 0, limit = 0, takes_gpu = 0, rails = 0;
+  uint32_t magic = 0, limit = 0, takes_gpu = 0, credit = 0, rails = 0;
   std::vector<std::byte> theirs;
   bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.number(limit) &&
-              limit > 0 && in.number(takes_gpu) && in.field(theirs) && in.number(rails) && rails >= 1 &&
-              rails <= kMaxRails;
+              limit > 0 && in.number(takes_gpu) && in.number(credit) && in.field(theirs) &&
+              in.number(rails) && rails >= 1 && rails <= kMaxRails;
   peer.names.resize(good ? rails : 0);
   for (auto& name : peer.names) good = good && in.field(name);
   if (!good) return fail(Code::protocol_error, "what rank {} sent is no libfabric address of Weft", rank);
@@ -181,6 +181,7 @@ Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uin
   message_limit_ = std::min(message_limit_, size_t{limit});
   peer.known_as = known_as;
   peer.takes_gpu = takes_gpu != 0;
+  peer.message_credit = credit > 0 ? credit : UINT64_MAX;
   peer.names.resize(std::min(peer.names.size(), rails_.size()));
   peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
   peer.met = greets_ ? 0 : peer.all_rails();

@@ -6,6 +6,9 @@
 //
 // Contract beyond Transport's
 //   progress   is made inside poll() and flush() alone, also for what peers write here.
+//   send       is busy, too, while the peer has not taken in what came before (Options::message_credit),
+//   which
+//              it does in its poll().
 //   put        `envelope.bytes` is envelope_bytes() of its size. What goes in messages has 2^32 - 1 bytes at
 //              most. A put to a peer that gets lost never sets `done`.
 //   forget     what has been handed to the NIC goes on and may still read the source: whoever frees that
@@ -82,6 +85,7 @@ struct Peer {
   Greetings greetings[kMaxRails];             // over the others
   uint64_t puts_started = 0;
   uint64_t puts_received = 0;   // by the peer, all before this number
+  uint64_t message_credit = 0;  // the peer's; UINT64_MAX: it has no bound
   uint64_t messages_sent = 0;   // what they cost
   uint64_t messages_taken = 0;  // of these, by the peer, as far as it has said
   IncomingPuts incoming;
@@ -126,7 +130,8 @@ class OfiTransport final : public Transport, public GpuDirect {
   /// own. Fails as connect() does.
   Status introduce(int peer, std::span<const std::byte> address, uint32_t known_as);
 
-  /// Nothing accepted so far needs another poll(): messages have left, puts have been written.
+  /// Nothing accepted so far needs another poll(): messages have left, puts have been written. No peer waits
+  /// to hear that it may go on.
   bool idle() const { return nothing_under_way(); }
   /// Whether libfabric has stripes of a put that was forgotten, and may read its source.
   bool reads_forgotten() const;
@@ -143,8 +148,9 @@ class OfiTransport final : public Transport, public GpuDirect {
 
   /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;
-  /// Polls until everything accepted so far has left, or fails with timeout. What arrives meanwhile is
-  /// dropped: for the end of a job.
+  /// Polls until everything accepted so far has left, or fails with timeout; and until peers have
+  /// acknowledged what they are going to, as what comes to somebody who has gone may cost what is still on
+  /// its way. What arrives meanwhile is dropped: for the end of a job.
   Status flush(Deadline deadline);
 
   struct RegistrationStatistics {
@@ -223,6 +229,7 @@ class OfiTransport final : public Transport, public GpuDirect {
   bool owes_messages(const ofi::Peer& peer) const;
   void acknowledge_later(int rank);
   void acknowledge_due(Sink& sink);
+  bool awaits_acknowledgement() const;
   void lose(int peer, const Status& why);
   bool nothing_under_way() const;
 
@@ -241,7 +248,6 @@ class OfiTransport final : public Transport, public GpuDirect {
   const int rank_, ranks_;
   const Options options_;
   const ofi::Immediate immediate_;
-  const uint64_t message_credit_;
   const uint32_t token_;
   bool rma_ = false;
   bool greets_ = false;  // see ofi_protocol.h

@@ -58,7 +58,10 @@ Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const vo
     return fail(Code::invalid_argument, "a message has {} bytes, at most {} fit", envelope.bytes,
                 eager_bytes());
   Peer& to = peers_[static_cast<size_t>(peer)];
-  if (to.messages_sent - to.messages_taken > message_credit_) return Progress::busy;
+  if (to.messages_sent - to.messages_taken > to.message_credit) {
+    refused_ = true;
+    return Progress::busy;
+  }
   Header header;
   header.envelope = envelope;
   Result<Progress> outcome = post_message(peer, header, payload, envelope.bytes);
@@ -148,7 +151,7 @@ Result<Progress> OfiTransport::post_over(size_t index, int peer, Header header, 
   if (MemoryWatch::lost(payload, bytes)) [[unlikely]]
     return rail.give_back(send), Progress::busy;
   send->number = last_message_ + 1;
-  send->may_fail = greets(header);
+  send->may_fail = may_be_lost(header);
   Result<Progress> outcome = rail.post_send(send, peer, *to, sizeof(header) + bytes);
   if (outcome && *outcome == Progress::accepted) ++last_message_, messages_out_.push_back(false);
   return outcome;
@@ -361,7 +364,16 @@ bool OfiTransport::owes_puts(const Peer& peer) const {
 }
 
 bool OfiTransport::owes_messages(const Peer& peer) const {
-  return peer.messages_here - peer.acknowledged_messages >= message_credit_ / 2;
+  const uint64_t credit = options_.message_credit;
+  return credit > 0 && peer.messages_here - peer.acknowledged_messages >= credit / 2;
+}
+
+/// Whether a peer is going to acknowledge messages: the other end's owes_messages().
+bool OfiTransport::awaits_acknowledgement() const {
+  return std::ranges::any_of(peers_, [](const Peer& peer) {
+    const uint64_t on_their_way = peer.messages_sent - peer.messages_taken;
+    return peer.lost.ok() && on_their_way > 0 && on_their_way >= peer.message_credit / 2;
+  });
 }
 
 void OfiTransport::acknowledge_later(int rank) {
@@ -381,8 +393,9 @@ void OfiTransport::acknowledge_due(Sink& sink) {
     header.kind = MessageKind::received;
     header.sequence = peer.incoming.first();
     header.position = takes_more ? peer.messages_here : peer.acknowledged_messages;
-    Result<Progress> outcome = post_message(rank, header, nullptr, 0);
+    Result<Progress> outcome = post_message_now(rank, header, nullptr, 0);
     if (outcome && *outcome == Progress::busy) return false;
+    if (!outcome) log::info("{}", outcome.status().message());
     peer.acknowledged = header.sequence;
     peer.acknowledged_messages = header.position;
     peer.acknowledgement_due = owes_messages(peer);
@@ -404,10 +417,11 @@ bool OfiTransport::nothing_under_way() const {
 
 Status OfiTransport::flush(Deadline deadline) {
   DroppingSink sink;
-  while (!nothing_under_way()) {
+  while (!nothing_under_way() || awaits_acknowledgement()) {
     Result<int> events = poll(sink);
     if (!events) return events.status();
     if (*events > 0) continue;
+    if (deadline.passed() && nothing_under_way()) break;
     if (deadline.passed())
       return fail(Code::timeout, "{}: {} puts and some messages have not left in time", describe(),
                   unposted_.size() + posted_.size());

@@ -12,9 +12,10 @@
 // acknowledges every quarter of it. So no size of job needs a protocol of its own, and a receiver's
 // bookkeeping is bounded.
 //
-// What messages may be on their way to one peer is bounded too (message_credit()), since all senders share a
-// rank's receives: what cannot stay in the network comes in. The same acknowledgement tells how much has been
-// taken in, at half of the bound; whoever is not to send more (Sink::takes_early()) is told later.
+// What messages may be on their way to one peer is bounded too, where the receiver's address says so: all
+// senders share a rank's receives, so what cannot stay in the network comes in. The same acknowledgement
+// tells how much has been taken in, at half of the bound; whoever is not to send more (Sink::takes_early())
+// is told later. Acknowledgements may be lost, with the connection to whoever needs them.
 //
 // Over TCP a peer is greeted before anything else is sent to it, until it has answered: where both begin to
 // connect at once, the provider may give up the connection that stands for the one that does not, and what
@@ -42,7 +43,7 @@ enum class MessageKind : uint32_t {
   segment,    // bytes [position, position + payload) of put `sequence`
   withdrawn,  // put `sequence` ends after `count` stripes (or none of its segments) and is not to be
               // delivered
-  received,   // all puts before `sequence` are whole, and `position` bytes of messages have been taken in
+  received,   // all puts before `sequence` are whole, and messages that cost `position` have been taken in
   greeting,   // asks for a welcome over rail `count`
   welcome,    // answers it, over the same rail
 };
@@ -77,19 +78,23 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-/// Whether a message is there to get acquainted, and may be lost.
+/// Whether a message is there to get acquainted.
 inline bool greets(const Header& header) {
   return header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
 }
 
-/// How many bytes of messages may be on their way to a peer that has not taken them in before the next one
-/// waits. Of all ranks together no more than a rank keeps anyway (WEFT_EARLY_BYTES), until they are very
-/// many.
-inline uint64_t message_credit(int ranks) {
-  constexpr uint64_t kOfAll = 64 << 20, kLeast = 8 << 10, kMost = 1 << 20;
-  return std::clamp(kOfAll / static_cast<uint64_t>(ranks), kLeast, kMost);
+/// Whether a message may be lost, and the peer is not lost with it: it may have left in good order.
+inline bool may_be_lost(const Header& header) {
+  return greets(header) || header.kind == MessageKind::received;
 }
-/// What a message of so many bytes counts there.
+
+/// OfiOptions::message_credit for a job of so many ranks that may keep `early_bytes` each: of all together a
+/// quarter of that and 64 MiB at most, until they are very many.
+inline uint64_t message_credit(int ranks, uint64_t early_bytes) {
+  constexpr uint64_t kOfAll = 64 << 20, kLeast = 8 << 10, kMost = 1 << 20;
+  return std::clamp(std::min(kOfAll, early_bytes / 4) / static_cast<uint64_t>(ranks), kLeast, kMost);
+}
+/// What a message of so many bytes costs of it.
 inline uint64_t message_cost(size_t payload_bytes) { return sizeof(Header) + payload_bytes; }
 
 /// How sender and sequence number share the immediate.

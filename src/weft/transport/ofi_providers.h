@@ -26,6 +26,8 @@ struct OfiOptions {
   bool messages_only = false;     // puts never use RMA, for tests and for fabrics where RMA misbehaves
   bool register_sources = false;  // also where the provider does not ask for it; for tests
   int sequence_bits = 0;          // of the immediate, 0 = all there are; for tests
+  uint64_t message_credit = 0;    // messages to this rank wait when those that it has not taken in cost more;
+                                  // 0: never. See ofi_protocol.h
   int expected_peers = 0;         // that room for addresses is made for at first; 0 = all ranks
   bool careful = false;           // long copies say it when the program's memory is gone, and do not crash
   int cuda_device = -1;           // whose memory rails should reach themselves, if they can; -1 = none
