@@ -52,6 +52,25 @@ TEST(Tuner, LargeMessagesDoNot) {
       << "every node's ranks use its interface, and the data crosses it once in each direction";
 }
 
+// Between ranks that share cores each message costs somebody's time; elsewhere what counts are hops.
+TEST(Tuner, ShortMessagesTakeTreesWhereRanksShareCores) {
+  Machine host = cluster();
+  host.net = transport::Net::tcp;
+  host.inter = {.alpha_us = 2, .overhead_us = 5, .bytes_per_us = 2000, .by_cpu = true};
+  host.switch_us = 0.2;
+  const Layout layout = Layout::blocks(8, 1);
+  for (const auto& [collective, count] : {std::pair(Collective::all_reduce, 32),
+                                          {Collective::all_gather, 4},
+                                          {Collective::reduce_scatter, 4}}) {
+    const Request request{
+        .collective = collective, .count = static_cast<uint64_t>(count), .element_bytes = 4};
+    host.cores = 0.25;  // two for all
+    EXPECT_EQ(choose_or_fail(request, layout, "", host).algorithm->name, "binomial");
+    host.cores = 96;
+    EXPECT_NE(choose_or_fail(request, layout, "", host).algorithm->name, "binomial");
+  }
+}
+
 // The kernel's segments hold less than a message of 64 KiB; what is left of one delayed the next.
 TEST(Tuner, LessIsEagerToSeveralWhereWaysAreNarrowAndShort) {
   Machine narrow = cluster();

@@ -321,6 +321,23 @@ TEST(Ring, ShortMessagesInsideANodeNeedOneLaneAndLittleScratch) {
 
 TEST(Binomial, AShortBroadcastInsideANodeNeedsOneLane) { expect_brief(Collective::broadcast, "binomial"); }
 
+/// That is what it is there for.
+TEST(Binomial, SendsNoMoreMessagesWithoutARootThanUpATreeAndDown) {
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+    for (const int ranks : {3, 4, 5, 7, 8, 9, 16, 23}) {
+      const Request request{.collective = collective, .count = 2, .element_bytes = 4};
+      int messages = 0;
+      for (const Plan& plan : make_all("binomial", request, topology::Layout::blocks(ranks, 1))) {
+        EXPECT_EQ(plan.lanes(), 1);
+        for (const Step& step : plan.steps)
+          messages += step.kind == StepKind::put || step.kind == StepKind::signal;
+      }
+      EXPECT_EQ(messages, 2 * ranks - 2) << name_of(collective);
+    }
+  }
+}
+
 TEST(Binomial, BroadcastsToOtherNodesAndLongOnesGoToAllChildrenAtOnce) {
   const Request brief{.collective = Collective::broadcast, .count = 2, .element_bytes = 4};
   EXPECT_GT(make_all("binomial", brief, topology::Layout::blocks(4, 1))[0].lanes(), 2);

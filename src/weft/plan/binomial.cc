@@ -20,7 +20,8 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
 using Tree = BinomialTree;
 
 Tree tree_of(const Task& task) {
-  return {task.ranks(), task.root(), task.ranks(), (task.rank - task.root() + task.ranks()) % task.ranks()};
+  const int ranks = task.ranks();
+  return Tree(task.root(), ranks, ranks, (task.rank - task.root() + ranks) % ranks);
 }
 
 void broadcast(const Task& task, Builder& b) {
@@ -51,28 +52,20 @@ void reduce(const Task& task, Builder& b) {
   const Tree tree = tree_of(task);
   const Slices slices(task.bytes(), task);
   const std::vector<int> children = tree.children();
-  const uint64_t room = round_up(task.bytes(), 64);
-  b.reserve(room * children.size());
+  const Rooms rooms{0, round_up(task.bytes(), 64)};
+  b.reserve(rooms.of(static_cast<int>(children.size())));
   for (int place : children) {
     offer(task, b, 0, tree.rank_of(place), task.bytes(), Space::scratch, Phase::open_scratch);
   }
-  Region sum = task.is_root() ? b.output() : b.input();
-  if (!task.is_root() && !tree.is_leaf()) sum = b.scratch(b.reserve(task.bytes()));
-  const int parent = task.is_root() ? -1 : tree.rank_of(tree.parent());
-  const uint64_t at_parent = room * static_cast<uint64_t>(Tree::number_of(tree.place));
-  if (!task.is_root()) accept(task, b, 0, parent, task.bytes(), Space::scratch, Phase::open_scratch);
-  for (int s = 0; s < slices.count(); ++s) {
-    const uint64_t at = slices.begin(s);
-    std::vector<Region> sources{b.input(at)};
-    for (size_t k = 0; k < children.size(); ++k) {
-      b.wait(0, tree.rank_of(children[k]), tag(Phase::data, s));
-      sources.push_back(b.scratch(room * k + at));
-    }
-    if (!tree.is_leaf()) b.reduce(0, sources, sum + at, slices.bytes(s), task.is_root());
-    if (task.is_root()) continue;
-    b.put(0, parent, sum + at, {parent, Space::scratch, at_parent + at}, slices.bytes(s),
-          tag(Phase::data, s));
-  }
+  if (task.is_root()) return add_children(b, 0, tree, slices, rooms, b.output(), true, [](int, Region) {});
+  const Region sum = b.scratch(b.reserve(tree.is_leaf() ? 0 : task.bytes()));
+  const int parent = tree.rank_of(tree.parent());
+  const uint64_t at_parent = rooms.of(Tree::number_of(tree.place()));
+  accept(task, b, 0, parent, task.bytes(), Space::scratch, Phase::open_scratch);
+  add_children(b, 0, tree, slices, rooms, sum, false, [&](int s, Region added) {
+    b.put(0, parent, added, {parent, Space::scratch, at_parent + slices.begin(s)}, slices.bytes(s),
+          tag(Phase::ready, s));
+  });
 }
 
 /// Gather and scatter move whole subtrees. Inside the tree they lie in order of places, own block first, at
@@ -84,7 +77,7 @@ struct Piece {
 
 std::vector<Piece> pieces_of(const Task& task, const Tree& tree, int place) {
   const int first = tree.rank_of(place), size = tree.size_of(place);
-  const int before_wrap = std::min(size, tree.ranks - first);
+  const int before_wrap = std::min(size, task.ranks() - first);
   std::vector<Piece> pieces{{0, task.bytes() * first, task.bytes() * before_wrap, Phase::data}};
   if (before_wrap < size) {
     pieces.push_back({task.bytes() * before_wrap, 0, task.bytes() * (size - before_wrap), Phase::ready});
@@ -106,7 +99,8 @@ uint64_t subtree_bytes(const Task& task, const Tree& tree, int place) {
 void gather(const Task& task, Builder& b) {
   const Tree tree = tree_of(task);
   Region held = task.is_root() ? b.output() : b.input();
-  if (!task.is_root() && !tree.is_leaf()) held = b.scratch(b.reserve(subtree_bytes(task, tree, tree.place)));
+  if (!task.is_root() && !tree.is_leaf())
+    held = b.scratch(b.reserve(subtree_bytes(task, tree, tree.place())));
   for (int place : tree.children()) {
     offer(task, b, 0, tree.rank_of(place), subtree_bytes(task, tree, place), held.space);
   }
@@ -119,8 +113,8 @@ void gather(const Task& task, Builder& b) {
   if (task.is_root()) return;
   const int parent = tree.rank_of(tree.parent());
   const Space theirs = tree.parent() == 0 ? Space::output : Space::scratch;
-  accept(task, b, 0, parent, subtree_bytes(task, tree, tree.place), theirs);
-  for (const Piece& piece : pieces_at_parent(task, tree, tree.place)) {
+  accept(task, b, 0, parent, subtree_bytes(task, tree, tree.place()), theirs);
+  for (const Piece& piece : pieces_at_parent(task, tree, tree.place())) {
     put_slices(b, 0, parent, held + piece.in_subtree, {parent, theirs, piece.at_parent},
                Slices(piece.bytes, task), piece.phase);
   }
@@ -129,11 +123,12 @@ void gather(const Task& task, Builder& b) {
 void scatter(const Task& task, Builder& b) {
   const Tree tree = tree_of(task);
   Region held = task.is_root() ? b.input() : b.output();
-  if (!task.is_root() && !tree.is_leaf()) held = b.scratch(b.reserve(subtree_bytes(task, tree, tree.place)));
+  if (!task.is_root() && !tree.is_leaf())
+    held = b.scratch(b.reserve(subtree_bytes(task, tree, tree.place())));
   if (!task.is_root()) {
     const int parent = tree.rank_of(tree.parent());
-    offer(task, b, 0, parent, subtree_bytes(task, tree, tree.place), held.space);
-    for (const Piece& piece : pieces_at_parent(task, tree, tree.place)) {
+    offer(task, b, 0, parent, subtree_bytes(task, tree, tree.place()), held.space);
+    for (const Piece& piece : pieces_at_parent(task, tree, tree.place())) {
       receive_slices(b, 0, parent, Slices(piece.bytes, task), piece.phase);
     }
   }
