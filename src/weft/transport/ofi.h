@@ -6,9 +6,8 @@
 //
 // Contract beyond Transport's
 //   progress   is made inside poll() and flush() alone, also for what peers write here.
-//   send       is busy, too, while the peer has not taken in what came before (Options::message_credit),
-//   which
-//              it does in its poll().
+//   send       is busy, too, while the peer has not taken in what came before
+//              (Options::message_credit), which it does in its poll().
 //   put        `envelope.bytes` is envelope_bytes() of its size. What goes in messages has 2^32 - 1 bytes at
 //              most. A put to a peer that gets lost never sets `done`.
 //   forget     what has been handed to the NIC goes on and may still read the source: whoever frees that
