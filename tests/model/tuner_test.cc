@@ -61,7 +61,8 @@ TEST(Tuner, ShortMessagesTakeTreesWhereRanksShareCores) {
   const Layout layout = Layout::blocks(8, 1);
   for (const auto& [collective, count] : {std::pair(Collective::all_reduce, 32),
                                           {Collective::all_gather, 4},
-                                          {Collective::reduce_scatter, 4}}) {
+                                          {Collective::reduce_scatter, 4},
+                                          {Collective::all_to_all, 4}}) {
     const Request request{
         .collective = collective, .count = static_cast<uint64_t>(count), .element_bytes = 4};
     host.cores = 0.25;  // two for all

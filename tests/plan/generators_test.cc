@@ -324,7 +324,7 @@ TEST(Binomial, AShortBroadcastInsideANodeNeedsOneLane) { expect_brief(Collective
 /// That is what it is there for.
 TEST(Binomial, SendsNoMoreMessagesWithoutARootThanUpATreeAndDown) {
   for (const Collective collective :
-       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+       {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all}) {
     for (const int ranks : {3, 4, 5, 7, 8, 9, 16, 23}) {
       const Request request{.collective = collective, .count = 2, .element_bytes = 4};
       int messages = 0;

@@ -130,6 +130,12 @@ TEST(Fits, SaysWhyNot) {
             "one_hop sends 4194304 bytes at once, at most 8192 go eagerly inside a node");
   EXPECT_EQ(why("one_hop", small, cluster, {.eager_intra_bytes = 16, .eager_inter_bytes = 15}),
             "one_hop sends 16 bytes at once, at most 15 go eagerly between nodes");
+  const Request blocks{.collective = Collective::all_to_all, .count = 1};
+  EXPECT_EQ(why("binomial", blocks, node, {.eager_intra_bytes = 16}), "");
+  EXPECT_EQ(why("binomial", blocks, node, {.eager_intra_bytes = 15}),
+            "binomial sends 4 blocks of 4 bytes at once, at most 15 bytes go eagerly inside a node");
+  EXPECT_EQ(why("bruck", blocks, cluster, {.eager_intra_bytes = 8, .eager_inter_bytes = 7}),
+            "bruck sends 2 blocks of 4 bytes at once, at most 7 bytes go eagerly everywhere");
   EXPECT_EQ(why("direct", large, cluster),
             "direct reads the memory of peers, which 4 ranks on 2 nodes (2 each) cannot");
   EXPECT_EQ(why("all_to_all", large, node),

@@ -1,7 +1,7 @@
 // binomial, for collectives without a root: up two binomial trees, an exchange of their roots, and down
 // again. 2n - 2 messages in all after 2·log2(n) - 1 hops, where doubling takes n·log2(n), halving as many or
-// twice as many, and all_to_all n·(n-1). Wins for short messages where ranks share cores: there a message
-// costs all of them time, and a hop is not much more than its messages.
+// twice as many, bruck as many, and all_to_all n·(n-1). Wins for short messages where ranks share cores:
+// there a message costs all of them time, and a hop is not much more than its messages.
 //
 //     1 → 0 ←──→ 4 ← 5       8 ranks, on the way up; the same ways lead down
 //     3 → 2 ↗      ↖ 6 ← 7
@@ -10,6 +10,9 @@
 //   AllGather      subtrees' blocks go up, all blocks down
 //   ReduceScatter  sums of all blocks go up, the roots exchange what the other one's tree is to have, and
 //                  subtrees' blocks go down
+//   AlltoAll       whole inputs go up, the roots exchange what the other one's tree is to have, and all
+//   ranks'
+//                  blocks for a subtree go down
 //
 // The lower tree has a power of two of ranks, at least half of all, so that its subtrees are nodes where
 // these have as many. All steps are in one lane. Sums are added in the order of ranks.
@@ -27,6 +30,13 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
   if (layout.ranks() < 3)
     return fail(Code::unsupported, "binomial is for three ranks or more, not {}", layout.ranks());
   return refuse_strict(request, kName);
+}
+
+/// The root of the lower tree handles all blocks there are, so AlltoAll is for short ones only.
+Status fits_all_to_all(const Request& request, const topology::Layout& layout, const Limits& limits) {
+  WEFT_TRY(fits(request, layout, limits));
+  const uint64_t ranks = layout.ranks(), lower = std::bit_ceil(ranks) / 2;
+  return refuse_long(request, std::max(ranks * (lower / 2), lower * (ranks - lower)), layout, limits, kName);
 }
 
 /// One rank's part: its tree, the other one as that one's root sees it, and whom it sends to on the way up.
@@ -164,6 +174,58 @@ void reduce_scatter(const Task& task, Builder& b) {
   if (!tree.is_root() && !lands) b.copy(kLane, held, b.output(), task.bytes());
 }
 
+/// Scratch: the inputs of the subtree's ranks; behind them what comes from above, all ranks' blocks for the
+/// subtree, or at a root those of the other tree's; what is packed to go on. A leaf needs none: its input
+/// goes up, and what comes down is its output.
+void all_to_all(const Task& task, Builder& b) {
+  const Part part(task);
+  const BinomialTree& tree = part.tree;
+  const int above = part.above;
+  const uint64_t input = task.bytes() * task.ranks();
+  const auto inputs = [&](int places) { return input * places; };
+  const auto below = [&](int places) { return round_up(inputs(places), 64); };  // where that comes from above
+  const bool lands = tree.is_leaf() && !tree.is_root();
+  if (!lands) {
+    b.reserve(below(tree.size()) + inputs(tree.size()));
+    b.copy(kLane, b.input(), b.scratch(0), input);
+  }
+  for (int place : tree.children()) b.wait(kLane, tree.rank_of(place), tag(Phase::ready));
+
+  /// The block of rank `from` for rank `to`, which is in this subtree or, seen from a root, in the other
+  /// tree.
+  const auto block = [&](int from, int to) {
+    const int row = from - task.rank;
+    if (!tree.is_root())
+      return b.scratch(below(tree.size()) + task.bytes() * (from * tree.size() + to - task.rank));
+    if (row >= 0 && row < tree.size()) return b.scratch(inputs(row) + task.bytes() * to);
+    return b.scratch(below(tree.size()) + task.bytes() * ((from - above) * tree.size() + to - task.rank));
+  };
+  /// Puts the blocks of `senders` ranks for `receivers` others, from `from` and `to` on, side by side.
+  const auto put_blocks = [&](int from, int senders, int to, int receivers, Region there) {
+    const uint64_t each = task.bytes() * receivers, packed = b.reserve(each * senders);
+    for (int k = 0; k < senders; ++k) b.copy(kLane, block(from + k, to), b.scratch(packed + each * k), each);
+    b.put(kLane, there.rank, b.scratch(packed), there, each * senders, tag(Phase::data));
+  };
+
+  if (tree.is_root()) {
+    put_blocks(task.rank, tree.size(), above, part.other.size(),
+               {above, Space::scratch, below(part.other.size())});
+  } else {
+    b.put(kLane, above, lands ? b.input() : b.scratch(0),
+          {above, Space::scratch, inputs(BinomialTree::lowest_bit(tree.place()))}, inputs(tree.size()),
+          tag(Phase::ready));
+  }
+  b.wait(kLane, above, tag(Phase::data));
+  for (int place : tree.children_largest_first()) {
+    const int child = tree.rank_of(place), size = tree.size_of(place);
+    put_blocks(0, task.ranks(), child, size,
+               size == 1 ? Region{child, Space::output, 0} : Region{child, Space::scratch, below(size)});
+  }
+  if (lands) return;
+  for (int from = 0; from < task.ranks(); ++from)
+    b.copy(kLane, block(from, task.rank), b.output(task.bytes() * from), task.bytes());
+}
+
 constexpr Algorithm kTable[] = {
     {kName, Collective::all_reduce, "sums up two trees, exchanged at their roots, and down again", fits,
      make_with<kName, all_reduce>},
@@ -171,6 +233,8 @@ constexpr Algorithm kTable[] = {
      make_with<kName, all_gather>},
     {kName, Collective::reduce_scatter, "sums up two trees, exchanged at their roots, and blocks down again",
      fits, make_with<kName, reduce_scatter>},
+    {kName, Collective::all_to_all, "inputs up two trees, exchanged at their roots, and blocks down again",
+     fits_all_to_all, make_with<kName, all_to_all>},
 };
 
 }  // namespace

@@ -30,13 +30,7 @@ uint64_t travellers(int ranks, int round) {
 
 Status fits(const Request& request, const topology::Layout& layout, const Limits& limits) {
   WEFT_TRY(fits_any(request, layout));
-  const bool several = layout.nodes() > 1;
-  const uint64_t longest = travellers(layout.ranks(), 0) * request.bytes();
-  const uint64_t most =
-      several ? std::min(limits.eager_inter_bytes, limits.eager_intra_bytes) : limits.eager_intra_bytes;
-  if (longest <= most) return {};
-  return fail(Code::unsupported, "bruck sends {} bytes at once, at most {} go eagerly {}", longest, most,
-              several ? "everywhere" : "inside a node");
+  return refuse_long(request, travellers(layout.ranks(), 0), layout, limits, kName);
 }
 
 void all_to_all(const Task& task, Builder& b) {

@@ -51,6 +51,16 @@ Status refuse_strict(const Request& request, std::string_view algorithm) {
               algorithm);
 }
 
+Status refuse_long(const Request& request, uint64_t blocks, const topology::Layout& layout,
+                   const Limits& limits, std::string_view algorithm) {
+  const bool several = layout.nodes() > 1;
+  const uint64_t most =
+      several ? std::min(limits.eager_inter_bytes, limits.eager_intra_bytes) : limits.eager_intra_bytes;
+  if (blocks == 0 || request.bytes() <= most / blocks) return {};
+  return fail(Code::unsupported, "{} sends {} blocks of {} bytes at once, at most {} bytes go eagerly {}",
+              algorithm, blocks, request.bytes(), most, several ? "everywhere" : "inside a node");
+}
+
 void plan_alone(const Task& task, Builder& builder) {
   const Region input = builder.input(), output = builder.output();
   const Collective collective = task.request.collective;

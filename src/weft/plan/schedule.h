@@ -136,6 +136,9 @@ inline constexpr int kMostRanks = 16000;
 Status fits_any(const Request& request, const topology::Layout& layout);
 /// Reductions in strict order need an algorithm that brings all raw contributions to one place.
 Status refuse_strict(const Request& request, std::string_view algorithm);
+/// For algorithms that only send eagerly, the longest message of which is of `blocks` blocks.
+Status refuse_long(const Request& request, uint64_t blocks, const topology::Layout& layout,
+                   const Limits& limits, std::string_view algorithm);
 
 /// The plan of a rank that is alone: its input is its output.
 void plan_alone(const Task& task, Builder& builder);
