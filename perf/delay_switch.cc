@@ -5,18 +5,22 @@
 //
 // Each port is a TAP interface that this program makes and scripts/cluster.sh moves into a node. A frame
 // waits for its turn on the port it leaves by, which sends at the given rate, and then for the delay. A port
-// with more than kBacklog of frames waiting drops the next one, as switches do. Prints "ready" when all ports
-// are there; runs until it gets SIGTERM or SIGINT. One thread: epoll for frames, a timer for those that are
-// due.
+// with more than kBacklogNs of frames waiting drops the next one, as switches do. Prints "ready" when all
+// ports are there; runs until it gets SIGTERM or SIGINT.
+//
+// A network takes no turns with what runs on the nodes, so the one thread has real-time priority where it
+// may. As any other program it was displaced by each rank that its frame woke, and frames were 11 ms late. It
+// looks for frames at ticks: woken by each frame, it would interrupt a sender as often as that one sends.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/timerfd.h>
+#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -40,6 +44,7 @@ constexpr size_t kHeader =
 constexpr size_t kLargestFrame = kHeader + 65536 + 64;
 constexpr size_t kSegment = 1448, kSegmentOverhead = 66;  // of TCP on Ethernet, for frames that are cut later
 constexpr int kFramesAtOnce = 32;
+constexpr int64_t kLongestTickNs = 50'000;
 
 volatile sig_atomic_t stopped = 0;
 
@@ -58,7 +63,9 @@ struct Frame {
 class Switch {
  public:
   Switch(double delay_us, double rate_mbit)
-      : delay_ns_(static_cast<int64_t>(delay_us * 1e3)), ns_per_byte_(rate_mbit > 0 ? 8e3 / rate_mbit : 0) {}
+      : delay_ns_(static_cast<int64_t>(delay_us * 1e3)),
+        tick_ns_(std::clamp<int64_t>(delay_ns_ / 20, 1, kLongestTickNs)),
+        ns_per_byte_(rate_mbit > 0 ? 8e3 / rate_mbit : 0) {}
 
   bool open(const std::vector<std::string>& names);
   void run();
@@ -66,19 +73,24 @@ class Switch {
  private:
   bool open_port(const std::string& name);
   void watch(int fd, uint64_t label);
-  void receive(size_t port);
-  void queue(size_t port, const char* data, size_t bytes, int64_t now);
+  void receive(size_t port, int64_t arrival);
+  void queue(size_t port, const char* data, size_t bytes, int64_t arrival);
   void send_due();
 
-  const int64_t delay_ns_;
+  const int64_t delay_ns_, tick_ns_;
   const double ns_per_byte_;
-  UniqueFd epoll_, timer_;
+  UniqueFd epoll_;
   std::vector<UniqueFd> ports_;
   std::vector<int64_t> free_ns_;  // when each port has sent what waits there
   std::map<Address, size_t> learned_;
   std::priority_queue<Frame> waiting_;
   uint64_t frames_ = 0;
 };
+
+void sleep_until(int64_t ns) {
+  const timespec when{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, nullptr);
+}
 
 bool fail(const std::string& what) {
   fmt::print(stderr, "delay_switch: {}: {}\n", what, strerror(errno));
@@ -106,12 +118,10 @@ bool Switch::open_port(const std::string& name) {
 
 bool Switch::open(const std::vector<std::string>& names) {
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  timer_ = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  if (!epoll_.valid() || !timer_.valid()) return fail("epoll");
+  if (!epoll_.valid()) return fail("epoll");
   for (const std::string& name : names) {
     if (!open_port(name)) return false;
   }
-  watch(timer_.get(), ports_.size());
   return true;
 }
 
@@ -125,18 +135,18 @@ void Switch::watch(int fd, uint64_t label) {
 void Switch::run() {
   std::array<epoll_event, 64> events;
   while (!stopped) {
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 1000);
-    for (int i = 0; i < count; ++i) {
-      const uint64_t label = events[static_cast<size_t>(i)].data.u64;
-      if (label < ports_.size()) receive(label);
-    }
-    uint64_t expirations;
-    if (read(timer_.get(), &expirations, sizeof expirations) < 0) expirations = 0;  // it was not the timer
+    const bool idle = waiting_.empty();
+    if (!idle) sleep_until(now_ns() + tick_ns_);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), idle ? 1000 : 0);
+    // What has come since the last look came half a tick ago, on average, and what goes is half a tick early.
+    const int64_t arrival = now_ns() - (idle ? 0 : tick_ns_ / 2);
+    for (int i = 0; i < count; ++i) receive(events[static_cast<size_t>(i)].data.u64, arrival);
     send_due();
   }
 }
 
-void Switch::receive(size_t port) {
+void Switch::receive(size_t port, int64_t arrival) {
   static std::array<char, kLargestFrame> buffer;
   for (int i = 0; i < kFramesAtOnce; ++i) {
     const ssize_t bytes = read(ports_[port].get(), buffer.data(), buffer.size());
@@ -145,38 +155,31 @@ void Switch::receive(size_t port) {
     std::memcpy(to.data(), buffer.data() + kHeader, sizeof to);
     std::memcpy(from.data(), buffer.data() + kHeader + sizeof to, sizeof from);
     learned_[from] = port;
-    const int64_t now = now_ns();
     const auto known = learned_.find(to);
     const bool everybody = (to[0] & 1) != 0 || known == learned_.end();
     for (size_t out = 0; out < ports_.size(); ++out) {
       if (out != port && (everybody || known->second == out))
-        queue(out, buffer.data(), static_cast<size_t>(bytes), now);
+        queue(out, buffer.data(), static_cast<size_t>(bytes), arrival);
     }
   }
 }
 
-void Switch::queue(size_t port, const char* data, size_t bytes, int64_t now) {
+void Switch::queue(size_t port, const char* data, size_t bytes, int64_t arrival) {
   const size_t on_the_wire = bytes - kHeader + bytes / kSegment * kSegmentOverhead;
-  const int64_t begin = std::max(now, free_ns_[port]);
-  if (begin - now > kBacklogNs) return;
+  const int64_t begin = std::max(arrival, free_ns_[port]);
+  if (begin - arrival > kBacklogNs) return;
   free_ns_[port] = begin + static_cast<int64_t>(static_cast<double>(on_the_wire) * ns_per_byte_);
   waiting_.push({free_ns_[port] + delay_ns_, frames_++, port, std::vector<char>(data, data + bytes)});
 }
 
 void Switch::send_due() {
-  const int64_t now = now_ns();
+  const int64_t now = now_ns() + tick_ns_ / 2;
   while (!waiting_.empty() && waiting_.top().due_ns <= now) {
     const Frame& frame = waiting_.top();
     // An interface that is still down refuses frames: they are lost, as on a cable that is not plugged in.
     if (write(ports_[frame.port].get(), frame.data.data(), frame.data.size()) < 0) errno = 0;
     waiting_.pop();
   }
-  itimerspec when{};
-  if (!waiting_.empty()) {
-    const int64_t due = waiting_.top().due_ns;
-    when.it_value = {.tv_sec = due / 1'000'000'000, .tv_nsec = due % 1'000'000'000};
-  }
-  timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 
 }  // namespace
@@ -192,6 +195,9 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   prctl(PR_SET_TIMERSLACK, 1);
+  const sched_param lowest{.sched_priority = 1};
+  if (sched_setscheduler(0, SCHED_FIFO, &lowest) != 0)
+    fmt::print(stderr, "delay_switch: no real-time priority, frames may be late: {}\n", strerror(errno));
   struct sigaction action {};
   action.sa_handler = [](int) { stopped = 1; };
   sigaction(SIGTERM, &action, nullptr);
