@@ -42,6 +42,7 @@ plug_delayed() {
     sleep 0.05
   done
   grep -q ready "$pid_file.log" || { cat "$pid_file.log" >&2; exit 2; }
+  grep -v ready "$pid_file.log" >&2 || true
   for ((node = 0; node < count; node++)); do
     ip link set "$prefix-p$node" netns "$prefix-$node"
     ip -n "$prefix-$node" link set "$prefix-p$node" name eth0
@@ -90,11 +91,6 @@ up() {
 
 down() {
   local name
-  for name in $(ip netns list | awk '{print $1}' | grep -E "^$prefix-[0-9]+$" || true); do
-    ip netns pids "$name" 2> /dev/null | xargs -r kill -9 2> /dev/null || true
-    ip link delete "$prefix-p${name##*-}" 2> /dev/null || true
-    ip netns delete "$name"
-  done
   if [ -f "$pid_file" ]; then
     local attempt
     for ((attempt = 0; attempt < 100; attempt++)); do  # its interfaces go with it
@@ -103,6 +99,11 @@ down() {
     done
     rm -f "$pid_file" "$pid_file.log"
   fi
+  for name in $(ip netns list | awk '{print $1}' | grep -E "^$prefix-[0-9]+$" || true); do
+    ip netns pids "$name" 2> /dev/null | xargs -r kill -9 2> /dev/null || true
+    ip link delete "$prefix-p${name##*-}" 2> /dev/null || true
+    ip netns delete "$name"
+  done
   ip link delete "$prefix-sw" 2> /dev/null || true
 }
 
