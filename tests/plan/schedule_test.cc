@@ -134,6 +134,10 @@ TEST(Fits, SaysWhyNot) {
   EXPECT_EQ(why("binomial", blocks, node, {.eager_intra_bytes = 16}), "");
   EXPECT_EQ(why("binomial", blocks, node, {.eager_intra_bytes = 15}),
             "binomial sends 4 blocks of 4 bytes at once, at most 15 bytes go eagerly inside a node");
+  EXPECT_EQ(why("binomial", blocks, Layout::blocks(1, 5), {.eager_intra_bytes = 40}), "");
+  EXPECT_NE(why("binomial", blocks, Layout::blocks(1, 5), {.eager_intra_bytes = 39}), "");
+  const Request absurd{.collective = Collective::all_to_all, .count = UINT64_MAX / 4};
+  EXPECT_NE(why("binomial", absurd, node), "") << "its longest message's bytes are more than 64 bits hold";
   EXPECT_EQ(why("bruck", blocks, cluster, {.eager_intra_bytes = 8, .eager_inter_bytes = 7}),
             "bruck sends 2 blocks of 4 bytes at once, at most 7 bytes go eagerly everywhere");
   EXPECT_EQ(why("direct", large, cluster),

@@ -1,11 +1,10 @@
 // Pins: what the user has decided about algorithms, as one readable setting (WEFT_ALGO).
 //
 //   allreduce=ring                     AllReduce uses ring wherever it fits
-//   allgather@4K-1M=all_to_all         only for messages from 4 KiB to 1 MiB; 4K-, -1M and 4K alone are
-//   ranges too broadcast=!binomial                never
+//   allgather@4K-1M=all_to_all         only for messages from 4 KiB to 1 MiB; 4K-, -1M and 4K are ranges, too
+//   broadcast=!binomial                never
 //   *=!ring                            in no collective
-//   allreduce=ring;broadcast=!binomial several, separated by semicolons; the first pin that applies and fits
-//   is used
+//   allreduce=ring;broadcast=!binomial several; the first pin that applies and fits is used
 //
 // Sizes are those that the perf tools print: see message_bytes(). Thread safety: values and pure functions.
 #pragma once

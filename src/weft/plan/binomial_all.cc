@@ -1,6 +1,6 @@
 // binomial, for collectives without a root: up two binomial trees, an exchange of their roots, and down
-// again. 2n - 2 messages in all after 2·log2(n) - 1 hops, where doubling takes n·log2(n), halving as many or
-// twice as many, bruck as many, and all_to_all n·(n-1). Wins for short messages where ranks share cores:
+// again. 2n - 2 messages in all after 2·log2(n) - 1 hops, where doubling and bruck take n·log2(n), halving
+// as many or twice as many, and all_to_all n·(n-1). Wins for short messages where ranks share cores:
 // there a message costs all of them time, and a hop is not much more than its messages.
 //
 //     1 → 0 ←──→ 4 ← 5       8 ranks, on the way up; the same ways lead down
@@ -10,9 +10,8 @@
 //   AllGather      subtrees' blocks go up, all blocks down
 //   ReduceScatter  sums of all blocks go up, the roots exchange what the other one's tree is to have, and
 //                  subtrees' blocks go down
-//   AlltoAll       whole inputs go up, the roots exchange what the other one's tree is to have, and all
-//   ranks'
-//                  blocks for a subtree go down
+//   AlltoAll       whole inputs go up, the roots exchange what the other one's tree is to have, and what all
+//                  ranks send to a subtree goes down
 //
 // The lower tree has a power of two of ranks, at least half of all, so that its subtrees are nodes where
 // these have as many. All steps are in one lane. Sums are added in the order of ranks.
@@ -32,11 +31,12 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
   return refuse_strict(request, kName);
 }
 
-/// The root of the lower tree handles all blocks there are, so AlltoAll is for short ones only.
+/// Every block passes a root, so AlltoAll is for short ones only. The longest message is that of a root's
+/// largest child.
 Status fits_all_to_all(const Request& request, const topology::Layout& layout, const Limits& limits) {
   WEFT_TRY(fits(request, layout, limits));
   const uint64_t ranks = layout.ranks(), lower = std::bit_ceil(ranks) / 2;
-  return refuse_long(request, std::max(ranks * (lower / 2), lower * (ranks - lower)), layout, limits, kName);
+  return refuse_long(request, ranks * (lower / 2), layout, limits, kName);
 }
 
 /// One rank's part: its tree, the other one as that one's root sees it, and whom it sends to on the way up.
@@ -176,14 +176,16 @@ void reduce_scatter(const Task& task, Builder& b) {
 
 /// Scratch: the inputs of the subtree's ranks; behind them what comes from above, all ranks' blocks for the
 /// subtree, or at a root those of the other tree's; what is packed to go on. A leaf needs none: its input
-/// goes up, and what comes down is its output.
+/// goes up, and what comes down is its output, which is written only when all have what they need of the
+/// input.
 void all_to_all(const Task& task, Builder& b) {
   const Part part(task);
   const BinomialTree& tree = part.tree;
   const int above = part.above;
   const uint64_t input = task.bytes() * task.ranks();
   const auto inputs = [&](int places) { return input * places; };
-  const auto below = [&](int places) { return round_up(inputs(places), 64); };  // where that comes from above
+  /// Where what comes from above begins, at the root of a subtree of so many.
+  const auto below = [&](int places) { return round_up(inputs(places), 64); };
   const bool lands = tree.is_leaf() && !tree.is_root();
   if (!lands) {
     b.reserve(below(tree.size()) + inputs(tree.size()));
@@ -200,7 +202,7 @@ void all_to_all(const Task& task, Builder& b) {
     if (row >= 0 && row < tree.size()) return b.scratch(inputs(row) + task.bytes() * to);
     return b.scratch(below(tree.size()) + task.bytes() * ((from - above) * tree.size() + to - task.rank));
   };
-  /// Puts the blocks of `senders` ranks for `receivers` others, from `from` and `to` on, side by side.
+  /// Puts the blocks of `senders` ranks for `receivers` ranks, from `from` and `to` on, side by side.
   const auto put_blocks = [&](int from, int senders, int to, int receivers, Region there) {
     const uint64_t each = task.bytes() * receivers, packed = b.reserve(each * senders);
     for (int k = 0; k < senders; ++k) b.copy(kLane, block(from + k, to), b.scratch(packed + each * k), each);

@@ -1,4 +1,4 @@
-// double_tree: AllReduce of medium and large messages over many nodes. Each half of the message goes up a
+// double_tree: AllReduce of all but the longest messages over many nodes. Each half of the message goes up a
 // binary tree of nodes and down again; whoever has two children in one tree is a leaf in the other, so that
 // every node sends and receives each byte about twice, as in a ring, but after log2 as many hops. (P.
 // Sanders, J. Speck, J. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.)
