@@ -182,25 +182,23 @@ void all_to_all(const Task& task, Builder& b) {
   const Part part(task);
   const BinomialTree& tree = part.tree;
   const int above = part.above;
-  const uint64_t input = task.bytes() * task.ranks();
-  const auto inputs = [&](int places) { return input * places; };
+  const auto inputs = [&](int places) { return task.bytes() * task.ranks() * places; };
   /// Where what comes from above begins, at the root of a subtree of so many.
   const auto below = [&](int places) { return round_up(inputs(places), 64); };
   const bool lands = tree.is_leaf() && !tree.is_root();
   if (!lands) {
     b.reserve(below(tree.size()) + inputs(tree.size()));
-    b.copy(kLane, b.input(), b.scratch(0), input);
+    b.copy(kLane, b.input(), b.scratch(0), inputs(1));
   }
   for (int place : tree.children()) b.wait(kLane, tree.rank_of(place), tag(Phase::ready));
 
   /// The block of rank `from` for rank `to`, which is in this subtree or, seen from a root, in the other
   /// tree.
   const auto block = [&](int from, int to) {
-    const int row = from - task.rank;
-    if (!tree.is_root())
-      return b.scratch(below(tree.size()) + task.bytes() * (from * tree.size() + to - task.rank));
-    if (row >= 0 && row < tree.size()) return b.scratch(inputs(row) + task.bytes() * to);
-    return b.scratch(below(tree.size()) + task.bytes() * ((from - above) * tree.size() + to - task.rank));
+    const int row = from - task.rank, first_from_above = tree.is_root() ? above : 0;
+    if (tree.is_root() && row >= 0 && row < tree.size()) return b.scratch(inputs(row) + task.bytes() * to);
+    return b.scratch(below(tree.size()) +
+                     task.bytes() * ((from - first_from_above) * tree.size() + to - task.rank));
   };
   /// Puts the blocks of `senders` ranks for `receivers` ranks, from `from` and `to` on, side by side.
   const auto put_blocks = [&](int from, int senders, int to, int receivers, Region there) {
