@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
-#include "engine/communicator.h"
-#include "engine/context.h"
-#include "engine/interpreter.h"
-#include "engine/stream.h"
+#include "engine/run/communicator.h"
+#include "engine/context/context.h"
+#include "engine/run/interpreter.h"
+#include "engine/run/stream.h"
 #include "plan/plan.h"
 #include "transport/shm_fifo.h"
 

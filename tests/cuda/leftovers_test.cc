@@ -1,6 +1,6 @@
 // What an operation that fails leaves on the device: it ends at once for its caller, however long the device
 // takes; its memory and the caller's stream stay until the device is done with it.
-#include "engine/leftovers.h"
+#include "engine/gpu/leftovers.h"
 
 #include <barrier>
 #include <latch>
@@ -10,7 +10,7 @@
 
 #include "api/ranks.h"
 #include "cuda/graphs.h"
-#include "engine/device_run.h"
+#include "engine/gpu/device_run.h"
 #include "engine/ranks.h"
 
 namespace weft::engine {

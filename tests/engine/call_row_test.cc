@@ -1,5 +1,5 @@
 // How long rows of calls are expected to be.
-#include "engine/call_row.h"
+#include "engine/run/call_row.h"
 
 #include <gtest/gtest.h>
 

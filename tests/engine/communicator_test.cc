@@ -1,5 +1,5 @@
 // Communicators from inside: what the C functions cannot show or bring about.
-#include "engine/communicator.h"
+#include "engine/run/communicator.h"
 
 #include <fmt/format.h>
 #include <poll.h>

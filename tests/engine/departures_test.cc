@@ -1,4 +1,4 @@
-#include "engine/departures.h"
+#include "engine/failure/departures.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/first_use.h"
+#include "engine/gpu/first_use.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What ranks tell each other first, and what follows from it.
-#include "engine/hello.h"
+#include "engine/context/hello.h"
 
 #include <gtest/gtest.h>
 

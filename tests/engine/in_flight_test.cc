@@ -9,10 +9,10 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "engine/interpreter.h"
+#include "engine/run/interpreter.h"
 #include "engine/ranks.h"
-#include "engine/stream.h"
-#include "engine/verdict.h"
+#include "engine/run/stream.h"
+#include "engine/failure/verdict.h"
 #include "transport/ofi.h"
 
 namespace weft::engine {

@@ -1,5 +1,5 @@
 // When a thread that waits stops looking.
-#include "engine/patience.h"
+#include "engine/context/patience.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Probes from inside: what measuring leaves behind.
-#include "engine/probe.h"
+#include "job/probe.h"
 
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/communicator.h"
+#include "engine/run/communicator.h"
 
 namespace weft::engine {
 

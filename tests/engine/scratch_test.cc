@@ -1,5 +1,5 @@
 // The pool of scratch: what is lent again, and what is not.
-#include "engine/scratch.h"
+#include "engine/run/scratch.h"
 
 #include <gtest/gtest.h>
 

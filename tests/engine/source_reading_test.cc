@@ -1,5 +1,5 @@
 // When help with a reading is taken, waited for and declined, with pieces that take as long as the test says.
-#include "engine/source_reading.h"
+#include "engine/run/source_reading.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/stash.h"
+#include "engine/context/stash.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Doors and visits without ranks: nobody is let in behind a door that is shut, and whoever shuts one waits
 // for those inside.
-#include "engine/visits.h"
+#include "engine/run/visits.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "base/settings.h"
-#include "engine/context.h"
-#include "engine/fabric.h"
+#include "engine/context/context.h"
+#include "engine/context/fabric.h"
 #include "engine/ranks.h"
 #include "info/explain.h"
 #include "sim/study.h"

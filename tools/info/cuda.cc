@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/settings.h"
-#include "engine/device_executor.h"
+#include "engine/gpu/device_executor.h"
 #include "info/section.h"
 #include "transport/ofi.h"
 

@@ -11,7 +11,7 @@
 #include "base/settings.h"
 #include "bootstrap/launch.h"
 #include "device/cuda/device.h"
-#include "engine/dump.h"
+#include "engine/record/dump.h"
 
 namespace weft::api {
 namespace {

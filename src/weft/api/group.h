@@ -10,7 +10,7 @@
 
 #include "api/fallback.h"
 #include "base/status.h"
-#include "engine/communicator.h"
+#include "engine/run/communicator.h"
 
 namespace weft::api {
 

@@ -15,8 +15,8 @@
 #include "api/fallback.h"
 #include "base/gate.h"
 #include "base/status.h"
-#include "engine/communicator.h"
-#include "engine/stream.h"
+#include "engine/run/communicator.h"
+#include "engine/run/stream.h"
 #include "weft/weft.h"
 
 namespace weft::api {

@@ -6,7 +6,7 @@
 
 #include "api/handles.h"
 #include "base/status.h"
-#include "engine/communicator.h"
+#include "engine/run/communicator.h"
 #include "nccl/decision.h"
 #include "weft/weft.h"
 

@@ -1,5 +1,5 @@
 // Measures what a CPU of this host does with memory: the copies and reductions that the cost model charges
-// for. Pure host work; links between ranks are measured by engine/probe.h, which can send over them.
+// for. Pure host work; links between ranks are measured by job/probe.h, which can send over them.
 //
 // Thread safety: every function. Several ranks may measure at once, and should where they will work at once:
 // then the rates are what each gets beside the others.

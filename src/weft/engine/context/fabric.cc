@@ -1,0 +1,214 @@
+#include "engine/context/fabric.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/context/hello.h"
+#include "transport/ofi.h"
+#include "transport/ofi_providers.h"
+#include "transport/shm.h"
+#include "transport/tcp_transport.h"
+
+namespace weft::engine {
+namespace {
+
+/// Whether libfabric carries messages between nodes; else TCP does.
+bool over_libfabric(bool all_have_efa) {
+  const std::string& net = settings().net;
+  return net == "ofi" || (net == "auto" && all_have_efa);
+}
+
+size_t asked_intra() { return static_cast<size_t>(settings().eager_intra_bytes); }
+size_t asked_inter() { return static_cast<size_t>(settings().eager_inter_bytes); }
+
+}  // namespace
+
+Fabric::~Fabric() = default;
+
+Result<transport::Net> Fabric::net_here() {
+  if (!over_libfabric(settings().net == "auto" && transport::efa_is_usable())) return transport::Net::tcp;
+  transport::OfiOptions options;
+  options.provider = settings().provider;
+  const auto rails = transport::ofi::choose_rails(options);
+  if (!rails) return rails.status();
+  return transport::net_of_provider(rails->front()->fabric_attr->prov_name);
+}
+
+Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
+                                             int cuda_device, Deadline deadline) {
+  std::unique_ptr<Fabric> fabric(new Fabric);
+  fabric->rank_ = bootstrap.rank();
+  fabric->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!fabric->epoll_.valid()) return fail_errno(errno, "epoll_create1");
+
+  auto hellos = exchange_hellos(bootstrap, host_id, deadline);
+  if (!hellos) return hellos.status();
+  fabric->layout_ = layout_of(*hellos);
+  fabric->ranks_on_machine_ = count_ranks(*hellos, bootstrap.rank());
+  fabric->cpus_on_machine_ = count_cpus(*hellos, bootstrap.rank());
+  fabric->one_machine_ = fabric->ranks_on_machine_ == bootstrap.ranks();
+  for (const Hello& hello : *hellos) fabric->traces_.push_back(hello.traces);
+  fabric->oversubscribed_ = fabric->ranks_on_machine_ > fabric->cpus_on_machine_;
+
+  WEFT_TRY(fabric->open_shared_memory(bootstrap, deadline));
+  if (fabric->layout_.nodes() > 1) {
+    const bool all_efa =
+        std::all_of(hellos->begin(), hellos->end(), [](const Hello& hello) { return hello.efa; });
+    if (over_libfabric(all_efa)) {
+      WEFT_TRY(fabric->open_ofi(bootstrap, cuda_device, deadline));
+    } else {
+      WEFT_TRY(fabric->open_tcp(bootstrap));
+    }
+  }
+  WEFT_TRY(fabric->route_all(bootstrap.ranks()));
+  log::info("{}: {}", fabric->layout_.to_string(), fabric->describe());
+  return fabric;
+}
+
+// All ranks exchange addresses, also those that are alone on their node.
+Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+  const auto& local_ranks = layout_.on_node(layout_.node_of(rank_));
+  transport::ShmAddress address{};
+  if (local_ranks.size() > 1) {
+    transport::ShmTransport::Options options;
+    options.cma = settings().cma;
+    options.eager_bytes = asked_intra();
+    auto shm = transport::ShmTransport::create(rank_, bootstrap.ranks(), local_ranks, options);
+    if (!shm) return shm.status();
+    shm_ = shm.take();
+    address = shm_->address();
+  }
+  auto addresses = exchange(bootstrap, address, deadline);
+  if (!addresses) return addresses.status();
+  return shm_ ? shm_->connect(*addresses) : Status();
+}
+
+Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline) {
+  transport::OfiTransport::Options options;
+  options.provider = settings().provider;
+  options.rails = settings().rails;
+  if (settings().gpu_direct != "off") options.cuda_device = cuda_device;
+  options.eager_bytes = asked_inter();
+  options.message_credit =
+      transport::ofi::message_credit(bootstrap.ranks(), static_cast<uint64_t>(settings().early_bytes));
+  auto ofi = transport::OfiTransport::create(rank_, bootstrap.ranks(), options);
+  if (!ofi) return ofi.status();
+  ofi_ = ofi.take();
+  const std::vector<std::byte> address = ofi_->address();
+  auto all = bootstrap.all_gather(address, deadline);
+  if (!all) return all.status();
+  std::vector<std::vector<std::byte>> by_rank;
+  for (auto at = all->begin(); at != all->end(); at += static_cast<std::ptrdiff_t>(address.size()))
+    by_rank.emplace_back(at, at + static_cast<std::ptrdiff_t>(address.size()));
+  WEFT_TRY(ofi_->connect(std::move(by_rank)));
+  if (ofi_->needs_polling()) nap_ms_ = 1;
+  return {};
+}
+
+Status Fabric::open_tcp(bootstrap::Bootstrap& bootstrap) {
+  transport::TcpTransport::Options options;
+  options.rails = static_cast<int>(bootstrap.addresses(rank_).size());
+  options.puts_apart = true;
+  options.crowded = oversubscribed_;
+  options.gathers_rows = true;
+  options.eager_bytes = transport::net_eager_bytes(transport::Net::tcp, asked_inter());
+  auto connector = [&bootstrap](int peer, int rail, uint32_t line, Deadline by) {
+    return bootstrap.connect(peer, rail, line, by);
+  };
+  auto tcp = transport::TcpTransport::create(rank_, bootstrap.ranks(), connector, options);
+  if (!tcp) return tcp.status();
+  tcp_ = tcp.take();
+  return {};
+}
+
+Status Fabric::route_all(int ranks) {
+  for (transport::Transport* t :
+       {static_cast<transport::Transport*>(shm_.get()), static_cast<transport::Transport*>(tcp_.get()),
+        static_cast<transport::Transport*>(ofi_.get())}) {
+    if (!t) continue;
+    transports_.push_back(t);
+    WEFT_TRY(t->watch(epoll_.get()));
+  }
+  for (int peer = 0; peer < ranks; ++peer)
+    routes_.push_back(peer == rank_ ? nullptr : is_local(peer) ? local() : between_nodes());
+  return {};
+}
+
+transport::Transport* Fabric::local() const { return shm_.get(); }
+
+transport::Transport* Fabric::between_nodes() const {
+  if (ofi_) return ofi_.get();
+  return tcp_.get();
+}
+
+transport::Net Fabric::net() const { return ofi_ ? ofi_->net() : transport::Net::tcp; }
+
+size_t Fabric::eager_intra_bytes() const {
+  return shm_ ? shm_->eager_bytes() : transport::shm_eager_bytes(asked_intra());
+}
+
+size_t Fabric::eager_inter_bytes() const {
+  const transport::Transport* const network = between_nodes();
+  return network ? network->eager_bytes() : transport::net_eager_bytes(net(), asked_inter());
+}
+
+Result<int> Fabric::poll(transport::Sink& sink, bool network) {
+  int events = 0;
+  for (transport::Transport* t : transports_) {
+    if (!network && t != shm_.get()) continue;
+    Result<int> polled = t->poll(sink);
+    if (!polled) return polled;
+    events += *polled;
+  }
+  return events;
+}
+
+bool Fabric::unsent() {
+  transport::Transport* const network = between_nodes();
+  return network && !network->departed(network->ticket());
+}
+
+void Fabric::gather_rows(bool gathers) {
+  if (tcp_) tcp_->gather_rows(gathers);
+}
+
+int64_t Fabric::waits_since() const { return tcp_ ? tcp_->waits_since() : 0; }
+
+bool Fabric::reads_forgotten() const { return ofi_ && ofi_->reads_forgotten(); }
+
+bool Fabric::prepare_sleep() {
+  for (size_t i = 0; i < transports_.size(); ++i) {
+    if (transports_[i]->prepare_sleep()) continue;
+    for (size_t undo = 0; undo <= i; ++undo) transports_[undo]->finish_sleep();
+    return false;
+  }
+  return true;
+}
+
+void Fabric::finish_sleep() {
+  for (transport::Transport* t : transports_) t->finish_sleep();
+}
+
+void Fabric::accept(int from, uint32_t purpose, UniqueFd connection) {
+  if (!tcp_) return;
+  if (Status accepted = tcp_->accept(from, purpose, std::move(connection)); !accepted)
+    log::warn("data connection from rank {}: {}", from, accepted.message());
+}
+
+Status Fabric::flush(Deadline deadline) {
+  if (tcp_) WEFT_TRY(tcp_->flush(deadline));
+  if (ofi_) WEFT_TRY(ofi_->flush(deadline));
+  return {};
+}
+
+std::string Fabric::describe() const {
+  if (transports_.empty()) return "no transport needed";
+  std::string text;
+  for (transport::Transport* t : transports_) text += (text.empty() ? "" : " + ") + t->describe();
+  return text;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,246 @@
+#include "engine/context/progress.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory_watch.h"
+#include "base/settings.h"
+#include "base/thread.h"
+#include "device/cuda/device.h"
+#include "engine/context/context.h"
+#include "engine/context/patience.h"
+#include "topology/host.h"
+
+namespace weft::engine {
+namespace {
+
+// A thread looks again for about as long as a sleep and a wake-up cost.
+constexpr Patience::Limits kPatience{.yield_ns = 20'000, .looks = 1};
+// The same while a device works for an operation, which rings no bell: such work is short. Where ranks share
+// CPUs it sleeps between looks instead, since whoever yields there waits for everybody else.
+constexpr int64_t kDeviceLingerNs = 2'000'000;
+// The longest sleep while operations are in flight, so that deadlines are looked at; and while there is a row
+// of calls (Context::in_row()), with the slack of a sleep's end.
+constexpr int kWatchUs = 100'000, kRowUs = 50;
+// The same while a context leaves early messages where they are (Context::takes_early()).
+constexpr int kManyUs = 1000;
+constexpr unsigned long kSlackNs = 1000;
+
+std::atomic<uint64_t> g_dumps_requested{0}, g_dumps_written{0};  // requests so far, and of these, served
+std::atomic<int> g_signal_doorbell{-1};                          // of the thread that serves such requests
+
+}  // namespace
+
+class ProgressThread {
+ public:
+  /// `cpu` is where it is pinned; -1 = anywhere.
+  ProgressThread(int index, int cpu)
+      : index_(index), cpu_(cpu), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (index == 0) g_signal_doorbell.store(doorbell_.get());
+    thread_ = std::thread([this] { run(); });
+  }
+  ~ProgressThread() {
+    stop_.store(true);
+    ring();
+    thread_.join();
+    int own = doorbell_.get();  // a successor may have put its own there
+    if (index_ == 0) g_signal_doorbell.compare_exchange_strong(own, -1);
+  }
+
+  void ring() {
+    const uint64_t one = 1;
+    if (write(doorbell_.get(), &one, sizeof one) < 0) return;  // the counter is full: it rings already
+  }
+
+  void add(Context& context) {
+    std::lock_guard guard(mutex_);
+    contexts_.push_back(&context);
+  }
+
+  void remove(Context& context) {
+    std::unique_lock guard(mutex_);
+    std::erase(contexts_, &context);
+    const uint64_t round = round_;
+    if (!in_round_) return;
+    ring();
+    round_over_.wait(guard, [&] { return round_ != round; });
+  }
+
+  size_t load() {
+    std::lock_guard guard(mutex_);
+    return contexts_.size();
+  }
+
+ private:
+  void run() {
+    name_thread("weft-progress");
+    device::cuda::keep_context_on_this_thread();
+    MemoryWatch::unblock();
+    if (cpu_ >= 0) pin_thread(cpu_);
+    ::prctl(PR_SET_TIMERSLACK, kSlackNs);
+    Patience patience(kPatience);
+    std::vector<Context*> mine;
+    while (!stop_.load()) {
+      if (index_ == 0 && g_dumps_written != g_dumps_requested) ProgressEngine::instance().serve_dumps();
+      {
+        std::lock_guard guard(mutex_);
+        in_round_ = true;
+        mine = contexts_;
+      }
+      std::erase_if(mine, [](Context* c) { return c->has_waiters() && !c->in_row(); });
+      bool worked = false, in_flight = false, on_device = false, rings = true;
+      for (Context* context : mine) {
+        if (context->in_row() && (!context->look_after_row(now_ns()) || context->has_waiters())) continue;
+        Lock lock = context->lock();
+        if (!context->busy()) {
+          context->end_row();
+          continue;
+        }
+        worked |= context->turn() > 0;
+        in_flight |= context->busy();
+        rings &= context->rings();
+        on_device |= context->device_is_busy() && !context->fabric().oversubscribed();
+      }
+      if (worked) patience.found();
+      else if (patience.found_nothing()) patience.tell(now_ns(), rings);
+      const bool over = on_device ? patience.idle_ns() > kDeviceLingerNs : patience.over();
+      if (!worked && (!in_flight || over)) {
+        sleep(mine);
+        if (in_flight) patience.slept();
+        else patience = Patience(kPatience);
+      } else if (!worked && on_device) {
+        sched_yield();
+      }
+      std::lock_guard guard(mutex_);
+      in_round_ = false;
+      ++round_;
+      round_over_.notify_all();
+    }
+  }
+
+  // Sleeps on the doorbell and on every context that this thread is responsible for now.
+  void sleep(const std::vector<Context*>& mine) {
+    fds_.assign(1, {doorbell_.get(), POLLIN, 0});
+    entered_.clear();
+    int timeout_us = -1;  // any
+    const auto no_longer_than = [&timeout_us](int us) {
+      if (us >= 0) timeout_us = timeout_us < 0 ? us : std::min(timeout_us, us);
+    };
+    bool something = false;
+    for (Context* context : mine) {
+      if (context->in_row()) {
+        no_longer_than(kRowUs);
+        continue;
+      }
+      Lock lock = context->lock();
+      if (!context->busy() || context->has_waiters()) continue;
+      context->check_deadlines(now_ns());
+      if (!context->begin_sleep()) {
+        if (context->keeps_many()) {
+          no_longer_than(kManyUs);
+          no_longer_than(context->nap_us());
+          continue;
+        }
+        something = true;
+        break;
+      }
+      entered_.push_back(context);
+      fds_.push_back({context->epoll_fd(), POLLIN, 0});
+      no_longer_than(context->nap_us() < 0 ? kWatchUs : context->nap_us());
+    }
+    const timespec timeout{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000L};
+    if (!something) ::ppoll(fds_.data(), fds_.size(), timeout_us < 0 ? nullptr : &timeout, nullptr);
+    for (Context* context : entered_) {
+      Lock lock = context->lock();
+      context->end_sleep();
+    }
+    if (fds_.front().revents == 0) return;  // nobody has rung
+    uint64_t rings;
+    while (read(doorbell_.get(), &rings, sizeof rings) > 0) {
+    }
+  }
+
+  const int index_;
+  const int cpu_;
+  UniqueFd doorbell_;
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable round_over_;
+  bool in_round_ = false;
+  uint64_t round_ = 0;
+  std::vector<Context*> contexts_;
+  std::vector<pollfd> fds_;  // of sleep(), kept for their memory
+  std::vector<Context*> entered_;
+  std::thread thread_;
+};
+
+ProgressEngine::ProgressEngine(const ProgressEngine* before) : process_(getpid()), before_(before) {}
+
+// Outlives every static that may still hold a communicator. A forked child has a copy of it, but not its
+// threads, and the mutex may have been taken: the child begins anew and leaves the copy as it is.
+ProgressEngine& ProgressEngine::instance() {
+  static std::atomic<ProgressEngine*> engine{new ProgressEngine(nullptr)};
+  ProgressEngine* current = engine.load();
+  while (current->process_ != getpid()) {
+    auto* const fresh = new ProgressEngine(current);
+    if (engine.compare_exchange_strong(current, fresh)) return *fresh;
+    delete fresh;
+  }
+  return *current;
+}
+
+ProgressThread* ProgressEngine::attach(Context& context) {
+  std::lock_guard guard(mutex_);
+  if (threads_.empty()) {
+    const std::vector<int> cpus = topology::progress_cpus();
+    for (int i = 0; i < settings().progress_threads; ++i)
+      threads_.push_back(
+          std::make_unique<ProgressThread>(i, i < static_cast<int>(cpus.size()) ? cpus[i] : -1));
+  }
+  ProgressThread* least = threads_.front().get();
+  for (auto& thread : threads_)
+    if (thread->load() < least->load()) least = thread.get();
+  least->add(context);
+  attached_.push_back(&context);
+  return least;
+}
+
+void ProgressEngine::detach(Context& context, ProgressThread* home) {
+  std::vector<std::unique_ptr<ProgressThread>> last;  // joined after the mutex is free
+  {
+    std::lock_guard guard(mutex_);
+    if (std::find(attached_.begin(), attached_.end(), &context) == attached_.end()) return;
+  }
+  home->remove(context);
+  std::lock_guard guard(mutex_);
+  std::erase(attached_, &context);
+  if (attached_.empty()) last.swap(threads_);
+}
+
+void ProgressEngine::wake(ProgressThread* home) { home->ring(); }
+
+void ProgressEngine::request_dumps() {
+  g_dumps_requested.fetch_add(1);
+  const uint64_t one = 1;
+  const int doorbell = g_signal_doorbell.load();
+  if (doorbell >= 0 && write(doorbell, &one, sizeof one) < 0) return;
+}
+
+void ProgressEngine::serve_dumps() {
+  if (g_dumps_written == g_dumps_requested) return;
+  std::lock_guard guard(mutex_);
+  const uint64_t requested = g_dumps_requested;
+  if (g_dumps_written == requested) return;  // this thread has waited for the one that wrote
+  for (Context* context : attached_) context->dump_all();
+  g_dumps_written = requested;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,97 @@
+#include "engine/context/stash.h"
+
+#include <utility>
+
+namespace weft::engine {
+
+namespace {
+
+constexpr size_t kSpares = 4096;  // of each kind: more than come while another rank has the core
+
+/// The last spare, or a new one.
+template <typename T>
+T take_spare(std::vector<T>& spares) {
+  if (spares.empty()) return {};
+  T spare = std::move(spares.back());
+  spares.pop_back();
+  return spare;
+}
+
+}  // namespace
+
+Stash::Stash(uint64_t budget_bytes) : budget_bytes_(budget_bytes) {
+  spare_nodes_.reserve(kSpares);
+  spare_lists_.reserve(kSpares);
+  spare_payloads_.reserve(kSpares);
+}
+
+std::vector<Stash::Message>& Stash::list_of(uint64_t key) {
+  const auto found = messages_.find(key);
+  if (found != messages_.end()) return found->second;
+  if (spare_nodes_.empty()) return messages_[key];
+  Messages::node_type node = take_spare(spare_nodes_);
+  node.key() = key;
+  return messages_.insert(std::move(node)).position->second;
+}
+
+bool Stash::keep(int peer, const transport::Envelope& envelope, const void* payload) {
+  const uint64_t cost = sizeof(Message) + (payload ? envelope.bytes : 0);
+  if (cost > budget_bytes_ - bytes_) return false;
+  Message message{peer, envelope, {}};
+  if (payload) {
+    message.payload = take_spare(spare_payloads_);
+    spare_bytes_ -= message.payload.capacity();
+    const auto* bytes = static_cast<const std::byte*>(payload);
+    message.payload.assign(bytes, bytes + envelope.bytes);
+  }
+  list_of(key_of(envelope.comm, envelope.op)).push_back(std::move(message));
+  bytes_ += cost;
+  return true;
+}
+
+std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer) {
+  const auto found = messages_.find(key_of(comm, number));
+  if (found == messages_.end()) return {};
+  std::vector<Message> taken = take_spare(spare_lists_);
+  std::vector<Message>& kept = found->second;
+  size_t left = 0;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (peer < 0 || kept[i].peer == peer) {
+      bytes_ -= cost_of(kept[i]);
+      taken.push_back(std::move(kept[i]));
+    } else {
+      if (left != i) kept[left] = std::move(kept[i]);
+      ++left;
+    }
+  }
+  kept.erase(kept.begin() + static_cast<ptrdiff_t>(left), kept.end());
+  if (left == 0) {
+    Messages::node_type node = messages_.extract(found);
+    if (spare_nodes_.size() < kSpares) spare_nodes_.push_back(std::move(node));
+  }
+  return taken;
+}
+
+void Stash::recycle(std::vector<Message> taken) {
+  for (Message& message : taken) {
+    const size_t bytes = message.payload.capacity();
+    if (bytes == 0 || spare_payloads_.size() == kSpares || spare_bytes_ + bytes > kSpareBytes) continue;
+    spare_bytes_ += bytes;
+    spare_payloads_.push_back(std::move(message.payload));
+  }
+  taken.clear();
+  if (taken.capacity() > 0 && spare_lists_.size() < kSpares) spare_lists_.push_back(std::move(taken));
+}
+
+void Stash::drop(uint32_t comm) {
+  for (auto it = messages_.begin(); it != messages_.end();) {
+    if (it->first >> 32 != comm) {
+      ++it;
+      continue;
+    }
+    for (const Message& message : it->second) bytes_ -= cost_of(message);
+    it = messages_.erase(it);
+  }
+}
+
+}  // namespace weft::engine

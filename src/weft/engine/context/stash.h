@@ -1,0 +1,65 @@
+// Stash: messages of operations that this rank has not started yet. A sender may run ahead, as far as the
+// transport takes its messages; what is kept here for it is bounded. Memory of what was delivered is used
+// again, so that a loop of collectives comes to allocate nothing.
+//
+// Thread safety: none.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/run/operation.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+class Stash {
+ public:
+  struct Message {
+    int peer;  // of the world
+    transport::Envelope envelope;
+    std::vector<std::byte> payload;
+  };
+
+  /// `budget_bytes` of payload and book-keeping may be kept.
+  explicit Stash(uint64_t budget_bytes);
+
+  /// Keeps a copy of a message; false, and nothing kept, where that would exceed the budget.
+  bool keep(int peer, const transport::Envelope& envelope, const void* payload);
+  /// Takes out, in order of arrival, what was kept for an operation: of `peer` alone, or of all if that is
+  /// -1.
+  std::vector<Message> take(uint32_t comm, OpNumber number, int peer);
+  /// Memory that take() gave, for later messages.
+  void recycle(std::vector<Message> taken);
+  /// Forgets everything of a communicator.
+  void drop(uint32_t comm);
+
+  bool empty() const { return messages_.empty(); }
+  /// Whether it holds more than it can recycle, and caches can hold, or a good part of its budget.
+  bool is_large() const { return bytes_ > std::min<uint64_t>(kSpareBytes, budget_bytes_ / 4); }
+  bool is_half_full() const { return bytes_ >= budget_bytes_ / 2; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t budget_bytes() const { return budget_bytes_; }
+
+ private:
+  static constexpr size_t kSpareBytes = size_t{4} << 20;  // of all spare payloads
+
+  static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
+  static uint64_t cost_of(const Message& message) { return sizeof(Message) + message.payload.size(); }
+
+  using Messages = std::unordered_map<uint64_t, std::vector<Message>>;
+  std::vector<Message>& list_of(uint64_t key);
+
+  const uint64_t budget_bytes_;
+  uint64_t bytes_ = 0;
+  Messages messages_;  // by communicator and number of the operation
+  std::vector<Messages::node_type> spare_nodes_;
+  std::vector<std::vector<Message>> spare_lists_;
+  std::vector<std::vector<std::byte>> spare_payloads_;
+  size_t spare_bytes_ = 0;  // of them
+};
+
+}  // namespace weft::engine

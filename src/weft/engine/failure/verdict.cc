@@ -1,0 +1,185 @@
+#include "engine/failure/verdict.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "engine/run/communicator.h"
+#include "engine/context/context.h"
+#include "engine/run/interpreter.h"
+
+namespace weft::engine {
+namespace {
+
+// How long peers have to answer. They answer from a thread that does nothing else.
+constexpr double kAnswerSeconds = 1.0;
+// Between two looks at an operation that is merely slow, at most.
+constexpr int64_t kLongestPauseNs = 30'000'000'000;
+// In a large communicator only those that the operation waits for and a few more are asked.
+constexpr size_t kMostAsked = 256;
+
+struct Case {
+  uint32_t comm;
+  OpNumber number;
+  int transfer_peer = -1;   // transfers with others may have the same number
+  int rank;                 // this one, in the communicator
+  std::string name;         // of the operation, for the beginning of a sentence
+  std::string mine;         // what it called, as peers describe theirs
+  std::string expected;     // what they say if it fits
+  std::vector<int> asked;   // ranks of the communicator
+  std::vector<int> worlds;  // the same, as ranks of the job
+  bool overdue = false;
+  int mismatched = -1;  // rank whose message did not fit, if that is why we ask
+};
+
+std::string describe_call(const Record& record) {
+  return fmt::format("{} by {}", record.describe(), record.algorithm);
+}
+
+/// What a peer says that has called the same, or the other end of the same transfer.
+std::string expected_of(const Operation& op) {
+  Record record = record_of(op);
+  if (op.number & kTransferBit) {
+    const bool sends = record.collective == plan::Collective::send;
+    record.collective = sends ? plan::Collective::recv : plan::Collective::send;
+    record.root = op.comm->rank();
+  }
+  return describe_call(record);
+}
+
+Case open_case(Operation& op) {
+  Case c;
+  c.comm = op.comm->id();
+  c.number = op.number;
+  c.transfer_peer = op.transfer_peer;
+  c.rank = op.comm->rank();
+  c.name = op.comm->describe(op);
+  c.mine = describe_call(record_of(op));
+  c.expected = expected_of(op);
+  c.asked = awaited_peers(op);
+  const bool collective = !(op.number & kTransferBit);
+  for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
+    if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())
+      c.asked.push_back(rank);
+  c.mismatched = op.mismatched;
+  if (c.mismatched >= 0 && std::find(c.asked.begin(), c.asked.end(), c.mismatched) == c.asked.end())
+    c.asked.push_back(c.mismatched);
+  for (int rank : c.asked) c.worlds.push_back(op.comm->world_rank(rank));
+  return c;
+}
+
+// "ranks 3 and 5 have not started it", from the answers; empty if everybody has.
+std::string who_is_missing(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < c.asked.size(); ++i) {
+    const auto& answer = answers[i];
+    if (!answer) {
+      missing.push_back(fmt::format("rank {} does not answer", c.asked[i]));
+    } else if (!answer->known) {
+      missing.push_back(fmt::format("rank {} does not have this communicator (any more)", c.asked[i]));
+    } else if (!(c.number & kTransferBit) && comes_after(c.number, answer->last_started)) {
+      missing.push_back(answer->last_started == 0
+                            ? fmt::format("rank {} has not started any operation", c.asked[i])
+                            : fmt::format("rank {} has not arrived, its last operation is {}", c.asked[i],
+                                          answer->last_started));
+    } else if ((c.number & kTransferBit) && answer->description.empty()) {
+      missing.push_back(fmt::format("rank {} has not called the matching Send or Recv", c.asked[i]));
+    }
+  }
+  if (missing.size() > 8) {
+    const size_t more = missing.size() - 8;
+    missing.resize(8);
+    missing.push_back(fmt::format("and {} more", more));
+  }
+  return fmt::format("{}", fmt::join(missing, "; "));
+}
+
+/// Whether what rank `from` says it called under this number does not fit ours.
+bool is_other_call(const Case& c, int from, const std::string& theirs) {
+  if (theirs.empty()) return false;
+  const bool did_not_fit = (c.number & kTransferBit) && from == c.mismatched;
+  return did_not_fit || theirs != c.expected;
+}
+
+// A rank that called something else under this number, and what; or nobody.
+Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
+  for (size_t i = 0; i < c.asked.size(); ++i)
+    if (answers[i] && is_other_call(c, c.asked[i], answers[i]->description))
+      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answers[i]->description,
+                  c.rank, c.mine);
+  if (c.mismatched < 0) return {};
+  return fail(Code::mismatch,
+              "rank {} called it with another operation, count, type, operator or root; rank {} called {}",
+              c.mismatched, c.rank, c.mine);
+}
+
+Operation* find_operation(const Communicator& comm, const Case& c) {
+  for (Operation* op : comm.operations())
+    if (op->number == c.number && op->transfer_peer == c.transfer_peer && op->started) return op;
+  return nullptr;
+}
+
+// Runs on a thread of its own: asks without the lock, judges with it.
+void conclude(Context& context, Case c) {
+  const auto answers =
+      context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
+  Lock lock = context.lock();
+  Communicator* comm = context.find_communicator(c.comm);
+  Operation* op = comm ? find_operation(*comm, c) : nullptr;
+  // An operation that needed nothing from whoever differs may be done by now.
+  if (comm && !op && c.mismatched >= 0) comm->fail(who_differs(c, answers).in(c.name), true);
+  if (!op) return;
+  // A message that did not fit and came while we asked has an inquiry of its own in turn: its sender may have
+  // answered this one before it called what the message is of.
+  const bool asked_about_anew = c.mismatched < 0 && op->mismatched >= 0;
+  op->verdict_pending = asked_about_anew;
+  if (Status differs = who_differs(c, answers); !differs) {
+    comm->fail(differs.in(c.name), true);
+  } else if (asked_about_anew) {
+    return;
+  } else if (c.overdue) {
+    const std::string missing = who_is_missing(c, answers);
+    comm->fail(fail(Code::timeout, "not finished after {} s: {}", comm->options().timeout_s,
+                    missing.empty() ? "every rank has started it, but it does not get on" : missing)
+                   .in(c.name),
+               true);
+  } else {
+    const int64_t waited = now_ns() - op->deadline_ns + static_cast<int64_t>(comm->options().timeout_s * 1e9);
+    op->next_check_ns = std::min(op->deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
+  }
+}
+
+}  // namespace
+
+void Verdict::on_mismatch(Context& context, Operation& op, int from) {
+  const bool asked = op.mismatched >= 0;
+  op.mismatched = from;
+  if (asked) return;
+  op.verdict_pending = true;
+  Case c = open_case(op);
+  context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
+}
+
+void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t number, int from) {
+  Case c;
+  c.comm = comm.id();
+  c.number = number;
+  c.rank = comm.rank();
+  c.name = fmt::format("operation {} of communicator {}", number, comm.name());
+  for (const Record& record : comm.recorder().snapshot())
+    if (record.number == number) c.mine = c.expected = describe_call(record);
+  c.asked = {from};
+  c.worlds = {comm.world_rank(from)};
+  c.mismatched = from;
+  context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
+}
+
+void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
+  if (op.verdict_pending) return;
+  Case c = open_case(op);
+  c.overdue = now >= op.deadline_ns;
+  op.verdict_pending = context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,103 @@
+#include "engine/gpu/captured_calls.h"
+
+#include <atomic>
+#include <utility>
+
+#include "base/log.h"
+#include "device/cuda/surplus.h"
+#include "engine/run/communicator.h"
+#include "engine/gpu/device_executor.h"
+
+namespace weft::engine {
+
+Result<std::shared_ptr<CapturedCalls>> CapturedCalls::create(Communicator& lane) {
+  cuda::Device& device = lane.device_executor()->device();
+  auto flags = device.take_flags();
+  if (!flags) return flags.status();
+  return std::shared_ptr<CapturedCalls>(new CapturedCalls(lane, device, **flags));
+}
+
+CapturedCalls::CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Device::Flags& flags)
+    : device_(device), flags_(flags), turn_(++flags.turn), lane_(&lane) {
+  cuda::Surplus::instance().graph_begins();
+}
+
+// Nothing of the graph is left, and `ready` was never given to a stream.
+CapturedCalls::~CapturedCalls() {
+  device_.give_flags(&flags_);
+  stop_counting();
+}
+
+void CapturedCalls::add(const Call& call, std::shared_ptr<const Prepared> prepared) {
+  calls_.push_back({call, std::move(prepared)});
+}
+
+Status CapturedCalls::arrive_in(cuda::StreamHandle* stream, cuda::GraphHandle* graph) {
+  WEFT_TRY(cuda::keep_with(graph, shared_from_this()));
+  return cuda::check((*cuda::driver())
+                         ->launch_host_function(
+                             stream, [](void* calls) { static_cast<CapturedCalls*>(calls)->arrive(); }, this),
+                     "cuLaunchHostFunc");
+}
+
+Status CapturedCalls::wait_in(cuda::StreamHandle* stream) {
+  return cuda::check(
+      (*cuda::driver())
+          ->stream_wait_value(stream, device_.address_of(&flags_.done), turn_, cuda::kWaitValueGeq),
+      "cuStreamWaitValue32");
+}
+
+void CapturedCalls::arrive() {
+  const std::lock_guard guard(mutex_);
+  if (!lane_) {
+    if (!std::exchange(told_, true))
+      log::warn(
+          "a CUDA graph is launched whose operations were captured on a communicator that is finalized or "
+          "gone: they are left out");
+    if (unfinished_ == 0) let_stream_go();
+    return;
+  }
+  std::atomic_ref(flags_.done).store(turn_ - 1, std::memory_order_release);
+  unfinished_ += calls_.size();
+  lane_->context().submit(shared_from_this());
+}
+
+void CapturedCalls::start() {
+  Communicator* lane = nullptr;
+  {
+    const std::lock_guard guard(mutex_);
+    lane = lane_;
+  }
+  if (!lane) return;
+  for (const auto& [call, prepared] : calls_) lane->run_captured(call, prepared, shared_from_this());
+}
+
+void CapturedCalls::linger() {
+  const std::lock_guard guard(mutex_);
+  ++lingering_;
+}
+
+void CapturedCalls::ended(bool lingered) {
+  const std::lock_guard guard(mutex_);
+  if (lingered) --lingering_;
+  if (unfinished_ > 0 && --unfinished_ == 0) let_stream_go();
+}
+
+void CapturedCalls::close() {
+  const std::lock_guard guard(mutex_);
+  lane_ = nullptr;
+  unfinished_ = lingering_;
+  if (unfinished_ == 0) let_stream_go();
+}
+
+void CapturedCalls::let_stream_go() {
+  std::atomic_ref(flags_.done).store(turn_, std::memory_order_release);
+  if (!lane_) stop_counting();
+}
+
+// A graph whose calls are closed makes no stream wait any more.
+void CapturedCalls::stop_counting() {
+  if (std::exchange(counts_, false)) cuda::Surplus::instance().graph_ends();
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,415 @@
+#include "engine/gpu/device_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/gpu/captured_calls.h"
+#include "engine/run/communicator.h"
+#include "engine/run/operation.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr int kInput = static_cast<int>(plan::Space::input), kOutput = static_cast<int>(plan::Space::output),
+              kScratch = static_cast<int>(plan::Space::scratch);
+
+}  // namespace
+
+DeviceRun::DeviceRun(DeviceExecutor& executor, Operation& op) : executor_(executor), op_(op) {}
+
+DeviceRun::~DeviceRun() {
+  if (!reached_) return;
+  const cuda::Scope scope(executor_.device());
+  (void)(*cuda::driver())->event_destroy(reached_);
+}
+
+// ---- The caller's stream
+
+Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
+  cuda::Device& device = executor_.device();
+  const cuda::Driver& d = **cuda::driver();
+  const cuda::Scope scope(device);
+  if (!device.has_memory_operations()) {
+    WEFT_TRY(cuda::check(d.event_create(&reached_, cuda::kEventDisableTiming), "cuEventCreate"));
+    return cuda::check(d.event_record(reached_, stream), "cuEventRecord");
+  }
+  auto flags = device.take_flags();
+  if (!flags) return flags.status();
+  hold_.flags = *flags;
+  hold_.turn = ++hold_.flags->turn;
+  cuda::Surplus::instance().stream_waits();
+  return cuda::check(d.stream_write_value(stream, device.address_of(&hold_.flags->ready), hold_.turn,
+                                          cuda::kWriteValueDefault),
+                     "cuStreamWriteValue32");
+}
+
+Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
+  cuda::Device& device = executor_.device();
+  if (!hold_.flags) return {};
+  const cuda::Scope scope(device);
+  return cuda::check(
+      (*cuda::driver())
+          ->stream_wait_value(stream, device.address_of(&hold_.flags->done), hold_.turn, cuda::kWaitValueGeq),
+      "cuStreamWaitValue32");
+}
+
+Result<bool> DeviceRun::stream_is_here() {
+  if (!reached_ || hold_.come) return hold_.has_come();
+  const cuda::Scope scope(executor_.device());
+  const int state = (*cuda::driver())->event_query(reached_);
+  if (state == cuda::kNotReady) return false;
+  WEFT_TRY(cuda::check(state, "work on the caller's CUDA stream"));
+  return hold_.come = true;
+}
+
+// ---- Buffers
+
+Status DeviceRun::prepare() {
+  const cuda::Scope scope(executor_.device());
+  begun_ = true;
+  const plan::Plan& plan = op_.prepared->plan;
+  const int ranks = op_.comm->size();
+  op_.base[kInput] = static_cast<std::byte*>(const_cast<void*>(op_.call.send));
+  op_.base[kOutput] = static_cast<std::byte*>(op_.call.recv);
+  op_.base_bytes[kInput] = plan::input_bytes(plan.request, ranks, plan.rank);
+  op_.base_bytes[kOutput] = plan::output_bytes(plan.request, ranks, plan.rank);
+  op_.base_bytes[kScratch] = plan.scratch_bytes;
+  lanes_.resize(static_cast<size_t>(plan.lanes()));
+  WEFT_TRY(place_scratch());
+  WEFT_TRY(place_output());
+  WEFT_TRY(op_.call.scalar_is_address ? fetch_scalar() : place_input());
+  return mark_before();
+}
+
+// Before the input is scaled: a kernel takes the scalar with its arguments.
+Status DeviceRun::fetch_scalar() {
+  const void* address = nullptr;
+  static_assert(sizeof address <= sizeof op_.call.scalar);
+  std::memcpy(&address, op_.call.scalar, sizeof address);
+  auto block = executor_.host_blocks().take(sizeof op_.call.scalar);
+  if (!block) return block.status();
+  scalar_ = *block;
+  before_ = Before::scalar;
+  return executor_.queue(0)
+      .copy(scalar_.data, address, device::size_of(op_.call.type))
+      .in("an operator's scalar");
+}
+
+Status DeviceRun::mark_before() {
+  if (before_ == Before::nothing) return {};
+  cuda::Queue& queue = device_input_.data ? executor_.kernel_queue() : executor_.queue(0);
+  auto ticket = queue.mark();
+  if (!ticket) return ticket.status();
+  ticket_ = ticket.take();
+  return {};
+}
+
+// What peers of the node read or write has to be memory that they can map.
+Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) const {
+  const int index = static_cast<int>(space);
+  if (!op_.prepared->exposes_inside[index] || op_.base_bytes[index] == 0) return false;
+  if (!op_.comm->shares_gpu_memory()) return true;
+  auto place = cuda::locate(address);
+  if (!place) return place.status();
+  return !place->shareable;
+}
+
+Status DeviceRun::place_scratch() {
+  if (op_.base_bytes[kScratch] == 0) return {};
+  on_device_[kScratch] =
+      executor_.kernels() && (op_.comm->shares_gpu_memory() || !op_.prepared->exposes_inside[kScratch]);
+  cuda::BlockPool& pool = on_device_[kScratch] ? executor_.device_blocks() : executor_.host_blocks();
+  auto block = pool.take(op_.base_bytes[kScratch]);
+  if (!block) return block.status();
+  (on_device_[kScratch] ? device_scratch_ : staged_[kScratch]) = *block;
+  op_.base[kScratch] = block->data;
+  return {};
+}
+
+Status DeviceRun::place_output() {
+  if (op_.base_bytes[kOutput] == 0) return {};
+  auto staged = must_be_staged(plan::Space::output, op_.base[kOutput]);
+  if (!staged) return staged.status();
+  on_device_[kOutput] = !*staged;
+  if (!*staged) return {};
+  auto block = executor_.host_blocks().take(op_.base_bytes[kOutput]);
+  if (!block) return block.status();
+  staged_[kOutput] = *block;
+  staged_output_ = true;
+  op_.base[kOutput] = block->data;
+  return {};
+}
+
+Status DeviceRun::place_input() {
+  const uint64_t bytes = op_.base_bytes[kInput];
+  if (bytes == 0) return {};
+  auto staged = must_be_staged(plan::Space::input, op_.base[kInput]);
+  if (!staged) return staged.status();
+  const bool scales = op_.call.premultiply;
+  const bool on_host = *staged || (scales && !executor_.kernels());
+  on_device_[kInput] = !on_host;
+  if (on_host) {
+    auto block = executor_.host_blocks().take(bytes);
+    if (!block) return block.status();
+    staged_[kInput] = *block;
+    op_.base[kInput] = block->data;
+    before_ = scales ? Before::scaling : Before::copies;
+    return executor_.queue(0).copy(block->data, op_.call.send, bytes);
+  }
+  if (!scales) return {};
+  auto block = executor_.device_blocks().take(bytes);
+  if (!block) return block.status();
+  device_input_ = *block;
+  op_.base[kInput] = block->data;
+  before_ = Before::copies;
+  return executor_.kernels()->scale(executor_.kernel_queue(), op_.call.type, block->data, op_.call.send,
+                                    bytes / device::size_of(op_.call.type), op_.call.scalar);
+}
+
+std::byte* DeviceRun::landing(plan::Space space) const {
+  const int index = static_cast<int>(space);
+  return on_device_[index] ? landings_[static_cast<size_t>(index)].data : op_.base[index];
+}
+
+Result<std::byte*> DeviceRun::make_landing(plan::Space space) {
+  if (std::byte* there = landing(space)) return there;
+  const cuda::Scope scope(executor_.device());
+  const auto index = static_cast<size_t>(space);
+  auto block = executor_.host_blocks().take(op_.base_bytes[index]);
+  if (!block) return block.status();
+  landings_[index] = *block;
+  return block->data;
+}
+
+const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& network, plan::Space space) {
+  const auto index = static_cast<size_t>(space);
+  transport::GpuDirect* const direct = op_.comm->gpu_direct();
+  if (!direct || !on_device_[index] || op_.base_bytes[index] == 0 || network.gpu_direct() != direct)
+    return nullptr;
+  if (direct_[index] == Direct::undecided) {
+    const cuda::Scope scope(executor_.device());
+    auto exposed = direct->expose_gpu(op_.base[index], op_.base_bytes[index]);
+    direct_[index] = exposed ? Direct::yes : Direct::no;
+    if (exposed) op_.exposures.push_back({&network, space, *exposed});
+    else executor_.note_staging(exposed.status());
+  }
+  if (direct_[index] == Direct::no) return nullptr;
+  return &std::find_if(op_.exposures.begin(), op_.exposures.end(), [&](const Operation::Exposure& exposure) {
+            return exposure.transport == &network && exposure.space == space;
+          })->buffer;
+}
+
+Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
+  const cuda::Scope scope(executor_.device());
+  const int index = static_cast<int>(space);
+  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], op_.comm->shares_gpu_memory());
+}
+
+Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory) {
+  const cuda::Scope scope(executor_.device());
+  auto reached = executor_.importer().reach(memory);
+  if (!reached) return reached.status();
+  if (!reached->address) {
+    const auto in_the_way = reached->behind.lock();
+    if (std::find(mappings_.begin(), mappings_.end(), in_the_way) != mappings_.end())
+      return reached->why;  // by this operation: that would never end
+    postponed_.push_back({handle, number, memory, reached->behind});
+    return false;
+  }
+  if (reached->mapping) mappings_.push_back(reached->mapping);
+  Learned& learned = op_.learned[static_cast<size_t>(handle)];
+  learned.mapped = reached->address;
+  learned.on_device = true;
+  return true;
+}
+
+// What can be mapped by now.
+Result<bool> DeviceRun::learn_postponed() {
+  bool moved = false;
+  for (const Postponed& p : std::exchange(postponed_, {})) {
+    if (!p.behind.expired()) {
+      postponed_.push_back(p);
+      continue;
+    }
+    auto learned = learn(p.handle, p.number, p.memory);
+    if (!learned) return learned;
+    op_.arrived[p.number] |= *learned;
+    moved |= *learned;
+  }
+  return moved;
+}
+
+Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelope, const void* payload) {
+  const auto space = static_cast<plan::Space>(envelope.space);
+  std::byte* const into = op_.base[envelope.space] + envelope.offset;
+  if (!on_device(space)) {
+    if (payload) std::memcpy(into, payload, envelope.bytes);
+    return true;
+  }
+  const cuda::Scope scope(executor_.device());
+  Arrival arrival{number, {}, {}};
+  const std::byte* from = landing(space) ? landing(space) + envelope.offset : nullptr;
+  if (payload) {
+    auto block = executor_.host_blocks().take(envelope.bytes);
+    if (!block) return block.status();
+    arrival.block = *block;
+    std::memcpy(block->data, payload, envelope.bytes);
+    from = block->data;
+  } else if (direct_[envelope.space] == Direct::yes) {  // written by the network itself
+    WEFT_TRY(executor_.device().flush_network_writes());
+    return true;
+  } else if (!from) {
+    return fail(Code::internal_error,
+                "{} bytes came for {} in GPU memory, where nothing can arrive by itself", envelope.bytes,
+                plan::name_of(space));
+  }
+  cuda::Queue& queue = executor_.queue(number);
+  WEFT_TRY(queue.copy(into, from, envelope.bytes));
+  auto ticket = queue.mark();
+  if (!ticket) return ticket.status();
+  arrival.ticket = ticket.take();
+  arrivals_.push_back(std::move(arrival));
+  return false;
+}
+
+// ---- Progress
+
+Result<bool> DeviceRun::poll() {
+  if (arrivals_.empty() && !ticket_.valid() && postponed_.empty()) return false;
+  const cuda::Scope scope(executor_.device());
+  bool moved = false;
+  if (!postponed_.empty()) {
+    auto learned = learn_postponed();
+    if (!learned) return learned;
+    moved = *learned;
+  }
+  for (size_t i = 0; i < arrivals_.size();) {
+    auto done = arrivals_[i].ticket.done();
+    if (!done) return done;
+    if (!*done) {
+      ++i;
+      continue;
+    }
+    op_.arrived[arrivals_[i].number] = 1;
+    executor_.host_blocks().give(arrivals_[i].block);
+    std::swap(arrivals_[i], arrivals_.back());
+    arrivals_.pop_back();
+    moved = true;
+  }
+  if (!ticket_.valid()) return moved;
+  auto done = ticket_.done();
+  if (!done || !*done) return done ? Result<bool>(moved) : done;
+  ticket_ = cuda::Ticket();
+  if (before_ == Before::scalar) {
+    op_.call.scalar_is_address = false;
+    std::memcpy(op_.call.scalar, scalar_.data, device::size_of(op_.call.type));
+    executor_.host_blocks().give(std::exchange(scalar_, {}));
+    before_ = Before::nothing;
+    WEFT_TRY(place_input());
+    WEFT_TRY(mark_before());
+    return true;
+  }
+  if (before_ == Before::scaling) {
+    std::byte* const input = op_.base[kInput];
+    device::scale(op_.call.type, input, input, op_.base_bytes[kInput] / device::size_of(op_.call.type),
+                  op_.call.scalar);
+  }
+  before_ = Before::nothing;
+  if (after_ == After::copies) after_ = After::done;
+  return true;
+}
+
+Status DeviceRun::conclude() {
+  if (after_ != After::plan) return {};
+  after_ = After::done;
+  if (!staged_output_ || op_.base_bytes[kOutput] == 0) return {};
+  const cuda::Scope scope(executor_.device());
+  WEFT_TRY(executor_.queue(0).copy(op_.call.recv, op_.base[kOutput], op_.base_bytes[kOutput]));
+  auto ticket = executor_.queue(0).mark();
+  if (!ticket) return ticket.status();
+  ticket_ = ticket.take();
+  after_ = After::copies;
+  return {};
+}
+
+Status DeviceRun::explain(const Status& failure) const {
+  if (failure.code() != Code::unhandled_cuda_error) return failure;
+  const cuda::Scope scope(executor_.device());
+  const std::tuple<const char*, const void*, uint64_t> buffers[] = {
+      {"sendbuff", op_.call.send, op_.base_bytes[kInput]},
+      {"recvbuff", op_.call.recv, op_.base_bytes[kOutput]}};
+  for (const auto& [name, address, bytes] : buffers) {
+    if (bytes == 0) continue;
+    auto place = cuda::locate(address);
+    if (place && place->kind == cuda::Place::Kind::pageable)
+      return fail(
+          Code::invalid_pointer,
+          "{} ({}) is no memory that CUDA knows any more: it was freed while the operation was using it; "
+          "free it after the stream is synchronized",
+          name, address);
+  }
+  return failure;
+}
+
+void DeviceRun::clear(LaneWork& work) {
+  for (cuda::Block block : work.host) executor_.host_blocks().give(block);
+  for (cuda::Block block : work.device) executor_.device_blocks().give(block);
+  work.host.clear();
+  work.device.clear();
+  work.ticket = cuda::Ticket();
+  work.phase = 0;
+}
+
+UsedMemory DeviceRun::take_memory(bool succeeded) {
+  UsedMemory memory;
+  const auto move = [](std::vector<cuda::Block>& from, std::vector<cuda::Block>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+    from.clear();
+  };
+  const auto take = [](cuda::Block& block, std::vector<cuda::Block>& to) {
+    if (block.data) to.push_back(std::exchange(block, {}));
+  };
+  for (LaneWork& work : lanes_) {
+    move(work.host, memory.host);
+    move(work.device, memory.device);
+    clear(work);
+  }
+  for (Arrival& arrival : arrivals_) take(arrival.block, memory.host);
+  arrivals_.clear();
+  ticket_ = cuda::Ticket();
+  move(kept_, memory.host);
+  take(scalar_, memory.host);
+  take(device_input_, op_.prepared->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
+  take(device_scratch_,
+       op_.prepared->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
+  for (const int space : {kInput, kOutput, kScratch})
+    for (auto* blocks : {&staged_, &landings_})
+      take((*blocks)[static_cast<size_t>(space)],
+           op_.prepared->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
+  memory.mappings = std::exchange(mappings_, {});
+  postponed_.clear();
+  return memory;
+}
+
+void DeviceRun::end(bool succeeded) {
+  const cuda::Scope scope(executor_.device());
+  if (!succeeded)
+    if (transport::GpuDirect* direct = op_.comm->gpu_direct()) direct->drop_unexposed_gpu();
+  UsedMemory memory = take_memory(succeeded);
+  if (succeeded || !begun_)
+    return memory.give_back(executor_.host_blocks(), executor_.device_blocks(), false);
+  Leftover leftover;
+  leftover.memory = std::move(memory);
+  leftover.stream = std::exchange(hold_, {});
+  const std::vector<cuda::Ticket>& unfinished = executor_.leave(std::move(leftover));
+  if (!reached_) return;
+  // The call itself has waited instead of the stream: what comes after it there waits for the rest.
+  for (const cuda::Ticket& ticket : unfinished)
+    if (Status held = ticket.hold(static_cast<cuda::StreamHandle*>(op_.call.cuda_stream)); !held)
+      log::warn("a stream does not wait for an operation that has failed: {}", held.message());
+}
+
+}  // namespace weft::engine

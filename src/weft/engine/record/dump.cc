@@ -1,0 +1,124 @@
+#include "engine/record/dump.h"
+
+#include <signal.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/json_text.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/temporary_folder.h"
+#include "engine/gpu/captures.h"
+#include "engine/run/communicator.h"
+#include "engine/context/progress.h"
+
+namespace weft::engine {
+namespace {
+
+double microseconds(uint64_t at) { return at == 0 ? 0.0 : static_cast<double>(ticks_to_ns(at)) / 1e3; }
+
+void on_signal(int) {
+  const int saved = errno;
+  ProgressEngine::request_dumps();
+  errno = saved;
+}
+
+int signal_number(const std::string& name) {
+  if (name == "USR1") return SIGUSR1;
+  if (name == "USR2") return SIGUSR2;
+  if (name == "QUIT") return SIGQUIT;
+  return 0;
+}
+
+void add_operations(const Communicator& comm, nlohmann::ordered_json& root) {
+  root["unfinished"] = comm.operations().size();
+  auto& operations = root["operations"] = nlohmann::ordered_json::array();
+  for (const Record& r : comm.recorder().snapshot()) {
+    nlohmann::ordered_json row;
+    row["number"] = r.number & kTransferBit ? r.number & kTransferMask : r.number;
+    row["call"] = r.describe();
+    row["bytes"] = r.count * device::size_of(r.type);
+    row["algorithm"] = r.algorithm;
+    row["in_place"] = r.in_place;
+    row["stream"] = r.on_stream;
+    row["result"] = code_name(r.outcome);
+    row["queued_us"] = microseconds(r.queued);
+    row["started_us"] = microseconds(r.started);
+    row["done_us"] = microseconds(r.done);
+    operations.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
+std::string dump_json(const Communicator& comm) {
+  nlohmann::ordered_json root;
+  root["communicator"] = comm.name();
+  root["id"] = comm.id();
+  root["rank"] = comm.rank();
+  root["size"] = comm.size();
+  root["layout"] = comm.layout().to_string();
+  root["pid"] = getpid();
+  root["failure"] = comm.failure().ok() ? nlohmann::ordered_json(nullptr)
+                                        : nlohmann::ordered_json{{"result", code_name(comm.failure().code())},
+                                                                 {"message", comm.failure().message()}};
+  add_operations(comm, root);
+  if (comm.captures())
+    for (const Communicator* lane : comm.captures()->lanes()) {
+      nlohmann::ordered_json graph{{"communicator", lane->name()}, {"id", lane->id()}};
+      add_operations(*lane, graph);
+      root["graphs"].push_back(std::move(graph));
+    }
+  return json_text(root, 1);
+}
+
+Status dump_to(const Communicator& comm, const std::string& path) {
+  std::ofstream file(path);
+  file << dump_json(comm) << "\n";
+  file.close();
+  if (!file)
+    return fail(Code::system_error, "cannot write the flight recorder to {}: {}", path, std::strerror(errno));
+  return {};
+}
+
+std::string dump_to_directory(const Communicator& comm) {
+  std::string directory = settings().recorder_dir;
+  if (directory == "none") return "";
+  if (directory.empty()) directory = temporary_folder();
+  std::string name = comm.name();
+  for (char& c : name)
+    if (!isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
+  const std::string path =
+      fmt::format("{}/weft-recorder.{}.{}.{}.json", directory, name, comm.rank(), getpid());
+  if (Status written = dump_to(comm, path); !written) {
+    log::warn("{}", written.message());
+    return "";
+  }
+  return path;
+}
+
+void install_dump_signal() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const int number = signal_number(settings().recorder_signal);
+    struct sigaction current {};
+    if (number == 0 || sigaction(number, nullptr, &current) != 0) return;
+    if (current.sa_handler != SIG_DFL) {
+      log::info("signal {} is handled by the program: the flight recorder does not listen to it", number);
+      return;
+    }
+    struct sigaction ours {};
+    ours.sa_handler = on_signal;
+    ours.sa_flags = SA_RESTART;
+    sigaction(number, &ours, nullptr);
+    // A program that ends with its communicators open may be faster than the progress thread.
+    (void)std::atexit([] { ProgressEngine::instance().serve_dumps(); });
+  });
+}
+
+}  // namespace weft::engine

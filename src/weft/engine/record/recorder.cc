@@ -1,0 +1,31 @@
+#include "engine/record/recorder.h"
+
+namespace weft::engine {
+
+std::string Record::describe() const {
+  using plan::Collective;
+  if (splits) return "Split";
+  std::string text = fmt::format("{} of {} {}", plan::name_of(collective), count, device::name_of(type));
+  if (plan::reduces(collective))
+    text += fmt::format(" ({}{})", device::name_of(op), strict ? ", strict order" : "");
+  switch (collective) {
+    case Collective::all_to_all: text += in_place ? " in place" : ""; break;
+    case Collective::broadcast:
+    case Collective::scatter: text += fmt::format(" from root {}", root); break;
+    case Collective::reduce:
+    case Collective::gather: text += fmt::format(" to root {}", root); break;
+    case Collective::send: text += fmt::format(" to rank {}", root); break;
+    case Collective::recv: text += fmt::format(" from rank {}", root); break;
+    default: break;
+  }
+  return text;
+}
+
+std::vector<Record> Recorder::snapshot() const {
+  std::vector<Record> records;
+  const uint64_t kept = taken_ < ring_.size() ? taken_ : ring_.size();
+  for (uint64_t i = taken_ - kept; i < taken_; ++i) records.push_back(ring_[i % ring_.size()]);
+  return records;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,293 @@
+#include "job/gpu_tuning.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/run/communicator.h"
+#include "engine/context/context.h"
+#include "job/tuning.h"
+#include "topology/host.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr uint64_t kShortBytes = 256 << 10, kLongBytes = 32 << 20, kStagedBytes = 4 << 20;
+constexpr int kShortRounds = 50, kLongRounds = 5;
+constexpr double kEnoughSeconds = 0.02;  // for one rate
+constexpr double kLeastUs = 1e-2;        // what a clock tells apart
+
+/// GPU memory that goes when the measurement does: the executor's blocks would be kept.
+class DeviceBytes {
+ public:
+  explicit DeviceBytes(cuda::Device& device) : device_(device) {}
+  ~DeviceBytes() {
+    if (pointer_) cuda::Surplus::instance().add_block(device_, cuda::BlockKind::device, data(), bytes_);
+  }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  Status allocate(size_t bytes) {
+    const cuda::Scope scope(device_);
+    bytes_ = bytes;
+    return cuda::check((*cuda::driver())->mem_alloc(&pointer_, bytes),
+                       fmt::format("{} bytes of GPU memory to measure with (cuMemAlloc)", bytes));
+  }
+  std::byte* data() const { return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(pointer_)); }
+
+ private:
+  cuda::Device& device_;
+  cuda::DevicePointer pointer_ = 0;
+  size_t bytes_ = 0;
+};
+
+/// A block of the executor's that a neighbour measures with. Not memory of its own, which might be freed
+/// while the neighbour has it mapped.
+class LentBlock {
+ public:
+  LentBlock(DeviceExecutor& executor, Context& context) : executor_(executor), context_(context) {}
+  ~LentBlock() {
+    const Lock lock = context_.lock();
+    executor_.device_blocks().give(block_);
+  }
+  LentBlock(const LentBlock&) = delete;
+  LentBlock& operator=(const LentBlock&) = delete;
+
+  /// Of no bytes where there is none to lend.
+  cuda::SharedMemory describe(bool for_others) {
+    const Lock lock = context_.lock();
+    const cuda::Scope scope(executor_.device());
+    if (auto block = executor_.device_blocks().take(kLongBytes)) block_ = *block;
+    if (!block_.data) return {};
+    auto described = executor_.exporter().describe(block_.data, kLongBytes, for_others);
+    return described ? *described : cuda::SharedMemory();
+  }
+
+ private:
+  DeviceExecutor& executor_;
+  Context& context_;
+  cuda::Block block_;
+};
+
+/// What one device does, in µs and bytes/µs.
+struct Rates {
+  double latency_us = 0;
+  double copy_short = 0, copy_long = 0;
+  double reduce_short = 0, reduce_long = 0;  // of source bytes
+  double to_host = 0, to_device = 0;
+  double from_peer = 0;
+};
+
+/// Median duration of what `work` queues, after a first time that is not counted. Fewer rounds where they
+/// take long.
+Result<double> median_us(cuda::Queue& queue, int rounds, const std::function<Status()>& work) {
+  std::vector<double> times;
+  const Deadline enough = Deadline::in_seconds(kEnoughSeconds);
+  for (int round = 0; round <= rounds && (round < 2 || !enough.passed()); ++round) {
+    const int64_t begin = now_ns();
+    WEFT_TRY(work());
+    auto ticket = queue.mark();
+    if (!ticket) return ticket.status();
+    for (auto done = ticket->done(); !done || !*done; done = ticket->done())
+      if (!done) return done.status();
+    if (round > 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+/// Measures the device of rank 0, and its way to a neighbour's memory.
+class Measurement {
+ public:
+  Measurement(DeviceExecutor& executor, const model::Memory& host, bool shares)
+      : executor_(executor),
+        host_(host),
+        shares_(shares),
+        queue_(executor.queue(0)),
+        memory_(executor.device()) {}
+
+  /// `neighbour`: kLongBytes of a rank of this node, or null if there is none that can be mapped.
+  Status run(const cuda::SharedMemory* neighbour);
+  Rates rates;
+
+ private:
+  Status rate(double& into, uint64_t bytes, int rounds, double latency_us,
+              const std::function<Status()>& work);
+  Status measure_copies();
+  Status measure_reductions();
+  Status measure_peer(const cuda::SharedMemory* neighbour);
+
+  DeviceExecutor& executor_;
+  const model::Memory& host_;
+  const bool shares_;
+  cuda::Queue& queue_;
+  DeviceBytes memory_;
+  std::byte *into_ = nullptr, *first_ = nullptr, *second_ = nullptr;
+};
+
+Status Measurement::rate(double& into, uint64_t bytes, int rounds, double latency_us,
+                         const std::function<Status()>& work) {
+  auto took = median_us(queue_, rounds, work);
+  if (!took) return took.status();
+  into = static_cast<double>(bytes) / std::max(*took - latency_us, kLeastUs);
+  return {};
+}
+
+Status Measurement::run(const cuda::SharedMemory* neighbour) {
+  const cuda::Scope scope(executor_.device());
+  WEFT_TRY(memory_.allocate(3 * kLongBytes));
+  into_ = memory_.data(), first_ = into_ + kLongBytes, second_ = first_ + kLongBytes;
+  WEFT_TRY(measure_copies());
+  WEFT_TRY(measure_reductions());
+  return measure_peer(neighbour);
+}
+
+Status Measurement::measure_copies() {
+  auto latency = median_us(queue_, kShortRounds, [&] { return queue_.copy(into_, first_, sizeof(float)); });
+  if (!latency) return latency.status();
+  rates.latency_us = *latency;
+  WEFT_TRY(rate(rates.copy_short, kShortBytes, kShortRounds, *latency,
+                [&] { return queue_.copy(into_, first_, kShortBytes); }));
+  WEFT_TRY(rate(rates.copy_long, kLongBytes, kLongRounds, *latency,
+                [&] { return queue_.copy(into_, first_, kLongBytes); }));
+  auto block = executor_.host_blocks().take(kStagedBytes);
+  if (!block) return block.status();
+  Status staged = rate(rates.to_host, kStagedBytes, kLongRounds, *latency,
+                       [&] { return queue_.copy(block->data, first_, kStagedBytes); });
+  if (staged.ok())
+    staged = rate(rates.to_device, kStagedBytes, kLongRounds, *latency,
+                  [&] { return queue_.copy(into_, block->data, kStagedBytes); });
+  executor_.host_blocks().give(*block);
+  return staged;
+}
+
+Status Measurement::measure_reductions() {
+  if (!executor_.kernels()) {  // two sources to the host, their sum, and half as much back
+    const auto on_host = [&](double adding) {
+      return 1 / (1 / rates.to_host + 1 / adding + 0.5 / rates.to_device);
+    };
+    rates.reduce_short = on_host(host_.reduce_cached);
+    rates.reduce_long = on_host(host_.reduce_large);
+    return {};
+  }
+  const device::Reduction sum;
+  const void* const sources[] = {first_, second_};
+  const auto add = [&](uint64_t bytes) {
+    return executor_.kernels()->reduce(queue_, sum, into_, sources, 2, bytes / sizeof(float));
+  };
+  WEFT_TRY(rate(rates.reduce_short, 2 * kShortBytes, kShortRounds, rates.latency_us,
+                [&] { return add(kShortBytes); }));
+  return rate(rates.reduce_long, 2 * kLongBytes, kLongRounds, rates.latency_us,
+              [&] { return add(kLongBytes); });
+}
+
+Status Measurement::measure_peer(const cuda::SharedMemory* neighbour) {
+  rates.from_peer = 1 / (1 / rates.to_host + 1 / rates.to_device);  // staged
+  if (!shares_ || !neighbour) return {};
+  auto reached = executor_.importer().reach(*neighbour);
+  if (!reached || !reached->address) return reached ? reached->why : reached.status();
+  return rate(rates.from_peer, kLongBytes, kLongRounds, rates.latency_us,
+              [&, from = reached->address] { return queue_.copy(into_, from, kLongBytes); });
+}
+
+model::Machine machine_of(model::Machine machine, const Rates& rates, bool direct) {
+  machine.engines = 1;
+  machine.engine_us = rates.latency_us;
+  machine.memory.cache_bytes = 4 << 20;
+  machine.memory.large_bytes = 0;
+  machine.memory.copy_cached = rates.copy_short;
+  machine.memory.copy_large = std::min(rates.copy_long, rates.copy_short);
+  machine.memory.reduce_cached = rates.reduce_short;
+  machine.memory.reduce_large = std::min(rates.reduce_long, rates.reduce_short);
+  machine.intra.by_cpu = false;
+  machine.intra.bytes_per_us = rates.from_peer;
+  if (direct) return machine;
+  const double slower = std::min(rates.to_host, rates.to_device);
+  machine.inter.alpha_us += 2 * rates.latency_us;
+  for (double* const rate :
+       {&machine.inter.bytes_per_us, &machine.inter.received_bytes_per_us,
+        &machine.inter.sent_large_bytes_per_us, &machine.inter.received_large_bytes_per_us})
+    *rate = std::min(*rate, slower);
+  machine.nic_bytes_per_us = std::min(machine.nic_bytes_per_us, slower);
+  return machine;
+}
+
+model::Facts facts_for_gpu(const Communicator& comm, const DeviceExecutor& executor, const Fabric& fabric,
+                           const topology::Host& host) {
+  model::Facts facts = facts_of(fabric, host);
+  facts.host.emplace_back("gpu", executor.device().describe());
+  facts.host.emplace_back(
+      "gpu_use",
+      fmt::format(
+          "{} peers, {} between nodes, reductions by {}", comm.shares_gpu_memory() ? "mapped" : "staged",
+          comm.gpu_direct() ? "direct" : "staged",
+          executor.kernels() ? fmt::format("{} blocks", settings().cuda_blocks) : std::string("the CPU")));
+  return facts;
+}
+
+/// A collective on host memory among the communicator's ranks.
+Status exchange(Communicator& comm, plan::Collective collective, const void* send, void* recv, size_t bytes) {
+  Call call;
+  call.collective = collective;
+  call.send = send;
+  call.recv = recv;
+  call.count = bytes;
+  call.type = device::DataType::uint8;
+  return comm.run(call);
+}
+
+}  // namespace
+
+Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& executor) {
+  const Result<topology::Host>& host = topology::discover_host();
+  Context& context = comm.context();
+  const bool leads = comm.rank() == 0;
+  MachineDecision decision{.measure = true, .machine = context.machine()};
+  model::Facts facts;
+  if (leads) {
+    if (host.ok()) facts = facts_for_gpu(comm, executor, context.fabric(), *host);
+    auto known = host.ok() ? known_machine(facts) : context.machine();
+    decision.measure = !known;
+    if (known) decision.machine = *known;
+  }
+  std::vector<std::byte> bytes = decision.packed();
+  WEFT_TRY(exchange(comm, plan::Collective::broadcast, bytes.data(), bytes.data(), bytes.size()));
+  decision = MachineDecision::unpack(bytes);
+  if (!decision.measure) return decision.machine;
+
+  // The neighbour lends a block until rank 0 has told the result. Rank 0 keeps it mapped, as any block.
+  const auto& node = comm.layout().on_node(comm.layout().node_of(0));
+  const int neighbour = node.size() > 1 ? node[1] : -1;
+  LentBlock lent(executor, context);
+  cuda::SharedMemory mine;
+  if (comm.rank() == neighbour) mine = lent.describe(comm.shares_gpu_memory());
+  std::vector<cuda::SharedMemory> offers(static_cast<size_t>(comm.size()));
+  WEFT_TRY(exchange(comm, plan::Collective::all_gather, &mine, offers.data(), sizeof mine));
+  if (leads) {
+    Measurement measurement(executor, context.machine().memory, comm.shares_gpu_memory());
+    Status measured;
+    {
+      const Lock lock = context.lock();
+      const bool offered = neighbour >= 0 && offers[static_cast<size_t>(neighbour)].bytes > 0;
+      measured = measurement.run(offered ? &offers[static_cast<size_t>(neighbour)] : nullptr);
+    }
+    if (measured.ok()) {
+      decision.machine = machine_of(context.machine(), measurement.rates, comm.gpu_direct() != nullptr);
+      keep_machine(facts, decision.machine, true, context.machine_doubt());
+    } else {
+      log::warn(
+          "{} could not be measured ({}): this run chooses algorithms as for host memory, which is right but "
+          "may be slower; the next run measures again, WEFT_TUNE=off never does",
+          executor.device().describe(), measured.message());
+    }
+    bytes = MachineDecision{.machine = decision.machine}.packed();
+  }
+  WEFT_TRY(exchange(comm, plan::Collective::broadcast, bytes.data(), bytes.data(), bytes.size()));
+  return MachineDecision::unpack(bytes).machine;
+}
+
+}  // namespace weft::engine
