@@ -16,10 +16,11 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
+#include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
 #include "engine/run/stream.h"
+#include "job/founding.h"
 #include "plan/plan.h"
 #include "transport/shm_fifo.h"
 
@@ -53,7 +54,7 @@ void count_items(benchmark::State& state, int64_t each) {
 /// A communicator of this process alone: one rank, no peers.
 Communicator& alone() {
   static const std::shared_ptr<Communicator> comm =
-      must(Communicator::create(must(bootstrap::create_unique_id("127.0.0.1")), 0, 1, {}));
+      must(job::create(must(bootstrap::create_unique_id("127.0.0.1")), 0, 1, {}));
   return *comm;
 }
 
@@ -150,9 +151,9 @@ void pool(benchmark::State& state) {
   Context& context = alone().context();
   const Lock lock = context.lock();
   for (auto _ : state) {
-    Operation* op = context.acquire();
+    Operation* op = context.operations().acquire();
     benchmark::DoNotOptimize(op);
-    context.release(op);
+    context.operations().release(op);
   }
   count_items(state, 1);
 }
@@ -160,7 +161,7 @@ void pool(benchmark::State& state) {
 /// An operation that has ended, as one that was cancelled while it was queued: nothing is left to be done
 /// with it but to queue it.
 Operation* ended_operation(Context& context, Stream& stream) {
-  Operation* op = context.acquire();
+  Operation* op = context.operations().acquire();
   op->call.stream = &stream;
   op->finished.store(true);
   return op;
@@ -176,7 +177,7 @@ void submissions(benchmark::State& state, int batch) {
     for (int i = 0; i < batch; ++i) context.submit(op);
     context.turn();
   }
-  context.release(op);
+  context.operations().release(op);
   count_items(state, batch);
 }
 
@@ -194,14 +195,14 @@ void stream_queue(benchmark::State& state, int ahead) {
   for (auto _ : state) {
     stream->push(op, Stream::new_batch());
     stream->on_finished(*op);
-    context.release(op);  // the stream's reference
+    context.operations().release(op);  // the stream's reference
   }
   for (Operation* other : others) {
     stream->on_finished(*other);
     context.turn();  // takes in the next one, which that has submitted
-    context.release(other), context.release(other);
+    context.operations().release(other), context.operations().release(other);
   }
-  context.release(op);
+  context.operations().release(op);
   count_items(state, 1);
 }
 

@@ -50,7 +50,7 @@ TEST_P(Leftovers, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
           EXPECT_TRUE(op.prepared->exposes_inside[scratch]);
           const std::byte* const lent = op.base[scratch];
           const uint64_t bytes = op.base_bytes[scratch];
-          DeviceExecutor& executor = *comm.device_executor();
+          DeviceExecutor& executor = *comm.on_device().executor;
           cuda::BlockPool& pool =
               op.device->on_device(plan::Space::scratch) ? executor.device_blocks() : executor.host_blocks();
           EXPECT_NE(lent, nullptr);

@@ -20,7 +20,7 @@ namespace {
 TEST(Communicator, ShrinkingWithAbortFailsNothingWhileAnotherThreadHasTheLock) {
   run_ranks({"a"}, [](Communicator& comm) {
     Lock lock = comm.context().lock();
-    std::thread shrinker([&] { EXPECT_TRUE(comm.shrink({}, true, CommOptions()).ok()); });
+    std::thread shrinker([&] { EXPECT_TRUE(shrink(comm, {}, true, CommOptions()).ok()); });
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // long enough for one that does not wait
     EXPECT_TRUE(comm.failure().ok());
     lock.unlock();
@@ -43,7 +43,7 @@ TEST(Communicator, IsTheSameWhateverAddressARankHasForTheRoot) {
       }
       CommOptions options;
       options.timeout_s = 5;
-      const auto made = Communicator::create(*id, rank, 2, options);
+      const auto made = job::create(*id, rank, 2, options);
       ASSERT_TRUE(made.ok()) << made.status().message();
       EXPECT_EQ(sum_of_ones(**made), 2);
       EXPECT_TRUE((*made)->finalize().ok());
@@ -60,13 +60,13 @@ TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
     std::shared_ptr<Communicator> rest;
     if (comm.rank() == 0) {
       sent.arrive_and_wait();
-      const auto split = comm.split(0, 0, options);
-      ASSERT_TRUE(split.ok()) << split.status().message();
-      rest = comm.shrink({}, true, options).take();
+      const auto child = split(comm, 0, 0, options);
+      ASSERT_TRUE(child.ok()) << child.status().message();
+      rest = shrink(comm, {}, true, options).take();
     } else {
-      std::thread splitter([&] { EXPECT_FALSE(comm.split(0, 0, options).ok()); });
+      std::thread splitter([&] { EXPECT_FALSE(split(comm, 0, 0, options).ok()); });
       wait_for_operations(comm);
-      rest = comm.shrink({}, true, options).take();
+      rest = shrink(comm, {}, true, options).take();
       splitter.join();
       sent.arrive_and_wait();
     }
@@ -162,7 +162,7 @@ TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
           ASSERT_TRUE(done.ok()) << done.message();
           EXPECT_EQ(value, i);
         }
-        EXPECT_EQ(comm.last_called(), 11u);
+        EXPECT_EQ(comm.numbers().last_collective(), 11u);
         if (comm.rank() == 0) ahead.arrive_and_wait();
       },
       options);
@@ -183,7 +183,7 @@ TEST(Communicator, ReportsAMismatchThatWasSeenDuringAnotherInquiry) {
     std::latch other_inquiry(1);
     {
       const Lock lock = comm.context().lock();
-      ASSERT_TRUE(comm.context().ask_peers([&] { other_inquiry.wait(); }));
+      ASSERT_TRUE(comm.context().failures().inquiries().ask([&] { other_inquiry.wait(); }));
     }
     Status received;
     std::thread receiver([&] { received = comm.run(in_place(plan::Collective::recv, data, 20, 1)); });
@@ -207,7 +207,7 @@ void expect_ring(const std::function<void(Communicator&)>& ring) {
     int32_t data = 0;
     std::thread receiver([&] { EXPECT_FALSE(comm.run(in_place(plan::Collective::recv, &data, 1, 1)).ok()); });
     Lock lock = comm.context().lock();
-    while (!comm.context().waiter_sleeps()) {
+    while (!comm.context().sleepers().waits_for_operation()) {
       lock.unlock();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       lock.lock();
@@ -230,10 +230,10 @@ TEST(Context, WakesASleeperWhoseOperationAnotherThreadEnds) {
 // Who slept before there were any has to look at CUDA streams from now on.
 TEST(Context, WakesASleeperForAnOperationThatWaitsForItsStream) {
   expect_ring([](Communicator& comm) {
-    Operation* const op = comm.context().acquire();
+    Operation* const op = comm.context().operations().acquire();
     op->finished.store(true);  // so that the next turn drops it
-    comm.context().await_stream(*op);
-    comm.context().release(op);
+    comm.context().device_operations().await_stream(*op);
+    comm.context().operations().release(op);
   });
 }
 

@@ -9,10 +9,10 @@
 
 #include "base/clock.h"
 #include "base/settings.h"
-#include "engine/run/interpreter.h"
-#include "engine/ranks.h"
-#include "engine/run/stream.h"
 #include "engine/failure/verdict.h"
+#include "engine/ranks.h"
+#include "engine/run/interpreter.h"
+#include "engine/run/stream.h"
 #include "transport/ofi.h"
 
 namespace weft::engine {
@@ -127,7 +127,7 @@ TEST(InFlight, NothingOfARowWaitsWhileAnotherThreadSleeps) {
     for (bool asleep = false; !asleep;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const Lock lock = comm.context().lock();
-      asleep = comm.context().waiter_sleeps();
+      asleep = comm.context().sleepers().waits_for_operation();
     }
     for (int i = 0; i < 1000; ++i) {
       EXPECT_TRUE(comm.run(in_place(Collective::send, &word, 1, 1)).ok());
@@ -173,7 +173,7 @@ TEST(InFlight, WhatASplitHasLeftWithTheNetworkGoesOutWithoutAnotherCall) {
     EXPECT_EQ(sum_of_ones(comm), 2);
     for (int i = 0; i < kSplits; ++i) {
       if (comm.rank() == 1) {
-        auto making = comm.begin_split(0, 1, {});
+        auto making = job::begin_split(comm, 0, 1, {});
         meet.arrive_and_wait();
         meet.arrive_and_wait();
         EXPECT_TRUE(making.ok() && (*making)().ok());
@@ -184,7 +184,7 @@ TEST(InFlight, WhatASplitHasLeftWithTheNetworkGoesOutWithoutAnotherCall) {
         const Lock lock = context.lock();
         context.turn();
       }
-      EXPECT_TRUE(comm.split(0, 0, {}).ok());
+      EXPECT_TRUE(split(comm, 0, 0, {}).ok());
       bool left = true;
       for (const Deadline deadline = Deadline::in_seconds(20); left && !deadline.passed();) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -213,7 +213,7 @@ TEST(InFlight, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
       const ScratchPool::Block lent = op.scratch;
       EXPECT_NE(lent.data, nullptr);
       comm.fail(fail(Code::aborted, "enough"), true);
-      ScratchPool& pool = comm.context().scratch();
+      ScratchPool& pool = comm.context().workspace().scratch();
       const auto next = pool.take(size_t{1} << lent.size_class);
       EXPECT_TRUE(next.ok() && next->data != lent.data);
       if (next) pool.give(*next);
@@ -254,7 +254,7 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         lock = comm.context().lock();
       }
-      comm.context().release(first);
+      comm.context().operations().release(first);
     }
     judged.arrive_and_wait();
     if (comm.rank() == 2) queue(sum);
@@ -309,7 +309,7 @@ TEST(InFlight, ALateMessageOfAnotherCallIsAskedAboutAfterTheInquiryThatRuns) {
       std::latch asked(1);
       {
         const Lock lock = context.lock();
-        EXPECT_TRUE(context.ask_peers([&] { asked.wait(); }));
+        EXPECT_TRUE(context.failures().inquiries().ask([&] { asked.wait(); }));
         Verdict::on_late_message(context, comm, 1, 1);
         Verdict::on_late_message(context, comm, 1, 1);
         EXPECT_TRUE(comm.failure().ok());
@@ -354,7 +354,7 @@ TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
         return candidate.started && candidate.lanes_left == 0 && candidate.puts_open > 0;
       });
       EXPECT_EQ(awaited_peers(*op), std::vector<int>{1});
-      comm.context().lost(1, fail(Code::remote_error, "its connection has ended"));
+      comm.context().inbox().lost(1, fail(Code::remote_error, "its connection has ended"));
       comm.context().check_deadlines(now_ns() + 2'000'000'000);  // after the time of grace
       EXPECT_EQ(comm.failure().code(), Code::remote_error);
       if (comm.failure().ok()) comm.fail(fail(Code::aborted, "nobody noticed"), true);

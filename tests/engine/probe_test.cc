@@ -20,10 +20,10 @@ TEST(Probe, LeavesNothingRegistered) {
       return ofi->registrations().live;
     };
     const size_t before = live();
-    ProbeInbox inbox(context);
+    job::ProbeInbox inbox(context);
     ASSERT_EQ(sum_of_ones(comm), 2);  // both ranks have theirs
     model::Machine machine;
-    Probe probe(context, inbox, comm.id(), 1 - comm.rank(), Deadline::in_seconds(20));
+    job::Probe probe(context, inbox, comm.id(), 1 - comm.rank(), Deadline::in_seconds(20));
     const Status measured = probe.measure_inter(comm.rank() == 0 ? &machine : nullptr);
     EXPECT_TRUE(measured.ok()) << measured.message();
     EXPECT_EQ(sum_of_ones(comm), 2);

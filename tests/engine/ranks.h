@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/run/communicator.h"
+#include "job/founding.h"
 
 namespace weft::engine {
 
@@ -24,13 +25,23 @@ inline void run_ranks(const std::vector<std::string>& nodes, const std::function
   for (size_t rank = 0; rank < nodes.size(); ++rank)
     threads.emplace_back([&, rank, options]() mutable {
       options.host_id = nodes[rank];
-      const auto made =
-          Communicator::create(*id, static_cast<int>(rank), static_cast<int>(nodes.size()), options);
+      const auto made = job::create(*id, static_cast<int>(rank), static_cast<int>(nodes.size()), options);
       ASSERT_TRUE(made.ok()) << made.status().message();
       body(**made);
       EXPECT_TRUE((*made)->finalize().ok() || !(*made)->health().ok());
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// A split or a shrink from its beginning to its end.
+inline job::NewComm split(Communicator& comm, int color, int key, const CommOptions& options) {
+  const auto pending = job::begin_split(comm, color, key, options);
+  return pending ? (*pending)() : job::NewComm(pending.status());
+}
+inline job::NewComm shrink(Communicator& comm, const std::vector<int>& excluded, bool abort_first,
+                           const CommOptions& options) {
+  const auto pending = job::begin_shrink(comm, excluded, abort_first, options);
+  return pending ? (*pending)() : job::NewComm(pending.status());
 }
 
 /// A sum of 1 over all ranks, or -1.

@@ -66,13 +66,13 @@ void expect_same(const plan::Limits& planned, uint64_t intra, uint64_t inter, co
 TEST_P(Limits, AreThoseOfACommunicator) {
   const Json explanation = explained("allreduce", "1K");
   engine::run_ranks(GetParam().nodes, [&](engine::Communicator& comm) {
-    const plan::Limits planned = comm.limits();
+    const plan::Limits planned = comm.plans().limits();
     expect_same(planned, explanation.value("eager_intra_bytes", 0), explanation.value("eager_inter_bytes", 0),
                 "weft_info");
     const engine::Fabric& fabric = comm.context().fabric();
     for (int peer = 0; peer < comm.size(); ++peer) {
       if (peer == comm.rank()) continue;
-      EXPECT_EQ(comm.route(peer)->eager_bytes(),
+      EXPECT_EQ(comm.members().route(peer)->eager_bytes(),
                 planned.eager_bytes(comm.layout().same_node(comm.rank(), peer)));
     }
     EXPECT_EQ(settings().net == "ofi" && GetParam().count_nodes > 1, fabric.net() != transport::Net::tcp);
@@ -100,8 +100,8 @@ TEST_P(Limits, LeadToTheSamePlans) {
         const bool shared =
             collective == plan::Collective::all_gather || collective == plan::Collective::reduce_scatter;
         const uint64_t count = bytes / 4 / (shared ? static_cast<uint64_t>(comm.size()) : 1);
-        const auto choice =
-            comm.choose_on(*machine, engine::in_place(collective, nullptr, count), model::Pins());
+        const auto choice = comm.plans().choose_on(
+            *machine, comm.request_for(engine::in_place(collective, nullptr, count)), model::Pins());
         ASSERT_TRUE(choice.ok()) << choice.status().message();
         const Json& used = explanation["used"];
         EXPECT_EQ(used["algorithm"], choice->algorithm->name) << name << " of " << bytes;

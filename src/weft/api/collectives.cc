@@ -3,6 +3,7 @@
 
 #include "api/group.h"
 #include "api/handles.h"
+#include "engine/gpu/device_calls.h"
 #include "nccl/transfers.h"
 #include "plan/plan.h"
 
@@ -129,8 +130,8 @@ Status checked_run(const Arguments& a) {
   if (comm.device() >= 0) {
     call.on_device = true;
     call.cuda_stream = a.stream;
-    WEFT_TRY(comm.check_device_call(call, in, out));
-    if (late_scalar) WEFT_TRY(comm.note_scalar(late_scalar, call));
+    WEFT_TRY(engine::check_device_call(comm, call, in, out));
+    if (late_scalar) WEFT_TRY(engine::note_scalar(comm, late_scalar, call));
   } else if (a.stream) {
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();

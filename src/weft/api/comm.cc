@@ -12,18 +12,19 @@
 #include "bootstrap/launch.h"
 #include "device/cuda/device.h"
 #include "engine/record/dump.h"
+#include "job/founding.h"
 
 namespace weft::api {
 namespace {
 
 using engine::CommOptions;
 using engine::Communicator;
-using Made = Result<std::shared_ptr<Communicator>>;
-using Making = Communicator::Making;
+using job::NewComm;
+using job::PendingComm;
 
 // Puts what a creation has come to into its handle, which may have been aborted in the meantime: then nobody
 // uses it, and the others are told.
-Status settle(weftComm_t handle, Made made, const std::shared_ptr<Fallback>& fallback) {
+Status settle(weftComm_t handle, NewComm made, const std::shared_ptr<Fallback>& fallback) {
   const std::lock_guard guard(handle->mutex);
   const bool aborted = handle->state.load() == weftComm::destroyed;
   if (!made) {
@@ -53,23 +54,23 @@ Status settle(weftComm_t handle, Made made, const std::shared_ptr<Fallback>& fal
 // Fills a new handle, now or at the group's end: `begin` takes the creation's place among the calls on
 // `parent`; the rest is done there and then, or (non-blocking) on a thread of its own.
 Status create(weftComm_t* out, const Wish& wish, Communicator* parent,
-              std::function<Result<Making>()> begin) {
+              std::function<Result<PendingComm>()> begin) {
   weftComm* handle = new_comm_handle();
   *out = handle;
   handle->backend = wish.backend;
-  const auto fill = [handle,
-                     fallback = Fallback::make(wish.backend, wish.device, wish.lacks)](const Making& rest) {
-    Made made = rest();
-    if (made && *made && fallback)
-      if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
-    return settle(handle, std::move(made), fallback);
-  };
+  const auto fill =
+      [handle, fallback = Fallback::make(wish.backend, wish.device, wish.lacks)](const PendingComm& rest) {
+        NewComm made = rest();
+        if (made && *made && fallback)
+          if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
+        return settle(handle, std::move(made), fallback);
+      };
   const auto refuse = [handle, out](const Status& why) {
     (void)settle(handle, why, nullptr);
     *out = nullptr;
   };
   const auto run = [=, blocking = wish.options.blocking, begin = std::move(begin)]() -> Status {
-    Result<Making> rest = begin();
+    Result<PendingComm> rest = begin();
     if (!rest) {
       refuse(rest.status());
       return rest.status();
@@ -89,8 +90,8 @@ Status create(weftComm_t* out, const Wish& wish, Communicator* parent,
 }
 
 // One that begins a job of its own has no place to take.
-Status create(weftComm_t* out, const Wish& wish, Making make) {
-  return create(out, wish, nullptr, [make = std::move(make)]() -> Result<Making> { return make; });
+Status create(weftComm_t* out, const Wish& wish, PendingComm make) {
+  return create(out, wish, nullptr, [make = std::move(make)]() -> Result<PendingComm> { return make; });
 }
 
 Status check_members(int nranks, int rank) {
@@ -111,7 +112,7 @@ Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank,
   const auto wish = wish_of(config);
   if (!wish) return wish.status();
   return create(comm, *wish,
-                [=, options = wish->options] { return Communicator::create(unique, rank, nranks, options); });
+                [=, options = wish->options] { return job::create(unique, rank, nranks, options); });
 }
 
 // What is behind a handle, kept beyond its end.
@@ -134,12 +135,12 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
   if (!wish) return wish.status();
   if (way == Way::split_without_child && !wish->options.blocking)
     return create_or_note({.parent = keep.get(),
-                           .create = [keep] { return keep->stay_out_of_split(); },
+                           .create = [keep] { return job::stay_out_of_split(*keep); },
                            .cancel = [](const Status&) {}});
-  return create(newcomm, *wish, keep.get(), [=, options = wish->options]() -> Result<Making> {
-    Result<Making> rest = begin(*keep, options);
+  return create(newcomm, *wish, keep.get(), [=, options = wish->options]() -> Result<PendingComm> {
+    Result<PendingComm> rest = begin(*keep, options);
     if (!rest) return rest;
-    return Making([keep, rest = rest.take()] { return rest(); });
+    return PendingComm([keep, rest = rest.take()] { return rest(); });
   });
 }
 
@@ -156,7 +157,7 @@ Status split(weftComm_t comm, int color, int key, weftComm_t* newcomm, const wef
     return fail(Code::invalid_argument, "color is {}, must be at least 0, or WEFT_SPLIT_NOCOLOR", color);
   return derive(comm, newcomm, config, color == WEFT_SPLIT_NOCOLOR ? Way::split_without_child : Way::split,
                 [=](Communicator& parent, const CommOptions& options) {
-                  return parent.begin_split(color, key, options);
+                  return job::begin_split(parent, color, key, options);
                 });
 }
 
@@ -172,7 +173,7 @@ Status shrink(weftComm_t comm, const int* excluded, int count, weftComm_t* newco
   return derive(comm, newcomm, config, Way::shrink,
                 [=, list = std::vector<int>(excluded, excluded + count)](Communicator& parent,
                                                                          const CommOptions& options) {
-                  return parent.begin_shrink(list, flags == WEFT_SHRINK_ABORT, options);
+                  return job::begin_shrink(parent, list, flags == WEFT_SHRINK_ABORT, options);
                 });
 }
 
@@ -202,10 +203,10 @@ Status init_env(weftComm_t* comm) {
                 "weftCommSplit, or from weftGetUniqueId and weftCommInitRank");
   const auto wish = wish_of(nullptr);
   if (!wish) return wish.status();
-  return create(comm, *wish, [launch = *launch, options = wish->options]() -> Made {
+  return create(comm, *wish, [launch = *launch, options = wish->options]() -> NewComm {
     auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
     if (!id) return id.status();
-    auto made = Communicator::create(*id, launch.rank, launch.size, options);
+    auto made = job::create(*id, launch.rank, launch.size, options);
     if (made) done.store(true);
     return made;
   });

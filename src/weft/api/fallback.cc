@@ -154,7 +154,7 @@ Status Fallback::create(const std::vector<Fallback*>& missing) {
     // The communicator outlives the call, which is over when run_group returns.
     questions.emplace_back(std::shared_ptr<engine::Communicator>(std::shared_ptr<void>(), own.comm_), call);
   }
-  WEFT_TRY(engine::Communicator::run_group(questions));
+  WEFT_TRY(engine::run_group(questions));
   for (Fallback* own : missing) WEFT_TRY(own->check_cards());
 
   void* const context_before = nccl::gpu() ? nccl::gpu()->context() : nullptr;

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/run/communicator.h"
+#include "engine/run/group_run.h"
 #include "nccl/decision.h"
 #include "nccl/library.h"
 

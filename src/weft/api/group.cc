@@ -55,7 +55,7 @@ void cancel_creations(const std::vector<Creation>& creations, const Status& why)
 // NCCL's calls are on their way while Weft's, without a stream, are waited for.
 Status run_calls(Group& group) {
   if (!group.nccl_calls.empty()) WEFT_TRY(Fallback::start(group.nccl_calls));
-  if (!group.calls.empty()) WEFT_TRY(engine::Communicator::run_group(group.calls));
+  if (!group.calls.empty()) WEFT_TRY(engine::run_group(group.calls));
   return Fallback::finish(group.nccl_calls);
 }
 
@@ -127,7 +127,8 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   std::unordered_map<const engine::Communicator*, engine::CallRow> rows;  // as they would be
   for (const auto& [comm, call] : group.calls) {
     engine::CallRow& row = rows.try_emplace(comm.get(), comm->row()).first->second;
-    auto predicted = comm->predict_us(call, row);
+    auto predicted = comm->plans().predict_us(comm->request_for(call),
+                                              row.expected(call.collective, call.root), comm->machine());
     if (!predicted) return report(predicted.status());
     if (!plan::is_transfer(call.collective)) row.add(call.collective, call.root);
     total_us += *predicted;

@@ -10,7 +10,7 @@
 
 #include "api/fallback.h"
 #include "base/status.h"
-#include "engine/run/communicator.h"
+#include "engine/run/group_run.h"
 
 namespace weft::api {
 

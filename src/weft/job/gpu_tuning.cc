@@ -7,13 +7,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/settings.h"
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
+#include "engine/run/communicator.h"
 #include "job/tuning.h"
 #include "topology/host.h"
 
-namespace weft::engine {
+namespace weft::job {
 namespace {
+
+using namespace engine;
 
 constexpr uint64_t kShortBytes = 256 << 10, kLongBytes = 32 << 20, kStagedBytes = 4 << 20;
 constexpr int kShortRounds = 50, kLongRounds = 5;
@@ -223,8 +225,8 @@ model::Facts facts_for_gpu(const Communicator& comm, const DeviceExecutor& execu
   facts.host.emplace_back(
       "gpu_use",
       fmt::format(
-          "{} peers, {} between nodes, reductions by {}", comm.shares_gpu_memory() ? "mapped" : "staged",
-          comm.gpu_direct() ? "direct" : "staged",
+          "{} peers, {} between nodes, reductions by {}",
+          comm.on_device().shares_memory ? "mapped" : "staged", comm.on_device().direct ? "direct" : "staged",
           executor.kernels() ? fmt::format("{} blocks", settings().cuda_blocks) : std::string("the CPU")));
   return facts;
 }
@@ -246,11 +248,11 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   const Result<topology::Host>& host = topology::discover_host();
   Context& context = comm.context();
   const bool leads = comm.rank() == 0;
-  MachineDecision decision{.measure = true, .machine = context.machine()};
+  MachineDecision decision{.measure = true, .machine = context.machine().machine};
   model::Facts facts;
   if (leads) {
     if (host.ok()) facts = facts_for_gpu(comm, executor, context.fabric(), *host);
-    auto known = host.ok() ? known_machine(facts) : context.machine();
+    auto known = host.ok() ? known_machine(facts) : context.machine().machine;
     decision.measure = !known;
     if (known) decision.machine = *known;
   }
@@ -264,11 +266,11 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   const int neighbour = node.size() > 1 ? node[1] : -1;
   LentBlock lent(executor, context);
   cuda::SharedMemory mine;
-  if (comm.rank() == neighbour) mine = lent.describe(comm.shares_gpu_memory());
+  if (comm.rank() == neighbour) mine = lent.describe(comm.on_device().shares_memory);
   std::vector<cuda::SharedMemory> offers(static_cast<size_t>(comm.size()));
   WEFT_TRY(exchange(comm, plan::Collective::all_gather, &mine, offers.data(), sizeof mine));
   if (leads) {
-    Measurement measurement(executor, context.machine().memory, comm.shares_gpu_memory());
+    Measurement measurement(executor, context.machine().machine.memory, comm.on_device().shares_memory);
     Status measured;
     {
       const Lock lock = context.lock();
@@ -276,8 +278,9 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
       measured = measurement.run(offered ? &offers[static_cast<size_t>(neighbour)] : nullptr);
     }
     if (measured.ok()) {
-      decision.machine = machine_of(context.machine(), measurement.rates, comm.gpu_direct() != nullptr);
-      keep_machine(facts, decision.machine, true, context.machine_doubt());
+      decision.machine =
+          machine_of(context.machine().machine, measurement.rates, comm.on_device().direct != nullptr);
+      keep_machine(facts, decision.machine, true, context.machine().doubt);
     } else {
       log::warn(
           "{} could not be measured ({}): this run chooses algorithms as for host memory, which is right but "
@@ -290,4 +293,4 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   return MachineDecision::unpack(bytes).machine;
 }
 
-}  // namespace weft::engine
+}  // namespace weft::job

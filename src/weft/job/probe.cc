@@ -11,7 +11,7 @@
 #include "engine/run/communicator.h"
 #include "transport/tcp_rows.h"
 
-namespace weft::engine {
+namespace weft::job {
 namespace {
 
 // Longer than ranks that do not take part go on yielding before they sleep (WEFT_YIELD_US), so that these two
@@ -26,13 +26,13 @@ constexpr size_t kLanding = 256 << 10;
 }  // namespace
 
 ProbeInbox::ProbeInbox(Context& context) : context_(context), landing_(kLanding) {
-  const Lock lock = context_.lock();
-  context_.set_probe(this);
+  const engine::Lock lock = context_.lock();
+  context_.inbox().set_handler(this);
 }
 
 ProbeInbox::~ProbeInbox() {
-  const Lock lock = context_.lock();
-  context_.set_probe(nullptr);
+  const engine::Lock lock = context_.lock();
+  context_.inbox().set_handler(nullptr);
 }
 
 void* ProbeInbox::place(const transport::Envelope& envelope) {
@@ -60,11 +60,11 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
       peer_(peer),
       leads_(context.rank() == 0),
       transport_(*context.fabric().route(peer)),
-      door_(transport_.same_process(peer) ? Door::find({context.job(), comm, peer}) : nullptr),
+      door_(transport_.same_process(peer) ? engine::Door::find({context.job(), comm, peer}) : nullptr),
       network_(!context.fabric().is_local(peer)),
       deadline_(deadline) {
   if (!leads_) return;  // its leader's first messages may be there
-  const Lock lock = context_.lock();
+  const engine::Lock lock = context_.lock();
   inbox_.peer_ = peer_;
   inbox_.count_ = 0;
 }
@@ -74,7 +74,7 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
 transport::Envelope Probe::envelope_of(MessageKind kind, size_t bytes) const {
   transport::Envelope envelope;
   envelope.comm = comm_;
-  envelope.op = kProbeNumber;
+  envelope.op = engine::kProbeNumber;
   envelope.kind = static_cast<uint8_t>(kind);
   envelope.bytes = static_cast<uint32_t>(bytes);
   return envelope;
@@ -88,7 +88,7 @@ Status Probe::send(bool last, const void* payload, size_t bytes) {
 
 Status Probe::send(const transport::Envelope& envelope, const void* payload) {
   for (;;) {
-    Lock lock = context_.lock();
+    engine::Lock lock = context_.lock();
     const Result<transport::Progress> sent = transport_.send(peer_, envelope, payload);
     if (!sent) return sent.status();
     if (*sent == transport::Progress::accepted) return {};
@@ -100,12 +100,12 @@ Status Probe::send(const transport::Envelope& envelope, const void* payload) {
 /// Returns when so many more messages have come.
 Status Probe::wait(uint32_t messages, Idle idle) {
   taken_ += messages;
-  Fabric& fabric = context_.fabric();
+  engine::Fabric& fabric = context_.fabric();
   for (uint32_t turns = 1;; ++turns) {
     {
-      Lock lock = context_.lock();
+      engine::Lock lock = context_.lock();
       // Inside a node only shared memory is looked at: a look at the network costs more than a message.
-      const Result<int> events = fabric.poll(context_, network_ || turns % 64 == 0);
+      const Result<int> events = fabric.poll(context_.inbox(), network_ || turns % 64 == 0);
       if (!events) return events.status();
       if (static_cast<int32_t>(inbox_.count_ - taken_) >= 0) return {};
       if (idle == Idle::sleep && *events == 0 && fabric.prepare_sleep()) {
@@ -218,31 +218,31 @@ Probe::Exposed::Exposed(Probe& probe, size_t bytes, In in) : probe_(probe), byte
     data_ = memory_.data();
     return;
   }
-  const Lock lock = probe_.context_.lock();
-  if (Result<ScratchPool::Block> block = probe_.context_.scratch().take(bytes); block.ok()) {
+  const engine::Lock lock = probe_.context_.lock();
+  if (Result<ScratchPool::Block> block = probe_.context_.workspace().scratch().take(bytes); block.ok()) {
     window_ = *block;
     data_ = window_.data;
   }
 }
 
 Probe::Exposed::~Exposed() {
-  const Lock lock = probe_.context_.lock();
+  const engine::Lock lock = probe_.context_.lock();
   probe_.inbox_.own_ = {};
-  ScratchPool& scratch = probe_.context_.scratch();
+  ScratchPool& scratch = probe_.context_.workspace().scratch();
   if (window_.data != nullptr && buffer_) scratch.retire(window_, now_ns());
   else if (window_.data != nullptr) scratch.give(window_);
-  else if (buffer_) probe_.context_.keep(std::move(memory_));
+  else if (buffer_) probe_.context_.workspace().keep(std::move(memory_));
 }
 
 void Probe::Exposed::take_back() {
-  const Lock lock = probe_.context_.lock();
+  const engine::Lock lock = probe_.context_.lock();
   probe_.transport_.unexpose(*buffer_);
   buffer_.reset();
 }
 
 Status Probe::Exposed::exchange() {
   {
-    const Lock lock = probe_.context_.lock();
+    const engine::Lock lock = probe_.context_.lock();
     const Result<transport::RemoteBuffer> own = probe_.transport_.expose(data_, bytes_);
     if (!own) return own.status();
     buffer_ = *own;
@@ -276,4 +276,4 @@ Result<bool> Probe::both(bool mine) {
   return mine && inbox_.exposed_.bytes != 0;
 }
 
-}  // namespace weft::engine
+}  // namespace weft::job

@@ -1,6 +1,6 @@
 // Probe: measures the link between two ranks with the transport that their operations use, and nothing of the
 // engine above it. Rank 0 leads and times; its peer follows the same script. Each message is an envelope with
-// the number kProbeNumber, which the context hands to the probe's inbox.
+// the number engine::kProbeNumber, which the context's inbox hands to the probe's.
 //
 // What is measured, in the words of model/cost.h:
 //   alpha, overhead   half a round trip of an empty message, of several rows the quickest; what each of a
@@ -35,19 +35,23 @@
 #include "model/cost.h"
 #include "model/measure.h"
 
-namespace weft::engine {
+namespace weft::job {
+
+using engine::Context;
+using engine::MessageKind;
+using engine::ScratchPool;
 
 /// Where probes' messages arrive. Exists on every rank from before the first meeting until after the last
 /// one, and counts for one peer at a time.
-class ProbeInbox {
+class ProbeInbox final : public engine::MessageHandler {
  public:
   explicit ProbeInbox(Context& context);
-  ~ProbeInbox();
+  ~ProbeInbox() override;
   ProbeInbox(const ProbeInbox&) = delete;
   ProbeInbox& operator=(const ProbeInbox&) = delete;
 
-  void* place(const transport::Envelope& envelope);
-  void arrived(int peer, const transport::Envelope& envelope, const void* payload);
+  void* place(const transport::Envelope& envelope) override;
+  void arrived(int peer, const transport::Envelope& envelope, const void* payload) override;
 
  private:
   friend class Probe;
@@ -167,11 +171,11 @@ class Probe {
   const int peer_;
   const bool leads_;
   transport::Transport& transport_;
-  std::shared_ptr<const Door> door_;  // of a peer of this process
+  std::shared_ptr<const engine::Door> door_;  // of a peer of this process
   const bool network_;
   const Deadline deadline_;
   uint32_t taken_ = 0;  // messages that wait() has answered for
   std::string doubt_;
 };
 
-}  // namespace weft::engine
+}  // namespace weft::job

@@ -11,7 +11,7 @@
 #include "job/probe.h"
 #include "transport/tcp_rows.h"
 
-namespace weft::engine {
+namespace weft::job {
 namespace {
 
 constexpr int kStreams = 2;  // for congestion control that has misjudged the line is slow for a while
@@ -64,7 +64,7 @@ Status Probe::receive_stream(Idle idle) {
 Status Probe::put(transport::Envelope envelope, const std::byte* from, size_t to, Puts* puts) {
   envelope.offset = to;
   puts->push_back(std::make_unique<transport::Completion>());
-  const Lock lock = context_.lock();
+  const engine::Lock lock = context_.lock();
   for (;;) {
     const Result<transport::Progress> put =
         transport_.put(peer_, envelope, from, envelope.bytes, inbox_.exposed_, to, puts->back().get());
@@ -76,7 +76,7 @@ Status Probe::put(transport::Envelope envelope, const std::byte* from, size_t to
 }
 
 void Probe::forget(const Puts& puts) {
-  const Lock lock = context_.lock();
+  const engine::Lock lock = context_.lock();
   for (const auto& put : puts) transport_.forget(put.get(), put.get() + 1);
 }
 
@@ -118,7 +118,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory, const Flow& flow) {
 Status Probe::wait_for_departure(const Puts& puts) {
   while (!std::all_of(puts.begin(), puts.end(), [](const auto& put) { return put->done; })) {
     if (deadline_.passed()) return fail(Code::timeout, "data for rank {} does not leave", peer_);
-    const Lock lock = context_.lock();
+    const engine::Lock lock = context_.lock();
     WEFT_TRY(look());
   }
   return {};
@@ -244,7 +244,7 @@ Status Probe::measure_row(model::Link* link) {
       const double written = cpu_us();
       for (uint32_t i = 0; i < kOthers; ++i) WEFT_TRY(send());
       const double end = cpu_us();
-      const Lock lock = context_.lock();
+      const engine::Lock lock = context_.lock();
       WEFT_TRY(look());
       sent_us = std::min(sent_us, (between - begin) / kFirst);
       gathered_us = std::min(gathered_us, (end - written) / kOthers);
@@ -273,7 +273,7 @@ Status Probe::measure_row(model::Link* link) {
 
 /// What has been sent goes out, and what has come is taken in. Under the context's lock.
 Status Probe::look() {
-  const Result<int> events = context_.fabric().poll(context_, true);
+  const Result<int> events = context_.fabric().poll(context_.inbox(), true);
   return events.ok() ? Status() : events.status();
 }
 
@@ -281,7 +281,7 @@ Status Probe::look() {
 Result<double> Probe::find(uint32_t messages, double arrival_us) {
   int64_t begin = 0;
   {
-    const Lock lock = context_.lock();
+    const engine::Lock lock = context_.lock();
     std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(arrival_us));
     begin = now_ns();
     WEFT_TRY(look());
@@ -335,4 +335,4 @@ Status Probe::measure_inter(model::Machine* machine) {
   return {};
 }
 
-}  // namespace weft::engine
+}  // namespace weft::job

@@ -6,7 +6,7 @@
 
 #include "job/probe.h"
 
-namespace weft::engine {
+namespace weft::job {
 namespace {
 
 constexpr size_t kEagerProbe = 16 << 10;
@@ -29,9 +29,9 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
     }
     const int64_t begin = now_ns();
     {
-      Lock lock = context_.lock();
+      engine::Lock lock = context_.lock();
       const size_t at = reads.span_bytes == 0 ? 0 : static_cast<size_t>(i) * reads.bytes % reads.span_bytes;
-      const Visit visit(context_.visitor());
+      const engine::Visit visit(context_.workspace().visitor());
       if (!visit.admitted(door_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, reads.bytes));
     }
@@ -102,8 +102,8 @@ Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const P
     WEFT_TRY(meet());
     const int64_t begin = now_ns();
     {
-      const Lock lock = context_.lock();
-      const Visit visit(context_.visitor());
+      const engine::Lock lock = context_.lock();
+      const engine::Visit visit(context_.workspace().visitor());
       if (!visit.admitted(door_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       std::memcpy(theirs + at, from.data() + at, bytes);
     }
@@ -124,7 +124,7 @@ Status Probe::measure_mapped(model::Memory* memory) {
   WEFT_TRY(ours.exchange());
   transport::MappedBuffer theirs;
   {
-    const Lock lock = context_.lock();
+    const engine::Lock lock = context_.lock();
     theirs = transport_.map(peer_, inbox_.exposed_);
   }
   can = both(theirs.address != nullptr);
@@ -173,4 +173,4 @@ Status Probe::measure_intra(model::Machine* machine) {
   return measure_mapped(machine ? &machine->memory : nullptr);
 }
 
-}  // namespace weft::engine
+}  // namespace weft::job

@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread.h"
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
+#include "engine/run/communicator.h"
 #include "job/probe.h"
 #include "model/calibrate.h"
 #include "model/cores.h"
@@ -19,8 +19,11 @@
 #include "model/measure.h"
 #include "topology/host.h"
 
-namespace weft::engine {
+namespace weft::job {
 namespace {
+
+using engine::Call;
+using engine::Lock;
 
 // A link that takes longer than this to be measured is broken or paused.
 #if defined(__SANITIZE_THREAD__)
@@ -122,7 +125,7 @@ model::Observation observe(Communicator& comm, const Call& call, const char* alg
   log::trace("{} of {} elements by {} took {:.2f} us", plan::name_of(call.collective), call.count, algorithm,
              took_us);
   return {took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-            return comm.row_us_on(candidate, call, algorithm);
+            return comm.plans().row_us_on(candidate, comm.request_for(call), algorithm);
           }};
 }
 
@@ -165,7 +168,7 @@ void observe_row(Communicator& comm, const Call& call, const char* algorithm, in
   log::trace("a Broadcast in a row by {} took {:.3f} us", algorithm, took_us);
   if (took_us <= 0) return;
   observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-                            return comm.row_us_on(candidate, call, algorithm);
+                            return comm.plans().row_us_on(candidate, comm.request_for(call), algorithm);
                           }});
 }
 
@@ -209,7 +212,7 @@ model::LongObservations observe_long(Communicator& comm, Status& status) {
   const auto ranks = static_cast<size_t>(comm.size());
   std::vector<int32_t> all(kLongest / sizeof(int32_t), 1), share(all.size() / ranks);
   const auto add = [&](std::vector<model::Observation>& to, const Call& call, const char* algorithm) {
-    if (status.ok() && comm.can(call, algorithm))
+    if (status.ok() && comm.plans().can(comm.request_for(call), algorithm))
       to.push_back(observe(comm, call, algorithm, {.rows = kLongRows, .calls = 1}, status));
   };
   for (const size_t bytes : {kMedium, kLongest}) {
@@ -235,9 +238,9 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   const bool small_node = one_machine && small_job && comm.layout().nodes() == 1;
   const bool shares_cores = crowded && one_machine && small_job;
   // Times depend on who shares a core with whom: all go where the model has them.
-  const int core = shares_cores && settings().pin
-                       ? model::core_of(comm.context().machine(), comm.layout(), comm.context().rank())
-                       : -1;
+  const int core = shares_cores && settings().pin ? model::core_of(comm.context().machine().machine,
+                                                                   comm.layout(), comm.context().rank())
+                                                  : -1;
   std::optional<KeptOnCpu> kept(std::in_place, core, comm.context().fabric().cpus_on_machine());
   const Rows rows = short_rows(comm);
 
@@ -250,8 +253,9 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
     for (const char* one_way : {"double_tree", "all_to_all"}) algorithms.emplace_back(one_way);
   const Call meets = meeting(word);
   std::vector<model::Observation> meetings;
-  std::erase_if(algorithms,
-                [&](const char* name) { return !comm.can(meets, name); });  // in strict order, say
+  std::erase_if(algorithms, [&](const char* name) {
+    return !comm.plans().can(comm.request_for(meets), name);
+  });  // in strict order, say
   // Where ranks share cores they take as long for some milliseconds, and then another time.
   const int passes = crowded ? std::clamp(kPassesOfOneRank / comm.size(), 1, kMostPasses) : 1;
   std::vector<std::vector<double>> took(algorithms.size());
@@ -266,9 +270,9 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   // In a chain all do the same, and in a star its root does the most. On a network that is slower than its
   // ranks a row's messages gather in front of it, and tell nothing of others.
   std::vector<model::Observation> told, gathered;
-  const bool rows_count = !meetings.empty() && comm.can(message(word), kRing);
+  const bool rows_count = !meetings.empty() && comm.plans().can(comm.request_for(message(word)), kRing);
   const auto tell = [&](const char* algorithm, int row, std::vector<model::Observation>& to) {
-    if (rows_count && comm.can(message(word), algorithm))
+    if (rows_count && comm.plans().can(comm.request_for(message(word)), algorithm))
       observe_row(comm, message(word), algorithm, row, to, status);
   };
   const bool between_nodes = comm.layout().nodes() > 1;
@@ -289,7 +293,8 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   }
   std::optional<model::Observation> read;
   std::vector<int32_t> words(static_cast<size_t>(comm.size()));
-  if (const Call reads = gathering(word, words); small_node && comm.can(reads, kReading))
+  if (const Call reads = gathering(word, words);
+      small_node && comm.plans().can(comm.request_for(reads), kReading))
     read = observe(comm, reads, kReading, rows, status);
   model::LongObservations longer;
   if (small_node && crowd == Crowd::small) longer = observe_long(comm, status);
@@ -418,6 +423,13 @@ MachineDecision decide_machine(const Fabric& fabric) {
   return decision;
 }
 
+void set_machine(Context& context, model::Machine machine) {
+  context.machine().machine = std::move(machine);
+  const auto lock = context.lock();
+  if (transport::Transport* const network = context.fabric().between_nodes(); network != nullptr)
+    network->bound_flight(model::flight_bytes(context.machine().machine, context.fabric().layout()));
+}
+
 Status measure_machine(Context& context, Communicator& comm) {
   const Fabric& fabric = context.fabric();
   const topology::Layout& layout = fabric.layout();
@@ -425,7 +437,7 @@ Status measure_machine(Context& context, Communicator& comm) {
   const bool leads = rank == 0;
   const Result<topology::Host>& host = topology::discover_host();
   const int64_t begin = now_ns();
-  model::Machine machine = context.machine();
+  model::Machine machine = context.machine().machine;
   ProbeInbox inbox(context);  // from before the first meeting on: a peer may be ahead
 
   Status met;
@@ -467,7 +479,7 @@ Status measure_machine(Context& context, Communicator& comm) {
 
   if (leads && met.ok() && host.ok()) {
     keep_machine(facts_of(fabric, *host), machine, complete, doubt);
-    context.set_machine_doubt(doubt);
+    context.machine().doubt = doubt;
     log::info("measuring took {:.0f} ms", static_cast<double>(now_ns() - begin) / 1e6);
   }
   std::vector<std::byte> bytes = MachineDecision{.machine = machine}.packed();
@@ -478,8 +490,8 @@ Status measure_machine(Context& context, Communicator& comm) {
   call.type = device::DataType::uint8;
   if (met.ok()) met = comm.run(call);
   if (!met.ok()) return met.in("measuring this machine");
-  context.set_machine(MachineDecision::unpack(bytes).machine);
+  set_machine(context, MachineDecision::unpack(bytes).machine);
   return {};
 }
 
-}  // namespace weft::engine
+}  // namespace weft::job

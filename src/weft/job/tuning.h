@@ -25,10 +25,16 @@
 #include "topology/host.h"
 
 namespace weft::engine {
-
 class Communicator;
 class Context;
 class Fabric;
+}  // namespace weft::engine
+
+namespace weft::job {
+
+using engine::Communicator;
+using engine::Context;
+using engine::Fabric;
 
 /// What rank 0 tells all.
 struct MachineDecision {
@@ -55,9 +61,12 @@ std::optional<model::Machine> known_machine(const model::Facts& facts);
 void keep_machine(const model::Facts& facts, const model::Machine& machine, bool complete,
                   const std::string& doubt);
 
+/// Gives a context its machine, and tells its network how much it holds.
+void set_machine(Context& context, model::Machine machine);
+
 /// Measures, and gives the context its machine; `comm` is of all ranks, and used for nothing else. A
 /// collective. A link that cannot be measured keeps what the host states, which is logged. Errors: those of
 /// the ranks' last meeting, that is, when one of them dies.
 Status measure_machine(Context& context, Communicator& comm);
 
-}  // namespace weft::engine
+}  // namespace weft::job

@@ -1,21 +1,20 @@
-// How long one algorithm would take: by simulating it, or by simulating less of it where that would take too
-// long.
+// How long one algorithm would take: by simulating it, or by simulating less of it where that would take
+// too long.
 //
-// Where plans are the same on every node, one node stands for all (model/symmetry.h), and all ranks of large
-// communicators are simulated. Else two things make a simulation long, and both lie on a straight line:
-//   long messages   have many slices. A pipeline of slices takes the time of all bytes plus that of filling
-//   it, which is
-//                   so many slices: two simulations with longer slices give the line of time over the slice's
-//                   length.
-//   many ranks      a plan whose steps grow with the number of ranks takes time that grows with them: two
-//   smaller
-//                   communicators give the line of time over a rank's number of steps. Plans that grow like
-//                   log n lie on such a line too, and are short enough to be simulated in full up to hundreds
-//                   of ranks.
+// Where plans are the same on every node, one node stands for all (model/symmetry.h), and all ranks of
+// large communicators are simulated. Else two things make a simulation long, and time is a straight line
+// over both:
 //
-// A call with a root is told alone or in a row: ranks that are done go on to the next call there, and of a
-// tree and a star the tree has the longer latency and the shorter work. Without a root every rank waits for
-// all, and a call in a row takes what it takes alone, but where ranks take turns on cores.
+//   long messages   They have many slices, and a pipeline takes the time of all bytes and that of one slice
+//                   to fill it. Two simulations with longer slices give the line over the slice's length.
+//   many ranks      A plan whose steps grow with the number of ranks takes time that grows with them. Two
+//                   smaller communicators give the line over a rank's number of steps. Plans that grow like
+//                   log n lie on such a line too, and are simulated in full up to hundreds of ranks.
+//
+// A call with a root is estimated alone or in a series of calls: ranks that are done go on to the next call
+// there, and of a tree and a star the tree has the longer latency and the shorter work. Without a root
+// every rank waits for all, and a call in a series takes what it takes alone, but where ranks take turns on
+// cores.
 #pragma once
 
 #include "model/simulate.h"

@@ -2,17 +2,14 @@
 // and knows nothing of how they were made.
 //
 // What it proves, in this order; the first thing that is wrong is reported with its rank, step and bytes:
-//   structure   ids, lanes and regions are in range; every kind of step keeps its rules; tags are dense, and
-//   each is
-//               sent and awaited exactly once
-//   progress    the plans end, whatever the order in which notifications arrive
-//   exposure    nobody touches a peer's memory without having learned its handle by an earlier wait
-//   races       of two accesses to the same bytes, one of them a write, one happens before the other; nobody
-//   touches
-//               a rank's memory after its plan may have ended
-//   result      every output byte holds what it must, and nothing was read that had not been written; in
-//   strict
-//               order, sums are one reduction of all ranks' raw inputs in rank order
+//   structure   Ids, lanes and regions are in range. Every kind of step keeps its rules. Tags are dense, and
+//               each is sent and awaited exactly once.
+//   progress    The plans end, whatever the order in which notifications arrive.
+//   exposure    No rank touches a peer's memory before an earlier wait has learned its handle.
+//   races       Of two accesses to the same bytes, one of them a write, one happens before the other. No
+//               rank touches another rank's memory after that rank's plan may have ended.
+//   result      Every output byte holds what it must, and nothing was read that had not been written. In
+//               strict order, a sum is one reduction of all ranks' raw inputs in rank order.
 //
 // An eager put may land at any time from the beginning of the receiver's plan until its wait. Memory is
 // followed in intervals, so the cost depends on the number of steps, not of bytes.

@@ -1,21 +1,20 @@
 // Transport: how bytes get from one rank to another. Shared memory, TCP and libfabric implement this
-// interface; decorators for faults and shaping wrap it. A transport knows ranks and bytes, and nothing of
+// interface; the tests wrap it to make it faulty or slow. A transport knows ranks and bytes, and nothing of
 // collectives: it carries envelopes without reading their meaning.
 //
-// Two services:
+// Two services, and two more between ranks of one node:
+//
 //   send   a message: an envelope and up to eager_bytes() of payload, copied before the call returns. The
-//   receiver's
-//          Sink files the payload.
-//   put    one-sided: bytes go straight into memory that the peer has exposed; then the envelope arrives at
-//   its Sink.
-// Between ranks of one node also:
-//   map / read   a pointer to a peer's exposed memory, or a single-copy read of it, or one that its owner
-//   helps with.
+//          receiver's Sink files the payload.
+//   put    one-sided: bytes go straight into memory that the peer has exposed. Then the envelope arrives at
+//          the peer's Sink.
+//   map    a pointer to memory that a peer of the node has exposed.
+//   read   a single-copy read of such memory, or a read that its owner helps with (Reading).
+//
 // Messages and puts to one peer may arrive in any order.
 //
-// Thread safety: none; the engine calls a transport of one context under that context's lock. Only `wake` may
-// be called from any thread. Abort: destroying a transport closes everything in bounded time, with messages
-// and puts in flight.
+// Thread safety: none; the engine calls the transports of a context under that context's lock. Abort: the
+// destructor of a transport closes everything in bounded time, with messages and puts in flight.
 #pragma once
 
 #include <cstddef>

@@ -27,11 +27,11 @@ constexpr Patience::Limits kPatience{.yield_ns = 20'000, .looks = 1};
 // The same while a device works for an operation, which rings no bell: such work is short. Where ranks share
 // CPUs it sleeps between looks instead, since whoever yields there waits for everybody else.
 constexpr int64_t kDeviceLingerNs = 2'000'000;
-// The longest sleep while operations are in flight, so that deadlines are looked at; and while there is a row
-// of calls (Context::in_row()), with the slack of a sleep's end.
-constexpr int kWatchUs = 100'000, kRowUs = 50;
-// The same while a context leaves early messages where they are (Context::takes_early()).
+// The longest sleep while operations are in flight, so that deadlines are looked at.
+constexpr int kWatchUs = 100'000;
+// The same while a context leaves early messages where they are (Inbox::takes_early()).
 constexpr int kManyUs = 1000;
+// The slack of a sleep's end.
 constexpr unsigned long kSlackNs = 1000;
 
 std::atomic<uint64_t> g_dumps_requested{0}, g_dumps_written{0};  // requests so far, and of these, served
@@ -95,13 +95,15 @@ class ProgressThread {
         in_round_ = true;
         mine = contexts_;
       }
-      std::erase_if(mine, [](Context* c) { return c->has_waiters() && !c->in_row(); });
+      std::erase_if(mine, [](Context* c) { return c->sleepers().any_waiting() && !c->streak().on(); });
       bool worked = false, in_flight = false, on_device = false, rings = true;
       for (Context* context : mine) {
-        if (context->in_row() && (!context->look_after_row(now_ns()) || context->has_waiters())) continue;
+        if (context->streak().on() &&
+            (!context->streak_is_due(now_ns()) || context->sleepers().any_waiting()))
+          continue;
         Lock lock = context->lock();
         if (!context->busy()) {
-          context->end_row();
+          context->streak().end();
           continue;
         }
         worked |= context->turn() > 0;
@@ -136,15 +138,15 @@ class ProgressThread {
     };
     bool something = false;
     for (Context* context : mine) {
-      if (context->in_row()) {
-        no_longer_than(kRowUs);
+      if (context->streak().on()) {
+        no_longer_than(StreakWatch::kLookUs);
         continue;
       }
       Lock lock = context->lock();
-      if (!context->busy() || context->has_waiters()) continue;
+      if (!context->busy() || context->sleepers().any_waiting()) continue;
       context->check_deadlines(now_ns());
       if (!context->begin_sleep()) {
-        if (context->keeps_many()) {
+        if (context->inbox().keeps_many()) {
           no_longer_than(kManyUs);
           no_longer_than(context->nap_us());
           continue;

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
+#include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
 
 namespace weft::engine {
@@ -158,7 +158,7 @@ void Verdict::on_mismatch(Context& context, Operation& op, int from) {
   if (asked) return;
   op.verdict_pending = true;
   Case c = open_case(op);
-  context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
+  context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
 
 void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t number, int from) {
@@ -172,14 +172,15 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.asked = {from};
   c.worlds = {comm.world_rank(from)};
   c.mismatched = from;
-  context.ask_peers_in_turn(c.comm, [c, &context] { conclude(context, c); });
+  context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
   if (op.verdict_pending) return;
   Case c = open_case(op);
   c.overdue = now >= op.deadline_ns;
-  op.verdict_pending = context.ask_peers([c = std::move(c), &context] { conclude(context, c); });
+  op.verdict_pending =
+      context.failures().inquiries().ask([c = std::move(c), &context] { conclude(context, c); });
 }
 
 }  // namespace weft::engine

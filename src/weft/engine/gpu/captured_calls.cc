@@ -5,13 +5,14 @@
 
 #include "base/log.h"
 #include "device/cuda/surplus.h"
-#include "engine/run/communicator.h"
+#include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_executor.h"
+#include "engine/run/communicator.h"
 
 namespace weft::engine {
 
 Result<std::shared_ptr<CapturedCalls>> CapturedCalls::create(Communicator& lane) {
-  cuda::Device& device = lane.device_executor()->device();
+  cuda::Device& device = lane.on_device().executor->device();
   auto flags = device.take_flags();
   if (!flags) return flags.status();
   return std::shared_ptr<CapturedCalls>(new CapturedCalls(lane, device, **flags));
@@ -69,7 +70,7 @@ void CapturedCalls::start() {
     lane = lane_;
   }
   if (!lane) return;
-  for (const auto& [call, prepared] : calls_) lane->run_captured(call, prepared, shared_from_this());
+  for (const PlannedCall& planned : calls_) run_captured(*lane, planned, shared_from_this());
 }
 
 void CapturedCalls::linger() {

@@ -60,11 +60,7 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   cuda::Device& device_;
   cuda::Device::Flags& flags_;
   const uint32_t turn_;  // the value of flags_.done that the graph waits for
-  struct Entry {
-    Call call;
-    std::shared_ptr<const Prepared> prepared;
-  };
-  std::vector<Entry> calls_;
+  std::vector<PlannedCall> calls_;
 
   std::mutex mutex_;       // over what follows
   Communicator* lane_;     // null: closed

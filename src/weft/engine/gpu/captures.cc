@@ -52,7 +52,7 @@ std::list<Captures::Lane> Captures::take_unused() {
 
 void Captures::dispose(std::list<Lane>& unused) {
   if (unused.empty()) return;
-  const cuda::Scope scope(parent_.device_executor()->device());
+  const cuda::Scope scope(parent_.on_device().executor->device());
   for (Lane& lane : unused)
     if (lane.last) (void)(*cuda::driver())->event_destroy(lane.last);
   unused.clear();
@@ -131,7 +131,7 @@ Status CapturedGroup::add(Communicator& comm, const cuda::Capture& capture, cons
     return known.comm == &comm && known.stream == stream && known.capture.id == capture.id;
   });
   if (part == parts_.end()) {
-    const cuda::Scope scope(comm.device_executor()->device());
+    const cuda::Scope scope(comm.on_device().executor->device());
     auto calls = comm.captures()->hold(capture);
     if (!calls) return calls.status();
     part = parts_.insert(part, {&comm, capture, stream, calls.take()});
@@ -143,7 +143,7 @@ Status CapturedGroup::add(Communicator& comm, const cuda::Capture& capture, cons
 Status CapturedGroup::arrive() {
   Status first_failure;
   for (auto part = parts_.begin(); part != parts_.end();) {
-    const cuda::Scope scope(part->comm->device_executor()->device());
+    const cuda::Scope scope(part->comm->on_device().executor->device());
     const Status arrived = part->comm->captures()->arrive(*part->calls, part->capture, part->stream);
     if (arrived.ok()) {
       ++part;
@@ -159,7 +159,7 @@ Status CapturedGroup::arrive() {
 Status CapturedGroup::wait() {
   Status first_failure;
   for (Part& part : parts_) {
-    const cuda::Scope scope(part.comm->device_executor()->device());
+    const cuda::Scope scope(part.comm->on_device().executor->device());
     const Status waits = part.calls->wait_in(part.stream);
     if (waits.ok()) continue;
     part.calls->close();

@@ -111,7 +111,7 @@ Status DeviceRun::mark_before() {
 Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) const {
   const int index = static_cast<int>(space);
   if (!op_.prepared->exposes_inside[index] || op_.base_bytes[index] == 0) return false;
-  if (!op_.comm->shares_gpu_memory()) return true;
+  if (!op_.comm->on_device().shares_memory) return true;
   auto place = cuda::locate(address);
   if (!place) return place.status();
   return !place->shareable;
@@ -120,7 +120,7 @@ Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) c
 Status DeviceRun::place_scratch() {
   if (op_.base_bytes[kScratch] == 0) return {};
   on_device_[kScratch] =
-      executor_.kernels() && (op_.comm->shares_gpu_memory() || !op_.prepared->exposes_inside[kScratch]);
+      executor_.kernels() && (op_.comm->on_device().shares_memory || !op_.prepared->exposes_inside[kScratch]);
   cuda::BlockPool& pool = on_device_[kScratch] ? executor_.device_blocks() : executor_.host_blocks();
   auto block = pool.take(op_.base_bytes[kScratch]);
   if (!block) return block.status();
@@ -186,7 +186,7 @@ Result<std::byte*> DeviceRun::make_landing(plan::Space space) {
 
 const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& network, plan::Space space) {
   const auto index = static_cast<size_t>(space);
-  transport::GpuDirect* const direct = op_.comm->gpu_direct();
+  transport::GpuDirect* const direct = op_.comm->on_device().direct;
   if (!direct || !on_device_[index] || op_.base_bytes[index] == 0 || network.gpu_direct() != direct)
     return nullptr;
   if (direct_[index] == Direct::undecided) {
@@ -205,7 +205,8 @@ const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& 
 Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
   const cuda::Scope scope(executor_.device());
   const int index = static_cast<int>(space);
-  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index], op_.comm->shares_gpu_memory());
+  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index],
+                                       op_.comm->on_device().shares_memory);
 }
 
 Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory) {
@@ -397,7 +398,7 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
 void DeviceRun::end(bool succeeded) {
   const cuda::Scope scope(executor_.device());
   if (!succeeded)
-    if (transport::GpuDirect* direct = op_.comm->gpu_direct()) direct->drop_unexposed_gpu();
+    if (transport::GpuDirect* direct = op_.comm->on_device().direct) direct->drop_unexposed_gpu();
   UsedMemory memory = take_memory(succeeded);
   if (succeeded || !begun_)
     return memory.give_back(executor_.host_blocks(), executor_.device_blocks(), false);

@@ -1,15 +1,17 @@
-// DeviceRun: an operation's side of GPU memory: where its buffers are, what of it is under way on the device,
-// and how it meets the caller's CUDA stream. The plan is the same as on host memory; device_steps.cc does its
-// steps.
+// DeviceRun: an operation's side of GPU memory: where its buffers are, what of it is under way on the
+// device, and how it meets the caller's CUDA stream. The plan is the same as on host memory;
+// device_steps.cc does its steps.
 //
 // The buffers of a plan's spaces lie in device memory or in pinned host memory:
-//   input, output   the caller's, unless peers of the node have to reach them and CUDA cannot share them:
-//   then a
-//                   pinned copy, made before the plan starts, or given back when it has ended.
-//   scratch         device memory, or pinned host memory where the CPU reduces.
-// Where the communicator has GPUDirect the network reads and writes spaces in device memory themselves. Else,
-// and for a space that it cannot register, it knows pinned host memory only: a *landing* of a space in device
-// memory is where puts arrive; from there each goes to the device by itself, and only then counts as arrived.
+//
+//   input, output   The caller's own. Where peers of the node have to reach them and CUDA cannot share
+//                   them, a pinned copy, made before the plan starts, or given back when it has ended.
+//   scratch         Device memory, or pinned host memory where the CPU reduces.
+//
+// Where the communicator has GPUDirect, the network reads and writes spaces in device memory themselves.
+// Else, and for a space that it cannot register, it knows pinned host memory only: a *landing* of a space
+// in device memory is where puts arrive. From there each goes to the device by itself, and only then counts
+// as arrived.
 //
 // Thread safety: none; under the context's lock. Methods make the device current themselves.
 #pragma once

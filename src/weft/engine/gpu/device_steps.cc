@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
 #include "engine/gpu/device_run.h"
+#include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
 
 namespace weft::engine {
@@ -112,7 +112,7 @@ class DeviceStepper {
   }
   bool one_sided(int32_t handle) const {
     return handle >= 0 &&
-           (step_.bytes > op_.comm->route(step_.peer)->eager_bytes() || op_.learned[handle].mapped);
+           (step_.bytes > op_.comm->members().route(step_.peer)->eager_bytes() || op_.learned[handle].mapped);
   }
 
   Operation& op_;
@@ -156,7 +156,8 @@ Result<DeviceStep> DeviceStepper::queue_put(plan::StepId id) {
                 step_.bytes, step_.peer, kLongestPut);
   if (from.host) return DeviceStep::done;
   const plan::Space space = op_.prepared->plan.regions[step_.sources].space;
-  if (one_sided(handle) && run_.expose_directly(*op_.comm->route(step_.peer), space)) return DeviceStep::done;
+  if (one_sided(handle) && run_.expose_directly(*op_.comm->members().route(step_.peer), space))
+    return DeviceStep::done;
   auto block = host_block(step_.bytes);
   if (!block) return block.status();
   WEFT_TRY(queue_.copy(*block, from.address, step_.bytes));
@@ -164,7 +165,7 @@ Result<DeviceStep> DeviceStepper::queue_put(plan::StepId id) {
 }
 
 Result<DeviceStep> DeviceStepper::hand_over(plan::StepId id, transport::Envelope envelope) {
-  transport::Transport* const transport = op_.comm->route(step_.peer);
+  transport::Transport* const transport = op_.comm->members().route(step_.peer);
   const int world = op_.comm->world_rank(step_.peer);
   const int32_t handle = op_.prepared->handle_of_step[id];
   Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
@@ -267,7 +268,7 @@ Result<DeviceStep> DeviceStepper::reduce_on_host(const std::vector<Memory>& sour
       work_.phase = 1;
       if (queued) return waits();
     } else if (work_.phase == 1) {
-      auto& addresses = op_.comm->context().reduce_sources();
+      auto& addresses = op_.comm->context().workspace().reduce_sources();
       addresses.clear();
       size_t block = 0;
       for (const Memory& memory : sources)

@@ -13,9 +13,9 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/temporary_folder.h"
+#include "engine/context/progress.h"
 #include "engine/gpu/captures.h"
 #include "engine/run/communicator.h"
-#include "engine/context/progress.h"
 
 namespace weft::engine {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "base/memory_watch.h"
 #include "base/short_copy.h"
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
+#include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
 #include "transport/shm.h"
 
@@ -65,7 +65,7 @@ void copy(const Operation& op, const Step& step) {
 
 void reduce(Operation& op, const Step& step) {
   const Region* const regions = op.prepared->plan.regions.data() + step.sources;
-  auto& sources = op.comm->context().reduce_sources();
+  auto& sources = op.comm->context().workspace().reduce_sources();
   if (sources.size() < step.source_count) sources.resize(step.source_count);
   for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = own(op, regions[s]);
   device::Reduction reduction = op.reduction;
@@ -81,7 +81,7 @@ BriefOutcome carry_out(Operation& op, const Step& step, Status& trouble) {
   else if (step.kind == StepKind::reduce) reduce(op, step);
   else outcome = send(op, step, trouble);
   if (MemoryWatch::lost() && trouble.ok()) [[unlikely]]
-    if (trouble = op.context->lost_memory(op); !trouble.ok()) outcome = BriefOutcome::failed;
+    if (trouble = LostMemory::of(op); !trouble.ok()) outcome = BriefOutcome::failed;
   return outcome;
 }
 
@@ -125,9 +125,9 @@ BriefOutcome advance_brief(Operation& op, Status& trouble) {
 
 int receive_brief(Operation& op) {
   return op.context->fabric().shm()->poll_next(
-      [&op](int peer) { return op.context->takes_early(peer) || deals_with(op, peer); },
+      [&op](int peer) { return op.context->inbox().takes_early(peer) || deals_with(op, peer); },
       [&op](int peer, const transport::Envelope& envelope, const std::byte* payload) {
-        if (!take(op, peer, envelope, payload)) op.context->arrived(peer, envelope, payload);
+        if (!take(op, peer, envelope, payload)) op.context->inbox().arrived(peer, envelope, payload);
       });
 }
 

@@ -6,12 +6,12 @@
 
 #include "base/clock.h"
 #include "base/memory_watch.h"
-#include "engine/run/communicator.h"
 #include "engine/context/context.h"
-#include "engine/failure/departures.h"
+#include "engine/failure/peer_losses.h"
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/device_steps.h"
 #include "engine/record/trace.h"
+#include "engine/run/communicator.h"
 #include "engine/run/visits.h"
 #include "transport/helped.h"
 
@@ -80,7 +80,7 @@ class Interpreter {
       if (step.after_count != 0 && !ready(step)) return moved;
       Outcome outcome = try_step(id, step, state);
       if (MemoryWatch::lost()) [[unlikely]]
-        if (Status gone = comm_.context().lost_memory(op_); !gone.ok()) outcome = failed(std::move(gone));
+        if (Status gone = LostMemory::of(op_); !gone.ok()) outcome = failed(std::move(gone));
       if (outcome == Outcome::failed) return moved;
       if (outcome == Outcome::blocked) {
         refused_ |= step.kind != StepKind::wait;
@@ -160,7 +160,7 @@ class Interpreter {
   }
   Result<bool> await_reason() {
     op_.may_move = true;
-    if (now_ns() - op_.unreachable_ns < Departures::kGraceNs) return false;
+    if (now_ns() - op_.unreachable_ns < PeerLosses::kGraceNs) return false;
     return op_.unreachable;
   }
 
@@ -175,7 +175,7 @@ class Interpreter {
   }
 
   Outcome put(StepId id, const Step& step) {
-    transport::Transport* transport = comm_.route(step.peer);
+    transport::Transport* transport = comm_.members().route(step.peer);
     const std::byte* source = own(plan_.regions[step.sources]);
     Envelope e = envelope(step, MessageKind::data);
     e.space = static_cast<uint8_t>(step.dst.space);
@@ -188,7 +188,7 @@ class Interpreter {
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {
-      const Visit visit(comm_.context().visitor());
+      const Visit visit(comm_.context().workspace().visitor());
       if (!visit.admitted(op_.learned[handle].door)) return Outcome::blocked;
       progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset,
                                 &completion);
@@ -204,7 +204,7 @@ class Interpreter {
   }
 
   Outcome signal(const Step& step) {
-    transport::Transport* transport = comm_.route(step.peer);
+    transport::Transport* transport = comm_.members().route(step.peer);
     Envelope e = envelope(step, MessageKind::signal);
     const void* payload = nullptr;
     device::cuda::SharedMemory shared;
@@ -259,7 +259,7 @@ class Interpreter {
       if (src == dst) return Outcome::done;
       device::copy(dst + at, src + at, bytes, streamed_bytes(step));
     } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
-      const Visit visit(comm_.context().visitor());
+      const Visit visit(comm_.context().workspace().visitor());
       if (!visit.admitted(learned.door)) return Outcome::blocked;
       device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
@@ -304,9 +304,9 @@ class Interpreter {
     for (uint32_t s = 0; s < step.source_count; ++s) unmapped += address(step.sources + s) == nullptr;
     if (unmapped > 0 && state.progress == 0) begin_readings(step);
     const uint64_t block = unmapped == 0 ? end - state.progress : kBounceBytes;
-    auto& sources = comm_.context().reduce_sources();
+    auto& sources = comm_.context().workspace().reduce_sources();
     sources.resize(step.source_count);
-    std::byte* bounce = unmapped == 0 ? nullptr : comm_.context().bounce(unmapped * kBounceBytes);
+    std::byte* bounce = unmapped == 0 ? nullptr : comm_.context().workspace().bounce(unmapped * kBounceBytes);
 
     const uint64_t begin = state.progress;
     while (state.progress < end) {
@@ -315,7 +315,7 @@ class Interpreter {
       if (unmapped > 0 && !pieces_there(step, bytes))
         return at > begin ? Outcome::turn_over : Outcome::blocked;
       std::optional<Visit> visit;
-      if (op_.prepared->handles > 0) visit.emplace(comm_.context().visitor());
+      if (op_.prepared->handles > 0) visit.emplace(comm_.context().workspace().visitor());
       if (visit && !admitted(*visit, step)) return at > begin ? Outcome::turn_over : Outcome::blocked;
       uint32_t slot = 0;
       for (uint32_t s = 0; s < step.source_count; ++s) {
@@ -358,7 +358,8 @@ class Interpreter {
     for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
       if (address(r) != nullptr || op_.readings.find(r) != nullptr) continue;
       const Region& region = plan_.regions[r];
-      auto reading = comm_.route(region.rank)
+      auto reading = comm_.members()
+                         .route(region.rank)
                          ->begin_reading(comm_.world_rank(region.rank),
                                          op_.learned[op_.prepared->handle_of_region[r]].buffer, region.offset,
                                          step.bytes);
@@ -393,7 +394,8 @@ class Interpreter {
     if (SourceReading* reading = op_.readings.find(r)) return reading->start(bounce);
     const Region& region = plan_.regions[r];
     const Learned& learned = op_.learned[op_.prepared->handle_of_region[r]];
-    WEFT_TRY(comm_.route(region.rank)
+    WEFT_TRY(comm_.members()
+                 .route(region.rank)
                  ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, bounce, bytes));
     return static_cast<const std::byte*>(bounce);
   }

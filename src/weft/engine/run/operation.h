@@ -12,8 +12,8 @@
 
 #include "base/status.h"
 #include "device/reduce.h"
-#include "engine/run/prepared.h"
 #include "engine/record/recorder.h"
+#include "engine/run/prepared.h"
 #include "engine/run/scratch.h"
 #include "engine/run/source_reading.h"
 #include "transport/transport.h"
@@ -56,6 +56,12 @@ struct Call {
   bool on_device = false;          // GPU memory, in order after `cuda_stream`
   bool splits = false;             // the AllGather of a split, which no other matches
   void* cuda_stream = nullptr;
+};
+
+/// A call with the plan that does it.
+struct PlannedCall {
+  Call call;
+  std::shared_ptr<const Prepared> prepared;
 };
 
 /// A peer's exposed memory as this operation has learned it.

@@ -34,7 +34,7 @@ struct Prepared {
   bool between_nodes = false;   // any step talks to another node
   uint32_t algorithm_hash = 0;
   /// Nothing but short messages inside a node, copies and reductions, one after the other: its caller may do
-  /// it alone (Context::run_alone).
+  /// it alone (fast_path.h).
   bool brief = false;
 
   static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int row = 1,

@@ -61,7 +61,7 @@ Status Stream::synchronize(uint64_t position) {
     }
     Lock lock = context->lock();
     context->wait(lock, *head);
-    context->release(head);
+    context->operations().release(head);
   }
 }
 

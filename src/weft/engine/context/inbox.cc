@@ -1,0 +1,202 @@
+#include "engine/context/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/context/context.h"
+#include "engine/failure/verdict.h"
+#include "engine/gpu/device_run.h"
+#include "engine/run/communicator.h"
+#include "engine/run/interpreter.h"
+
+namespace weft::engine {
+namespace {
+
+/// How often an early message is taken in once there are many.
+constexpr int64_t kEarlyNs = 1'000'000;
+
+/// Where a payload belongs in an operation's memory; null if it does not fit there, or if that is GPU memory.
+std::byte* target(const Operation& op, const transport::Envelope& envelope) {
+  if (!op.fits(envelope)) return nullptr;
+  std::byte* const base =
+      op.device ? op.device->landing(static_cast<plan::Space>(envelope.space)) : op.base[envelope.space];
+  return base ? base + envelope.offset : nullptr;
+}
+
+bool exposes(MessageKind kind) {
+  return kind == MessageKind::expose || kind == MessageKind::expose_staged ||
+         kind == MessageKind::expose_device;
+}
+
+}  // namespace
+
+Inbox::Inbox(Context& context) : context_(context), stash_(settings().early_bytes) {}
+
+void Inbox::retire(uint32_t comm) {
+  retired_.insert(comm);
+  stash_.drop(comm);
+}
+
+bool Inbox::expects(int peer, const transport::Envelope& envelope) const {
+  return context_.operations().find(peer, envelope) != nullptr;
+}
+
+void Inbox::lost(int peer, const Status& why) { context_.failures().on_connection_lost(peer, why); }
+
+void* Inbox::place(int peer, const transport::Envelope& envelope) {
+  const Operation* const op = context_.operations().find(peer, envelope);
+  if (!op && handler_ && envelope.op == kProbeNumber) return handler_->place(envelope);
+  if (!op || envelope.signature != op->signature) return nullptr;
+  return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, envelope) : nullptr;
+}
+
+void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
+  if (Operation* op = context_.operations().find(peer, envelope))
+    return deliver(*op, peer, envelope, payload);
+  if (handler_ && envelope.op == kProbeNumber) return handler_->arrived(peer, envelope, payload);
+  Communicator* const known = context_.find_communicator(envelope.comm);
+  if (known ? !known->failure().ok() : retired_.contains(envelope.comm)) return;
+  if (known && known->has_ended(envelope.op))
+    return Verdict::on_late_message(context_, *known, envelope.op, known->rank_of_world(peer));
+  if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
+  keep(peer, envelope, payload, known);
+}
+
+// ---- Early messages
+
+// A rank that keeps many early messages would keep all that ranks ahead of it send, ever slower, while a rank
+// that is to take part gets no core: long series of Broadcasts failed so. So it takes in more only from peers
+// that an operation here deals with, so that two ranks which send to each other both take what comes. It also
+// takes one each kEarlyNs, should a message of another communicator be behind it, until half of the budget is
+// used.
+bool Inbox::takes_more_early(int peer) const {
+  if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
+  const std::vector<Operation*>& active = context_.operations().active();
+  return std::any_of(active.begin(), active.end(),
+                     [peer](const Operation* op) { return deals_with(*op, peer); });
+}
+
+void Inbox::say_half_full(const Communicator& comm, int peer, OpNumber number) {
+  said_half_full_ = true;
+  log::warn(
+      "communicator {}: rank {} is far ahead: it has sent for operation {}, this rank is at {}, and keeps {} "
+      "bytes of early messages, half of WEFT_EARLY_BYTES; from now on ranks that are ahead wait until "
+      "operations here want their messages",
+      comm.name(), comm.rank_of_world(peer), number, comm.numbers().last_collective(), stash_.bytes());
+}
+
+// `known` is the communicator of the message; null: it is not created here yet.
+void Inbox::keep(int peer, const transport::Envelope& envelope, const void* payload, Communicator* known) {
+  if (stash_.is_large()) early_taken_ns_ = now_ns();
+  if (stash_.keep(peer, envelope, payload)) {
+    if (stash_.is_half_full() && !said_half_full_ && known) say_half_full(*known, peer, envelope.op);
+    return;
+  }
+  if (!known) {
+    log::warn(
+        "a message of rank {} for a communicator that is not created here yet was dropped: {} bytes of "
+        "such messages are kept already (WEFT_EARLY_BYTES)",
+        peer, stash_.bytes());
+    return;
+  }
+  context_.failures().fail_later(
+      *known,
+      fail(Code::system_error,
+           "rank {} is too far ahead: it has sent for operation {}, this rank is at {}, and already keeps "
+           "{} bytes of early messages; call the operations in step, or raise WEFT_EARLY_BYTES ({})",
+           known->rank_of_world(peer), envelope.op, known->numbers().last_collective(), stash_.bytes(),
+           stash_.budget_bytes()));
+}
+
+void Inbox::deliver_early(Operation& op) {
+  const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
+  std::vector<Stash::Message> taken = stash_.take(op.comm->id(), op.number, peer);
+  for (const Stash::Message& message : taken) {
+    if (op.finished.load(std::memory_order_relaxed)) break;
+    deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
+  }
+  stash_.recycle(std::move(taken));
+}
+
+// ---- Messages of operations
+
+void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
+  Communicator& comm = *op.comm;
+  const int from = comm.rank_of_world(peer);
+  if (envelope.signature != op.signature) return Verdict::on_mismatch(context_, op, from);
+  const auto fail_for = [&](const Status& why) {
+    context_.failures().fail_later(comm, why.in(comm.describe(op)));
+  };
+  const plan::Plan& plan = op.prepared->plan;
+  const uint32_t number = plan.wait_begin[from] + envelope.tag();
+  if (number >= plan.wait_begin[from + 1])
+    return fail_for(fail(Code::internal_error, "rank {} sent notification {}, the plan knows {}", from,
+                         envelope.tag(), plan.wait_begin[from + 1] - plan.wait_begin[from]));
+  const auto kind = static_cast<MessageKind>(envelope.kind);
+  Result<bool> there = true;
+  if (exposes(kind)) {
+    there = learn(op, peer, envelope, number, payload);
+  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope)) {
+    there = op.device->file(number, envelope, payload);
+    op.may_move |= there.ok();
+  } else if (payload && envelope.bytes > 0) {
+    if (Status filed = file_payload(op, from, envelope, payload); !filed) there = filed;
+  }
+  if (!there) return fail_for(there.status());
+  if (!*there) return;
+  op.arrived[number] = 1;
+  op.may_move = true;
+}
+
+Status Inbox::file_payload(Operation& op, int from, const transport::Envelope& envelope,
+                           const void* payload) {
+  std::byte* const into = target(op, envelope);
+  if (!into)
+    return fail(Code::internal_error, "rank {} sent {} bytes for offset {} of a buffer of {} bytes", from,
+                envelope.bytes, envelope.offset, envelope.space > 2 ? 0 : op.base_bytes[envelope.space]);
+  std::memcpy(into, payload, envelope.bytes);
+  return {};
+}
+
+// Learns where a peer's memory is. False where the notification arrives later.
+Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+                          const void* payload) {
+  const int32_t handle = op.prepared->handle_of_notification[number];
+  if (handle < 0 || !payload) return true;
+  const int from = op.comm->rank_of_world(peer);
+  const auto kind = static_cast<MessageKind>(envelope.kind);
+  // Nothing of a rank that differs is touched: it gives up, and its memory may be gone.
+  if (op.device ? kind == MessageKind::expose : kind != MessageKind::expose)
+    return fail(Code::mismatch,
+                "rank {} has called it on {} memory, rank {} on {} memory: create the communicator with a "
+                "device on all ranks, or on none",
+                from, op.device ? "host" : "GPU", op.comm->rank(), op.device ? "GPU" : "host");
+  if (kind == MessageKind::expose_device) {
+    if (envelope.bytes != sizeof(cuda::SharedMemory))
+      return fail(Code::mismatch,
+                  "rank {} describes its GPU memory in {} bytes, this library in {}: use one version of "
+                  "libweft on all ranks",
+                  from, envelope.bytes, sizeof(cuda::SharedMemory));
+    cuda::SharedMemory memory;
+    std::memcpy(&memory, payload, sizeof memory);
+    Result<bool> learned = op.device->learn(handle, number, memory);
+    return learned ? learned : Result<bool>(learned.status().in(fmt::format("rank {}", from)));
+  }
+  if (envelope.bytes != sizeof(transport::RemoteBuffer)) return true;
+  Learned& learned = op.learned[handle];
+  std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
+  learned.mapped = nullptr;
+  if (!context_.fabric().is_local(peer)) return true;
+  transport::MappedBuffer reached = context_.fabric().local()->map(peer, learned.buffer);
+  learned.mapped = reached.address;
+  if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
+  learned.door = op.comm->door_of(from);
+  return true;
+}
+
+}  // namespace weft::engine

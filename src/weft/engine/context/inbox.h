@@ -1,0 +1,76 @@
+// Inbox: what a context does with what arrives: which operation a message is for, where its payload belongs,
+// and what becomes of it where there is no such operation yet.
+//
+// Messages of operations that this rank has not called yet are kept (stash.h), and delivered when the
+// operation starts. A rank that keeps many takes in little more from peers that are ahead of it, so that they
+// wait.
+//
+// Thread safety: under the context's lock. transport::Sink is called from within Fabric::poll().
+#pragma once
+
+#include <cstdint>
+#include <unordered_set>
+
+#include "engine/context/stash.h"
+#include "engine/run/operation.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+class Communicator;
+class Context;
+
+/// The number of no operation: that of messages to a MessageHandler.
+inline constexpr uint32_t kProbeNumber = kCollectiveMask;
+
+/// Receives messages that are no operation's.
+class MessageHandler {
+ public:
+  virtual ~MessageHandler() = default;
+  /// As transport::Sink's.
+  virtual void* place(const transport::Envelope& envelope) = 0;
+  virtual void arrived(int peer, const transport::Envelope& envelope, const void* payload) = 0;
+};
+
+class Inbox final : public transport::Sink {
+ public:
+  explicit Inbox(Context& context);
+
+  /// Who gets messages with the number kProbeNumber; null: nobody.
+  void set_handler(MessageHandler* handler) { handler_ = handler; }
+  /// Whether early messages are kept.
+  bool empty() const { return stash_.empty(); }
+  /// Whether so many are kept that peers who send more may have to wait.
+  bool keeps_many() const { return stash_.is_large(); }
+  /// Gives an operation that starts what has come for it.
+  void deliver_early(Operation& op);
+  /// Drops what is kept for a communicator that has failed.
+  void drop(uint32_t comm) { stash_.drop(comm); }
+  /// The same for one that is gone; later messages for it are dropped as they come.
+  void retire(uint32_t comm);
+
+  // transport::Sink
+  void* place(int peer, const transport::Envelope& envelope) override;
+  void arrived(int peer, const transport::Envelope& envelope, const void* payload) override;
+  bool expects(int peer, const transport::Envelope& envelope) const override;
+  bool takes_early(int peer) const override { return !keeps_many() || takes_more_early(peer); }
+  void lost(int peer, const Status& why) override;
+
+ private:
+  bool takes_more_early(int peer) const;
+  void keep(int peer, const transport::Envelope& envelope, const void* payload, Communicator* known);
+  void say_half_full(const Communicator& comm, int peer, OpNumber number);
+  void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
+  Status file_payload(Operation& op, int from, const transport::Envelope& envelope, const void* payload);
+  Result<bool> learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
+                     const void* payload);
+
+  Context& context_;
+  Stash stash_;
+  MessageHandler* handler_ = nullptr;
+  std::unordered_set<uint32_t> retired_;  // communicators that are gone
+  bool said_half_full_ = false;           // of the stash
+  int64_t early_taken_ns_ = 0;            // when an early message was kept last, of so many as to be too many
+};
+
+}  // namespace weft::engine

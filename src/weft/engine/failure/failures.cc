@@ -1,0 +1,140 @@
+#include "engine/failure/failures.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/settings.h"
+#include "engine/context/context.h"
+#include "engine/failure/verdict.h"
+#include "engine/run/communicator.h"
+#include "engine/run/interpreter.h"
+
+namespace weft::engine {
+
+void Failures::fail_later(Communicator& comm, Status why) {
+  pending_.emplace_back(comm.id(), std::move(why));
+}
+
+void Failures::act_on_pending() {
+  for (auto& [id, why] : std::exchange(pending_, {}))
+    if (Communicator* comm = context_.find_communicator(id)) comm->fail(why, true);
+}
+
+void Failures::act_on_lost_memory() {
+  for (auto& [comm, why] : context_.lost_memory().settle()) comm->fail(why, true);
+}
+
+// ---- Losses
+
+void Failures::on_connection_lost(int peer, const Status& why) {
+  losses_.add(PeerLosses::Kind::connection, peer, why, now_ns(), context_.events());
+}
+
+void Failures::on_dead(int rank, const Status& why) {
+  const Lock lock = context_.lock();
+  losses_.add(PeerLosses::Kind::death, rank, why, now_ns(), context_.events());
+  const auto idle = [](const auto& known) { return known.second->operations().empty(); };
+  if (std::all_of(context_.communicators().begin(), context_.communicators().end(), idle))
+    act_on_losses(INT64_MAX);
+  context_.sleepers().ring();
+}
+
+void Failures::act_on_losses(int64_t now_ns) {
+  for (const PeerLosses::Report& report : losses_.due(now_ns, context_.events())) {
+    if (report.kind == PeerLosses::Kind::death) act_on_death(report.rank, report.why);
+    else act_on_connection(report.rank, report.why);
+  }
+}
+
+// Other ranks are not told: the bootstrap tells them, and what they wait for may still end in their own time
+// of grace.
+void Failures::act_on_death(int world_rank, const Status& why) {
+  for (auto& [id, comm] : std::unordered_map(context_.communicators()))
+    if (const Status loss = loss_of(*comm, world_rank, why); !loss) comm->fail(loss, false);
+}
+
+// Only operations that wait for that rank fail.
+void Failures::act_on_connection(int world_rank, const Status& why) {
+  for (Operation* op : std::vector<Operation*>(context_.operations().active())) {
+    if (op->finished.load(std::memory_order_relaxed)) continue;
+    for (int rank : awaited_peers(*op))
+      if (op->comm->world_rank(rank) == world_rank)
+        op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
+                            why.message()),
+                       true);
+  }
+}
+
+Status Failures::loss_of(const Communicator& comm, int world_rank, const Status& why) {
+  const int rank = comm.rank_of_world(world_rank);
+  if (rank < 0 || comm.is_lane()) return {};
+  return fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(), why.message());
+}
+
+Status Failures::first_loss_of(const Communicator& comm) const {
+  for (const auto& [rank, why] : losses_.dead())
+    if (Status loss = loss_of(comm, rank, why); !loss) return loss;
+  return {};
+}
+
+// ---- Reports of other ranks, and their questions
+
+void Failures::on_failed(int from, uint32_t comm, const std::string& why) {
+  {
+    const std::lock_guard guard(reports_mutex_);
+    reports_.try_emplace(comm, from, why);
+  }
+  const Lock lock = context_.lock();
+  if (Communicator* const known = context_.find_communicator(comm)) known->fail(reported(*known), false);
+}
+
+Status Failures::reported(const Communicator& comm) {
+  const std::lock_guard guard(reports_mutex_);
+  const auto found = reports_.find(comm.id());
+  if (found == reports_.end()) return {};
+  const auto& [from, why] = found->second;
+  return fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
+}
+
+void Failures::forget(const Communicator& comm) {
+  const std::lock_guard guard(reports_mutex_);
+  reports_.erase(comm.id());
+}
+
+// A transfer is asked about by its other end: those with others may have the same number.
+bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t number) {
+  const Lock lock = context_.lock();
+  const Communicator* const known = context_.find_communicator(comm);
+  if (!known || from < 0 || from >= context_.ranks()) return {};
+  bootstrap::OpReport report{true, known->numbers().last_collective(), ""};
+  const int asking = known->rank_of_world(from);
+  const auto tell = [&](const Record& record) {
+    if (record.number == number && (!(number & kTransferBit) || record.root == asking))
+      report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
+  };
+  for (const Record& record : known->recorder().snapshot()) tell(record);
+  // The ring may have come round since an unfinished one was called.
+  for (const Operation* op : known->operations()) tell(record_of(*op));
+  return report;
+}
+
+// ---- Deadlines
+
+void Failures::check(int64_t now_ns) {
+  checked_ns_ = now_ns;
+  if (!losses_.empty()) act_on_losses(now_ns);
+  OperationTable& operations = context_.operations();
+  if (operations.empty()) return;
+  std::vector<Operation*> active = operations.snapshot();  // a verdict may end some of them
+  for (Operation* op : active) {
+    if (op->deadline_ns == 0) {
+      op->deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
+      op->next_check_ns =
+          std::min(op->deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
+    }
+    if (now_ns >= op->next_check_ns) Verdict::on_stall(context_, *op, now_ns);
+  }
+  operations.recycle(std::move(active));
+}
+
+}  // namespace weft::engine

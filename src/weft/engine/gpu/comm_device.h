@@ -1,0 +1,26 @@
+// CommDevice: what a communicator of GPU memory knows of its device, as its ranks have agreed on when it was
+// made.
+//
+// Thread safety: a value, under the context's lock.
+#pragma once
+
+#include <memory>
+
+#include "engine/gpu/device_executor.h"
+#include "engine/gpu/first_use.h"
+#include "model/cost.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+struct CommDevice {
+  DeviceExecutor* executor = nullptr;  // the context's; null: host memory
+  /// The network's way to GPU memory, where every rank has one; null: GPU memory is staged between nodes.
+  transport::GpuDirect* direct = nullptr;
+  /// Whether ranks of a node reach each other's GPU memory; else it is staged. The same on all ranks.
+  bool shares_memory = false;
+  std::shared_ptr<const model::Machine> machine;  // null: the job's
+  FirstUse first_use;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,163 @@
+#include "engine/gpu/device_calls.h"
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "device/cuda/surplus_claim.h"
+#include "engine/gpu/captures.h"
+#include "engine/gpu/device_run.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr double kFirstUseSeconds = 1;
+constexpr auto kBetweenLooks = std::chrono::microseconds(20);
+
+}  // namespace
+
+Status check_device_call(const Communicator& comm, const Call& call, uint64_t input_bytes,
+                         uint64_t output_bytes) {
+  const cuda::Device& device = comm.on_device().executor->device();
+  const cuda::Driver& d = **cuda::driver();
+  auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
+  const cuda::Scope scope(device);
+  cuda::ContextHandle* owner = nullptr;
+  if (const int known = d.stream_get_context(stream, &owner); known != cuda::kSuccess)
+    return fail(
+        Code::invalid_argument,
+        "stream is no CUDA stream, or a destroyed one: on a communicator of {} the stream argument is "
+        "a cudaStream_t",
+        device.describe());
+  if (owner != device.context())
+    return fail(Code::invalid_argument,
+                "stream belongs to another device or context than this communicator, which is of {}",
+                device.describe());
+  if (auto capture = capture_of(comm, call); !capture) return capture.status();
+  WEFT_TRY(cuda::check_buffer(device, "sendbuff", call.send, input_bytes));
+  return cuda::check_buffer(device, "recvbuff", call.recv, output_bytes);
+}
+
+Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call) {
+  if (!call.on_device) return cuda::Capture();
+  cuda::Device& device = comm.on_device().executor->device();
+  const cuda::Scope scope(device);
+  auto capture = cuda::capture_of(static_cast<cuda::StreamHandle*>(call.cuda_stream));
+  if (!capture || !*capture) return capture;
+  if (const Status possible = device.can_be_captured(); !possible)
+    return fail(
+        Code::unsupported,
+        "a CUDA graph is being captured on the stream, but it could not hold an operation of Weft, half "
+        "of which is done by the CPU: {}; end the capture before the call (cudaStreamEndCapture) and "
+        "begin the next one after it, so that the operation runs between two graphs",
+        possible.message());
+  return capture;
+}
+
+Status note_scalar(const Communicator& comm, const void* scalar, Call& call) {
+  const cuda::Scope scope(comm.on_device().executor->device());
+  auto place = cuda::locate(scalar);
+  if (!place) return place.status();
+  if (place->kind != cuda::Place::Kind::pageable) {
+    call.scalar_is_address = true;
+    std::memcpy(call.scalar, &scalar, sizeof scalar);
+    return {};
+  }
+  auto capture = capture_of(comm, call);
+  if (!capture) return capture.status();
+  if (*capture)
+    return fail(
+        Code::unsupported,
+        "a CUDA graph is being captured on the stream, and the operator's scalar (weftScalarDevice) is in "
+        "pageable host memory, which is read at the call: every launch would have the value of now; put it "
+        "into GPU or pinned memory, or, if that is meant, create the operator with weftScalarHostImmediate");
+  std::memcpy(call.scalar, scalar, device::size_of(call.type));
+  return {};
+}
+
+Status run_on_device(Communicator& comm, const Call& call) {
+  Context& context = comm.context();
+  std::optional<cuda::SurplusClaim> claim(std::in_place);
+  auto capture = capture_of(comm, call);
+  if (!capture) return capture.status();
+  Lock lock = context.lock();
+  auto plan = comm.planned(call, *capture ? CallRow() : comm.numbers().row());
+  if (!plan) return plan.status();
+  if (*capture) {
+    lock.unlock();
+    CapturedGroup alone;
+    WEFT_TRY(alone.add(comm, *capture, plan->call, plan->prepared));
+    WEFT_TRY(alone.arrive());
+    return alone.wait();
+  }
+  const bool first_use = is_first_use(comm, plan->call);
+  Operation* const op = comm.enroll(*plan);
+  Status queued = arrive_on_device(*op);
+  if (queued.ok()) queued = leave_on_device(*op);
+  claim.reset();
+  if (queued.ok() && first_use) stay_with(lock, *op, first_use_patience());
+  if (queued.ok() && !has_memory_operations(comm)) context.wait(lock, *op);
+  if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
+  context.operations().release(op);
+  return queued;
+}
+
+void run_captured(Communicator& lane, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls) {
+  Operation* const op = lane.enroll(planned);
+  op->device->follow(std::move(calls));
+  lane.context().start(*op);
+  lane.context().operations().release(op);
+}
+
+Status arrive_on_device(Operation& op) {
+  Status arrived = op.device->arrive_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  if (!arrived.ok()) op.comm->fail(arrived.in(op.comm->describe(op)), true);
+  return arrived;
+}
+
+Status leave_on_device(Operation& op) {
+  if (op.finished.load(std::memory_order_relaxed)) return op.status;
+  Status left = op.device->wait_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  if (!left.ok()) {
+    op.comm->fail(left.in(op.comm->describe(op)), true);
+    return left;
+  }
+  Context& context = *op.context;
+  context.device_operations().await_stream(op);
+  if (context.sleepers().any_waiting()) return {};
+  context.turn();
+  context.wake_progress();
+  return {};
+}
+
+bool has_memory_operations(const Communicator& comm) {
+  return comm.on_device().executor->device().has_memory_operations();
+}
+
+// An operation of one rank asks for nothing that peers would have to map.
+bool is_first_use(Communicator& comm, const Call& call) {
+  if (comm.size() == 1 || !has_memory_operations(comm)) return false;
+  const cuda::Scope scope(comm.on_device().executor->device());
+  const auto allocation = [](const void* address) -> uint64_t {
+    if (!address) return 0;
+    const auto place = cuda::locate(address);
+    return place && place->shareable ? place->buffer_id : 0;
+  };
+  return comm.on_device().first_use.note(call.collective, call.count * device::size_of(call.type),
+                                         {allocation(call.send), allocation(call.recv)});
+}
+
+Deadline first_use_patience() { return Deadline::in_seconds(kFirstUseSeconds); }
+
+// Not for ever: peers may come late, or only after this rank has called something else.
+void stay_with(Lock& lock, const Operation& op, const Deadline& patience) {
+  while (!op.finished.load(std::memory_order_acquire) && !patience.passed()) {
+    lock.unlock();
+    std::this_thread::sleep_for(kBetweenLooks);
+    lock = op.context->lock();
+  }
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,46 @@
+// Calls on a communicator of GPU memory: what they check, and how an operation meets the caller's CUDA
+// stream.
+//
+// Thread safety: functions marked (lock) need the context's lock; the others take it themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "device/cuda/capture.h"
+#include "engine/run/communicator.h"
+
+namespace weft::engine {
+
+/// Whether a call's stream and buffers, of so many bytes, will do for the communicator's device.
+Status check_device_call(const Communicator& comm, const Call& call, uint64_t input_bytes,
+                         uint64_t output_bytes);
+/// Puts the scalar of a call's operator into the call: pageable memory's value, or where it is to be read
+/// when the stream has come.
+Status note_scalar(const Communicator& comm, const void* scalar, Call& call);
+/// The capture that a call's stream is in, if any. Asked again at the end of a group: one may have begun or
+/// ended since the call was noted down.
+Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
+/// Queues an operation in the caller's stream, or puts it into a graph.
+Status run_on_device(Communicator& comm, const Call& call);
+
+/// (lock) Starts an operation that a graph has come to.
+void run_captured(Communicator& lane, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls);
+/// (lock) The stream will say when it has come to the operation. Then, for all of a group, leave_on_device().
+Status arrive_on_device(Operation& op);
+/// (lock) The stream waits for the operation's end, and the context for the stream.
+Status leave_on_device(Operation& op);
+
+/// Whether streams can wait for operations; else calls do.
+bool has_memory_operations(const Communicator& comm);
+/// (lock) Whether a call may ask the driver for memory: see first_use.h.
+bool is_first_use(Communicator& comm, const Call& call);
+/// How long the caller of a first use stays.
+Deadline first_use_patience();
+/// (lock) The caller of a first use stays until its end, so that it asks the driver for nothing that would
+/// keep the operation waiting.
+void stay_with(Lock& lock, const Operation& op, const Deadline& patience);
+
+}  // namespace weft::engine

@@ -1,0 +1,86 @@
+#include "engine/gpu/device_operations.h"
+
+#include <utility>
+
+#include "engine/context/context.h"
+#include "engine/gpu/device_executor.h"
+#include "engine/gpu/device_run.h"
+#include "engine/run/communicator.h"
+
+namespace weft::engine {
+
+DeviceOperations::DeviceOperations(Context& context) : context_(context) {}
+
+DeviceOperations::~DeviceOperations() {
+  for (auto& [ordinal, executor] : executors_)
+    if (executor) DeviceExecutor::close(std::move(executor));
+}
+
+Result<DeviceExecutor*> DeviceOperations::executor(int ordinal) {
+  auto& executor = executors_[ordinal];
+  if (!executor) {
+    auto opened = DeviceExecutor::open(ordinal);
+    if (!opened) return opened.status();
+    executor = opened.take();
+  }
+  return executor.get();
+}
+
+void DeviceOperations::await_stream(Operation& op) {
+  op.retain();
+  awaiting_.push_back(&op);
+  // A thread that sleeps does not know yet how often to look at a stream.
+  if (context_.sleepers().taken()) context_.sleepers().ring();
+}
+
+int DeviceOperations::start_awaiting() {
+  int events = 0;
+  // In the order of the calls, whatever a start or a failure does to the list.
+  for (size_t i = 0; i < awaiting_.size();) {
+    Operation* const op = awaiting_[i];
+    const bool over = op->finished.load(std::memory_order_relaxed);
+    Result<bool> here = over ? Result<bool>(true) : op->device->stream_is_here();
+    if (here && !*here) {
+      ++i;
+      continue;
+    }
+    awaiting_.erase(awaiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!here) op->comm->fail(here.status().in(op->comm->describe(*op)), true);
+    else context_.start(*op);
+    context_.operations().release(op);
+    ++events;
+  }
+  return events;
+}
+
+// An operation that its stream has not reached is not active, and may rightly wait for long. But a stream of
+// a device that has failed never comes; and who destroys a communicator is not to wait for ever.
+void DeviceOperations::check(int64_t now_ns) {
+  for (Operation* op : std::vector<Operation*>(awaiting_)) {
+    if (op->finished.load(std::memory_order_relaxed)) continue;
+    Communicator& comm = *op->comm;
+    if (const Status alive = op->device->executor().alive(now_ns); !alive.ok())
+      comm.fail(alive.in("before its CUDA stream has come to it").in(comm.describe(*op)), true);
+    else if (comm.finalized_by_ns() > 0 && now_ns >= comm.finalized_by_ns())
+      comm.fail(
+          fail(Code::timeout,
+               "{}: the communicator is finalized or destroyed, but the call's CUDA stream has not come to "
+               "it for {} s: synchronize the stream before, or abort the communicator",
+               comm.describe(*op), comm.options().timeout_s),
+          true);
+  }
+}
+
+int DeviceOperations::settle_leftovers() {
+  const bool had = std::exchange(has_leftovers_, false);
+  int settled = 0;
+  for (auto& [ordinal, executor] : executors_) {
+    if (!executor) continue;
+    if (executor->has_leftovers()) settled += executor->settle();
+    has_leftovers_ |= executor->has_leftovers();
+  }
+  if (has_leftovers_ && !had) context_.wake_progress();
+  return settled;
+}
+
+}  // namespace weft::engine

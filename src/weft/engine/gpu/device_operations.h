@@ -1,0 +1,53 @@
+// DeviceOperations: what a context does for operations on GPU memory beside what it does for all. They wait
+// for their CUDA stream before they start, nothing but polling tells how far the device is, and a failed one
+// may leave work on it.
+//
+// Thread safety: under the context's lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+
+namespace weft::engine {
+
+class Context;
+class DeviceExecutor;
+struct Operation;
+
+class DeviceOperations {
+ public:
+  explicit DeviceOperations(Context& context);
+  /// The executors end; no operation uses one.
+  ~DeviceOperations();
+  DeviceOperations(const DeviceOperations&) = delete;
+  DeviceOperations& operator=(const DeviceOperations&) = delete;
+
+  /// What runs plans on the memory of a CUDA device; made at the first call.
+  Result<DeviceExecutor*> executor(int ordinal);
+  /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
+  void await_stream(Operation& op);
+  /// Whether operations wait for their streams, or work is left on a device.
+  bool empty() const { return awaiting_.empty() && !has_leftovers_; }
+  bool has_leftovers() const { return has_leftovers_; }
+  /// Starts what its stream has come to, and gives back what the device is done with. Returns the number of
+  /// events.
+  int turn() { return empty() ? 0 : start_awaiting() + settle_leftovers(); }
+  /// Gives back what the device is done with of failed operations.
+  int settle_leftovers();
+  /// Fails operations whose stream will not come.
+  void check(int64_t now_ns);
+
+ private:
+  int start_awaiting();
+
+  Context& context_;
+  std::vector<Operation*> awaiting_;                          // each with a reference
+  bool has_leftovers_ = false;                                // see leftovers.h
+  std::map<int, std::unique_ptr<DeviceExecutor>> executors_;  // by device
+};
+
+}  // namespace weft::engine

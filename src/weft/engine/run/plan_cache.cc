@@ -1,0 +1,97 @@
+#include "engine/run/plan_cache.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/context/fabric.h"
+#include "model/estimate.h"
+
+namespace weft::engine {
+namespace {
+
+// Plans are kept until their steps together would take about 64 MiB.
+constexpr size_t kKeptSteps = 512 << 10;
+
+}  // namespace
+
+PlanCache::PlanCache(const Fabric& fabric, topology::Layout layout, int rank)
+    : layout_(std::move(layout)), rank_(rank) {
+  limits_.eager_intra_bytes = fabric.eager_intra_bytes();
+  limits_.eager_inter_bytes = fabric.eager_inter_bytes();
+  pins_ = *model::parse_pins(settings().algo);
+  pins_.slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
+}
+
+size_t PlanCache::KeyHash::operator()(const Key& key) const {
+  const plan::Request& r = key.request;
+  uint64_t h = r.count * 0x9e3779b97f4a7c15ull;
+  h ^= (uint64_t{static_cast<uint8_t>(r.collective)} << 56) ^ (uint64_t{r.element_bytes} << 40) ^
+       (uint64_t{r.strict} << 39) ^ (uint64_t{r.disjoint} << 38) ^
+       (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull) ^
+       (uint64_t{static_cast<uint32_t>(key.row)} << 17);
+  return static_cast<size_t>(h ^ (h >> 29));
+}
+
+Result<const std::shared_ptr<const Prepared>*> PlanCache::find_or_make(const plan::Request& request, int row,
+                                                                       const model::Machine& machine) {
+  const Key key{request, row};
+  if (last_ && last_key_ == key) return &last_;
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    model::Estimates* const known =
+        plan::has_root(request.collective) ? &estimates_[{.request = request}] : nullptr;
+    auto choice = model::choose(machine, request, layout_, limits_, pins_, row, known);
+    if (!choice) return choice.status();
+    auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_,
+                                   row, choice->predicted_us);
+    if (steps_ + prepared->plan.steps.size() > kKeptSteps) clear();
+    steps_ += prepared->plan.steps.size();
+    log::trace("{} of {} bytes: {}", plan::name_of(request.collective), request.bytes(), choice->why);
+    found = plans_.emplace(key, std::move(prepared)).first;
+  }
+  last_key_ = key;
+  last_ = found->second;
+  return &last_;
+}
+
+void PlanCache::clear() {
+  plans_.clear();
+  estimates_.clear();
+  steps_ = 0;
+}
+
+void PlanCache::pin(const model::Pins& pins) {
+  const uint64_t slice_bytes = pins_.slice_bytes;
+  pins_ = pins;
+  pins_.slice_bytes = slice_bytes;
+  clear();
+  last_.reset();
+}
+
+Result<double> PlanCache::predict_us(const plan::Request& request, int row,
+                                     const model::Machine& machine) const {
+  auto choice = model::choose(machine, request, layout_, limits_, pins_, row);
+  if (!choice) return choice.status();
+  return choice->predicted_us;
+}
+
+bool PlanCache::can(const plan::Request& request, std::string_view algorithm) const {
+  const plan::Algorithm* const found = plan::find_algorithm(request.collective, algorithm);
+  return found && found->fits(request, layout_, limits_).ok();
+}
+
+Result<model::Choice> PlanCache::choose_on(const model::Machine& machine, const plan::Request& request,
+                                           const model::Pins& pins) const {
+  return model::choose(machine, request, layout_, limits_, pins);
+}
+
+double PlanCache::row_us_on(const model::Machine& machine, const plan::Request& request,
+                            std::string_view algorithm) const {
+  const plan::Algorithm* const found = plan::find_algorithm(request.collective, algorithm);
+  const Result<model::Estimate> row =
+      model::estimate(*found, request, layout_, machine, limits_, model::Calls::row);
+  return row.ok() ? row->us : 0;
+}
+
+}  // namespace weft::engine

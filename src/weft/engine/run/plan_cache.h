@@ -1,0 +1,72 @@
+// PlanCache: the plans that one communicator's calls use, and the questions about plans that were never made.
+// The tuner chooses a plan's algorithm (model/tuner.h), its generator makes it, and the cache keeps it for
+// equal calls.
+//
+// Thread safety: under the context's lock, but for can(), choose_on() and row_us_on().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/status.h"
+#include "engine/run/prepared.h"
+#include "model/tuner.h"
+#include "topology/layout.h"
+
+namespace weft::engine {
+
+class Fabric;
+
+class PlanCache {
+ public:
+  /// For `rank` of a layout that this fabric connects. Pins are those of WEFT_ALGO, which is valid.
+  PlanCache(const Fabric& fabric, topology::Layout layout, int rank);
+
+  /// This rank's plan for a request in a streak of so many calls (CallRow::expected()), on this machine.
+  /// Valid until the next call.
+  Result<const std::shared_ptr<const Prepared>*> find_or_make(const plan::Request& request, int row,
+                                                              const model::Machine& machine);
+  /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
+  void pin(const model::Pins& pins);
+
+  /// How long the cost model expects such a call to take.
+  Result<double> predict_us(const plan::Request& request, int row, const model::Machine& machine) const;
+  /// Whether an algorithm can do it here.
+  bool can(const plan::Request& request, std::string_view algorithm) const;
+  /// What the tuner would choose for it on any machine, with any pins.
+  Result<model::Choice> choose_on(const model::Machine& machine, const plan::Request& request,
+                                  const model::Pins& pins) const;
+  /// How long it takes there in a long streak by an algorithm that can do it; 0 if nobody can say.
+  double row_us_on(const model::Machine& machine, const plan::Request& request,
+                   std::string_view algorithm) const;
+
+  /// What plans are made with, but for slices of another length where the tuner takes them.
+  const plan::Limits& limits() const { return limits_; }
+
+ private:
+  /// What a plan was made for.
+  struct Key {
+    plan::Request request;
+    int row = 1;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+  void clear();
+
+  const topology::Layout layout_;
+  const int rank_;
+  plan::Limits limits_;
+  model::Pins pins_;
+  std::unordered_map<Key, std::shared_ptr<const Prepared>, KeyHash> plans_;
+  std::unordered_map<Key, model::Estimates, KeyHash> estimates_;  // with a root, for streaks of any length
+  size_t steps_ = 0;                                              // of all plans together
+  Key last_key_;
+  std::shared_ptr<const Prepared> last_;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,53 @@
+// Workspace: the memory that operations of a context work in on the host: scratch, copies of buffers that
+// peers could not reach otherwise, blocks to read into, and this rank's mark as a visitor of other ranks'
+// memory.
+//
+// Thread safety: under the context's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/run/operation.h"
+#include "engine/run/scratch.h"
+#include "engine/run/visits.h"
+
+namespace weft::engine {
+
+class Fabric;
+
+class Workspace {
+ public:
+  explicit Workspace(const Fabric& fabric) : fabric_(fabric) {}
+
+  /// Sets an operation's base addresses: of the caller's buffers, of scratch, and of copies where a scalar is
+  /// multiplied first or where peers of the node cannot read a buffer.
+  Status prepare(Operation& op);
+  /// Gives back what prepare() took. Peers of an operation that succeeded are done with what it has exposed;
+  /// those of a failed one may stand in the middle of a write.
+  void give_back(Operation& op, bool succeeded);
+
+  /// Memory to read pieces of peers' buffers into; valid until the next call.
+  std::byte* bounce(size_t bytes);
+  /// The list of a reduction's sources, used again by each.
+  std::vector<const void*>& reduce_sources() { return reduce_sources_; }
+  Visitor& visitor() { return visitor_; }
+  ScratchPool& scratch() { return scratch_; }
+  /// Keeps memory that transports may still touch, for as long as the workspace exists.
+  void keep(std::vector<std::byte> memory) { kept_.push_back(std::move(memory)); }
+
+ private:
+  Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
+  void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);
+
+  const Fabric& fabric_;
+  ScratchPool scratch_;
+  std::vector<std::byte> bounce_;
+  std::vector<const void*> reduce_sources_;
+  Visitor visitor_;
+  std::vector<std::vector<std::byte>> kept_;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,151 @@
+#include "job/device_meeting.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "engine/run/communicator.h"
+#include "job/gpu_tuning.h"
+
+namespace weft::job {
+namespace {
+
+using namespace engine;
+
+constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: see founding.cc
+
+uint32_t meeting_id(const Communicator& comm) { return hash_32(kDevices, comm.id()); }
+
+// The others may be waiting already, in the meeting or in what tells them the machine: they hear why this
+// rank does not come, and fail.
+Status stay_away(const Communicator& comm, const Status& why) {
+  for (const uint32_t id : {meeting_id(comm), comm.id()})
+    comm.context().bootstrap().tell_failed(id, why.message());
+  return why;
+}
+
+Status reach_neighbours(Communicator& comm, const std::vector<cuda::SharedMemory>& offers) {
+  DeviceExecutor& executor = *comm.on_device().executor;
+  const Lock lock = comm.context().lock();
+  const cuda::Scope scope(executor.device());
+  for (const int neighbour : comm.layout().on_node(comm.layout().node_of(comm.rank()))) {
+    const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)];
+    if (offer.bytes == 0) return fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
+    if (neighbour == comm.rank()) continue;
+    const auto reached = executor.importer().reach(offer);
+    const Status why = reached && !reached->address ? reached->why : reached.status();
+    WEFT_TRY(why.in(fmt::format("rank {}", neighbour)));
+  }
+  return {};
+}
+
+// Every rank lends the others a block, those of its node try to reach it, and all hear whether all could:
+// what one rank stages its peers must not look for in GPU memory.
+Status settle_sharing(Communicator& comm, double meeting_s) {
+  DeviceExecutor& executor = *comm.on_device().executor;
+  if (comm.layout().nodes() == comm.size()) return {};
+  CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
+  apart.name = comm.name() + " devices";
+  apart.timeout_s = meeting_s;
+  Communicator meeting(comm.shared_context(), meeting_id(comm), comm.members().worlds(), std::move(apart));
+  const auto gather = [&](const void* mine, void* all, size_t bytes) {
+    Call call;
+    call.collective = plan::Collective::all_gather;
+    call.send = mine;
+    call.recv = all;
+    call.count = bytes;
+    call.type = device::DataType::uint8;
+    return meeting.run(call);
+  };
+  cuda::SharedMemory offer;
+  cuda::Block lent;
+  {
+    const Lock lock = comm.context().lock();
+    const cuda::Scope scope(executor.device());
+    if (comm.on_device().shares_memory)
+      if (auto block = executor.device_blocks().take(1)) lent = *block;
+    if (lent.data)
+      if (auto described = executor.exporter().describe(lent.data, 1, true)) offer = *described;
+  }
+  std::vector<cuda::SharedMemory> offers(static_cast<size_t>(comm.size()));
+  std::vector<uint8_t> reached_by(static_cast<size_t>(comm.size()));
+  Status reached;
+  Status met = gather(&offer, offers.data(), sizeof offer);
+  if (met.ok()) {
+    reached = reach_neighbours(comm, offers);
+    const uint8_t mine = reached.ok();
+    met = gather(&mine, reached_by.data(), sizeof mine);
+  }
+  const Lock lock = comm.context().lock();
+  const cuda::Scope scope(executor.device());
+  executor.device_blocks().give(lent);
+  if (!met.ok()) return met.in("settling how GPU memory is shared");
+  comm.on_device().shares_memory = std::count(reached_by.begin(), reached_by.end(), 1) == comm.size();
+  if (!reached.ok() && settings().cuda_ipc)
+    log::warn("communicator \"{}\": GPU memory is staged in pinned host memory inside nodes: rank {}: {}",
+              comm.name(), comm.rank(), reached.message());
+  return {};
+}
+
+// (lock) Every rank looks at the same offers, which came with the addresses, and so decides the same.
+Status settle_gpu_direct(Communicator& comm) {
+  transport::Transport* const network = comm.context().fabric().between_nodes();
+  if (comm.layout().nodes() == 1 || !network) return {};
+  const auto offered_by_all = [&]() -> Status {
+    if (settings().gpu_direct == "off") return fail(Code::unsupported, "WEFT_GPU_DIRECT is off");
+    transport::GpuDirect* const direct = network->gpu_direct();
+    if (!direct)
+      return fail(Code::unsupported, "{} moves host memory only (WEFT_NET=ofi may do more)",
+                  network->describe());
+    for (int world : comm.members().worlds()) WEFT_TRY(direct->gpu_direct_with(world));
+    comm.on_device().direct = direct;
+    return {};
+  };
+  const Status offered = offered_by_all();
+  if (offered.ok()) {
+    log::info("communicator \"{}\": {} reaches GPU memory itself (GPUDirect)", comm.name(),
+              network->describe());
+  } else if (settings().gpu_direct == "on") {
+    return fail(Code::unsupported,
+                "WEFT_GPU_DIRECT is on, but communicator \"{}\" cannot have GPUDirect: {}; `auto` stages GPU "
+                "memory instead",
+                comm.name(), offered.message());
+  } else {
+    log::info("communicator \"{}\": GPU memory is staged in host memory between nodes: {}", comm.name(),
+              offered.message());
+  }
+  return {};
+}
+
+}  // namespace
+
+Status open_device(Communicator& comm, Siblings siblings, double meeting_s, const Communicator* shrunk_from) {
+  if (comm.device() < 0) return {};
+  CommDevice& own = comm.on_device();
+  {
+    const Lock lock = comm.context().lock();
+    auto executor = comm.context().device_operations().executor(comm.device());
+    if (!executor) return stay_away(comm, executor.status());
+    own.executor = *executor;
+    WEFT_TRY(settle_gpu_direct(comm));
+    comm.allow_captures();
+  }
+  if (shrunk_from) {  // one of host memory shares none: nobody has tried how the device's is reached
+    own.shares_memory = shrunk_from->on_device().shares_memory;
+    own.machine = shrunk_from->on_device().machine;
+    return {};
+  }
+  own.shares_memory = own.executor->shares_memory();
+  if (siblings == Siblings::mixed) return {};
+  WEFT_TRY(settle_sharing(comm, meeting_s));
+  if (!comm.context().machine().tunes || comm.size() == 1) return {};
+  auto machine = machine_for_gpu(comm, *own.executor);
+  if (!machine) return machine.status();
+  own.machine = std::make_shared<const model::Machine>(machine.take());
+  return {};
+}
+
+}  // namespace weft::job

@@ -1,0 +1,211 @@
+#include "job/founding.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/settings.h"
+#include "device/cuda/device.h"
+#include "job/device_meeting.h"
+#include "job/tuning.h"
+
+namespace weft::job {
+namespace {
+
+using namespace engine;
+
+// What sets ids of other kinds apart from those of splits, whose last part is a color.
+constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32;
+
+// ---- A job
+
+enum class Seat : uint8_t { on_host, on_device, yields_device };
+
+/// What the ranks of a job have said when they met.
+struct Met {
+  bool all_on_devices = true;
+  bool any_yields_device = false;
+};
+
+// Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in
+// opening its fabric. On this occasion rank 0 says which machine all are to reckon with, and each whether it
+// has a device.
+Result<Met> meet(Context& context, Seat seat, Deadline deadline) {
+  std::vector<std::byte> mine =
+      (context.rank() == 0 ? decide_machine(context.fabric()) : MachineDecision()).packed();
+  mine.push_back(static_cast<std::byte>(seat));
+  const auto all = context.bootstrap().all_gather(mine, deadline);
+  if (!all) return all.status();
+  Met met;
+  for (size_t end = mine.size(); end <= all->size(); end += mine.size()) {
+    const auto of_rank = static_cast<Seat>((*all)[end - 1]);
+    met.all_on_devices &= of_rank == Seat::on_device;
+    met.any_yields_device |= of_rank == Seat::yields_device;
+  }
+  const MachineDecision decision = MachineDecision::unpack({all->data(), mine.size() - 1});
+  if (decision.tunes && !decision.measure) set_machine(context, decision.machine);
+  else context.machine().machine = decision.machine;
+  context.machine().wants_measuring = decision.measure;
+  context.machine().tunes = decision.tunes;
+  return met;
+}
+
+// A communicator of its own measures, so that nothing of it shows in the user's.
+Status measure_first(const std::shared_ptr<Context>& context, uint32_t id, const std::vector<int>& worlds) {
+  CommOptions apart;
+  apart.name = "tuning";
+  apart.timeout_s = settings().init_timeout_s;
+  Communicator tuning(context, hash_32(~uint64_t{0}, id), worlds, std::move(apart));
+  return measure_machine(*context, tuning);
+}
+
+// ---- Children
+
+/// What a rank says in a split.
+struct Choice {
+  int32_t color, key;
+  int32_t device;  // kYielded where that is nothing for Weft
+};
+constexpr int32_t kYielded = -2;
+/// Those of all ranks, and this rank's own behind them.
+using Choices = std::vector<Choice>;
+
+std::shared_ptr<Choices> choices_of(const Communicator& parent, const Choice& own) {
+  auto choices = std::make_shared<Choices>(static_cast<size_t>(parent.size()) + 1);
+  choices->back() = own;
+  return choices;
+}
+
+// (lock) Starts the AllGather of a split.
+Result<Operation*> gather(Communicator& parent, std::shared_ptr<Choices> choices) {
+  Call call;
+  call.collective = plan::Collective::all_gather;
+  call.send = &choices->back();
+  call.recv = choices->data();
+  call.count = sizeof(Choice) / sizeof(int32_t);
+  call.type = device::DataType::int32;
+  call.splits = true;
+  return parent.begin(call, std::move(choices));
+}
+
+NewComm make_child(const Communicator& parent, uint32_t id, std::vector<int> worlds, CommOptions options,
+                   Siblings siblings, const Communicator* shrunk_from) {
+  auto made =
+      std::make_shared<Communicator>(parent.shared_context(), id, std::move(worlds), std::move(options));
+  WEFT_TRY(open_device(*made, siblings, made->options().timeout_s, shrunk_from));
+  return made;
+}
+
+// The child of the ranks that chose `color`.
+NewComm make_split(const Communicator& parent, const Choices& all, int color, uint32_t split,
+                   CommOptions options) {
+  std::vector<int> members;
+  for (int rank = 0; rank < parent.size(); ++rank)
+    if (all[rank].color == color) members.push_back(rank);
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
+  Siblings siblings = Siblings::on_devices;
+  for (int& member : members) {
+    if (all[member].device < 0) siblings = Siblings::mixed;
+    if (all[member].device == kYielded) options.device = -1;
+    member = parent.world_rank(member);
+  }
+  const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, parent.id()));
+  return make_child(parent, id, std::move(members), std::move(options), siblings, nullptr);
+}
+
+}  // namespace
+
+NewComm create(const bootstrap::UniqueId& id, int rank, int ranks, CommOptions options) {
+  WEFT_TRY(settings_status());
+  if (const auto pins = model::parse_pins(settings().algo); !pins) return pins.status();
+  // Before the others wait for this rank: what is wrong with its device they will not have to hear of.
+  if (options.device >= 0)
+    if (auto device = device::cuda::Device::open(options.device); !device) return device.status();
+  const Deadline deadline = Deadline::in_seconds(settings().init_timeout_s);
+  auto joined = Context::join(id, rank, ranks, options.host_id, options.device, deadline);
+  if (!joined) return joined.status();
+  const std::shared_ptr<Context> context = joined.take();
+  const Seat seat = options.yields_device ? Seat::yields_device
+                    : options.device >= 0 ? Seat::on_device
+                                          : Seat::on_host;
+  const auto met = meet(*context, seat, deadline);
+  if (!met) return met.status();
+  WEFT_TRY(context->begin(deadline));
+  if (met->any_yields_device) options.device = -1;
+  const auto comm_id = static_cast<uint32_t>(context->job());
+  std::vector<int> worlds(static_cast<size_t>(ranks));
+  std::iota(worlds.begin(), worlds.end(), 0);
+  if (options.name.empty()) options.name = "world";
+  if (context->machine().wants_measuring) WEFT_TRY(measure_first(context, comm_id, worlds));
+  const Siblings siblings = met->all_on_devices ? Siblings::on_devices : Siblings::mixed;
+  auto made = std::make_shared<Communicator>(context, comm_id, std::move(worlds), std::move(options));
+  WEFT_TRY(open_device(*made, siblings, settings().init_timeout_s));
+  return made;
+}
+
+Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOptions options) {
+  const auto choices = choices_of(parent, {color, key, options.yields_device ? kYielded : options.device});
+  Context& context = parent.context();
+  const Lock lock = context.lock();
+  auto gathering = gather(parent, choices);
+  if (!gathering) return gathering.status();
+  const uint32_t split = parent.next_child(Communicator::ChildKind::split);
+  return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
+    Lock lock = context.lock();
+    if (op->finished.load()) context.leave();
+    else context.wait(lock, *op);
+    const Status gathered = op->status;
+    context.operations().release(op);
+    lock.unlock();
+    WEFT_TRY(gathered);
+    if (color < 0) return std::shared_ptr<Communicator>();
+    return make_split(parent, *choices, color, split, options);
+  });
+}
+
+Status stay_out_of_split(Communicator& parent) {
+  Context& context = parent.context();
+  const Lock lock = context.lock();
+  auto gathering = gather(parent, choices_of(parent, {-1, 0, -1}));
+  if (!gathering) return gathering.status();
+  (void)parent.next_child(Communicator::ChildKind::split);
+  context.operations().release(*gathering);
+  if (!context.sleepers().any_waiting()) context.wake_progress();
+  return {};
+}
+
+Result<PendingComm> begin_shrink(Communicator& parent, const std::vector<int>& excluded, bool abort_first,
+                                 CommOptions options) {
+  const int size = parent.size(), own = parent.rank();
+  std::vector<bool> out(static_cast<size_t>(size), false);
+  for (int rank : excluded) {
+    if (rank < 0 || rank >= size)
+      return fail(Code::invalid_root, "excluded rank {} is not in [0, {})", rank, size);
+    out[rank] = true;
+  }
+  if (out[own])
+    return fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink", own);
+  // Shrinking asks nobody. Ranks that kept their device would count on what the parent knows of it, where one
+  // that took another must not.
+  if (parent.device() >= 0 && options.device >= 0 && options.device != parent.device())
+    return fail(
+        Code::invalid_argument,
+        "config.device is {}, but shrinking keeps the communicator's device, {}: split it for another "
+        "one",
+        options.device, parent.device());
+  const Lock lock = parent.context().lock();
+  if (abort_first) parent.fail(fail(Code::aborted, "communicator {} was shrunk", parent.name()), false);
+  // Not counted with the splits: one that failed may have been begun on some ranks only.
+  uint32_t id = hash_32(kShrunk, hash_32(parent.next_child(Communicator::ChildKind::shrunk), parent.id()));
+  std::vector<int> members;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!out[rank]) members.push_back(parent.world_rank(rank));
+    id = hash_32(out[rank], id);
+  }
+  return PendingComm([=, &parent]() -> NewComm {
+    return make_child(parent, id, members, options, Siblings::on_devices, &parent);
+  });
+}
+
+}  // namespace weft::job

@@ -1,0 +1,47 @@
+#include "engine/failure/peer_losses.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr auto kDeath = PeerLosses::Kind::death, kConnection = PeerLosses::Kind::connection;
+const Status kWhy = fail(Code::remote_error, "gone");
+
+TEST(PeerLosses, AreDueAfterATimeInWhichNothingMoves) {
+  PeerLosses losses;
+  losses.add(kConnection, 3, kWhy, 0, 10);
+  EXPECT_TRUE(losses.due(50 * kMs, 10).empty());
+  const auto due = losses.due(101 * kMs, 10);
+  ASSERT_EQ(due.size(), 1u);
+  EXPECT_EQ(due[0].rank, 3);
+  EXPECT_EQ(losses.due(101 * kMs, 10).size(), 1u) << "a connection that ended concerns later operations too";
+  EXPECT_FALSE(losses.any_death());
+  EXPECT_TRUE(losses.dead().empty());
+}
+
+TEST(PeerLosses, WaitWhileThingsMoveButNotForEver) {
+  PeerLosses losses;
+  losses.add(kDeath, 3, kWhy, 0, 10);
+  EXPECT_TRUE(losses.due(101 * kMs, 11).empty());
+  EXPECT_TRUE(losses.due(202 * kMs, 12).empty());
+  EXPECT_TRUE(losses.any_death());
+  EXPECT_EQ(losses.due(1001 * kMs, 13).size(), 1u);
+  EXPECT_TRUE(losses.empty());
+}
+
+TEST(PeerLosses, ADeathIsFinalOnceItsGraceIsOver) {
+  PeerLosses losses;
+  losses.add(kDeath, 3, kWhy, 0, 10);
+  losses.add(kConnection, 3, kWhy, 0, 10);
+  EXPECT_TRUE(losses.dead().empty());
+  EXPECT_EQ(losses.due(INT64_MAX, 10).size(), 2u);
+  ASSERT_TRUE(losses.dead().contains(3));
+  EXPECT_EQ(losses.dead().at(3).message(), "gone");
+  EXPECT_FALSE(losses.any_death());
+  EXPECT_FALSE(losses.empty()) << "the report of the connection";
+}
+
+}  // namespace
+}  // namespace weft::engine
