@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/hello.h"
+#include "engine/sharing.h"
 #include "transport/ofi.h"
 #include "transport/ofi_providers.h"
 #include "transport/shm.h"
@@ -69,9 +70,11 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
 }
 
 // All ranks exchange addresses, also those that are alone on their node.
-Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+Result<std::vector<transport::ShmAddress>> Fabric::announce(bootstrap::Bootstrap& bootstrap,
+                                                            Deadline deadline) {
   const auto& local_ranks = layout_.on_node(layout_.node_of(rank_));
   transport::ShmAddress address{};
+  shm_.reset();
   if (local_ranks.size() > 1) {
     transport::ShmTransport::Options options;
     options.cma = settings().cma;
@@ -81,9 +84,44 @@ Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline dead
     shm_ = shm.take();
     address = shm_->address();
   }
-  auto addresses = exchange(bootstrap, address, deadline);
+  return exchange(bootstrap, address, deadline);
+}
+
+// Ranks that turn out not to share memory become nodes of their own, and begin anew.
+Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+  auto addresses = announce(bootstrap, deadline);
   if (!addresses) return addresses.status();
-  return shm_ ? shm_->connect(*addresses) : Status();
+  const size_t most = largest_node(layout_);
+  if (most == 1) return {};
+
+  ReachReport mine(most);
+  Status lack;
+  for (const int peer : layout_.on_node(layout_.node_of(rank_))) {
+    const auto position = static_cast<size_t>(layout_.local_index(peer));
+    const auto reach = peer == rank_ ? transport::ShmTransport::Reach{}
+                                     : shm_->probe(peer, (*addresses)[static_cast<size_t>(peer)]);
+    if (reach.shares.ok()) mine.add(position, reach.reads);
+    else if (lack.ok()) lack = reach.shares;
+  }
+  const auto gathered = bootstrap.all_gather(mine.bytes(), deadline);
+  if (!gathered) return gathered.status();
+  std::vector<ReachReport> reports;
+  const size_t bytes = mine.bytes().size();
+  for (size_t at = 0; at < gathered->size(); at += bytes)
+    reports.emplace_back(std::span(*gathered).subspan(at, bytes));
+
+  const topology::Layout before = layout_;
+  layout_ = split_by_reach(before, reports);
+  if (layout_ != before) {
+    if (!lack.ok() && is_first_to_lack(before, rank_, reports))
+      log::warn("{}; such ranks are treated as nodes of their own", lack.message());
+    addresses = announce(bootstrap, deadline);
+    if (!addresses) return addresses.status();
+  }
+  if (!shm_) return {};
+  WEFT_TRY(shm_->connect(*addresses));
+  if (!all_read(layout_, rank_, before, reports)) shm_->stop_reading_peers();
+  return {};
 }
 
 Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline) {
