@@ -271,4 +271,10 @@ void Member::tell_failed(uint32_t comm, const std::string& why) {
   if (!loop().on_this_thread()) (void)told->get_future().wait_for(kTellingTakes);
 }
 
+void Member::watch_process(int rank, UniqueFd process) {
+  loop().post([this, rank, held = std::make_shared<UniqueFd>(std::move(process))] {
+    peers_.watch_process(rank, std::move(*held));
+  });
+}
+
 }  // namespace weft::bootstrap

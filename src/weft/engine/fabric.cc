@@ -1,6 +1,8 @@
 #include "engine/fabric.h"
 
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -121,7 +123,20 @@ Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline dead
   if (!shm_) return {};
   WEFT_TRY(shm_->connect(*addresses));
   if (!all_read(layout_, rank_, before, reports)) shm_->stop_reading_peers();
+  watch_processes(bootstrap, *addresses);
   return {};
+}
+
+// A helper of a rank that holds its sockets (a raw clone() has no handlers) would hide the rank's death.
+void Fabric::watch_processes(bootstrap::Bootstrap& bootstrap,
+                             const std::vector<transport::ShmAddress>& addresses) const {
+  for (const int peer : layout_.on_node(layout_.node_of(rank_))) {
+    const pid_t pid = addresses[static_cast<size_t>(peer)].pid;
+    if (pid == getpid()) continue;
+    // Since Linux 5.3; without it a closed connection is the only sign.
+    UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (process.valid()) bootstrap.watch_process(peer, std::move(process));
+  }
 }
 
 Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline) {

@@ -97,6 +97,8 @@ class Fabric {
   Fabric() = default;
   Status open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline);
   Result<std::vector<transport::ShmAddress>> announce(bootstrap::Bootstrap& bootstrap, Deadline deadline);
+  void watch_processes(bootstrap::Bootstrap& bootstrap,
+                       const std::vector<transport::ShmAddress>& addresses) const;
   Status open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline);
   Status open_tcp(bootstrap::Bootstrap& bootstrap);
   /// Says which transport reaches whom, once all are open.

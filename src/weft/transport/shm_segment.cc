@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fork.h"
 #include "base/membarrier.h"
 
 namespace weft::transport::shm {
@@ -55,7 +56,7 @@ class Residents {
   }
 
  private:
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<ControlSegment>> by_nonce_;
 };
 
