@@ -17,7 +17,7 @@ constexpr int kOfHost = -1;
 
 /// What was given to the program and is not NCCL's.
 struct OwnMemory {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::unordered_map<void*, int> blocks;  // and the number of the device that it is of, or kOfHost
 
   static OwnMemory& get() {

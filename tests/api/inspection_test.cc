@@ -2,9 +2,12 @@
 // nodes of their own, and the job works.
 #include <grp.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include "api/processes.h"
+#include "transport/forbid.h"
 
 namespace weft::testing {
 namespace {
@@ -43,19 +46,19 @@ int nodes_of(int ranks, const std::function<void(int)>& before) {
   return WEXITSTATUS(statuses.front());
 }
 
-class Inspection : public ::testing::Test {
+class InspectionByUser : public ::testing::Test {
  protected:
   void SetUp() override {
     if (getuid() != 0) GTEST_SKIP() << "to be another user needs root";
   }
 };
 
-TEST_F(Inspection, RanksOfOneUserShareANode) {
+TEST_F(InspectionByUser, RanksOfOneUserShareANode) {
   EXPECT_EQ(nodes_of(3, [](int) { become_nobody(); }), 1);
 }
 
 // Creation failed, and named the kernel's refusal.
-TEST_F(Inspection, ARankOfAnotherUserIsANodeOfItsOwn) {
+TEST_F(InspectionByUser, ARankOfAnotherUserIsANodeOfItsOwn) {
   EXPECT_EQ(nodes_of(3,
                      [](int rank) {
                        if (rank == 1) become_nobody();
@@ -63,7 +66,7 @@ TEST_F(Inspection, ARankOfAnotherUserIsANodeOfItsOwn) {
             2);
 }
 
-TEST_F(Inspection, ARankThatMayNotBeDumpedIsANodeOfItsOwn) {
+TEST_F(InspectionByUser, ARankThatMayNotBeDumpedIsANodeOfItsOwn) {
   EXPECT_EQ(nodes_of(4,
                      [](int rank) {
                        become_nobody();
@@ -78,11 +81,35 @@ TEST_F(Inspection, ARankThatMayNotBeDumpedIsANodeOfItsOwn) {
             3);
 }
 
-TEST_F(Inspection, ARankOfAnotherUserNamespaceIsANodeOfItsOwn) {
+TEST_F(InspectionByUser, ARankOfAnotherUserNamespaceIsANodeOfItsOwn) {
   EXPECT_EQ(nodes_of(3,
                      [](int rank) {
                        become_nobody();
                        if (rank == 0 && unshare(CLONE_NEWUSER) != 0) _exit(96);
+                     }),
+            2);
+}
+
+// One could read the others, but they could not read it: what they exposed was of no use to it.
+TEST(Inspection, OneRankThatMayNotCopyMakesAllStageLongData) {
+  using transport::shm_test::forbid_system_call;
+  for (const long call : {SYS_process_vm_readv, SYS_process_vm_writev})
+    EXPECT_EQ(nodes_of(3,
+                       [call](int rank) {
+                         if (rank == 1) forbid_system_call(call, EPERM);
+                       }),
+              1);
+}
+
+// Shared memory is found through /proc, which not every chroot has.
+TEST_F(InspectionByUser, ARankWithoutProcIsANodeOfItsOwn) {
+  EXPECT_EQ(nodes_of(3,
+                     [](int rank) {
+                       if (rank != 0) return;
+                       if (unshare(CLONE_NEWNS) != 0 ||
+                           mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) ||
+                           mount("tmpfs", "/proc", "tmpfs", 0, nullptr) != 0)
+                         _exit(96);
                      }),
             2);
 }

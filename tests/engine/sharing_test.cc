@@ -17,7 +17,7 @@ std::vector<ReachReport> reports(const Layout& layout, const Pairs& unreached, c
   for (int from = 0; from < layout.ranks(); ++from) {
     ReachReport mine(largest_node(layout));
     for (const int to : layout.on_node(layout.node_of(from)))
-      if (!unreached.contains({from, to}))
+      if (from != to && !unreached.contains({from, to}))
         mine.add(static_cast<size_t>(layout.local_index(to)), !unread.contains({from, to}));
     all.emplace_back(mine.bytes());
   }

@@ -71,7 +71,8 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   return fabric;
 }
 
-// All ranks exchange addresses, also those that are alone on their node.
+// All ranks exchange addresses, also those that are alone on their node. One that the kernel gives no shared
+// memory has an empty address, which nobody reaches.
 Result<std::vector<transport::ShmAddress>> Fabric::announce(bootstrap::Bootstrap& bootstrap,
                                                             Deadline deadline) {
   const auto& local_ranks = layout_.on_node(layout_.node_of(rank_));
@@ -82,9 +83,14 @@ Result<std::vector<transport::ShmAddress>> Fabric::announce(bootstrap::Bootstrap
     options.cma = settings().cma;
     options.eager_bytes = asked_intra();
     auto shm = transport::ShmTransport::create(rank_, bootstrap.ranks(), local_ranks, options);
-    if (!shm) return shm.status();
-    shm_ = shm.take();
-    address = shm_->address();
+    if (shm.ok()) {
+      shm_ = shm.take();
+      address = shm_->address();
+    } else if (shm.status().code() == Code::out_of_memory || shm.status().code() == Code::invalid_argument) {
+      return shm.status();
+    } else {
+      log::warn("no shared memory with other ranks: {}", shm.status().message());
+    }
   }
   return exchange(bootstrap, address, deadline);
 }
@@ -99,10 +105,9 @@ Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline dead
   ReachReport mine(most);
   Status lack;
   for (const int peer : layout_.on_node(layout_.node_of(rank_))) {
-    const auto position = static_cast<size_t>(layout_.local_index(peer));
-    const auto reach = peer == rank_ ? transport::ShmTransport::Reach{}
-                                     : shm_->probe(peer, (*addresses)[static_cast<size_t>(peer)]);
-    if (reach.shares.ok()) mine.add(position, reach.reads);
+    if (peer == rank_ || !shm_) continue;
+    const auto reach = shm_->probe(peer, (*addresses)[static_cast<size_t>(peer)]);
+    if (reach.shares.ok()) mine.add(static_cast<size_t>(layout_.local_index(peer)), reach.reads);
     else if (lack.ok()) lack = reach.shares;
   }
   const auto gathered = bootstrap.all_gather(mine.bytes(), deadline);

@@ -42,7 +42,8 @@ bool is_first_to_lack(const topology::Layout& layout, int rank, const std::vecto
   const std::vector<int>& members = layout.on_node(layout.node_of(rank));
   const auto first = std::ranges::find_if(members, [&](int from) {
     return !std::ranges::all_of(members, [&](int to) {
-      return reports[static_cast<size_t>(from)].reaches(static_cast<size_t>(layout.local_index(to)));
+      return from == to ||
+             reports[static_cast<size_t>(from)].reaches(static_cast<size_t>(layout.local_index(to)));
     });
   });
   return first != members.end() && *first == rank;

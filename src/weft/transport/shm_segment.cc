@@ -142,6 +142,7 @@ Result<std::shared_ptr<ControlSegment>> ControlSegment::map(const ShmAddress& ad
 }
 
 Status ControlSegment::probe(const ShmAddress& address) {
+  if (address.pid == 0) return fail(Code::remote_error, "it has none, as its own log says");
   if (address.layout != kLayoutVersion) {
     return fail(Code::mismatch,
                 "process {} lays out its shared memory in version {}, this one in version {}: all "
