@@ -2,6 +2,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fork.h"
 #include "device/cuda/device.h"
 #include "export.h"
 #include "route.h"

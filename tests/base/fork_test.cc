@@ -1,4 +1,4 @@
-// What a forked child gives up, and how it is told from its parent.
+// A forked child gives its parent's sockets up, and the library tells it from its parent.
 #include "base/fork.h"
 
 #include <fcntl.h>
@@ -110,7 +110,7 @@ TEST(Fork, WhatTheParentOwnsIsNotTheChilds) {
   EXPECT_TRUE(mine.here());
 }
 
-// One that has no handlers notices at its first call, and gives up then what it has.
+// Without handlers the child keeps them until its first call.
 TEST(Fork, AChildOfARawCloneGivesItsSocketsUpAtItsFirstCall) {
   std::array<UniqueFd, 2> pair = make_pair();
   EXPECT_EQ(in_child(raw_clone,

@@ -1,4 +1,4 @@
-// What happens around fork(): the handlers, the generation, and the list of sockets.
+// The handlers of fork(), the generation of a process, and the list of its sockets.
 #include "base/fork.h"
 
 #include <fcntl.h>
@@ -43,8 +43,8 @@ class List {
 constinit List<ForkSafeMutex, 64> mutexes;
 constinit List<void(), 16> hooks;
 
-/// The sockets by descriptor, each with its inode: an entry whose descriptor has been closed since, and whose
-/// number another file has, is told by that.
+/// The sockets by descriptor, each with its inode. An entry stays when its socket is closed: the inode shows
+/// that another file has its number.
 class Sockets {
  public:
   void note(int fd) {
@@ -132,7 +132,6 @@ bool watch() {
   auto* const word = page == MAP_FAILED ? &unwatched : new (page) std::atomic<uint32_t>(0);
   word->store(++last_generation);
   current = word;
-  (void)sockets_mutex();
   // Without memory for the handlers children are noticed by the page alone.
   (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   return true;
@@ -147,10 +146,7 @@ ForkSafeMutex& sockets_mutex() {
   return mutex;
 }
 
-void note_socket(int fd) {
-  (void)process_generation();
-  sockets.note(fd);
-}
+void note_socket(int fd) { sockets.note(fd); }
 
 }  // namespace forks
 
@@ -173,8 +169,14 @@ Status Ownership::check(const char* what) const {
       what, process_, getpid());
 }
 
-void on_fork_in_child(void (*hook)()) { (void)forks::hooks.add(hook); }
+void on_fork_in_child(void (*hook)()) {
+  (void)process_generation();  // sees to it that there are handlers
+  (void)forks::hooks.add(hook);
+}
 
-ForkSafeMutex::ForkSafeMutex() { (void)forks::mutexes.add(this); }
+ForkSafeMutex::ForkSafeMutex() {
+  (void)process_generation();
+  (void)forks::mutexes.add(this);
+}
 
 }  // namespace weft

@@ -6,11 +6,11 @@
 // child. The number stays taken, so that no copy of the library's state can reach a file that the child opens
 // later. Nothing is shut down, and the parent's epoll sets do not change.
 //
-// Whatever belongs to one process keeps the generation in which it was made. A child is of a later
-// generation, and refuses what is not its own. A child that was made without the handlers (a raw clone(),
-// _Fork()) is noticed, too, as its copy of the generation is wiped (MADV_WIPEONFORK); it gives its sockets up
-// at its first call. A child of vfork() shares its parent's memory and is not noticed: it may only call exec
-// or _exit.
+// A handle keeps the generation of the process that has made it. A child is of a later generation, and
+// refuses handles of its parent's. No handlers run in a child of a raw clone() or of _Fork(). Its copy of the
+// generation is wiped (MADV_WIPEONFORK), by which it is noticed at its first call, and then it gives its
+// sockets up. A child of vfork() shares its parent's memory and is not noticed: it may only call exec or
+// _exit.
 //
 // Thread safety: all functions.
 #pragma once

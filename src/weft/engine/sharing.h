@@ -1,7 +1,7 @@
-// Sharing: which ranks of a machine can really share memory. Hosts that are equal by name do not suffice: the
-// kernel lets a process open another's memory only if it may inspect it, which another user, another user
-// namespace, a process that may not be dumped, or a filter of system calls prevents. So every rank tries,
-// tells the others, and all come to the same nodes.
+// Sharing: which ranks of a machine can really share memory. An equal name of the host does not suffice. The
+// kernel lets a process open another's memory only if it may inspect that process. It may not inspect one of
+// another user or user namespace, or one that may not be dumped; filters of system calls forbid it, too. So
+// every rank tries and tells the others what it has found, and all compute the same nodes.
 //
 // Thread safety: values.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace weft::engine {
 
-/// What one rank has found of the others of its node, by their position there. Travels as plain bytes.
+/// One rank's report of the others of its node, by their position there. Travels as plain bytes.
 class ReachReport {
  public:
   explicit ReachReport(size_t ranks) : bits_(2 * bytes_for(ranks)) {}
