@@ -72,6 +72,10 @@
  * weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
  * while or after it is destroyed; where the library can tell, that is weftInvalidComm.
  *
+ * Forks. Communicators and streams belong to the process that has made them. A forked child may make its own;
+ * every call of the child on its parent's is weftInvalidUsage, and has no effect on anybody. So communicators
+ * are created after daemon(). docs/failures.md says how the death of a process with children is seen.
+ *
  * Order of arithmetic. 8- and 16-bit floats are accumulated in 32 bits and rounded to nearest even once for
  * each reduction. The same inputs on the same communicator give the same bits, whatever the timing. With
  * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of

@@ -1,7 +1,9 @@
 #include "plugin.h"
 
+#include <atomic>
 #include <exception>
 
+#include "base/fork.h"
 #include "gpu.h"
 #include "low_latency.h"
 #include "report.h"
@@ -23,6 +25,21 @@ abi::Result guarded(Body body) {
   }
 }
 
+/// The generation (base/fork.h) whose connections there are. A forked child has its parent's, and must not
+/// speak on them, nor take them down; what it makes itself is noted here.
+std::atomic<uint32_t> connections_of{0};  // 0: there are none
+
+/// As guarded(), for calls with something that listen(), connect() or accept() has made.
+template <typename Body>
+abi::Result guarded_on_connection(Body body) {
+  const uint32_t generation = connections_of.load(std::memory_order_relaxed);
+  if (generation == 0 || is_of_this_process(generation)) [[likely]]
+    return guarded(body);
+  return report(fail(Code::invalid_usage,
+                     "this process was forked after the connection was made: a forked child cannot use its "
+                     "parent's connections"));
+}
+
 Status null_pointer(const char* what) { return fail(Code::invalid_argument, "{} is null", what); }
 
 /// NCCL registers memory with either end of a connection, so both are handed out as what they have in common.
@@ -37,8 +54,13 @@ Status hand_over(Result<std::unique_ptr<T>> made, void** into) {
 
 // Never destroyed: libfabric takes itself down at the end of the process, in an order that nobody states.
 Context& process_context() {
-  static Context& context = *new Context;
-  return context;
+  static std::atomic<Context*> context{nullptr};
+  [[maybe_unused]] static const bool made = [] {
+    context.store(new Context);
+    on_fork_in_child([] { context.store(new Context); });  // the endpoints are the parent's
+    return true;
+  }();
+  return *context.load();
 }
 
 abi::Result init(abi::Logger logger) {
@@ -120,6 +142,7 @@ abi::Result make_virtual_device(int* device, const int* parts, int count) {
 abi::Result listen(Context& context, int device, void* handle, void** listener) {
   return guarded([&]() -> Status {
     *listener = nullptr;
+    connections_of.store(process_generation());
     return hand_over<Listener>(context.listen(device, handle), listener);
   });
 }
@@ -127,12 +150,13 @@ abi::Result listen(Context& context, int device, void* handle, void** listener) 
 abi::Result connect(Context& context, int device, void* handle, int traffic_class, void** sender) {
   return guarded([&]() -> Status {
     *sender = nullptr;
+    connections_of.store(process_generation());
     return hand_over<Connection>(context.connect(device, handle, traffic_class), sender);
   });
 }
 
 abi::Result accept(void* listener, void** receiver) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *receiver = nullptr;
     if (!listener) return null_pointer("the listener");
     return hand_over<Connection>(static_cast<Listener*>(listener)->accept(), receiver);
@@ -140,7 +164,7 @@ abi::Result accept(void* listener, void** receiver) {
 }
 
 abi::Result close_sender(void* sender) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     delete static_cast<Connection*>(sender);
     return {};
   });
@@ -149,7 +173,7 @@ abi::Result close_sender(void* sender) {
 abi::Result close_receiver(void* receiver) { return close_sender(receiver); }
 
 abi::Result close_listener(void* listener) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     delete static_cast<Listener*>(listener);
     return {};
   });
@@ -158,7 +182,7 @@ abi::Result close_listener(void* listener) {
 // ---- Memory
 
 abi::Result register_memory(void* connection, void* data, size_t bytes, int type, void** memory) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *memory = nullptr;
     if (!connection) return null_pointer("the connection to register memory with");
     Result<Memory*> made = static_cast<Connection*>(connection)->register_memory(data, bytes, type);
@@ -170,7 +194,7 @@ abi::Result register_memory(void* connection, void* data, size_t bytes, int type
 
 abi::Result register_dma_buf(void* connection, void* data, size_t bytes, int type, uint64_t offset, int fd,
                              void** memory) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *memory = nullptr;
     if (!connection) return null_pointer("the connection to register memory with");
     const DmaBuf file{fd, offset};
@@ -182,7 +206,7 @@ abi::Result register_dma_buf(void* connection, void* data, size_t bytes, int typ
 }
 
 abi::Result deregister_memory(void* connection, void* memory) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     if (!connection) return null_pointer("the connection to deregister memory from");
     return static_cast<Connection*>(connection)->deregister(static_cast<Memory*>(memory));
   });
@@ -191,7 +215,7 @@ abi::Result deregister_memory(void* connection, void* memory) {
 // ---- Requests
 
 abi::Result send(void* sender, const void* data, size_t bytes, int tag, void* memory, void** request) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *request = nullptr;
     if (!sender) return null_pointer("the connection to send on");
     Result<Request*> made =
@@ -204,7 +228,7 @@ abi::Result send(void* sender, const void* data, size_t bytes, int tag, void* me
 
 abi::Result receive(void* receiver, int count, void* const* data, const size_t* bytes, const int* tags,
                     void* const* memory, void** request) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *request = nullptr;  // it may have come with kOptionalCompletion in it
     if (!receiver) return null_pointer("the connection to receive on");
     Result<Request*> made =
@@ -217,7 +241,7 @@ abi::Result receive(void* receiver, int count, void* const* data, const size_t* 
 
 abi::Result flush(void* receiver, int count, void* const* data, const int* bytes, void* const* memory,
                   void** request) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *request = nullptr;
     if (!receiver) return null_pointer("the connection to flush");
     return static_cast<Receiver*>(static_cast<Connection*>(receiver))->flush(count, data, bytes, memory);
@@ -225,7 +249,7 @@ abi::Result flush(void* receiver, int count, void* const* data, const int* bytes
 }
 
 abi::Result test(void* request, int* done, int* bytes) {
-  return guarded([&]() -> Status {
+  return guarded_on_connection([&]() -> Status {
     *done = 0;
     auto* known = static_cast<Request*>(request);
     if (!known || !known->owner)

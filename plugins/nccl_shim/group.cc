@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fork.h"
 #include "export.h"
 #include "report.h"
 
@@ -17,6 +18,8 @@ struct Group {
   std::vector<std::pair<weftResult_t (*)(weftComm_t), weftComm_t>> ends;  // of Weft's communicators
 };
 thread_local Group t_group;
+/// A group that is open when its thread forks stays the parent's.
+const bool forgets_group = (on_fork_in_child([] { t_group = Group(); }), true);
 
 /// The outermost end: leaves the thread outside groups, whatever comes next.
 Group close() { return std::exchange(t_group, Group()); }

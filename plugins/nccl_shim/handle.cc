@@ -3,10 +3,12 @@
 #include <deque>
 #include <mutex>
 
+#include "base/fork.h"
+
 namespace weft::nccl_shim {
 
 Handle* new_handle(const nccl::Decision& decision) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::deque<Handle>* shells = new std::deque<Handle>;
   const std::lock_guard guard(mutex);
   return &shells->emplace_back(decision);

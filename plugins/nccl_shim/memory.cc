@@ -2,6 +2,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fork.h"
 #include "device/cuda/device.h"
 #include "export.h"
 #include "route.h"
@@ -17,7 +18,7 @@ constexpr int kOfHost = -1;
 
 /// What was given to the program and is not NCCL's.
 struct OwnMemory {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::unordered_map<void*, int> blocks;  // and the number of the device that it is of, or kOfHost
 
   static OwnMemory& get() {

@@ -38,6 +38,13 @@ TEST(Interfaces, AreExcludedAfterACaret) {
   EXPECT_EQ(chosen("^eth"), "lo docker0");
 }
 
+TEST(Interfaces, AreChosenByWholeNamesAfterAnEqualsSign) {
+  EXPECT_EQ(chosen("=eth1"), "eth1");
+  EXPECT_EQ(chosen("=docker0,eth0"), "docker0 eth0");
+  EXPECT_EQ(chosen("^=eth0,lo"), "eth1 docker0");
+  EXPECT_NE(chosen("=eth").find("leaves no interface"), std::string::npos);
+}
+
 TEST(Interfaces, AFilterThatLeavesNoneNamesWhatThereIs) {
   const Status status = choose_interfaces(kHost, "ib").status();
   EXPECT_EQ(status.code(), Code::invalid_setting);

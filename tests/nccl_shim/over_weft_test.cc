@@ -342,6 +342,37 @@ TEST(OverWeft, AnAbortEndsWhatAnotherThreadWaitsFor) {
   });
 }
 
+TEST(OverWeft, AForkedChildsCallsAreRefusedAndDisturbNobody) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    UniqueId id;
+    NCCL_OK(shim->GetUniqueId(&id));
+    Comm_t comm = nullptr;
+    NCCL_OK(shim->CommInitRank(&comm, 1, id, 0));
+    float value = 3, sum = 0;
+    NCCL_OK(shim->GroupStart());
+    NCCL_OK(shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr));
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      if (shim->GroupEnd() != nccl::kInvalidUsage) _exit(1);
+      if (shim->AllReduce(&value, &sum, 1, kFloat, kSum, comm, nullptr) != nccl::kInvalidUsage) _exit(2);
+      if (!mentions(shim.last_error(), "forked child")) _exit(3);
+      if (shim->CommDestroy(comm) != nccl::kInvalidUsage) _exit(4);
+      Comm_t own = nullptr;
+      if (shim->GetUniqueId(&id) != nccl::kSuccess || shim->CommInitRank(&own, 1, id, 0) != nccl::kSuccess)
+        _exit(5);
+      _exit(shim->CommDestroy(own) == nccl::kSuccess ? 0 : 6);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+    NCCL_OK(shim->GroupEnd());
+    EXPECT_EQ(sum, 3);
+    NCCL_OK(shim->CommDestroy(comm));
+  });
+}
+
 /// What NCCL added after 2.28.9 is there to be linked, and says what Weft's communicators lack.
 TEST(OverWeft, NewerFunctionsOfNcclAreErrorsWithASentence) {
   in_process(kWeft, [] {

@@ -165,6 +165,14 @@ TEST(InterfaceRules, AFilterTakesByPrefixOrLeavesOut) {
   EXPECT_TRUE(others.takes("eth0") && !others.takes("docker0") && !others.takes("lo") && !others.names());
 }
 
+// "=eth0" was taken for the beginning of a name, and left none.
+TEST(InterfaceRules, AnEqualsSignMeansWholeNamesAsForNccl) {
+  const InterfaceFilter some("=eth1,ib0"), others("^=docker0");
+  EXPECT_TRUE(some.takes("eth1") && some.takes("ib0") && some.names());
+  EXPECT_FALSE(some.takes("eth10") || some.takes("eth"));
+  EXPECT_TRUE(others.takes("docker01") && !others.takes("docker0") && !others.names());
+}
+
 TEST(InterfaceRules, LinkLocalAddressesLeadNowhere) {
   const auto leads = [](const char* text) {
     sockaddr_in6 six{};

@@ -133,6 +133,7 @@ Status checked_run(const Arguments& a) {
     WEFT_TRY(engine::check_device_call(comm, call, in, out));
     if (late_scalar) WEFT_TRY(engine::note_scalar(comm, late_scalar, call));
   } else if (a.stream) {
+    WEFT_TRY(a.stream->owner.check("stream"));
     if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
     call.stream = a.stream->stream.get();
   }
@@ -144,6 +145,8 @@ inline bool repeated(const Arguments& a, Status& outcome) {
   if (a.stream || !a.comm || plan::is_transfer(a.collective) || in_group()) return false;
   const InUse in_use(a.comm);
   if (a.comm->state.load(std::memory_order_acquire) != weftComm::live || a.comm->fallback) return false;
+  if (!a.comm->owner.here()) [[unlikely]]
+    return false;
   return a.comm->comm->repeat(a, outcome);
 }
 

@@ -246,7 +246,7 @@ std::shared_ptr<Communicator> take_apart(weftComm_t handle) {
 }
 
 Status check_not_destroyed(weftComm_t comm) {
-  if (!comm) return fail(Code::invalid_comm, "comm is NULL");
+  WEFT_TRY(check_own(comm));
   if (comm->state.load() == weftComm::destroyed)
     return fail(Code::invalid_comm, "comm has been destroyed or aborted already");
   if (in_group()) return fail(Code::invalid_usage, "a communicator cannot be ended inside a group");
@@ -303,7 +303,8 @@ const char* weftGetErrorString(weftResult_t result) { return code_name(static_ca
 const char* weftGetLastError(weftComm_t comm) {
   thread_local std::string text;
   text = last_error_of_thread();
-  if (comm && comm->state.load() != weftComm::destroyed && !last_error_is_newer_than_failure_of(comm)) {
+  if (comm && comm->owner.here() && comm->state.load() != weftComm::destroyed &&
+      !last_error_is_newer_than_failure_of(comm)) {
     std::lock_guard guard(comm->mutex);
     if (!comm->creation.ok()) text = comm->creation.message();
     if (comm->comm)
@@ -376,8 +377,9 @@ weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reason) {
 weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
   const InUse in_use(comm);
   if (!asyncError) return report(fail(Code::invalid_pointer, "weftCommGetAsyncError: asyncError is NULL"));
-  if (!comm || comm->state.load() == weftComm::destroyed) return report(existing(comm).status().in(__func__));
+  if (Status own = check_own(comm); !own) return report(own.in(__func__));
   switch (comm->state.load()) {
+    case weftComm::destroyed: return report(existing(comm).status().in(__func__));
     case weftComm::creating:
     case weftComm::finalizing: *asyncError = weftInProgress; break;
     case weftComm::failed_to_create: *asyncError = static_cast<weftResult_t>(comm->creation.code()); break;

@@ -18,6 +18,16 @@ struct Group {
 
 thread_local Group t_group;
 
+/// What a forked child has of a group that its parent has open, it forgets: the calls are the parent's. They
+/// are kept, so that nothing of the parent's is destroyed here.
+void forget_group() {
+  if (t_group_depth == 0) return;
+  t_group_depth = 0;
+  static std::vector<Group>& forgotten = *new std::vector<Group>;
+  forgotten.push_back(std::exchange(t_group, Group()));
+}
+const bool forgets_group = (on_fork_in_child(forget_group), true);
+
 // Takes the outermost group's contents; the thread is outside groups again, also for what runs next.
 Group take() { return std::exchange(t_group, Group()); }
 
@@ -96,11 +106,13 @@ using namespace weft;
 using namespace weft::api;
 
 weftResult_t weftGroupStart(void) {
+  (void)process_generation();  // a child without handlers forgets its parent's group here
   ++t_group_depth;
   return weftSuccess;
 }
 
 weftResult_t weftGroupEnd(void) {
+  (void)process_generation();
   if (t_group_depth == 0) return report(not_in_group());
   if (--t_group_depth > 0) return weftSuccess;
   Group group = take();
@@ -118,6 +130,7 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   if (!simInfo) return report(fail(Code::invalid_pointer, "simInfo is NULL"));
   if (simInfo->size < sizeof(weftSimInfo_t) || simInfo->magic != WEFT_API_MAGIC)
     return report(fail(Code::invalid_argument, "simInfo does not start as WEFT_SIM_INFO_INITIALIZER"));
+  (void)process_generation();
   if (t_group_depth == 0) return report(not_in_group());
   if (--t_group_depth > 0) return weftSuccess;
   Group group = take();

@@ -9,7 +9,7 @@ namespace {
 // Shells of all handles ever made; the deque keeps their addresses and the mutex its order.
 template <typename Handle>
 struct Shells {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::deque<Handle> shells;
 
   static Shells& get() {
@@ -43,11 +43,15 @@ weftStream* new_stream_handle() { return Shells<weftStream>::get().add(); }
 
 bool is_stream_handle(const void* pointer) { return Shells<weftStream>::get().has(pointer); }
 
+Status check_own(weftComm_t comm) {
+  if (comm) return comm->owner.check("comm");
+  return fail(Code::invalid_comm,
+              "comm is NULL: pass a communicator that weftCommInitRank, weftCommInitEnv, weftCommInitAll, "
+              "weftCommSplit or weftCommShrink has made");
+}
+
 Result<engine::Communicator*> existing(weftComm_t comm) {
-  if (!comm)
-    return fail(Code::invalid_comm,
-                "comm is NULL: pass a communicator that weftCommInitRank, weftCommInitEnv, weftCommInitAll, "
-                "weftCommSplit or weftCommShrink has made");
+  WEFT_TRY(check_own(comm));
   switch (comm->state.load(std::memory_order_acquire)) {
     case weftComm::creating:
       return fail(Code::invalid_usage,
@@ -61,7 +65,7 @@ Result<engine::Communicator*> existing(weftComm_t comm) {
 }
 
 Result<engine::Communicator*> usable(weftComm_t comm) {
-  if (comm) {
+  if (comm && comm->owner.here()) {
     const int state = comm->state.load(std::memory_order_acquire);
     if (state == weftComm::live) return comm->comm.get();
     if (state == weftComm::finalizing || state == weftComm::finalized)
@@ -79,6 +83,7 @@ weftResult_t report(const Status& status, weftComm_t comm) {
   if (status.ok()) return weftSuccess;
   t_last_error = status.message();
   t_refused_by = nullptr;
+  if (comm && !comm->owner.here()) comm = nullptr;
   const InUse in_use(comm);
   const int state = comm ? comm->state.load() : weftComm::destroyed;
   if (state == weftComm::live || state == weftComm::finalizing || state == weftComm::finalized) {

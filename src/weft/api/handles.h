@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/fallback.h"
+#include "base/fork.h"
 #include "base/gate.h"
 #include "base/status.h"
 #include "engine/run/communicator.h"
@@ -35,6 +36,7 @@ struct weftComm {
   enum State : int { creating, live, failed_to_create, finalizing, finalized, destroyed };
 
   std::atomic<int> state{creating};
+  const weft::Ownership owner;
   weft::Gate calls;  // that threads are inside of; see api::InUse
   int serial = 0;    // of this process; part of the operators' values
   weft::nccl::Backend backend = weft::nccl::Backend::automatic;
@@ -53,6 +55,7 @@ struct weftComm {
 
 struct weftStream {
   std::atomic<bool> live{true};
+  const weft::Ownership owner;
   std::unique_ptr<weft::engine::Stream> stream;
 };
 
@@ -72,6 +75,10 @@ weftComm* new_comm_handle();
 weftStream* new_stream_handle();
 /// Whether this is a stream of weftStreamCreate, alive or not: it may be anything.
 bool is_stream_handle(const void* pointer);
+
+/// ok, or what is wrong with a handle of which nothing else may be looked at: NULL, or of the process that
+/// forked this one.
+Status check_own(weftComm_t comm);
 
 /// The communicator behind a handle that can be used for operations; the error says what is wrong with it.
 Result<engine::Communicator*> usable(weftComm_t comm);

@@ -9,6 +9,7 @@ namespace {
 Status check(weftStream_t stream) {
   if (!stream)
     return fail(Code::invalid_pointer, "stream is NULL: the blocking stream is never created or waited for");
+  WEFT_TRY(stream->owner.check("stream"));
   if (!stream->live.load()) return fail(Code::invalid_pointer, "stream has been destroyed");
   return {};
 }

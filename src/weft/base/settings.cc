@@ -52,14 +52,17 @@ constexpr Row kRows[] = {
      "the "
      "machine's own identity. Different names on one machine pretend that it is several nodes."},
     {"WEFT_ROOT", &Settings::root, kAny, kMeet,
-     "Address at which the ranks of a launched job meet, as `host:port`; rank 0 listens there. Empty: what "
-     "the launcher "
-     "offers."},
+     "Address at which the ranks of a launched job meet, as `host:port`; rank 0 listens there. An IPv6 "
+     "address stands in brackets, a link-local one with this host's interface: `[fe80::1%eth0]:4711`. Empty: "
+     "what the launcher offers."},
     {"WEFT_SOCKET_IFNAME", &Settings::socket_ifname, kAny, kMeet,
-     "Network interfaces for sockets, by prefixes of their names, separated by commas: `eth,ens5`. A leading "
-     "`^` "
-     "excludes instead: `^docker,virbr`. Empty: every interface that is up, loopback only when there is no "
-     "other."},
+     "Network interfaces for sockets, in NCCL's syntax: prefixes of their names, separated by commas "
+     "(`eth,ens5`); after a `=`, whole names (`=eth0,eth1`). A leading `^` excludes instead: "
+     "`^docker,virbr`, "
+     "`^=docker0`. Empty: every interface that is up, loopback only when there is no other. An interface "
+     "that "
+     "has nothing but a link-local IPv6 address is used only where it is named here, or where the root's "
+     "address is on its link."},
     {"WEFT_INIT_TIMEOUT_S",
      &Settings::init_timeout_s,
      {.min = 0.1, .max = kWeek_s},

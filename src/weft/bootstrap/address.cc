@@ -2,8 +2,10 @@
 #include "bootstrap/address.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netdb.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <memory>
@@ -60,10 +62,19 @@ Result<SocketAddress> SocketAddress::parse(std::string_view text) {
     in_addr four;
     in6_addr six;
     if (inet_pton(AF_INET, host.c_str(), &four) == 1) return v4(four, static_cast<uint16_t>(port));
-    if (inet_pton(AF_INET6, host.c_str(), &six) == 1) return v6(six, static_cast<uint16_t>(port));
+    const size_t percent = std::min(host.find('%'), host.size());
+    const std::string interface = host.substr(std::min(percent + 1, host.size()));
+    const uint32_t scope = interface.empty() ? 0 : if_nametoindex(interface.c_str());
+    const bool scope_read =
+        (percent == host.size()) == interface.empty() && (interface.empty() || scope != 0);
+    if (scope_read && inet_pton(AF_INET6, host.substr(0, percent).c_str(), &six) == 1)
+      return v6(six, static_cast<uint16_t>(port), scope);
   }
-  return fail(Code::invalid_argument, "'{}' is no address; right would be 10.0.0.1:4711 or [fd00::1]:4711",
-              text);
+  return fail(
+      Code::invalid_argument,
+      "'{}' is no address; right would be 10.0.0.1:4711 or [fd00::1]:4711, or, with an interface that "
+      "this host has, [fe80::1%eth0]:4711",
+      text);
 }
 
 Result<SocketAddress> SocketAddress::resolve(const std::string& host, uint16_t port) {
@@ -71,6 +82,10 @@ Result<SocketAddress> SocketAddress::resolve(const std::string& host, uint16_t p
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    const size_t percent = host.find('%');
+    if (percent != std::string::npos && if_nametoindex(host.c_str() + percent + 1) == 0)
+      return fail(Code::invalid_argument, "host '{}' cannot be resolved: this host has no interface {}", host,
+                  host.substr(percent + 1));
     return fail(Code::invalid_argument, "host '{}' cannot be resolved: {}", host, gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
@@ -96,6 +111,14 @@ bool SocketAddress::loopback() const {
   return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&as_v6().sin6_addr);
 }
 
+bool SocketAddress::link_local() const {
+  return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&as_v6().sin6_addr);
+}
+
+SocketAddress SocketAddress::with_scope(uint32_t scope) const {
+  return family() == AF_INET6 ? v6(as_v6().sin6_addr, port(), scope) : *this;
+}
+
 uint16_t SocketAddress::port() const {
   return family() == AF_INET ? ntohs(as_v4().sin_port) : family() == AF_INET6 ? ntohs(as_v6().sin6_port) : 0;
 }
@@ -106,12 +129,14 @@ SocketAddress SocketAddress::with_port(uint16_t port) const {
 }
 
 std::string SocketAddress::to_string(bool with_port) const {
-  char text[INET6_ADDRSTRLEN] = "no address";
+  char text[INET6_ADDRSTRLEN + 1 + IF_NAMESIZE] = "no address";
   if (family() == AF_INET) {
     inet_ntop(AF_INET, &as_v4().sin_addr, text, sizeof text);
     return with_port ? fmt::format("{}:{}", text, port()) : text;
   }
   if (family() == AF_INET6) inet_ntop(AF_INET6, &as_v6().sin6_addr, text, sizeof text);
+  if (char name[IF_NAMESIZE]; scope() != 0 && if_indextoname(scope(), name) != nullptr)
+    std::strcat(std::strcat(text, "%"), name);
   return with_port && valid() ? fmt::format("[{}]:{}", text, port()) : text;
 }
 

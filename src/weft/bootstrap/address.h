@@ -19,7 +19,7 @@ class SocketAddress {
   static SocketAddress v6(const in6_addr& address, uint16_t port, uint32_t scope = 0);
   /// Any local address, of the given family (AF_INET or AF_INET6).
   static SocketAddress any(int family, uint16_t port);
-  /// "10.0.0.1:4711" or "[fd00::1]:4711"; no names.
+  /// "10.0.0.1:4711", "[fd00::1]:4711" or, with an interface of this host, "[fe80::1%eth0]:4711"; no names.
   static Result<SocketAddress> parse(std::string_view text);
   /// Asks the resolver; the first address of a name, IPv4 before IPv6. Blocks as long as the resolver does.
   static Result<SocketAddress> resolve(const std::string& host, uint16_t port);
@@ -30,6 +30,11 @@ class SocketAddress {
   int family() const { return storage_.ss_family; }
   bool valid() const { return family() == AF_INET || family() == AF_INET6; }
   bool loopback() const;
+  /// Of IPv6, and means something on one link only: its scope says which interface of this host is on it.
+  bool link_local() const;
+  /// The number of the interface; 0: not known. What other hosts are told has none, as it is this host's.
+  uint32_t scope() const { return family() == AF_INET6 ? as_v6().sin6_scope_id : 0; }
+  SocketAddress with_scope(uint32_t scope) const;
   uint16_t port() const;
   SocketAddress with_port(uint16_t port) const;
   const sockaddr* raw() const { return reinterpret_cast<const sockaddr*>(&storage_); }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread.h"
@@ -118,7 +119,7 @@ class Agent {
     }
   }
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   bool over_ = false;
   int uses_ = 0;
   pid_t process_ = 0;  // that the thread belongs to

@@ -93,6 +93,9 @@ class Bootstrap {
   /// Tells all ranks that an operation of `comm` failed here; blocks until its links have taken what they
   /// take at once, or for a tenth of a second.
   virtual void tell_failed(uint32_t comm, const std::string& why) = 0;
+  /// The end of this process (a pidfd) is the death of rank `rank`, too: something that the rank has started
+  /// may hold its connections open. Ranks that are no neighbours leave that to others.
+  virtual void watch_process(int rank, UniqueFd process) = 0;
 };
 
 }  // namespace weft::bootstrap

@@ -21,21 +21,64 @@ Result<IfAddrs> all_addresses() {
   return IfAddrs(first, freeifaddrs);
 }
 
+/// How well other hosts reach an address: the less the better.
+int distance(const SocketAddress& address) {
+  return address.family() == AF_INET ? 0 : address.link_local() ? 2 : 1;
+}
+
+/// All links of this host on which a link-local address may be, by a link-local address of its own.
+Result<std::vector<Interface>> links() {
+  const Result<IfAddrs> all = all_addresses();
+  if (!all.ok()) return all.status();
+  std::vector<Interface> found;
+  for (const ifaddrs* each = all->get(); each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
+    const SocketAddress address(each->ifa_addr);
+    if (address.link_local())
+      found.push_back({each->ifa_name, address, topology::is_physical(each->ifa_name)});
+  }
+  return found;
+}
+
 }  // namespace
 
-Result<std::vector<Interface>> interfaces() {
+Result<SocketAddress> as_reached(const SocketAddress& address, const SocketAddress& beside,
+                                 std::string_view filter) {
+  if (!address.link_local() || address.scope() != 0) return address;
+  const Result<std::vector<Interface>> all = links();
+  if (!all.ok()) return all.status();
+  for (const Interface& each : *all)
+    if (each.address.with_scope(0).same_host(address)) return address.with_scope(each.address.scope());
+  if (beside.link_local()) return address.with_scope(beside.scope());
+  const topology::InterfaceFilter rule(filter);
+  std::vector<Interface> chosen;
+  std::string names;
+  for (const Interface& each : *all) {
+    if (rule.takes(each.name)) chosen.push_back(each);
+    names += (names.empty() ? "" : ", ") + each.name;
+  }
+  if (chosen.size() == 1) return address.with_scope(chosen.front().address.scope());
+  return fail(
+      Code::invalid_setting,
+      "{} is a link-local address, and it is not certain on which link of this host it is ({}): name "
+      "the interface in WEFT_SOCKET_IFNAME, such as =eth0, or in WEFT_ROOT, such as [fe80::1%eth0]:4711",
+      address.to_string(), names.empty() ? "none has a link-local address" : names);
+}
+
+Result<std::vector<Interface>> interfaces(bool link_local) {
   const Result<IfAddrs> all = all_addresses();
   if (!all.ok()) return all.status();
   std::vector<Interface> found;
   for (const ifaddrs* each = all->get(); each != nullptr; each = each->ifa_next) {
     constexpr unsigned kReady = IFF_UP | IFF_RUNNING;
-    if (!topology::leads_beyond_link(each->ifa_addr) || (each->ifa_flags & kReady) != kReady) continue;
+    if (each->ifa_addr == nullptr || (each->ifa_flags & kReady) != kReady) continue;
     const SocketAddress address(each->ifa_addr);
+    if (!topology::leads_beyond_link(each->ifa_addr) && !(link_local && address.link_local())) continue;
     const auto known =
         std::find_if(found.begin(), found.end(), [&](auto& i) { return i.name == each->ifa_name; });
     if (known == found.end()) {
       found.push_back({each->ifa_name, address, topology::is_physical(each->ifa_name)});
-    } else if (known->address.family() == AF_INET6 && address.family() == AF_INET) {
+    } else if (distance(address) < distance(known->address)) {
       known->address = address;
     }
   }
@@ -59,11 +102,11 @@ Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std
     std::copy_if(all.begin(), all.end(), std::back_inserter(chosen),
                  [&](const Interface& i) { return rule.takes(i.name); });
   } else {
-    for (const std::string_view prefix : rule.prefixes) {
+    for (const std::string_view entry : rule.entries) {
       for (Interface& each : all) {
-        if (each.address.valid() && each.name.starts_with(prefix)) {
+        if (each.address.valid() && rule.means(entry, each.name)) {
           chosen.push_back(each);
-          each.address = {};  // taken: a second prefix does not take it again
+          each.address = {};  // taken: a second entry does not take it again
         }
       }
     }
@@ -77,11 +120,11 @@ Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std
 }
 
 Result<SocketAddress> host_address(std::string_view filter) {
-  Result<std::vector<Interface>> all = interfaces();
+  const bool named = topology::InterfaceFilter(filter).names();
+  Result<std::vector<Interface>> all = interfaces(named);
   if (!all.ok()) return all.status();
   Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
   if (!chosen.ok()) return chosen.status();
-  const bool named = !filter.empty() && filter.front() != '^';
   const auto rank = [&](const Interface& i) {
     return named ? 0 : i.physical ? 0 : i.address.loopback() ? 2 : 1;
   };
@@ -95,12 +138,12 @@ Result<SocketAddress> host_address(std::string_view filter) {
 
 Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter,
                                                   int most) {
-  const bool named = !filter.empty() && filter.front() != '^';
+  const bool named = topology::InterfaceFilter(filter).names();
   std::vector<SocketAddress> rails;
   if (!named) rails.push_back(towards_root);
   const bool want_more = named || (most != 1 && !towards_root.loopback());
   if (want_more) {
-    Result<std::vector<Interface>> all = interfaces();
+    Result<std::vector<Interface>> all = interfaces(named);
     if (!all.ok()) return all.status();
     Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
     if (!chosen.ok()) return chosen.status();

@@ -16,16 +16,23 @@ struct Interface {
   bool physical = false;  // a device stands behind it: no bridge, tunnel or container link
 };
 
-/// The interfaces that are up and have an address, in the kernel's order, one address each; no link-local
-/// ones.
-Result<std::vector<Interface>> interfaces();
+/// The interfaces that are up and have an address, in the kernel's order, one address each. `link_local`:
+/// with those that have nothing but a link-local address.
+Result<std::vector<Interface>> interfaces(bool link_local = false);
+
+/// An address that another host has told, as this one reaches it: a link-local one gets the scope of this
+/// host's interface. That is the interface that has the address, or the one of `beside` if that is
+/// link-local, or the only one that `filter` leaves of those with a link-local address. Errors:
+/// invalid_setting where that is not certain.
+Result<SocketAddress> as_reached(const SocketAddress& address, const SocketAddress& beside,
+                                 std::string_view filter);
 
 /// The name of the interface that has an address, whatever others it has.
 Result<std::string> interface_with(const SocketAddress& address);
 
-/// Those that `filter` chooses (WEFT_SOCKET_IFNAME): prefixes of names, separated by commas, in that order;
-/// or, after a
-/// "^", all but those. Errors: invalid_setting where nothing is left, naming what there is.
+/// Those that `filter` chooses (WEFT_SOCKET_IFNAME, see topology::InterfaceFilter), in the order of its
+/// entries; where it excludes, in the host's. Errors: invalid_setting where nothing is left, naming what
+/// there is.
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter);
 
 /// The address that other hosts reach this one at best: the filter's first; without one the first physical

@@ -90,6 +90,13 @@ Status derive(LaunchInfo* info, const Settings& settings, std::string host, int 
   return {};
 }
 
+/// An address without the interface that a link-local one names ("%eth0"). Each host has a name of its own
+/// for it, so that it can be no part of the secret.
+std::string without_scope(const std::string& address) {
+  const size_t percent = std::min(address.find('%'), address.size());
+  return address.substr(0, percent) + address.substr(std::min(address.find(']', percent), address.size()));
+}
+
 /// WEFT_ROOT as meeting point.
 Status derive_from_root(LaunchInfo* info, const Settings& settings) {
   const std::string& root = settings.root;
@@ -105,7 +112,7 @@ Status derive_from_root(LaunchInfo* info, const Settings& settings) {
   }
   std::string host = root.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return derive(info, settings, host, port, root);
+  return derive(info, settings, host, port, without_scope(root));
 }
 
 Result<LaunchInfo> from_settings(const Settings& settings) {
@@ -138,8 +145,8 @@ Status place_torchrun(LaunchInfo* info, const Environment& env, const Settings& 
   int port = 0;
   WEFT_TRY(read_number(env, "MASTER_PORT", 1, 65535, &port));
   const std::string known =
-      fmt::format("torchrun {} {} {} {}", env.text("MASTER_ADDR"), port, env.text("TORCHELASTIC_RUN_ID"),
-                  env.text("TORCHELASTIC_RESTART_COUNT"));
+      fmt::format("torchrun {} {} {} {}", without_scope(env.text("MASTER_ADDR")), port,
+                  env.text("TORCHELASTIC_RUN_ID"), env.text("TORCHELASTIC_RESTART_COUNT"));
   return derive(info, settings, env.text("MASTER_ADDR"), port == 65535 ? port - 1 : port + 1, known);
 }
 

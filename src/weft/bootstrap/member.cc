@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 
+#include "base/settings.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/neighbours.h"
 #include "bootstrap/rendezvous.h"
@@ -120,7 +121,7 @@ Status Member::spread_addresses(const std::vector<SocketAddress>& mine, Deadline
   std::string list;
   for (const SocketAddress& rail : mine) {
     if (!list.empty()) list += ' ';
-    list += rail.to_string();
+    list += rail.with_scope(0).to_string();
   }
   Result<Gathered> all = tree_.all_gather(std::as_bytes(std::span(list)), deadline);
   if (!all.ok()) return all.status();
@@ -132,6 +133,8 @@ Status Member::spread_addresses(const std::vector<SocketAddress>& mine, Deadline
     do {
       const size_t blank = std::min(text.find(' '), text.size());
       Result<SocketAddress> rail = SocketAddress::parse(text.substr(0, blank));
+      if (rail.ok())
+        rail = as_reached(*rail, mine[std::min(rails.size(), mine.size() - 1)], settings().socket_ifname);
       if (!rail.ok())
         return rail.status().in(fmt::format("what rank {} calls its address", rails_.size() - 1));
       rails.push_back(*rail);
@@ -218,7 +221,7 @@ const std::vector<std::string>& Member::addresses(int rank) const {
 /// A rail leaves by this rank's interface of the same number. A forwarded address is on no interface.
 SocketAddress Member::own_end_of(size_t rail, const SocketAddress& target) const {
   const auto& own = rails_[static_cast<size_t>(rank_)];
-  if (rail >= own.size()) return {};
+  if (rail >= own.size() || target.link_local()) return {};  // whose scope is the interface
   const Result<std::string> interface = interface_with(own[rail]);
   return interface.ok() ? own_end(*interface, own[rail], target) : SocketAddress();
 }
@@ -269,6 +272,12 @@ void Member::tell_failed(uint32_t comm, const std::string& why) {
     told->set_value();
   });
   if (!loop().on_this_thread()) (void)told->get_future().wait_for(kTellingTakes);
+}
+
+void Member::watch_process(int rank, UniqueFd process) {
+  loop().post([this, rank, held = std::make_shared<UniqueFd>(std::move(process))] {
+    peers_.watch_process(rank, std::move(*held));
+  });
 }
 
 }  // namespace weft::bootstrap

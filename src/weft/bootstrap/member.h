@@ -47,6 +47,7 @@ class Member final : public Bootstrap {
   std::vector<std::optional<OpReport>> ask(std::span<const int> ranks, uint32_t comm, uint32_t op,
                                            Deadline deadline) override;
   void tell_failed(uint32_t comm, const std::string& why) override;
+  void watch_process(int rank, UniqueFd process) override;
 
  private:
   void welcome(Visitor visitor);

@@ -1,9 +1,17 @@
 // Liveness and news.
 #include "bootstrap/peers.h"
 
+#include <sys/epoll.h>
+
 #include "base/log.h"
 
 namespace weft::bootstrap {
+namespace {
+
+// How long the link of a process that has ended may still say why: its last words are on their way.
+constexpr double kLastWords_s = 0.05;
+
+}  // namespace
 
 Peers::Peers(EventLoop& loop, const Job& job, int rank, int ranks)
     : loop_(loop),
@@ -75,7 +83,29 @@ void Peers::welcome(Visitor visitor) {
   }
 }
 
+void Peers::watch_process(int rank, UniqueFd process) {
+  if (!links_.contains(rank) || processes_.contains(rank)) return;
+  Process& watched = processes_[rank];
+  watched.fd = std::move(process);
+  watched.watch = loop_.watch(watched.fd.get(), EPOLLIN, [this, rank](uint32_t) {
+    Process& ended = processes_.at(rank);
+    loop_.unwatch(ended.watch);
+    ended.timer = loop_.at(Deadline::in_seconds(kLastWords_s), [this, rank] {
+      bury(rank, fmt::format("rank {} is dead: its process has ended (noticed by rank {})", rank, rank_), -1);
+    });
+  });
+}
+
+void Peers::forget_process(int rank) {
+  const auto found = processes_.find(rank);
+  if (found == processes_.end()) return;
+  loop_.unwatch(found->second.watch);
+  loop_.cancel(found->second.timer);
+  processes_.erase(found);
+}
+
 void Peers::drop_link(int rank) {
+  forget_process(rank);
   const auto found = links_.find(rank);
   if (found == links_.end()) return;
   const auto link = std::move(found->second);  // its own callback may be running: let go of it last
@@ -84,6 +114,7 @@ void Peers::drop_link(int rank) {
 }
 
 void Peers::leave() {
+  while (!processes_.empty()) forget_process(processes_.begin()->first);
   const auto goodbye = FrameWriter(FrameKind::goodbye).take();
   pass_on(goodbye, -1);
   auto links = std::move(links_);

@@ -39,6 +39,8 @@ class Peers {
   void leave();
 
   void tell_failed(uint32_t comm, const std::string& why);
+  /// See Bootstrap.
+  void watch_process(int rank, UniqueFd process);
   Questions& questions() { return questions_; }
   Fate fate(int rank) const { return fates_[static_cast<size_t>(rank)].load(std::memory_order_relaxed); }
 
@@ -55,6 +57,7 @@ class Peers {
   void bury(int rank, const std::string& why, int heard_from);
   void pass_on(std::span<const std::byte> frame, int except);
   void drop_link(int rank);
+  void forget_process(int rank);
   void report(Report report);
   OpReport answer(int from, uint32_t comm, uint32_t op) const;
 
@@ -64,6 +67,11 @@ class Peers {
   std::vector<SocketAddress> addresses_;
   std::vector<std::atomic<Fate>> fates_;
   std::map<int, std::shared_ptr<Connection>> links_;
+  struct Process {
+    UniqueFd fd;
+    EventLoop::Id watch = 0, timer = 0;
+  };
+  std::map<int, Process> processes_;   // of neighbours on this host
   std::map<int, uint64_t> news_seen_;  // by origin: the number of its last failure that came here
   uint64_t news_told_ = 0;
   Questions questions_;

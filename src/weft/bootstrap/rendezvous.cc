@@ -82,6 +82,7 @@ Try await_word(int fd, Meeting meeting, const SocketAddress& root, Deadline dead
   }
   if (!parent.empty()) {
     Result<SocketAddress> address = SocketAddress::parse(parent);
+    if (address.ok()) address = as_reached(*address, meeting.rails.front(), settings().socket_ifname);
     if (!address.ok()) return failed(address.status());
     meeting.parent = *address;
   }
@@ -101,7 +102,7 @@ Try register_once(const Job& job, int rank, int ranks, uint16_t port, Deadline d
                          .u32(static_cast<uint32_t>(rank))
                          .u32(static_cast<uint32_t>(ranks))
                          .u32(static_cast<uint32_t>(deadline.remaining_ms(INT32_MAX - 1)))
-                         .text(rails->front().to_string())
+                         .text(rails->front().with_scope(0).to_string())
                          .take();
   Status greeted = send_all(fd->get(), greeting(job.secret, hello), deadline);
   if (greeted.ok()) greeted = read_proof(fd->get(), job.root, job.proof, deadline);
@@ -114,7 +115,10 @@ Try register_once(const Job& job, int rank, int ranks, uint16_t port, Deadline d
 
 }  // namespace
 
-Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port, Deadline deadline) {
+Result<Meeting> meet_at_root(Job job, int rank, int ranks, uint16_t port, Deadline deadline) {
+  const Result<SocketAddress> root = as_reached(job.root, {}, settings().socket_ifname);
+  if (!root.ok()) return root.status();
+  job.root = *root;
   // Ranks that found nobody should not all come back at once.
   std::minstd_rand jitter(static_cast<unsigned>(rank) + 1);
   double pause_s = kFirstPause_s;

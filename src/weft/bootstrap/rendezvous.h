@@ -16,7 +16,7 @@ struct Meeting {
 /// Registers with the root as `rank` of `ranks`, listening on `port`, and waits until all have. While nobody
 /// listens at the root's address it tries again. Errors: what the root refuses; protocol_error if something
 /// else answers there; timeout.
-Result<Meeting> meet_at_root(const Job& job, int rank, int ranks, uint16_t port, Deadline deadline);
+Result<Meeting> meet_at_root(Job job, int rank, int ranks, uint16_t port, Deadline deadline);
 
 /// Opens an authenticated connection for blocking use: connects, greets, and checks the proof.
 Result<UniqueFd> visit(const SocketAddress& address, const Job& job, std::vector<std::byte> hello,

@@ -190,7 +190,7 @@ Result<UniqueId> create_unique_id(const std::string& host, int port) {
   if (!listener.ok()) return listener.status();
   Result<SocketAddress> bound = local_address(listener->get());
   if (!bound.ok()) return bound.status();
-  const UniqueId id = write_unique_id(*bound, *secret);
+  const UniqueId id = write_unique_id(bound->with_scope(0), *secret);
   WEFT_TRY(Root::serve(listener.take(), *read_unique_id(id), Deadline::in_seconds(settings().init_timeout_s),
                        kLinger_s));
   return id;

@@ -13,7 +13,7 @@
 #include <set>
 #include <span>
 
-#include "base/fd.h"
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace weft::bootstrap {
@@ -91,7 +91,7 @@ SocketAddress own_end(const std::string& interface, const SocketAddress& own, co
   if (own.family() != target.family()) return {};
   const Result<bool> leaves = leaves_by(interface, own, target);
   if (leaves.ok() && *leaves) return own;
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::set<std::string>& told = *new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (told.insert(interface).second)

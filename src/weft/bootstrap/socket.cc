@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 namespace weft::bootstrap {
@@ -30,10 +31,11 @@ void leave_bbr(int fd) {
 
 Result<UniqueFd> open_socket(int family) {
   do {
-    const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0) {
-      leave_bbr(fd);
-      return UniqueFd(fd);
+    UniqueFd fd = make_private_socket(
+        [family] { return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
+    if (fd.valid()) {
+      leave_bbr(fd.get());
+      return fd;
     }
   } while (out_of_descriptors(errno) && raise_descriptor_limit());
   return fail_errno(errno, "socket");
@@ -91,9 +93,10 @@ bool is_of_this_host(const SocketAddress& address) {
 
 UniqueFd accept_from(int listener, int* error) {
   do {
-    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    *error = fd >= 0 ? 0 : errno;
-    if (fd >= 0) return UniqueFd(fd);
+    UniqueFd fd = make_private_socket(
+        [listener] { return ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+    *error = fd.valid() ? 0 : errno;
+    if (fd.valid()) return fd;
   } while (out_of_descriptors(*error) && raise_descriptor_limit());
   return UniqueFd();
 }

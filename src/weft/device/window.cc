@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
+
 namespace weft::device {
 namespace {
 
@@ -203,7 +205,7 @@ class Windows {
 
   std::atomic<uint64_t> version_{0};  // of directory_; read without the lock
 
-  std::mutex mutex_;  // guards all below
+  ForkSafeMutex mutex_;  // guards all below
   std::shared_ptr<const Directory> directory_;
   std::list<Pool> pools_;
   std::unordered_map<void*, Allocation> allocations_;

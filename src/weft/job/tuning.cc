@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/thread.h"
@@ -51,7 +52,7 @@ enum class Crowd : uint8_t { none, small, large };
 
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
-std::mutex measured_mutex;
+ForkSafeMutex measured_mutex;
 std::map<std::string, model::Machine>& measured() {
   static std::map<std::string, model::Machine> machines;
   return machines;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/settings.h"
 
@@ -26,7 +27,7 @@ constexpr size_t kContenders = 3;
 constexpr double kContender = 4;
 
 void warn_once(const std::string& text) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);
   if (said.insert(text).second) log::warn("{}", text);

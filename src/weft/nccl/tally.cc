@@ -17,6 +17,7 @@
 #include <set>
 
 #include "base/fd.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/temporary_folder.h"
@@ -48,7 +49,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free, "counters are read by 
 
 PageShare& share_of(Page& page, Backend backend) { return backend == Backend::nccl ? page.nccl : page.weft; }
 
-std::mutex mutex;  // over creating the page and its texts
+ForkSafeMutex mutex;  // over creating the page and its texts
 std::atomic<Page*> current{nullptr};
 std::set<std::string> told;  // of this page's process
 

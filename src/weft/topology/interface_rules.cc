@@ -21,17 +21,19 @@ bool is_physical(const std::string& name) {
 
 InterfaceFilter::InterfaceFilter(std::string_view text) : excludes(text.starts_with('^')) {
   if (excludes) text.remove_prefix(1);
+  exact = text.starts_with('=');
+  if (exact) text.remove_prefix(1);
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
-    if (comma > 0) prefixes.push_back(text.substr(0, comma));
+    if (comma > 0) entries.push_back(text.substr(0, comma));
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
 }
 
 bool InterfaceFilter::takes(std::string_view name) const {
-  const bool named = std::any_of(prefixes.begin(), prefixes.end(),
-                                 [&](std::string_view prefix) { return name.starts_with(prefix); });
-  return excludes ? !named : named || prefixes.empty();
+  const bool named =
+      std::any_of(entries.begin(), entries.end(), [&](std::string_view entry) { return means(entry, name); });
+  return excludes ? !named : named || entries.empty();
 }
 
 }  // namespace weft::topology

@@ -17,15 +17,20 @@ bool leads_beyond_link(const sockaddr* address);
 /// Whether a device stands behind the interface: it is no bridge, tunnel or container's link.
 bool is_physical(const std::string& name);
 
-/// WEFT_SOCKET_IFNAME: "" takes all, "eth0,ib" those whose names begin so, "^docker,lo" all but those.
+/// WEFT_SOCKET_IFNAME, in NCCL's syntax: "" takes all, "eth0,ib" those whose names begin so, "=eth0,eth1"
+/// those that are called so, "^docker,lo" and "^=docker0" all but those.
 struct InterfaceFilter {
   explicit InterfaceFilter(std::string_view text);
   bool takes(std::string_view name) const;
   /// It says which, and not only which not: then also those without a device are used.
-  bool names() const { return !excludes && !prefixes.empty(); }
+  bool names() const { return !excludes && !entries.empty(); }
+  /// Whether an entry means the interface of this name.
+  bool means(std::string_view entry, std::string_view name) const {
+    return exact ? name == entry : name.starts_with(entry);
+  }
 
-  bool excludes = false;
-  std::vector<std::string_view> prefixes;  // of `text`
+  bool excludes = false, exact = false;
+  std::vector<std::string_view> entries;  // of `text`: names, or their beginnings
 };
 
 }  // namespace weft::topology

@@ -83,6 +83,12 @@ ShmTransport::ShmTransport(int rank, int ranks, std::span<const int> local_ranks
   inboxes_.reserve(peers_.size());
 }
 
+ShmTransport::Reach ShmTransport::probe(int peer, const ShmAddress& address) const {
+  if (Status reached = ControlSegment::probe(address); !reached)
+    return {reached.in(fmt::format("rank {} cannot share memory with rank {}", rank_, peer)), false};
+  return {Status(), shm::PeerMemory(peer, address, cma_).single_copy()};
+}
+
 Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
   if (by_rank.size() != by_rank_.size()) {
     return fail(Code::invalid_argument, "{} addresses for {} ranks", by_rank.size(), by_rank_.size());
@@ -91,9 +97,7 @@ Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
   for (const auto& peer : peers_) {
     if (peer == nullptr) continue;
     peer->address = by_rank[static_cast<size_t>(peer->rank)];
-    if (Status reached = ControlSegment::probe(peer->address); !reached) {
-      return reached.in(fmt::format("rank {} cannot share memory with rank {}", rank_, peer->rank));
-    }
+    WEFT_TRY(probe(peer->rank, peer->address).shares);
     const ShmAddress own = address();
     if (peer->address.ring_bytes != own.ring_bytes || peer->address.locals != own.locals) {
       return fail(Code::mismatch,

@@ -44,9 +44,17 @@ class ShmTransport final : public Transport {
   /// What the peers need; plain bytes for the bootstrap to carry.
   ShmAddress address() const { return own_->address(); }
 
+  /// Whether this process can share memory with the rank of that address, and why not; maps nothing.
+  struct Reach {
+    Status shares;
+    bool reads = false;  // also plain memory, by single-copy calls
+  };
+  Reach probe(int peer, const ShmAddress& address) const;
   /// `by_rank[r]` is rank r's address; entries of other nodes are not looked at. Checks that every local peer
   /// can be reached, and names the first that cannot; maps nothing yet. Once, before anything else.
   Status connect(std::span<const ShmAddress> by_rank);
+  /// Some rank of the node cannot read all others: plain memory that peers are to read is no use to them.
+  void stop_reading_peers() { reads_peers_ = false; }
 
   std::string describe() const override { return "shared memory"; }
   size_t eager_bytes() const override { return eager_bytes_; }
@@ -77,7 +85,7 @@ class ShmTransport final : public Transport {
   MappedBuffer map(int peer, const RemoteBuffer& target) override;
   bool same_process(int peer) const override;
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
-  /// Whether read() works for plain memory of every local peer.
+  /// Whether read() works for plain memory of every local peer; alike on all of them (stop_reading_peers()).
   bool reads_peers() const override { return reads_peers_; }
   /// For plain memory of another process, kHelpedBytes and longer.
   std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,

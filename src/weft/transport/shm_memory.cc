@@ -21,11 +21,14 @@ WindowKeys keys_of(const RemoteBuffer& buffer) {
           .inode = buffer.keys[4]};
 }
 
-bool can_read(const ShmAddress& address) {
+/// Reads the peer's nonce where it says that it is, and writes it back: a filter of system calls may allow
+/// one and forbid the other.
+bool can_copy(const ShmAddress& address) {
   uint64_t nonce = 0;
   const iovec own{&nonce, sizeof(nonce)};
   const iovec theirs{reinterpret_cast<void*>(address.nonce_address), sizeof(nonce)};
-  return process_vm_readv(address.pid, &own, 1, &theirs, 1, 0) == sizeof(nonce) && nonce == address.nonce;
+  return process_vm_readv(address.pid, &own, 1, &theirs, 1, 0) == sizeof(nonce) && nonce == address.nonce &&
+         process_vm_writev(address.pid, &own, 1, &theirs, 1, 0) == sizeof(nonce);
 }
 
 }  // namespace
@@ -46,7 +49,7 @@ PeerMemory::PeerMemory(int rank, const ShmAddress& address, bool cma)
     : rank_(rank),
       pid_(address.pid),
       same_process_(ControlSegment::in_this_process(address)),
-      single_copy_(same_process_ || (cma && can_read(address))) {}
+      single_copy_(same_process_ || (cma && can_copy(address))) {}
 
 MappedBuffer PeerMemory::map(const RemoteBuffer& buffer) {
   auto* const address = static_cast<std::byte*>(find(buffer));

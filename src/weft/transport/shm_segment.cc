@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fork.h"
 #include "base/membarrier.h"
 
 namespace weft::transport::shm {
@@ -55,7 +56,7 @@ class Residents {
   }
 
  private:
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   std::unordered_map<uint64_t, std::weak_ptr<ControlSegment>> by_nonce_;
 };
 
@@ -141,6 +142,7 @@ Result<std::shared_ptr<ControlSegment>> ControlSegment::map(const ShmAddress& ad
 }
 
 Status ControlSegment::probe(const ShmAddress& address) {
+  if (address.pid == 0) return fail(Code::remote_error, "it has none, as its own log says");
   if (address.layout != kLayoutVersion) {
     return fail(Code::mismatch,
                 "process {} lays out its shared memory in version {}, this one in version {}: all "

@@ -1,12 +1,15 @@
 #include "engine/context/fabric.h"
 
 #include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/log.h"
 #include "base/settings.h"
 #include "engine/context/hello.h"
+#include "engine/context/sharing.h"
 #include "transport/ofi.h"
 #include "transport/ofi_providers.h"
 #include "transport/shm.h"
@@ -68,22 +71,77 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   return fabric;
 }
 
-// All ranks exchange addresses, also those that are alone on their node.
-Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+// All ranks exchange addresses, also those that are alone on their node. One that the kernel gives no shared
+// memory has an empty address, which nobody reaches.
+Result<std::vector<transport::ShmAddress>> Fabric::announce(bootstrap::Bootstrap& bootstrap,
+                                                            Deadline deadline) {
   const auto& local_ranks = layout_.on_node(layout_.node_of(rank_));
   transport::ShmAddress address{};
+  shm_.reset();
   if (local_ranks.size() > 1) {
     transport::ShmTransport::Options options;
     options.cma = settings().cma;
     options.eager_bytes = asked_intra();
     auto shm = transport::ShmTransport::create(rank_, bootstrap.ranks(), local_ranks, options);
-    if (!shm) return shm.status();
-    shm_ = shm.take();
-    address = shm_->address();
+    if (shm.ok()) {
+      shm_ = shm.take();
+      address = shm_->address();
+    } else if (shm.status().code() == Code::out_of_memory || shm.status().code() == Code::invalid_argument) {
+      return shm.status();
+    } else {
+      log::warn("no shared memory with other ranks: {}", shm.status().message());
+    }
   }
-  auto addresses = exchange(bootstrap, address, deadline);
+  return exchange(bootstrap, address, deadline);
+}
+
+// Ranks that turn out not to share memory become nodes of their own, and begin anew.
+Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline) {
+  auto addresses = announce(bootstrap, deadline);
   if (!addresses) return addresses.status();
-  return shm_ ? shm_->connect(*addresses) : Status();
+  const size_t most = largest_node(layout_);
+  if (most == 1) return {};
+
+  ReachReport mine(most);
+  Status lack;
+  for (const int peer : layout_.on_node(layout_.node_of(rank_))) {
+    if (peer == rank_ || !shm_) continue;
+    const auto reach = shm_->probe(peer, (*addresses)[static_cast<size_t>(peer)]);
+    if (reach.shares.ok()) mine.add(static_cast<size_t>(layout_.local_index(peer)), reach.reads);
+    else if (lack.ok()) lack = reach.shares;
+  }
+  const auto gathered = bootstrap.all_gather(mine.bytes(), deadline);
+  if (!gathered) return gathered.status();
+  std::vector<ReachReport> reports;
+  const size_t bytes = mine.bytes().size();
+  for (size_t at = 0; at < gathered->size(); at += bytes)
+    reports.emplace_back(std::span(*gathered).subspan(at, bytes));
+
+  const topology::Layout before = layout_;
+  layout_ = split_by_reach(before, reports);
+  if (layout_ != before) {
+    if (!lack.ok() && is_first_to_lack(before, rank_, reports))
+      log::warn("{}; such ranks are treated as nodes of their own", lack.message());
+    addresses = announce(bootstrap, deadline);
+    if (!addresses) return addresses.status();
+  }
+  if (!shm_) return {};
+  WEFT_TRY(shm_->connect(*addresses));
+  if (!all_read(layout_, rank_, before, reports)) shm_->stop_reading_peers();
+  watch_processes(bootstrap, *addresses);
+  return {};
+}
+
+// A helper of a rank that holds its sockets (a raw clone() has no handlers) would hide the rank's death.
+void Fabric::watch_processes(bootstrap::Bootstrap& bootstrap,
+                             const std::vector<transport::ShmAddress>& addresses) const {
+  for (const int peer : layout_.on_node(layout_.node_of(rank_))) {
+    const pid_t pid = addresses[static_cast<size_t>(peer)].pid;
+    if (pid == getpid()) continue;
+    // Since Linux 5.3; without it a closed connection is the only sign.
+    UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    if (process.valid()) bootstrap.watch_process(peer, std::move(process));
+  }
 }
 
 Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline) {

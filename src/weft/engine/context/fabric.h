@@ -17,6 +17,7 @@
 
 namespace weft::transport {
 class ShmTransport;
+struct ShmAddress;
 class TcpTransport;
 class OfiTransport;
 }  // namespace weft::transport
@@ -95,6 +96,9 @@ class Fabric {
  private:
   Fabric() = default;
   Status open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline);
+  Result<std::vector<transport::ShmAddress>> announce(bootstrap::Bootstrap& bootstrap, Deadline deadline);
+  void watch_processes(bootstrap::Bootstrap& bootstrap,
+                       const std::vector<transport::ShmAddress>& addresses) const;
   Status open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline);
   Status open_tcp(bootstrap::Bootstrap& bootstrap);
   /// Says which transport reaches whom, once all are open.

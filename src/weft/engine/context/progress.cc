@@ -10,6 +10,7 @@
 #include <condition_variable>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/memory_watch.h"
 #include "base/settings.h"
@@ -36,6 +37,9 @@ constexpr unsigned long kSlackNs = 1000;
 
 std::atomic<uint64_t> g_dumps_requested{0}, g_dumps_written{0};  // requests so far, and of these, served
 std::atomic<int> g_signal_doorbell{-1};                          // of the thread that serves such requests
+
+/// A forked child has the descriptor, but not the thread: a signal to the child is not one to its parent.
+const bool leaves_doorbell = (on_fork_in_child([] { g_signal_doorbell.store(-1); }), true);
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/membarrier.h"
 
 namespace weft::engine {
@@ -57,7 +58,7 @@ class Household {
   }
 
  private:
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   std::map<Door::Name, std::weak_ptr<Door>> doors_;
   std::vector<std::shared_ptr<VisitorMark>> marks_;
 };
