@@ -5,7 +5,7 @@
 # knows declares functions that it lacks.
 set -euo pipefail
 shim=$1 names=$2 header=$3 accept=${4:-}
-newest=2.30.7
+newest=2.32.3
 
 if [ "$header" = none ]; then
   echo "skipped: no nccl.h here (-DNCCL_INCLUDE_DIR=… names its folder)"
@@ -29,7 +29,7 @@ if [ -n "$missing" ]; then
   not_after "$version" "$newest" || echo "(it knows NCCL up to $newest; -DWEFT_ACCEPT_NEWER_NCCL=ON takes that as it is)"
   exit 1
 fi
-expected=$(while read -r name since file; do
+expected=$(while read -r name since file _; do
   [ "$file" != nccl.h ] || ! not_after "$since" "$version" || echo "pnccl$name"
 done < <(grep '^[A-Z]' "$names") | sort)
 diff <(echo "$expected") <(echo "$declared") || { echo "$names (<) and NCCL $version (>) differ"; exit 1; }

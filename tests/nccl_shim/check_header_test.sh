@@ -23,14 +23,14 @@ expect() {
   exit 1
 }
 
-all=$(sed -n 's/^\([A-Z][A-Za-z0-9]*\) [0-9.]* nccl.h$/\1/p' "$names")
-before_2_29=$(awk '$3 == "nccl.h" && $2 !~ /^2\.(29|30)\./ { print $1 }' "$names")
-header 2.30.7 $all && expect 0 ""
+all=$(sed -n 's/^\([A-Z][A-Za-z0-9]*\) [0-9.]* nccl.h .*/\1/p' "$names")
+before_2_29=$(awk '$3 == "nccl.h" && $2 !~ /^2\.(29|3.)\./ { print $1 }' "$names")
+header 2.32.3 $all && expect 0 ""
 header 2.28.9 $before_2_29 && expect 0 ""
 header 2.28.9 $all && expect 1 "^> pncclPutSignal"
-header 2.30.7 $before_2_29 && expect 1 "^< pncclPutSignal"
-header 2.30.7 $all Tomorrow && expect 1 "lacks: pncclTomorrow"
+header 2.32.3 $before_2_29 && expect 1 "^< pncclPutSignal"
+header 2.32.3 $all Tomorrow && expect 1 "lacks: pncclTomorrow"
 header 2.99.0 $all && expect 0 ""
 header 2.99.0 $all Tomorrow && expect 1 "lacks: pncclTomorrow"
 expect 77 "lacks of that version: pncclTomorrow" accept-newer
-header 2.30.7 && expect 1 "cannot find the declarations"
+header 2.32.3 && expect 1 "cannot find the declarations"
