@@ -190,7 +190,7 @@ TEST(NewerFunctions, PropertiesAndTeamsSayThatThereIsNoDeviceApi) {
   });
 }
 
-/// What a function answers on a communicator of Weft. One that returns no code leaves a sentence.
+/// A function's answer on a communicator of Weft. A function that returns no code refuses by its sentence.
 struct Answer {
   bool refused;
   std::string sentence;
