@@ -1,6 +1,7 @@
 // Ending and asking communicators, versions and errors.
 #include "export.h"
 #include "route.h"
+#include "windows.h"
 
 using namespace weft;
 using namespace weft::nccl_shim;
@@ -37,6 +38,7 @@ Result_t end(const char* name, Real real, End ours, Comm_t comm) {
   if (!stays && !handle->live.exchange(false))
     return report(fail(Code::invalid_comm, "{}: comm has been destroyed or aborted already", name));
   if (!handle->made()) return kSuccess;  // its creation failed
+  if (!stays) forget_windows(handle);
   const bool of_nccl = handle->backend == Backend::nccl;
   // What Weft's group holds still reads the communicator; with none open, an abort need not wait.
   if (!of_nccl && in_group() && (ours != weftCommAbort || in_group_of(Backend::weft))) {

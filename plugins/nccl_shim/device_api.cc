@@ -4,6 +4,7 @@
 
 #include "export.h"
 #include "route.h"
+#include "windows.h"
 
 using namespace weft;
 using namespace weft::nccl_shim;
@@ -38,16 +39,18 @@ Value answer(const char* name, Value (*Functions::*member)(Parameters...), Value
 
 constexpr const char* kNoDeviceApi = "no device API";
 
-/// A function of a window, of which Weft's communicators have none.
+/// A function of a window that a kernel uses.
 template <typename... Parameters, typename... Arguments>
 Result_t of_window(const char* name, Result_t (*Functions::*member)(Window_t, Parameters...), Window_t window,
                    Arguments... arguments) {
   if (!window)
     return report(
-        fail(Code::invalid_pointer,
-             "{}: window is NULL: Weft's communicators have no windows; WEFT_BACKEND=nccl gives them "
-             "to NCCL",
-             name));
+        fail(Code::invalid_pointer, "{}: window is NULL: pass one that ncclCommWindowRegister gave", name));
+  if (is_own_window(window))
+    return report(fail(Code::unsupported,
+                       "{}: the window is of a communicator of Weft's, which has {}; WEFT_BACKEND=nccl gives "
+                       "it to NCCL",
+                       name, kNoDeviceApi));
   return call_real(name, member, window, arguments...);
 }
 
@@ -106,6 +109,18 @@ Team pncclTeamLsa(Comm_t comm) {
   return answer("ncclTeamLsa", &Functions::TeamLsa, Team{}, comm, [](weftComm_t) { return kAlone; });
 }
 WEFT_NCCL_ALIAS(TeamLsa)
+
+Team pncclTeamCft(Comm_t comm, int mode) {
+  return answer(
+      "ncclTeamCft", &Functions::TeamCft, Team{}, comm, [](weftComm_t) { return kAlone; }, mode);
+}
+WEFT_NCCL_ALIAS(TeamCft)
+
+Team pncclTeamCftMultimem(Comm_t comm) {
+  return answer("ncclTeamCftMultimem", &Functions::TeamCftMultimem, Team{}, comm,
+                [](weftComm_t) { return kAlone; });
+}
+WEFT_NCCL_ALIAS(TeamCftMultimem)
 
 Team pncclTeamRail(Comm_t comm) {
   return answer("ncclTeamRail", &Functions::TeamRail, Team{}, comm, world_of);
@@ -172,6 +187,25 @@ Result_t pncclGetPeerDevicePointer(Window_t window, size_t offset, int peer, voi
                    pointer);
 }
 WEFT_NCCL_ALIAS(GetPeerDevicePointer)
+
+Result_t pncclGetMultimemDeviceLeInfo(Window_t window, size_t offset, uint32_t* id, size_t* id_offset) {
+  return of_window("ncclGetMultimemDeviceLeInfo", &Functions::GetMultimemDeviceLeInfo, window, offset, id,
+                   id_offset);
+}
+WEFT_NCCL_ALIAS(GetMultimemDeviceLeInfo)
+
+Result_t pncclGetCftDeviceLeInfo(Window_t window, size_t offset, int peer, Team team, uint32_t* id,
+                                 size_t* id_offset) {
+  return of_window("ncclGetCftDeviceLeInfo", &Functions::GetCftDeviceLeInfo, window, offset, peer, team, id,
+                   id_offset);
+}
+WEFT_NCCL_ALIAS(GetCftDeviceLeInfo)
+
+Result_t pncclGetPeerDeviceLeInfo(Window_t window, size_t offset, int peer, uint32_t* id, size_t* id_offset) {
+  return of_window("ncclGetPeerDeviceLeInfo", &Functions::GetPeerDeviceLeInfo, window, offset, peer, id,
+                   id_offset);
+}
+WEFT_NCCL_ALIAS(GetPeerDeviceLeInfo)
 
 Result_t pncclGinOutboxCreateRequirement(int blocks, int bytes_log2, void* handle, void* requirement) {
   return call_real("ncclGinOutboxCreateRequirement", &Functions::GinOutboxCreateRequirement, blocks,

@@ -1,4 +1,4 @@
-// Memory, registration, windows and operators.
+// Memory, registration and operators.
 #include <mutex>
 #include <unordered_map>
 
@@ -99,34 +99,6 @@ Result_t pncclCommDeregister(Comm_t comm, void* handle) {
   return ask("ncclCommDeregister", &Functions::CommDeregister, weftCommDeregister, comm, handle);
 }
 WEFT_NCCL_ALIAS(CommDeregister)
-
-// A window that NCCL cannot make symmetric is NULL, without an error. Weft makes none.
-Result_t pncclCommWindowRegister(Comm_t comm, void* buffer, size_t bytes, Window_t* window, int flags) {
-  const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in("ncclCommWindowRegister"));
-  if (!window) return report(fail(Code::invalid_pointer, "ncclCommWindowRegister: win is NULL"));
-  if ((*handle)->backend == Backend::weft) {
-    *window = nullptr;
-    return kSuccess;
-  }
-  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined);
-  return call_real("ncclCommWindowRegister", &Functions::CommWindowRegister, *(*handle)->real, buffer, bytes,
-                   window, flags);
-}
-WEFT_NCCL_ALIAS(CommWindowRegister)
-
-Result_t pncclCommWindowDeregister(Comm_t comm, Window_t window) {
-  const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in("ncclCommWindowDeregister"));
-  if ((*handle)->backend == Backend::nccl)
-    return call_real("ncclCommWindowDeregister", &Functions::CommWindowDeregister, *(*handle)->real, window);
-  if (!window) return kSuccess;
-  return report(
-      fail(Code::invalid_argument,
-           "ncclCommWindowDeregister: win is {}, but this communicator is Weft's, whose windows are NULL",
-           static_cast<void*>(window)));
-}
-WEFT_NCCL_ALIAS(CommWindowDeregister)
 
 Result_t pncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int residence, Comm_t comm) {
   const Result<Handle*> handle = usable(comm);

@@ -1,6 +1,6 @@
-// What NCCL 2.29 and 2.30 added to its host API, except for growing (create.cc): one-sided operations,
-// suspending, parameters. Only the real NCCL has them; on a communicator of Weft each is an error that says
-// so.
+// What NCCL added to its host API since 2.29, except for growing (create.cc), windows (windows.cc) and
+// configured collectives (configured.cc): one-sided operations, suspending, parameters, encryption. Only the
+// real NCCL has them; on a communicator of Weft each is an error that says so.
 #include "export.h"
 #include "route.h"
 
@@ -48,23 +48,11 @@ Result_t pncclWaitSignal(int count, void* descriptors, Comm_t comm, Stream_t str
 }
 WEFT_NCCL_ALIAS(WaitSignal)
 
-/// As of NCCL's communicators without symmetric memory, whose windows are NULL, too.
-Result_t pncclWinGetUserPtr(Comm_t comm, Window_t window, void** pointer) {
-  constexpr const char* kName = "ncclWinGetUserPtr";
-  const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in(kName));
-  if ((*handle)->backend == Backend::nccl)
-    return call_real(kName, &Functions::WinGetUserPtr, *(*handle)->real, window, pointer);
-  if (!pointer) return report(fail(Code::invalid_pointer, "{}: outUserPtr is NULL", kName));
-  *pointer = nullptr;
-  return kSuccess;
-}
-WEFT_NCCL_ALIAS(WinGetUserPtr)
-
 // ---- Communicators
 
 Result_t pncclCommGetUniqueId(Comm_t comm, UniqueId* id) {
-  return of_comm("ncclCommGetUniqueId", "no growing", &Functions::CommGetUniqueId, comm, id);
+  return of_comm("ncclCommGetUniqueId", "no growing: make one of all ranks", &Functions::CommGetUniqueId,
+                 comm, id);
 }
 WEFT_NCCL_ALIAS(CommGetUniqueId)
 
@@ -79,9 +67,29 @@ Result_t pncclCommResume(Comm_t comm) {
 WEFT_NCCL_ALIAS(CommResume)
 
 Result_t pncclCommMemStats(Comm_t comm, int what, uint64_t* value) {
-  return of_comm("ncclCommMemStats", "no such statistics", &Functions::CommMemStats, comm, what, value);
+  return of_comm("ncclCommMemStats", "no memory statistics", &Functions::CommMemStats, comm, what, value);
 }
 WEFT_NCCL_ALIAS(CommMemStats)
+
+// ---- Encryption
+
+/// It is a setting of the process, for the connections of communicators that are made later.
+Result_t pncclSetEncryption(const EncryptionConfig* config) {
+  constexpr const char* kName = "ncclSetEncryption";
+  if (!config) return report(fail(Code::invalid_pointer, "{}: config is NULL", kName));
+  if (process_decision().backend == Backend::nccl) return call_real(kName, &Functions::SetEncryption, config);
+  if (config->magic != kConfigMagic || config->size < sizeof *config)
+    return report(
+        fail(Code::invalid_argument,
+             "{}: config does not start as NCCL_ENCRYPTION_CONFIG_INITIALIZER (size {}, magic {:#x})", kName,
+             config->size, config->magic));
+  if (config->mode == kNoEncryption) return kSuccess;
+  return report(fail(Code::unsupported,
+                     "{}: mode is {}, but communicators go to Weft here, which does not encrypt its "
+                     "connections; WEFT_BACKEND=nccl gives them to NCCL",
+                     kName, config->mode));
+}
+WEFT_NCCL_ALIAS(SetEncryption)
 
 // ---- Parameters of the real NCCL, whoever has the communicators
 

@@ -42,12 +42,41 @@ SAME_PLACE(numRmaCtx, rma_contexts);
 SAME_PLACE(maxP2pPeers, max_p2p_peers);
 static_assert(int{ncclTimeout} == ours::kTimeout);
 #endif
-#if NCCL_VERSION_CODE == NCCL_VERSION(2, 30, 7)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
 SAME_PLACE(graphStreamOrdering, graph_stream_ordering);
-static_assert(sizeof(ncclConfig_t) == sizeof(ours::Config));
 #endif
-#if NCCL_VERSION_CODE == NCCL_VERSION(2, 28, 9)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+SAME_PLACE(launchOrderImplicit, launch_order_implicit);
+SAME_PLACE(numRmaSig, rma_signals);
+SAME_PLACE(rmaEagerInit, rma_eager_init);
+SAME_PLACE(hostCftMode, host_cft_mode);
+#define SAME_IN_CALL(theirs, own) \
+  static_assert(offsetof(ncclCollConfig_t, theirs) == offsetof(ours::CollConfig, own))
+SAME_IN_CALL(magic, magic);
+SAME_IN_CALL(ext, extensions);
+SAME_IN_CALL(minCTAs, min_ctas);
+SAME_IN_CALL(cgaClusterSize, cga_cluster_size);
+SAME_IN_CALL(algSelection, algorithms);
+SAME_IN_CALL(forceAlgSelection, force_algorithms);
+SAME_IN_CALL(CTAPolicy, cta_policy);
+SAME_IN_CALL(userProfilerTag, profiler_tag);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 32, 0)
+SAME_PLACE(nvlsHostMode, nvls_host_mode);
+SAME_IN_CALL(launchCompletionEvent, launch_completion_event);
+static_assert(offsetof(ncclEncryptionConfig_t, mode) == offsetof(ours::EncryptionConfig, mode));
+static_assert(offsetof(ncclEncryptionConfig_t, psk) == offsetof(ours::EncryptionConfig, key));
+static_assert(int{NCCL_ENCRYPTION_MODE_NONE} == ours::kNoEncryption);
+#endif
+#if NCCL_VERSION_CODE == NCCL_VERSION(2, 32, 3)
 static_assert(NCCL_VERSION_CODE == ours::kVersionCode);
+static_assert(sizeof(ncclConfig_t) == sizeof(ours::Config));
+static_assert(sizeof(ncclCollConfig_t) == sizeof(ours::CollConfig));
+static_assert(sizeof(ncclEncryptionConfig_t) == sizeof(ours::EncryptionConfig));
+#endif
+#ifdef NCCL_WIN_STRICT_ORDERING
+static_assert(NCCL_WIN_COLL_SYMMETRIC == ours::kWindowSymmetric &&
+              NCCL_WIN_STRICT_ORDERING == ours::kWindowStrictOrdering);
 #endif
 static_assert(sizeof(ncclUniqueId) == sizeof(ours::UniqueId));
 static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int) &&
@@ -73,7 +102,7 @@ struct Alike<R(P...), OwnR(OwnP...)> {
   }();
 };
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 9) && NCCL_VERSION_CODE <= NCCL_VERSION(2, 30, 7)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 9) && NCCL_VERSION_CODE <= NCCL_VERSION(2, 32, 3)
 namespace shapes {
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // ncclResetDebugInit
 using namespace weft::nccl;
@@ -86,6 +115,12 @@ WEFT_NCCL_HOST_FUNCTIONS_2_29(SAME_SHAPE)
 #endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 7)
 WEFT_NCCL_HOST_FUNCTIONS_2_30(SAME_SHAPE)
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+WEFT_NCCL_HOST_FUNCTIONS_2_31(SAME_SHAPE)
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 32, 0)
+WEFT_NCCL_HOST_FUNCTIONS_2_32(SAME_SHAPE)
 #endif
 }  // namespace shapes
 #endif

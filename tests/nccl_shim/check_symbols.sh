@@ -4,7 +4,7 @@
 set -euo pipefail
 shim=$1 names=$2
 
-# symbols.txt holds the functions of NCCL 2.30.7, without a prefix.
+# symbols.txt holds the functions of NCCL 2.32.3, without a prefix.
 expected=$(sed -n 's/^\([A-Z][A-Za-z0-9]*\) .*/nccl\1\npnccl\1/p' "$names" | sort)
 exported=$(nm -D --defined-only "$shim" | awk '{ print $3 }' | grep -v '^weftNcclShim$' | sort)
 diff <(echo "$expected") <(echo "$exported") || { echo "NCCL (<) and $shim (>) differ"; exit 1; }

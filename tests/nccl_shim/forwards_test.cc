@@ -19,7 +19,7 @@ namespace {
 
 /// These do not hand on a call of their own: over_nccl_test.cc has them.
 constexpr std::string_view kElsewhere[] = {"GetVersion", "GroupStart", "GroupEnd", "GroupSimulateEnd"};
-constexpr int kFunctions = 82;
+constexpr int kFunctions = 96;
 
 /// The recording NCCL, once the shim has loaded it.
 template <typename Value>
@@ -141,16 +141,22 @@ TEST(TheList, HasEveryFunctionWithTheVersionsThatHaveIt) {
     EXPECT_LE(known[name].first, until) << name;
     EXPECT_EQ(known[name].second, header) << name;
   };
-#define CHECK_HOST(name, returns, parameters) check(#name, 0, nccl::kVersionCode, "nccl.h");
-#define CHECK_HOST_2_29(name, returns, parameters) check(#name, nccl::kVersionCode, 22999, "nccl.h");
-#define CHECK_HOST_2_30(name, returns, parameters) check(#name, 22999, 23007, "nccl.h");
-#define CHECK_DEVICE(name, returns, parameters) check(#name, 0, nccl::kVersionCode, "nccl_device.h");
-#define CHECK_DEVICE_2_29(name, returns, parameters) check(#name, nccl::kVersionCode, 23007, "nccl_device.h");
+#define CHECK_HOST(name, returns, parameters) check(#name, 0, 22899, "nccl.h");
+#define CHECK_HOST_2_29(name, returns, parameters) check(#name, 22899, 22999, "nccl.h");
+#define CHECK_HOST_2_30(name, returns, parameters) check(#name, 22999, 23099, "nccl.h");
+#define CHECK_HOST_2_31(name, returns, parameters) check(#name, 23099, 23199, "nccl.h");
+#define CHECK_HOST_2_32(name, returns, parameters) check(#name, 23199, nccl::kVersionCode, "nccl.h");
+#define CHECK_DEVICE(name, returns, parameters) check(#name, 0, 22899, "nccl_device.h");
+#define CHECK_DEVICE_2_29(name, returns, parameters) check(#name, 22899, 23099, "nccl_device.h");
+#define CHECK_DEVICE_2_31(name, returns, parameters) check(#name, 23099, 23199, "nccl_device.h");
   WEFT_NCCL_HOST_FUNCTIONS(CHECK_HOST)
   WEFT_NCCL_HOST_FUNCTIONS_2_29(CHECK_HOST_2_29)
   WEFT_NCCL_HOST_FUNCTIONS_2_30(CHECK_HOST_2_30)
+  WEFT_NCCL_HOST_FUNCTIONS_2_31(CHECK_HOST_2_31)
+  WEFT_NCCL_HOST_FUNCTIONS_2_32(CHECK_HOST_2_32)
   WEFT_NCCL_DEVICE_FUNCTIONS(CHECK_DEVICE)
   WEFT_NCCL_DEVICE_FUNCTIONS_2_29(CHECK_DEVICE_2_29)
+  WEFT_NCCL_DEVICE_FUNCTIONS_2_31(CHECK_DEVICE_2_31)
   EXPECT_EQ(listed, known.size());
 }
 

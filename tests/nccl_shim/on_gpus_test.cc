@@ -162,7 +162,7 @@ TEST(OnGpus, TheDeviceIsThatOfTheThread) {
   });
 }
 
-TEST(OnGpus, OperatorsMemoryAndRegistration) {
+TEST(OnGpus, OperatorsMemoryRegistrationAndWindows) {
   in_process(kWeftOnGpus, [] {
     const Shim shim;
     on_threads(shim, 2, [&](int rank, Comm_t comm) {
@@ -174,7 +174,10 @@ TEST(OnGpus, OperatorsMemoryAndRegistration) {
       void* registration = nullptr;
       NCCL_OK(shim->MemAlloc(&memory, 4096));  // memory of the device, as NCCL's is
       NCCL_OK(shim->CommRegister(comm, memory, 4096, &registration));
-      NCCL_OK(shim->AllReduce(ten.data(), memory, 1, kFloat, kSum, comm, s));
+      nccl::Window_t window = nullptr;
+      NCCL_OK(shim->CommWindowRegister(comm, memory, 4096, &window, nccl::kWindowSymmetric));
+      EXPECT_NE(window, nullptr);
+      NCCL_OK(shim->AllReduceConfig(ten.data(), memory, 1, kFloat, kSum, comm, s, nullptr));
       int op = -1;
       NCCL_OK(shim->RedOpCreatePreMulSum(&op, scalar.data(), kFloat, 0, comm));
       NCCL_OK(shim->AllReduce(memory, out.data(), 1, kFloat, op, comm, s));
@@ -182,6 +185,7 @@ TEST(OnGpus, OperatorsMemoryAndRegistration) {
       EXPECT_EQ(out.get(), Floats{100});  // 20 x 2 + 20 x 3
       NCCL_OK(shim->RedOpDestroy(op, comm));
       NCCL_OK(shim->CommDeregister(comm, registration));
+      NCCL_OK(shim->CommWindowDeregister(comm, window));
       NCCL_OK(shim->MemFree(memory));
       EXPECT_EQ(shim->MemFree(memory), nccl::kInvalidArgument);
     });

@@ -266,6 +266,22 @@ TEST(OverNccl, NewerFunctionsReachANewerNccl) {
   });
 }
 
+TEST(OverNccl, AnOlderOneTakesAConfigurationThatIsNull) {
+  in_process(kNccl, [] {
+    const Shim shim;
+    on_threads(shim, 1, [&](int, Comm_t comm) {
+      float in = 3, out = 0;
+      NCCL_OK(shim->AllReduceConfig(&in, &out, 1, kFloat, kSum, comm, nullptr, nullptr));
+      EXPECT_EQ(out, 3.f);
+      const nccl::CollConfig config{};
+      EXPECT_EQ(shim->AllReduceConfig(&in, &out, 1, kFloat, kSum, comm, nullptr, &config),
+                nccl::kInvalidUsage);
+      EXPECT_TRUE(mentions(shim.last_error(), "is NCCL 2.28.9, which has no ncclAllReduceConfig"))
+          << shim.last_error();
+    });
+  });
+}
+
 TEST(OverNccl, ItsFailuresKeepTheirCodeAndSentence) {
   Environment failing = kNccl;
   failing.push_back({"FAKE_NCCL_FAIL", "AllReduce"});

@@ -1,4 +1,4 @@
-// NCCL's C ABI as of 2.30.7, as plain declarations: what a libnccl.so.2 exports, and how its arguments lie in
+// NCCL's C ABI as of 2.32.3, as plain declarations: what a libnccl.so.2 exports, and how its arguments lie in
 // memory. Written from the facts of that ABI; no header of NCCL is needed to build. Nothing here does
 // anything: library.h fills a table of these functions from an NCCL that is found at run time, and
 // plugins/nccl_shim defines them.
@@ -37,9 +37,9 @@ struct UniqueId {
   char internal[128];
 };
 
-/// The version whose functions Weft's communicators have, and which ncclGetVersion says: a program that asks
-/// does not call what came later.
-inline constexpr int kMajor = 2, kMinor = 28, kPatch = 9;
+/// What the shim's ncclGetVersion says: the newest version all of whose functions the shim exports. Each
+/// works on Weft's communicators or is an error that says what they lack (docs/nccl-shim.md lists those).
+inline constexpr int kMajor = 2, kMinor = 32, kPatch = 3;
 /// ncclGetVersion's way to put a version into one integer, since 2.9.
 inline constexpr int kVersionCode = kMajor * 10000 + kMinor * 100 + kPatch;
 
@@ -70,7 +70,42 @@ struct Config {
   int rma_contexts;
   int max_p2p_peers;  // 2.30
   int graph_stream_ordering;
+  int launch_order_implicit;  // 2.31
+  int rma_signals;
+  int rma_eager_init;
+  int host_cft_mode;
+  int nvls_host_mode;  // 2.32
 };
+
+/// ncclCollConfig_t: a configuration of one call. It grows at its end as a communicator's does.
+struct CollConfig {
+  size_t size;
+  unsigned magic;  // a communicator's
+  unsigned version;
+  void* extensions;
+  int min_ctas;
+  int max_ctas;
+  int nvls_ctas;
+  int cga_cluster_size;
+  const char* algorithms;
+  int force_algorithms;
+  int cta_policy;
+  uint64_t profiler_tag;
+  void* launch_completion_event;  // 2.32
+};
+
+/// ncclEncryptionConfig_t.
+struct EncryptionConfig {
+  size_t size;
+  unsigned magic;  // a communicator's
+  unsigned version;
+  int mode;
+  const char* key;
+};
+inline constexpr int kNoEncryption = 0;
+
+/// What ncclCommWindowRegister's flags may hold.
+inline constexpr int kWindowSymmetric = 1, kWindowStrictOrdering = 2;
 
 struct SimInfo {
   size_t size;
@@ -104,7 +139,7 @@ struct CommProperties {
   int lsa_teams;  // 2.29.7
 };
 
-// Every function of nccl.h, and of nccl_device.h, once, those that came after 2.28.9 in lists of their own:
+// Every function of nccl.h, and of nccl_device.h, once, in a list of its own for each version after 2.28.9:
 // F(name without its prefix, what it returns, parameters). The one list from which the table, the loader and
 // the comparison of symbols are made.
 #define WEFT_NCCL_HOST_FUNCTIONS(F)                                                    \
@@ -175,6 +210,18 @@ struct CommProperties {
   F(ParamGetParameter, Result_t, (const char*, const char**, int*)) \
   F(ParamGetAllParameterKeys, Result_t, (const char***, int*))      \
   F(ParamDumpAll, void, ())
+#define WEFT_NCCL_HOST_FUNCTIONS_2_31(F)                                                                    \
+  F(AllReduceConfig, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t, const CollConfig*)) \
+  F(BroadcastConfig, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t, const CollConfig*)) \
+  F(ReduceConfig, Result_t,                                                                                 \
+    (const void*, void*, size_t, int, int, int, Comm_t, Stream_t, const CollConfig*))                       \
+  F(AllGatherConfig, Result_t, (const void*, void*, size_t, int, Comm_t, Stream_t, const CollConfig*))      \
+  F(ReduceScatterConfig, Result_t,                                                                          \
+    (const void*, void*, size_t, int, int, Comm_t, Stream_t, const CollConfig*))                            \
+  F(AlltoAllConfig, Result_t, (const void*, void*, size_t, int, Comm_t, Stream_t, const CollConfig*))       \
+  F(GatherConfig, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t, const CollConfig*))    \
+  F(ScatterConfig, Result_t, (const void*, void*, size_t, int, int, Comm_t, Stream_t, const CollConfig*))
+#define WEFT_NCCL_HOST_FUNCTIONS_2_32(F) F(SetEncryption, Result_t, (const EncryptionConfig*))
 #define WEFT_NCCL_DEVICE_FUNCTIONS(F)                                         \
   F(DevCommCreate, Result_t, (Comm_t, const void*, void*))                    \
   F(DevCommDestroy, Result_t, (Comm_t, const void*))                          \
@@ -195,11 +242,20 @@ struct CommProperties {
   F(GetPeerDevicePointer, Result_t, (Window_t, size_t, int, void**))                \
   F(GinOutboxCreateRequirement, Result_t, (int, int, void*, void*))                 \
   F(GinInboxA2ACreateRequirement, Result_t, (Team, int, int, void*, void*))
-#define WEFT_NCCL_FUNCTIONS(F)     \
-  WEFT_NCCL_HOST_FUNCTIONS(F)      \
-  WEFT_NCCL_HOST_FUNCTIONS_2_29(F) \
-  WEFT_NCCL_HOST_FUNCTIONS_2_30(F) \
-  WEFT_NCCL_DEVICE_FUNCTIONS(F)    \
-  WEFT_NCCL_DEVICE_FUNCTIONS_2_29(F)
+#define WEFT_NCCL_DEVICE_FUNCTIONS_2_31(F)                                           \
+  F(TeamCft, Team, (Comm_t, int))                                                    \
+  F(TeamCftMultimem, Team, (Comm_t))                                                 \
+  F(GetMultimemDeviceLeInfo, Result_t, (Window_t, size_t, uint32_t*, size_t*))       \
+  F(GetCftDeviceLeInfo, Result_t, (Window_t, size_t, int, Team, uint32_t*, size_t*)) \
+  F(GetPeerDeviceLeInfo, Result_t, (Window_t, size_t, int, uint32_t*, size_t*))
+#define WEFT_NCCL_FUNCTIONS(F)       \
+  WEFT_NCCL_HOST_FUNCTIONS(F)        \
+  WEFT_NCCL_HOST_FUNCTIONS_2_29(F)   \
+  WEFT_NCCL_HOST_FUNCTIONS_2_30(F)   \
+  WEFT_NCCL_HOST_FUNCTIONS_2_31(F)   \
+  WEFT_NCCL_HOST_FUNCTIONS_2_32(F)   \
+  WEFT_NCCL_DEVICE_FUNCTIONS(F)      \
+  WEFT_NCCL_DEVICE_FUNCTIONS_2_29(F) \
+  WEFT_NCCL_DEVICE_FUNCTIONS_2_31(F)
 
 }  // namespace weft::nccl

@@ -23,4 +23,7 @@ unsigned fake_cuda_largest_grid();
 /// while somebody maps it, whatever becomes of the memory. -1 for what is no device memory, or goes beyond
 /// its allocation. The file is the driver's.
 int fake_cuda_file_behind(const void* device, uint64_t bytes, uint64_t* offset);
+/// Where the bytes of device memory are in this process, until it is freed: for what stands in for kernels.
+/// NULL for what is no device memory.
+void* fake_cuda_bytes_behind(const void* device);
 }

@@ -1,0 +1,134 @@
+#include "windows.h"
+
+#include <map>
+#include <mutex>
+
+#include "export.h"
+#include "route.h"
+
+using namespace weft;
+using namespace weft::nccl_shim;
+
+namespace weft::nccl_shim {
+namespace {
+
+using nccl::Window_t;
+
+struct Window {
+  const Handle* owner;
+  void* buffer;
+  void* registration;
+};
+
+/// A window is a number that is never used again, so that one that has ended can be recognised. No window of
+/// NCCL's, which is an address, is as low.
+struct Windows {
+  std::mutex mutex;
+  std::map<uintptr_t, Window> open;
+  uintptr_t last = 0;
+
+  static Windows& get() {
+    static Windows& windows = *new Windows;
+    return windows;
+  }
+};
+
+Result<Window> find(const Windows& windows, const Handle* handle, Window_t window) {
+  const auto found = windows.open.find(reinterpret_cast<uintptr_t>(window));
+  if (found == windows.open.end() || found->second.owner != handle)
+    return fail(Code::invalid_argument,
+                "win is {}, which is no window of this communicator: pass what ncclCommWindowRegister gave",
+                static_cast<void*>(window));
+  return found->second;
+}
+
+Status check_arguments(const Handle* handle, int flags, const Window_t* window) {
+  if (!window) return fail(Code::invalid_pointer, "win is NULL");
+  constexpr int kKnown = nccl::kWindowSymmetric | nccl::kWindowStrictOrdering;
+  if (handle->backend == Backend::weft && (flags & ~kKnown) != 0)
+    return fail(Code::unsupported,
+                "winFlags is {:#x}, but this communicator is Weft's, which knows NCCL_WIN_COLL_SYMMETRIC and "
+                "NCCL_WIN_STRICT_ORDERING only",
+                flags);
+  return {};
+}
+
+}  // namespace
+
+bool is_own_window(Window_t window) {
+  Windows& windows = Windows::get();
+  const std::lock_guard guard(windows.mutex);
+  const auto number = reinterpret_cast<uintptr_t>(window);
+  return number != 0 && number <= windows.last;
+}
+
+void forget_windows(const Handle* handle) {
+  Windows& windows = Windows::get();
+  const std::lock_guard guard(windows.mutex);
+  std::erase_if(windows.open, [&](const auto& each) { return each.second.owner == handle; });
+}
+
+}  // namespace weft::nccl_shim
+
+namespace weft::nccl {
+
+// NCCL makes a window NULL, without an error, where it has no symmetric memory. A window of Weft's is a
+// registered buffer, and never NULL.
+Result_t pncclCommWindowRegister(Comm_t comm, void* buffer, size_t bytes, Window_t* window, int flags) {
+  constexpr const char* kName = "ncclCommWindowRegister";
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(kName));
+  if (Status right = check_arguments(*handle, flags, window); !right.ok()) return report(right.in(kName));
+  if ((*handle)->backend == Backend::nccl) {
+    if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
+    return call_real(kName, &Functions::CommWindowRegister, *(*handle)->real, buffer, bytes, window, flags);
+  }
+  *window = nullptr;
+  void* registration = nullptr;
+  const weftResult_t registered = weftCommRegister((*handle)->weft, buffer, bytes, &registration);
+  if (registered != weftSuccess) return from_weft(registered, (*handle)->weft);
+  Windows& windows = Windows::get();
+  const std::lock_guard guard(windows.mutex);
+  windows.open.emplace(++windows.last, nccl_shim::Window{*handle, buffer, registration});
+  *window = reinterpret_cast<Window_t>(windows.last);
+  return kSuccess;
+}
+WEFT_NCCL_ALIAS(CommWindowRegister)
+
+Result_t pncclCommWindowDeregister(Comm_t comm, Window_t window) {
+  constexpr const char* kName = "ncclCommWindowDeregister";
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(kName));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real(kName, &Functions::CommWindowDeregister, *(*handle)->real, window);
+  if (!window) return kSuccess;
+  Windows& windows = Windows::get();
+  void* registration = nullptr;
+  {
+    const std::lock_guard guard(windows.mutex);
+    const auto found = find(windows, *handle, window);
+    if (!found.ok()) return report(found.status().in(kName));
+    registration = found->registration;
+    windows.open.erase(reinterpret_cast<uintptr_t>(window));
+  }
+  return from_weft(weftCommDeregister((*handle)->weft, registration), (*handle)->weft);
+}
+WEFT_NCCL_ALIAS(CommWindowDeregister)
+
+Result_t pncclWinGetUserPtr(Comm_t comm, Window_t window, void** pointer) {
+  constexpr const char* kName = "ncclWinGetUserPtr";
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(kName));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real(kName, &Functions::WinGetUserPtr, *(*handle)->real, window, pointer);
+  if (!pointer) return report(fail(Code::invalid_pointer, "{}: outUserPtr is NULL", kName));
+  Windows& windows = Windows::get();
+  const std::lock_guard guard(windows.mutex);
+  const auto found = find(windows, *handle, window);
+  if (!found.ok()) return report(found.status().in(kName));
+  *pointer = found->buffer;
+  return kSuccess;
+}
+WEFT_NCCL_ALIAS(WinGetUserPtr)
+
+}  // namespace weft::nccl
