@@ -1,5 +1,5 @@
-// What the rows of gpu_waits.cu are made of: a stream that is kept from going on, a thread that works beside
-// it, and a process that owns memory.
+// Parts of gpu_waits.cu: a flag that keeps a stream from going on, a thread that works beside that stream, and
+// a process that owns memory.
 #pragma once
 
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ inline void* pinned_memory(size_t bytes) {
   return memory;
 }
 
-/// What keeps a stream from going on.
+/// How a stream is kept from going on.
 enum class Holder { wait, kernel };
 
 __global__ void spin_on(const volatile uint32_t* word) {
