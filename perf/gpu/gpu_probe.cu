@@ -1,16 +1,11 @@
-// What perf/gpu.py measures on a GPU beside the perf tools. Built where nvcc is, and for any device from then
-// on: it carries PTX.
-//   copy BYTES                bandwidth of a copy inside the device
-//   flag                      round trip between a stream and a CPU thread, by flags in pinned memory
-//   threads RANKS COLLECTIVE BYTES
-//                             microseconds of one among ranks that are threads of this process: ranks that
-//                             are processes take turns on a GPU that they share, which costs more than the
-//                             work
+// gpu_probe: collectives beside kernels, on one GPU. Built where nvcc is, and for any device from then on: it
+// carries PTX. Measurements without kernels are in gpu_ranks.cc.
 //   census COLLECTIVE         whether it ends, among two ranks, while a kernel holds every multiprocessor
 //   beside BACKEND COLLECTIVE BYTES
-//                             under weft_run: how much slower a matrix product is while it runs
-// BACKEND: whose collective, weft or nccl. COLLECTIVE: all_gather, reduce_scatter; for threads all_reduce,
-// too; BYTES: of its longer buffer. Prints one number, or yes or no. Failures are sentences, and exit code 1.
+//                             by how many per cent a matrix product is slower while the collective runs
+// COLLECTIVE: all_gather, reduce_scatter; BYTES: of its longer buffer. BACKEND: weft or nccl, under weft_run;
+// threads: Weft, the two ranks being threads of this process. Prints one number, or yes or no. Failures are
+// sentences, and exit code 1.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -42,47 +37,9 @@ float* device_memory(size_t bytes) {
   return static_cast<float*>(memory);
 }
 
-void copy(size_t bytes) {
-  constexpr int kRounds = 20;
-  float *from = device_memory(bytes), *to = device_memory(bytes);
-  cudaStream_t stream = make_stream();
-  double begin = 0;
-  for (int round = -3; round < kRounds; ++round) {
-    if (round == 0) must(cudaStreamSynchronize(stream)), begin = now_s();
-    must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
-  }
-  must(cudaStreamSynchronize(stream));
-  std::printf("%.1f\n", static_cast<double>(bytes) * kRounds / (now_s() - begin) / 1e9);  // GB/s
-}
-
-/// The stream writes "ready", this thread answers "done", for which the stream waits.
-void flag() {
-  const auto write_value = WEFT_OF_DRIVER(cuStreamWriteValue32);
-  const auto wait_value = WEFT_OF_DRIVER(cuStreamWaitValue32);
-  constexpr uint32_t kRounds = 2000;
-  uint32_t* flags = nullptr;
-  must(cudaHostAlloc(&flags, 2 * 64, cudaHostAllocMapped));
-  std::memset(flags, 0, 2 * 64);
-  auto* const ready = reinterpret_cast<std::atomic<uint32_t>*>(flags);
-  auto* const done = reinterpret_cast<std::atomic<uint32_t>*>(flags + 16);
-  const auto at = [](const void* flag) { return reinterpret_cast<CUdeviceptr>(flag); };
-  cudaStream_t stream = make_stream();
-  const double begin = now_s();
-  for (uint32_t round = 1; round <= kRounds; ++round) {
-    must(write_value(stream, at(ready), round, CU_STREAM_WRITE_VALUE_DEFAULT));
-    must(wait_value(stream, at(done), round, CU_STREAM_WAIT_VALUE_GEQ));
-    while (ready->load(std::memory_order_acquire) != round) {
-    }
-    done->store(round, std::memory_order_release);
-  }
-  must(cudaStreamSynchronize(stream));
-  std::printf("%.2f\n", (now_s() - begin) / kRounds * 1e6);  // µs
-}
-
 weftResult_t collective(const std::string& name, const float* from, float* to, size_t count, weftComm_t comm,
                         cudaStream_t stream) {
   const auto weft_stream = reinterpret_cast<weftStream_t>(stream);
-  if (name == "all_reduce") return weftAllReduce(from, to, count, weftFloat, weftSum, comm, weft_stream);
   if (name == "all_gather") return weftAllGather(from, to, count, weftFloat, comm, weft_stream);
   return weftReduceScatter(from, to, count, weftFloat, weftSum, comm, weft_stream);
 }
@@ -95,36 +52,6 @@ weftComm_t comm_of_thread(int ranks, const weftUniqueId& id, int rank) {
   weftComm_t comm;
   must(weftCommInitRankConfig(&comm, ranks, id, rank, &config));
   return comm;
-}
-
-void threads(int ranks, const std::string& name, size_t bytes) {
-  const size_t count = bytes / sizeof(float) / (name == "all_reduce" ? 1 : static_cast<size_t>(ranks));
-  const int rounds = bytes > size_t{64} << 20 ? 20 : 200;
-  weftUniqueId id;
-  must(weftGetUniqueId(&id));
-  std::vector<std::thread> all;
-  std::atomic<int> ready{0};
-  std::atomic<double> total_s{0};
-  for (int rank = 0; rank < ranks; ++rank)
-    all.emplace_back([&, rank] {
-      weftComm_t comm = comm_of_thread(ranks, id, rank);
-      cudaStream_t stream = make_stream();
-      float *from = device_memory(bytes), *to = device_memory(bytes);
-      const auto call = [&] { must(collective(name, from, to, count, comm, stream)); };
-      for (int i = 0; i < 10; ++i) call();
-      must(cudaStreamSynchronize(stream));
-      ++ready;
-      while (ready < ranks) std::this_thread::yield();
-      const double begin = now_s();
-      for (int i = 0; i < rounds; ++i) call();
-      must(cudaStreamSynchronize(stream));
-      if (rank == 0) total_s = now_s() - begin;
-      ++ready;
-      while (ready < 2 * ranks) std::this_thread::yield();
-      must(weftCommDestroy(comm));
-    });
-  for (auto& rank : all) rank.join();
-  std::printf("%.2f\n", total_s / rounds * 1e6);
 }
 
 constexpr int kLongestBlock = 1024;  // threads
@@ -291,6 +218,54 @@ void beside(const std::string& backend, const std::string& name, size_t bytes) {
   must(weftCommDestroy(world));
 }
 
+/// The same between two threads of this process, which do not take turns on the GPU as processes do.
+void beside_threads(const std::string& name, size_t bytes) {
+  constexpr int kRanks = 2;
+  const size_t count = bytes / sizeof(float) / kRanks;
+  weftUniqueId id;
+  must(weftGetUniqueId(&id));
+  std::atomic<int> called{0}, ended{0};
+  std::atomic<bool> over{false};
+  std::thread peer([&] {
+    weftComm_t comm = comm_of_thread(kRanks, id, 1);
+    cudaStream_t stream = make_stream();
+    float *from = device_memory(bytes), *to = device_memory(bytes);
+    for (int done = 0; !over || done < called;) {
+      if (done == called) {
+        std::this_thread::yield();
+        continue;
+      }
+      ++done;
+      must(collective(name, from, to, count, comm, stream));
+      must(cudaStreamSynchronize(stream));
+    }
+    ++ended;
+    while (ended < kRanks) std::this_thread::yield();
+    must(weftCommDestroy(comm));
+  });
+  weftComm_t comm = comm_of_thread(kRanks, id, 0);
+  cudaStream_t stream = make_stream(), other = make_stream();
+  float *from = device_memory(bytes), *to = device_memory(bytes);
+  const size_t matrix = size_t{kEdge} * kEdge * sizeof(float);
+  float *a = device_memory(matrix), *b = device_memory(matrix), *c = device_memory(matrix);
+  const auto call = [&] {
+    ++called;
+    must(collective(name, from, to, count, comm, other));
+  };
+  for (int i = 0; i < 10; ++i) call();  // later ones return while the stream waits
+  must(cudaStreamSynchronize(other));
+  const double alone = products_per_s(stream, a, b, c, [] {});
+  const double together = products_per_s(stream, a, b, c, [&] {
+    if (cudaStreamQuery(other) == cudaSuccess) call();
+  });
+  must(cudaStreamSynchronize(other));
+  over = true;
+  ++ended;
+  peer.join();
+  must(weftCommDestroy(comm));
+  std::printf("%.1f\n", 100 * (1 - together / alone));  // per cent
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -301,21 +276,17 @@ int main(int argc, char** argv) {
   const auto is_collective = [](const std::string& name) {
     return name == "all_gather" || name == "reduce_scatter";
   };
-  const auto is_timed = [&](const std::string& name) { return is_collective(name) || name == "all_reduce"; };
   const auto is_backend = [](const std::string& name) { return name == "weft" || name == "nccl"; };
   const auto bytes = [](const std::string& word) { return std::strtoull(word.c_str(), nullptr, 10); };
-  if (is("copy", 1) && bytes(words[1]) > 0) copy(bytes(words[1]));
-  else if (is("flag", 0)) flag();
-  else if (is("threads", 3) && bytes(words[1]) > 1 && bytes(words[1]) < 65 && is_timed(words[2]) &&
-           bytes(words[3]) >= 8 * bytes(words[1]))
-    threads(static_cast<int>(bytes(words[1])), words[2], bytes(words[3]));
-  else if (is("census", 1) && is_collective(words[1])) census(words[1]);
-  else if (is("beside", 3) && is_backend(words[1]) && is_collective(words[2]) && bytes(words[3]) > 0)
-    beside(words[1], words[2], bytes(words[3]));
+  const bool is_beside =
+      is("beside", 3) && is_collective(words[2]) && bytes(words[3]) >= 8 && bytes(words[3]) < size_t{1} << 40;
+  if (is("census", 1) && is_collective(words[1])) census(words[1]);
+  else if (is_beside && is_backend(words[1])) beside(words[1], words[2], bytes(words[3]));
+  else if (is_beside && words[1] == "threads") beside_threads(words[2], bytes(words[3]));
   else
     give_up(
-        "usage: gpu_probe copy BYTES | flag | threads RANKS COLLECTIVE BYTES | census COLLECTIVE | beside "
-        "BACKEND COLLECTIVE BYTES, where BACKEND is weft or nccl, COLLECTIVE is all_gather, reduce_scatter, "
-        "or, for threads, all_reduce");
+        "usage: gpu_probe census COLLECTIVE | beside BACKEND COLLECTIVE BYTES, where BACKEND is weft or "
+        "nccl, "
+        "under weft_run, or threads, and COLLECTIVE is all_gather or reduce_scatter");
   return 0;
 }

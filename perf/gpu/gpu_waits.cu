@@ -1,12 +1,13 @@
 // What CUDA's driver does with other calls while a stream waits in cuStreamWaitValue32 for a flag that a CPU
 // thread sets, which is how a stream waits for an operation of Weft's (docs/gpu.md, "While a stream waits").
 //   gpu_waits            every row, each in a process of its own, as a table in Markdown
-//   gpu_waits NAME       one of them, or those that are called behind, connections or mappings
+//   gpu_waits NAME       one of them, or those that are called behind, spins, connections or mappings
 // Of each call: whether it returns while the stream waits, and how long the copies and event queries of
 // another thread, which stands for the progress thread, took meanwhile. A call that returns only when the
 // stream goes on may be made by a program; one during which the other thread stands still would stop both.
-// Then: which of the calls that Weft makes return while a program's thread is in such a call; how many
-// streams may wait before no kernel starts any more; and what becomes of mappings of a peer's memory.
+// Then: which of the calls that Weft makes return while a program's thread is in such a call; which return
+// while a kernel spins on the flag instead, as one that does a whole collective would; how many streams may
+// wait before no kernel starts any more; and what becomes of mappings of a peer's memory.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,148 +23,21 @@
 #include <thread>
 #include <vector>
 
-#include "cuda_calls.h"
+#include "held_stream.cuh"
 
 namespace {
 
-constexpr size_t kSmall = 4096, kLarge = size_t{64} << 20;
 constexpr double kPatienceS = 0.5;          // a call that has not returned by then waits for the stream
 constexpr unsigned kLongestRowS = 20;       // one that is stuck for good
 constexpr int kMoreThanAQueueHolds = 4096;  // launches
 
-cudaStream_t make_stream(bool urgent = false) {
-  int least = 0, greatest = 0;
-  must(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  cudaStream_t stream;
-  must(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
-  return stream;
-}
-
-void* device_memory(size_t bytes) {
-  void* memory = nullptr;
-  must(cudaMalloc(&memory, bytes));
-  return memory;
-}
-
-void* pinned_memory(size_t bytes) {
-  void* memory = nullptr;
-  must(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
-  return memory;
-}
-
-/// A flag for which streams wait.
-class Flag {
- public:
-  Flag() : word_(static_cast<std::atomic<uint32_t>*>(pinned_memory(64))) { word_->store(0); }
-  void hold(cudaStream_t stream) {
-    static const auto wait_value = WEFT_OF_DRIVER(cuStreamWaitValue32);
-    must(wait_value(stream, reinterpret_cast<CUdeviceptr>(word_), 1, CU_STREAM_WAIT_VALUE_GEQ));
-  }
-  void let_go() { word_->store(1); }
-
- private:
-  std::atomic<uint32_t>* word_;
-};
-
 __global__ void first_launched_while_waiting(int* word) {
   if (word) *word = 1;
 }
-__global__ void known() {}
-
-/// A thread that copies, launches and asks for the ends, as the progress thread does.
-class Progress {
- public:
-  Progress() : stream_(make_stream(true)), from_(pinned_memory(kSmall)), to_(device_memory(kSmall)) {
-    must(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    round();
-    thread_ = std::thread([this] {
-      last_s_ = now_s();
-      while (!over_) {
-        round();
-        const double now = now_s();
-        longest_s_ = std::max(longest_s_.load(), now - last_s_);
-        last_s_ = now;
-        ++rounds_;
-      }
-    });
-  }
-  ~Progress() {
-    over_ = true;
-    thread_.join();
-  }
-  int rounds() const { return rounds_; }
-  /// Of a round, the one that is under way included.
-  double longest_ms() const { return std::max(longest_s_.load(), now_s() - last_s_) * 1e3; }
-
- private:
-  void round() {
-    must(cudaMemcpyAsync(to_, from_, kSmall, cudaMemcpyHostToDevice, stream_));
-    known<<<1, 1, 0, stream_>>>();
-    must(cudaGetLastError());
-    must(cudaEventRecord(event_, stream_));
-    while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::yield();
-  }
-
-  cudaStream_t stream_;
-  cudaEvent_t event_;
-  void *from_, *to_;
-  std::atomic<bool> over_{false};
-  std::atomic<int> rounds_{0};
-  std::atomic<double> longest_s_{0}, last_s_{0};
-  std::thread thread_;
-};
 
 constexpr const char* kFirstLaunch = "a kernel's first launch, which loads it (CUDA_MODULE_LOADING=LAZY)";
 constexpr const char* kEmptyKernel =
     ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry empty() { ret; }\n";
-
-/// A process that makes `count` allocations of `bytes` that another one can open, and keeps them.
-class Owner {
- public:
-  Owner(size_t bytes, int count) {
-    int answers[2], orders[2];
-    if (pipe(answers) != 0 || pipe(orders) != 0) give_up("no pipe");
-    child_ = fork();
-    if (child_ == 0) {
-      close(answers[0]), close(orders[1]);
-      for (;;) {
-        std::vector<void*> blocks;
-        for (int i = 0; i < count; ++i) {
-          blocks.push_back(device_memory(bytes));
-          cudaIpcMemHandle_t handle;
-          must(cudaIpcGetMemHandle(&handle, blocks.back()));
-          if (write(answers[1], &handle, sizeof handle) < 0) std::_Exit(1);
-          if (write(answers[1], &blocks.back(), sizeof(void*)) < 0) std::_Exit(1);
-        }
-        char order = 0;
-        if (read(orders[0], &order, 1) != 1 || order != 'a') std::_Exit(0);
-        for (void* block : blocks) must(cudaFree(block));
-      }
-    }
-    answers_ = answers[0], orders_ = orders[1];
-    close(answers[1]), close(orders[0]);
-  }
-  ~Owner() {
-    (void)!write(orders_, "x", 1);
-    waitpid(child_, nullptr, 0);
-  }
-  struct Block {
-    cudaIpcMemHandle_t handle;
-    void* address;  // the owner's
-  };
-  Block next() {
-    Block block;
-    if (read(answers_, &block.handle, sizeof block.handle) != sizeof block.handle ||
-        read(answers_, &block.address, sizeof block.address) != sizeof block.address)
-      give_up("the owner of the memory has failed");
-    return block;
-  }
-  void allocate_anew() { (void)!write(orders_, "a", 1); }
-
- private:
-  pid_t child_;
-  int answers_ = -1, orders_ = -1;
-};
 
 /// What a program or Weft may call, made ready before the stream waits. `owner`: where memory of another
 /// process is needed, which has to be there before CUDA is in this one.
@@ -329,8 +203,12 @@ std::vector<Call> calls() {
   return all;
 }
 
+/// Loads the kernels that are no call's own.
 void warm_up() {
   known<<<1, 1>>>();
+  Flag flag;
+  flag.let_go();
+  flag.hold(make_stream(), Holder::kernel);
   must(cudaDeviceSynchronize());
 }
 
@@ -365,7 +243,7 @@ std::string when(const Caller& caller, bool by_itself) {
   return text;
 }
 
-void measure(const Call& call) {
+void measure(const Call& call, Holder holder) {
   std::optional<Owner> owner;
   if (call.needs_owner) owner.emplace(kLarge, 1);
   Flag flag;
@@ -373,7 +251,7 @@ void measure(const Call& call) {
   const auto run = call.ready(waiting, owner ? &*owner : nullptr);
   warm_up();
   Progress progress;
-  flag.hold(waiting);
+  flag.hold(waiting, holder);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Caller caller(run);
   const bool by_itself = caller.returns_within(kPatienceS);
@@ -386,7 +264,8 @@ void measure(const Call& call) {
   flag.let_go();
   char others[64];
   std::snprintf(others, sizeof others, others_went_on ? "%.2f ms at most" : "**stood still**", longest_ms);
-  std::printf("| %s | %s | %s |\n", call.name, when(caller, by_itself).c_str(), others);
+  std::printf("| %s%s | %s | %s |\n", call.name, holder == Holder::kernel ? ", while a kernel spins" : "",
+              when(caller, by_itself).c_str(), others);
 }
 
 /// `call` while another thread is in `first`, which the waiting stream keeps from returning.
@@ -497,7 +376,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: gpu_waits [NAME], where NAME is of the first column of what it prints without, or behind, "
-        "connections or mappings\n");
+        "spins, connections or mappings\n");
     return 1;
   }
   const std::string asked = argc > 1 ? argv[1] : "";
@@ -511,7 +390,7 @@ int main(int argc, char** argv) {
   };
   std::printf("| call | returns | another thread's copies meanwhile |\n| --- | --- | --- |\n");
   const std::vector<Call> all = calls();
-  for (const Call& call : all) row(call.name, [&] { measure(call); });
+  for (const Call& call : all) row(call.name, [&] { measure(call, Holder::wait); });
   const auto named = [&](const char* name) {
     return *std::find_if(all.begin(), all.end(),
                          [&](const Call& call) { return !std::strcmp(call.name, name); });
@@ -523,6 +402,11 @@ int main(int argc, char** argv) {
           "copies in a new stream", "copies in a stream that was used before", "cudaEventCreate",
           "an event that was made before"})
       row("behind", [&, first, call] { measure_behind(named(first), named(call)); });
+  for (const char* call :
+       {"cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle", "cudaMalloc of 64 MiB", "cudaFree of 64 MiB",
+        "cudaHostAlloc of 64 MiB", "cudaHostRegister of 64 MiB", kFirstLaunch, "cuModuleLoadData",
+        "a kernel in a new stream", "copies in a new stream", "an event that was made before"})
+    row("spins", [&, call] { measure(named(call), Holder::kernel); });
   for (const char* asked : {"", "1", "32"})
     for (const char* what : {"a kernel", "a copy inside the device", "a copy from pinned memory"})
       row("connections", [=] { connections(asked, what); });

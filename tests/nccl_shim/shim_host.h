@@ -29,7 +29,12 @@ using nccl::Result_t;
 using nccl::UniqueId;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-inline const std::string kShim = WEFT_NCCL_SHIM;
+/// The build's shim, or, where the tests run on another machine, what NCCL_SHIM_UNDER_TEST names.
+inline std::string shim_under_test() {
+  const char* given = std::getenv("NCCL_SHIM_UNDER_TEST");
+  return given ? given : WEFT_NCCL_SHIM;
+}
+inline const std::string kShim = shim_under_test();
 inline const std::string kFakeNccl = WEFT_FAKE_NCCL;
 inline const std::string kFakeCuda = WEFT_FAKE_CUDA;
 

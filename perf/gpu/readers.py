@@ -1,0 +1,122 @@
+"""What the steps' programs print, as values for a line of JSON. A reader raises Unreadable where there is nothing to read.
+
+A reader takes what is there: the output of a program that was ended at its time limit has some of its rows. Every reader's
+values have a `kind`, by which perf/gpu_report.py shows them.
+"""
+import json
+import re
+
+
+class Unreadable(Exception):
+    """Why there is no value."""
+
+
+def json_rows(text):
+    """Lines of JSON objects, as gpu_ranks, fsdp.py and facts.py print them."""
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("{"):
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue  # of a program that was ended in the middle of it
+    if not rows:
+        raise Unreadable("the program printed no line of JSON")
+    return {"kind": "rows", "rows": rows}
+
+
+def per_cent(text):
+    """gpu_probe beside: one number."""
+    found = re.findall(r"^-?\d+(?:\.\d+)?$", text, re.MULTILINE)
+    if not found:
+        raise Unreadable("the program printed no number")
+    return {"kind": "per cent", "per cent": float(found[-1])}
+
+
+def yes_or_no(text):
+    """gpu_probe census."""
+    found = re.findall(r"^(yes|no)$", text, re.MULTILINE)
+    if not found:
+        raise Unreadable("the program printed neither yes nor no")
+    return {"kind": "answer", "answer": found[-1]}
+
+
+def _number(word):
+    return None if word == "N/A" else float(word)
+
+
+def _perf_rows(text):
+    """The out-of-place half of a perf tool's lines: size count type redop root time algbw busbw #wrong ..."""
+    rows = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 13 or not re.fullmatch(r"\d+", words[0]) or not re.fullmatch(r"\d+", words[1]):
+            continue
+        us, algbw, busbw, wrong = map(_number, words[5:9])
+        rows.append({"bytes": int(words[0]), "us": us, "alg GB/s": algbw, "bus GB/s": busbw, "wrong": wrong})
+    return rows
+
+
+def _algorithms(text):
+    found = re.search(r"^# Algorithms\s*: (.*)$", text, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def perf_table(text):
+    """A perf tool's table."""
+    rows = _perf_rows(text)
+    if not rows:
+        raise Unreadable("the tool printed no table")
+    return {"kind": "perf", "rows": rows, "algorithms": _algorithms(text)}
+
+
+def every_collective(text):
+    """tests/gpu/every_collective.sh: a perf tool's table below each `== all_reduce, 2 ranks, 1 nodes`."""
+    sections = re.split(r"^== (\w+), (\d+) ranks, (\d+) nodes$", text, flags=re.MULTILINE)[1:]
+    if not sections:
+        raise Unreadable("no collective was begun")
+    runs = []
+    for collective, ranks, nodes, table in zip(*(sections[i::4] for i in range(4))):
+        rows = _perf_rows(table)
+        over = re.search(r"^# Out of bounds values : \d+ (OK|FAILED)$", table, re.MULTILINE)
+        runs.append({"collective": collective, "ranks": int(ranks), "nodes": int(nodes),
+                     "result": {"OK": "right", "FAILED": "wrong"}[over.group(1)] if over else "not over",
+                     "us": {row["bytes"]: row["us"] for row in rows}, "algorithms": _algorithms(table)})
+    return {"kind": "collectives", "runs": runs}
+
+
+def google_tests(text):
+    """A GoogleTest program's verdicts, and the test that was under way when the program ended early."""
+    verdicts = {name: re.findall(rf"^\[ +{name} +\] ([\w/.]+)(?:, where .*)? \(\d+ ms\)$", text, re.MULTILINE)
+                for name in ("OK", "FAILED", "SKIPPED")}
+    begun = re.findall(r"^\[ RUN +\] (\S+)$", text, re.MULTILINE)
+    if not begun:
+        raise Unreadable("no test was begun")
+    ended = {name for names in verdicts.values() for name in names}
+    return {"kind": "tests", "passed": len(verdicts["OK"]), "skipped": len(verdicts["SKIPPED"]), "failed": verdicts["FAILED"],
+            "not over": [name for name in begun if name not in ended]}
+
+
+def markdown_table(text):
+    """gpu_waits: a table in Markdown, which a report shows as it is."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    if len(lines) < 3:
+        raise Unreadable("the program printed no row")
+    if all("not measured" in line for line in lines[2:]):
+        raise Unreadable("no row was measured")
+    return {"kind": "markdown", "lines": lines}
+
+
+def sanitizer(text):
+    """compute-sanitizer's last word, and the tests' beside it."""
+    found = re.search(r"^=+ ERROR SUMMARY: (\d+) errors?", text, re.MULTILINE)
+    if not found:
+        raise Unreadable("compute-sanitizer printed no summary")
+    return {**google_tests(text), "errors": int(found.group(1))}
+
+
+def lines(text):
+    """weft_info: text for people."""
+    if not text.strip():
+        raise Unreadable("the program printed nothing")
+    return {"kind": "text", "lines": text.rstrip().splitlines()}

@@ -1,0 +1,195 @@
+"""The table of what is to be measured on a GPU, in the order of importance: of two steps, the first is the one that a run of
+half the length should have done.
+
+A command's words may name {bin}, {lib}, {root} and {driver}, and what is smaller on the tests' driver (SIZES).
+What Loom will measure when it runs on GPUs becomes a group of its own at the mark below.
+"""
+from dataclasses import dataclass, field
+from typing import Callable
+
+from gpu import readers
+
+GROUPS = {
+    "environment": "Environment",
+    "step 0": "What stopped, or was left open, the last time",
+    "latency": "Latency and bandwidth, ranks being threads of a process",
+    "failures": "Abort and deadline",
+    "correctness": "Correctness",
+    "processes": "Ranks as processes, which take turns on the GPU",
+    "NCCL": "NCCL on the same card",
+    "multiprocessors": "Who needs multiprocessors",
+    "rest": "What remains",
+}
+# On a GPU, and on the tests' driver, which is slow and works on host memory.
+SIZES = {
+    "64K": ("65536", "65536"),
+    "1M": ("1048576", "262144"),
+    "256M": ("268435456", "1048576"),
+    "largest": ("256M", "64K"),
+    "most": ("4M", "512"),
+    "longest": ("128M", "512"),
+    "operations": ("1000000", "256"),
+    "seconds": ("45", "5"),
+    "collectives": ("", "all_reduce"),
+    # Filters of test_cuda, for several steps: a test that hangs keeps the others of its step from running.
+    "graphs": ("*Graph*", "GraphCalls.*"),
+    "layouts": ("*DeviceLayouts*", "*DeviceLayouts*/0011"),
+    "processes": ("*Process*", "CollectivesOfProcessesDeathTest*"),
+    "others": ("-*Graph*:*DeviceLayouts*:*Process*:MissingDeathTest*:FakeDeathTest*:GpuDirect*", "DeviceTypes*"),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    group: str
+    limit_s: int  # after which it is ended
+    usual_s: int  # it is not begun with less than this left
+    asks: str     # what it answers
+    command: tuple
+    read: Callable
+    needs: tuple = ()
+    environment: dict = field(default_factory=dict)
+
+
+ALL = []
+# Where the plugin cannot be loaded, NCCL would use its sockets and say so only in its log; so each run fixes what carries the bytes.
+OWN_SOCKETS = {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
+OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
+OF_TESTS = {"WEFT_TUNE": "off"}
+
+
+def step(name, group, limit_s, usual_s, asks, command, read, needs=(), **environment):
+    ALL.append(Step(name, group, limit_s, usual_s, asks, tuple(command), read, tuple(needs), environment))
+
+
+def launched(ranks, *words):
+    """The ranks' labels would stand before the tables' numbers."""
+    return ["{bin}/weft_run", "-n", str(ranks), "--timeout", "100", "--no-label", *words]
+
+
+def as_hosts(ranks, *words):
+    """NCCL takes ranks that share a GPU only if it takes them for hosts."""
+    return launched(ranks, "sh", "-c", "NCCL_HOSTID=host$WEFT_RANK exec " + " ".join(words))
+
+
+def perf(collective, *words):
+    return [f"{{bin}}/{collective}_perf", "--device", "cuda", *words]
+
+
+def beside_threads(collective):
+    step(f"beside_{collective}_threads", "multiprocessors", 60, 12,
+         f"What a matrix product loses beside {collective} of 256 MiB, ranks being threads",
+         ["{bin}/gpu_probe", "beside", "threads", collective, "{256M}"], readers.per_cent, ["CUDA's runtime"])
+
+
+def of_tests(name, limit_s, usual_s, asks):
+    step(f"tests_{name}", "correctness", limit_s, usual_s, asks, ["{bin}/test_cuda", f"--gtest_filter={{{name}}}"],
+         readers.google_tests, **OF_TESTS)
+
+
+def collectives(ranks):
+    step(f"collectives_{ranks}", "correctness", 90, 45,
+         f"Every collective of {ranks} processes that share the GPU, as one node and as two",
+         ["{root}/tests/gpu/every_collective.sh", "{bin}", str(ranks), "{collectives}"], readers.every_collective,
+         MOST="{most}", **OF_TESTS)
+
+
+# ---- environment; the facts themselves are a step that every run begins with (quarter_hour.py) ----
+step("weft_info", "environment", 30, 5, "What the driver and the device offer to Weft", ["{bin}/weft_info", "--cuda"], readers.lines)
+
+# ---- step 0 ----
+step("fsdp_over_weft", "step 0", 120, 45,
+     "Does PyTorch's FSDP train over the shim, with eager loading, and learn what the unsharded model learns?",
+     ["python3", "-B", "{root}/perf/gpu/fsdp.py", "--library", "weft-nccl"], readers.json_rows, ["torch"],
+     LD_PRELOAD="{lib}/weft-nccl/libnccl.so.2", WEFT_BACKEND="weft", CUDA_MODULE_LOADING="EAGER", CUDA_DEVICE_MAX_CONNECTIONS="32")
+step("waits_behind", "step 0", 60, 35,
+     "What waits while another thread is in cudaFree or in a kernel's first launch beside a stream that waits",
+     ["{bin}/gpu_waits", "behind"], readers.markdown_table, ["CUDA's runtime"])
+step("waits_beside_a_kernel", "step 0", 60, 25, "Which calls return while a kernel spins, cudaIpcOpenMemHandle first of all",
+     ["{bin}/gpu_waits", "spins"], readers.markdown_table, ["CUDA's runtime"])
+
+# ---- latency and bandwidth, which processes that share a GPU would not show ----
+for ranks in (2, 4):
+    for collective in ("all_reduce", "all_gather", "reduce_scatter"):
+        step(f"{collective}_{ranks}", "latency", 40, 6, f"{collective} of {ranks} ranks, and by which algorithm",
+             ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}", "{1M}", "{256M}"], readers.json_rows)
+step("all_reduce_8", "latency", 40, 6, "all_reduce of 8 ranks",
+     ["{bin}/gpu_ranks", "time", "8", "all_reduce", "64", "{1M}"], readers.json_rows)
+step("copy", "latency", 30, 4, "What a copy inside the device takes", ["{bin}/gpu_ranks", "copy", "{256M}"], readers.json_rows)
+step("flag", "latency", 30, 4, "The round trip between a stream and a CPU thread, by flags",
+     ["{bin}/gpu_ranks", "flag"], readers.json_rows)
+for ranks in (2, 4):
+    step(f"graph_{ranks}", "latency", 40, 5, f"all_reduce of {ranks} ranks in a CUDA graph of 20 calls",
+         ["{bin}/gpu_ranks", "time", str(ranks), "all_reduce", "64", "--graph", "20"], readers.json_rows)
+for blocks in (1, 4, 64):
+    step(f"blocks_{blocks}", "latency", 30, 5, f"reduce_scatter with at most {blocks} thread blocks for a rank (16 is usual)",
+         ["{bin}/gpu_ranks", "time", "2", "reduce_scatter", "{256M}"], readers.json_rows, WEFT_CUDA_BLOCKS=str(blocks))
+
+# ---- failures ----
+step("abort", "failures", 40, 5, "How soon the stream goes on after weftCommAbort", ["{bin}/gpu_ranks", "abort"], readers.json_rows,
+     **OF_TESTS)
+step("deadline", "failures", 40, 5, "How soon the stream goes on when a peer never comes", ["{bin}/gpu_ranks", "deadline"], readers.json_rows,
+     **OF_TESTS)
+
+beside_threads("all_gather")
+
+# ---- correctness ----
+of_tests("graphs", 90, 30, "Does a capture take cuStreamWaitValue32, and do graphs give the right results?")
+step("small_operations", "correctness", 90, 50, "Are 10^6 small operations with random delays right, or as many as 45 s hold?",
+     ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows)
+of_tests("others", 90, 40, "The tests of GPU memory on the real driver: types, failures, what is given back")
+of_tests("layouts", 90, 40, "Every collective over layouts of ranks as threads")
+of_tests("processes", 60, 20, "Ranks as processes, through CUDA IPC")
+step("tests_shim", "correctness", 60, 20, "The shim's tests on the real driver", ["{bin}/test_nccl_shim", "--gtest_filter=OnGpus.*"],
+     readers.google_tests, CUDA_UNDER_TEST="{driver}", NCCL_SHIM_UNDER_TEST="{lib}/weft-nccl/libnccl.so.2")
+collectives(2)
+
+# ---- Loom: its steps go here when it runs on GPUs: kernels against the CPU, losses beside PyTorch's, tokens per second ----
+
+# ---- processes ----
+EIGHT = ["-b", "8", "-e", "8", "-c", "0"]
+step("eight_bytes", "processes", 40, 8, "all_reduce of 8 bytes", launched(2, *perf("all_reduce", *EIGHT, "-n", "100")), readers.perf_table)
+step("eight_bytes_in_a_graph", "processes", 40, 8, "The same in a graph of 20 calls",
+     launched(2, *perf("all_reduce", *EIGHT, "-n", "20", "-G", "5")), readers.perf_table)
+LONG = ["-b", "{largest}", "-e", "{largest}", "-n", "10", "-w", "2", "-c", "0"]
+for collective in ("all_gather", "all_reduce"):
+    for ranks in (2, 4, 8):
+        step(f"{collective}_processes_{ranks}", "processes", 40, 10, f"{collective} of 256 MiB, {ranks} processes",
+             launched(ranks, *perf(collective, *LONG)), readers.perf_table)
+
+# ---- NCCL ----
+for collective in ("all_reduce", "all_gather"):
+    of_nccl = perf(collective, "--backend", "nccl", "-b", "8", "-e", "{largest}", "-f", "32", "-n", "10", "-w", "2")
+    step(f"nccl_{collective}", "NCCL", 40, 10, f"NCCL's {collective}, 2 ranks of one host (NCCL from 2.30 on)", launched(2, *of_nccl),
+         readers.perf_table, ["NCCL"], NCCL_MULTI_RANK_GPU_ENABLE="1")
+    step(f"nccl_{collective}_as_hosts", "NCCL", 40, 15, f"NCCL's {collective}, 2 ranks as hosts over its sockets", as_hosts(2, *of_nccl),
+         readers.perf_table, ["NCCL"], **OWN_SOCKETS)
+    step(f"nccl_{collective}_over_weft", "NCCL", 40, 15, f"NCCL's {collective}, 2 ranks as hosts over Weft's plugin", as_hosts(2, *of_nccl),
+         readers.perf_table, ["NCCL"], **OVER_PLUGIN)
+step("fsdp_over_nccl", "NCCL", 120, 45, "FSDP over NCCL, 2 ranks as hosts over its sockets", ["python3", "-B", "{root}/perf/gpu/fsdp.py"],
+     readers.json_rows, ["torch"], **OWN_SOCKETS)
+
+# ---- multiprocessors ----
+for collective in ("all_gather", "reduce_scatter"):
+    step(f"census_{collective}", "multiprocessors", 60, 20, f"Does {collective} end while a kernel holds every multiprocessor?",
+         ["{bin}/gpu_probe", "census", collective], readers.yes_or_no, ["CUDA's runtime"])
+    if collective != "all_gather":
+        beside_threads(collective)
+    for backend in ("weft", "nccl"):
+        needs = ["CUDA's runtime"] + (["NCCL"] if backend == "nccl" else [])
+        step(f"beside_{collective}_{backend}", "multiprocessors", 60, 15,
+             f"What it loses beside {backend}'s {collective}, ranks being processes",
+             as_hosts(2, "{bin}/gpu_probe", "beside", backend, collective, "{256M}"), readers.per_cent, needs,
+             **(OWN_SOCKETS if backend == "nccl" else {}))
+
+# ---- rest ----
+collectives(4)
+collectives(8)
+step("long_collectives", "correctness", 150, 60, "Every collective of 128 MiB, 2 processes, as one node and as two",
+     ["{root}/tests/gpu/every_collective.sh", "{bin}", "2", "{collectives}"], readers.every_collective, MOST="{longest}", **OF_TESTS)
+step("sanitizer", "rest", 150, 60, "Does compute-sanitizer find an access out of bounds in the kernels?",
+     ["compute-sanitizer", "--tool", "memcheck", "{bin}/test_cuda", "--gtest_filter=DeviceTypes*"], readers.sanitizer,
+     ["compute-sanitizer"], **OF_TESTS)
+step("waits", "rest", 150, 90, "Every call while a stream waits; connections; mappings", ["{bin}/gpu_waits"], readers.markdown_table,
+     ["CUDA's runtime"])
