@@ -24,7 +24,7 @@ weftResult_t sum(weftComm_t comm, float& value) {
   return weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr);
 }
 
-/// What helpers of ranks leave for the test, whichever process they are.
+/// Memory in which helpers of ranks, which are processes of their own, leave word for the test.
 struct Board {
   std::atomic<pid_t> helper{0};
   std::atomic<int> outcome{-1};
@@ -144,7 +144,7 @@ TEST_F(Forks, EveryDescriptorOfTheLibraryIsClosedOnExec) {
   }
 }
 
-/// What a call of a child on what its parent has made must come to.
+/// Whether a child's call on its parent's communicator or stream came to the right refusal.
 bool refused(weftResult_t result, const char* call) {
   const std::string why = weftGetLastError(nullptr);
   if (result == weftInvalidUsage && why.find("forked child") != std::string::npos) return true;
@@ -278,7 +278,7 @@ TEST_F(Forks, AGroupThatIsOpenStaysTheParents) {
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << WEXITSTATUS(status);
 }
 
-// The ranks that stay see a death; the daemon is told what to do instead.
+// The ranks that stay see a death; the daemon's calls say what to do instead.
 TEST_F(Forks, ADaemonIsNotTheRankThatItWas) {
   for (const Nodes& nodes : {blocks(1, 3), blocks(3, 1)}) {
     board_->outcome = -1;

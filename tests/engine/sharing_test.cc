@@ -11,7 +11,7 @@ namespace {
 using topology::Layout;
 using Pairs = std::set<std::pair<int, int>>;  // (from, to): ranks
 
-/// What all ranks report if everybody reaches and reads everybody, but for these.
+/// All ranks' reports if everybody reaches and reads everybody, but for these.
 std::vector<ReachReport> reports(const Layout& layout, const Pairs& unreached, const Pairs& unread = {}) {
   std::vector<ReachReport> all;
   for (int from = 0; from < layout.ranks(); ++from) {

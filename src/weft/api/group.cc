@@ -18,8 +18,8 @@ struct Group {
 
 thread_local Group t_group;
 
-/// What a forked child has of a group that its parent has open, it forgets: the calls are the parent's. They
-/// are kept, so that nothing of the parent's is destroyed here.
+/// A forked child forgets the group that its parent has open: the calls are the parent's. They are kept in
+/// memory, so that the child destroys nothing of its parent's.
 void forget_group() {
   if (t_group_depth == 0) return;
   t_group_depth = 0;

@@ -30,9 +30,10 @@ class SocketAddress {
   int family() const { return storage_.ss_family; }
   bool valid() const { return family() == AF_INET || family() == AF_INET6; }
   bool loopback() const;
-  /// Of IPv6, and means something on one link only: its scope says which interface of this host is on it.
+  /// A link-local address of IPv6 has a meaning on one link only. Its scope is this host's interface on that
+  /// link.
   bool link_local() const;
-  /// The number of the interface; 0: not known. What other hosts are told has none, as it is this host's.
+  /// The number of the interface; 0: not known. Other hosts number theirs otherwise: messages carry no scope.
   uint32_t scope() const { return family() == AF_INET6 ? as_v6().sin6_scope_id : 0; }
   SocketAddress with_scope(uint32_t scope) const;
   uint16_t port() const;

@@ -71,8 +71,8 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   return fabric;
 }
 
-// All ranks exchange addresses, also those that are alone on their node. One that the kernel gives no shared
-// memory has an empty address, which nobody reaches.
+// All ranks exchange addresses, also those that are alone on their node. A rank that the kernel gives no
+// shared memory has an empty address, which nobody reaches.
 Result<std::vector<transport::ShmAddress>> Fabric::announce(bootstrap::Bootstrap& bootstrap,
                                                             Deadline deadline) {
   const auto& local_ranks = layout_.on_node(layout_.node_of(rank_));
