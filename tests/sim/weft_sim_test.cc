@@ -249,12 +249,11 @@ TEST_F(WeftSim, RefusesWrongDescriptionsByName) {
   EXPECT_TRUE(mentions(refusal(""), "unknown key \"ra\\u0000ils\"; known are name, nodes")) << refusal("");
   std::ofstream(path_) << "";
   EXPECT_TRUE(mentions(refusal(""), "this is empty, must be a JSON object"));
-  std::ofstream(path_) << std::string(
-      "\x7f"
-      "ELF\0\1\xff",
-      7);
-  EXPECT_TRUE(mentions(refusal(""), "not a JSON object: .ELF... (it is wrong at line 1, column 1)"))
+  std::ofstream(path_) << "\x7f\x45LF";
+  EXPECT_TRUE(mentions(refusal(""), "not a JSON object: .ELF (it is wrong at line 1, column 1)"))
       << refusal("");
+  std::ofstream(path_) << std::string("{\"nodes\": 2}\n\0, \"nodes\": 3", 26);
+  EXPECT_TRUE(mentions(refusal(""), "(byte 13 is a NUL, at line 2, column 1)")) << refusal("");
   const int levels = 200'000;  // more than a stack holds
   std::ofstream(path_) << R"({"nodes": 2, "machine": )" << std::string(levels, '[')
                        << std::string(levels, ']') << "}";

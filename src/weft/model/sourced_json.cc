@@ -109,6 +109,11 @@ void find_sourceless(const Json& json, const std::string& path, std::vector<std:
 
 Result<Json> parse_object(const std::string& text, const std::string& what) {
   if (text.empty()) return fail(Code::invalid_argument, "{}: this is empty, must be a JSON object", what);
+  // The parser takes a NUL for the end, and would not look at what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    return fail(Code::invalid_argument, "{}: this is not a JSON object: {} (byte {} is a NUL, at {})", what,
+                excerpt(text), nul, place_in(text, nul + 1));
+  }
   Watch watch;
   Json json;
   std::string wrong;
