@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from comparison.measured import read
+from comparison.document import read
 from comparison.scenarios import KIB, MIB, UsageError
 from comparison.systems import ROOT
 
