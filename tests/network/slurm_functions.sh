@@ -18,3 +18,6 @@ wait_until() {
     sleep 0.05
   done
 }
+
+# Liveness or data, whichever connection tells of the death first.
+names_rank_1() { grep -qE "rank 1 (is dead|closed its connection)|connection with rank 1 broke" "$folder/output"; }

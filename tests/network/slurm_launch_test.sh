@@ -47,7 +47,7 @@ kill -9 "$(< "$folder/pid.1")"
 code=0
 wait $job || code=$?
 [ $code -ne 0 ] || fail "srun says that all is well"
-grep -q "rank 1 is dead" "$folder/output" || fail "rank 0 does not name the dead rank"
+names_rank_1 || fail "rank 0 does not name the dead rank"
 
 echo "== nodes whose names have no address"
 echo "127.0.0.1 localhost" > "$SLURM_CLUSTER_HOSTS"
