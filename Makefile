@@ -18,7 +18,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 deps: ## install what is missing to build (apt-get; nothing when nothing is missing)
-	@scripts/deps.sh
+	@BUILD=$(BUILD) scripts/deps.sh
 
 build: ## libraries, tools, perf tools and tests, into build/
 	@$(configured)
@@ -40,7 +40,7 @@ test-tsan: deps ## the tests under the thread sanitizer, in build-tsan/
 	@scripts/test_sanitized.sh thread $(BUILD)-tsan
 
 interop: deps ## build the test, then load what Loom saves with transformers, tokenizers and safetensors (installed into build/)
-	@scripts/deps.sh --interop
+	@BUILD=$(BUILD) scripts/deps.sh --interop
 	@$(configured)
 	@cmake --build $(BUILD) --target test_loom_interop
 	@scripts/interop.sh $(BUILD)

@@ -1,4 +1,4 @@
-# What `cmake --install` and the Debian package contain: headers, both libraries, CMake and pkg-config files, tools.
+# What `cmake --install` and the Debian package contain: headers, both libraries, CMake and pkg-config files, tools, pages.
 # Nothing in it names the prefix, so the tree can be moved.
 include(CMakePackageConfigHelpers)
 set(WEFT_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
@@ -33,20 +33,29 @@ foreach(program ${programs})
 endforeach()
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY clusters DESTINATION ${CMAKE_INSTALL_DATADIR}/weft FILES_MATCHING PATTERN "*.json")
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 
-set(CPACK_PACKAGE_NAME weft)
-set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY ${PROJECT_DESCRIPTION})
-set(CPACK_PACKAGE_CONTACT "The Weft developers <weft@localhost>")
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_STRIP_FILES ON)
-set(CPACK_GENERATOR DEB)
-set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libfabric1")  # opened at run time
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libhwloc-dev, libfmt-dev, libdnnl-dev, libicu-dev")  # to link the static libraries
-include(CPack)
+# Manual pages, made of what the programs say with --help. Sanitized programs are not installed, and may not start everywhere.
+if(NOT WEFT_SANITIZE)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man)
+  set(manual_pages "")
+  foreach(program ${programs})
+    get_target_property(name ${program} OUTPUT_NAME)
+    if(NOT name)
+      set(name ${program})
+    endif()
+    set(page ${PROJECT_BINARY_DIR}/man/${name}.1.gz)
+    add_custom_command(
+      OUTPUT ${page}
+      COMMAND ${PROJECT_SOURCE_DIR}/cmake/manual_page.sh $<TARGET_FILE:${program}> ${page}
+      DEPENDS ${program} ${PROJECT_SOURCE_DIR}/cmake/manual_page.sh
+      VERBATIM)
+    list(APPEND manual_pages ${page})
+  endforeach()
+  add_custom_target(manual_pages ALL DEPENDS ${manual_pages})
+  install(FILES ${manual_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
+
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+include(${PROJECT_SOURCE_DIR}/cmake/package.cmake)

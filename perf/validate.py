@@ -33,10 +33,11 @@ import time
 
 from comparison.candidates import Check, collectives_of
 from comparison.cores import cores_of
+from comparison.document import read
 from comparison.marked import fill_in
 from comparison.measure import Cluster
 from comparison.measured import (Document, add_options, check_options, is_whole, joined, load, origin, own_sizes, percentile,
-                                 read, save, scenarios_of)
+                                 save, scenarios_of)
 from comparison.progress import Progress
 from comparison.results import machine as this_computer
 from comparison.scenarios import MIB, UsageError, exact_size, parse_scenario, parse_size, size_text

@@ -1,7 +1,10 @@
 #!/bin/bash
-# Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing.
+# Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing. What apt-get
+# says goes to deps.log in the build directory (BUILD, else build); its last lines are shown if it fails.
 # deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
 # deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
+# deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm and what makes a fresh Debian. No
+# service is started.
 set -euo pipefail
 
 required=(
@@ -14,6 +17,8 @@ if [ "${1:-}" = --peers ]; then
   required=(g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 elif [ "${1:-}" = --interop ]; then
   required=(python3 python3-venv)
+elif [ "${1:-}" = --tests ]; then
+  required=(slurm-wlm libpmix-dev debootstrap lintian)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
 fi
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
@@ -29,7 +34,11 @@ for package in "${required[@]}"; do
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
-echo "deps: installing ${missing[*]}"
+build=${BUILD:-$(dirname "$0")/../build}
+mkdir -p "$build"
+log=$build/deps.log
+[ ${#missing[@]} -eq 1 ] && packages=package || packages=packages
+echo "deps: installing ${#missing[@]} $packages (log: $log): ${missing[*]}"
 become_root=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo > /dev/null; then
@@ -39,5 +48,16 @@ if [ "$(id -u)" -ne 0 ]; then
   become_root=(sudo)
 fi
 apt() { "${become_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"; }
-apt update
-apt install -y --no-install-recommends "${missing[@]}"
+
+# Packages ask this program, where there is one, whether to start their services.
+policy=/usr/sbin/policy-rc.d
+if [ "${1:-}" = --tests ] && [ ! -e $policy ]; then
+  trap '"${become_root[@]}" rm -f $policy' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${become_root[@]}" tee $policy > /dev/null
+  "${become_root[@]}" chmod 755 $policy
+fi
+if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; } > "$log" 2>&1; then
+  echo "deps: apt-get failed; the end of $log:" >&2
+  tail -n 15 "$log" >&2
+  exit 1
+fi

@@ -14,6 +14,7 @@ import pathlib
 from typing import Any, Callable
 
 from .cores import add_cores_option, check_cores_option
+from .document import read
 from .results import machine_text
 from .scenarios import (COLLECTIVES, DEFAULT, STARTUP, Scenario, UsageError, parse_scenario, parse_size,
                         size_text)
@@ -76,25 +77,13 @@ def save(path: pathlib.Path, document: Document) -> None:
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def read(path: pathlib.Path) -> Document:
-    """Any JSON object."""
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"{path} is no JSON object")
-    return document
-
-
 def load(path: pathlib.Path, needs: str = "us") -> Document:
-    """A file of measurements, all of whose rows have the key `needs`."""
+    """A file of measurements, all of whose rows say what was measured and have the key `needs`."""
     document = read(path)
     scenarios = document.get("scenarios")
     rows = [row for found in scenarios.values() for row in found["rows"]] if is_whole(scenarios) else None
-    if rows is None or any(needs not in row for row in rows):
+    keys = {"collective", "bytes", needs}
+    if rows is None or not all(isinstance(row, dict) and keys <= row.keys() for row in rows):
         raise UsageError(f"{path} is no whole result of perf/tuner_check.py")
     for name in scenarios:
         parse_scenario(name)

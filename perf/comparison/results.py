@@ -8,6 +8,7 @@ import pathlib
 import platform
 from typing import Any
 
+from .document import read as read_document
 from .scenarios import STARTUP, Scenario, UsageError, parse_scenario
 from .summary import Cell, Startup, Verdict, cells_of, startups_of, verdict_of
 
@@ -47,15 +48,13 @@ def cell_document(cell: Cell) -> dict[str, Any]:
 
 def load(path: pathlib.Path) -> Results:
     try:
-        document = json.loads(path.read_text())
-        if not isinstance(document, dict) or document.get("version") != VERSION:
-            raise UsageError(f"--replot: {path} is not a result of perf/compare.py (version {VERSION})")
+        document = read_document(path)
+        if document.get("version") != VERSION:
+            raise UsageError(f"{path} is not a result of perf/compare.py (version {VERSION})")
         return Results(document)
-    except OSError as error:
-        raise UsageError(f"--replot: {path} cannot be read: {error.strerror}") from None
-    except json.JSONDecodeError as error:
-        raise UsageError(f"--replot: {path} is not JSON: {error}") from None
-    except (KeyError, TypeError) as error:
+    except UsageError as error:
+        raise UsageError(f"--replot: {error}") from None
+    except (AttributeError, KeyError, TypeError) as error:
         raise UsageError(f"--replot: {path} is not a whole result of perf/compare.py: {error}") from None
 
 

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import tempfile
 
+from comparison.document import read
 from comparison.scenarios import KIB, MIB, UsageError
 from comparison.systems import ROOT
 
@@ -62,10 +63,7 @@ class Simulator:
         """The cluster's file as it stands."""
         shipped = ROOT / "clusters" / f"{self.cluster}.json"
         path = shipped if shipped.exists() else pathlib.Path(self.cluster)
-        try:
-            return json.loads(path.read_text())
-        except (OSError, json.JSONDecodeError) as error:
-            raise UsageError(f"{path} cannot be read: {error}") from None
+        return read(path)
 
     def changed(self, key: str, factor: float) -> Changed:
         """The same cluster with one number of its machine ("inter.alpha_us") times `factor`."""

@@ -92,6 +92,25 @@ TEST(Launch, Slurm) {
   EXPECT_EQ(detected(with_pmix).exchange, IdExchange::pmix);
 }
 
+// It was taken for a task of a step, and refused for what steps have.
+TEST(Launch, ABatchScriptOfSlurmIsOneRank) {
+  const LaunchInfo info = detected({"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_NPROCS=4", "SLURM_LOCALID=0",
+                                    "SLURM_JOB_ID=7", "SLURM_NODELIST=n[1-2]", "SLURM_TASKS_PER_NODE=2(x2)"});
+  EXPECT_EQ(info.launcher, "none");
+  EXPECT_EQ(info.size, 1);
+  EXPECT_EQ(info.exchange, IdExchange::alone);
+}
+
+TEST(Launch, ASrunWhoseNodesHaveNoAddressSaysWhatNeedsNone) {
+  const LaunchInfo info = detected({"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0",
+                                    "SLURM_STEP_NODELIST=no-such-node.invalid"});
+  const Status status = launch_unique_id(info, soon()).status();
+  EXPECT_NE(status.message().find("no-such-node.invalid"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("srun --mpi=pmix or --mpi=pmi2 needs no names, or set WEFT_ROOT=host:port"),
+            std::string::npos)
+      << status.message();
+}
+
 TEST(Launch, MpiLaunchers) {
   const LaunchInfo mpich =
       detected({"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=6", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2"});
@@ -116,8 +135,8 @@ TEST(Launch, AHalfSetEnvironmentNamesWhatIsMissing) {
   expect_refused({"PMI_SIZE=2"}, "PMI_RANK is missing");
   expect_refused({"PMI_RANK=0", "PMI_SIZE=2"}, "PMI_FD is missing");
   expect_refused({"OMPI_COMM_WORLD_RANK=0"}, "OMPI_COMM_WORLD_SIZE is missing");
-  expect_refused({"SLURM_PROCID=0"}, "SLURM_NTASKS is missing");
-  expect_refused({"SLURM_PROCID=0", "SLURM_NTASKS=2"}, "SLURM_STEP_NODELIST is missing");
+  expect_refused({"SLURM_PROCID=0", "SLURM_STEP_ID=0"}, "SLURM_NTASKS is missing");
+  expect_refused({"SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_NTASKS=2"}, "SLURM_STEP_NODELIST is missing");
 }
 
 TEST(Launch, WrongValuesAreNamedWithTheRange) {

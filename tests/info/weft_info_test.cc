@@ -150,6 +150,35 @@ TEST(Program, KnowsClustersByName) {
   EXPECT_TRUE(mentions(unknown.out, "known are ethernet, p3dn, p4d, p4de, p5")) << unknown.out;
 }
 
+// A file with a "machine" in it was read past its other keys.
+TEST(Program, ReadsOrRefusesEveryKeyOfAMachinesFile) {
+  const std::string path = ::testing::TempDir() + fmt::format("weft_info_{}.json", getpid());
+  const auto ask = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    return run("--explain allreduce 4M -n 16 --nodes 2 --machine " + path);
+  };
+  const auto refused = [&](const std::string& text, const std::string& words) {
+    const Outcome outcome = ask(text);
+    return outcome.code == 2 && mentions(outcome.out, words) && mentions(outcome.out, path);
+  };
+  EXPECT_TRUE(refused(R"({"node": 2, "machine": {}})", "unknown key \"node\"; did you mean \"nodes\"?"));
+  EXPECT_TRUE(refused(R"({"rail": 2})", "unknown key \"rail\"; did you mean \"rails\"?"));
+  EXPECT_EQ(ask(R"({"rails": 2})").code, 0);
+
+  std::string folder = (std::filesystem::temp_directory_path() / "weft-info-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  model::Facts facts;
+  facts.host = {{"cpu", "a"}};
+  ASSERT_TRUE(model::keep(folder, facts, model::Machine()).ok());
+  const std::string kept = model::cache_file(folder, facts);
+  const Outcome cached = run("--explain allreduce 4M -n 16 --nodes 2 --machine " + kept);
+  EXPECT_EQ(cached.code, 0) << cached.out;
+  EXPECT_TRUE(mentions(cached.out, "read from " + kept)) << cached.out;
+  EXPECT_TRUE(refused(R"({"format": 1, "facts": {}, "machine": {}})", "it has format 1, this library reads"));
+  std::filesystem::remove_all(folder);
+  std::filesystem::remove(path);
+}
+
 TEST(Program, NamesTheDoubtOfAMeasurement) {
   std::string folder = (std::filesystem::temp_directory_path() / "weft-info-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

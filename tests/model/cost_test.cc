@@ -125,13 +125,9 @@ TEST(Machine, NamesWhatIsWrongInJson) {
   EXPECT_NE(error_of(R"({"nic_bytes_per_us": 0})").find("nic_bytes_per_us is 0, must be in [0.001"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"step_us": -1})").find("step_us is -1"), std::string::npos);
-}
-
-TEST(Machine, MissingFileIsNamed) {
-  const Result<Machine> machine = read_machine("/nowhere/machine.json");
-  ASSERT_FALSE(machine.ok());
-  EXPECT_EQ(machine.status().code(), Code::system_error);
-  EXPECT_NE(machine.status().message().find("/nowhere/machine.json"), std::string::npos);
+  EXPECT_NE(error_of(R"({"machine": {"rails": 2}})").find("unknown key \"machine\""), std::string::npos);
+  EXPECT_NE(error_of(R"({"rails": 2, "rails": 4})").find("the key \"rails\" is there twice"),
+            std::string::npos);
 }
 
 TEST(Machine, AConnectionHoldsWhatItsInterfaceCarriesInAMillisecondAndFourRoundTrips) {

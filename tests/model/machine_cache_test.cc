@@ -132,6 +132,14 @@ TEST_F(MachineCache, SaysWhatIsDamaged) {
   EXPECT_NE(problem().find("another machine"), std::string::npos) << problem();
   write(replaced("\"kernel\": \"6.1\"", "\"kernel\": 6"));
   EXPECT_NE(problem().find("it is damaged"), std::string::npos) << problem();
+  write(replaced("\"measured_at\"", "\"doubts\": \"\",\n  \"measured_at\""));
+  EXPECT_NE(problem().find("unknown key \"doubts\"; did you mean \"doubt\"?"), std::string::npos)
+      << problem();
+  write(replaced("\"active\"", "\"activ\": 2, \"active\""));
+  EXPECT_NE(problem().find("unknown key \"facts.activ\"; did you mean \"facts.active\"?"), std::string::npos)
+      << problem();
+  write(replaced("\"rails\"", "\"rails\": 1, \"rails\""));
+  EXPECT_NE(problem().find("the key \"machine.rails\" is there twice"), std::string::npos) << problem();
   EXPECT_EQ(damaged_files(directory_).size(), 1u);
 
   ASSERT_TRUE(keep(directory_, facts_, machine_).ok());

@@ -320,8 +320,9 @@ class Command(unittest.TestCase):
             self.assertEqual((code, errors), (0, ""))
             self.assertEqual(output.strip(), table.text_of(canned()).strip())
             self.assertEqual(html.read_text(), page.page_of(canned()))
-            for damage in ("{", "[]", '{"version": 9}', '{"version": 1}'):
-                saved.write_text(damage)
+            whole = json.loads(saved.read_text())
+            for damage in ("{", "[]", '{"version": 9}', '{"version": 1}', "\udcff\udcfe", json.dumps({**whole, "notes": []})):
+                saved.write_text(damage, errors="surrogateescape")
                 code, _, errors = self.call("--replot", str(saved))
                 self.assertEqual(code, 2, damage)
                 self.assertIn("--replot: ", errors)

@@ -237,10 +237,32 @@ TEST_F(WeftSim, RefusesWrongDescriptionsByName) {
   EXPECT_TRUE(mentions(refusal(""), "net is \"pigeons\", must be \"tcp\", \"efa\" or \"ofi\""));
   std::ofstream(path_) << R"({"nodes": 2, "machine": {"nic_speed": 5}})";
   EXPECT_TRUE(mentions(refusal(""), "unknown key \"nic_speed\""));
+  std::ofstream(path_) << R"({"nodes": 2, "machine": {"inter": {"alpha_us": 1}, "rails": 1, "rails": 2}})";
+  EXPECT_TRUE(mentions(refusal(""), "the key \"machine.rails\" is there twice")) << refusal("");
+  std::ofstream(path_) << R"({"node": 2})";
+  EXPECT_TRUE(mentions(refusal(""), "unknown key \"node\"; did you mean \"nodes\"?")) << refusal("");
+  std::ofstream(path_) << R"({"nodes": 2, "compute": {"gflop": 5}})";
+  EXPECT_TRUE(mentions(refusal(""), "unknown key \"compute.gflop\"; did you mean \"compute.gflops\"?"));
+  std::ofstream(path_) << R"({"nodes": 2, "name": "two\u0000"})";
+  EXPECT_TRUE(mentions(refusal(""), "name is \"two\\u0000\", must be a string without control characters"));
+  std::ofstream(path_) << R"({"nodes": 2, "ra\u0000ils": 2})";
+  EXPECT_TRUE(mentions(refusal(""), "unknown key \"ra\\u0000ils\"; known are name, nodes")) << refusal("");
+  std::ofstream(path_) << "";
+  EXPECT_TRUE(mentions(refusal(""), "this is empty, must be a JSON object"));
+  std::ofstream(path_) << "\x7f\x45LF";
+  EXPECT_TRUE(mentions(refusal(""), "not a JSON object: .ELF (it is wrong at line 1, column 1)"))
+      << refusal("");
+  std::ofstream(path_) << std::string("{\"nodes\": 2}\n\0, \"nodes\": 3", 26);
+  EXPECT_TRUE(mentions(refusal(""), "(byte 13 is a NUL, at line 2, column 1)")) << refusal("");
   const int levels = 200'000;  // more than a stack holds
   std::ofstream(path_) << R"({"nodes": 2, "machine": )" << std::string(levels, '[')
                        << std::string(levels, ']') << "}";
   EXPECT_TRUE(mentions(refusal(""), "nested more than 64 levels deep"));
+}
+
+TEST_F(WeftSim, AByteOrderMarkIsNoText) {
+  std::ofstream(path_) << "\xef\xbb\xbf{\"nodes\": 2}";
+  EXPECT_EQ(run(path_ + " -a ring").exit_code, 0);
 }
 
 TEST_F(WeftSim, RefusesWrongQuestionsByName) {
@@ -293,13 +315,12 @@ TEST(Clusters, NameTheSourceOfEveryNumber) {
     const auto sourceless = model::numbers_without_source(text);
     ASSERT_TRUE(sourceless.ok());
     EXPECT_TRUE(sourceless->empty()) << entry.path() << ": " << sourceless->front();
-    EXPECT_TRUE(model::read_machine(entry.path().string()).ok()) << "weft_info --machine takes it, too";
   }
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"ethernet", "p3dn", "p4d", "p4de", "p5"}));
   for (const std::string& name : names) {
-    const auto machine = model::read_machine(fmt::format(WEFT_SOURCE_DIR "/clusters/{}.json", name));
-    EXPECT_EQ(machine->net, name == "ethernet" ? transport::Net::tcp : transport::Net::efa) << name;
+    const auto cluster = model::read_cluster(fmt::format(WEFT_SOURCE_DIR "/clusters/{}.json", name));
+    EXPECT_EQ(cluster->machine.net, name == "ethernet" ? transport::Net::tcp : transport::Net::efa) << name;
   }
 }
 

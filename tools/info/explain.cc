@@ -96,12 +96,19 @@ struct Described {
   std::string source;  // where it comes from, a clause
 };
 
-/// From a file that describes one, or a cluster of such.
+/// From a file that describes one, or a cluster of such, or from one of the tuning cache.
 Result<Described> read_described(const std::string& name) {
   const Result<std::string> path = model::find_description(name);
   if (!path.ok()) return path.status();
   const Result<std::string> text = read_file(*path);
   if (!text.ok()) return text.status();
+  if (model::is_cached(*text)) {
+    const Result<std::optional<model::Cached>> cached = model::read_cache(*path);
+    if (!cached.ok()) return cached.status();
+    if (!cached->has_value()) return fail(Code::system_error, "{} is gone", *path);
+    return Described{(*cached)->machine,
+                     fmt::format("measured {}, read from {}", (*cached)->measured_at, *path)};
+  }
   if (!model::describes_cluster(*text)) {
     Result<model::Machine> machine = model::machine_from_json(*text);
     if (!machine.ok()) return machine.status().in(*path);

@@ -1,4 +1,5 @@
 // Clusters as weft_sim's descriptions have them: what of such a file a plan needs.
+#include <algorithm>
 #include <cmath>
 
 #include "format/json_file.h"
@@ -9,39 +10,131 @@ namespace {
 
 using format::Json;
 
-/// A part of the description, and what it is called in complaints. In it a value may say where it is from:
-/// 12500, or {"value": 12500, "source": "data sheet"}.
+/// The keys of each part of a description, as weft_sim reads it. A plan needs few of them. The others are
+/// listed, so that a misspelt key is refused.
+struct Part {
+  const char* name;
+  std::vector<std::string> keys;
+};
+const std::vector<Part>& parts() {
+  static const std::vector<Part> kParts = {
+      {"",
+       {"name", "nodes", "ranks_per_node", "compute", "machine", "fabric", "slow_nodes", "slow_rails",
+        "incast"}},
+      {"compute", {"gflops"}},
+      {"machine",
+       {"name", "intra", "inter", "net", "memory", "nic_bytes_per_us", "crossing", "burst_bytes", "rails",
+        "nic_message_us", "stripe_bytes", "engines", "engine_us", "cores", "switch_us", "step_us",
+        "call_us"}},
+      {"machine.intra", {"alpha_us", "overhead_us", "bytes_per_us", "by_cpu"}},
+      {"machine.inter",
+       {"alpha_us", "overhead_us", "bytes_per_us", "by_cpu", "sending_us", "behind_us", "gathered_us",
+        "received_bytes_per_us", "sent_large_bytes_per_us", "received_large_bytes_per_us"}},
+      {"machine.memory",
+       {"cache_bytes", "large_bytes", "copy_cached", "copy_large", "reduce_cached", "reduce_large",
+        "peer_cached", "peer_written", "peer_large", "peer_reduced", "peer_us", "mapped_near",
+        "mapped_cached", "mapped_large", "node_bytes_per_us"}},
+      {"fabric", {"nodes_per_leaf", "oversubscription"}},
+      {"slow_nodes[]", {"node", "rate"}},
+      {"slow_rails[]", {"node", "rail", "rate"}},
+      {"incast[]", {"node", "streams"}},
+  };
+  return kParts;
+}
+
+std::string joined(const std::string& path, const std::string& key) {
+  return path.empty() ? key : path + "." + key;
+}
+
+Status wrong(const std::string& name, const Json& value, const char* right) {
+  return fail(Code::invalid_argument, "{} is {}, must be {}", name, value.dump(), right);
+}
+
+/// A value may say where it is from: 12500, or {"value": 12500, "source": "data sheet"}; an object may have a
+/// "source" for all that is in it. This removes the sources.
+Status take_sources(Json& json, const std::string& name) {
+  if (json.is_array()) {
+    for (Json& item : json) LOOM_TRY(take_sources(item, name + "[]"));
+  }
+  if (!json.is_object()) return {};
+  if (const auto source = json.find("source"); source != json.end()) {
+    if (!source->is_string()) return wrong(joined(name, "source"), *source, "a text");
+    json.erase("source");
+  }
+  if (!json.contains("value")) {
+    for (const auto& [key, inner] : json.items()) LOOM_TRY(take_sources(inner, joined(name, key)));
+    return {};
+  }
+  for (const auto& [key, other] : json.items()) {
+    if (key != "value")
+      return fail(Code::invalid_argument, "there is no key {}; beside a value there is only its source",
+                  Json(joined(name, key)).dump());
+  }
+  Json value = std::move(json["value"]);
+  json = std::move(value);
+  return {};
+}
+
+Status check_value(const std::string& name, const std::string& key, const Json& value) {
+  if (key == "name" || key == "net") return value.is_string() ? Status() : wrong(name, value, "a text");
+  if (key == "by_cpu") return value.is_boolean() ? Status() : wrong(name, value, "true or false");
+  return value.is_number() ? Status() : wrong(name, value, "a number");
+}
+
+/// Refuses what no part of a description has, and values that are of another type.
+Status check_keys(const Json& json, const Part& part) {
+  const std::string path = part.name;
+  if (!json.is_object()) return wrong(path.empty() ? "this" : path, json, "an object");
+  for (const auto& [key, value] : json.items()) {
+    const std::string name = joined(path, key);
+    if (std::find(part.keys.begin(), part.keys.end(), key) == part.keys.end()) {
+      const std::string nearest = format::nearest_name(key, part.keys);
+      return fail(Code::invalid_argument, "there is no key {}{}", Json(name).dump(),
+                  nearest.empty() ? "" : "; did you mean " + joined(path, nearest) + "?");
+    }
+    const auto named = [&](const std::string& wanted) {
+      return std::find_if(parts().begin(), parts().end(),
+                          [&](const Part& other) { return other.name == wanted; });
+    };
+    if (const auto inner = named(name); inner != parts().end()) {
+      LOOM_TRY(check_keys(value, *inner));
+    } else if (const auto item_part = named(name + "[]"); item_part != parts().end()) {
+      if (!value.is_array()) return wrong(name, value, "a list");
+      for (const Json& item : value) LOOM_TRY(check_keys(item, *item_part));
+    } else {
+      LOOM_TRY(check_value(name, key, value));
+    }
+  }
+  return {};
+}
+
+/// A part of the description, and what it is called in complaints.
 class Section {
  public:
   Section(const Json& json, std::string name) : json_(&json), name_(std::move(name)) {}
 
-  Result<Section> section(const char* key) const {
+  Section section(const char* key) const {
     static const Json kNothing = Json::object();
     const auto found = json_->find(key);
-    const std::string name = (name_.empty() ? "" : name_ + ".") + key;
-    if (found == json_->end()) return Section(kNothing, name);
-    if (!found->is_object())
-      return fail(Code::invalid_argument, "{} is {}, must be an object", name, found->dump());
-    return Section(*found, name);
+    return Section(found == json_->end() ? kNothing : *found, joined(name_, key));
   }
 
   /// Leaves `into` as it is where there is no such key.
   Status number(const char* key, double least, double most, double& into) const {
     const auto found = json_->find(key);
     if (found == json_->end()) return {};
-    const Json& value = found->is_object() && found->contains("value") ? (*found)["value"] : *found;
-    if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= most))
-      return fail(Code::invalid_argument, "{}{}{} is {}, must be a number from {} to {}", name_,
-                  name_.empty() ? "" : ".", key, value.dump(), least, most);
-    into = value.get<double>();
+    const double value = found->get<double>();
+    if (!(value >= least && value <= most))
+      return fail(Code::invalid_argument, "{} is {}, must be a number from {} to {}", joined(name_, key),
+                  found->dump(), least, most);
+    into = value;
     return {};
   }
   Status whole_number(const char* key, double least, double most, int64_t& into) const {
     double value = static_cast<double>(into);
     LOOM_TRY(number(key, least, most, value));
     if (value != std::floor(value))
-      return fail(Code::invalid_argument, "{}{}{} is {}, must be a whole number", name_,
-                  name_.empty() ? "" : ".", key, value);
+      return fail(Code::invalid_argument, "{} is {}, must be a whole number", joined(name_, key), value);
     into = static_cast<int64_t>(value);
     return {};
   }
@@ -62,25 +155,24 @@ Status read_latency(const Section& link, double& latency_us) {
 
 Status read_machine(const Section& machine, Cluster& cluster) {
   constexpr double kMost = 1e9, kPerSecond = 1e6;  // µs in it
-  const Result<Section> intra = machine.section("intra"), inter = machine.section("inter"),
-                        memory = machine.section("memory");
-  for (const Result<Section>* section : {&intra, &inter, &memory}) LOOM_TRY(section->status());
-  LOOM_TRY(read_latency(*intra, cluster.intra_latency_us));
-  LOOM_TRY(read_latency(*inter, cluster.inter_latency_us));
+  const Section intra = machine.section("intra"), memory = machine.section("memory");
+  LOOM_TRY(read_latency(intra, cluster.intra_latency_us));
+  LOOM_TRY(read_latency(machine.section("inter"), cluster.inter_latency_us));
   double rank = 0, interface = 0, rails = 1, crossing = 1, copies = 0;
-  LOOM_TRY(intra->number("bytes_per_us", 1, kMost, rank));
+  LOOM_TRY(intra.number("bytes_per_us", 1, kMost, rank));
   LOOM_TRY(machine.number("nic_bytes_per_us", 1, kMost, interface));
   LOOM_TRY(machine.number("rails", 1, 1024, rails));
   LOOM_TRY(machine.number("crossing", 1e-3, 1, crossing));
-  LOOM_TRY(memory->number("copy_large", 1, kMost, copies));
+  LOOM_TRY(memory.number("copy_large", 1, kMost, copies));
   if (rank > 0) cluster.intra_bandwidth = rank * kPerSecond;
   if (interface > 0) cluster.inter_bandwidth = interface * rails * crossing * kPerSecond;
   if (copies > 0) cluster.memory_bandwidth = 2 * copies * kPerSecond;  // a copy reads and writes
   return {};
 }
 
-Result<Cluster> cluster_of(const Json& json) {
-  if (!json.is_object()) return fail(Code::invalid_argument, "a cluster must be an object");
+Result<Cluster> cluster_of(Json json) {
+  LOOM_TRY(take_sources(json, ""));
+  LOOM_TRY(check_keys(json, parts().front()));
   const Section top(json, "");
   constexpr int64_t kMostRanks = 1 << 20;
   int64_t nodes = 0, ranks_per_node = 1;
@@ -94,12 +186,9 @@ Result<Cluster> cluster_of(const Json& json) {
   Cluster cluster;
   cluster.ranks_per_node = static_cast<int>(ranks_per_node);
   cluster.ranks = static_cast<int>(nodes * ranks_per_node);
-  if (json.contains("name") && json["name"].is_string()) cluster.name = json["name"].get<std::string>();
-  const Result<Section> machine = top.section("machine"), compute = top.section("compute");
-  LOOM_TRY(machine.status());
-  LOOM_TRY(compute.status());
-  LOOM_TRY(read_machine(*machine, cluster));
-  LOOM_TRY(compute->number("gflops", 0, 1e9, gflops));
+  if (json.contains("name")) cluster.name = json["name"].get<std::string>();
+  LOOM_TRY(read_machine(top.section("machine"), cluster));
+  LOOM_TRY(top.section("compute").number("gflops", 0, 1e9, gflops));
   cluster.flops = gflops * 1e9;
   return cluster;
 }
@@ -107,9 +196,9 @@ Result<Cluster> cluster_of(const Json& json) {
 }  // namespace
 
 Result<Cluster> read_cluster(const std::string& path) {
-  const Result<Json> json = format::read_json(path);
+  Result<Json> json = format::read_json(path);
   LOOM_TRY(json.status());
-  Result<Cluster> cluster = cluster_of(*json);
+  Result<Cluster> cluster = cluster_of(json.take());
   if (!cluster.ok()) return cluster.status().in(path);
   return cluster;
 }

@@ -164,7 +164,6 @@ Status place_slurm(LaunchInfo* info, const Environment& env, const Settings& set
   uint64_t job = 0, step = 0;
   WEFT_TRY(require(env, kSlurm, "SLURM_STEP_NODELIST", "SLURM_PROCID"));
   WEFT_TRY(require(env, kSlurm, "SLURM_JOB_ID", "SLURM_PROCID"));
-  WEFT_TRY(require(env, kSlurm, "SLURM_STEP_ID", "SLURM_PROCID"));
   WEFT_TRY(read_number<uint64_t>(env, "SLURM_JOB_ID", 0, UINT32_MAX, &job));
   WEFT_TRY(read_number<uint64_t>(env, "SLURM_STEP_ID", 0, UINT32_MAX, &step));
   const auto offset = static_cast<int>((64 * job + step) % kSlurmPorts);
@@ -193,10 +192,16 @@ Result<LaunchInfo> from_launcher(const Environment& env, const Settings& setting
   return info;
 }
 
+/// Slurm tells a batch script, too, that it is process 0 of all the job's tasks. It is one process: only what
+/// srun starts belongs to a step.
+bool is_launched_by(const Environment& env, const Names& names) {
+  return env.has(names.rank) && (names.launcher != kSlurm.launcher || env.has("SLURM_STEP_ID"));
+}
+
 Result<LaunchInfo> detect(const Environment& env, const Settings& settings) {
   if (settings.rank >= 0 || settings.world_size >= 0) return from_settings(settings);
   for (const Names& names : {kTorchrun, kMpich, kOpenMpi, kSlurm}) {
-    if (env.has(names.rank)) return from_launcher(env, settings, names);
+    if (is_launched_by(env, names)) return from_launcher(env, settings, names);
   }
   // Job scripts export WORLD_SIZE and the like and leave the rank to the launcher; without one it is what is
   // missing.
@@ -232,9 +237,19 @@ Result<std::string> reached_root_host(const LaunchInfo& launch) {
   return own->to_string(false);
 }
 
+/// The refusal of a root whose host is not found, with what a user can do about it.
+Status not_found(const LaunchInfo& launch, const Status& why) {
+  const Status status = why.in("the job's root");
+  if (launch.launcher != kSlurm.launcher || !settings().root.empty()) return status;
+  return fail(status.code(),
+              "{}; the name is Slurm's: srun --mpi=pmix or --mpi=pmi2 needs no names, or set "
+              "WEFT_ROOT=host:port with an address of rank 0's node",
+              status.message());
+}
+
 Result<UniqueId> derived_id(const LaunchInfo& launch) {
   Result<std::string> host = reached_root_host(launch);
-  if (!host.ok()) return host.status().in("the job's root");
+  if (!host.ok()) return not_found(launch, host.status());
   Result<UniqueId> id = unique_id_for(*host, launch.root_port, launch.secret);
   if (!id.ok()) return id.status().in("the job's root");
   if (launch.rank != 0) return id;
@@ -274,7 +289,14 @@ Result<LaunchInfo> detect_launch() {
   WEFT_TRY(settings_status());
   std::vector<std::string> entries;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) entries.emplace_back(*entry);
-  return detect(Environment(entries), settings());
+  const Environment env(entries);
+  Result<LaunchInfo> info = detect(env, settings());
+  const std::string tasks = env.text(kSlurm.size);
+  if (static bool said = false; info.ok() && info->launcher == "none" && env.has(kSlurm.rank) &&
+                                !tasks.empty() && tasks != "1" && !std::exchange(said, true))
+    log::warn("this job of Slurm has {} tasks, and srun starts them: what its batch script runs is one rank",
+              tasks);
+  return info;
 }
 
 Result<LaunchInfo> detect_launch(const std::vector<std::string>& environment) {

@@ -13,8 +13,9 @@
 //                          20000 + (64 × job + step) mod 10000
 // clang-format on
 //
-// With none of them the process is a job of one rank. WEFT_ROOT set under another launcher overrides the
-// meeting point; rank 0 must run on that host.
+// With none of them the process is a job of one rank. So is a batch script of Slurm, which has SLURM_PROCID
+// but belongs to no step. WEFT_ROOT set under another launcher overrides the meeting point; rank 0 must run
+// on that host.
 //
 // Weakness: where the id does not travel (by hand, torchrun, plain srun) the secret is derived from
 // WEFT_JOB_SECRET or, without it, from what every user of the cluster may know: address, port, job number.

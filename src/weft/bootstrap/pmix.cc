@@ -32,7 +32,9 @@ struct PmixLibrary {
     // Global: its plug-ins find its symbols that way. Never unloaded: it has threads.
     void* const handle = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
     if (handle == nullptr)
-      return fail(Code::unsupported, "the launcher offers PMIx, but libpmix.so.2 cannot be loaded: {}",
+      return fail(Code::unsupported,
+                  "the launcher offers PMIx, but libpmix.so.2 (of Debian's libpmix2) cannot be loaded: {}; "
+                  "without it set WEFT_ROOT=host:port, with the host of rank 0, or use srun --mpi=pmi2",
                   dlerror());
     const auto find = [&](auto& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));

@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "base/nearest_name.h"
 #include "base/read_file.h"
 #include "model/sourced_json.h"
 
@@ -24,14 +23,7 @@ class Section {
       return fail(Code::invalid_argument, "cluster: {} is {}, must be an object with {}", path_, json_.dump(),
                   fmt::join(known, ", "));
     }
-    for (const auto& [key, value] : json_.items()) {
-      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      const std::string_view nearest = nearest_name(key, {known.begin(), known.end()}, key.size() / 3);
-      return fail(Code::invalid_argument, "cluster: unknown key \"{}\"; {}known are {}", name(key),
-                  nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest),
-                  fmt::join(known, ", "));
-    }
-    return {};
+    return model::check_keys(json_, "cluster", path_, known);
   }
 
   template <typename T>
@@ -164,10 +156,17 @@ Result<Cluster> cluster_from_json(const std::string& text) {
                            "slow_rails", "incast"}));
   Cluster cluster;
   if (const auto name = json->find("name"); name != json->end()) {
-    if (!name->is_string()) {
-      return fail(Code::invalid_argument, "cluster: name is {}, must be a string", name->dump());
+    if (!is_name(*name)) {
+      return fail(Code::invalid_argument, "cluster: name is {}, must be a string without control characters",
+                  name->dump());
     }
     cluster.name = name->get<std::string>();
+  }
+  if (const auto compute = json->find("compute"); compute != json->end()) {
+    double ignored = 0;
+    const Section section(*compute, "compute");
+    WEFT_TRY(section.check_keys({"gflops"}));
+    WEFT_TRY(section.number("gflops", ignored, 0));
   }
   WEFT_TRY(top.needed("nodes", cluster.nodes, 1, kMostNodes));
   WEFT_TRY(top.number("ranks_per_node", cluster.ranks_per_node, 1, kMostRanksPerNode));
@@ -188,7 +187,7 @@ Result<Cluster> cluster_from_json(const std::string& text) {
 
 bool describes_cluster(const std::string& text) {
   const Result<Json> json = parse_sourced(text, "cluster");
-  return json.ok() && json->contains("nodes");
+  return json.ok() && (json->contains("nodes") || json->contains("machine"));
 }
 
 Result<Cluster> read_cluster(const std::string& path) {

@@ -38,7 +38,7 @@ struct Cluster {
 /// that is up; each by name, with what would be right.
 Result<Cluster> cluster_from_json(const std::string& text);
 /// Whether `text` is a cluster's description, right or wrong, and not a machine's: it says how many nodes
-/// there are.
+/// there are, or has a machine in it.
 bool describes_cluster(const std::string& text);
 /// As cluster_from_json, from a file.
 Result<Cluster> read_cluster(const std::string& path);

@@ -1,13 +1,9 @@
 #include "model/cost.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/nearest_name.h"
-#include "base/read_file.h"
 #include "model/sourced_json.h"
 
 namespace weft::model {
@@ -80,13 +76,13 @@ Status read_value(const Json& json, const std::string& name, transport::Net& int
 template <typename T>
 Status read_value(const Json& json, const std::string& name, T& into, double least) {
   const bool fits = std::is_same_v<T, bool>          ? json.is_boolean()
-                    : std::is_same_v<T, std::string> ? json.is_string()
+                    : std::is_same_v<T, std::string> ? is_name(json)
                     : std::is_integral_v<T>          ? is_whole(json)
                                                      : json.is_number();
   if (!fits) {
     return fail(Code::invalid_argument, "machine: {} is {}, must be a {}", name, json.dump(),
                 std::is_same_v<T, bool>          ? "boolean"
-                : std::is_same_v<T, std::string> ? "string"
+                : std::is_same_v<T, std::string> ? "string without control characters"
                 : std::is_integral_v<T>          ? "whole number"
                                                  : "number");
   }
@@ -111,22 +107,17 @@ Status check_keys(const Json& json, const Machine& machine) {
   const auto is_known = [&](const std::string& name) {
     return std::find(known.begin(), known.end(), name) != known.end();
   };
-  const auto unknown = [&](const std::string& name) {
-    const std::string_view nearest = nearest_name(name, {known.begin(), known.end()}, name.size() / 3);
-    return fail(Code::invalid_argument, "machine: unknown key \"{}\"; {}known are {}", name,
-                nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest), fmt::join(known, ", "));
-  };
   for (const auto& [key, value] : json.items()) {
     const bool section = std::any_of(known.begin(), known.end(), [&, &key = key](const auto& name) {
       return name.starts_with(key + ".");
     });
-    if (!section && !is_known(key)) return unknown(key);
+    if (!section && !is_known(key)) return unknown_key("machine", key, known);
     if (!section) continue;
     if (!value.is_object()) {
       return fail(Code::invalid_argument, "machine: {} is {}, must be an object", key, value.dump());
     }
     for (const auto& [inner, ignored] : value.items()) {
-      if (!is_known(key + "." + inner)) return unknown(key + "." + inner);
+      if (!is_known(key + "." + inner)) return unknown_key("machine", key + "." + inner, known);
     }
   }
   return {};
@@ -298,12 +289,9 @@ std::string to_json(const Machine& machine) {
 }
 
 Result<Machine> machine_from_json(const std::string& text) {
-  Result<Json> parsed = parse_sourced(text, "machine");
+  const Result<Json> parsed = parse_sourced(text, "machine");
   if (!parsed.ok()) return parsed.status();
-  const Json& json = parsed->contains("machine") ? parsed->at("machine") : *parsed;
-  if (!json.is_object()) {
-    return fail(Code::invalid_argument, "machine: \"machine\" is {}, must be an object", json.dump());
-  }
+  const Json& json = *parsed;
   Machine machine;
   WEFT_TRY(check_keys(json, machine));
   Status first;
@@ -314,14 +302,6 @@ Result<Machine> machine_from_json(const std::string& text) {
     first = read_value(from[key], section.empty() ? key : section + "." + key, member, least);
   });
   if (!first.ok()) return first;
-  return machine;
-}
-
-Result<Machine> read_machine(const std::string& path) {
-  const Result<std::string> text = read_file(path);
-  if (!text.ok()) return text.status();
-  Result<Machine> machine = machine_from_json(*text);
-  if (!machine.ok()) return machine.status().in(path);
   return machine;
 }
 

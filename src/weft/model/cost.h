@@ -196,7 +196,5 @@ std::string to_json(const Machine& machine);
 /// Fields that are left out keep their defaults. Unknown keys, wrong types and values out of range are
 /// refused by name. A value may say where it is from: {"value": 5, "source": "data sheet"}.
 Result<Machine> machine_from_json(const std::string& text);
-/// As machine_from_json, from a file; of a cluster's description (model/cluster.h) its machine.
-Result<Machine> read_machine(const std::string& path);
 
 }  // namespace weft::model

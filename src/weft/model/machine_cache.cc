@@ -19,6 +19,7 @@
 #include "base/json_text.h"
 #include "base/read_file.h"
 #include "base/settings.h"
+#include "model/sourced_json.h"
 #include "weft/weft.h"
 
 namespace weft::model {
@@ -82,11 +83,17 @@ std::string environment(const char* name) {
 }
 
 Result<Cached> parse(const std::string& text) try {
-  const Json json = Json::parse(text);
+  constexpr char kWhat[] = "it is damaged";
+  const Result<Json> parsed = parse_object(text, kWhat);
+  if (!parsed.ok()) return parsed.status();
+  const Json& json = *parsed;
   if (json.at("format") != kFormat) {
     return fail(Code::invalid_argument, "it has format {}, this library reads {}", json.at("format").dump(),
                 kFormat);
   }
+  WEFT_TRY(check_keys(json, kWhat, "", {"format", "measured_at", "facts", "machine", "doubt"}));
+  WEFT_TRY(check_keys(json.at("facts"), kWhat, "facts",
+                      {"host", "active", "crowding", "intra", "threads", "inter", "one_machine"}));
   Cached cached;
   cached.facts = facts_of(json.at("facts"));
   json.at("measured_at").get_to(cached.measured_at);
@@ -160,6 +167,11 @@ std::string cache_directory() {
 
 std::string cache_file(const std::string& directory, const Facts& facts) {
   return fmt::format("{}/machine-{:016x}.json", directory, hash_64(text_of(facts)));
+}
+
+bool is_cached(const std::string& text) {
+  const Result<Json> json = parse_object(text, "");
+  return json.ok() && json->contains("format") && json->contains("facts");
 }
 
 Result<std::optional<Cached>> read_cache(const std::string& path) {

@@ -47,6 +47,8 @@ struct Cached {
   std::string path;
 };
 
+/// Whether `text` is a file of the cache, whole or damaged, and no other description.
+bool is_cached(const std::string& text);
 /// What `path` holds; nothing if there is no such file. Errors (system_error, invalid_argument) say what is
 /// wrong with it.
 Result<std::optional<Cached>> read_cache(const std::string& path);

@@ -1,7 +1,12 @@
 #include "model/sourced_json.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
+
+#include "base/nearest_name.h"
 
 namespace weft::model {
 namespace {
@@ -30,8 +35,8 @@ Status strip(Json& json, const std::string& what, const std::string& path) {
   if (json.contains(kValue)) {
     for (const auto& [key, ignored] : json.items()) {
       if (key == kValue) continue;
-      return fail(Code::invalid_argument, "{}: unknown key \"{}\"; beside \"{}\" there is only \"{}\"", what,
-                  join(path, key), kValue, kSource);
+      return fail(Code::invalid_argument, "{}: unknown key {}; beside \"{}\" there is only \"{}\"", what,
+                  Json(join(path, key)).dump(), kValue, kSource);
     }
     Json value = std::move(json[kValue]);
     json = std::move(value);
@@ -41,7 +46,15 @@ Status strip(Json& json, const std::string& what, const std::string& path) {
   return {};
 }
 
-std::string excerpt(const std::string& text) { return text.size() > 60 ? text.substr(0, 60) + "…" : text; }
+/// The beginning of a text. Control characters and bytes beyond ASCII become dots: a NUL would end the
+/// sentence.
+std::string excerpt(const std::string& text) {
+  constexpr size_t kMost = 60;
+  std::string begin = text.substr(0, kMost);
+  std::replace_if(
+      begin.begin(), begin.end(), [](char c) { return c < ' ' || c > '~'; }, '.');
+  return text.size() > kMost ? begin + "…" : begin;
+}
 
 /// Where the byte is that a parser stopped at; it counts from 1, and the end is one beyond the last.
 std::string place_in(const std::string& text, size_t byte) {
@@ -51,33 +64,33 @@ std::string place_in(const std::string& text, size_t byte) {
                      before.size() - line_begin + 1);
 }
 
-Result<Json> parse_object(const std::string& text, const std::string& what) {
-  bool too_deep = false;
-  const auto bounded = [&](int depth, Json::parse_event_t, Json&) {
-    too_deep |= depth > kDeepest;
-    return !too_deep;
-  };
-  Json json;
-  try {
-    json = Json::parse(text, bounded);
-  } catch (const Json::parse_error& error) {
-    if (!too_deep) {
-      return fail(Code::invalid_argument, "{}: this is not a JSON object: {} ({} at {})", what, excerpt(text),
-                  error.byte > text.size() ? "it ends too early," : "it is wrong",
-                  place_in(text, error.byte));
-    }
-  } catch (const Json::exception& error) {  // a number that no double holds
-    return fail(Code::invalid_argument, "{}: this is not a JSON object: {} ({})", what, excerpt(text),
-                error.what());
+/// Watches the parser for what JSON allows and no description may have: keys twice, and too many levels.
+class Watch {
+ public:
+  /// The parser calls it for each event. It returns false once something is wrong.
+  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
+    using Event = Json::parse_event_t;
+    if (!complaint_.empty()) return false;
+    if (depth > kDeepest) complaint_ = fmt::format("this JSON is nested more than {} levels deep", kDeepest);
+    if (event == Event::object_start) keys_.emplace_back();
+    if (event == Event::object_end) keys_.pop_back();
+    if (event == Event::key) take(parsed.get_ref<const std::string&>());
+    return complaint_.empty();
   }
-  if (too_deep) {
-    return fail(Code::invalid_argument, "{}: this JSON is nested more than {} levels deep", what, kDeepest);
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  void take(const std::string& key) {
+    if (std::find(keys_.back().begin(), keys_.back().end(), key) == keys_.back().end())
+      return keys_.back().push_back(key);
+    std::string path;
+    for (size_t i = 0; i + 1 < keys_.size(); ++i) path = join(path, keys_[i].back());
+    complaint_ = fmt::format("the key {} is there twice, must be there once", Json(join(path, key)).dump());
   }
-  if (!json.is_object()) {
-    return fail(Code::invalid_argument, "{}: this is not a JSON object: {}", what, excerpt(text));
-  }
-  return json;
-}
+
+  std::vector<std::vector<std::string>> keys_;  // of the objects around, those so far
+  std::string complaint_;
+};
 
 /// Whether an object says where it is from, in words.
 bool has_source(const Json& json) {
@@ -94,6 +107,48 @@ void find_sourceless(const Json& json, const std::string& path, std::vector<std:
 
 }  // namespace
 
+Result<Json> parse_object(const std::string& text, const std::string& what) {
+  if (text.empty()) return fail(Code::invalid_argument, "{}: this is empty, must be a JSON object", what);
+  // The parser takes a NUL for the end, and would not look at what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    return fail(Code::invalid_argument, "{}: this is not a JSON object: {} (byte {} is a NUL, at {})", what,
+                excerpt(text), nul, place_in(text, nul + 1));
+  }
+  Watch watch;
+  Json json;
+  std::string wrong;
+  try {
+    json = Json::parse(text, std::ref(watch));
+    if (!json.is_object()) wrong = fmt::format("this is not a JSON object: {}", excerpt(text));
+  } catch (const Json::parse_error& error) {
+    wrong = fmt::format("this is not a JSON object: {} ({} at {})", excerpt(text),
+                        error.byte > text.size() ? "it ends too early," : "it is wrong",
+                        place_in(text, error.byte));
+  } catch (const Json::exception& error) {  // a number that no double holds
+    wrong = fmt::format("this is not a JSON object: {} ({})", excerpt(text), error.what());
+  }
+  if (!watch.complaint().empty()) wrong = watch.complaint();
+  if (!wrong.empty()) return fail(Code::invalid_argument, "{}: {}", what, wrong);
+  return json;
+}
+
+Status unknown_key(const std::string& what, const std::string& key, const std::vector<std::string>& known) {
+  const std::string_view nearest = nearest_name(key, {known.begin(), known.end()}, key.size() / 3);
+  return fail(Code::invalid_argument, "{}: unknown key {}; {}known are {}", what, Json(key).dump(),
+              nearest.empty() ? "" : fmt::format("did you mean \"{}\"? ", nearest), fmt::join(known, ", "));
+}
+
+Status check_keys(const Json& object, const std::string& what, const std::string& path,
+                  const std::vector<std::string>& known) {
+  std::vector<std::string> names;
+  for (const std::string& key : known) names.push_back(join(path, key));
+  for (const auto& [key, value] : object.items()) {
+    const std::string name = join(path, key);
+    if (std::find(names.begin(), names.end(), name) == names.end()) return unknown_key(what, name, names);
+  }
+  return {};
+}
+
 Result<Json> parse_sourced(const std::string& text, const std::string& what) {
   Result<Json> json = parse_object(text, what);
   if (!json.ok()) return json;
@@ -107,6 +162,12 @@ Result<Json> parse_sourced(const std::string& text, const std::string& what) {
 bool is_whole(const Json& json) {
   return json.is_number_integer() ||
          (json.is_number() && std::trunc(json.get<double>()) == json.get<double>());
+}
+
+bool is_name(const Json& json) {
+  if (!json.is_string()) return false;
+  const auto& text = json.get_ref<const std::string&>();
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
 }
 
 Result<std::vector<std::string>> numbers_without_source(const std::string& text) {

@@ -12,12 +12,25 @@
 
 namespace weft::model {
 
-/// Parses an object. Errors (invalid_argument, beginning with `what`): text that is no JSON object, a source
-/// that is no string, keys beside "value" and "source".
+/// Parses an object as it stands. Errors (invalid_argument, beginning with `what`): text that is no JSON
+/// object, the same key twice in one object, more than 64 levels of nesting.
+Result<nlohmann::ordered_json> parse_object(const std::string& text, const std::string& what);
+
+/// As parse_object(), without the sources. Errors besides: a source that is no string, keys beside "value"
+/// and "source".
 Result<nlohmann::ordered_json> parse_sourced(const std::string& text, const std::string& what);
+
+/// The refusal of a key that is none of `known`: it names all of them, and the nearest one first.
+Status unknown_key(const std::string& what, const std::string& key, const std::vector<std::string>& known);
+/// Refuses keys of an object that are none of `known`; `path` is what the object is called: "" or "fabric".
+Status check_keys(const nlohmann::ordered_json& object, const std::string& what, const std::string& path,
+                  const std::vector<std::string>& known);
 
 /// Whether a value is a whole number, however it is written: 1000 and 1e3.
 bool is_whole(const nlohmann::ordered_json& json);
+
+/// Whether a value is a text that can be printed: one without control characters.
+bool is_name(const nlohmann::ordered_json& json);
 
 /// Every number in `text` (as parse_sourced takes it) that neither itself nor any object around it gives a
 /// source, by its path: "machine.rails". An empty source is none.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "base/settings.h"
@@ -60,6 +61,8 @@ std::optional<LocalPlace> local_place() {
       {"SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
   };
   for (const auto& [rank, size] : kLaunchers) {
+    // Slurm tells a batch script of one process what it tells the tasks of a step.
+    if (std::string_view(rank).starts_with("SLURM") && std::getenv("SLURM_STEP_ID") == nullptr) continue;
     const auto local_rank = environment_number(rank), local_size = environment_number(size);
     if (local_rank && local_size && *local_rank >= 0 && *local_rank < *local_size)
       return LocalPlace{*local_rank, *local_size};

@@ -114,7 +114,12 @@ size_t Socket::largest_flight() { return 2 * largest_buffer(); }
 
 size_t Socket::unacknowledged() const {
   int bytes = 0;
-  return ::ioctl(fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;
+  if (::ioctl(fd(), SIOCOUTQ, &bytes) != 0 || bytes <= 0) return 0;
+  // The kernel goes on counting what it has thrown away when the peer reset the connection.
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  const bool known = ::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0;
+  return known && info.tcpi_state == TCP_CLOSE ? 0 : static_cast<size_t>(bytes);
 }
 
 Status connection_lost(int peer, const Io& io) {

@@ -17,7 +17,9 @@ using testing::TemporaryFolder;
 
 TEST(JsonFile, BadJsonIsToldWithItsPlace) {
   EXPECT_TRUE(fails_with(parse_json("{\n  \"a\": }"), Code::invalid_data, "line 2, column 8"));
-  EXPECT_TRUE(fails_with(parse_json(""), Code::invalid_data, "bad JSON"));
+  EXPECT_TRUE(fails_with(parse_json(""), Code::invalid_data, "bad JSON: it is empty"));
+  EXPECT_TRUE(
+      fails_with(parse_json(std::string("{}\0", 3)), Code::invalid_data, "bad JSON: byte 2 is a NUL"));
   EXPECT_TRUE(fails_with(parse_json("{} {}"), Code::invalid_data, "bad JSON"));
   EXPECT_TRUE(fails_with(parse_json("\"\xff\""), Code::invalid_data, "bad JSON"));
   EXPECT_TRUE(fails_with(parse_json("[1e999]"), Code::invalid_data, "bad JSON"));

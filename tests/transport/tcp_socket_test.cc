@@ -1,0 +1,46 @@
+// A socket by itself, at the end of its connection.
+#include "transport/tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::transport::tcp {
+namespace {
+
+std::pair<UniqueFd, UniqueFd> loopback_connection() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const raw = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(0, ::bind(listener.get(), raw, length));
+  EXPECT_EQ(0, ::listen(listener.get(), 1));
+  EXPECT_EQ(0, ::getsockname(listener.get(), raw, &length));
+  UniqueFd near(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(0, ::connect(near.get(), raw, length));
+  return {std::move(near), UniqueFd(::accept(listener.get(), nullptr, nullptr))};
+}
+
+// A rank that left after a peer's death waited five seconds for what nobody was there to acknowledge.
+TEST(TcpSocket, NothingIsUnacknowledgedOnceThePeerHasResetTheConnection) {
+  auto [near, far] = loopback_connection();
+  const std::vector<std::byte> piece(64 << 10);
+  while (::send(near.get(), piece.data(), piece.size(), MSG_DONTWAIT) > 0) continue;
+  const Socket socket(std::move(near));
+  EXPECT_GT(socket.unacknowledged(), 0u) << "nobody reads";
+  far = UniqueFd();  // with bytes unread, as a process that is killed
+  for (int nap = 0; nap < 1000 && socket.unacknowledged() > 0; ++nap)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(socket.unacknowledged(), 0u);
+}
+
+}  // namespace
+}  // namespace weft::transport::tcp
