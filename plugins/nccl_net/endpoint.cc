@@ -156,7 +156,7 @@ Status Endpoint::poll() {
       look_for_lost_memory();
     }
   if (*events > 0) idle_polls_ = 0;
-  else if (++idle_polls_ % kLookEvery == 0) look_for_dead_peers();
+  else if (++idle_polls_ % kLookEvery == 0) look_at_peers();
   return status_;
 }
 
@@ -203,10 +203,8 @@ void Endpoint::fail_lost_memory() {
 
 // Over libfabric nothing tells that a process has gone while nothing is sent to it; the socket of the
 // handshake does.
-void Endpoint::look_for_dead_peers() {
-  for (const auto& [number, route] : routes_)
-    if (!route.member->peer_is_there())
-      route.member->fail(weft::fail(Code::remote_error, "the process on the other side has gone"));
+void Endpoint::look_at_peers() {
+  for (const auto& [number, route] : routes_) route.member->look_at_peer();
 }
 
 void Endpoint::break_down(Status why) {
@@ -219,20 +217,28 @@ void Endpoint::break_down(Status why) {
 
 // ---- The end
 
-void Endpoint::take_back(transport::Completion& completion) {
-  if (!status_.ok() || completion.done) return;
-  if (!ofi_) return transport_->forget(&completion, &completion + 1);
+void Endpoint::forget(transport::Completion& completion) {
+  if (status_.ok()) transport_->forget(&completion, &completion + 1);
+}
+
+bool Endpoint::take_back(int peer, transport::Completion& completion, bool closed) {
   const Deadline deadline = Deadline::in_seconds(kTakeBack_s);
-  while (status_.ok() && !completion.done && !ofi_->idle() && !deadline.passed())
-    if (poll().ok()) sched_yield();
-  if (!status_.ok() || completion.done) return;
-  transport_->forget(&completion, &completion + 1);
-  if (!ofi_->idle())
+  const auto wait_while = [&](auto busy) {
+    while (status_.ok() && !deadline.passed() && busy())
+      if (poll().ok()) sched_yield();
+  };
+  if (ofi_ && !closed) wait_while([&] { return !completion.done && ofi_->carries(completion); });
+  if (completion.done) return true;
+  forget(completion);
+  if (!ofi_) return false;
+  wait_while([&] { return ofi_->reads_forgotten(peer); });
+  if (status_.ok() && ofi_->reads_forgotten(peer))
     break_down(
         weft::fail(Code::aborted,
                    "a buffer was taken away while it was being sent, and the network did not let go of "
                    "it within {} s: the connections of its device are closed",
                    kTakeBack_s));
+  return false;
 }
 
 double Endpoint::patience_s() const { return answers_ ? kPatience_s : 0; }

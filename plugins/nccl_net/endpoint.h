@@ -42,8 +42,8 @@ class Member {
   virtual void pump() = 0;
   /// Nothing will come or go any more.
   virtual void fail(const Status& why) = 0;
-  /// Whether the process on the other side is still there, as far as that can be told at once.
-  virtual bool peer_is_there() = 0;
+  /// Looks whether the other side has closed the connection or died, and fails it then.
+  virtual void look_at_peer() = 0;
   /// Whether the address lies in host memory that NCCL has registered.
   virtual bool has_registered(const void* address) const = 0;
   /// Some memory is not there any more (MemoryWatch::lost()), perhaps of that.
@@ -120,9 +120,12 @@ class Endpoint final : private transport::Sink {
   /// How often nobody has polled for so long that a receiver may have given up waiting for a word from here.
   /// Always 0 over TCP.
   uint32_t pauses() const;
-  /// Returns once a put's source is not read any more, whether that was sent or not. Where a transport does
-  /// not give it back in time, the endpoint is broken, which does.
-  void take_back(transport::Completion& completion);
+  /// Returns once the source of a put to `peer` is not read any more, and whether all of it was sent. A put
+  /// to a connection that is `closed` there is cut short. Where a transport does not give the source back in
+  /// time, the endpoint is broken, which does.
+  bool take_back(int peer, transport::Completion& completion, bool closed);
+  /// Lets go of a put to a process that has gone.
+  void forget(transport::Completion& completion);
   /// How long an answer is waited for: not at all once one has not come in that time, until one comes.
   double patience_s() const;
   void answered(bool in_time) { answers_ = in_time; }
@@ -148,7 +151,7 @@ class Endpoint final : private transport::Sink {
   const Route* route(int peer, const transport::Envelope& envelope) const;
   static bool owns(const void* endpoint, const void* address);
   void fail_lost_memory();
-  void look_for_dead_peers();
+  void look_at_peers();
   void fail_lost();
   void break_down(Status why);
 

@@ -27,10 +27,10 @@ bool Sender::may_send_blind(const Request::Part& part) const {
 Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const void* memory) {
   const auto held = lock();
   const Endpoint::Touch touch(endpoint());
-  WEFT_TRY(failure());
   WEFT_TRY(check_memory(data, bytes, memory));
   Request* request = take_request();
   if (!request) return nullptr;
+  if (!failure().ok()) return end(*request, failure()), request;
   uint32_t& turn = turns_[tag];
   Request::Part& part = request->parts.front();
   part.data = static_cast<std::byte*>(const_cast<void*>(data));
@@ -111,6 +111,7 @@ bool Sender::start(Request& request, const Clear* clear) {
   const bool started = by_cpu && bytes <= std::min(copied, transport().eager_bytes())
                            ? send_copied(request, kind)
                            : put(request, kind, clear ? clear->target : anywhere);
+  if (started && request.failure.ok()) ++messages_sent_;
   if (started && !clear) eager_sent_.add(bytes), puts_in_row_ = 0;
   if (started && clear) puts_in_row_ = std::min(puts_in_row_ + 1, abi::kMostRequests);
   return started;
@@ -177,7 +178,10 @@ bool Sender::complete(Request& request) {
 
 void Sender::withdraw(Request& request) {
   if (std::erase(waiting_, &request) > 0) unsent_.insert(name_of(request.only().tag, request.only().turn));
-  if (request.open == 0 && !gone()) endpoint().take_back(request.put);
+  if (request.open > 0 || request.put.done) return;
+  if (gone()) endpoint().forget(request.put);
+  else if (!endpoint().take_back(peer(), request.put, closed_there())) --messages_sent_;
+  request.put.done = true;  // nothing is left to be taken back
 }
 
 /// The send is over without having been sent.
