@@ -101,8 +101,11 @@ int64_t Sender::ask_at_ns(const Request& request) const {
 // (What is withdrawn in the middle keeps its share of the grant until the connection closes: nothing tells
 // the receiver how much of it has come.)
 bool Sender::start(Request& request, const Clear* clear) {
+  if (clear && request.only().capacity > clear->target.bytes) {
+    if (!request.only().of_gpu()) return refuse(request, *clear), true;
+    cut(request, clear->target.bytes);
+  }
   const size_t bytes = request.only().capacity;
-  if (clear && bytes > clear->target.bytes) return refuse(request, *clear), true;
   const Kind kind = clear ? Kind::put : Kind::eager;
   const size_t copied = endpoint().receiver_places() ? kCopiedBytes : transport().eager_bytes();
   transport::RemoteBuffer anywhere;
@@ -115,6 +118,13 @@ bool Sender::start(Request& request, const Clear* clear) {
   if (started && !clear) eager_sent_.add(bytes), puts_in_row_ = 0;
   if (started && clear) puts_in_row_ = std::min(puts_in_row_ + 1, abi::kMostRequests);
   return started;
+}
+
+/// Shortens a message of GPU memory to its receive, and test() reports the shorter length. From a buffer that
+/// the user has registered, NCCL sends all that is left and goes on where the message ended.
+void Sender::cut(Request& request, size_t bytes) {
+  Request::Part& part = request.parts.front();
+  part.capacity = part.bytes = bytes;
 }
 
 bool Sender::send_copied(Request& request, Kind kind) {

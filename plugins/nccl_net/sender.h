@@ -53,6 +53,7 @@ class Sender final : public Connection {
   Result<transport::Progress> put_out(const Request::Part& part, const transport::Envelope& message,
                                       const transport::RemoteBuffer& target, transport::Completion* done);
   void refuse(Request& request, const Clear& clear);
+  void cut(Request& request, size_t bytes);
 
   std::unordered_map<int, uint32_t> turns_;       // next one, by tag
   std::unordered_map<uint64_t, Cleared> clears_;  // whose send has not started, by name

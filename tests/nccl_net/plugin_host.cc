@@ -56,6 +56,7 @@ class Host final : public PluginHost {
     all.pci_path = own.pci_path;
     all.guid = own.guid;
     all.memory = own.memory;
+    all.registrations_are_global = own.registrations_are_global;
     all.speed = own.speed;
     all.port = own.port;
     all.latency = own.latency;
