@@ -218,6 +218,7 @@ bool Receiver::expects(const transport::Envelope& envelope) const {
 }
 
 void Receiver::arrived(const transport::Envelope& envelope, const void* payload) {
+  ++heard_;
   const auto kind = static_cast<Kind>(envelope.kind);
   if (kind == Kind::refused) return refused(envelope, payload);
   if (kind == Kind::ask) return asked(envelope, payload);
@@ -393,16 +394,17 @@ void Receiver::vacate(const Memory& memory) {
   const auto is_its = [&](const auto& entry) { return entry.second.memory == &memory; };
   const auto is_unanswered = [&](const auto& entry) { return is_its(entry) && !entry.second.answered; };
   const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
-  const Deadline word = Deadline::in_seconds(endpoint().patience_s());
-  const Deadline arrival = Deadline::in_seconds(kArrival_s);
+  QuietDeadline word(endpoint().patience_s()), arrival(kArrival_s);
   bool begins = watch_peer() == PeerWatch::Peer::there;  // the sender may begin to write
   while (there_is(is_its) && !gone() && endpoint().status().ok()) {
     if (endpoint().poll().ok()) sched_yield();
     begins = watch_peer() == PeerWatch::Peer::there;
     if (everything_came()) std::erase_if(taken_, is_its);
-    const bool silent = begins && word.passed() && there_is(is_unanswered);
+    // The network would refuse the rest of a write that has begun, and lose the peer.
+    const bool silent =
+        word.passed(heard_) && begins && there_is(is_unanswered) && !endpoint().is_written(peer(), number());
     if (silent) endpoint().answered(false);
-    if (silent || arrival.passed()) break;
+    if (silent || arrival.passed(endpoint().events())) break;
   }
   const bool open = std::erase_if(taken_, is_its) > 0 && endpoint().status().ok();
   const bool reachable = open && begins && endpoint().exposed_elsewhere(memory.exposed);

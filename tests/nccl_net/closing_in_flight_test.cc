@@ -58,6 +58,11 @@ void post_and_close(End end, bool sends, bool deregisters) {
   end.close();
 }
 
+void expect_open_endpoints() {
+  for (const std::string& line : logged())
+    EXPECT_EQ(line.find("the connections of its device are closed"), line.npos) << line;
+}
+
 constexpr int kThreads = 4, kRounds = 6;
 
 TEST_P(ClosingInFlight, FromSeveralThreadsDisturbsNoOtherConnectionOfTheDevice) {
@@ -83,6 +88,7 @@ TEST_P(ClosingInFlight, FromSeveralThreadsDisturbsNoOtherConnectionOfTheDevice) 
         });
         over = true;
         other.join();
+        expect_open_endpoints();
         self.meet();
       },
       [&](Process& self) {
@@ -99,6 +105,7 @@ TEST_P(ClosingInFlight, FromSeveralThreadsDisturbsNoOtherConnectionOfTheDevice) 
                          round % 3 == 0);
         });
         other.join();
+        expect_open_endpoints();
         for (void* listener : listeners) EXPECT_EQ(self.host().close_listener(listener), abi::kSuccess);
         self.meet();
       });

@@ -142,6 +142,8 @@ class OfiTransport final : public Transport, public GpuDirect {
   /// Whether the peer may be in the middle of writing a put of `comm`, as far as it has begun before the last
   /// poll(). That it begins no other is the caller's to know.
   bool may_be_writing(int peer, uint32_t comm) const;
+  /// Whether that is known: false says nothing where there are several rails.
+  bool is_writing(int peer, uint32_t comm) const;
   /// Whether peers can reach pages of what is exposed by another exposure, too.
   bool exposed_elsewhere(const RemoteBuffer& buffer) const;
 
