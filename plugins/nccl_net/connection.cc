@@ -264,8 +264,10 @@ void Connection::pump() {
 }
 
 void Connection::go_on() {
+  if (remote_number_ == 0) return;  // a side that has not begun has no address for its words yet
   while (!controls_.empty() && hears() && endpoint_->status().ok()) {
-    const Control& control = controls_.front();
+    Control& control = controls_.front();
+    control.envelope.comm = remote_number_;
     const auto sent = transport().send(peer_, control.envelope, control.payload.data());
     if (!sent.ok()) return fail(sent.status());
     if (*sent == transport::Progress::busy) return remember_me();

@@ -394,7 +394,7 @@ void Receiver::vacate(const Memory& memory) {
   const auto is_its = [&](const auto& entry) { return entry.second.memory == &memory; };
   const auto is_unanswered = [&](const auto& entry) { return is_its(entry) && !entry.second.answered; };
   const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
-  QuietDeadline word(endpoint().patience_s()), arrival(kArrival_s);
+  QuietDeadline word(gave_up_ ? 0 : endpoint().patience_s()), arrival(kArrival_s);
   bool begins = watch_peer() == PeerWatch::Peer::there;  // the sender may begin to write
   while (there_is(is_its) && !gone() && endpoint().status().ok()) {
     if (endpoint().poll().ok()) sched_yield();
@@ -403,7 +403,9 @@ void Receiver::vacate(const Memory& memory) {
     // The network would refuse the rest of a write that has begun, and lose the peer.
     const bool silent =
         word.passed(heard_) && begins && there_is(is_unanswered) && !endpoint().is_written(peer(), number());
-    if (silent) endpoint().answered(false);
+    // A sender that was never heard may not have finished its connect(), which says nothing of others.
+    if (silent && heard_ == 0) gave_up_ = true;
+    else if (silent) endpoint().answered(false);
     if (silent || arrival.passed(endpoint().events())) break;
   }
   const bool open = std::erase_if(taken_, is_its) > 0 && endpoint().status().ok();

@@ -95,6 +95,7 @@ class Receiver final : public Connection {
   bool clears_all_ = false;  // there is GPU memory to receive into
   EagerCount consumed_, told_;
   uint64_t messages_came_ = 0;  // of any kind
+  bool gave_up_ = false;        // waiting for a word of a sender that was never heard
   uint64_t heard_ = 0;          // these, and what the sender says besides
 };
 
