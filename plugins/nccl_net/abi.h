@@ -17,9 +17,10 @@ namespace weft::nccl_net::abi {
 using Result = nccl::Result_t;
 using enum nccl::Result_t;
 
-/// ncclDebugLogLevel and the subsystem that network plugins log under.
+/// ncclDebugLogLevel, and subsystems, as bits. NCCL drops what has no subsystem in common with its mask
+/// (NCCL_DEBUG_SUBSYS; by default initialization, bootstrap and settings), errors too.
 enum LogLevel : int { kLogWarn = 2, kLogInfo = 3 };
-inline constexpr unsigned long kLogNet = 0x10;
+inline constexpr unsigned long kLogInit = 0x1, kLogNet = 0x10, kLogAll = ~0ul;
 using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* file, int line,
                         const char* format, ...);
 using Profiler = Result (*)(void** event, int type, void* parent, int64_t plugin, void* data);

@@ -1,14 +1,11 @@
 #include "connection.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace weft::nccl_net {
 namespace {
-constexpr int64_t kLossGraceNs = 100'000'000;  // for what a process has sent before it went
+constexpr int64_t kLossGraceNs = 100'000'000;  // for what was sent before a process went or a side closed
 }  // namespace
 
 Connection::Connection(Introduction introduction, size_t requests)
@@ -27,6 +24,7 @@ Connection::~Connection() = default;
 
 void Connection::close(bool let_out) {
   const auto held = lock();
+  watch_peer();
   bool quiet = true;
   for (Request& request : requests_) {
     const bool is_over = !request.failure.ok() && (gone_ || failure_.ok() || request.withdrawn);
@@ -34,17 +32,19 @@ void Connection::close(bool let_out) {
     quiet = false;
     withdraw(request);
   }
-  if (let_out && quiet && endpoint_->status().ok()) endpoint_->let_out(transport().ticket());
+  if (let_out && quiet && hears() && endpoint_->status().ok()) endpoint_->let_out(transport().ticket());
   for (Memory* memory : memories_) {
     vacate(*memory);
   }
   for (Memory* memory : std::exchange(memories_, {})) delete memory;
   endpoint_->leave(number_);
+  // From a broken endpoint not all arrives that was sent, so its end looks as that of a process.
+  if (endpoint_->status().ok()) peer_watch_.say_farewell(messages_sent());
 }
 
 void Connection::begin(uint32_t remote_number, const Terms& terms, UniqueFd handshake) {
   const auto held = lock();
-  handshake_ = std::move(handshake);
+  peer_watch_.begin(std::move(handshake));
   remote_number_ = remote_number;
   terms_ = terms;
   begun();
@@ -61,7 +61,6 @@ Result<Memory*> Connection::register_memory(void* data, size_t bytes, int type, 
   if (!data && bytes > 0)
     return weft::fail(Code::invalid_pointer, "{} bytes at null cannot be registered", bytes);
   const auto held = lock();
-  WEFT_TRY(failure_);
   WEFT_TRY(endpoint_->status());
   const Result<Memory> exposed = of_gpu ? expose_gpu(data, bytes, file) : expose_host(data, bytes);
   if (!exposed.ok()) return exposed.status();
@@ -229,14 +228,11 @@ void Connection::give_up(const Status& why) {
     if (in_use(request) && !complete(request)) end(request, failure_);
 }
 
-bool Connection::peer_is_there() {
-  if (!handshake_.valid() || !failure_.ok()) return true;
-  if (gone_since_ns_ > 0) return now_ns() - gone_since_ns_ < kLossGraceNs;
-  char byte;
-  const ssize_t got = ::recv(handshake_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  const bool there = got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-  if (!there) gone_since_ns_ = now_ns();
-  return true;
+void Connection::look_at_peer() {
+  if (!failure_.ok() || watch_peer() == PeerWatch::Peer::there) return;
+  if (!everything_came() && now_ns() - peer_watch_.left_ns() < kLossGraceNs) return;
+  if (closed_there()) give_up(weft::fail(Code::remote_error, "the other side has closed it"));
+  else fail(weft::fail(Code::remote_error, "the process on the other side has gone"));
 }
 
 // ---- Control messages
@@ -268,8 +264,10 @@ void Connection::pump() {
 }
 
 void Connection::go_on() {
-  while (!controls_.empty() && !gone_ && endpoint_->status().ok()) {
-    const Control& control = controls_.front();
+  if (remote_number_ == 0) return;  // a side that has not begun has no address for its words yet
+  while (!controls_.empty() && hears() && endpoint_->status().ok()) {
+    Control& control = controls_.front();
+    control.envelope.comm = remote_number_;
     const auto sent = transport().send(peer_, control.envelope, control.payload.data());
     if (!sent.ok()) return fail(sent.status());
     if (*sent == transport::Progress::busy) return remember_me();

@@ -15,6 +15,7 @@
 #include "abi.h"
 #include "endpoint.h"
 #include "handle.h"
+#include "peer_watch.h"
 #include "wire.h"
 
 namespace weft::nccl_net {
@@ -94,12 +95,13 @@ class Connection : public Member {
   /// The number by which the other side addresses this one.
   uint32_t number() const { return number_; }
   /// The other side is there, with this number, and these are the terms.
-  /// `handshake`: the socket of the handshake, open for as long as the peer lives.
+  /// `handshake`: the socket of the handshake, open for as long as both sides have the connection.
   void begin(uint32_t remote_number, const Terms& terms, UniqueFd handshake);
 
   /// Memory of `type`, kHostMemory or kCudaMemory; of the latter, `file` may be the dma-buf that it is
-  /// registered by. Errors: unsupported for memory that the device cannot reach, invalid_pointer for what is
-  /// not of that type, system_error.
+  /// registered by. A connection that the other side has closed takes memory all the same, since NCCL may be
+  /// in the middle of posting. Errors: unsupported for memory that the device cannot reach, invalid_pointer
+  /// for what is not of that type, system_error, or what broke the endpoint.
   Result<Memory*> register_memory(void* data, size_t bytes, int type, const DmaBuf* file = nullptr);
   /// Ends every request that uses the memory: after this it is neither read nor written. Errors:
   /// invalid_argument for what was not registered here.
@@ -152,9 +154,20 @@ class Connection : public Member {
   /// Fails for a mistake of NCCL's: nothing is begun any more, but the other side is there, so that what has
   /// been begun is taken back as it is otherwise.
   void give_up(const Status& why);
-  /// Whether the other side is not, or not to be relied on.
+  /// Whether the process on the other side is not there, or the network does not reach it.
   bool gone() const { return gone_; }
-  bool peer_is_there() override;
+  /// Whether the other side has closed the connection, as far as it was looked at: it begins nothing more,
+  /// and hears nothing.
+  bool closed_there() const { return peer_watch_.last_seen() == PeerWatch::Peer::closed; }
+  bool hears() const { return !gone_ && !closed_there(); }
+  PeerWatch::Peer watch_peer() { return peer_watch_.look(); }
+  /// How many messages the other side has sent in all. Only once it has closed the connection.
+  uint64_t messages_sent_there() const { return peer_watch_.messages(); }
+  /// Whether nothing that the other side has sent before it closed the connection is still to come.
+  virtual bool everything_came() const { return closed_there(); }
+  /// How many messages this side has sent.
+  virtual uint64_t messages_sent() const { return 0; }
+  void look_at_peer() override;
   bool has_registered(const void* address) const override;
   void memory_lost() override;
 
@@ -172,8 +185,7 @@ class Connection : public Member {
 
   std::shared_ptr<Endpoint> endpoint_;  // for good
   const int peer_;
-  UniqueFd handshake_;
-  int64_t gone_since_ns_ = 0;  // when it was found closed
+  PeerWatch peer_watch_;
   const std::string peer_name_;
   Status failure_;
   bool gone_ = false;

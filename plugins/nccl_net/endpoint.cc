@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "gpu.h"
 #include "handle.h"
+#include "report.h"
 #include "seam.h"
 #include "transport/ofi.h"
 #include "transport/tcp_transport.h"
@@ -155,8 +156,9 @@ Status Endpoint::poll() {
       found->second.member->pump();
       look_for_lost_memory();
     }
+  events_ += static_cast<uint64_t>(*events);
   if (*events > 0) idle_polls_ = 0;
-  else if (++idle_polls_ % kLookEvery == 0) look_for_dead_peers();
+  else if (++idle_polls_ % kLookEvery == 0) look_at_peers();
   return status_;
 }
 
@@ -203,14 +205,13 @@ void Endpoint::fail_lost_memory() {
 
 // Over libfabric nothing tells that a process has gone while nothing is sent to it; the socket of the
 // handshake does.
-void Endpoint::look_for_dead_peers() {
-  for (const auto& [number, route] : routes_)
-    if (!route.member->peer_is_there())
-      route.member->fail(weft::fail(Code::remote_error, "the process on the other side has gone"));
+void Endpoint::look_at_peers() {
+  for (const auto& [number, route] : routes_) route.member->look_at_peer();
 }
 
 void Endpoint::break_down(Status why) {
   status_ = std::move(why);
+  warn(status_.message());
   transport_.reset();
   ofi_ = nullptr;
   tcp_ = nullptr;
@@ -219,20 +220,28 @@ void Endpoint::break_down(Status why) {
 
 // ---- The end
 
-void Endpoint::take_back(transport::Completion& completion) {
-  if (!status_.ok() || completion.done) return;
-  if (!ofi_) return transport_->forget(&completion, &completion + 1);
-  const Deadline deadline = Deadline::in_seconds(kTakeBack_s);
-  while (status_.ok() && !completion.done && !ofi_->idle() && !deadline.passed())
-    if (poll().ok()) sched_yield();
-  if (!status_.ok() || completion.done) return;
-  transport_->forget(&completion, &completion + 1);
-  if (!ofi_->idle())
+void Endpoint::forget(transport::Completion& completion) {
+  if (status_.ok()) transport_->forget(&completion, &completion + 1);
+}
+
+bool Endpoint::take_back(int peer, transport::Completion& completion, bool closed) {
+  QuietDeadline deadline(kTakeBack_s);
+  const auto wait_while = [&](auto busy) {
+    while (status_.ok() && !deadline.passed(events_) && busy())
+      if (poll().ok()) sched_yield();
+  };
+  if (ofi_ && !closed) wait_while([&] { return !completion.done && ofi_->carries(completion); });
+  if (completion.done) return true;
+  forget(completion);
+  if (!ofi_) return false;
+  wait_while([&] { return ofi_->reads_forgotten(peer); });
+  if (status_.ok() && ofi_->reads_forgotten(peer))
     break_down(
         weft::fail(Code::aborted,
                    "a buffer was taken away while it was being sent, and the network did not let go of "
-                   "it within {} s: the connections of its device are closed",
+                   "it within {} s in which nothing else happened: the connections of its device are closed",
                    kTakeBack_s));
+  return false;
 }
 
 double Endpoint::patience_s() const { return answers_ ? kPatience_s : 0; }
@@ -241,13 +250,17 @@ bool Endpoint::exposed_elsewhere(const transport::RemoteBuffer& buffer) const {
   return ofi_ && ofi_->exposed_elsewhere(buffer);
 }
 
+bool Endpoint::is_written(int peer, uint32_t connection) const {
+  return ofi_ && ofi_->is_writing(peer, connection);
+}
+
 void Endpoint::finish_writes(int peer, uint32_t connection, bool reachable) {
   if (!ofi_) return;
-  const Deadline deadline = Deadline::in_seconds(kTakeBack_s);
+  QuietDeadline deadline(kTakeBack_s);
   const auto written = [&] { return status_.ok() && ofi_->may_be_writing(peer, connection); };
   // What is announced is known after a poll.
   for (int polls = 0; !reachable && status_.ok() && (polls < kTellingPolls || written()); ++polls) {
-    if (deadline.passed()) break;
+    if (deadline.passed(events_)) break;
     if (poll().ok()) sched_yield();
   }
   if (status_.ok() && (reachable || written()))

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -42,12 +43,35 @@ class Member {
   virtual void pump() = 0;
   /// Nothing will come or go any more.
   virtual void fail(const Status& why) = 0;
-  /// Whether the process on the other side is still there, as far as that can be told at once.
-  virtual bool peer_is_there() = 0;
+  /// Looks whether the other side has closed the connection or died, and fails it then.
+  virtual void look_at_peer() = 0;
   /// Whether the address lies in host memory that NCCL has registered.
   virtual bool has_registered(const void* address) const = 0;
   /// Some memory is not there any more (MemoryWatch::lost()), perhaps of that.
   virtual void memory_lost() = 0;
+};
+
+/// Passes when nothing has happened for a while: a peer that gets little processor time is not one that is
+/// stuck. It passes after kLongest_s in any case.
+class QuietDeadline {
+ public:
+  explicit QuietDeadline(double quiet_s)
+      : quiet_s_(quiet_s), quiet_(Deadline::in_seconds(quiet_s)), end_(Deadline::in_seconds(kLongest_s)) {}
+  /// To be asked after each poll. `events`: a count of what has happened.
+  bool passed(uint64_t events) {
+    if (std::exchange(seen_, events) != events) quiet_ = Deadline::in_seconds(quiet_s_), polls_ = 0;
+    return (++polls_ > kFewestPolls && quiet_.passed()) || end_.passed();
+  }
+
+ private:
+  static constexpr double kLongest_s = 10;
+  static constexpr int kFewestPolls = 64;  // or else this process has had no time to look
+
+  const double quiet_s_;
+  Deadline quiet_;
+  const Deadline end_;
+  uint64_t seen_ = 0;
+  int polls_ = 0;
 };
 
 class Endpoint final : private transport::Sink {
@@ -102,6 +126,8 @@ class Endpoint final : private transport::Sink {
 
   /// One turn: takes in what has come, and lets connections go on.
   Status poll();
+  /// A count of what polls have found.
+  uint64_t events() const { return events_; }
   /// Lives while somebody touches NCCL's memory: what is found to be missing of it fails the connections that
   /// have registered it, at the end at the latest. poll() has its own.
   class Touch {
@@ -120,14 +146,19 @@ class Endpoint final : private transport::Sink {
   /// How often nobody has polled for so long that a receiver may have given up waiting for a word from here.
   /// Always 0 over TCP.
   uint32_t pauses() const;
-  /// Returns once a put's source is not read any more, whether that was sent or not. Where a transport does
-  /// not give it back in time, the endpoint is broken, which does.
-  void take_back(transport::Completion& completion);
+  /// Returns once the source of a put to `peer` is not read any more, and whether all of it was sent. A put
+  /// to a connection that is `closed` there is cut short. Where a transport does not give the source back in
+  /// time, the endpoint is broken, which does.
+  bool take_back(int peer, transport::Completion& completion, bool closed);
+  /// Lets go of a put to a process that has gone.
+  void forget(transport::Completion& completion);
   /// How long an answer is waited for: not at all once one has not come in that time, until one comes.
   double patience_s() const;
   void answered(bool in_time) { answers_ = in_time; }
   /// Whether pages of a buffer that is exposed can be written through another exposure, too.
   bool exposed_elsewhere(const transport::RemoteBuffer& buffer) const;
+  /// Over libfabric: whether a write for the connection is known to have begun and not to be over.
+  bool is_written(int peer, uint32_t connection) const;
   /// Over libfabric, when nothing more can begin to be written for the connection: returns once what had
   /// begun is over. Where it is not in time, or something may begin for all that (`reachable`), the endpoint
   /// is broken.
@@ -148,7 +179,7 @@ class Endpoint final : private transport::Sink {
   const Route* route(int peer, const transport::Envelope& envelope) const;
   static bool owns(const void* endpoint, const void* address);
   void fail_lost_memory();
-  void look_for_dead_peers();
+  void look_at_peers();
   void fail_lost();
   void break_down(Status why);
 
@@ -168,6 +199,7 @@ class Endpoint final : private transport::Sink {
   std::unordered_map<int, uint32_t> known_as_;  // numbers of this endpoint, by peer
   int next_peer_ = 1;                           // 0 is this endpoint itself
   std::vector<std::pair<int, Status>> losses_;  // to be told after poll()
+  uint64_t events_ = 0;
   uint32_t idle_polls_ = 0;
   bool answers_ = true;    // have come in time
   int64_t polled_ns_ = 0;  // over libfabric: when, last

@@ -218,12 +218,14 @@ bool Receiver::expects(const transport::Envelope& envelope) const {
 }
 
 void Receiver::arrived(const transport::Envelope& envelope, const void* payload) {
+  ++heard_;
   const auto kind = static_cast<Kind>(envelope.kind);
   if (kind == Kind::refused) return refused(envelope, payload);
   if (kind == Kind::ask) return asked(envelope, payload);
   if (kind == Kind::word) return word(envelope, payload);
   if (kind != Kind::eager && kind != Kind::put)
     return fail(weft::fail(Code::protocol_error, "the sender sent a message that is not understood"));
+  ++messages_came_;
   const uint64_t name = name_of(envelope);
   if (!posted_.contains(name)) {
     if (!taken_.empty()) taken_.erase(name);  // all of it is here
@@ -368,7 +370,7 @@ void Receiver::take_away(uint64_t name) {
   const Posted posted = unpost(name);
   if (posted.cleared && posted.part->memory && !endpoint().receiver_places())
     taken_.emplace(name, Taken{posted.part->memory});
-  if (!gone()) post(envelope(Kind::withdrawn, posted.part->tag, posted.part->turn), nullptr, 0);
+  if (hears()) post(envelope(Kind::withdrawn, posted.part->tag, posted.part->turn), nullptr, 0);
 }
 
 void Receiver::word(const transport::Envelope& envelope, const void* payload) {
@@ -380,9 +382,10 @@ void Receiver::word(const transport::Envelope& envelope, const void* payload) {
     taken->second.answered = true;
 }
 
-// A receive that was cleared may be written to by the network, at any time until its message has come or the
-// sender has said that it will not. Where there is neither, the key is withdrawn, so that nothing more
-// begins; but that does not end what has begun (over libfabric's TCP provider).
+// The network may write to a receive that was cleared until its message arrives, or until the sender says
+// that it will not: of this receive by a word, of all by a farewell. Where there is neither, the key is
+// withdrawn, so that nothing more begins; but that does not end what has begun (over libfabric's TCP
+// provider).
 void Receiver::vacate(const Memory& memory) {
   std::vector<uint64_t> names;  // of requests that have failed
   for (const auto& [name, posted] : posted_)
@@ -391,16 +394,22 @@ void Receiver::vacate(const Memory& memory) {
   const auto is_its = [&](const auto& entry) { return entry.second.memory == &memory; };
   const auto is_unanswered = [&](const auto& entry) { return is_its(entry) && !entry.second.answered; };
   const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
-  const Deadline word = Deadline::in_seconds(endpoint().patience_s());
-  const Deadline arrival = Deadline::in_seconds(kArrival_s);
+  QuietDeadline word(gave_up_ ? 0 : endpoint().patience_s()), arrival(kArrival_s);
+  bool begins = watch_peer() == PeerWatch::Peer::there;  // the sender may begin to write
   while (there_is(is_its) && !gone() && endpoint().status().ok()) {
     if (endpoint().poll().ok()) sched_yield();
-    const bool silent = word.passed() && there_is(is_unanswered);
-    if (silent) endpoint().answered(false);
-    if (silent || arrival.passed()) break;
+    begins = watch_peer() == PeerWatch::Peer::there;
+    if (everything_came()) std::erase_if(taken_, is_its);
+    // The network would refuse the rest of a write that has begun, and lose the peer.
+    const bool silent =
+        word.passed(heard_) && begins && there_is(is_unanswered) && !endpoint().is_written(peer(), number());
+    // A sender that was never heard may not have finished its connect(), which says nothing of others.
+    if (silent && heard_ == 0) gave_up_ = true;
+    else if (silent) endpoint().answered(false);
+    if (silent || arrival.passed(endpoint().events())) break;
   }
   const bool open = std::erase_if(taken_, is_its) > 0 && endpoint().status().ok();
-  const bool reachable = open && endpoint().exposed_elsewhere(memory.exposed);
+  const bool reachable = open && begins && endpoint().exposed_elsewhere(memory.exposed);
   unexpose(memory);
   if (open) endpoint().finish_writes(peer(), number(), reachable);
 }

@@ -59,6 +59,7 @@ class Receiver final : public Connection {
   void withdraw(Request& request) override;
   void vacate(const Memory& memory) override;
   bool complete(Request& request) override;
+  bool everything_came() const override { return closed_there() && messages_came_ == messages_sent_there(); }
   void gpu_memory_came() override;
 
   void match(Request& request, Request::Part& part, std::vector<Clear>& clears);
@@ -93,6 +94,9 @@ class Receiver final : public Connection {
   bool long_ones_ = true;    // are expected
   bool clears_all_ = false;  // there is GPU memory to receive into
   EagerCount consumed_, told_;
+  uint64_t messages_came_ = 0;  // of any kind
+  bool gave_up_ = false;        // waiting for a word of a sender that was never heard
+  uint64_t heard_ = 0;          // these, and what the sender says besides
 };
 
 }  // namespace weft::nccl_net

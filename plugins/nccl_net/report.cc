@@ -9,11 +9,13 @@ namespace {
 
 std::atomic<abi::Logger> nccl_logger{nullptr};
 
-/// To NCCL's log, or by `ours` where NCCL has not given one.
+/// To NCCL's log, or by `ours` where NCCL has not given one. The subsystems are those of NCCL's own networks:
+/// errors have all of them, so that no mask hides an error.
 template <typename Ours>
 void tell(abi::LogLevel level, const std::string& text, Ours ours) {
+  const unsigned long subsystems = level == abi::kLogWarn ? abi::kLogAll : abi::kLogInit | abi::kLogNet;
   if (const abi::Logger logger = nccl_logger.load())
-    logger(level, abi::kLogNet, "weft", 0, "NET/Weft: %s", text.c_str());
+    logger(level, subsystems, "weft", 0, "NET/Weft: %s", text.c_str());
   else ours(text);
 }
 

@@ -11,6 +11,7 @@ namespace weft::nccl_net {
 /// NCCL's logger, given at every init(); null takes Weft's own log.
 void set_logger(abi::Logger logger);
 
+/// Errors and warnings have all of NCCL's subsystems, information those of initialization and network.
 /// Logs what is wrong and returns the nearest of NCCL's codes; success passes silently.
 abi::Result report(const Status& status);
 void warn(const std::string& text);

@@ -27,10 +27,10 @@ bool Sender::may_send_blind(const Request::Part& part) const {
 Result<Request*> Sender::send(const void* data, size_t bytes, int tag, const void* memory) {
   const auto held = lock();
   const Endpoint::Touch touch(endpoint());
-  WEFT_TRY(failure());
   WEFT_TRY(check_memory(data, bytes, memory));
   Request* request = take_request();
   if (!request) return nullptr;
+  if (!failure().ok()) return end(*request, failure()), request;
   uint32_t& turn = turns_[tag];
   Request::Part& part = request->parts.front();
   part.data = static_cast<std::byte*>(const_cast<void*>(data));
@@ -101,8 +101,11 @@ int64_t Sender::ask_at_ns(const Request& request) const {
 // (What is withdrawn in the middle keeps its share of the grant until the connection closes: nothing tells
 // the receiver how much of it has come.)
 bool Sender::start(Request& request, const Clear* clear) {
+  if (clear && request.only().capacity > clear->target.bytes) {
+    if (!request.only().of_gpu()) return refuse(request, *clear), true;
+    cut(request, clear->target.bytes);
+  }
   const size_t bytes = request.only().capacity;
-  if (clear && bytes > clear->target.bytes) return refuse(request, *clear), true;
   const Kind kind = clear ? Kind::put : Kind::eager;
   const size_t copied = endpoint().receiver_places() ? kCopiedBytes : transport().eager_bytes();
   transport::RemoteBuffer anywhere;
@@ -111,9 +114,17 @@ bool Sender::start(Request& request, const Clear* clear) {
   const bool started = by_cpu && bytes <= std::min(copied, transport().eager_bytes())
                            ? send_copied(request, kind)
                            : put(request, kind, clear ? clear->target : anywhere);
+  if (started && request.failure.ok()) ++messages_sent_;
   if (started && !clear) eager_sent_.add(bytes), puts_in_row_ = 0;
   if (started && clear) puts_in_row_ = std::min(puts_in_row_ + 1, abi::kMostRequests);
   return started;
+}
+
+/// Shortens a message of GPU memory to its receive, and test() reports the shorter length. From a buffer that
+/// the user has registered, NCCL sends all that is left and goes on where the message ended.
+void Sender::cut(Request& request, size_t bytes) {
+  Request::Part& part = request.parts.front();
+  part.capacity = part.bytes = bytes;
 }
 
 bool Sender::send_copied(Request& request, Kind kind) {
@@ -177,7 +188,10 @@ bool Sender::complete(Request& request) {
 
 void Sender::withdraw(Request& request) {
   if (std::erase(waiting_, &request) > 0) unsent_.insert(name_of(request.only().tag, request.only().turn));
-  if (request.open == 0 && !gone()) endpoint().take_back(request.put);
+  if (request.open > 0 || request.put.done) return;
+  if (gone()) endpoint().forget(request.put);
+  else if (!endpoint().take_back(peer(), request.put, closed_there())) --messages_sent_;
+  request.put.done = true;  // nothing is left to be taken back
 }
 
 /// The send is over without having been sent.

@@ -17,7 +17,7 @@ class Sender final : public Connection {
   ~Sender() override;
 
   /// Starts a send; null: no room, try again later. `memory` is what register_memory() returned for it.
-  /// Errors: invalid_argument, or what broke the connection.
+  /// Errors: invalid_argument. Over a lost connection test() reports the loss, as it does for receives.
   Result<Request*> send(const void* data, size_t bytes, int tag, const void* memory);
 
  private:
@@ -27,6 +27,7 @@ class Sender final : public Connection {
   void go_on() override;
   void withdraw(Request& request) override;
   bool complete(Request& request) override;
+  uint64_t messages_sent() const override { return messages_sent_; }
 
   bool may_send_blind(const Request::Part& part) const;
   void begun() override { heard_pauses_ = endpoint().pauses(); }
@@ -52,6 +53,7 @@ class Sender final : public Connection {
   Result<transport::Progress> put_out(const Request::Part& part, const transport::Envelope& message,
                                       const transport::RemoteBuffer& target, transport::Completion* done);
   void refuse(Request& request, const Clear& clear);
+  void cut(Request& request, size_t bytes);
 
   std::unordered_map<int, uint32_t> turns_;       // next one, by tag
   std::unordered_map<uint64_t, Cleared> clears_;  // whose send has not started, by name
@@ -66,6 +68,7 @@ class Sender final : public Connection {
   Outgoing last_put_;
   uint64_t owed_ = 0;  // ticket that the last one to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
+  uint64_t messages_sent_ = 0;            // of any kind: the receiver sees as many arrive
   uint32_t heard_pauses_ = 0;             // of the endpoint's: the receiver has answered since
   bool all_are_cleared_ = false;          // the receiver has said so
   int puts_in_row_ = abi::kMostRequests;  // since the last eager message

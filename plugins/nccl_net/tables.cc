@@ -19,6 +19,7 @@ void fill_common(const plugin::Properties& from, T* to) {
   to->pci_path = from.device->pci_path.empty() ? nullptr : c_string(from.device->pci_path);
   to->guid = from.device->guid;
   to->memory = from.memory;
+  to->registrations_are_global = (from.memory & abi::kCudaMemory) != 0;
   to->speed = from.device->megabit_per_s;
   to->port = from.port;
   to->most_connections = from.most_connections;

@@ -123,7 +123,8 @@ AT(NetV12, set_attributes, 168);
 
 static_assert(abi::kHostMemory == 0x1 && abi::kCudaMemory == 0x2 && abi::kDmaBuf == 0x4);
 static_assert(abi::kHandleBytes == 128 && abi::kMostRequests == 32 && abi::kOptionalCompletion == 0x1);
-static_assert(abi::kLogWarn == 2 && abi::kLogInfo == 3 && abi::kLogNet == 16);
+static_assert(abi::kLogWarn == 2 && abi::kLogInfo == 3 && abi::kLogInit == 1 && abi::kLogNet == 16 &&
+              abi::kLogAll == ~0ul);
 static_assert(abi::kSuccess == 0 && abi::kUnhandledCudaError == 1 && abi::kSystemError == 2 &&
               abi::kInternalError == 3 && abi::kInvalidArgument == 4 && abi::kInvalidUsage == 5 &&
               abi::kRemoteError == 6);

@@ -13,7 +13,7 @@ namespace {
 
 std::mutex log_mutex;
 
-void logger(abi::LogLevel, unsigned long, const char*, int, const char* format, ...) {
+void logger(abi::LogLevel level, unsigned long subsystems, const char*, int, const char* format, ...) {
   char line[1024];
   va_list arguments;
   va_start(arguments, format);
@@ -21,6 +21,7 @@ void logger(abi::LogLevel, unsigned long, const char*, int, const char* format, 
   va_end(arguments);
   const std::lock_guard lock(log_mutex);
   logged().push_back(line);
+  logged_under().push_back({level, subsystems});
 }
 
 /// What NCCL would have of a communicator's configuration.
@@ -55,6 +56,7 @@ class Host final : public PluginHost {
     all.pci_path = own.pci_path;
     all.guid = own.guid;
     all.memory = own.memory;
+    all.registrations_are_global = own.registrations_are_global;
     all.speed = own.speed;
     all.port = own.port;
     all.latency = own.latency;
@@ -170,6 +172,11 @@ std::unique_ptr<PluginHost> open_table(void* library) {
 
 std::vector<std::string>& logged() {
   static std::vector<std::string> lines;
+  return lines;
+}
+
+std::vector<LoggedUnder>& logged_under() {
+  static std::vector<LoggedUnder> lines;
   return lines;
 }
 

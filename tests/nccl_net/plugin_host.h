@@ -64,6 +64,12 @@ class PluginHost {
 
 /// What the plugin has logged through NCCL's logger in this process, line by line.
 std::vector<std::string>& logged();
+/// And under what, of each line.
+struct LoggedUnder {
+  int level;
+  unsigned long subsystems;
+};
+std::vector<LoggedUnder>& logged_under();
 bool has_logged(const std::string& part);
 
 constexpr int kVersions[] = {8, 9, 10, 11, 12};

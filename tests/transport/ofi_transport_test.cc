@@ -373,8 +373,13 @@ TEST_P(OfiPair, SaysWhetherForgottenSourcesAreStillRead) {
   ASSERT_TRUE(until([&] { return done[0].done; }));
   ASSERT_TRUE(put_all(*a_, a_sink_, 1, envelope_of(1, source.size()), source.data(), *target, 0, &done[1]));
   EXPECT_FALSE(a_->reads_forgotten()) << "nothing is forgotten yet";
+  EXPECT_TRUE(a_->carries(done[1]));
+  EXPECT_FALSE(a_->carries(done[0])) << "it is over";
   a_->forget(&done[1], &done[1] + 1);
+  EXPECT_FALSE(a_->carries(done[1])) << "nothing will set it";
   EXPECT_TRUE(a_->reads_forgotten());
+  EXPECT_TRUE(a_->reads_forgotten(1));
+  EXPECT_FALSE(a_->reads_forgotten(0)) << "that is this rank itself";
   ASSERT_TRUE(until([&] { return a_->idle(); }));
   EXPECT_FALSE(a_->reads_forgotten());
 }

@@ -134,10 +134,16 @@ class OfiTransport final : public Transport, public GpuDirect {
   bool idle() const { return nothing_under_way(); }
   /// Whether libfabric has stripes of a put that was forgotten, and may read its source.
   bool reads_forgotten() const;
+  /// The same, of puts to one peer.
+  bool reads_forgotten(int peer) const;
+  /// Whether the put that is to set `done` is under way. One to a peer that was lost is not.
+  bool carries(const Completion& done) const;
 
   /// Whether the peer may be in the middle of writing a put of `comm`, as far as it has begun before the last
   /// poll(). That it begins no other is the caller's to know.
   bool may_be_writing(int peer, uint32_t comm) const;
+  /// Whether that is known: false says nothing where there are several rails.
+  bool is_writing(int peer, uint32_t comm) const;
   /// Whether peers can reach pages of what is exposed by another exposure, too.
   bool exposed_elsewhere(const RemoteBuffer& buffer) const;
 
@@ -224,6 +230,8 @@ class OfiTransport final : public Transport, public GpuDirect {
   void advance_all();
   void finish(ofi::OutgoingPut& put);
   void stripe_over(ofi::OutgoingPut& put);
+  template <typename Test>
+  bool any_outgoing(Test test) const;  // for ofi_outgoing.cc alone
   bool owes_puts(const ofi::Peer& peer) const;
   bool owes_messages(const ofi::Peer& peer) const;
   void acknowledge_later(int rank);

@@ -57,7 +57,10 @@ void OfiTransport::cut_off(const Event& event) {
 // An announcement goes before its stripes, by the same rail if there is but one. Over several, nothing tells
 // that none has begun.
 bool OfiTransport::may_be_writing(int peer, uint32_t comm) const {
-  if (rails_.size() > 1) return true;
+  return rails_.size() > 1 || is_writing(peer, comm);
+}
+
+bool OfiTransport::is_writing(int peer, uint32_t comm) const {
   return std::ranges::any_of(peers_[static_cast<size_t>(peer)].incoming.known(), [&](const auto& put) {
     const bool others = put.announced && !put.withdrawn && put.envelope.comm != comm;
     return put.under_way() && !others;

@@ -352,9 +352,22 @@ void OfiTransport::forget(const Completion* first, const Completion* last) {
     if (named(put)) put.done = nullptr, put.withdrawn = true;
 }
 
+template <typename Test>
+bool OfiTransport::any_outgoing(Test test) const {
+  return std::ranges::any_of(posted_, test) || std::ranges::any_of(unposted_, test);
+}
+
 bool OfiTransport::reads_forgotten() const {
-  const auto read = [](const OutgoingPut& put) { return put.done == nullptr && put.in_flight > 0; };
-  return std::ranges::any_of(posted_, read) || std::ranges::any_of(unposted_, read);
+  return any_outgoing([](const OutgoingPut& put) { return put.done == nullptr && put.in_flight > 0; });
+}
+
+bool OfiTransport::reads_forgotten(int peer) const {
+  return any_outgoing(
+      [&](const OutgoingPut& put) { return put.peer == peer && put.done == nullptr && put.in_flight > 0; });
+}
+
+bool OfiTransport::carries(const Completion& done) const {
+  return any_outgoing([&](const OutgoingPut& put) { return put.done == &done; });
 }
 
 // Acknowledgements.

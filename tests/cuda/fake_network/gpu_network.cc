@@ -272,7 +272,9 @@ void stand_between() {
   const char* wish = std::getenv("FAKE_GPU_NETWORK");
   if (!wish || !*wish) return false;
   files_only = std::strcmp(wish, "files") == 0;
-  GpuNetwork::offer(kAll, files_only || std::atoi(wish) > 0 ? kAll : 0);
+  const char* most = std::getenv("FAKE_GPU_REGISTRATIONS");
+  const int registrations = most ? std::atoi(most) : kAll;
+  GpuNetwork::offer(kAll, files_only || std::atoi(wish) > 0 ? registrations : 0);
   return true;
 }();
 

@@ -18,7 +18,8 @@ class GpuNetwork {
  public:
   /// How many of the next transports are offered FI_HMEM, and how many registrations of device memory
   /// succeed; none by default, all with FAKE_GPU_NETWORK=1 in the environment, with `files` all that are by
-  /// dma-bufs, with 0 transports but no registrations. Both are this process's.
+  /// dma-bufs, with 0 transports but no registrations. FAKE_GPU_REGISTRATIONS is a number for the latter.
+  /// Both are this process's.
   static void offer(int transports, int registrations = 1 << 30);
   static void offer_nothing();
   /// Registers device memory by dma-bufs alone from now on, as providers do that cannot ask the driver.
