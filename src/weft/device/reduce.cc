@@ -3,7 +3,8 @@
 //
 // Two sources, the most frequent case by far, are one kernel over the whole range. More are reduced a block
 // at a time, so that partial results stay in the first-level cache; those of 16- and 8-bit floats are fp32
-// there, and are rounded once, when the block is finished.
+// there, and are rounded once, when the block is finished. An average of floats is one kernel over all
+// sources, which keeps its partial results in registers.
 #include "device/reduce.h"
 
 #include <unistd.h>
@@ -72,6 +73,27 @@ constexpr Combiner combiner_of(ReduceOp op) {
   }
 }
 
+bool is_mean(const Reduction& reduction) { return reduction.op == ReduceOp::avg && is_float(reduction.type); }
+bool divides(const Reduction& reduction) { return reduction.divisor > 1 && !is_float(reduction.type); }
+
+/// An average of floats.
+class Mean {
+ public:
+  Mean(const Kernels& kernels, const Reduction& reduction, const void* const* sources, int n)
+      : kernel_(kernels.mean[static_cast<int>(reduction.type)]),
+        operands_{sources, reduction.weights, static_cast<uint32_t>(n), total_of(reduction.weights, n),
+                  reduction.order},
+        block_elements_(kBlockBytes / size_of(reduction.type)) {}
+
+  size_t block_elements() const { return block_elements_; }
+  void evaluate(size_t first, size_t count, void* out) const { kernel_(operands_, first, count, out); }
+
+ private:
+  Kernels::Mean kernel_;
+  Operands operands_;
+  size_t block_elements_;
+};
+
 /// A reduction of n sources, evaluated a block at a time. `Accumulator` below means fp32 for sums and
 /// products of narrow floats, and the type itself otherwise.
 class BlockReduction {
@@ -81,7 +103,7 @@ class BlockReduction {
         sources_(sources),
         n_(n),
         type_(static_cast<int>(reduction.type)),
-        divisor_(reduction.divisor) {
+        divisor_(divides(reduction) ? reduction.divisor : 1) {
     const Combiner combiner = combiner_of(reduction.op);
     const int op = static_cast<int>(combiner);
     const bool ordered =
@@ -102,7 +124,7 @@ class BlockReduction {
     if (widens_) {
       Block accumulator;
       combine(first, count, accumulator.bytes);
-      kernels_.round[type_](out, accumulator.bytes, count, divisor_);
+      kernels_.round[type_](out, accumulator.bytes, count);
     } else {
       combine(first, count, out);
       if (divisor_ > 1) kernels_.divide[type_](out, out, count, divisor_);
@@ -167,8 +189,9 @@ void reduce_blocks(const BlockReduction& reduction, size_t element_bytes, std::b
 
 /// Blocks into the first-level cache and from there around the cache into dst, which saves reading dst.
 /// Blocks start on dst's cache lines, so that every line goes out whole.
-void reduce_streaming(const Kernels& kernels, const BlockReduction& reduction, size_t element_bytes,
-                      std::byte* dst, size_t count) {
+template <typename Blocks>
+void reduce_streaming(const Kernels& kernels, const Blocks& reduction, size_t element_bytes, std::byte* dst,
+                      size_t count) {
   const size_t to_line = -reinterpret_cast<uintptr_t>(dst) % alignof(Block) / element_bytes;
   Block result;
   for (size_t first = 0, n = to_line > 0 ? to_line : reduction.block_elements(); first < count;
@@ -186,7 +209,7 @@ void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, 
                  int n, size_t count) {
   if (count == 0) return;
   const size_t element_bytes = size_of(reduction.type), bytes = count * element_bytes;
-  if (n == 1 && reduction.divisor <= 1) {
+  if (n == 1 && !divides(reduction)) {
     if (dst != sources[0]) copy(dst, sources[0], bytes, reduction.message_bytes);
     return;
   }
@@ -194,13 +217,20 @@ void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, 
   const uint64_t array_bytes = std::max<uint64_t>(bytes, reduction.message_bytes);
   const bool around = streams(kernels, array_bytes * (static_cast<uint64_t>(n) + 1)) &&
                       std::find(sources, sources + n, dst) == sources + n;
-  if (n == 2 && reduction.divisor <= 1 && !around) {
+  auto* const out = static_cast<std::byte*>(dst);
+  if (is_mean(reduction)) {
+    const Mean means(kernels, reduction, sources, n);
+    if (around) reduce_streaming(kernels, means, element_bytes, out, count);
+    else means.evaluate(0, count, out);
+    return;
+  }
+  if (n == 2 && !divides(reduction) && !around) {
     const int op = static_cast<int>(combiner_of(reduction.op));
     return kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
   }
   const BlockReduction blocks(kernels, reduction, sources, n);
-  if (around) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
-  else reduce_blocks(blocks, element_bytes, static_cast<std::byte*>(dst), count);
+  if (around) reduce_streaming(kernels, blocks, element_bytes, out, count);
+  else reduce_blocks(blocks, element_bytes, out, count);
 }
 
 void scale_with(const Kernels& kernels, DataType type, void* dst, const void* src, size_t count,

@@ -17,7 +17,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 16;
+constexpr uint32_t kWireVersion = 17;
 
 uint64_t machine_hash() {
   std::string boot_id;
