@@ -118,15 +118,13 @@ TEST_P(Reduce, IsTheReferenceForEverySliceAlignmentAndAliasing) {
 
 TEST_P(Reduce, DividesIntegersByAnyDivisor) {
   if (is_float(GetParam())) GTEST_SKIP() << "an average of floats is a mean at every step";
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max}) {
-    for (const uint32_t divisor : {1u, 3u, 4u, 7u, 1000u, 1u << 24, 4294967295u}) {
-      for (const int n : {1, 2, 3}) {
-        const Problem p({GetParam(), op, Order::sequential, divisor}, n, 300);
-        for (const Kernels* kernels : available_kernels()) {
-          check_slice(*kernels, p, 0, 300, 1, -1);
-          check_slice(*kernels, p, 1, 13, 0, 0);
-          if (HasFatalFailure()) return;
-        }
+  for (const uint32_t divisor : {1u, 3u, 4u, 7u, 1000u, 1u << 24, 4294967295u}) {
+    for (const int n : {1, 2, 3}) {
+      const Problem p({GetParam(), ReduceOp::avg, Order::sequential, divisor}, n, 300);
+      for (const Kernels* kernels : available_kernels()) {
+        check_slice(*kernels, p, 0, 300, 1, -1);
+        check_slice(*kernels, p, 1, 13, 0, 0);
+        if (HasFatalFailure()) return;
       }
     }
   }

@@ -141,10 +141,11 @@ uint64_t reduce_integers(const Reduction& r, std::span<const uint64_t> elements)
       default: result = static_cast<T>(static_cast<uint64_t>(result) + bits);
     }
   }
+  const uint32_t divisor = r.op == ReduceOp::avg ? r.divisor : 1;
   if constexpr (std::is_signed_v<T>) {
-    result = static_cast<T>(static_cast<int64_t>(result) / static_cast<int64_t>(r.divisor));
+    result = static_cast<T>(static_cast<int64_t>(result) / static_cast<int64_t>(divisor));
   } else {
-    result = static_cast<T>(uint64_t{result} / r.divisor);
+    result = static_cast<T>(uint64_t{result} / divisor);
   }
   return static_cast<uint64_t>(result);
 }

@@ -73,9 +73,6 @@ constexpr Combiner combiner_of(ReduceOp op) {
   }
 }
 
-bool is_mean(const Reduction& reduction) { return reduction.op == ReduceOp::avg && is_float(reduction.type); }
-bool divides(const Reduction& reduction) { return reduction.divisor > 1 && !is_float(reduction.type); }
-
 /// An average of floats.
 class Mean {
  public:
@@ -103,7 +100,7 @@ class BlockReduction {
         sources_(sources),
         n_(n),
         type_(static_cast<int>(reduction.type)),
-        divisor_(divides(reduction) ? reduction.divisor : 1) {
+        divisor_(reduction.op == ReduceOp::avg ? reduction.divisor : 1) {
     const Combiner combiner = combiner_of(reduction.op);
     const int op = static_cast<int>(combiner);
     const bool ordered =
@@ -180,7 +177,8 @@ class BlockReduction {
 };
 
 /// Blocks straight into dst.
-void reduce_blocks(const BlockReduction& reduction, size_t element_bytes, std::byte* dst, size_t count) {
+template <typename Blocks>
+void reduce_blocks(const Blocks& reduction, size_t element_bytes, std::byte* dst, size_t count) {
   for (size_t first = 0; first < count; first += reduction.block_elements()) {
     reduction.evaluate(first, std::min(reduction.block_elements(), count - first),
                        dst + first * element_bytes);
@@ -203,34 +201,49 @@ void reduce_streaming(const Kernels& kernels, const Blocks& reduction, size_t el
   kernels.stream_fence();
 }
 
+/// Whether the result, of so many bytes, is better written around the cache.
+inline bool goes_around(const Kernels& kernels, const Reduction& reduction, const void* dst,
+                        const void* const* sources, int n, size_t bytes) {
+  const uint64_t array_bytes = std::max<uint64_t>(bytes, reduction.message_bytes);
+  return streams(kernels, array_bytes * (static_cast<uint64_t>(n) + 1)) &&
+         std::find(sources, sources + n, dst) == sources + n;
+}
+
+/// Apart from the short reductions of two sources: blocks take a stack frame of their size.
+template <typename Blocks>
+[[gnu::noinline]] void evaluate_all(const Kernels& kernels, const Reduction& reduction, const Blocks& blocks,
+                                    void* dst, size_t count, bool around) {
+  const size_t element_bytes = size_of(reduction.type);
+  if (around) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
+  else reduce_blocks(blocks, element_bytes, static_cast<std::byte*>(dst), count);
+}
+
+/// Averages, and all that one kernel of two sources does not do.
+[[gnu::noinline]] void reduce_many(const Kernels& kernels, const Reduction& reduction, void* dst,
+                                   const void* const* sources, int n, size_t count) {
+  const size_t bytes = count * size_of(reduction.type);
+  const bool averages = reduction.op == ReduceOp::avg, mean = averages && is_float(reduction.type);
+  if (n == 1 && (!averages || mean || reduction.divisor <= 1)) {
+    if (dst != sources[0]) copy(dst, sources[0], bytes, reduction.message_bytes);
+    return;
+  }
+  const DefaultFloatMode mode;
+  const bool around = goes_around(kernels, reduction, dst, sources, n, bytes);
+  if (mean) evaluate_all(kernels, reduction, Mean(kernels, reduction, sources, n), dst, count, around);
+  else evaluate_all(kernels, reduction, BlockReduction(kernels, reduction, sources, n), dst, count, around);
+}
+
 }  // namespace
 
 void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, const void* const* sources,
                  int n, size_t count) {
   if (count == 0) return;
-  const size_t element_bytes = size_of(reduction.type), bytes = count * element_bytes;
-  if (n == 1 && !divides(reduction)) {
-    if (dst != sources[0]) copy(dst, sources[0], bytes, reduction.message_bytes);
-    return;
-  }
+  const size_t bytes = count * size_of(reduction.type);
+  if (n != 2 || reduction.op == ReduceOp::avg || goes_around(kernels, reduction, dst, sources, n, bytes))
+    return reduce_many(kernels, reduction, dst, sources, n, count);
   const DefaultFloatMode mode;
-  const uint64_t array_bytes = std::max<uint64_t>(bytes, reduction.message_bytes);
-  const bool around = streams(kernels, array_bytes * (static_cast<uint64_t>(n) + 1)) &&
-                      std::find(sources, sources + n, dst) == sources + n;
-  auto* const out = static_cast<std::byte*>(dst);
-  if (is_mean(reduction)) {
-    const Mean means(kernels, reduction, sources, n);
-    if (around) reduce_streaming(kernels, means, element_bytes, out, count);
-    else means.evaluate(0, count, out);
-    return;
-  }
-  if (n == 2 && !divides(reduction) && !around) {
-    const int op = static_cast<int>(combiner_of(reduction.op));
-    return kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
-  }
-  const BlockReduction blocks(kernels, reduction, sources, n);
-  if (around) reduce_streaming(kernels, blocks, element_bytes, out, count);
-  else reduce_blocks(blocks, element_bytes, out, count);
+  const int op = static_cast<int>(combiner_of(reduction.op));
+  kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
 }
 
 void scale_with(const Kernels& kernels, DataType type, void* dst, const void* src, size_t count,

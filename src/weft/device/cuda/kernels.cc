@@ -56,7 +56,9 @@ Status Kernels::reduce(Queue& queue, const Reduction& reduction, void* dst, cons
   const size_t element_bytes = size_of(reduction.type);
   if (count == 0) return {};
   const bool floats = is_float(reduction.type), mean = floats && reduction.op == ReduceOp::avg;
-  const uint32_t divisor = mean ? total_of(reduction.weights, n) : floats ? 1 : reduction.divisor;
+  uint32_t divisor = 1;
+  if (mean) divisor = total_of(reduction.weights, n);
+  else if (reduction.op == ReduceOp::avg) divisor = reduction.divisor;
   if (n == 1 && (floats || divisor <= 1))
     return dst == sources[0] ? Status() : queue.copy(dst, sources[0], count * element_bytes);
   const Combiner combiner = combiner_of(reduction.op);
