@@ -69,11 +69,11 @@ Plan plan_of(Mix mix) {
   plan::StepId last = plan::kNoStep;
   for (int i = 0; i < kSteps; ++i) {
     const uint64_t at = static_cast<uint64_t>(i) * kStepBytes;
-    const Region sources[] = {builder.input(at), builder.output(at)};
+    const plan::Source sources[] = {{builder.input(at)}, {builder.output(at)}};
     if (mix == Mix::waits) {
       builder.wait(lane, 1, static_cast<uint32_t>(i));
     } else if (mix == Mix::reduces) {
-      builder.reduce(lane, sources, builder.output(at), kStepBytes, true);
+      builder.reduce(lane, sources, builder.output(at), kStepBytes);
     } else if (mix == Mix::chained && last != plan::kNoStep) {
       last = builder.copy(lane, builder.input(at), builder.output(at), kStepBytes, {&last, 1});
     } else {

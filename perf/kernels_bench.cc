@@ -109,7 +109,11 @@ void add_all() {
       const DataType type = sum.type;
       benchmark::RegisterBenchmark(fmt::format("scale/{}/{}", name_of(type), bytes).c_str(),
                                    [=](benchmark::State& state) { scale_bench(state, type, bytes); });
-      add_reduction(kernels(), "divided", {sum.type, ReduceOp::avg, Order::sequential, 3}, 2, bytes);
+      // All weights are no power of two for two and for eight sources.
+      static constexpr uint32_t kWeights[] = {2, 1, 1, 1, 1, 1, 1, 1};
+      for (const int n : {2, 3, 8})
+        add_reduction(kernels(), "reduce", {sum.type, ReduceOp::avg, Order::sequential, 3, kWeights}, n,
+                      bytes);
       for (const Isa isa : {Isa::baseline, Isa::avx2}) {
         if (const Kernels* table = kernels_for(isa)) add_reduction(*table, table->name, sum, 2, bytes);
       }

@@ -20,6 +20,11 @@ const std::map<std::string, weftDataType_t> kTypes = {
     {"uint32", weftUint32},     {"int64", weftInt64},       {"uint64", weftUint64},
     {"half", weftFloat16},      {"float", weftFloat32},     {"double", weftDouble},
     {"bfloat16", weftBfloat16}, {"f8e4m3", weftFloat8e4m3}, {"f8e5m2", weftFloat8e5m2}};
+/// What others call them.
+const std::map<std::string, std::string> kAliases = {
+    {"fp16", "half"},      {"float16", "half"},   {"bf16", "bfloat16"},
+    {"fp32", "float"},     {"float32", "float"},  {"fp64", "double"},
+    {"float64", "double"}, {"fp8e4m3", "f8e4m3"}, {"fp8e5m2", "f8e5m2"}};
 const std::map<std::string, Operator> kOperators = {{"sum", Operator::sum}, {"prod", Operator::prod},
                                                     {"max", Operator::max}, {"min", Operator::min},
                                                     {"avg", Operator::avg}, {"mulsum", Operator::mulsum}};
@@ -70,7 +75,8 @@ void describe(CLI::App& app, Options& o, Texts& text) {
   app.add_option("-o,--op", text.op, "Operator: " + names_of(kOperators))
       ->group("Operation")
       ->capture_default_str();
-  app.add_option("-d,--datatype", text.type, "Element type: " + names_of(kTypes))
+  app.add_option("-d,--datatype", text.type,
+                 "Element type: " + names_of(kTypes) + "; also bf16, fp16, fp32, fp64, fp8e4m3, fp8e5m2")
       ->group("Operation")
       ->capture_default_str();
   app.add_option("-r,--root", text.root, "Root rank, or all")->group("Operation")->capture_default_str();
@@ -147,7 +153,8 @@ void interpret(const Texts& text, Options& o) {
     o.max_bytes = *std::max_element(o.listed.begin(), o.listed.end());
   }
   o.operators = choose(kOperators, "--op", text.op);
-  o.types = choose(kTypes, "--datatype", text.type);
+  const auto alias = kAliases.find(text.type);
+  o.types = choose(kTypes, "--datatype", alias == kAliases.end() ? text.type : alias->second);
   if (o.min_bytes > o.max_bytes)
     throw CLI::ValidationError("--minbytes",
                                "is " + text.min + ", must not be more than --maxbytes, " + text.max);

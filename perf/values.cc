@@ -46,7 +46,7 @@ uint64_t encode(double value, const Format& format) {
                  (static_cast<uint64_t>(exponent + bias - 1) << format.mantissa_bits));
 }
 
-/// Up to which all integers are exact, kept small enough that averages of integers do not wrap either.
+/// Up to which all integers are exact; no more than the sum of an average of integers may reach.
 int64_t exact_integers(const Format& format) {
   const int bits =
       format.floating ? format.mantissa_bits + 1 : static_cast<int>(8 * format.bytes) - format.is_signed;
@@ -91,8 +91,12 @@ int64_t summand(const Position& at, int64_t limit, bool is_signed) {
 double float_contribution(const Format& format, Operator op, const Position& at) {
   const int64_t limit = exact_integers(format);
   switch (op) {
-    case Operator::sum:
-    case Operator::avg: return static_cast<double>(summand(at, limit, true));
+    case Operator::sum: return static_cast<double>(summand(at, limit, true));
+    // From one half of the limit to the limit, where all numbers are as far apart: so is every partial mean.
+    case Operator::avg: {
+      const auto half = static_cast<uint64_t>(limit / 2);
+      return static_cast<double>(half + at.bits() % (half + 1));
+    }
     case Operator::mulsum: return static_cast<double>(summand(at, limit / 2, true));
     case Operator::prod: {
       const double magnitude = at.turn() < 2 ? 2 : at.turn() == 2 ? 0.5 : 1;
@@ -168,6 +172,15 @@ int64_t ulps_between(const Format& format, uint64_t a, uint64_t b) {
   return std::llabs(order(a) - order(b));
 }
 
+/// Units in the last place by which an average of floats may be off. A partial mean of k of n ranks is
+/// rounded by half a unit, of which k/n is left in the end. The most are n - 1 such means, of 2, 3, … n
+/// ranks; with the half unit of the expected value that is less than (n + 3) / 4. Sums of wide floats are
+/// rounded besides, by as much again and more.
+int most_of_rounding(const Format& format, int ranks) {
+  if (ranks <= 2) return 0;
+  return format.bytes < 4 ? (ranks + 3) / 4 : ranks;
+}
+
 }  // namespace
 
 size_t size_of(weftDataType_t type) { return format_of(type).bytes; }
@@ -193,10 +206,8 @@ Pattern Pattern::contribution(weftDataType_t type, Operator op, uint64_t seed, i
 
 Pattern Pattern::reduced(weftDataType_t type, Operator op, uint64_t seed, int ranks) {
   const Format format = format_of(type);
-  // An average over a power of two is exact, or rounded once; over other numbers the order of operations may
-  // show.
-  const bool rounded = op == Operator::avg && format.floating && (ranks & (ranks - 1)) != 0;
-  Pattern pattern(type, rounded ? 1 : 0);
+  const bool mean = op == Operator::avg && format.floating;
+  Pattern pattern(type, mean ? most_of_rounding(format, ranks) : 0);
   pattern.period_.resize(kPeriod * format.bytes);
   for (uint64_t i = 0; i < kPeriod; ++i) {
     const uint64_t bits = format.floating ? encode(reduce_floats(format, op, seed, ranks, i), format)

@@ -4,7 +4,7 @@
 //
 // Reductions get values whose every partial result, in whatever order and grouping, is exact in the element
 // type: sums of few small integers, products of few powers of two. Integers, whose arithmetic wraps, get all
-// their bits. Only an average may need rounding. Collectives that only move data get arbitrary bytes, NaNs
+// their bits. Only averages of floats need rounding, once for each partial mean. Collectives that only move data get arbitrary bytes, NaNs
 // included.
 #pragma once
 
@@ -37,8 +37,8 @@ class Pattern {
 
   /// dst[i] = element first + i, i < count.
   void fill(void* dst, size_t first, size_t count) const;
-  /// How many of data[i] differ from element first + i, i < count: in any bit, or by more than the one unit
-  /// in the last place that the rounding of an average may cost.
+  /// How many of data[i] differ from element first + i, i < count: in any bit, or by more units in the last
+  /// place than the rounding of an average may cost.
   size_t mismatches(const void* data, size_t first, size_t count) const;
 
  private:

@@ -76,11 +76,24 @@
  * every call of the child on its parent's is weftInvalidUsage, and has no effect on anybody. So communicators
  * are created after daemon(). docs/failures.md says how the death of a process with children is seen.
  *
- * Order of arithmetic. 8- and 16-bit floats are accumulated in 32 bits and rounded to nearest even once for
- * each reduction. The same inputs on the same communicator give the same bits, whatever the timing. With
+ * Order of arithmetic. The same inputs on the same communicator give the same bits, whatever the timing. With
  * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of
- * nodes. Integers wrap. weftAvg divides by the number of ranks after the last addition, towards zero for
- * integers.
+ * nodes.
+ *
+ * Rounding. 8- and 16-bit floats are accumulated in 32 bits, the others in their own type. A partial result
+ * that goes on to another rank is rounded to nearest even to the type, and so is the result. With `strict`
+ * no partial result travels, and short floats are rounded once.
+ *
+ * Overflow. Sums and products of floats overflow to infinity, those of e4m3 to its largest value; a partial
+ * result can overflow where the whole would not. Integers wrap. An average of floats never overflows. Each of
+ * its partial results is the mean of some ranks' inputs, and lies between the least and the greatest of
+ * them. So does the average: equal inputs give exactly that value, and it is infinite or NaN only if an input
+ * is. An average of integers is their sum, which wraps, divided by the number of ranks after the last
+ * addition, towards zero.
+ *
+ * NaN. Sums, products and averages of a NaN are NaN. weftMax and weftMin pass over it, as NCCL's do: they are
+ * NaN only if all inputs are. They take -0 to be less than +0. A NaN that is computed is the type's positive
+ * quiet NaN.
  *
  * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
  * any memory; nothing needs to be registered.

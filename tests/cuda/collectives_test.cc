@@ -220,6 +220,34 @@ TEST(DeviceTypes, EveryWideTypeWithEveryOperator) {
       on_device);
 }
 
+// A sum of such values overflows before it is divided.
+TEST(DeviceTypes, AveragesOfEqualValuesAreThatValue) {
+  WEFT_NEED_DEVICE();
+  run_ranks(
+      Nodes{"a", "b", "a", "b", "c"},
+      [](Rank& me) {
+        const DeviceStream stream;
+        const auto check = [&]<typename Bits>(weftDataType_t type, std::initializer_list<Bits> values) {
+          for (const Bits value : values) {
+            for (const size_t count : {size_t{3}, size_t{1000}, size_t{50000}}) {
+              const std::vector<Bits> same(count, value);
+              const DeviceArray<Bits> send(same), recv(count);
+              WEFT_OK(weftAllReduce(send.data(), recv.data(), count, type, weftAvg, me.comm, stream.weft()));
+              stream.synchronize();
+              ASSERT_EQ(recv.get(), same) << "type " << type << " of " << count;
+            }
+          }
+        };
+        check(weftHalf, std::initializer_list<uint16_t>{0x7bff, 0x78e2, 0x0001, 0xfbff});
+        check(weftBfloat16, std::initializer_list<uint16_t>{0x7f7f, 0x0001, 0xff7f});
+        check(weftFloat8e4m3, std::initializer_list<uint8_t>{0x7e, 0x01, 0xfe});
+        check(weftFloat8e5m2, std::initializer_list<uint8_t>{0x7b, 0x01, 0xfb});
+        check(weftFloat, std::initializer_list<uint32_t>{0x7f7fffff, 0x00000001, 0xff7fffff});
+        check(weftDouble, std::initializer_list<uint64_t>{0x7fefffffffffffff, 0x0000000000000001});
+      },
+      on_device);
+}
+
 TEST(DeviceTypes, PreMultipliedSumsTakeScalarsOfTheHostAndOfTheDevice) {
   WEFT_NEED_DEVICE();
   run_ranks(

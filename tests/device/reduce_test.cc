@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <random>
 
 #include "device/kernels.h"
 #include "device/reference.h"
@@ -42,8 +43,8 @@ struct Problem {
     for (size_t i = 0; i < count; ++i) {
       for (int s = 0; s < n; ++s) elements[s] = get(r.type, sources[s].data(), i);
       // A single source that is not divided is copied, whatever its NaNs.
-      reference::set(r.type, right.data(), i,
-                     n == 1 && r.divisor == 1 ? elements[0] : reference::reduce(r, elements));
+      const bool copied = n == 1 && (r.divisor == 1 || is_float(r.type));
+      reference::set(r.type, right.data(), i, copied ? elements[0] : reference::reduce(r, elements));
     }
   }
   std::string describe(size_t i) const {
@@ -115,17 +116,112 @@ TEST_P(Reduce, IsTheReferenceForEverySliceAlignmentAndAliasing) {
   }
 }
 
-TEST_P(Reduce, DividesWhateverTheOperatorAndDivisor) {
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::avg, ReduceOp::max}) {
-    for (const uint32_t divisor : {1u, 3u, 4u, 7u, 1000u, 1u << 24, 4294967295u}) {
-      for (const int n : {1, 2, 3}) {
-        const Problem p({GetParam(), op, Order::sequential, divisor}, n, 300);
-        for (const Kernels* kernels : available_kernels()) {
-          check_slice(*kernels, p, 0, 300, 1, -1);
-          check_slice(*kernels, p, 1, 13, 0, 0);
+TEST_P(Reduce, DividesIntegersByAnyDivisor) {
+  if (is_float(GetParam())) GTEST_SKIP() << "an average of floats is a mean at every step";
+  for (const uint32_t divisor : {1u, 3u, 4u, 7u, 1000u, 1u << 24, 4294967295u}) {
+    for (const int n : {1, 2, 3}) {
+      const Problem p({GetParam(), ReduceOp::avg, Order::sequential, divisor}, n, 300);
+      for (const Kernels* kernels : available_kernels()) {
+        check_slice(*kernels, p, 0, 300, 1, -1);
+        check_slice(*kernels, p, 1, 13, 0, 0);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+/// Sources that hold the means of so many ranks.
+const std::vector<std::vector<uint32_t>> kWeights = {
+    {1, 1},       {3, 3},          {1, 7},
+    {5, 3},       {1, 1, 1},       {4, 2, 1},
+    {1, 1, 1, 9}, {3, 1, 1, 1, 3}, {100, 1000, 1, 1, 1, 1, 7}};
+
+TEST_P(Reduce, AMeanWeighsItsSources) {
+  if (!is_float(GetParam())) GTEST_SKIP() << "integers are added";
+  for (const Order order : {Order::sequential, Order::tree}) {
+    for (const auto& weights : kWeights) {
+      Problem p({GetParam(), ReduceOp::avg, order, 1, weights.data()}, static_cast<int>(weights.size()),
+                2005);
+      for (const Kernels* kernels : available_kernels()) {
+        size_t shift = 0;
+        for (const size_t count : {2005, 301, 67, 33, 17, 16, 15, 8, 7, 4, 3, 2, 1}) {
+          check_slice(*kernels, p, shift, count - shift % count, shift, -1);
+          check_slice(*kernels, p, 2005 - count, count, shift, static_cast<int>(shift % weights.size()));
           if (HasFatalFailure()) return;
+          shift = (shift + 1) % 5;
+          p.reduction.message_bytes ^= 1 << 30;
         }
       }
+    }
+  }
+}
+
+// 16-bit floats' sums overflowed before they were divided, and e4m3's stopped at 448.
+TEST_P(Reduce, AMeanOfFiniteValuesLiesBetweenThem) {
+  const DataType type = GetParam();
+  if (!is_float(type)) GTEST_SKIP() << "integers wrap";
+  const std::vector<uint64_t> values = reference::finite_floats(type);
+  constexpr size_t kCount = 1000;
+  std::mt19937 random(9);
+  for (const Order order : {Order::sequential, Order::tree}) {
+    for (const auto& weights : kWeights) {
+      const size_t n = weights.size();
+      std::vector<std::vector<char>> sources(n, std::vector<char>(kCount * size_of(type)));
+      for (size_t i = 0; i < kCount; ++i) {
+        const bool all_equal = i % 3 == 0;
+        for (size_t s = 0; s < n; ++s)
+          reference::set(type, sources[s].data(), i, values[(all_equal ? i / 3 : random()) % values.size()]);
+      }
+      std::vector<const void*> pointers;
+      for (const auto& source : sources) pointers.push_back(source.data());
+      for (const Kernels* kernels : available_kernels()) {
+        std::vector<char> out(kCount * size_of(type));
+        reduce_with(*kernels, {type, ReduceOp::avg, order, 1, weights.data()}, out.data(), pointers.data(),
+                    static_cast<int>(n), kCount);
+        for (size_t i = 0; i < kCount; ++i) {
+          std::vector<int64_t> operands;
+          for (const auto& source : sources)
+            operands.push_back(reference::order_of(type, get(type, source.data(), i)));
+          const auto [least, most] = std::minmax_element(operands.begin(), operands.end());
+          const int64_t got = reference::order_of(type, get(type, out.data(), i));
+          ASSERT_TRUE(*least <= got && got <= *most) << kernels->name << " element " << i << " of " << n;
+          if (i % 3 != 0) continue;
+          ASSERT_EQ(get(type, out.data(), i), get(type, sources[0].data(), i)) << "all are equal";
+        }
+      }
+    }
+  }
+}
+
+// What weft.h says of NaN in max and min.
+TEST_P(Reduce, MaxAndMinPassOverNan) {
+  const DataType type = GetParam();
+  if (!is_float(type)) GTEST_SKIP() << "integers have none";
+  const reference::Format f = reference::format_of(type);
+  const uint64_t nan = f.nan(), other_nan = f.nan() | f.sign(), minus_zero = f.sign(), one = f.largest() / 2;
+  for (const Kernels* kernels : available_kernels()) {
+    for (const ReduceOp op : {ReduceOp::max, ReduceOp::min}) {
+      const auto of = [&](std::vector<uint64_t> elements) {
+        constexpr size_t kCount = 37;
+        std::vector<std::vector<char>> sources(elements.size(), std::vector<char>(kCount * size_of(type)));
+        std::vector<const void*> pointers;
+        for (size_t s = 0; s < elements.size(); ++s) {
+          for (size_t i = 0; i < kCount; ++i) reference::set(type, sources[s].data(), i, elements[s]);
+          pointers.push_back(sources[s].data());
+        }
+        std::vector<char> out(kCount * size_of(type));
+        reduce_with(*kernels, {type, op}, out.data(), pointers.data(), static_cast<int>(elements.size()),
+                    kCount);
+        for (size_t i = 1; i < kCount; ++i)
+          EXPECT_EQ(get(type, out.data(), i), get(type, out.data(), 0)) << kernels->name;
+        return get(type, out.data(), 0);
+      };
+      EXPECT_EQ(of({nan, one}), one) << kernels->name << " " << name_of(op);
+      EXPECT_EQ(of({one, other_nan}), one) << kernels->name << " " << name_of(op);
+      EXPECT_EQ(of({other_nan, one, nan}), one) << kernels->name << " " << name_of(op);
+      EXPECT_EQ(of({other_nan, other_nan}), nan) << kernels->name << " " << name_of(op);
+      EXPECT_EQ(of({minus_zero, 0}), op == ReduceOp::max ? 0 : minus_zero) << kernels->name;
+      EXPECT_EQ(of({0, minus_zero}), op == ReduceOp::max ? 0 : minus_zero) << kernels->name;
     }
   }
 }
@@ -133,17 +229,17 @@ TEST_P(Reduce, DividesWhateverTheOperatorAndDivisor) {
 TEST_P(Reduce, EveryPairOfAByte) {
   const DataType type = GetParam();
   if (size_of(type) != 1) GTEST_SKIP() << "only for types of one byte";
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min}) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg}) {
     std::vector<unsigned char> a(65536), b(65536);
     for (size_t i = 0; i < a.size(); ++i)
       a[i] = static_cast<unsigned char>(i), b[i] = static_cast<unsigned char>(i >> 8);
     const void* sources[] = {a.data(), b.data()};
     for (const Kernels* kernels : available_kernels()) {
       std::vector<unsigned char> out(a.size());
-      reduce_with(*kernels, {type, op}, out.data(), sources, 2, a.size());
+      reduce_with(*kernels, {type, op, Order::sequential, 2}, out.data(), sources, 2, a.size());
       for (size_t i = 0; i < a.size(); ++i) {
         const uint64_t pair[] = {a[i], b[i]};
-        ASSERT_EQ(out[i], reference::reduce({type, op}, pair) & 0xff)
+        ASSERT_EQ(out[i], reference::reduce({type, op, Order::sequential, 2}, pair) & 0xff)
             << kernels->name << " " << name_of(op) << " " << pair[0] << " " << pair[1];
       }
     }
@@ -159,8 +255,8 @@ TEST_P(Reduce, LongRangesAroundTheCacheGiveTheSameBits) {
     x.insert(x.end(), a.begin(), a.end()), y.insert(y.end(), b.begin(), b.end());
   const void* sources[] = {x.data(), y.data(), y.data() + element};
   std::vector<char> whole((count + 2) * element, 0x5a), pieces(whole);
-  for (const int n : {2, 3}) {
-    const Reduction sum{type, ReduceOp::sum};
+  for (const auto& [n, op] : {std::pair{2, ReduceOp::sum}, {3, ReduceOp::sum}, {3, ReduceOp::avg}}) {
+    const Reduction sum{type, op, Order::sequential, 3};
     reduce(sum, whole.data() + element, sources, n, count - 1);
     for (size_t at = 0; at < count - 1; at += 10007) {
       const size_t piece = std::min<size_t>(10007, count - 1 - at);

@@ -37,6 +37,8 @@ inline Format format_of(DataType type) {
     case DataType::bfloat16: return {8, 7, true};
     case DataType::float8e4m3: return {4, 3, false};
     case DataType::float8e5m2: return {5, 2, true};
+    case DataType::float32: return {8, 23, true};
+    case DataType::float64: return {11, 52, true};
     default: return {};
   }
 }
@@ -101,11 +103,30 @@ T float_op(ReduceOp op, T a, T b) {
   }
 }
 
-/// The result in the accumulator's type, divided but not rounded.
+/// The weighted sum, with operands scaled down where it overflows, divided by all weights, and brought
+/// between the least and the greatest operand.
+template <typename T>
+T mean(const Reduction& r, std::span<const T> values) {
+  T total = 0;
+  for (size_t s = 0; s < values.size(); ++s) total += r.weights ? static_cast<T>(r.weights[s]) : 1;
+  const auto sum = [&](T scale) {
+    std::vector<T> weighted;
+    for (size_t s = 0; s < values.size(); ++s)
+      weighted.push_back(values[s] * ((r.weights ? static_cast<T>(r.weights[s]) : 1) * scale));
+    return fold(std::span<const T>(weighted), r.order, [](T a, T b) { return a + b; });
+  };
+  const T scale = std::ldexp(T{1}, -33), whole = sum(1);
+  const T result = std::isfinite(whole) ? whole / total : sum(scale) / total / scale;
+  if (std::isnan(result)) return result;
+  return std::clamp(result, *std::min_element(values.begin(), values.end()),
+                    *std::max_element(values.begin(), values.end()));
+}
+
+/// The result in the accumulator's type, not rounded.
 template <typename T>
 T reduce_floats(const Reduction& r, std::span<const T> values) {
-  const T result = fold(values, r.order, [&](T a, T b) { return float_op(r.op, a, b); });
-  return r.divisor > 1 ? result / static_cast<T>(r.divisor) : result;
+  if (r.op == ReduceOp::avg) return mean(r, values);
+  return fold(values, r.order, [&](T a, T b) { return float_op(r.op, a, b); });
 }
 
 template <typename T>
@@ -120,10 +141,11 @@ uint64_t reduce_integers(const Reduction& r, std::span<const uint64_t> elements)
       default: result = static_cast<T>(static_cast<uint64_t>(result) + bits);
     }
   }
+  const uint32_t divisor = r.op == ReduceOp::avg ? r.divisor : 1;
   if constexpr (std::is_signed_v<T>) {
-    result = static_cast<T>(static_cast<int64_t>(result) / static_cast<int64_t>(r.divisor));
+    result = static_cast<T>(static_cast<int64_t>(result) / static_cast<int64_t>(divisor));
   } else {
-    result = static_cast<T>(uint64_t{result} / r.divisor);
+    result = static_cast<T>(uint64_t{result} / divisor);
   }
   return static_cast<uint64_t>(result);
 }
@@ -177,9 +199,7 @@ inline std::vector<char> hard_elements(DataType type, size_t count, uint32_t see
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> similar(-4, 4);
   const bool is_float = type >= DataType::float16;
-  const Format f = type == DataType::float32   ? Format{8, 23, true}
-                   : type == DataType::float64 ? Format{11, 52, true}
-                                               : format_of(type);
+  const Format f = format_of(type);
   const uint64_t specials[] = {
       0, f.sign(), f.infinity(), f.infinity() | f.sign(), f.nan(), f.nan() | f.sign(), 1, f.largest()};
   std::vector<char> array(count * size_of(type));
@@ -195,6 +215,27 @@ inline std::vector<char> hard_elements(DataType type, size_t count, uint32_t see
     set(type, array.data(), i, bits);
   }
   return array;
+}
+
+/// The ends of a float type's range, least and greatest, normal and not, and values between; no NaN and no
+/// infinity.
+inline std::vector<uint64_t> finite_floats(DataType type) {
+  const Format f = format_of(type);
+  const uint64_t least_normal = uint64_t{1} << f.mantissa_bits;
+  const uint64_t one = ((uint64_t{1} << (f.exponent_bits - 1)) - 1) << f.mantissa_bits;
+  std::vector<uint64_t> values;
+  for (const uint64_t magnitude : {f.largest(), f.largest() - 1, f.largest() / 2, one, one + 1, least_normal,
+                                   least_normal - 1, uint64_t{3}, uint64_t{2}, uint64_t{1}, uint64_t{0}}) {
+    values.push_back(magnitude);
+    values.push_back(magnitude | f.sign());
+  }
+  return values;
+}
+
+/// A float that is no NaN, as an integer that is ordered as floats are: both zeros are 0.
+inline int64_t order_of(DataType type, uint64_t bits) {
+  const uint64_t sign = format_of(type).sign();
+  return bits & sign ? -static_cast<int64_t>(bits ^ sign) : static_cast<int64_t>(bits);
 }
 
 }  // namespace weft::device::reference

@@ -49,8 +49,8 @@ TEST(Simulate, CriticalPathAddsUpToTheTotal) {
     if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch), 1000, 0);
     if (b.rank() == 1) {
       b.wait(0, 0, 0);
-      const plan::Region sources[] = {b.input(), b.scratch()};
-      b.reduce(0, sources, b.output(), 1000, true);
+      const plan::Source sources[] = {{b.input()}, {b.scratch()}};
+      b.reduce(0, sources, b.output(), 1000);
       b.put(0, 2, b.output(), at(2, Space::scratch), 1000, 0);
     }
     if (b.rank() == 2) {

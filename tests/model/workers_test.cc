@@ -19,8 +19,8 @@ TEST(Simulate, PeersMemoryIsReadAtItsOwnRate) {
     const int peer = 1 - b.rank();
     b.signal(0, peer, 0, Space::input);
     b.wait(0, peer, 0, Space::input);
-    const plan::Region sources[] = {b.input(), at(peer, Space::input)};
-    b.reduce(0, sources, b.output(), 1000, true);
+    const plan::Source sources[] = {{b.input()}, {at(peer, Space::input)}};
+    b.reduce(0, sources, b.output(), 1000);
     b.signal(0, peer, 1);
     b.wait(0, peer, 1);
   });
@@ -159,8 +159,8 @@ TEST(Simulate, LargeBuffersCostMemoryRates) {
 
 TEST(Simulate, ReductionCostsEverySource) {
   const auto plans = plans_of(1, [](Builder& b) {
-    const plan::Region sources[] = {b.input(), b.scratch(), b.scratch(1024)};
-    b.reduce(0, sources, b.output(), 1000, true);
+    const plan::Source sources[] = {{b.input()}, {b.scratch()}, {b.scratch(1024)}};
+    b.reduce(0, sources, b.output(), 1000);
   });
   EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 1)).total_us, 3.0);
 }

@@ -227,6 +227,18 @@ TEST(PerfTools, MeasureOpenMpi) { measure_mpi("mpirun.openmpi --allow-run-as-roo
 TEST(PerfTools, MeasureMpich) { measure_mpi("mpiexec.hydra -n 2", 0); }
 #endif
 
+TEST(PerfTools, TakeTypesByTheNamesOfOthers) {
+  for (const auto& [given, shown] : {std::pair{"bf16", "bfloat16"},
+                                     {"bfloat16", "bfloat16"},
+                                     {"fp16", "half"},
+                                     {"half", "half"},
+                                     {"fp8e4m3", "f8e4m3"}}) {
+    const Outcome run = perf(2, std::string("all_reduce_perf -b 64 -e 64 -n 1 -w 0 -o avg -d ") + given);
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_TRUE(mentions(run.output, std::string(" ") + shown + " ")) << given << ":\n" << run.output;
+  }
+}
+
 TEST(PerfTools, FailWhenResultsAreWrong) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer wants to be the first library of a program";

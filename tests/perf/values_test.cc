@@ -15,8 +15,11 @@ constexpr size_t kCount = Pattern::kPeriod + 100;  // more than one period
 
 using Bytes = std::vector<std::byte>;
 
+/// How contributions come together.
+enum class Way { at_once, by_tree, one_by_one };
+
 /// What the library makes of all contributions.
-Bytes reduce(weftDataType_t type, Operator op, int ranks, device::Order order) {
+Bytes reduce(weftDataType_t type, Operator op, int ranks, Way way) {
   const size_t bytes = kCount * size_of(type);
   std::vector<Bytes> contributions(static_cast<size_t>(ranks), Bytes(bytes));
   std::vector<const void*> sources;
@@ -32,10 +35,22 @@ Bytes reduce(weftDataType_t type, Operator op, int ranks, device::Order order) {
   device::Reduction reduction;
   reduction.type = static_cast<device::DataType>(type);
   reduction.op = op == Operator::mulsum ? device::ReduceOp::sum : static_cast<device::ReduceOp>(op);
-  reduction.order = order;
-  reduction.divisor = op == Operator::avg ? static_cast<uint32_t>(ranks) : 1;
+  reduction.order = way == Way::by_tree ? device::Order::tree : device::Order::sequential;
+  const uint32_t divisor = op == Operator::avg ? static_cast<uint32_t>(ranks) : 1;
   Bytes result(bytes);
-  device::reduce(reduction, result.data(), sources.data(), ranks, kCount);
+  if (way != Way::one_by_one) {
+    reduction.divisor = divisor;
+    device::reduce(reduction, result.data(), sources.data(), ranks, kCount);
+    return result;
+  }
+  result = contributions[0];
+  for (int rank = 1; rank < ranks; ++rank) {
+    const uint32_t weights[] = {static_cast<uint32_t>(rank), 1};
+    reduction.weights = weights;
+    if (rank + 1 == ranks) reduction.divisor = divisor;
+    const void* const both[] = {result.data(), sources[static_cast<size_t>(rank)]};
+    device::reduce(reduction, result.data(), both, 2, kCount);
+  }
   return result;
 }
 
@@ -48,8 +63,8 @@ TEST_P(Values, ExpectWhatTheLibraryComputesInEveryOrder) {
        {Operator::sum, Operator::prod, Operator::max, Operator::min, Operator::avg, Operator::mulsum}) {
     for (const int ranks : {1, 2, 3, 4, 7, 16, 31}) {
       const Pattern expected = Pattern::reduced(type, op, 7, ranks);
-      for (const auto order : {device::Order::sequential, device::Order::tree}) {
-        const Bytes result = reduce(type, op, ranks, order);
+      for (const auto way : {Way::at_once, Way::by_tree, Way::one_by_one}) {
+        const Bytes result = reduce(type, op, ranks, way);
         EXPECT_EQ(expected.mismatches(result.data(), 0, kCount), 0u)
             << "type " << type << " operator " << static_cast<int>(op) << " ranks " << ranks;
       }

@@ -46,11 +46,11 @@ TEST(Builder, ListsStepsLaneByLane) {
 
 TEST(Builder, KeepsNotificationsOfEmptyPutsAndDropsEmptyWork) {
   Builder b("test", kRequest, 2, 0);
-  const Region input = b.input();
+  const Source source{b.input()};
   EXPECT_EQ(b.put(0, 1, b.input(), {1, Space::output, 0}, 0, 0), 0u);
   EXPECT_EQ(b.copy(0, b.input(), b.output(), 0), kNoStep);
   EXPECT_EQ(b.copy(0, b.output(8), b.output(8), 4), kNoStep);
-  EXPECT_EQ(b.reduce(0, {&input, 1}, b.output(), 0, true), kNoStep);
+  EXPECT_EQ(b.reduce(0, {&source, 1}, b.output(), 0), kNoStep);
   const StepId first = 0, none = kNoStep;
   EXPECT_EQ(b.copy(0, b.input(), b.output(), 0, {&none, 1}), kNoStep);
   EXPECT_EQ(b.copy(0, b.input(), b.output(), 0, {&first, 1}), 1u) << "it may be there for its dependency";

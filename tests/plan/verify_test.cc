@@ -168,7 +168,7 @@ TEST_F(Broken, FinalTwice) {
   make("direct", Collective::all_reduce, 200);
   // One more reduce of what is final already.
   Step again = step(0, StepKind::reduce);
-  plans[0].regions.push_back(again.dst);
+  plans[0].regions.push_back(again.dst), plans[0].contributions.push_back(3);
   again.sources = static_cast<uint32_t>(plans[0].regions.size() - 1), again.source_count = 1;
   plans[0].steps.insert(plans[0].steps.begin() + find_step(plans[0], StepKind::reduce) + 1, again);
   derive_tables(plans[0]);
@@ -179,6 +179,14 @@ TEST_F(Broken, SameContributionTwice) {
   make("one_hop", Collective::all_reduce);
   source(0, StepKind::reduce, 0, 2) = source(0, StepKind::reduce, 0, 1);
   EXPECT_TRUE(says(message(), {"source 2 adds ranks 1 again"}));
+}
+
+TEST_F(Broken, AnotherNumberOfContributions) {
+  make("ring", Collective::all_reduce, 200);
+  const Step& last = step(1, StepKind::reduce, 1);
+  ++plans[1].contributions[last.sources];
+  EXPECT_TRUE(says(message(),
+                   {"rank 1 step", "source 0 holds the contributions of ranks", "the plan says of 3 ranks"}));
 }
 
 TEST_F(Broken, LostClosingSignal) {

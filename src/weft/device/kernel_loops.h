@@ -11,6 +11,7 @@
 #include <initializer_list>
 
 #include "device/kernel_lanes.h"
+#include "device/kernel_mean.h"
 #include "device/kernels.h"
 
 namespace weft::device {
@@ -130,33 +131,12 @@ struct WidenLanes {
   }
 };
 
-/// Division by a power of two is multiplication by its inverse, to the bit, and several times as fast.
-template <typename T, bool by_inverse>
-struct Quotient {
-  T operand;  // the divisor or its inverse
-  template <size_t lanes>
-  WEFT_ALWAYS_INLINE Lanes<T, lanes> of(Lanes<T, lanes> values) const {
-    return by_inverse ? values * operand : values / operand;
-  }
-};
-
-/// In is Format itself, or fp32 for an accumulator.
-template <typename Format, typename In, bool by_inverse>
-struct DivideNarrowLanes {
-  Quotient<float, by_inverse> quotient;
+/// The last step of an fp32 accumulation.
+template <typename Format>
+struct RoundLanes {
   template <size_t lanes, typename Values>
   WEFT_ALWAYS_INLINE Lanes<typename Format::Storage, lanes> at(Values a) const {
-    if constexpr (std::is_same_v<In, float>) return encode<Format, lanes>(quotient.template of<lanes>(a));
-    else return encode<Format, lanes>(quotient.template of<lanes>(decode<Format, lanes>(a)));
-  }
-};
-
-template <typename T, bool by_inverse>
-struct DivideFloatLanes {
-  Quotient<T, by_inverse> quotient;
-  template <size_t lanes, typename Values>
-  WEFT_ALWAYS_INLINE Values at(Values a) const {
-    return canonical<T, lanes>(quotient.template of<lanes>(a));
+    return encode<Format, lanes>(a);
   }
 };
 
@@ -291,40 +271,23 @@ void widen(void* out, const void* in, size_t count) {
              static_cast<const typename Format::Storage*>(in));
 }
 
-constexpr bool is_power_of_two(uint32_t n) { return (n & (n - 1)) == 0; }
-
-template <typename Format, typename In>
-void divide_narrow(void* out, const void* in, size_t count, uint32_t divisor) {
-  using InStorage = std::conditional_t<std::is_same_v<In, float>, float, typename Format::Storage>;
-  const auto with = [&](const auto& step) __attribute__((always_inline)) {
-    run<float>(count, step, static_cast<typename Format::Storage*>(out), static_cast<const InStorage*>(in));
-  };
-  const float d = static_cast<float>(divisor);
-  if (is_power_of_two(divisor)) with(DivideNarrowLanes<Format, In, true>{{1 / d}});
-  else with(DivideNarrowLanes<Format, In, false>{{d}});
+template <typename Format>
+void round(void* out, const void* in, size_t count) {
+  run<float>(count, RoundLanes<Format>(), static_cast<typename Format::Storage*>(out),
+             static_cast<const float*>(in));
 }
 
 template <typename T>
-void divide_plain(void* out, const void* in, size_t count, uint32_t divisor) {
+void divide(void* out, const void* in, size_t count, uint32_t divisor) {
   const auto with = [&](auto widest, const auto& step) __attribute__((always_inline)) {
     run<decltype(widest)>(count, step, static_cast<T*>(out), static_cast<const T*>(in));
   };
-  const T d = static_cast<T>(divisor);
-  if constexpr (std::is_floating_point_v<T>) {
-    if (is_power_of_two(divisor)) with(T{}, DivideFloatLanes<T, true>{{1 / d}});
-    else with(T{}, DivideFloatLanes<T, false>{{d}});
-  } else if constexpr (sizeof(T) == 8) {
-    with(T{}, DivideLongLanes<T>{d});
+  if constexpr (sizeof(T) == 8) {
+    with(T{}, DivideLongLanes<T>{static_cast<T>(divisor)});
   } else {
     using Float = typename DivideIntegerLanes<T>::Float;
     with(Float{}, DivideIntegerLanes<T>{static_cast<Float>(divisor)});
   }
-}
-
-template <typename Type>
-void divide(void* out, const void* in, size_t count, uint32_t divisor) {
-  if constexpr (kIsNarrow<Type>) divide_narrow<Type, Type>(out, in, count, divisor);
-  else divide_plain<typename Type::Storage>(out, in, count, divisor);
 }
 
 template <typename Type>
@@ -379,15 +342,17 @@ constexpr void fill(Kernels& table, DataType type) {
   table.combine[t][static_cast<int>(Combiner::prod)] = combine<Type, Combiner::prod>;
   table.combine[t][static_cast<int>(Combiner::max)] = combine<Type, Combiner::max>;
   table.combine[t][static_cast<int>(Combiner::min)] = combine<Type, Combiner::min>;
-  table.divide[t] = divide<Type>;
   table.scale[t] = scale<Type>;
+  if constexpr (kIsNarrow<Type> || std::is_floating_point_v<typename Type::Storage>)
+    table.mean[t] = MeanOf<Type>::run;
+  else table.divide[t] = divide<typename Type::Storage>;
   if constexpr (kIsNarrow<Type>) {
     table.open[t][static_cast<int>(Combiner::sum)] = open<Type, Combiner::sum>;
     table.open[t][static_cast<int>(Combiner::prod)] = open<Type, Combiner::prod>;
     table.add[t][static_cast<int>(Combiner::sum)] = add<Type, Combiner::sum>;
     table.add[t][static_cast<int>(Combiner::prod)] = add<Type, Combiner::prod>;
     table.widen[t] = widen<Type>;
-    table.round[t] = divide_narrow<Type, float>;
+    table.round[t] = round<Type>;
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace weft::device {
 
-/// ReduceOp without avg, which adds.
+/// ReduceOp without avg: of integers it adds, of floats it is a mean.
 enum class Combiner : uint8_t { sum, prod, max, min };
 inline constexpr int kCombiners = 4;
 
@@ -24,6 +24,15 @@ constexpr bool is_float(DataType type) {
   return is_narrow_float(type) || type == DataType::float32 || type == DataType::float64;
 }
 
+/// What an average of floats is made of.
+struct Operands {
+  const void* const* sources;
+  const uint32_t* weights;  // null: all the same
+  uint32_t count;           // of sources
+  uint32_t total;           // of all weights
+  Order order;
+};
+
 /// Blocks of accumulators have a multiple of this many elements.
 inline constexpr size_t kAccumulatorLanes = 8;
 
@@ -31,25 +40,35 @@ struct Kernels {
   using Combine = void (*)(void* out, const void* a, const void* b, size_t count);
   using Convert = void (*)(void* out, const void* in, size_t count);
   using Divide = void (*)(void* out, const void* in, size_t count, uint32_t divisor);
+  using Mean = void (*)(const Operands& operands, size_t first, size_t count, void* out);
 
   const char* name;
 
   Combine combine[kDataTypes][kCombiners];  // out = a op b
-  Divide divide[kDataTypes];                // out = in / divisor
   Combine scale[kDataTypes];                // out = a × *b
+  Divide divide[kDataTypes];                // out = in / divisor; of integers only
+  Mean
+      mean[kDataTypes];  // out = the weighted means of the operands' elements from `first` on; of floats only
 
   // Of narrow floats only (null elsewhere), by way of fp32 accumulators; sum and prod. Accumulators are read
   // and written up to the next multiple of kAccumulatorLanes.
   Combine open[kDataTypes][2];  // float out = a op b
   Combine add[kDataTypes][2];   // float out = float a op b
   Convert widen[kDataTypes];    // float out = in
-  Divide round[kDataTypes];     // out = float in / divisor
+  Convert round[kDataTypes];    // out = float in
 
   /// memcpy around the cache, null where there is no such thing. The caller orders what follows with
   /// stream_fence().
   void (*stream)(void* out, const void* in, size_t bytes);
   void (*stream_fence)();
 };
+
+/// All weights of an average's n sources.
+inline uint32_t total_of(const uint32_t* weights, int n) {
+  uint32_t total = weights ? 0 : static_cast<uint32_t>(n);
+  for (int i = 0; weights && i < n; ++i) total += weights[i];
+  return total;
+}
 
 enum class Isa : uint8_t { baseline, avx2, avx512 };
 /// Null where this CPU, or this build, does not have it.

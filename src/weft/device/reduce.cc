@@ -3,7 +3,8 @@
 //
 // Two sources, the most frequent case by far, are one kernel over the whole range. More are reduced a block
 // at a time, so that partial results stay in the first-level cache; those of 16- and 8-bit floats are fp32
-// there, and are rounded once, when the block is finished.
+// there, and are rounded once, when the block is finished. An average of floats is one kernel over all
+// sources, which keeps its partial results in registers.
 #include "device/reduce.h"
 
 #include <unistd.h>
@@ -72,6 +73,24 @@ constexpr Combiner combiner_of(ReduceOp op) {
   }
 }
 
+/// An average of floats.
+class Mean {
+ public:
+  Mean(const Kernels& kernels, const Reduction& reduction, const void* const* sources, int n)
+      : kernel_(kernels.mean[static_cast<int>(reduction.type)]),
+        operands_{sources, reduction.weights, static_cast<uint32_t>(n), total_of(reduction.weights, n),
+                  reduction.order},
+        block_elements_(kBlockBytes / size_of(reduction.type)) {}
+
+  size_t block_elements() const { return block_elements_; }
+  void evaluate(size_t first, size_t count, void* out) const { kernel_(operands_, first, count, out); }
+
+ private:
+  Kernels::Mean kernel_;
+  Operands operands_;
+  size_t block_elements_;
+};
+
 /// A reduction of n sources, evaluated a block at a time. `Accumulator` below means fp32 for sums and
 /// products of narrow floats, and the type itself otherwise.
 class BlockReduction {
@@ -81,7 +100,7 @@ class BlockReduction {
         sources_(sources),
         n_(n),
         type_(static_cast<int>(reduction.type)),
-        divisor_(reduction.divisor) {
+        divisor_(reduction.op == ReduceOp::avg ? reduction.divisor : 1) {
     const Combiner combiner = combiner_of(reduction.op);
     const int op = static_cast<int>(combiner);
     const bool ordered =
@@ -102,7 +121,7 @@ class BlockReduction {
     if (widens_) {
       Block accumulator;
       combine(first, count, accumulator.bytes);
-      kernels_.round[type_](out, accumulator.bytes, count, divisor_);
+      kernels_.round[type_](out, accumulator.bytes, count);
     } else {
       combine(first, count, out);
       if (divisor_ > 1) kernels_.divide[type_](out, out, count, divisor_);
@@ -158,7 +177,8 @@ class BlockReduction {
 };
 
 /// Blocks straight into dst.
-void reduce_blocks(const BlockReduction& reduction, size_t element_bytes, std::byte* dst, size_t count) {
+template <typename Blocks>
+void reduce_blocks(const Blocks& reduction, size_t element_bytes, std::byte* dst, size_t count) {
   for (size_t first = 0; first < count; first += reduction.block_elements()) {
     reduction.evaluate(first, std::min(reduction.block_elements(), count - first),
                        dst + first * element_bytes);
@@ -167,8 +187,9 @@ void reduce_blocks(const BlockReduction& reduction, size_t element_bytes, std::b
 
 /// Blocks into the first-level cache and from there around the cache into dst, which saves reading dst.
 /// Blocks start on dst's cache lines, so that every line goes out whole.
-void reduce_streaming(const Kernels& kernels, const BlockReduction& reduction, size_t element_bytes,
-                      std::byte* dst, size_t count) {
+template <typename Blocks>
+void reduce_streaming(const Kernels& kernels, const Blocks& reduction, size_t element_bytes, std::byte* dst,
+                      size_t count) {
   const size_t to_line = -reinterpret_cast<uintptr_t>(dst) % alignof(Block) / element_bytes;
   Block result;
   for (size_t first = 0, n = to_line > 0 ? to_line : reduction.block_elements(); first < count;
@@ -180,27 +201,49 @@ void reduce_streaming(const Kernels& kernels, const BlockReduction& reduction, s
   kernels.stream_fence();
 }
 
+/// Whether the result, of so many bytes, is better written around the cache.
+inline bool goes_around(const Kernels& kernels, const Reduction& reduction, const void* dst,
+                        const void* const* sources, int n, size_t bytes) {
+  const uint64_t array_bytes = std::max<uint64_t>(bytes, reduction.message_bytes);
+  return streams(kernels, array_bytes * (static_cast<uint64_t>(n) + 1)) &&
+         std::find(sources, sources + n, dst) == sources + n;
+}
+
+/// Apart from the short reductions of two sources: blocks take a stack frame of their size.
+template <typename Blocks>
+[[gnu::noinline]] void evaluate_all(const Kernels& kernels, const Reduction& reduction, const Blocks& blocks,
+                                    void* dst, size_t count, bool around) {
+  const size_t element_bytes = size_of(reduction.type);
+  if (around) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
+  else reduce_blocks(blocks, element_bytes, static_cast<std::byte*>(dst), count);
+}
+
+/// Averages, and all that one kernel of two sources does not do.
+[[gnu::noinline]] void reduce_many(const Kernels& kernels, const Reduction& reduction, void* dst,
+                                   const void* const* sources, int n, size_t count) {
+  const size_t bytes = count * size_of(reduction.type);
+  const bool averages = reduction.op == ReduceOp::avg, mean = averages && is_float(reduction.type);
+  if (n == 1 && (!averages || mean || reduction.divisor <= 1)) {
+    if (dst != sources[0]) copy(dst, sources[0], bytes, reduction.message_bytes);
+    return;
+  }
+  const DefaultFloatMode mode;
+  const bool around = goes_around(kernels, reduction, dst, sources, n, bytes);
+  if (mean) evaluate_all(kernels, reduction, Mean(kernels, reduction, sources, n), dst, count, around);
+  else evaluate_all(kernels, reduction, BlockReduction(kernels, reduction, sources, n), dst, count, around);
+}
+
 }  // namespace
 
 void reduce_with(const Kernels& kernels, const Reduction& reduction, void* dst, const void* const* sources,
                  int n, size_t count) {
   if (count == 0) return;
-  const size_t element_bytes = size_of(reduction.type), bytes = count * element_bytes;
-  if (n == 1 && reduction.divisor <= 1) {
-    if (dst != sources[0]) copy(dst, sources[0], bytes, reduction.message_bytes);
-    return;
-  }
+  const size_t bytes = count * size_of(reduction.type);
+  if (n != 2 || reduction.op == ReduceOp::avg || goes_around(kernels, reduction, dst, sources, n, bytes))
+    return reduce_many(kernels, reduction, dst, sources, n, count);
   const DefaultFloatMode mode;
-  const uint64_t array_bytes = std::max<uint64_t>(bytes, reduction.message_bytes);
-  const bool around = streams(kernels, array_bytes * (static_cast<uint64_t>(n) + 1)) &&
-                      std::find(sources, sources + n, dst) == sources + n;
-  if (n == 2 && reduction.divisor <= 1 && !around) {
-    const int op = static_cast<int>(combiner_of(reduction.op));
-    return kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
-  }
-  const BlockReduction blocks(kernels, reduction, sources, n);
-  if (around) reduce_streaming(kernels, blocks, element_bytes, static_cast<std::byte*>(dst), count);
-  else reduce_blocks(blocks, element_bytes, static_cast<std::byte*>(dst), count);
+  const int op = static_cast<int>(combiner_of(reduction.op));
+  kernels.combine[static_cast<int>(reduction.type)][op](dst, sources[0], sources[1], count);
 }
 
 void scale_with(const Kernels& kernels, DataType type, void* dst, const void* src, size_t count,

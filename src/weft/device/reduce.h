@@ -1,10 +1,11 @@
 // Arithmetic on host memory: every type and operator. CUDA's half lives in a file of its own.
 //
-// 8- and 16-bit floats are accumulated in fp32 and rounded once, to nearest even, per call. Integers wrap.
-// max and min are NCCL's: a NaN loses to any number, and -0 is below +0. A NaN that is computed is the type's
-// positive quiet NaN. The bits of a result depend on the sources' values alone: not on alignment, on how a
-// range is cut into calls, on the CPU's instruction set, or on the calling thread's floating-point mode.
-// Thread safety: pure functions.
+// 8- and 16-bit floats are accumulated in fp32 and rounded once, to nearest even, per call. Integers wrap. An
+// average of floats lies between the least and the greatest operand: it is NaN or infinite only if an operand
+// is. max and min are NCCL's: a NaN loses to any number, and -0 is below +0. A NaN that is computed is the
+// type's positive quiet NaN; a single source is copied as it is. The bits of a result depend on the sources'
+// values alone: not on alignment, on how a range is cut into calls, on the CPU's instruction set, or on the
+// calling thread's floating-point mode. Thread safety: pure functions.
 #pragma once
 
 #include "device/types.h"
@@ -19,10 +20,10 @@ enum class Order : uint8_t {
 
 struct Reduction {
   DataType type = DataType::float32;
-  ReduceOp op = ReduceOp::sum;  // avg adds; the division is `divisor`'s
+  ReduceOp op = ReduceOp::sum;
   Order order = Order::sequential;
-  uint32_t divisor =
-      1;  // the result is divided by this before it is rounded (avg's last step); integers truncate
+  uint32_t divisor = 1;  // avg of integers: their sum is divided by this, towards zero (its last step)
+  const uint32_t* weights = nullptr;  // avg of floats: each source's weight in the mean; null: all the same
   uint64_t message_bytes = 0;  // of one source, where this call is a slice of something longer; tells only
                                // whether to write around the cache
 };

@@ -57,12 +57,12 @@ void reduce(const Task& task, Builder& b) {
   for (int place : children) {
     offer(task, b, 0, tree.rank_of(place), task.bytes(), Space::scratch, Phase::open_scratch);
   }
-  if (task.is_root()) return add_children(b, 0, tree, slices, rooms, b.output(), true, [](int, Region) {});
+  if (task.is_root()) return add_children(b, 0, tree, slices, rooms, b.output(), [](int, Region) {});
   const Region sum = b.scratch(b.reserve(tree.is_leaf() ? 0 : task.bytes()));
   const int parent = tree.rank_of(tree.parent());
   const uint64_t at_parent = rooms.of(Tree::number_of(tree.place()));
   accept(task, b, 0, parent, task.bytes(), Space::scratch, Phase::open_scratch);
-  add_children(b, 0, tree, slices, rooms, sum, false, [&](int s, Region added) {
+  add_children(b, 0, tree, slices, rooms, sum, [&](int s, Region added) {
     b.put(0, parent, added, {parent, Space::scratch, at_parent + slices.begin(s)}, slices.bytes(s),
           tag(Phase::ready, s));
   });

@@ -15,6 +15,8 @@
 //
 // The lower tree has a power of two of ranks, at least half of all, so that its subtrees are nodes where
 // these have as many. All steps are in one lane. Sums are added in the order of ranks.
+#include <array>
+
 #include "plan/binomial_tree.h"
 #include "plan/transfer.h"
 
@@ -54,6 +56,13 @@ struct Part {
   const BinomialTree tree, other;
   const int above;
 
+  /// What a root adds up at last, in the order of ranks: its own tree's sum and the other's.
+  std::array<Source, 2> at_root(Region own, Region theirs) const {
+    const Source mine{own, static_cast<uint32_t>(tree.size())};
+    const Source others{theirs, static_cast<uint32_t>(other.size())};
+    return upper ? std::array{others, mine} : std::array{mine, others};
+  }
+
  private:
   BinomialTree half(bool is_upper, int rank) const {
     return is_upper ? BinomialTree(cut, ranks - cut, ranks, rank - cut) : BinomialTree(0, cut, ranks, rank);
@@ -77,7 +86,7 @@ void all_reduce(const Task& task, Builder& b) {
   const uint64_t there =
       rooms.of(tree.is_root() ? behind(part.other) : BinomialTree::number_of(tree.place()));
   std::vector<StepId> sent;
-  add_children(b, kLane, tree, slices, rooms, b.output(), false, [&](int s, Region sum) {
+  add_children(b, kLane, tree, slices, rooms, b.output(), [&](int s, Region sum) {
     sent.push_back(b.put(kLane, above, sum, {above, Space::scratch, there + slices.begin(s)}, slices.bytes(s),
                          tag(Phase::ready, s)));
   });
@@ -85,9 +94,9 @@ void all_reduce(const Task& task, Builder& b) {
     const uint64_t at = slices.begin(s);
     b.wait(kLane, above, tag(tree.is_root() ? Phase::ready : Phase::data, s));
     if (!tree.is_root()) continue;
-    Region sources[] = {tree.is_leaf() ? b.input(at) : b.output(at), b.scratch(rooms.of(behind(tree)) + at)};
-    if (above < task.rank) std::swap(sources[0], sources[1]);
-    b.reduce(kLane, sources, b.output(at), slices.bytes(s), true, {&sent[s], 1});
+    const Region own = tree.is_leaf() ? b.input(at) : b.output(at);
+    const auto sources = part.at_root(own, b.scratch(rooms.of(behind(tree)) + at));
+    b.reduce(kLane, sources, b.output(at), slices.bytes(s), {&sent[s], 1});
   }
   for (int place : tree.children_largest_first()) {
     const int child = tree.rank_of(place);
@@ -140,7 +149,7 @@ void reduce_scatter(const Task& task, Builder& b) {
   offer(task, b, kLane, above, mine, lands ? Space::output : Space::scratch);
   const Slices slices(all, task);
   if (!tree.is_root()) accept(task, b, kLane, above, all, Space::scratch, Phase::open_scratch);
-  add_children(b, kLane, tree, slices, rooms_of(tree.place()), sum, false, [&](int s, Region added) {
+  add_children(b, kLane, tree, slices, rooms_of(tree.place()), sum, [&](int s, Region added) {
     if (tree.is_root()) return;
     const uint64_t there = rooms_of(tree.parent()).of(BinomialTree::number_of(tree.place()));
     b.put(kLane, above, added, {above, Space::scratch, there + slices.begin(s)}, slices.bytes(s),
@@ -155,9 +164,8 @@ void reduce_scatter(const Task& task, Builder& b) {
                Slices(theirs, task));
     receive_slices(b, kLane, above, Slices(mine, task));
     const auto finish = [&](uint64_t at, uint64_t bytes, Region into) {
-      Region sources[] = {added + task.bytes() * task.rank + at, b.scratch(at)};
-      if (above < task.rank) std::swap(sources[0], sources[1]);
-      b.reduce(kLane, sources, into, bytes, true);
+      const auto sources = part.at_root(added + task.bytes() * task.rank + at, b.scratch(at));
+      b.reduce(kLane, sources, into, bytes);
     };
     finish(0, task.bytes(), b.output());
     finish(task.bytes(), mine - task.bytes(), held + task.bytes());

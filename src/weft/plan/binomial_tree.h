@@ -59,16 +59,17 @@ struct Rooms {
 /// slice in `lane`, and hands each sum over: then(slice, region). A leaf's is its input.
 template <typename Then>
 void add_children(Builder& b, int lane, const BinomialTree& tree, const Slices& slices, Rooms rooms,
-                  Region sum, bool final, Then then) {
+                  Region sum, Then then) {
   const std::vector<int> children = tree.children();
   for (int s = 0; s < slices.count(); ++s) {
     const uint64_t at = slices.begin(s);
-    std::vector<Region> sources{b.input(at)};
+    std::vector<Source> sources{{b.input(at)}};
     for (size_t k = 0; k < children.size(); ++k) {
       b.wait(lane, tree.rank_of(children[k]), tag(Phase::ready, s));
-      sources.push_back(b.scratch(rooms.of(static_cast<int>(k)) + at));
+      sources.push_back(
+          {b.scratch(rooms.of(static_cast<int>(k)) + at), static_cast<uint32_t>(tree.size_of(children[k]))});
     }
-    if (!children.empty()) b.reduce(lane, sources, sum + at, slices.bytes(s), final);
+    if (!children.empty()) b.reduce(lane, sources, sum + at, slices.bytes(s));
     then(s, children.empty() ? b.input(at) : sum + at);
   }
 }

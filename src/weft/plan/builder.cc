@@ -57,8 +57,9 @@ uint64_t Builder::reserve(uint64_t bytes) {
 StepId Builder::put(int lane, int peer, Region src, Region dst, uint64_t bytes, uint32_t tag,
                     std::span<const StepId> after) {
   if (bytes == 0) return signal(lane, peer, tag, Space::none, after);
-  return add({.kind = StepKind::put, .tag = tag, .peer = peer, .bytes = bytes, .dst = dst}, lane, {&src, 1},
-             after);
+  const Source source{src};
+  return add({.kind = StepKind::put, .tag = tag, .peer = peer, .bytes = bytes, .dst = dst}, lane,
+             {&source, 1}, after);
 }
 
 StepId Builder::signal(int lane, int peer, uint32_t tag, Space exposes, std::span<const StepId> after) {
@@ -71,21 +72,28 @@ StepId Builder::wait(int lane, int peer, uint32_t tag, Space learns, std::span<c
 
 StepId Builder::copy(int lane, Region src, Region dst, uint64_t bytes, std::span<const StepId> after) {
   if ((bytes == 0 || src == dst) && names_none(after)) return kNoStep;
-  return add({.kind = StepKind::copy, .bytes = bytes, .dst = dst}, lane, {&src, 1}, after);
+  const Source source{src};
+  return add({.kind = StepKind::copy, .bytes = bytes, .dst = dst}, lane, {&source, 1}, after);
 }
 
-StepId Builder::reduce(int lane, std::span<const Region> sources, Region dst, uint64_t bytes, bool final,
+StepId Builder::reduce(int lane, std::span<const Source> sources, Region dst, uint64_t bytes,
                        std::span<const StepId> after) {
   if (bytes == 0 && names_none(after)) return kNoStep;
+  uint64_t contributions = 0;
+  for (const Source& source : sources) contributions += source.contributions;
+  const bool final = contributions == static_cast<uint64_t>(plan_.ranks);
   return add({.kind = StepKind::reduce, .final = final, .bytes = bytes, .dst = dst}, lane, sources, after);
 }
 
-StepId Builder::add(Step step, int lane, std::span<const Region> sources, std::span<const StepId> after) {
+StepId Builder::add(Step step, int lane, std::span<const Source> sources, std::span<const StepId> after) {
   lanes_ = std::max(lanes_, lane + 1);
   step.lane = static_cast<uint16_t>(lane);
   step.sources = static_cast<uint32_t>(plan_.regions.size());
   step.source_count = static_cast<uint32_t>(sources.size());
-  plan_.regions.insert(plan_.regions.end(), sources.begin(), sources.end());
+  for (const Source& source : sources) {
+    plan_.regions.push_back(source.region);
+    plan_.contributions.push_back(source.contributions);
+  }
   step.after = static_cast<uint32_t>(plan_.dependencies.size());
   for (StepId id : after) {
     if (id != kNoStep) plan_.dependencies.push_back(id);

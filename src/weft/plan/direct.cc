@@ -38,9 +38,9 @@ StepId wait_for_all(const Task& task, Builder& b, int lane, Phase phase, Space l
 }
 
 /// The inputs of all ranks at `offset`, in rank order.
-std::vector<Region> all_inputs(const Task& task, uint64_t offset) {
-  std::vector<Region> inputs;
-  for (int r = 0; r < task.ranks(); ++r) inputs.push_back({r, Space::input, offset});
+std::vector<Source> all_inputs(const Task& task, uint64_t offset) {
+  std::vector<Source> inputs;
+  for (int r = 0; r < task.ranks(); ++r) inputs.push_back({{r, Space::input, offset}});
   return inputs;
 }
 
@@ -59,7 +59,7 @@ void all_gather(const Task& task, Builder& b) {
 void reduce_scatter(const Task& task, Builder& b) {
   signal_all(task, b, 0, Phase::open, Space::input);
   wait_for_all(task, b, 0, Phase::open, Space::input);
-  b.reduce(0, all_inputs(task, task.bytes() * task.rank), b.output(), task.bytes(), true);
+  b.reduce(0, all_inputs(task, task.bytes() * task.rank), b.output(), task.bytes());
   signal_all(task, b, 0, Phase::done);
   wait_for_all(task, b, 0, Phase::done);
 }
@@ -80,8 +80,7 @@ void reduce_own_block(const Task& task, Builder& b, uint64_t block_begin, Slices
   signal_all(task, b, 0, Phase::open, Space::input);
   wait_for_all(task, b, 0, Phase::open, Space::input);
   for (int s = 0; s < slices.count(); ++s) {
-    b.reduce(0, all_inputs(task, block_begin + slices.begin(s)), result + slices.begin(s), slices.bytes(s),
-             true);
+    b.reduce(0, all_inputs(task, block_begin + slices.begin(s)), result + slices.begin(s), slices.bytes(s));
     for (int reader : readers) b.signal(0, reader, tag(Phase::ready, s), s == 0 ? result.space : Space::none);
   }
 }

@@ -48,12 +48,13 @@ class Tree {
     const auto& members = layout.on_node(node);
     const int size = static_cast<int>(members.size());
     if (index > 0) parent = in_chain(node, index - 1);
-    if (index + 1 < size) children.push_back(in_chain(node, index + 1));
+    if (index + 1 < size) adopt(in_chain(node, index + 1), size - index - 1);
     if (index > 0) return;
     const int above = parent_of(place_of(node), layout.nodes());
     if (above >= 0) parent = in_chain(node_at(above), 0);
     for (int place = 1; place < layout.nodes(); ++place) {
-      if (parent_of(place, layout.nodes()) == place_of(node)) children.push_back(in_chain(node_at(place), 0));
+      if (parent_of(place, layout.nodes()) == place_of(node))
+        adopt(in_chain(node_at(place), 0), ranks_below(place));
     }
   }
 
@@ -66,8 +67,22 @@ class Tree {
 
   int parent = -1;
   std::vector<int> children;
+  std::vector<uint32_t> subtrees;  // how many ranks each child's subtree has, the child among them
 
  private:
+  void adopt(int child, int ranks) {
+    children.push_back(child);
+    subtrees.push_back(static_cast<uint32_t>(ranks));
+  }
+  /// The ranks of the nodes in the subtree of a place other than 0. It reaches to either side as far as the
+  /// place's lowest bit says.
+  int ranks_below(int place) const {
+    const int bit = place & -place, end = std::min(place + bit, task_.layout.nodes());
+    int ranks = 0;
+    for (int p = place - bit + 1; p < end; ++p)
+      ranks += static_cast<int>(task_.layout.on_node(node_at(p)).size());
+    return ranks;
+  }
   /// With an even number of nodes the second tree counts from the other end, with an odd one from the next
   /// node: either way leaves and others change places.
   int place_of(int node) const {
@@ -128,14 +143,14 @@ void half_of(const Task& task, Builder& b, int half, uint64_t begin, uint64_t by
     const uint64_t at = slices.begin(s);
     const Region own = b.input(begin + at);
     Region sum = own;
-    std::vector<Region> sources{own};
+    std::vector<Source> sources{{own}};
     for (size_t k = 0; k < tree.children.size(); ++k) {
       b.wait(up, tree.children[k], half_tag(Phase::ready, s));
-      sources.push_back(b.scratch(places + room * k + at));
+      sources.push_back({b.scratch(places + room * k + at), tree.subtrees[k]});
     }
     if (!leaf) {
-      sum = root ? b.output(begin + at) : sources[1];
-      finished[s] = b.reduce(up, sources, sum, slices.bytes(s), root);
+      sum = root ? b.output(begin + at) : sources[1].region;
+      finished[s] = b.reduce(up, sources, sum, slices.bytes(s));
     }
     if (root) continue;
     b.put(up, tree.parent, sum, {tree.parent, Space::scratch, at_parent + at}, slices.bytes(s),

@@ -55,6 +55,14 @@ class Fold {
     return participant < wards_ ? 2 * participant : participant + wards_;
   }
 
+  /// For how many ranks these participants speak: `first`, and so many in all, each `stride` after the one
+  /// before.
+  uint32_t ranks_of(int first, int stride, int count) const {
+    int ranks = count;
+    for (int p = first; count > 0 && p < wards_; p += stride, --count) ++ranks;
+    return static_cast<uint32_t>(ranks);
+  }
+
   /// Where this participant's blocks begin, counted in blocks, in the order of participants. `participants`
   /// gives the number of ranks.
   int place(int participant) const { return in_order() ? rank_of(participant) : participant; }

@@ -91,7 +91,7 @@ class ReduceHalf {
     if (!sends_raw_) {
       const StepId place_free = s >= kWindow ? transfer.puts[static_cast<size_t>(s - kWindow)] : kNoStep;
       source = b_.scratch(outgoing_ + place(number, s));
-      added = last_added_ = b_.reduce(main_, inputs_at(at), source, bytes, false, {&place_free, 1});
+      added = last_added_ = b_.reduce(main_, inputs_at(at), source, bytes, {&place_free, 1});
     }
     if (s >= kWindow) b_.wait(transfer.lane, owner, tag(Phase::credit, static_cast<uint64_t>(s - kWindow)));
     const Region target{owner, Space::scratch, incoming_ + place(number_at(owner), s)};
@@ -112,8 +112,7 @@ class ReduceHalf {
       else
         for (int from : by_distance_) b_.wait(lane, from, tag(Phase::ready, static_cast<uint64_t>(s)));
       if (s == 0) after.push_back(learn_);
-      finals.push_back(
-          b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), true, after));
+      finals.push_back(b_.reduce(lane, contributions(s), result_ + slices.begin(s), slices.bytes(s), after));
       if (s + kWindow >= slices.count()) continue;
       for (int from : by_distance_) b_.signal(lane, from, tag(Phase::credit, static_cast<uint64_t>(s)));
     }
@@ -136,18 +135,21 @@ class ReduceHalf {
   }
 
   /// Everything that is in a slice of the own block, in order of ranks (strict) or of nodes.
-  std::vector<Region> contributions(int s) const {
+  std::vector<Source> contributions(int s) const {
     const uint64_t at = cut_.blocks.begin(task_.rank) + cut_.of(task_.rank).begin(s);
-    std::vector<Region> own_node = inputs_at(at), all;
+    std::vector<Source> own_node = inputs_at(at), all;
     if (task_.request.strict) {
       for (int rank = 0, number = 0; rank < task_.ranks(); ++rank) {
         const bool near = task_.same_node(rank);
-        all.push_back(near ? Region{rank, Space::input, at} : b_.scratch(incoming_ + place(number++, s)));
+        all.push_back({near ? Region{rank, Space::input, at} : b_.scratch(incoming_ + place(number++, s))});
       }
       return all;
     }
-    for (size_t i = 0; i < contributors_.size(); ++i)
-      all.push_back(b_.scratch(incoming_ + place(static_cast<int>(i), s)));
+    for (size_t i = 0; i < contributors_.size(); ++i) {
+      const auto& its_node = task_.layout.on_node(task_.layout.node_of(contributors_[i]));
+      all.push_back(
+          {b_.scratch(incoming_ + place(static_cast<int>(i), s)), static_cast<uint32_t>(its_node.size())});
+    }
     all.insert(all.begin() + task_.layout.node_of(task_.rank), own_node.begin(), own_node.end());
     return all;
   }
@@ -208,10 +210,10 @@ class ReduceHalf {
     return slice_room_ * static_cast<uint64_t>(std::min(kWindow, cut_.slices.count()));
   }
 
-  std::vector<Region> inputs_at(uint64_t offset) const {
-    std::vector<Region> inputs;
+  std::vector<Source> inputs_at(uint64_t offset) const {
+    std::vector<Source> inputs;
     for (int rank : task_.layout.on_node(task_.layout.node_of(task_.rank))) {
-      inputs.push_back({rank, Space::input, offset});
+      inputs.push_back({{rank, Space::input, offset}});
     }
     return inputs;
   }

@@ -41,9 +41,9 @@ void wait_for_all(const Task& task, Builder& b) {
 
 /// output = all contributions in rank order: `own`, and the others' slots.
 void reduce_slots(const Task& task, Builder& b, Region own, std::span<const StepId> after) {
-  std::vector<Region> sources;
-  for (int r = 0; r < task.ranks(); ++r) sources.push_back(r == task.rank ? own : slot(task, task.rank, r));
-  b.reduce(kLane, sources, b.output(), task.bytes(), true, after);
+  std::vector<Source> sources;
+  for (int r = 0; r < task.ranks(); ++r) sources.push_back({r == task.rank ? own : slot(task, task.rank, r)});
+  b.reduce(kLane, sources, b.output(), task.bytes(), after);
 }
 
 void all_reduce(const Task& task, Builder& b) {

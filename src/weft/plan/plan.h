@@ -34,9 +34,11 @@
 //   copy     dst (own) = src (own or exposed by a rank of the same node). They are the same bytes or
 //            disjoint.
 //   reduce   dst (own) = op over all sources, in the order given; dst may be one of the own sources, or is
-//            disjoint from all. `bytes` and all offsets are multiples of the element. `final` marks the
-//            step that makes an element's last value: there avg divides. Every output element passes
-//            through exactly one final reduce.
+//            disjoint from all. `bytes` and all offsets are multiples of the element. A source says how many
+//            ranks' contributions it holds: an average of floats weighs it by that, so that every partial
+//            value is the mean of some ranks' inputs and lies between them. A reduce is `final` if its
+//            sources hold the contributions of all ranks: there an average of integers, which are added
+//            until then, divides. Every output element passes through exactly one final reduce.
 // A plan is done when all its steps are, including the puts' sources being reusable.
 //
 // In place means that input and output are the same memory at the offset the C API says; every plan must be
@@ -127,13 +129,19 @@ struct Region {
   friend bool operator==(const Region&, const Region&) = default;
 };
 
+/// A source of a reduce.
+struct Source {
+  Region region;
+  uint32_t contributions = 1;  // of how many ranks there is something in it
+};
+
 using StepId = uint32_t;
 inline constexpr StepId kNoStep = UINT32_MAX;  // in Builder's `after`: ignored
 
 struct Step {
   StepKind kind = StepKind::copy;
   Space exposes = Space::none;  // signal: the own space it exposes; wait: the peer's that it thereby learns
-  bool final = false;           // reduce only
+  bool final = false;           // reduce only: its sources hold all ranks' contributions
   uint16_t lane = 0;
   uint32_t tag = 0;      // put, signal, wait
   int32_t peer = -1;     // put, signal, wait
@@ -153,6 +161,7 @@ struct Plan {
   uint64_t scratch_bytes = 0;
   std::vector<Step> steps;  // any order that respects lanes; ids are positions
   std::vector<Region> regions;
+  std::vector<uint32_t> contributions;  // of each region, if it is a reduce's source; else 1
   std::vector<StepId> dependencies;
 
   // Derived by Builder::finish(), so that executing needs no search:
@@ -165,6 +174,9 @@ struct Plan {
   uint32_t notifications() const { return wait_begin.back(); }
   std::span<const Region> sources_of(const Step& step) const {
     return {regions.data() + step.sources, step.source_count};
+  }
+  std::span<const uint32_t> contributions_of(const Step& step) const {
+    return {contributions.data() + step.sources, step.source_count};
   }
   std::span<const StepId> after(const Step& step) const {
     return {dependencies.data() + step.after, step.after_count};
@@ -200,13 +212,13 @@ class Builder {
   StepId wait(int lane, int peer, uint32_t tag, Space learns = Space::none,
               std::span<const StepId> after = {});
   StepId copy(int lane, Region src, Region dst, uint64_t bytes, std::span<const StepId> after = {});
-  StepId reduce(int lane, std::span<const Region> sources, Region dst, uint64_t bytes, bool final,
+  StepId reduce(int lane, std::span<const Source> sources, Region dst, uint64_t bytes,
                 std::span<const StepId> after = {});
 
   Plan finish();
 
  private:
-  StepId add(Step step, int lane, std::span<const Region> sources, std::span<const StepId> after);
+  StepId add(Step step, int lane, std::span<const Source> sources, std::span<const StepId> after);
   Plan plan_;
   int lanes_ = 0;
 };

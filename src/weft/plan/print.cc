@@ -14,7 +14,10 @@ std::string text_of(const Region& region, int own_rank) {
 
 std::string what(const Plan& plan, const Step& step) {
   std::vector<std::string> sources;
-  for (const Region& source : plan.sources_of(step)) sources.push_back(text_of(source, plan.rank));
+  for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
+    sources.push_back(text_of(plan.regions[r], plan.rank));
+    if (plan.contributions[r] > 1) sources.back() += fmt::format(" ({} ranks)", plan.contributions[r]);
+  }
   switch (step.kind) {
     case StepKind::put:
       return fmt::format("{} B  {} -> {}, tag {}", step.bytes, sources[0], text_of(step.dst, plan.rank),

@@ -56,12 +56,16 @@ class Doubling {
   }
   /// The sum of all that was added before `round`.
   Region sum(int round) const { return round == 0 && !has_ward_ ? b_.input() : b_.output(); }
+  /// How many ranks' contributions a participant's sum holds then.
+  uint32_t ranks_in_sum(int participant, int round) const {
+    return fold_.ranks_of(participant >> round << round, 1, 1 << round);
+  }
 
   void add_ward(int s) {
     const uint64_t at = slices_.begin(s);
-    const Region sources[] = {b_.input(at), b_.scratch(at)};
+    const Source sources[] = {{b_.input(at)}, {b_.scratch(at)}};
     b_.wait(kLane, ward_, tag(Phase::ready, s));
-    b_.reduce(kLane, sources, b_.output(at), slices_.bytes(s), false);
+    b_.reduce(kLane, sources, b_.output(at), slices_.bytes(s));
   }
 
   void send(int round, int s) {
@@ -72,10 +76,11 @@ class Doubling {
 
   void add_partner(int round, int s) {
     const uint64_t at = slices_.begin(s);
-    Region sources[] = {sum(round) + at, place(task_.rank, round) + at};
+    Source sources[] = {{sum(round) + at, ranks_in_sum(me_, round)},
+                        {place(task_.rank, round) + at, ranks_in_sum(me_ ^ 1 << round, round)}};
     if (partner(round) < task_.rank) std::swap(sources[0], sources[1]);
     b_.wait(kLane, partner(round), tag(Phase::data, s));
-    b_.reduce(kLane, sources, b_.output(at), slices_.bytes(s), round + 1 == fold_.rounds(), {&sent_[s], 1});
+    b_.reduce(kLane, sources, b_.output(at), slices_.bytes(s), {&sent_[s], 1});
   }
 
   const Task& task_;

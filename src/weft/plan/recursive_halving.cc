@@ -62,25 +62,32 @@ class Halving {
       const Slices slices(bounds_.back(), task_);
       for (int s = 0; s < slices.count(); ++s) {
         const uint64_t at = slices.begin(s);
-        const Region sources[] = {mine + at, b_.scratch(at)};
+        const Source sources[] = {{mine + at}, {b_.scratch(at)}};
         b_.wait(kLane, ward(), tag(Phase::ready, s));
-        b_.reduce(kLane, sources, sum + at, slices.bytes(s), false);
+        b_.reduce(kLane, sources, sum + at, slices.bytes(s));
       }
       mine = sum;
     }
     for (int round = 0; round < fold_.rounds(); ++round) {
       exchange(round, mine);
       const Range half = kept(me_, round);
-      Region sources[] = {mine + half.begin, b_.scratch(place(me_, round))};
+      Source sources[] = {{mine + half.begin, ranks_in_sum(me_, round)},
+                          {b_.scratch(place(me_, round)), ranks_in_sum(other(round), round)}};
       if (partner(round) < task_.rank) std::swap(sources[0], sources[1]);
       if (round + 1 == fold_.rounds()) return finish(sources);
-      b_.reduce(kLane, sources, sum + half.begin, half.bytes, false);
+      b_.reduce(kLane, sources, sum + half.begin, half.bytes);
       mine = sum;
     }
   }
 
  private:
   int mask(int round) const { return fold_.participants() >> (round + 1); }
+  /// How many ranks' contributions a participant's sum holds before a round: those of all participants that
+  /// differ in the bits of earlier rounds only.
+  uint32_t ranks_in_sum(int participant, int round) const {
+    const int stride = 2 * mask(round);
+    return fold_.ranks_of(participant % stride, stride, 1 << round);
+  }
   /// Where in scratch a participant keeps what it receives in `round`; the number of rounds gives the end.
   uint64_t place(int participant, int round) const {
     uint64_t offset = fold_.has_ward(fold_.rank_of(participant)) ? round_up(bounds_.back(), 64) : 0;
@@ -135,12 +142,13 @@ void reduce_scatter(const Task& task, Builder& b) {
     for (int p = 0; p < fold.participants(); ++p)
       b.copy(kLane, b.input(task.bytes() * fold.rank_of(p)), mine + bounds[p], task.bytes());
   }
-  halving.run(mine, sum, [&](std::span<const Region> sources) {
-    b.reduce(kLane, sources, b.output(), task.bytes(), true);
+  halving.run(mine, sum, [&](std::span<const Source> sources) {
+    b.reduce(kLane, sources, b.output(), task.bytes());
     if (!halving.has_ward()) return;
-    const Region wards[] = {sources[0] + task.bytes(), sources[1] + task.bytes()};
+    const Source wards[] = {{sources[0].region + task.bytes(), sources[0].contributions},
+                            {sources[1].region + task.bytes(), sources[1].contributions}};
     const Region result = sum + task.bytes() * halving.ward();
-    b.reduce(kLane, wards, result, task.bytes(), true);
+    b.reduce(kLane, wards, result, task.bytes());
     give_ward(task, b, result);
   });
 }
@@ -157,8 +165,8 @@ void all_reduce(const Task& task, Builder& b) {
     offer(task, b, kLane, halving.partner(round), theirs(round).bytes, Space::output);
   }
   const Range own = halving.kept(halving.me(), halving.rounds() - 1);
-  halving.run(b.input(), b.output(), [&](std::span<const Region> sources) {
-    b.reduce(kLane, sources, b.output(own.begin), own.bytes, true);
+  halving.run(b.input(), b.output(), [&](std::span<const Source> sources) {
+    b.reduce(kLane, sources, b.output(own.begin), own.bytes);
   });
   for (int round = halving.rounds() - 1; round >= 0; --round) {
     const int peer = halving.partner(round);

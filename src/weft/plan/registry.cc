@@ -66,7 +66,8 @@ void plan_alone(const Task& task, Builder& builder) {
   const Collective collective = task.request.collective;
   if (is_transfer(collective)) return;
   if (reduces(collective)) {
-    builder.reduce(0, {&input, 1}, output, task.bytes(), true);
+    const Source only{input};
+    builder.reduce(0, {&only, 1}, output, task.bytes());
   } else {
     builder.copy(0, input, output, task.bytes());
   }

@@ -144,10 +144,10 @@ class Reduction {
 
   /// The sum of slice `s` so far, with the own part: at `to`.
   StepId add(int group, int round, int s, Region to) {
-    const Region sources[] = {b_.scratch(place(turn(group, round - 1), s)),
-                              b_.input(lap_.at(block(round), s))};
+    const Source sources[] = {{b_.scratch(place(turn(group, round - 1), s)), static_cast<uint32_t>(round)},
+                              {b_.input(lap_.at(block(round), s))}};
     b_.wait(kMain, previous_, tag(Phase::ready, lap_.index(round - 1, s)));
-    return b_.reduce(kMain, sources, to, lap_.bytes(block(round), s), round == lap_.rounds());
+    return b_.reduce(kMain, sources, to, lap_.bytes(block(round), s));
   }
 
   /// What `previous` puts so many places after this may be put once `after` is done.

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "plan/verify_world.h"
@@ -60,6 +61,12 @@ std::vector<int> ranks_in(const Content& content) {
     if (content.ranks[rank / 64] >> rank % 64 & 1) ranks.push_back(rank);
   }
   return ranks;
+}
+
+uint32_t count_ranks(const Content& content) {
+  int count = 0;
+  for (const uint64_t word : content.ranks) count += std::popcount(word);
+  return static_cast<uint32_t>(count);
 }
 
 /// One arena: pieces by address, without overlaps. Bytes in no piece were never written.
@@ -212,7 +219,12 @@ class Execution {
     bool in_rank_order = static_cast<int>(column.size()) == world_.ranks();
     for (size_t i = 0; i < column.size(); ++i) {
       const Content& part = contents_[column[i].content];
+      const uint32_t claimed = world_.plan(ref.rank).contributions_of(step)[i];
       if (part.final) return broken(fmt::format("source {} is final already", i));
+      if (claimed != count_ranks(part)) {
+        return broken(fmt::format("source {} holds the contributions of ranks {}, the plan says of {} ranks",
+                                  i, fmt::join(ranks_in(part), ", "), claimed));
+      }
       if (column[i].from != column[0].from) {
         return broken(fmt::format("source {} comes from byte {} of the inputs, source 0 from byte {}", i,
                                   column[i].from, column[0].from));

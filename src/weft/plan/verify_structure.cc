@@ -91,8 +91,9 @@ Status World::check_tables(int rank) const {
 Status World::check_step(StepRef ref) const {
   const Plan& p = plan(ref.rank);
   const Step& step = this->step(ref);
-  if (step.source_count > p.regions.size() || step.sources > p.regions.size() - step.source_count ||
-      step.after_count > p.dependencies.size() || step.after > p.dependencies.size() - step.after_count) {
+  if (p.contributions.size() != p.regions.size() || step.source_count > p.regions.size() ||
+      step.sources > p.regions.size() - step.source_count || step.after_count > p.dependencies.size() ||
+      step.after > p.dependencies.size() - step.after_count) {
     return fail(kBroken, "rank {} step {}: its sources or dependencies lie outside the plan's", ref.rank,
                 ref.id);
   }

@@ -9,18 +9,30 @@ void illegal_address(int ordinal) {
   World::instance().context(ordinal)->asynchronous_error.store(kIllegalAddress);
 }
 
+/// Whether all memory of a reduction is there; its addresses then are.
+bool resolve(ReduceArguments& arguments, size_t element_bytes, int ordinal) {
+  const size_t bytes = arguments.count * element_bytes;
+  arguments.out = bytes_for_kernel(arguments.out, bytes, ordinal);
+  if (!arguments.out || arguments.sources > kMaxSources) return false;
+  for (uint32_t s = 0; s < arguments.sources; ++s) {
+    arguments.source[s] = bytes_for_kernel(arguments.source[s], bytes, ordinal);
+    if (!arguments.source[s]) return false;
+  }
+  return true;
+}
+
 template <typename Type>
 void reduce(const void* passed, int ordinal, uint64_t threads) {
   ReduceArguments arguments = *static_cast<const ReduceArguments*>(passed);
-  const size_t bytes = arguments.count * sizeof(typename Type::Storage);
-  std::byte* const out = bytes_for_kernel(arguments.out, bytes, ordinal);
-  if (!out || arguments.sources > kMaxSources) return illegal_address(ordinal);
-  arguments.out = out;
-  for (uint32_t s = 0; s < arguments.sources; ++s) {
-    arguments.source[s] = bytes_for_kernel(arguments.source[s], bytes, ordinal);
-    if (!arguments.source[s]) return illegal_address(ordinal);
-  }
+  if (!resolve(arguments, sizeof(typename Type::Storage), ordinal)) return illegal_address(ordinal);
   for (uint64_t thread = 0; thread < threads; ++thread) reduce_range<Type>(arguments, thread, threads);
+}
+
+template <typename Type>
+void mean(const void* passed, int ordinal, uint64_t threads) {
+  MeanArguments arguments = *static_cast<const MeanArguments*>(passed);
+  if (!resolve(arguments.reduce, sizeof(typename Type::Storage), ordinal)) return illegal_address(ordinal);
+  for (uint64_t thread = 0; thread < threads; ++thread) mean_range<Type>(arguments, thread, threads);
 }
 
 template <typename Type>
@@ -39,8 +51,11 @@ FunctionHandle* kernel_named(const std::string& name) {
 #define WEFT_ENTRY(type, Type)                                     \
   {"weft_reduce_" #type, {reduce<Type>, sizeof(ReduceArguments)}}, \
       {"weft_scale_" #type, {scale<Type>, sizeof(ScaleArguments)}},
-  static std::map<std::string, FunctionHandle> kernels{WEFT_EACH_KERNEL_TYPE(WEFT_ENTRY)};
+#define WEFT_MEAN_ENTRY(type, Type) {"weft_mean_" #type, {mean<Type>, sizeof(MeanArguments)}},
+  static std::map<std::string, FunctionHandle> kernels{WEFT_EACH_KERNEL_TYPE(WEFT_ENTRY)
+                                                           WEFT_EACH_FLOAT_KERNEL_TYPE(WEFT_MEAN_ENTRY)};
 #undef WEFT_ENTRY
+#undef WEFT_MEAN_ENTRY
   auto found = kernels.find(name);
   return found == kernels.end() ? nullptr : &found->second;
 }

@@ -44,6 +44,7 @@ Result<std::unique_ptr<Kernels>> Kernels::load(Device& device, int blocks) {
     };
     WEFT_TRY(find("reduce", kernels->reduce_[type]));
     WEFT_TRY(find("scale", kernels->scale_[type]));
+    if (is_float(static_cast<DataType>(type))) WEFT_TRY(find("mean", kernels->mean_[type]));
   }
   return kernels;
 }
@@ -54,18 +55,28 @@ Status Kernels::reduce(Queue& queue, const Reduction& reduction, void* dst, cons
                        size_t count) const {
   const size_t element_bytes = size_of(reduction.type);
   if (count == 0) return {};
-  if (n == 1 && reduction.divisor <= 1)
+  const bool floats = is_float(reduction.type), mean = floats && reduction.op == ReduceOp::avg;
+  uint32_t divisor = 1;
+  if (mean) divisor = total_of(reduction.weights, n);
+  else if (reduction.op == ReduceOp::avg) divisor = reduction.divisor;
+  if (n == 1 && (floats || divisor <= 1))
     return dst == sources[0] ? Status() : queue.copy(dst, sources[0], count * element_bytes);
   const Combiner combiner = combiner_of(reduction.op);
-  const bool ordered = is_float(reduction.type) && (combiner == Combiner::sum || combiner == Combiner::prod);
-  ReduceArguments arguments;
+  const bool ordered = floats && (combiner == Combiner::sum || combiner == Combiner::prod);
+  MeanArguments with_weights;
+  ReduceArguments& arguments = with_weights.reduce;
   arguments.out = dst;
   arguments.count = count;
   arguments.sources = static_cast<uint32_t>(n);
-  arguments.divisor = reduction.divisor;
+  arguments.divisor = divisor;
   arguments.op = static_cast<uint32_t>(combiner);
   arguments.tree = ordered && reduction.order == Order::tree;
   std::copy_n(sources, n, arguments.source);
+  if (mean) {
+    if (reduction.weights) std::copy_n(reduction.weights, n, with_weights.weight);
+    else std::fill_n(with_weights.weight, n, 1);
+    return launch(queue, mean_[static_cast<int>(reduction.type)], count, element_bytes, &with_weights);
+  }
   return launch(queue, reduce_[static_cast<int>(reduction.type)], count, element_bytes, &arguments);
 }
 

@@ -37,7 +37,7 @@ class Kernels {
                 void* arguments) const;
 
   int blocks_;
-  std::array<FunctionHandle*, kDataTypes> reduce_{}, scale_{};
+  std::array<FunctionHandle*, kDataTypes> reduce_{}, mean_{}, scale_{};  // mean_: of floats only
 };
 
 }  // namespace weft::device::cuda

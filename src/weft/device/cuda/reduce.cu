@@ -1,4 +1,4 @@
-// The kernels: weft_reduce_<type> and weft_scale_<type>. Their arithmetic is reduce_range.h's; they are
+// The kernels: weft_reduce_<type>, weft_scale_<type> and, of floats, weft_mean_<type>. Their arithmetic is reduce_range.h's; they are
 // compiled into a fat binary, which the library carries as data (kernel_image.cc).
 #include "device/cuda/reduce_range.h"
 
@@ -19,6 +19,14 @@ constexpr int kThreads = 512;
                       uint64_t{gridDim.x} * blockDim.x);                           \
   }
 
+#define WEFT_MEAN_KERNEL(name, Type)                                             \
+  extern "C" __global__ void __launch_bounds__(kThreads)                         \
+      weft_mean_##name(const __grid_constant__ MeanArguments arguments) {        \
+    mean_range<Type>(arguments, uint64_t{blockIdx.x} * blockDim.x + threadIdx.x, \
+                     uint64_t{gridDim.x} * blockDim.x);                          \
+  }
+
 WEFT_EACH_KERNEL_TYPE(WEFT_KERNELS)
+WEFT_EACH_FLOAT_KERNEL_TYPE(WEFT_MEAN_KERNEL)
 
 }  // namespace weft::device::cuda

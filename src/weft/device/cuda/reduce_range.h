@@ -22,15 +22,21 @@ namespace weft::device::cuda {
 /// Sources of one launch, at most: they are passed by value.
 inline constexpr uint32_t kMaxSources = 120;
 
-/// out[i] = op over sources of source[s][i], i < count; then divided, if divisor > 1.
+/// out[i] = op over sources of source[s][i], i < count.
 struct ReduceArguments {
   void* out;
   uint64_t count;
   uint32_t sources;
-  uint32_t divisor;
-  uint32_t op;    // sum, prod, max, min: device::Combiner
-  uint32_t tree;  // 1: a balanced binary tree over source numbers, else in turn
+  uint32_t divisor;  // of integers: what the result is divided by; of means: the sum of the weights
+  uint32_t op;       // of all but means: Operator
+  uint32_t tree;     // 1: a balanced binary tree over source numbers, else in turn
   const void* source[kMaxSources];
+};
+
+/// out[i] = the mean over sources of source[s][i], each with its weight.
+struct MeanArguments {
+  ReduceArguments reduce;
+  uint32_t weight[kMaxSources];
 };
 
 /// out[i] = in[i] × scalar.
@@ -55,7 +61,7 @@ struct Narrow : Format {
   static constexpr bool kNarrow = true;
 };
 
-enum class Operator : uint32_t { sum, prod, max, min };
+enum class Operator : uint32_t { sum, prod, max, min };  // device::Combiner
 
 template <typename T>
 struct FloatLimits;  // of fp32 and fp64: the bits of infinity and of the quiet NaN
@@ -141,12 +147,9 @@ struct Accumulation {
   }
   WEFT_ALWAYS_INLINE static Storage pack(Value value, uint32_t divisor) {
     if constexpr (kWidens) {
-      if (divisor > 1) value = value / static_cast<float>(divisor);
       return static_cast<Storage>(encode_float<Type, float, int32_t>(value));
-    } else if constexpr (!kArithmetic) {
+    } else if constexpr (!kArithmetic || kFloat) {
       return value;
-    } else if constexpr (kFloat) {
-      return divisor > 1 ? without_payload<Value>(value / static_cast<Value>(divisor)) : value;
     } else if constexpr (std::is_signed_v<Value>) {
       return divisor > 1 ? static_cast<Value>(static_cast<int64_t>(value) / static_cast<int64_t>(divisor))
                          : value;
@@ -174,6 +177,38 @@ struct alignas(width * sizeof(T)) Elements {
 template <typename T>
 constexpr int kPackWidth = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
 
+/// What the elements from `first` on of so many sources combine to, one source after the other.
+template <typename R, typename Arguments>
+WEFT_ALWAYS_INLINE typename R::Values collect_in_turn(const Arguments& a, uint32_t sources, uint64_t first) {
+  auto sum = R::source(a, 0, first);
+  for (uint32_t s = 1; s < sources; ++s) R::combine(sum, R::source(a, s, first));
+  return sum;
+}
+
+/// … and over the tree whose lower half is the largest power of two below the number of sources: partial
+/// results are merged as a binary counter carries, and at the end from the youngest to the oldest.
+template <typename R, typename Arguments>
+WEFT_ALWAYS_INLINE typename R::Values collect_by_tree(const Arguments& a, uint32_t sources, uint64_t first) {
+  typename R::Values partial[8];  // kMaxSources < 2^7
+  int depth = 0;
+  for (uint32_t s = 0; s < sources; ++s) {
+    auto sum = R::source(a, s, first);
+    for (uint32_t carry = s; carry & 1; carry >>= 1) {
+      auto older = partial[--depth];
+      R::combine(older, sum);
+      sum = older;
+    }
+    partial[depth++] = sum;
+  }
+  auto sum = partial[--depth];
+  while (depth > 0) {
+    auto older = partial[--depth];
+    R::combine(older, sum);
+    sum = older;
+  }
+  return sum;
+}
+
 template <typename Type, Operator op, int width>
 struct Reducer {
   using A = Accumulation<Type, op>;
@@ -197,54 +232,124 @@ struct Reducer {
   }
 
   static WEFT_ON_DEVICE void in_turn(const ReduceArguments& a, uint64_t first) {
-    Values sum = source(a, 0, first);
-    for (uint32_t s = 1; s < a.sources; ++s) combine(sum, source(a, s, first));
-    store(a, first, sum);
+    store(a, first, collect_in_turn<Reducer>(a, a.sources, first));
+  }
+  static WEFT_ON_DEVICE void by_tree(const ReduceArguments& a, uint64_t first) {
+    store(a, first, collect_by_tree<Reducer>(a, a.sources, first));
+  }
+};
+
+/// Weighted means of floats, as device/kernel_mean.h computes them: the sum divided by all weights, and
+/// brought between the least and the greatest operand; a sum that overflows is computed again from operands
+/// that are scaled down.
+template <typename Type, int width>
+struct Means {
+  using A = Accumulation<Type, Operator::sum>;
+  using Value = typename A::Value;
+
+  template <bool scaled>
+  struct Sums {
+    static constexpr Value kScale = scaled ? Value{1} / Value(uint64_t{1} << 33) : Value{1};
+    struct Values {
+      Value sum[width], least[width], most[width];
+    };
+
+    WEFT_ALWAYS_INLINE static Values source(const MeanArguments& a, uint32_t s, uint64_t first) {
+      const auto raw = Elements<typename Type::Storage, width>::load(a.reduce.source[s], first);
+      const Value weight = static_cast<Value>(a.weight[s]) * kScale;
+      Values values;
+      for (int i = 0; i < width; ++i) {
+        values.least[i] = values.most[i] = A::unpack(raw.at[i]);
+        values.sum[i] = values.least[i] * weight;
+      }
+      return values;
+    }
+    WEFT_ALWAYS_INLINE static void combine(Values& into, const Values& more) {
+      for (int i = 0; i < width; ++i) {
+        into.sum[i] = into.sum[i] + more.sum[i];
+        into.least[i] = more.least[i] < into.least[i] ? more.least[i] : into.least[i];
+        into.most[i] = more.most[i] > into.most[i] ? more.most[i] : into.most[i];
+      }
+    }
+  };
+
+  WEFT_ALWAYS_INLINE static bool finite(Value value) { return value - value == 0; }
+
+  template <bool tree, bool scaled>
+  WEFT_ALWAYS_INLINE static auto collect(const MeanArguments& a, uint64_t first) {
+    if constexpr (tree) return collect_by_tree<Sums<scaled>>(a, a.reduce.sources, first);
+    else return collect_in_turn<Sums<scaled>>(a, a.reduce.sources, first);
   }
 
-  /// The tree whose lower half is the largest power of two below the number of sources: partial results are
-  /// merged as a binary counter carries, and at the end from the youngest to the oldest.
-  static WEFT_ON_DEVICE void by_tree(const ReduceArguments& a, uint64_t first) {
-    Values partial[8];  // kMaxSources < 2^7
-    int depth = 0;
-    for (uint32_t s = 0; s < a.sources; ++s) {
-      Values sum = source(a, s, first);
-      for (uint32_t carry = s; carry & 1; carry >>= 1) {
-        Values older = partial[--depth];
-        combine(older, sum);
-        sum = older;
-      }
-      partial[depth++] = sum;
+  template <bool tree>
+  WEFT_ALWAYS_INLINE static void mean(const MeanArguments& a, uint64_t first) {
+    const auto values = collect<tree, false>(a, first);
+    const Value divisor = static_cast<Value>(a.reduce.divisor);
+    Value means[width];
+    bool all_finite = true;
+    for (int i = 0; i < width; ++i) {
+      means[i] = values.sum[i] / divisor;
+      all_finite = all_finite && finite(values.sum[i]);
     }
-    Values sum = partial[--depth];
-    while (depth > 0) {
-      Values older = partial[--depth];
-      combine(older, sum);
-      sum = older;
+    if (!all_finite) {
+      const auto again = collect<tree, true>(a, first);
+      for (int i = 0; i < width; ++i)
+        if (!finite(values.sum[i])) means[i] = again.sum[i] / divisor / Sums<true>::kScale;
     }
-    store(a, first, sum);
+    Elements<typename Type::Storage, width> result;
+    for (int i = 0; i < width; ++i) {  // a NaN stays: no comparison is true of it
+      Value value = means[i] < values.least[i] ? values.least[i] : means[i];
+      value = value > values.most[i] ? values.most[i] : value;
+      if constexpr (Type::kNarrow) result.at[i] = A::pack(value, 1);
+      else result.at[i] = without_payload<Value>(value);
+    }
+    result.store(a.reduce.out, first);
   }
+
+  static WEFT_ON_DEVICE void in_turn(const MeanArguments& a, uint64_t first) { mean<false>(a, first); }
+  static WEFT_ON_DEVICE void by_tree(const MeanArguments& a, uint64_t first) { mean<true>(a, first); }
+};
+
+template <typename Type, Operator op>
+struct Reducers {
+  template <int width>
+  using Of = Reducer<Type, op, width>;
+};
+template <typename Type>
+struct MeansOf {
+  template <int width>
+  using Of = Means<Type, width>;
 };
 
 // ---- What a thread does
 
-/// Thread number `thread` of `threads` of a reduction.
-template <typename Type, Operator op>
-WEFT_ON_DEVICE void reduce_with(const ReduceArguments& a, uint64_t thread, uint64_t threads) {
-  using Storage = typename Type::Storage;
+/// Thread number `thread` of `threads` of a reduction; P<width> takes `width` elements at a time.
+template <typename Storage, bool ordered, template <int> class P, typename Arguments>
+WEFT_ON_DEVICE void run_thread(const Arguments& arguments, const ReduceArguments& a, uint64_t thread,
+                               uint64_t threads) {
   constexpr int width = kPackWidth<Storage>;
-  constexpr bool ordered = Accumulation<Type, op>::kArithmetic && Accumulation<Type, op>::kFloat;
   if (ordered && a.tree) {
     if constexpr (ordered)
-      for (uint64_t i = thread; i < a.count; i += threads) Reducer<Type, op, 1>::by_tree(a, i);
+      for (uint64_t i = thread; i < a.count; i += threads) P<1>::by_tree(arguments, i);
     return;
   }
   uintptr_t addresses = reinterpret_cast<uintptr_t>(a.out);
   for (uint32_t s = 0; s < a.sources; ++s) addresses |= reinterpret_cast<uintptr_t>(a.source[s]);
   const uint64_t in_packs = addresses % (width * sizeof(Storage)) == 0 ? a.count / width * width : 0;
-  for (uint64_t i = thread * width; i < in_packs; i += threads * width)
-    Reducer<Type, op, width>::in_turn(a, i);
-  for (uint64_t i = in_packs + thread; i < a.count; i += threads) Reducer<Type, op, 1>::in_turn(a, i);
+  for (uint64_t i = thread * width; i < in_packs; i += threads * width) P<width>::in_turn(arguments, i);
+  for (uint64_t i = in_packs + thread; i < a.count; i += threads) P<1>::in_turn(arguments, i);
+}
+
+template <typename Type, Operator op>
+WEFT_ON_DEVICE void reduce_with(const ReduceArguments& a, uint64_t thread, uint64_t threads) {
+  constexpr bool ordered = Accumulation<Type, op>::kArithmetic && Accumulation<Type, op>::kFloat;
+  run_thread<typename Type::Storage, ordered, Reducers<Type, op>::template Of>(a, a, thread, threads);
+}
+
+/// Of a float type. A kernel of its own: it takes twice the registers of a sum.
+template <typename Type>
+WEFT_ON_DEVICE void mean_range(const MeanArguments& a, uint64_t thread, uint64_t threads) {
+  run_thread<typename Type::Storage, true, MeansOf<Type>::template Of>(a, a.reduce, thread, threads);
 }
 
 template <typename Type>
@@ -269,13 +374,15 @@ WEFT_ON_DEVICE void scale_range(const ScaleArguments& a, uint64_t thread, uint64
     out[i] = A::pack(A::combine(A::unpack(in[i]), A::unpack(scalar)), 1);
 }
 
-/// Calls for_type(name, Type) for every element type, in the order of device::DataType.
+/// Calls for_type(name, Type) for every element type.
 #define WEFT_EACH_KERNEL_TYPE(for_type)                                                                   \
   for_type(int8, Whole<int8_t>) for_type(uint8, Whole<uint8_t>) for_type(int32, Whole<int32_t>)           \
       for_type(uint32, Whole<uint32_t>) for_type(int64, Whole<int64_t>) for_type(uint64, Whole<uint64_t>) \
-          for_type(float16, Narrow<weft::device::Half>) for_type(float32, Whole<float>)                   \
-              for_type(float64, Whole<double>) for_type(bfloat16, Narrow<weft::device::Bfloat>)           \
-                  for_type(float8e4m3, Narrow<weft::device::E4m3>)                                        \
-                      for_type(float8e5m2, Narrow<weft::device::E5m2>)
+          WEFT_EACH_FLOAT_KERNEL_TYPE(for_type)
+
+#define WEFT_EACH_FLOAT_KERNEL_TYPE(for_type)                                           \
+  for_type(float16, Narrow<weft::device::Half>) for_type(float32, Whole<float>)         \
+      for_type(float64, Whole<double>) for_type(bfloat16, Narrow<weft::device::Bfloat>) \
+          for_type(float8e4m3, Narrow<weft::device::E4m3>) for_type(float8e5m2, Narrow<weft::device::E5m2>)
 
 }  // namespace weft::device::cuda

@@ -105,11 +105,6 @@ class DeviceStepper {
   Result<DeviceStep> hand_over(plan::StepId id, transport::Envelope envelope);
   Result<DeviceStep> reduce_on_device(const std::vector<Memory>& sources, const Memory& dst);
   Result<DeviceStep> reduce_on_host(const std::vector<Memory>& sources, const Memory& dst);
-  device::Reduction reduction() const {
-    device::Reduction reduction = op_.reduction;
-    if (!step_.final) reduction.divisor = 1;
-    return reduction;
-  }
   bool one_sided(int32_t handle) const {
     return handle >= 0 &&
            (step_.bytes > op_.comm->members().route(step_.peer)->eager_bytes() || op_.learned[handle].mapped);
@@ -239,7 +234,7 @@ Result<DeviceStep> DeviceStepper::reduce_on_device(const std::vector<Memory>& so
       addresses.back() = *block;
     }
     const size_t count = step_.bytes / device::size_of(op_.reduction.type);
-    WEFT_TRY(executor_.kernels()->reduce(queue_, reduction(), dst.address, addresses.data(),
+    WEFT_TRY(executor_.kernels()->reduce(queue_, op_.reduction_of(step_), dst.address, addresses.data(),
                                          static_cast<int>(addresses.size()), count));
     work_.phase = 1;
     return waits();
@@ -279,7 +274,7 @@ Result<DeviceStep> DeviceStepper::reduce_on_host(const std::vector<Memory>& sour
         if (!sum) return sum.status();
         into = *sum;
       }
-      device::reduce(reduction(), into, addresses.data(), static_cast<int>(addresses.size()),
+      device::reduce(op_.reduction_of(step_), into, addresses.data(), static_cast<int>(addresses.size()),
                      bytes / device::size_of(op_.reduction.type));
       work_.phase = 2;
       if (!dst.host) {

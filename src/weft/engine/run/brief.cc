@@ -68,10 +68,8 @@ void reduce(Operation& op, const Step& step) {
   auto& sources = op.comm->context().workspace().reduce_sources();
   if (sources.size() < step.source_count) sources.resize(step.source_count);
   for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = own(op, regions[s]);
-  device::Reduction reduction = op.reduction;
-  if (!step.final) reduction.divisor = 1;
-  device::reduce(reduction, own(op, step.dst), sources.data(), static_cast<int>(step.source_count),
-                 step.bytes / device::size_of(reduction.type));
+  device::reduce(op.reduction_of(step), own(op, step.dst), sources.data(), static_cast<int>(step.source_count),
+                 step.bytes / device::size_of(op.reduction.type));
 }
 
 // Does a step that waits for nothing but room to send.

@@ -291,8 +291,7 @@ class Interpreter {
   }
 
   Outcome reduce(const Step& step, LaneState& state) {
-    device::Reduction reduction = op_.reduction;
-    if (!step.final) reduction.divisor = 1;
+    device::Reduction reduction = op_.reduction_of(step);
     reduction.message_bytes = streamed_bytes(step, step.dst.space == Space::output);
     const size_t element = device::size_of(reduction.type);
     const uint64_t turn = std::max<uint64_t>(kTurnBytes / step.source_count / 64 * 64, kBounceBytes);

@@ -98,6 +98,13 @@ struct Operation {
   uint32_t signature = 0;
   std::shared_ptr<const Prepared> prepared;  // kept in the pool: the next call is often the same
   device::Reduction reduction;
+  /// … as a step of its plan does it.
+  device::Reduction reduction_of(const plan::Step& step) const {
+    device::Reduction of_step = reduction;
+    of_step.weights = prepared->plan.contributions_of(step).data();
+    if (!step.final) of_step.divisor = 1;
+    return of_step;
+  }
   Record* record = nullptr;  // its place in the ring
   /// That, or null once it has gone to a later operation.
   Record* own_record() const { return record->of == this ? record : nullptr; }
