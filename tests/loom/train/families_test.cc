@@ -148,13 +148,19 @@ TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
   format::Json swapped = config;
   swapped["id2label"] = {{"0", "odd"}, {"1", "even"}};
   put_file(folder + "/config.json", swapped.dump());
+  EXPECT_TRUE(fails_with(Model::open(folder, 1), Code::invalid_data,
+                         "\"odd\" as class 0 in id2label and as class 1 in label2id"));
+  swapped["label2id"] = {{"odd", 0}, {"even", 1}};
+  put_file(folder + "/config.json", swapped.dump());
   config_.model.from = folder;
-  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
-                         "class 0 is \"odd\" in the model and \"even\" in the dataset"));
+  EXPECT_TRUE(
+      fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                 fmt::format("class 0 is \"odd\" in the model {} and \"even\" in the dataset", folder)));
   Result<Model> other = Model::open(folder, 1);
   LOOM_ASSERT_OK(other);
-  EXPECT_TRUE(fails_with(other->evaluate(config_.data.folder), Code::invalid_argument,
-                         "label 0 of the dataset is \"even\", of the model \"odd\""));
+  EXPECT_TRUE(
+      fails_with(other->evaluate(config_.data.folder), Code::invalid_argument,
+                 fmt::format("class 0 is \"odd\" in the model {} and \"even\" in the dataset", folder)));
 }
 
 /// As many labels, of which the second has become the first: the run went on, and trained the head for
