@@ -82,6 +82,7 @@ class BpeTokenizer final : public Tokenizer {
   Status index_merges();
   Status index_added();
   Status index_roles();
+  size_t end_of_pieces() const;
   const Merge* merge_of(Token left, Token right) const;
   void encode_normalized(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
   void encode_words(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;

@@ -401,10 +401,27 @@ Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_vocabulary(const 
   return tokenizer;
 }
 
+/// Older versions of `tokenizers` do not find an added token that the vocabulary has, too, if it is not
+/// special. Such tokens at its end, and what comes behind them, are left out where no merge makes them.
+size_t BpeTokenizer::end_of_pieces() const {
+  constexpr char kAdded = 1, kPlain = 2;
+  std::vector<char> kinds(spellings_.size());
+  for (const AddedToken& token : model_.added)
+    kinds[static_cast<size_t>(token.id)] = token.special ? kAdded : kPlain;
+  size_t end = spellings_.size(), least = 0;
+  for (const auto& [pair, merge] : merges_) least = std::max(least, static_cast<size_t>(merge.result) + 1);
+  for (size_t id = end; id > least && kinds[id - 1] != 0; --id)
+    if (kinds[id - 1] == kPlain) end = id - 1;
+  return end;
+}
+
 Status BpeTokenizer::save(const std::string& folder) const {
-  Json::object_t entries;  // in the order of numbers; looking for equal keys would take time squared
+  Json::object_t entries, pieces;  // in the order of numbers; looking for equal keys would take time squared
+  const size_t end = end_of_pieces();
   for (size_t id = 0; id < spellings_.size(); ++id) {
-    if (!spellings_[id].empty()) entries.push_back({spellings_[id], id});
+    if (spellings_[id].empty()) continue;
+    entries.push_back({spellings_[id], id});
+    if (id < end) pieces.push_back({spellings_[id], id});
   }
   const Json vocabulary(std::move(entries));
   std::string merges_text = kMergesHead;
@@ -433,7 +450,8 @@ Status BpeTokenizer::save(const std::string& folder) const {
   LOOM_TRY(write_file(join_path(folder, "merges.txt"), merges_text));
   LOOM_TRY(format::write_json(join_path(folder, "vocab.json"), vocabulary));
   LOOM_TRY(write_tokenizer_config(folder, roles));
-  return format::write_json(join_path(folder, "tokenizer.json"), byte_level_json(model_, vocabulary, merges));
+  return format::write_json(join_path(folder, "tokenizer.json"),
+                            byte_level_json(model_, Json(std::move(pieces)), merges));
 }
 
 }  // namespace loom::text

@@ -140,6 +140,7 @@ Status FilesBeside::read_roles(const Json& json, const std::string& path) {
   for (const char* list : {"additional_special_tokens", "extra_special_tokens"}) {
     const Json tokens = json.value(list, Json());
     if (!tokens.is_array() && !tokens.is_object()) continue;
+    more_.clear();  // special_tokens_map.json comes last, and replaces the list
     for (const auto& [key, item] : tokens.items()) {
       Result<AddedToken> token = token_of(item);
       LOOM_TRY(token.status().in(fmt::format("\"{}\" of {}", list, path)));

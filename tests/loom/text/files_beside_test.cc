@@ -74,6 +74,30 @@ TEST_F(FilesBesideTest, AddedTokensMayHaveSettings) {
   EXPECT_EQ(tokenizer()->encode("ab  <m>words"), (Tokens{256, 258, 259, 's'}));
 }
 
+/// Older versions of `tokenizers` do not find a token that is no special one in the vocabulary.
+TEST_F(FilesBesideTest, AnAddedTokenThatIsNotSpecialIsSavedBehindTheVocabulary) {
+  put_bpe({"<|endoftext|>"});
+  put("added_tokens.json", {{"word", 258}, {"<|user|>", 259}});
+  put("special_tokens_map.json", {{"additional_special_tokens", {"<|user|>"}}});
+  const auto before = tokenizer();
+  LOOM_ASSERT_OK(before->save(folder_.path()));
+  const Json json = *format::read_json(folder_ / "tokenizer.json");
+  EXPECT_EQ(json["model"]["vocab"].size(), 258u);
+  EXPECT_EQ(json["added_tokens"].size(), 3u);
+  EXPECT_EQ(tokenizer()->hash(), before->hash());
+}
+
+/// The list of special_tokens_map.json is the newer one.
+TEST_F(FilesBesideTest, MoreSpecialTokensAreThoseOfTheMap) {
+  put_json("gpt2.json", {});
+  const int64_t size = tokenizer()->vocabulary_size();
+  put("tokenizer_config.json", {{"additional_special_tokens", {"<|x|>"}}});
+  EXPECT_EQ(tokenizer()->vocabulary_size(), size + 1);
+  put("special_tokens_map.json", {{"additional_special_tokens", {"<|y|>"}}});
+  EXPECT_EQ(tokenizer()->vocabulary_size(), size + 1);
+  EXPECT_EQ(tokenizer()->encode("<|y|>"), (Tokens{static_cast<Token>(size)}));
+}
+
 TEST_F(FilesBesideTest, ATokenWithAnotherNumberThanItHasIsRefused) {
   put_bpe({"<|endoftext|>"});
   put("added_tokens.json", {{"<|user|>", 300}});
