@@ -22,7 +22,7 @@ struct DatasetOptions {
   /// The files hold a text and its label a line: data for a model that classifies. Where `tokenizer` is the
   /// folder of such a model, labels are names or numbers of its classes, in its order.
   bool labels = false;
-  /// Of files with labels: "jsonl", "csv" or "tsv"; empty: as their names say (.jsonl, .csv, others TSV).
+  /// The format of files with labels: "jsonl", "csv" or "tsv"; empty: as their names say (others are TSV).
   std::string format;
 };
 

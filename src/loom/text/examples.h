@@ -32,7 +32,7 @@ Result<std::vector<Example>> read_examples(const std::string& path);
 /// The same; `format` is "jsonl", "csv" or "tsv", or empty: as the name says. Errors: invalid_argument.
 Result<std::vector<Example>> read_examples(const TextFile& file, const std::string& format);
 
-/// What a model that classifies reads of a text: its tokens, in the tokenizer's template.
+/// The tokens that a classifier reads of a text: they stand in the tokenizer's template.
 std::vector<Token> example_tokens(const std::string& text, const Tokenizer& tokenizer);
 /// Copies a text's tokens, at most as many as `into` has, and gives their number. The last `kept` ones stay
 /// where others are cut off: those that the tokenizer's template puts behind a text.

@@ -28,8 +28,8 @@ class FilesBeside {
   /// The token of a role: "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token" or
   /// "mask_token". Nothing where no file has the key; an empty text where it is null.
   std::optional<std::string> role(const std::string& name) const;
-  /// Whoever begins and ends a sequence has a role of its own, or is what begins and ends a text. A token
-  /// that does both only ends texts.
+  /// "cls_token" and "sep_token" begin and end a sequence. Without the first, "bos_token" begins it, unless
+  /// that is "eos_token", too.
   SpecialNames names() const;
   /// Gives a role its token where no file has the key, as the tokenizer's class would.
   void set_default(const std::string& role, const AddedToken& token);
@@ -43,8 +43,8 @@ class FilesBeside {
   const std::string& config_path() const { return config_path_; }
 
   /// Adds the tokens of these files to those of tokenizer.json: those with a number, and the tokens of all
-  /// roles, which `transformers` finds in texts, too. What the vocabulary has keeps its number, as
-  /// `number_of` gives it; what it lacks gets the next one, `next` being the first that is free. Errors:
+  /// roles, which `transformers` finds in texts, too. A token that the vocabulary has
+  /// keeps its number, `number_of`. Any other gets the next one, from `next` on. Errors:
   /// invalid_data for a token with another number than that.
   Status add_to(std::vector<AddedToken>& added,
                 const std::function<std::optional<int64_t>(const std::string&)>& number_of,

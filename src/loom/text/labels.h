@@ -13,7 +13,7 @@
 
 namespace loom::text {
 
-/// What a model tells apart, in its order; no names where it classifies nothing.
+/// The classes that a model tells apart, in its order; no names where it does not classify.
 struct ModelClasses {
   std::vector<std::string> names;
   std::string model;  // its folder, for sentences

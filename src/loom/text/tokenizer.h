@@ -28,6 +28,7 @@ struct SpecialTokens {
 /// The special tokens that stand around a text that a model reads whole, as a classifier does.
 struct SequenceTemplate {
   std::vector<Token> before, after;
+  bool operator==(const SequenceTemplate&) const = default;
 };
 
 class Tokenizer {

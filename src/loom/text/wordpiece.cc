@@ -140,7 +140,7 @@ uint64_t WordPieceTokenizer::hash() const {
       hash.add("not added: " + own.content);
   if (!WordPieceModel().adds(model_.unknown) && !model_.adds(model_.unknown))
     hash.add("not added: " + model_.unknown);
-  // What BERT has anyway is left out, as it was before there could be others.
+  // BERT's own tokens are left out, so that hashes of earlier versions stay.
   for (const AddedToken& token : model_.added) {
     const bool usual = WordPieceModel().adds(token.content) || token.content == model_.unknown;
     if (usual && !token.left_strip && !token.right_strip && !token.normalized) continue;

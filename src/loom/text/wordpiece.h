@@ -27,8 +27,8 @@ struct WordPieceModel {
   bool clean_text = true;
   bool chinese_characters = true;  // stand alone
   std::string unknown = "[UNK]";
-  /// What is found in a text before anything else, of which those count that the vocabulary has. Their
-  /// numbers are those of the vocabulary.
+  /// These tokens are found in a text before anything else. Only those that the vocabulary has count, and
+  /// they have its numbers.
   std::vector<AddedToken> added = {{"[PAD]"}, {"[UNK]"}, {"[CLS]"}, {"[SEP]"}, {"[MASK]"}};
   bool adds(const std::string& name) const {
     return std::any_of(added.begin(), added.end(),

@@ -12,7 +12,7 @@ namespace loom::train {
 /// else "LABEL_0" and so on. None where it is no model that classifies. Errors: invalid_data for two classes
 /// of one name, and for a name that is two classes.
 Result<text::ModelClasses> classes_of(const format::Json& config, const std::string& folder);
-/// Those of the model whose folder a tokenizer was opened from; none where it is no model's.
+/// The classes of the model in the folder that a tokenizer was opened from; none where there is no model.
 Result<text::ModelClasses> classes_beside(const std::string& tokenizer);
 
 /// Whether a dataset's labels are a model's classes, number by number. Errors: invalid_argument, naming the

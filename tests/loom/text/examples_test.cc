@@ -86,7 +86,7 @@ TEST(MaskedBatches, AnySplitAndAnyTimeSeeTheSame) {
   EXPECT_NE(other, inputs);
 }
 
-/// Nobody sees it, and a RoBERTa gives no position to it: what came behind it had another one.
+/// A RoBERTa gives no position to padding, so that the tokens behind it had other positions.
 TEST(MaskedBatches, PaddingIsNeverDrawn) {
   const TemporaryFolder folder;
   const WordPieceModel few{{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "##b"}};

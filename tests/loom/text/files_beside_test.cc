@@ -8,6 +8,8 @@
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
 #include "text/examples.h"
+#include "text/replace_tokenizer.h"
+#include "text/same_tokenizer.h"
 #include "text/wordpiece.h"
 
 namespace loom::text {
@@ -258,6 +260,28 @@ TEST_F(FilesBesideTest, TheTemplateIsReadAndWritten) {
   EXPECT_TRUE(fails_with(opened(), Code::unsupported, "\"post_processor\" is {\"type\":\"Other\"}"));
   put_json("bloom.json", {{"/post_processor/sep/1", 1 << 30}});
   EXPECT_FALSE(opened().ok());
+}
+
+TEST_F(FilesBesideTest, TextsWithOtherTokensAroundThemThanTheModelsAreRefused) {
+  const Json roberta = {{"type", "RobertaProcessing"}, {"sep", {"</s>", 2}}, {"cls", {"<s>", 1}}};
+  put_json("bloom.json", {{"/post_processor", roberta}});
+  put_file(folder_ / "t.tsv", "a\tx\nb\ty\n");
+  LOOM_ASSERT_OK(tokenize_examples({folder_ / "t.tsv"}, folder_ / "d", *tokenizer(), 0.5));
+  LOOM_ASSERT_OK(check_tokenizer_of_model(folder_.path(), folder_ / "d", *tokenizer()));
+  put_json("bloom.json", {});
+  EXPECT_TRUE(
+      fails_with(check_tokenizer_of_model(folder_.path(), folder_ / "d", **open_tokenizer(folder_ / "d")),
+                 Code::invalid_argument, "have other special tokens around them"));
+}
+
+/// They would be read beside the next tokenizer.
+TEST_F(FilesBesideTest, TheFilesOfTheTokenizerThatWasThereGo) {
+  put_bpe({"<|endoftext|>"});
+  put("added_tokens.json", {{"<|user|>", 258}});
+  put("special_tokens_map.json", {{"pad_token", "<|user|>"}});
+  const auto other = WordPieceTokenizer::from_tokenizer_json(fixture("wordpiece.json")).take();
+  LOOM_ASSERT_OK(replace_tokenizer(*other, folder_.path()));
+  EXPECT_EQ(tokenizer()->hash(), other->hash());
 }
 
 TEST_F(FilesBesideTest, WhatIsCutOffATextIsNotItsTemplate) {
