@@ -100,14 +100,19 @@ void declare(CLI::App& app, Everything& e) {
   sample->add_option("--top-k", e.sample.top_k, "Draw among so many; all");
   sample->add_option("--seed", e.sample.seed, "Seed")->capture_default_str();
   CLI::App* tokenize = app.add_subcommand("tokenize", "Turn text files into a dataset");
-  tokenize->add_option("files", e.tokenize.files, "Text files, UTF-8")->required();
+  tokenize->add_option("files", e.tokenize.files, "Text files, UTF-8; - is standard input")->required();
   tokenize->add_option("-o,--out", e.tokenize.out, "Folder of the dataset")->required();
   tokenize->add_option("--tokenizer", e.tokenize.tokenizer, "bytes, tokenizer.json, vocab.txt, or a folder")
       ->capture_default_str();
   tokenize->add_option("--train-vocabulary", e.tokenize.train_vocabulary,
                        "Train a byte-level BPE of so many tokens instead");
-  tokenize->add_flag("--labels", e.tokenize.labels,
-                     "The files are lines of label, tab and text, or .jsonl with \"text\" and \"label\"");
+  tokenize->add_flag(
+      "--labels", e.tokenize.labels,
+      "The files are lines of label, tab and text, or .csv or .jsonl with \"text\" and \"label\"");
+  tokenize
+      ->add_option("--format", e.tokenize.format,
+                   "jsonl, csv or tsv, of files with labels; as their names say")
+      ->check(CLI::IsMember({"jsonl", "csv", "tsv"}));
   tokenize->add_option("--validation", e.tokenize.validation, "Part of every file that is held out")
       ->capture_default_str();
   CLI::App* whole =

@@ -19,8 +19,11 @@ struct DatasetOptions {
   int64_t train_vocabulary = 0;
   double validation_fraction = 0.1;  // of every file, held out; in [0, 1)
   int threads = 0;                   // 0: as many as this process has CPUs for
-  /// The files are JSONL or TSV, a text and its label a line: data for a model that classifies.
+  /// The files hold a text and its label a line: data for a model that classifies. Where `tokenizer` is the
+  /// folder of such a model, labels are names or numbers of its classes, in its order.
   bool labels = false;
+  /// The format of files with labels: "jsonl", "csv" or "tsv"; empty: as their names say (others are TSV).
+  std::string format;
 };
 
 struct DatasetSummary {
@@ -34,9 +37,11 @@ struct DatasetSummary {
   uint64_t train_texts = 0;
   uint64_t validation_texts = 0;
   std::vector<std::string> labels;
+  std::string note;  // what is to be told about them; mostly nothing
 };
 
-/// Turns text files (UTF-8, not empty) into a dataset in `folder`. The tokens do not depend on the number of
+/// Turns text files (UTF-8, not empty) into a dataset in `folder`; "-" is standard input, and a pipe is read
+/// to its end. A byte order mark is no text. The tokens do not depend on the number of
 /// threads. Errors: invalid_argument, not_found, invalid_data (with the offset of what is no text),
 /// unsupported (a tokenizer that does what Loom does not), disk_full, system_error.
 LOOM_API Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,

@@ -66,6 +66,7 @@ Status sample(const SampleOptions& options);
 struct TokenizeOptions {
   std::vector<std::string> files;
   bool labels = false;  // the files hold texts with labels, to classify
+  std::string format;   // of these: jsonl, csv or tsv; "": as their names say
   std::string out, tokenizer = "bytes";
   double validation = 0.1;
   int64_t train_vocabulary = 0;  // > 0: train a BPE of so many tokens on the files

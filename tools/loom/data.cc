@@ -24,6 +24,7 @@ void print(const DatasetSummary& summary, const TokenizeOptions& options) {
     fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
                summary.train_tokens, summary.train_bytes, summary.validation_tokens, summary.validation_bytes,
                summary.tokenizer);
+  if (!summary.note.empty()) fmt::print("note: {}\n", summary.note);
   if (summary.vocabulary < options.train_vocabulary)
     fmt::print(
         "the vocabulary has {} tokens, not {}: no two tokens stand together twice any more in this "
@@ -65,6 +66,7 @@ Status tokenize(const TokenizeOptions& options) {
   settings.tokenizer = options.tokenizer;
   settings.train_vocabulary = options.train_vocabulary;
   settings.labels = options.labels;
+  settings.format = options.format;
   settings.validation_fraction = options.validation;
   const Result<DatasetSummary> summary = make_dataset(options.files, options.out, settings);
   LOOM_TRY(summary.status());

@@ -2,37 +2,71 @@
 #include "loom/dataset.h"
 
 #include "base/check.h"
-#include "base/mapped_file.h"
 #include "text/bigram.h"
 #include "text/bpe_trainer.h"
 #include "text/examples.h"
 #include "text/tokenize_files.h"
 #include "text/tokenizer.h"
+#include "train/classes.h"
 
 namespace loom {
 namespace {
 
-Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const std::vector<std::string>& files,
-                                                                 int64_t vocabulary, bool labels) {
+/// What was read: texts as they are, or with labels. A pipe can be read only once.
+struct Input {
+  std::vector<text::TextFile> files;
+  std::vector<text::ExampleFile> labelled;
+};
+
+Result<Input> read_input(const std::vector<std::string>& paths, const DatasetOptions& options) {
+  if (!options.labels && !options.format.empty())
+    return fail(Code::invalid_argument,
+                "the format is {}, but only files with labels have one: without labels every file is a text",
+                options.format);
+  Input input;
+  for (const std::string& path : paths) {
+    Result<text::TextFile> file = text::TextFile::open(path);
+    LOOM_TRY(file.status());
+    if (!options.labels) {
+      input.files.push_back(file.take());
+      continue;
+    }
+    Result<std::vector<text::Example>> examples = text::read_examples(*file, options.format);
+    LOOM_TRY(examples.status());
+    input.labelled.push_back({file->name(), examples.take()});
+  }
+  return input;
+}
+
+Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const Input& input, int64_t vocabulary) {
   text::BpeTraining settings;
   settings.vocabulary_size = vocabulary;
   Result<text::BpeTrainer> trainer = text::BpeTrainer::create(settings);
   LOOM_TRY(trainer.status());
-  for (const std::string& path : files) {
-    if (labels) {
-      const Result<std::vector<text::Example>> examples = text::read_examples(path);
-      LOOM_TRY(examples.status());
-      for (const text::Example& example : *examples) trainer->add(example.text + "\n");
-      continue;
-    }
-    const Result<MappedFile> file = MappedFile::open(path);
-    LOOM_TRY(file.status());
-    LOOM_TRY(text::check_text(file->text()).in(path));
-    trainer->add(file->text());
-  }
+  for (const text::TextFile& file : input.files) trainer->add(file.text());
+  for (const text::ExampleFile& file : input.labelled)
+    for (const text::Example& example : file.examples) trainer->add(example.text + "\n");
   Result<std::shared_ptr<const text::BpeTokenizer>> made = trainer->train();
   LOOM_TRY(made.status());
   return std::shared_ptr<const text::Tokenizer>(made.take());
+}
+
+Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files, const std::string& folder,
+                                     const text::Tokenizer& tokenizer, const DatasetOptions& options) {
+  Result<text::ModelClasses> classes = text::ModelClasses();
+  if (options.train_vocabulary == 0) classes = train::classes_beside(options.tokenizer);
+  LOOM_TRY(classes.status());
+  const Result<text::ExampleSummary> made =
+      text::tokenize_examples(files, folder, tokenizer, options.validation_fraction, *classes);
+  LOOM_TRY(made.status());
+  DatasetSummary summary;
+  summary.tokenizer = tokenizer.description();
+  summary.train_texts = made->train;
+  summary.validation_texts = made->validation;
+  summary.labels = made->labels;
+  summary.note = made->note;
+  summary.vocabulary = tokenizer.vocabulary_size();
+  return summary;
 }
 
 }  // namespace
@@ -41,26 +75,19 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
                                     const DatasetOptions& options) {
   LOOM_TRY(not_negative("train_vocabulary", options.train_vocabulary));
   LOOM_TRY(not_negative("threads", options.threads));
-  const Result<std::shared_ptr<const text::Tokenizer>> tokenizer =
-      options.train_vocabulary > 0 ? trained_tokenizer(files, options.train_vocabulary, options.labels)
-                                   : text::open_tokenizer(options.tokenizer);
+  Result<std::shared_ptr<const text::Tokenizer>> tokenizer = std::shared_ptr<const text::Tokenizer>();
+  if (options.train_vocabulary == 0) tokenizer = text::open_tokenizer(options.tokenizer);
+  LOOM_TRY(tokenizer.status());  // before a pipe is waited for
+  const Result<Input> input = read_input(files, options);
+  LOOM_TRY(input.status());
+  if (options.train_vocabulary > 0) tokenizer = trained_tokenizer(*input, options.train_vocabulary);
   LOOM_TRY(tokenizer.status());
-  if (options.labels) {
-    const Result<text::ExampleSummary> made =
-        text::tokenize_examples(files, folder, **tokenizer, options.validation_fraction);
-    LOOM_TRY(made.status());
-    DatasetSummary summary;
-    summary.tokenizer = (*tokenizer)->description();
-    summary.train_texts = made->train;
-    summary.validation_texts = made->validation;
-    summary.labels = made->labels;
-    summary.vocabulary = (*tokenizer)->vocabulary_size();
-    return summary;
-  }
+  if (options.labels) return make_examples(input->labelled, folder, **tokenizer, options);
   text::TokenizeOptions settings;
   settings.validation_fraction = options.validation_fraction;
   settings.threads = options.threads;
-  const Result<text::TokenizeSummary> summary = text::tokenize_files(files, folder, **tokenizer, settings);
+  const Result<text::TokenizeSummary> summary =
+      text::tokenize_texts(input->files, folder, **tokenizer, settings);
   LOOM_TRY(summary.status());
   DatasetSummary made;
   made.train_tokens = summary->train_tokens;

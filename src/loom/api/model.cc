@@ -15,6 +15,7 @@
 #include "text/masked_batches.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
+#include "train/classes.h"
 #include "train/data.h"
 #include "train/folders.h"
 
@@ -97,7 +98,6 @@ struct Model::Inside {
     }
     return sum / static_cast<double>(sequences);
   }
-  Status check_labels(const std::vector<std::string>& names) const;
   Status evaluate_classes(const std::string& dataset, int64_t batches, const Told& tell, Evaluation& result);
 
   /// The engine for this shape, with the weights in it.
@@ -138,9 +138,11 @@ Result<Model> Model::open(const std::string& folder, int threads) {
   LOOM_TRY(spec.status().in(folder));
   inside->spec = *spec;
   if (spec->task == model::Task::classification) {
-    Result<std::vector<std::string>> names = model::label_names(*config);
-    LOOM_TRY(names.status().in(folder));
-    inside->label_names = names.take();
+    Result<text::ModelClasses> classes = train::classes_of(*config, folder);
+    LOOM_TRY(classes.status());
+    inside->label_names = std::move(classes->names);
+    if (static_cast<int64_t>(inside->label_names.size()) != spec->labels)
+      inside->label_names = text::unnamed_classes(spec->labels);
   }
   Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_TRY(groups.status());
@@ -206,17 +208,6 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   return result;
 }
 
-/// Whether a dataset's labels are the classes that the model tells apart.
-Status Model::Inside::check_labels(const std::vector<std::string>& names) const {
-  if (label_names.empty()) return {};  // who trained it gave none
-  for (size_t label = 0; label < names.size(); ++label)
-    if (label_names[label] != names[label])
-      return fail(Code::invalid_argument,
-                  "label {} of the dataset is \"{}\", of the model \"{}\": not what it was trained on", label,
-                  names[label], label_names[label]);
-  return {};
-}
-
 /// Every text of the validation split once.
 Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most, const Told& tell,
                                        Evaluation& result) {
@@ -230,7 +221,7 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
     return fail(Code::invalid_argument,
                 "the dataset has {} tokens and {} labels, the model {} and {}: not what it was trained on",
                 (*data)->vocabulary_size(), result.labels.size(), spec.vocabulary, spec.labels);
-  LOOM_TRY(check_labels(result.labels));
+  LOOM_TRY(train::check_classes(result.labels, dataset, {label_names, folder}));
   const auto tokenizer_of_data = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer_of_data.status());
   LOOM_TRY(text::check_tokens_of(dataset, (*data)->tokenizer_hash(), **tokenizer_of_data));
@@ -269,7 +260,8 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
 
 std::vector<std::string> Model::labels() const {
   std::vector<std::string> names = inside_->label_names;
-  if (inside_->spec.task != model::Task::classification || !names.empty()) return names;
+  if (names != text::unnamed_classes(inside_->spec.labels)) return names;
+  names.clear();
   for (int64_t label = 0; label < inside_->spec.labels; ++label) names.push_back(fmt::format("{}", label));
   return names;
 }
@@ -281,7 +273,9 @@ Result<std::vector<ClassProbability>> Model::classify(const std::string& text) {
     return fail(Code::not_found, "{}: no tokenizer beside the model", inside_->folder);
   std::vector<text::Token> tokens = text::example_tokens(text, *inside_->tokenizer);
   if (tokens.empty()) return fail(Code::invalid_argument, "the text is empty, must have a token");
-  text::cut_example(tokens, static_cast<size_t>(context()));
+  std::vector<text::Token> cut(std::min(tokens.size(), static_cast<size_t>(context())));
+  text::copy_example(tokens, inside_->tokenizer->sequence_template().after.size(), cut);
+  tokens = std::move(cut);
   const Result<std::vector<float>> logits = (*opened)->classify(tokens, 1, inside_->spec.padding);
   LOOM_TRY(logits.status());
   LOOM_TRY(check_finite(*logits));

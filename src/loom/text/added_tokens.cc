@@ -13,11 +13,12 @@ Status AddedTokens::add(const AddedToken& token) {
     return other.content.size() < token.content.size();
   });
   list.insert(shorter, token);
+  none_ = false;
   return {};
 }
 
 std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, size_t from) const {
-  for (size_t at = from; at < text.size(); ++at) {
+  for (size_t at = none_ ? text.size() : from; at < text.size(); ++at) {
     for (const AddedToken& token : starting_[static_cast<unsigned char>(text[at])]) {
       if (!text.substr(at).starts_with(token.content)) continue;
       Match match{at, at + token.content.size(), token.id};

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,11 @@ struct AddedToken {
   bool normalized = false;   // is looked for after normalization
 };
 
+/// The texts of the tokens that have a role, where the files name them; an empty one has its usual name.
+struct SpecialNames {
+  std::string begin, end, mask, padding, end_of_text;
+};
+
 class AddedTokens {
  public:
   /// Errors (invalid_data): an empty token.
@@ -37,6 +43,7 @@ class AddedTokens {
   std::optional<Match> find(std::string_view text, size_t from) const;
 
  private:
+  bool none_ = true;
   std::array<std::vector<AddedToken>, 256> starting_;  // by the first byte, the longest first
 };
 

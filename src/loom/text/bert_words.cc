@@ -75,16 +75,24 @@ std::string cleaned(std::string_view text, const BertNormalization& n) {
 
 }  // namespace
 
-std::vector<std::string> bert_words(std::string_view text, const BertNormalization& n) {
-  std::string normalized = cleaned(text, n);
-  if (n.strip_accents) normalized = normalize_nfd(normalized);
+std::string bert_normalized(std::string_view text, const BertNormalization& n) {
+  std::string clean = cleaned(text, n);
+  if (n.strip_accents) clean = normalize_nfd(clean);
+  if (!n.strip_accents && !n.lower_case) return clean;
+  std::string normalized;
+  for_each_character(clean, [&](char32_t c) {
+    if (n.strip_accents && u_charType(code_of(c)) == U_NON_SPACING_MARK) return;
+    append(n.lower_case ? static_cast<char32_t>(u_tolower(code_of(c))) : c, normalized);
+    // The one character whose lower case is two: an i, and the dot that it had.
+    if (n.lower_case && c == 0x130) append(0x307, normalized);
+  });
+  return normalized;
+}
+
+std::vector<std::string> bert_words(std::string_view normalized) {
   std::vector<std::string> words;
   bool inside = false;  // a word that more characters may join
   for_each_character(normalized, [&](char32_t c) {
-    if (n.strip_accents && u_charType(code_of(c)) == U_NON_SPACING_MARK) return;
-    // The one character whose lower case is two: an i, and the dot that it had.
-    const bool dotted = n.lower_case && c == 0x130;
-    if (n.lower_case) c = static_cast<char32_t>(u_tolower(code_of(c)));
     if (is_space(c)) {
       inside = false;
       return;
@@ -92,10 +100,13 @@ std::vector<std::string> bert_words(std::string_view text, const BertNormalizati
     const bool mark = is_punctuation(c);
     if (!inside || mark) words.emplace_back();
     append(c, words.back());
-    if (dotted) append(0x307, words.back());
     inside = !mark;
   });
   return words;
+}
+
+std::vector<std::string> bert_words(std::string_view text, const BertNormalization& n) {
+  return bert_words(bert_normalized(text, n));
 }
 
 }  // namespace loom::text

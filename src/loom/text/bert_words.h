@@ -17,7 +17,11 @@ struct BertNormalization {
   bool lower_case = true;
 };
 
-/// The words of a text, one after the other. What is no valid UTF-8 goes.
+/// A text as it is cut afterwards. What is no valid UTF-8 goes.
+std::string bert_normalized(std::string_view text, const BertNormalization& normalization);
+/// The words of a normalized text, one after the other.
+std::vector<std::string> bert_words(std::string_view normalized);
+/// Both at once.
 std::vector<std::string> bert_words(std::string_view text, const BertNormalization& normalization);
 
 }  // namespace loom::text

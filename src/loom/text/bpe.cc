@@ -112,6 +112,7 @@ Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::make(BpeModel model) {
   LOOM_TRY(tokenizer->index_vocabulary());
   LOOM_TRY(tokenizer->index_merges());
   LOOM_TRY(tokenizer->index_added());
+  LOOM_TRY(tokenizer->index_roles());
   return std::shared_ptr<const BpeTokenizer>(tokenizer);
 }
 
@@ -193,18 +194,32 @@ Status BpeTokenizer::index_added() {
     hash.add(uint64_t(token.left_strip) * 4 + uint64_t(token.right_strip) * 2 + uint64_t(token.normalized));
     hash.add(static_cast<uint64_t>(token.id));
   }
-  for (const char* name : {"</s>", "<|endoftext|>"}) {
-    for (const AddedToken& token : model_.added) {
-      if (token.content == name) end_of_text_ = token.id;
-    }
-  }
-  for (const AddedToken& token : model_.added) {
-    if (token.content == "<s>") specials_.begin = token.id;
-    if (token.content == "</s>") specials_.end = token.id;
-    if (token.content == "<mask>") specials_.mask = token.id;
-    if (token.content == "<pad>") specials_.padding = token.id;
-  }
   hash_ = hash.value();
+  return {};
+}
+
+/// Roles do not change the hash, since tokens do not depend on them.
+Status BpeTokenizer::index_roles() {
+  const auto find = [&](const std::string& given, const char* usual) -> std::optional<Token> {
+    for (const AddedToken& token : model_.added)
+      if (token.content == (given.empty() ? usual : given)) return token.id;
+    return std::nullopt;
+  };
+  const SpecialNames& names = model_.names;
+  specials_ = {find(names.begin, "<s>"), find(names.end, "</s>"), find(names.mask, "<mask>"),
+               find(names.padding, "<pad>")};
+  end_of_text_ = find(names.end_of_text, "<|endoftext|>");
+  if (!end_of_text_ && names.end_of_text.empty()) end_of_text_ = find("", "</s>");
+  if (!model_.around) {
+    model_.around.emplace();
+    if (specials_.begin && specials_.end && specials_.mask)
+      model_.around = {{*specials_.begin}, {*specials_.end}};
+  }
+  for (const std::vector<Token>* side : {&model_.around->before, &model_.around->after})
+    for (const Token token : *side)
+      if (!has(token))
+        return fail(Code::invalid_data, "a text gets token {}, which is not in the vocabulary of [0, {})",
+                    token, vocabulary_size());
   return {};
 }
 

@@ -4,7 +4,8 @@
 // the pair of neighbours that comes first in the list of merges becomes one symbol, until no pair is in the
 // list.
 //
-// Encodes to the same tokens as Hugging Face's `tokenizers` without its post-processing templates.
+// Encodes to the same tokens as Hugging Face's `tokenizers`; what its template puts around a text stands in
+// sequence_template().
 #pragma once
 
 #include <array>
@@ -30,6 +31,9 @@ struct BpeModel {
   bool add_prefix_space = false;
   bool normalize_nfc = false;
   WordRule words = WordRule::gpt2;
+  SpecialNames names = {};
+  /// Nothing where no file says: then RoBERTa's, where there are tokens to begin, to end and to hide.
+  std::optional<SequenceTemplate> around = {};
 };
 
 class BpeTokenizer final : public Tokenizer {
@@ -51,10 +55,11 @@ class BpeTokenizer final : public Tokenizer {
     return Tokenizer::has(token) && !model_.vocabulary[static_cast<size_t>(token)].empty();
   }
   bool may_be_cut() const override;
-  /// The added token "<|endoftext|>", else "</s>".
+  /// The added token of that role, or else "<|endoftext|>", else "</s>".
   std::optional<Token> end_of_text() const override { return end_of_text_; }
-  /// The added tokens "<s>", "</s>", "<mask>" and "<pad>", as RoBERTa has them.
+  /// The added tokens of these roles, or else "<s>", "</s>", "<mask>" and "<pad>", as RoBERTa has them.
   SpecialTokens specials() const override { return specials_; }
+  SequenceTemplate sequence_template() const override { return *model_.around; }
   uint64_t hash() const override { return hash_; }
   std::string description() const override;
   /// Writes vocab.json, merges.txt, tokenizer.json and tokenizer_config.json.
@@ -76,6 +81,8 @@ class BpeTokenizer final : public Tokenizer {
   Status index_vocabulary();
   Status index_merges();
   Status index_added();
+  Status index_roles();
+  size_t end_of_pieces() const;
   const Merge* merge_of(Token left, Token right) const;
   void encode_normalized(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
   void encode_words(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;

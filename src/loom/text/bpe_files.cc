@@ -9,6 +9,9 @@
 #include "format/json_file.h"
 #include "text/bpe.h"
 #include "text/byte_alphabet.h"
+#include "text/files_beside.h"
+#include "text/template_json.h"
+#include "text/text_file.h"
 #include "text/tokenizer_json.h"
 
 namespace loom::text {
@@ -21,12 +24,6 @@ constexpr char kMergesHead[] = "#version: 0.2\n";
 /// The expressions of text/words.h as tokenizer.json spells them.
 constexpr char kGpt2Words[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr char kBloomWords[] = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
-
-/// A part of a JSON file as text for a sentence.
-std::string quote(const SortedJson& json) {
-  const std::string text = json.dump(-1, ' ', true, SortedJson::error_handler_t::replace);
-  return text.size() > 60 ? text.substr(0, 60) + "…" : text;
-}
 
 bool is_unset(const SortedJson& object, const char* key) {
   const auto found = object.find(key);
@@ -45,12 +42,15 @@ Status check_unset(const SortedJson& object, std::initializer_list<const char*> 
 }
 
 /// Numbers may have gaps, but not so many that a file could ask for any amount of memory.
+Status check_number(const std::string& spelling, const SortedJson& number, size_t most) {
+  if (number.is_number_unsigned() && number.get<uint64_t>() < most) return {};
+  return fail(Code::invalid_data, "token \"{}\" has the number {}, must be in [0, {})", spelling,
+              quote(number), most);
+}
+
 Status add_token(const std::string& spelling, const SortedJson& number, size_t most, BpeModel& model,
                  bool added) {
-  if (!number.is_number_unsigned() || number.get<uint64_t>() >= most) {
-    return fail(Code::invalid_data, "token \"{}\" has the number {}, must be in [0, {})", spelling,
-                quote(number), most);
-  }
+  LOOM_TRY(check_number(spelling, number, most));
   const size_t id = number.get<size_t>();
   if (id >= model.vocabulary.size()) model.vocabulary.resize(id + 1);
   const std::optional<std::string> bytes = added ? spelling : unspell(spelling);
@@ -85,9 +85,10 @@ Status add_merge_line(std::string_view line, const SortedJson& vocabulary, BpeMo
   return add_merge(line.substr(0, space), line.substr(space + 1), vocabulary, model);
 }
 
-Status read_added(const SortedJson& json, size_t most, BpeModel& model) {
+Result<std::vector<AddedToken>> added_tokens_of(const SortedJson& json, size_t most) {
   if (!json.is_array())
     return fail(Code::invalid_data, "\"added_tokens\" is {}, must be a list", quote(json));
+  std::vector<AddedToken> added;
   for (const SortedJson& item : json) {
     const bool named =
         item.is_object() && item.contains("content") && item["content"].is_string() && item.contains("id");
@@ -95,13 +96,48 @@ Status read_added(const SortedJson& json, size_t most, BpeModel& model) {
     LOOM_TRY(check_unset(item, {"single_word"}, "an added token"));
     AddedToken token;
     token.content = item["content"].get<std::string>();
-    LOOM_TRY(add_token(token.content, item["id"], most, model, true));
+    LOOM_TRY(check_number(token.content, item["id"], most));
     token.id = item["id"].get<Token>();
     token.special = !is_unset(item, "special");
     token.left_strip = !is_unset(item, "lstrip");
     token.right_strip = !is_unset(item, "rstrip");
     token.normalized = !is_unset(item, "normalized");
-    model.added.push_back(std::move(token));
+    added.push_back(std::move(token));
+  }
+  return added;
+}
+
+/// `added` and what lies beside them become the model's added tokens.
+Status add_added(std::vector<AddedToken> added, const FilesBeside& beside, const SortedJson& vocabulary,
+                 size_t most, BpeModel& model) {
+  const Result<std::optional<bool>> split = beside.flag("split_special_tokens");
+  LOOM_TRY(split.status());
+  if (!split->value_or(false))
+    LOOM_TRY(beside.add_to(added, numbers_in(vocabulary), next_number(vocabulary)));
+  for (const AddedToken& token : added)
+    LOOM_TRY(add_token(token.content, static_cast<uint64_t>(token.id), most + 2 * added.size(), model, true));
+  model.added = std::move(added);
+  model.names = beside.names();
+  return {};
+}
+
+/// A special token that is spelled out in a text is itself. Bytes alone, which have no merges, spell it.
+Status check_whole_special_tokens(const FilesBeside& beside, const BpeModel& model) {
+  const Result<std::optional<bool>> split = beside.flag("split_special_tokens");
+  LOOM_TRY(split.status());
+  if (!split->value_or(false) || model.merges.empty()) return {};
+  return fail(Code::unsupported, "\"split_special_tokens\" of {} is true; only false is supported",
+              beside.config_path());
+}
+
+/// Whether a template has what tokenizer_config.json asks for around a text.
+Status check_ends(const FilesBeside& beside, const BpeModel& model) {
+  const SequenceTemplate around = model.around.value_or(SequenceTemplate());
+  for (const auto& [key, there] :
+       {std::pair("add_bos_token", !around.before.empty()), {"add_eos_token", !around.after.empty()}}) {
+    const Result<std::optional<bool>> asked = beside.flag(key);
+    LOOM_TRY(asked.status());
+    if (asked->value_or(false) && !there) LOOM_TRY(beside.check_same(key, false));
   }
   return {};
 }
@@ -175,7 +211,7 @@ Status read_pipeline(const SortedJson& json, BpeModel& model) {
   return {};
 }
 
-Result<BpeModel> model_of(const SortedJson& json) {
+Result<BpeModel> model_of(const SortedJson& json, const FilesBeside& beside) {
   const auto model_json = json.is_object() ? json.find("model") : json.end();
   if (!json.is_object() || model_json == json.end() || !model_json->is_object()) {
     return fail(Code::invalid_data, "it has no object \"model\": no tokenizer.json");
@@ -189,23 +225,87 @@ Result<BpeModel> model_of(const SortedJson& json) {
       "the model"));
   BpeModel model;
   LOOM_TRY(read_pipeline(json, model));
+  LOOM_TRY(beside.check_same("add_prefix_space", model.add_prefix_space));
+  Result<std::optional<SequenceTemplate>> around = template_of(json.value("post_processor", SortedJson()));
+  LOOM_TRY(around.status());
+  model.around = around.take();
   const SortedJson vocabulary = model_json->value("vocab", SortedJson());
-  const SortedJson added = json.value("added_tokens", SortedJson::array());
-  const size_t most = 2 * (vocabulary.size() + added.size());
-  LOOM_TRY(read_added(added, most, model));
+  const SortedJson listed = json.value("added_tokens", SortedJson::array());
+  const size_t most = 2 * (vocabulary.size() + listed.size());
+  Result<std::vector<AddedToken>> added = added_tokens_of(listed, most);
+  LOOM_TRY(added.status());
+  const SortedJson merges = model_json->value("merges", SortedJson());
+  LOOM_TRY(add_added(added.take(), beside, vocabulary, most, model));
   LOOM_TRY(read_vocabulary(vocabulary, most, model));
-  LOOM_TRY(read_merges(model_json->value("merges", SortedJson()), vocabulary, model));
+  LOOM_TRY(read_merges(merges, vocabulary, model));
+  LOOM_TRY(check_whole_special_tokens(beside, model));
+  LOOM_TRY(check_ends(beside, model));
   return model;
 }
 
-Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges) {
-  BpeModel model;
-  if (vocabulary.is_object() && vocabulary.contains(kEndOfTextSpelling)) {
-    const SortedJson& number = vocabulary[kEndOfTextSpelling];
-    LOOM_TRY(add_token(kEndOfTextSpelling, number, 2 * vocabulary.size(), model, true));
-    model.added.push_back({kEndOfTextSpelling, number.get<Token>()});
+/// The roles that a tokenizer's class gives to tokens that no file names. Without a class it is told by the
+/// vocabulary whether they are RoBERTa's.
+Status set_class_defaults(const SortedJson& vocabulary, FilesBeside& beside) {
+  std::string name = beside.tokenizer_class();
+  const bool generic = name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend";
+  if (generic && vocabulary.is_object())
+    name = vocabulary.contains("<s>") && vocabulary.contains("<mask>") ? "RobertaTokenizer" : "GPT2Tokenizer";
+  const auto token = [](const char* content, bool left_strip = false) {
+    AddedToken made;
+    made.content = content;
+    made.left_strip = left_strip;
+    return made;
+  };
+  if (name == "RobertaTokenizer") {
+    for (const char* role : {"bos_token", "cls_token"}) beside.set_default(role, token("<s>"));
+    for (const char* role : {"eos_token", "sep_token"}) beside.set_default(role, token("</s>"));
+    beside.set_default("unk_token", token("<unk>"));
+    beside.set_default("pad_token", token("<pad>"));
+    beside.set_default("mask_token", token("<mask>", true));
+  } else if (name == "GPT2Tokenizer" || name == "GPTNeoXTokenizer") {
+    for (const char* role : {"bos_token", "eos_token", "unk_token"})
+      beside.set_default(role, token(kEndOfTextSpelling));
+  } else {
+    return fail(
+        Code::unsupported,
+        "the tokenizer is a {}, of which vocab.json and merges.txt alone do not say how it cuts texts: must "
+        "be a GPT2Tokenizer, a GPTNeoXTokenizer or a RobertaTokenizer, or have a tokenizer.json "
+        "(`AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)` writes it)",
+        name);
   }
-  LOOM_TRY(read_vocabulary(vocabulary, 2 * vocabulary.size(), model));
+  return {};
+}
+
+/// What a tokenizer's class puts around a text: RoBERTa's beginning and end, or what GPT-2's is asked for.
+Status set_class_template(const FilesBeside& beside, BpeModel& model) {
+  const auto number = [&](const char* role) -> std::vector<Token> {
+    for (const AddedToken& token : model.added)
+      if (token.content == beside.role(role).value_or("")) return {token.id};
+    return {};
+  };
+  if (beside.role("cls_token") && beside.role("sep_token")) {
+    model.around = {number("cls_token"), number("sep_token")};
+    return {};
+  }
+  model.around.emplace();
+  const Result<std::optional<bool>> begin = beside.flag("add_bos_token"), end = beside.flag("add_eos_token");
+  LOOM_TRY(begin.status());
+  LOOM_TRY(end.status());
+  if (begin->value_or(false)) model.around->before = number("bos_token");
+  if (end->value_or(false)) model.around->after = number("eos_token");
+  return {};
+}
+
+Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges, FilesBeside beside) {
+  BpeModel model;
+  LOOM_TRY(set_class_defaults(vocabulary, beside));
+  LOOM_TRY(add_added({}, beside, vocabulary, 2 * vocabulary.size(), model));
+  for (AddedToken& token : model.added) token.normalized = false;  // nothing is normalized
+  LOOM_TRY(set_class_template(beside, model));
+  const Result<std::optional<bool>> prefix = beside.flag("add_prefix_space");
+  LOOM_TRY(prefix.status());
+  model.add_prefix_space = prefix->value_or(false);
+  LOOM_TRY(read_vocabulary(vocabulary, 2 * vocabulary.size() + 2 * model.added.size(), model));
   for (size_t at = 0; at < merges.size();) {
     const size_t end = std::min(merges.find('\n', at), merges.size());
     std::string_view line = merges.substr(at, end - at);
@@ -213,6 +313,7 @@ Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges)
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (!line.empty() && !line.starts_with("#version")) LOOM_TRY(add_merge_line(line, vocabulary, model));
   }
+  LOOM_TRY(check_whole_special_tokens(beside, model));
   return model;
 }
 
@@ -255,9 +356,11 @@ Json byte_level_json(const BpeModel& model, const Json& vocabulary, const Json& 
   json["truncation"] = nullptr;
   json["padding"] = nullptr;
   json["added_tokens"] = added_json(model.added);
+  std::vector<std::string> names(model.vocabulary.size());
+  for (const AddedToken& token : model.added) names[static_cast<size_t>(token.id)] = token.content;
   json["normalizer"] = model.normalize_nfc ? Json{{"type", "NFC"}} : Json();
   json["pre_tokenizer"] = pre_tokenizer_of(model);
-  json["post_processor"] = nullptr;
+  json["post_processor"] = post_processor_json(model.around.value_or(SequenceTemplate()), names, true);
   json["decoder"] = byte_level(model.add_prefix_space);
   json["model"] = {{"type", "BPE"},
                    {"dropout", nullptr},
@@ -271,16 +374,12 @@ Json byte_level_json(const BpeModel& model, const Json& vocabulary, const Json& 
   return json;
 }
 
-Status write_tokenizer_config(const std::string& folder, const Json& settings) {
-  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
-  json.update(settings);
-  return format::write_json(join_path(folder, "tokenizer_config.json"), json);
-}
-
 Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_tokenizer_json(const std::string& path) {
   const Result<SortedJson> json = format::read_sorted_json(path);
   if (!json.ok()) return json.status();
-  Result<BpeModel> model = model_of(*json);
+  Result<FilesBeside> beside = FilesBeside::read(folder_of(path));
+  LOOM_TRY(beside.status());
+  Result<BpeModel> model = model_of(*json, *beside);
   if (!model.ok()) return model.status().in(path);
   Result<std::shared_ptr<const BpeTokenizer>> tokenizer = make(model.take());
   if (!tokenizer.ok()) return tokenizer.status().in(path);
@@ -293,17 +392,36 @@ Result<std::shared_ptr<const BpeTokenizer>> BpeTokenizer::from_vocabulary(const 
   if (!vocabulary.ok()) return vocabulary.status();
   const Result<std::string> merges = read_file(merges_txt);
   if (!merges.ok()) return merges.status();
-  Result<BpeModel> model = model_of(*vocabulary, *merges);
+  Result<FilesBeside> beside = FilesBeside::read(folder_of(vocab_json));
+  LOOM_TRY(beside.status());
+  Result<BpeModel> model = model_of(*vocabulary, without_mark(*merges), beside.take());
   if (!model.ok()) return model.status().in(fmt::format("{} and {}", vocab_json, merges_txt));
   Result<std::shared_ptr<const BpeTokenizer>> tokenizer = make(model.take());
   if (!tokenizer.ok()) return tokenizer.status().in(vocab_json);
   return tokenizer;
 }
 
+/// Older versions of `tokenizers` do not find an added token that the vocabulary has, too, if it is not
+/// special. Such tokens at its end, and what comes behind them, are left out where no merge makes them.
+size_t BpeTokenizer::end_of_pieces() const {
+  constexpr char kAdded = 1, kPlain = 2;
+  std::vector<char> kinds(spellings_.size());
+  for (const AddedToken& token : model_.added)
+    kinds[static_cast<size_t>(token.id)] = token.special ? kAdded : kPlain;
+  size_t end = spellings_.size(), least = 0;
+  for (const auto& [pair, merge] : merges_) least = std::max(least, static_cast<size_t>(merge.result) + 1);
+  for (size_t id = end; id > least && kinds[id - 1] != 0; --id)
+    if (kinds[id - 1] == kPlain) end = id - 1;
+  return end;
+}
+
 Status BpeTokenizer::save(const std::string& folder) const {
-  Json::object_t entries;  // in the order of numbers; looking for equal keys would take time squared
+  Json::object_t entries, pieces;  // in the order of numbers; looking for equal keys would take time squared
+  const size_t end = end_of_pieces();
   for (size_t id = 0; id < spellings_.size(); ++id) {
-    if (!spellings_[id].empty()) entries.push_back({spellings_[id], id});
+    if (spellings_[id].empty()) continue;
+    entries.push_back({spellings_[id], id});
+    if (id < end) pieces.push_back({spellings_[id], id});
   }
   const Json vocabulary(std::move(entries));
   std::string merges_text = kMergesHead;
@@ -321,12 +439,19 @@ Status BpeTokenizer::save(const std::string& folder) const {
   };
   name("bos_token", begin_of_text());
   name("eos_token", end_of_text());
+  const SequenceTemplate& around = *model_.around;
+  if (around.before.size() == 1 && around.after.size() == 1 && specials_.begin == around.before[0] &&
+      specials_.end == around.after[0]) {
+    name("cls_token", specials_.begin);
+    name("sep_token", specials_.end);
+  }
   name("mask_token", specials_.mask);
   name("pad_token", specials_.padding);
   LOOM_TRY(write_file(join_path(folder, "merges.txt"), merges_text));
   LOOM_TRY(format::write_json(join_path(folder, "vocab.json"), vocabulary));
   LOOM_TRY(write_tokenizer_config(folder, roles));
-  return format::write_json(join_path(folder, "tokenizer.json"), byte_level_json(model_, vocabulary, merges));
+  return format::write_json(join_path(folder, "tokenizer.json"),
+                            byte_level_json(model_, Json(std::move(pieces)), merges));
 }
 
 }  // namespace loom::text

@@ -9,12 +9,23 @@ namespace loom::text {
 
 using format::Json;
 
+Status check_version(const Json& dataset_json, const std::string& path) {
+  const Result<int64_t> version = format::value_or<int64_t>(dataset_json, "version", kDatasetVersion);
+  LOOM_TRY(version.status().in(path));
+  if (*version == kDatasetVersion) return {};
+  return fail(
+      Code::unsupported,
+      "{} has version {}, must be {}: another version of Loom wrote it; `loom tokenize` makes it anew", path,
+      *version, kDatasetVersion);
+}
+
 const char* split_name(Split split) { return split == Split::train ? "train" : "validation"; }
 
 Result<std::shared_ptr<const TokenDataset>> TokenDataset::open(const std::string& folder, Split split) {
   const std::string path = join_path(folder, kDatasetFile);
   const Result<Json> json = format::read_json(path);
   if (!json.ok()) return json.status();
+  LOOM_TRY(check_version(*json, path));
   const Json section = json->is_object() ? json->value(split_name(split), Json()) : Json();
   const Result<std::vector<std::string>> names = format::required<std::vector<std::string>>(section, "files");
   if (!names.ok()) return names.status().in(fmt::format("\"{}\" of {}", split_name(split), path));
@@ -27,7 +38,11 @@ Result<std::shared_ptr<const TokenDataset>> TokenDataset::open(const std::string
   const std::shared_ptr<TokenDataset> dataset(new TokenDataset());
   dataset->folder_ = folder;
   dataset->text_bytes_ = *text_bytes;
-  for (const std::string& name : *names) LOOM_TRY(dataset->add_file(join_path(folder, name)));
+  for (const std::string& name : *names) {
+    if (name.empty() || name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+      return fail(Code::invalid_data, "{} names a file \"{}\", must be one beside it", path, name);
+    LOOM_TRY(dataset->add_file(join_path(folder, name)));
+  }
   if (dataset->tokens() != *tokens) {
     return fail(Code::invalid_data, "the files of {} have {} tokens for {}, must have {}", folder,
                 dataset->tokens(), split_name(split), *tokens);

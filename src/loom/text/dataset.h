@@ -13,12 +13,18 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/json_file.h"
 #include "text/token_file.h"
 
 namespace loom::text {
 
 /// Says which files a folder of tokens has.
 inline constexpr char kDatasetFile[] = "dataset.json";
+
+inline constexpr int64_t kDatasetVersion = 1;
+/// Refuses a dataset.json of a version that is not known here. Errors: unsupported, naming both;
+/// invalid_data.
+Status check_version(const format::Json& dataset_json, const std::string& path);
 
 enum class Split { train, validation };
 

@@ -24,12 +24,18 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
     return fail(Code::invalid_data,
                 "{} is of texts without labels; `loom tokenize --labels` makes examples to classify", path);
   const auto dataset = std::make_shared<ExampleDataset>();
+  LOOM_TRY(check_version(*json, path));
   Result<std::vector<std::string>> names = format::required<std::vector<std::string>>(*json, "labels");
   LOOM_TRY(names.status().in(path));
   dataset->names_ = names.take();
   const Result<int> padding = format::required<int>(*json, "padding");
   LOOM_TRY(padding.status().in(path));
   dataset->padding_ = *padding;
+
+  const Result<int> kept = format::value_or<int>(*json, "kept", 1);  // datasets of earlier versions keep one
+  LOOM_TRY(kept.status().in(path));
+  if (*kept < 0) return fail(Code::invalid_data, "\"kept\" of {} is {}, must not be negative", path, *kept);
+  dataset->kept_ = static_cast<size_t>(*kept);
 
   const std::string stem = join_path(folder, split_name(split));
   const Result<TokenFile> tokens = TokenFile::open_listed(stem + ".tokens");
@@ -65,6 +71,15 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
   return std::shared_ptr<const ExampleDataset>(dataset);
 }
 
+size_t copy_example(std::span<const Token> tokens, size_t kept, std::span<Token> into) {
+  const size_t some = std::min(tokens.size(), into.size());
+  const size_t last = std::min(kept, some);
+  std::copy_n(tokens.begin(), some - last, into.begin());
+  std::copy_n(tokens.end() - static_cast<std::ptrdiff_t>(last), last,
+              into.begin() + static_cast<std::ptrdiff_t>(some - last));
+  return some;
+}
+
 Result<ExampleBatches> ExampleBatches::create(std::shared_ptr<const ExampleDataset> dataset,
                                               const BatchOptions& options) {
   if (options.sequence_length < 1 || options.global_batch < 1)
@@ -82,9 +97,8 @@ Status ExampleBatches::read(uint64_t step, Rows rows, std::span<Token> inputs,
   for (int64_t row = 0; row < rows.count; ++row) {
     const uint64_t number = example_at(step, rows.begin + row, options_, dataset_->size());
     const std::span<const Token> tokens = dataset_->tokens(number);
-    const size_t some = std::min(tokens.size(), length), first = static_cast<size_t>(row) * length;
-    std::copy_n(tokens.begin(), some, inputs.begin() + static_cast<std::ptrdiff_t>(first));
-    inputs[first + some - 1] = tokens.back();
+    const size_t first = static_cast<size_t>(row) * length;
+    copy_example(tokens, dataset_->kept(), inputs.subspan(first, length));
     targets[first] = dataset_->label(number);
   }
   return {};

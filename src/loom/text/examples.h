@@ -13,35 +13,54 @@
 
 #include "text/batches.h"
 #include "text/dataset.h"
+#include "text/labels.h"
+#include "text/text_file.h"
 
 namespace loom::text {
 
 struct Example {
   std::string text, label;
+  int64_t line = 0;  // where it begins
 };
 
-/// Texts and labels of a file: lines of "label<TAB>text" (.tsv, .txt), or of {"text": …, "label": …}
-/// (.jsonl). Errors: not_found; invalid_data with the line.
+/// Texts and labels of a file, as its name says: .jsonl has lines of {"text": …, "label": …}; .csv has
+/// columns, of which the first line names "text" and "label"; any other, or a pipe, has a label, a tab and a
+/// text, or tabs between columns that are so named. Fields may be in quotation marks (text/delimited.h).
+/// Errors: not_found; invalid_data with the line, also for a label or a text that is empty, and for a label
+/// with white space around it, which would be another one.
 Result<std::vector<Example>> read_examples(const std::string& path);
+/// The same; `format` is "jsonl", "csv" or "tsv", or empty: as the name says. Errors: invalid_argument.
+Result<std::vector<Example>> read_examples(const TextFile& file, const std::string& format);
 
-/// What a model that classifies reads of a text: its tokens between the tokenizer's beginning and end, where
-/// it has them.
+/// The tokens that a classifier reads of a text: they stand in the tokenizer's template.
 std::vector<Token> example_tokens(const std::string& text, const Tokenizer& tokenizer);
-/// Cuts a text's tokens to `length`; the last one stays, as all models but those that read the first token
-/// ask for it.
-void cut_example(std::vector<Token>& tokens, size_t length);
+/// Copies a text's tokens, at most as many as `into` has, and gives their number. The last `kept` ones stay
+/// where others are cut off: those that the tokenizer's template puts behind a text.
+size_t copy_example(std::span<const Token> tokens, size_t kept, std::span<Token> into);
 
 struct ExampleSummary {
   uint64_t train = 0, validation = 0;  // texts
-  std::vector<std::string> labels;     // their numbers are their places; sorted
+  std::vector<std::string> labels;     // their numbers are their places
+  std::string note;                    // what is to be told about them; mostly nothing
 };
 
 /// Makes a folder of examples, and replaces what is there. The part `validation` of the texts is held
-/// out, chosen by a permutation. A text gets the tokenizer's beginning and end, where it has them. Errors:
-/// invalid_argument (less than two labels, a part that is not in [0, 1) or leaves a split without texts), as
+/// out, chosen by a permutation. A text gets what the tokenizer's template has around it. Errors:
+/// invalid_argument (a part that is not in [0, 1) or leaves a split without texts, or as Labels::make()), as
 /// read_examples(); then what was there stays.
 Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, const std::string& folder,
-                                         const Tokenizer& tokenizer, double validation);
+                                         const Tokenizer& tokenizer, double validation,
+                                         const ModelClasses& classes = {});
+
+/// Texts of one file.
+struct ExampleFile {
+  std::string name;
+  std::vector<Example> examples;
+};
+/// The same, of texts that were read.
+Result<ExampleSummary> tokenize_examples(const std::vector<ExampleFile>& files, const std::string& folder,
+                                         const Tokenizer& tokenizer, double validation,
+                                         const ModelClasses& classes);
 
 class ExampleDataset {
  public:
@@ -59,6 +78,8 @@ class ExampleDataset {
   uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   /// What sequences are filled up with: the tokenizer's padding, or else its end of text.
   Token padding() const { return padding_; }
+  /// Tokens at the end of every text that stay where it is cut.
+  size_t kept() const { return kept_; }
   /// Tells datasets apart by their content, wherever they lie.
   uint64_t key() const { return key_; }
 
@@ -70,14 +91,15 @@ class ExampleDataset {
   int64_t vocabulary_size_ = 0;
   uint64_t tokenizer_hash_ = 0;
   Token padding_ = 0;
+  size_t kept_ = 1;
   uint64_t key_ = 0;
 };
 
 /// Whether a folder made by `loom tokenize` holds examples.
 bool holds_examples(const std::string& folder);
 
-/// One example a sequence: its tokens, cut to T with its last one kept, and padding; the only target is the
-/// label, at the first token.
+/// One example a sequence: its tokens, cut to T, and padding; the only target is the label, at the first
+/// token.
 class ExampleBatches final : public BatchSource {
  public:
   static Result<ExampleBatches> create(std::shared_ptr<const ExampleDataset> dataset,

@@ -55,8 +55,10 @@ void MaskedBatches::hide(uint64_t step, int64_t row, std::span<Token> inputs,
     targets[at] = inputs[at];
     --left;
     const ops::Philox4 draw = ops::philox(key, static_cast<uint64_t>(row) * inputs.size() + at);
+    const auto drawn = static_cast<Token>(draw.word[1] * vocabulary >> 32);
     if (draw.word[0] < kHidden) inputs[at] = *specials_.mask;
-    else if (draw.word[0] < kReplaced) inputs[at] = static_cast<Token>(draw.word[1] * vocabulary >> 32);
+    // Padding is no text: nobody would see it, and RoBERTa counts positions without it. The token stays.
+    else if (draw.word[0] < kReplaced && drawn != specials_.padding) inputs[at] = drawn;
   }
 }
 

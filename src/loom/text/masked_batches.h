@@ -1,6 +1,6 @@
 // MaskedBatches: masked language modelling (Devlin et al., 2019). A sequence of length T is a beginning, T -
 // 2 tokens of the dataset and an end. Of the tokens between, 15 % are targets; of these 80 % are hidden by
-// the mask, 10 % are replaced by a token at random, and 10 % stay.
+// the mask, 10 % are replaced by a token at random, which is never padding, and 10 % stay.
 //
 // Every sequence has the same number of targets, so that the mean over a batch is the mean of its sequences'
 // means. Only where a window holds so many special tokens that too few others are left are there fewer. Which

@@ -12,9 +12,10 @@
 namespace loom::text {
 namespace {
 
-/// All that open_tokenizer() looks for, and what save() writes beside it.
-constexpr std::array kFiles = {"loom-tokenizer.json", "tokenizer.json", "vocab.json",
-                               "merges.txt",          "vocab.txt",      "tokenizer_config.json"};
+/// All that open_tokenizer() looks for.
+constexpr std::array kFiles = {
+    "loom-tokenizer.json",   "tokenizer.json",          "vocab.json",       "merges.txt", "vocab.txt",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
 
 Status move_files(const std::vector<std::string>& names, const std::string& from, const std::string& to) {
   for (const std::string& name : names)

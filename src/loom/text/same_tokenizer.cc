@@ -1,5 +1,7 @@
 #include "text/same_tokenizer.h"
 
+#include "text/examples.h"
+
 namespace loom::text {
 
 std::string tokenizer_key(const Tokenizer& tokenizer) { return fmt::format("{:016x}", tokenizer.hash()); }
@@ -9,6 +11,14 @@ Status check_tokenizer_of_model(const std::string& folder, const std::string& da
   const auto own = open_tokenizer(folder);
   if (own.status().code() == Code::not_found) return {};
   LOOM_TRY(own.status());
+  const bool whole = holds_examples(dataset);  // others have nothing around them
+  if ((*own)->hash() == tokenizer.hash() && whole &&
+      (*own)->sequence_template() != tokenizer.sequence_template())
+    return fail(Code::invalid_argument,
+                "the texts of {} have other special tokens around them than the tokenizer of the model {} "
+                "gives them; "
+                "`loom tokenize --labels --tokenizer {}` makes tokens for it",
+                dataset, folder, folder);
   if ((*own)->hash() == tokenizer.hash()) return {};
   return fail(
       Code::invalid_argument,

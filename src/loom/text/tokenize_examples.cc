@@ -1,10 +1,8 @@
-// Files of texts with labels, read and tokenized.
-#include <algorithm>
+// Texts with labels to a folder of examples.
 #include <limits>
-#include <set>
+#include <map>
 
 #include "base/file.h"
-#include "base/mapped_file.h"
 #include "format/json_file.h"
 #include "text/examples.h"
 #include "text/permutation.h"
@@ -19,23 +17,9 @@ using format::Json;
 /// Numbers of .examples files: any that a token can be.
 constexpr int64_t kAnyNumber = std::numeric_limits<Token>::max();
 
-Result<Example> example_of_json(std::string_view line) {
-  const Result<Json> json = format::parse_json(line);
-  LOOM_TRY(json.status());
-  Result<std::string> text = format::required<std::string>(*json, "text");
-  LOOM_TRY(text.status());
-  if (json->contains("label") && (*json)["label"].is_number_integer())
-    return Example{text.take(), (*json)["label"].dump()};
-  Result<std::string> label = format::required<std::string>(*json, "label");
-  LOOM_TRY(label.status());
-  return Example{text.take(), label.take()};
-}
-
-Result<Example> example_of_line(std::string_view line) {
-  const size_t tab = line.find('\t');
-  if (tab == std::string_view::npos || tab == 0 || tab + 1 == line.size())
-    return fail(Code::invalid_data, "it must be a label, a tab and a text");
-  return Example{std::string(line.substr(tab + 1)), std::string(line.substr(0, tab))};
+Status check_fraction(double validation) {
+  if (validation >= 0 && validation < 1) return {};
+  return fail(Code::invalid_argument, "the validation fraction is {}, must be in [0, 1)", validation);
 }
 
 /// Writes one split.
@@ -71,57 +55,40 @@ class Writer {
 }  // namespace
 
 std::vector<Token> example_tokens(const std::string& text, const Tokenizer& tokenizer) {
-  const SpecialTokens specials = tokenizer.specials();
-  std::vector<Token> tokens;
-  if (specials.begin) tokens.push_back(*specials.begin);
+  const SequenceTemplate around = tokenizer.sequence_template();
+  std::vector<Token> tokens = around.before;
   tokenizer.encode(text, tokens);
-  if (specials.end) tokens.push_back(*specials.end);
+  tokens.insert(tokens.end(), around.after.begin(), around.after.end());
   return tokens;
 }
 
-void cut_example(std::vector<Token>& tokens, size_t length) {
-  if (tokens.size() <= length) return;
-  tokens[length - 1] = tokens.back();
-  tokens.resize(length);
-}
-
-Result<std::vector<Example>> read_examples(const std::string& path) {
-  const Result<MappedFile> file = MappedFile::open(path);
-  LOOM_TRY(file.status());
-  const std::string_view content = file->text();
-  LOOM_TRY(check_text(content).in(path));
-  const bool json = path.ends_with(".jsonl");
-  std::vector<Example> examples;
-  int64_t number = 0;
-  for (size_t at = 0; at < content.size();) {
-    const size_t end = std::min(content.find('\n', at), content.size());
-    std::string_view line = content.substr(at, end - at);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    at = end + 1;
-    ++number;
-    if (line.empty()) continue;
-    Result<Example> example = json ? example_of_json(line) : example_of_line(line);
-    LOOM_TRY(example.status().in(fmt::format("{}, line {}", path, number)));
-    examples.push_back(example.take());
-  }
-  return examples;
-}
-
 Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, const std::string& folder,
-                                         const Tokenizer& tokenizer, double validation) {
-  if (!(validation >= 0 && validation < 1))
-    return fail(Code::invalid_argument, "the validation fraction is {}, must be in [0, 1)", validation);
-  std::vector<Example> all;
+                                         const Tokenizer& tokenizer, double validation,
+                                         const ModelClasses& classes) {
+  LOOM_TRY(check_fraction(validation));
+  std::vector<ExampleFile> all;
   for (const std::string& path : files) {
     Result<std::vector<Example>> some = read_examples(path);
     LOOM_TRY(some.status());
-    all.insert(all.end(), some->begin(), some->end());
+    all.push_back({path, some.take()});
   }
-  std::set<std::string> names;
-  for (const Example& example : all) names.insert(example.label);
-  if (names.size() < 2)
-    return fail(Code::invalid_argument, "the texts have {} label, must have at least two to tell apart",
-                names.size());
+  return tokenize_examples(all, folder, tokenizer, validation, classes);
+}
+
+Result<ExampleSummary> tokenize_examples(const std::vector<ExampleFile>& files, const std::string& folder,
+                                         const Tokenizer& tokenizer, double validation,
+                                         const ModelClasses& classes) {
+  LOOM_TRY(check_fraction(validation));
+  std::vector<const Example*> all;
+  std::map<std::string, std::string> places;
+  for (const ExampleFile& file : files)
+    for (const Example& example : file.examples) {
+      all.push_back(&example);
+      if (!places.contains(example.label))
+        places[example.label] = fmt::format("{}, line {}", file.name, example.line);
+    }
+  const Result<Labels> labels = Labels::make(places, classes);
+  LOOM_TRY(labels.status());
   const std::optional<Token> padding =
       tokenizer.specials().padding ? tokenizer.specials().padding : tokenizer.end_of_text();
   if (!padding)
@@ -132,9 +99,10 @@ Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, 
   const auto wanted = static_cast<uint64_t>(static_cast<double>(all.size()) * validation);
   std::vector<std::vector<Token>> tokens;
   ExampleSummary summary;
-  summary.labels.assign(names.begin(), names.end());
+  summary.labels = labels->names();
+  summary.note = labels->note();
   for (uint64_t i = 0; i < all.size(); ++i) {
-    tokens.push_back(example_tokens(all[i].text, tokenizer));
+    tokens.push_back(example_tokens(all[i]->text, tokenizer));
     if (!tokens.back().empty()) ++(order(i) < wanted ? summary.validation : summary.train);
   }
   if (summary.train == 0 || summary.validation == 0)
@@ -152,19 +120,18 @@ Result<ExampleSummary> tokenize_examples(const std::vector<std::string>& files, 
   LOOM_TRY(held_out.status());
   for (uint64_t i = 0; i < all.size(); ++i) {
     if (tokens[i].empty()) continue;
-    const auto place = std::lower_bound(summary.labels.begin(), summary.labels.end(), all[i].label);
-    LOOM_TRY((order(i) < wanted ? *held_out : *train)
-                 .add(tokens[i], static_cast<Token>(place - summary.labels.begin())));
+    LOOM_TRY((order(i) < wanted ? *held_out : *train).add(tokens[i], labels->number(all[i]->label)));
   }
   LOOM_TRY(train->finish());
   LOOM_TRY(held_out->finish());
   Json json;
   json["format"] = "loom examples";
-  json["version"] = 1;
+  json["version"] = kDatasetVersion;
   json["tokenizer"] = {{"description", tokenizer.description()},
                        {"vocabulary_size", tokenizer.vocabulary_size()},
                        {"hash", fmt::format("{:016x}", tokenizer.hash())}};
   json["padding"] = *padding;
+  json["kept"] = tokenizer.sequence_template().after.size();
   json["labels"] = summary.labels;
   json[split_name(Split::train)] = train->to_json();
   json[split_name(Split::validation)] = held_out->to_json();

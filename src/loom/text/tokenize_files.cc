@@ -11,12 +11,10 @@
 
 #include "base/control_group.h"
 #include "base/file.h"
-#include "base/mapped_file.h"
 #include "format/json_file.h"
 #include "text/dataset.h"
 #include "text/replace_tokenizer.h"
 #include "text/token_file.h"
-#include "text/utf8.h"
 #include "text/words.h"
 
 namespace loom::text {
@@ -86,8 +84,8 @@ class SplitWriter {
   uint64_t tokens_ = 0;
 };
 
-Status check_options(const std::vector<std::string>& files, const TokenizeOptions& options) {
-  if (files.empty()) return fail(Code::invalid_argument, "no text files are given, must be at least one");
+Status check_options(size_t files, const TokenizeOptions& options) {
+  if (files == 0) return fail(Code::invalid_argument, "no text files are given, must be at least one");
   if (!(options.validation_fraction >= 0 && options.validation_fraction < 1)) {
     return fail(Code::invalid_argument, "the validation fraction is {}, must be in [0, 1)",
                 options.validation_fraction);
@@ -147,7 +145,7 @@ Status write_dataset_json(const std::string& folder, const Tokenizer& tokenizer,
                           const SplitWriter& validation, const TokenizeSummary& summary) {
   Json json;
   json["format"] = "loom tokens";
-  json["version"] = 1;
+  json["version"] = kDatasetVersion;
   json["tokenizer"] = {{"description", tokenizer.description()},
                        {"vocabulary_size", tokenizer.vocabulary_size()},
                        {"hash", fmt::format("{:016x}", tokenizer.hash())}};
@@ -205,31 +203,23 @@ Status remove_dataset(const std::string& folder) {
   return {};
 }
 
-Status check_text(std::string_view bytes) {
-  if (bytes.empty()) return fail(Code::invalid_data, "it is empty, must be a text");
-  for (size_t at = 0; at < bytes.size();) {
-    const Utf8Char c = utf8_at(bytes, at);
-    if (!c.valid || c.value == 0) {
-      return fail(Code::invalid_data, "byte {} is {:#04x}, which is {}: must be a text in UTF-8", at,
-                  static_cast<unsigned char>(bytes[at]), c.valid ? "in no text" : "no UTF-8 there");
-    }
-    at += c.bytes;
-  }
-  return {};
-}
-
 Result<TokenizeSummary> tokenize_files(const std::vector<std::string>& files, const std::string& folder,
                                        const Tokenizer& tokenizer, const TokenizeOptions& options) {
-  LOOM_TRY(check_options(files, options));
-  std::vector<MappedFile> texts;
-  std::vector<Part> parts;
+  LOOM_TRY(check_options(files.size(), options));
+  std::vector<TextFile> texts;
   for (const std::string& path : files) {
-    Result<MappedFile> file = MappedFile::open(path);
+    Result<TextFile> file = TextFile::open(path);
     if (!file.ok()) return file.status();
-    LOOM_TRY(check_text(file->text()).in(path));
-    add_parts(file->text(), tokenizer, options, parts);
     texts.push_back(file.take());
   }
+  return tokenize_texts(texts, folder, tokenizer, options);
+}
+
+Result<TokenizeSummary> tokenize_texts(const std::vector<TextFile>& texts, const std::string& folder,
+                                       const Tokenizer& tokenizer, const TokenizeOptions& options) {
+  LOOM_TRY(check_options(texts.size(), options));
+  std::vector<Part> parts;
+  for (const TextFile& file : texts) add_parts(file.text(), tokenizer, options, parts);
   const bool held_out = std::any_of(parts.begin(), parts.end(),
                                     [](const Part& part) { return part.split == Split::validation; });
   if (options.validation_fraction > 0 && !held_out)

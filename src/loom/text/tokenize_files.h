@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/text_file.h"
 #include "text/tokenizer.h"
 
 namespace loom::text {
@@ -29,19 +30,19 @@ struct TokenizeSummary {
   uint64_t validation_bytes = 0;
 };
 
-/// The result is the same for any number of threads and any part_bytes. dataset.json is written last: without
-/// it the folder is no dataset. Errors: invalid_argument (no files, an option out of range); not_found;
-/// invalid_data for a file that is empty, or is no UTF-8 text or has a NUL, with the offset; disk_full,
-/// system_error. A failed call leaves no dataset.json.
+/// Files, or standard input, by their names. The result is the same for any number of threads and any
+/// part_bytes. dataset.json is written last: without it the folder is no dataset. Errors: invalid_argument
+/// (no files, an option out of range); not_found; invalid_data for a file that is empty, or is no UTF-8 text
+/// or has a NUL, with the offset; disk_full, system_error. A failed call leaves no dataset.json.
 Result<TokenizeSummary> tokenize_files(const std::vector<std::string>& files, const std::string& folder,
+                                       const Tokenizer& tokenizer, const TokenizeOptions& options = {});
+
+/// The same, of files that are open.
+Result<TokenizeSummary> tokenize_texts(const std::vector<TextFile>& texts, const std::string& folder,
                                        const Tokenizer& tokenizer, const TokenizeOptions& options = {});
 
 /// Takes away what an earlier call made in a folder, texts with labels included, but for the tokenizer.
 /// dataset.json goes first, so that no part is taken for the whole. Errors: not_found, system_error.
 Status remove_dataset(const std::string& folder);
-
-/// Whether bytes are a text: valid UTF-8, not empty, without NUL. The sentence gives the offset of what is
-/// not.
-Status check_text(std::string_view bytes);
 
 }  // namespace loom::text

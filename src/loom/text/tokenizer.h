@@ -25,6 +25,12 @@ struct SpecialTokens {
   std::optional<Token> begin, end, mask, padding;
 };
 
+/// The special tokens that stand around a text that a model reads whole, as a classifier does.
+struct SequenceTemplate {
+  std::vector<Token> before, after;
+  bool operator==(const SequenceTemplate&) const = default;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -45,6 +51,13 @@ class Tokenizer {
   /// What stands between documents, if there is such a token.
   virtual std::optional<Token> end_of_text() const = 0;
   virtual SpecialTokens specials() const { return {}; }
+  /// What the tokenizer's files put around a text.
+  virtual SequenceTemplate sequence_template() const {
+    SequenceTemplate around;
+    if (specials().begin) around.before.push_back(*specials().begin);
+    if (specials().end) around.after.push_back(*specials().end);
+    return around;
+  }
   /// What a text begins with that a model is to continue: the token that begins sequences, or, where there is
   /// none, the one that ends the text before. Nothing where no token ends one.
   std::optional<Token> begin_of_text() const {
@@ -67,7 +80,8 @@ class Tokenizer {
 
 /// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json (byte-level BPE
 /// or WordPiece), or with vocab.json and merges.txt, or vocab.txt, or loom-tokenizer.json (which the built-in
-/// one saves). Errors: not_found, invalid_data, unsupported.
+/// one saves). What lies beside them counts, too (text/files_beside.h). Errors: not_found, invalid_data,
+/// invalid_argument (files that contradict each other), unsupported.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path);
 
 }  // namespace loom::text

@@ -3,6 +3,9 @@
 // Thread safety: pure functions but for the files.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "format/json_file.h"
 #include "text/bpe.h"
 
@@ -10,12 +13,20 @@ namespace loom::text {
 
 inline constexpr char kEndOfTextSpelling[] = "<|endoftext|>";
 
+/// A part of a JSON file as text for a sentence.
+std::string quote(const format::SortedJson& json);
+
 /// Whether a part of the file is an object of this "type". A "type" that is no text is none.
 inline bool is_type(const format::SortedJson& json, const char* type) {
   if (!json.is_object()) return false;
   const auto found = json.find("type");
   return found != json.end() && *found == type;
 }
+
+/// The numbers that tokens have in a vocabulary, {spelling: number}; nothing for what it lacks.
+std::function<std::optional<int64_t>(const std::string&)> numbers_in(const format::SortedJson& vocabulary);
+/// The first number behind a vocabulary.
+int64_t next_number(const format::SortedJson& vocabulary);
 
 /// tokenizer.json of a byte-level BPE: `vocabulary` is {spelling: number} and `merges` a list of "left
 /// right"; of `model` what stands around them counts.

@@ -22,15 +22,48 @@ Result<std::shared_ptr<const WordPieceTokenizer>> WordPieceTokenizer::make(WordP
   if (!unknown)
     return fail(Code::invalid_data, "the vocabulary lacks its token for unknown words, {}", m.unknown);
   made->unknown_ = *unknown;
-  made->specials_ = {find("[CLS]"), find("[SEP]"), find("[MASK]"), find("[PAD]")};
-  for (const std::string& name : m.added)
-    if (const std::optional<Token> id = find(name)) LOOM_TRY(made->added_.add({name, *id}));
+  const auto role = [&](const std::string& given, const char* usual) {
+    return find(given.empty() ? usual : given);
+  };
+  made->specials_ = {role(m.names.begin, "[CLS]"), role(m.names.end, "[SEP]"), role(m.names.mask, "[MASK]"),
+                     role(m.names.padding, "[PAD]")};
+  made->pieces_ = static_cast<Token>(m.vocabulary.size() - std::min(m.behind, m.vocabulary.size()));
+  LOOM_TRY(made->add_tokens());
+  LOOM_TRY(made->set_template());
   return std::shared_ptr<const WordPieceTokenizer>(made);
+}
+
+Status WordPieceTokenizer::add_tokens() {
+  for (AddedToken token : model_.added) {
+    const auto found = token_spelled_.find(token.content);
+    if (found == token_spelled_.end()) continue;
+    token.id = found->second;
+    if (token.normalized) token.content = bert_normalized(token.content, normalization());
+    LOOM_TRY((token.normalized ? after_ : before_).add(token));
+  }
+  return {};
+}
+
+Status WordPieceTokenizer::set_template() {
+  if (!model_.around) {
+    model_.around.emplace();
+    if (specials_.begin && specials_.end) model_.around = {{*specials_.begin}, {*specials_.end}};
+  }
+  for (const std::vector<Token>* side : {&model_.around->before, &model_.around->after})
+    for (const Token token : *side)
+      if (!has(token))
+        return fail(Code::invalid_data, "a text gets token {}, which is not in the vocabulary of [0, {})",
+                    token, vocabulary_size());
+  return {};
+}
+
+BertNormalization WordPieceTokenizer::normalization() const {
+  return {model_.clean_text, model_.chinese_characters, model_.strip_accents, model_.lower_case};
 }
 
 void WordPieceTokenizer::encode(std::string_view text, std::vector<Token>& tokens) const {
   for (size_t at = 0; at < text.size();) {
-    const std::optional<AddedTokens::Match> match = added_.find(text, at);
+    const std::optional<AddedTokens::Match> match = before_.find(text, at);
     const size_t end = match ? match->begin : text.size();
     encode_plain(text.substr(at, end - at), tokens);
     if (!match) return;
@@ -40,9 +73,15 @@ void WordPieceTokenizer::encode(std::string_view text, std::vector<Token>& token
 }
 
 void WordPieceTokenizer::encode_plain(std::string_view text, std::vector<Token>& tokens) const {
-  for (const std::string& word : bert_words(
-           text, {model_.clean_text, model_.chinese_characters, model_.strip_accents, model_.lower_case}))
-    encode_word(word, tokens);
+  const std::string normalized = bert_normalized(text, normalization());
+  for (size_t at = 0; at < normalized.size();) {
+    const std::optional<AddedTokens::Match> match = after_.find(normalized, at);
+    const size_t end = match ? match->begin : normalized.size();
+    for (const std::string& word : bert_words(std::string_view(normalized).substr(at, end - at)))
+      encode_word(word, tokens);
+    if (match) tokens.push_back(match->id);
+    at = match ? match->end : normalized.size();
+  }
 }
 
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<Token>& tokens) const {
@@ -58,7 +97,7 @@ void WordPieceTokenizer::encode_word(std::string_view word, std::vector<Token>& 
       piece.assign(begin > 0 ? model_.prefix : "");
       piece.append(word.substr(begin, ends[last - 1] - begin));
       const auto found = token_spelled_.find(piece);
-      if (found == token_spelled_.end()) continue;
+      if (found == token_spelled_.end() || found->second >= pieces_) continue;
       tokens.push_back(found->second);
       break;
     }
@@ -96,10 +135,18 @@ uint64_t WordPieceTokenizer::hash() const {
   for (const std::string& token : model_.vocabulary) hash.add(token), hash.add("\n");
   hash.add(fmt::format("{} {} {} {} {} {} {}", model_.lower_case, model_.strip_accents, model_.clean_text,
                        model_.chinese_characters, model_.unknown, model_.prefix, model_.longest_word));
-  for (const std::string& name : WordPieceModel().added)
-    if (token_spelled_.contains(name) && !model_.adds(name)) hash.add("not added: " + name);
+  for (const AddedToken& own : WordPieceModel().added)
+    if (token_spelled_.contains(own.content) && !model_.adds(own.content))
+      hash.add("not added: " + own.content);
   if (!WordPieceModel().adds(model_.unknown) && !model_.adds(model_.unknown))
     hash.add("not added: " + model_.unknown);
+  // BERT's own tokens are left out, so that hashes of earlier versions stay.
+  for (const AddedToken& token : model_.added) {
+    const bool usual = WordPieceModel().adds(token.content) || token.content == model_.unknown;
+    if (usual && !token.left_strip && !token.right_strip && !token.normalized) continue;
+    hash.add(fmt::format("added: {} {} {} {} {}", token.content, token.left_strip, token.right_strip,
+                         token.normalized, model_.behind));
+  }
   return hash.value();
 }
 

@@ -3,8 +3,8 @@
 // Chinese characters, and each word is cut into the longest pieces of the vocabulary, from the left. A word
 // without such pieces is the unknown token.
 //
-// Encodes to the same tokens as Hugging Face's `tokenizers` without its post-processing templates. What
-// normalization took away, decoding does not give back.
+// Encodes to the same tokens as Hugging Face's `tokenizers`; what its template puts around a text stands in
+// sequence_template(). What normalization took away, decoding does not give back.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "text/added_tokens.h"
+#include "text/bert_words.h"
 #include "text/tokenizer.h"
 
 namespace loom::text {
@@ -20,16 +21,22 @@ namespace loom::text {
 /// What the files of a WordPiece hold; WordPieceTokenizer::make() checks it.
 struct WordPieceModel {
   std::vector<std::string> vocabulary;  // a token's spelling at its number
+  size_t behind = 0;                    // its last tokens, which are added ones alone and no pieces of words
   bool lower_case = true;
   bool strip_accents = true;
   bool clean_text = true;
   bool chinese_characters = true;  // stand alone
   std::string unknown = "[UNK]";
-  /// What is found in a text before anything else, BERT's own alone.
-  std::vector<std::string> added = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  /// These tokens are found in a text before anything else. Only those that the vocabulary has count, and
+  /// they have its numbers.
+  std::vector<AddedToken> added = {{"[PAD]"}, {"[UNK]"}, {"[CLS]"}, {"[SEP]"}, {"[MASK]"}};
   bool adds(const std::string& name) const {
-    return std::find(added.begin(), added.end(), name) != added.end();
+    return std::any_of(added.begin(), added.end(),
+                       [&](const AddedToken& token) { return token.content == name; });
   }
+  SpecialNames names = {};
+  /// Nothing where no file says: then BERT's.
+  std::optional<SequenceTemplate> around = {};
   std::string prefix = "##";   // of pieces that do not begin a word
   int64_t longest_word = 100;  // characters; a longer one is unknown
 };
@@ -40,7 +47,7 @@ class WordPieceTokenizer final : public Tokenizer {
   static Result<std::shared_ptr<const WordPieceTokenizer>> make(WordPieceModel model);
   /// Errors: not_found; invalid_data; unsupported for another kind, naming the setting.
   static Result<std::shared_ptr<const WordPieceTokenizer>> from_tokenizer_json(const std::string& path);
-  /// One token a line. Lower case unless a tokenizer_config.json beside it says otherwise.
+  /// One token a line. Lower case unless the files beside it say otherwise.
   static Result<std::shared_ptr<const WordPieceTokenizer>> from_vocabulary(const std::string& vocab_txt);
 
   using Tokenizer::encode;
@@ -52,6 +59,7 @@ class WordPieceTokenizer final : public Tokenizer {
   /// [SEP].
   std::optional<Token> end_of_text() const override { return specials_.end; }
   SpecialTokens specials() const override { return specials_; }
+  SequenceTemplate sequence_template() const override { return *model_.around; }
   uint64_t hash() const override;
   std::string description() const override;
   /// Writes vocab.txt, tokenizer.json and tokenizer_config.json.
@@ -61,12 +69,16 @@ class WordPieceTokenizer final : public Tokenizer {
 
  private:
   explicit WordPieceTokenizer(WordPieceModel model) : model_(std::move(model)) {}
+  Status add_tokens();
+  Status set_template();
+  BertNormalization normalization() const;
   void encode_plain(std::string_view text, std::vector<Token>& tokens) const;
   void encode_word(std::string_view word, std::vector<Token>& tokens) const;
 
   WordPieceModel model_;
   std::unordered_map<std::string, Token> token_spelled_;
-  AddedTokens added_;
+  AddedTokens before_, after_;  // normalization
+  Token pieces_ = 0;            // the vocabulary's first tokens, of which words are made
   SpecialTokens specials_;
   Token unknown_ = 0;
 };

@@ -6,6 +6,7 @@
 #include "model/same_model.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
+#include "train/classes.h"
 #include "train/token_ids.h"
 #include "train/trainer.h"
 
@@ -13,21 +14,31 @@ namespace loom::train {
 namespace {
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
-/// be trained for others.
-Status check_label_order(const Config& config, const std::vector<std::string>& names) {
-  if (names.empty() || config.model.from.empty()) return {};
-  const Result<format::Json> json = format::read_config(config.model.from);
+/// be trained for others. Gives what is to be told where the classes are others.
+Result<std::string> check_label_order(const Config& config, const std::vector<std::string>& names) {
+  const std::string& from = config.model.from;
+  if (names.empty() || from.empty()) return std::string();
+  const Result<format::Json> json = format::read_config(from);
   LOOM_TRY(json.status());
-  const Result<std::vector<std::string>> own = model::label_names(*json);
-  LOOM_TRY(own.status().in(config.model.from));
-  if (own->size() != names.size() || !std::is_permutation(own->begin(), own->end(), names.begin())) return {};
-  for (size_t label = 0; label < names.size(); ++label)
-    if ((*own)[label] != names[label])
-      return fail(Code::invalid_argument,
-                  "class {} is \"{}\" in the model and \"{}\" in the dataset, must be the same in both: a "
-                  "dataset numbers its labels in alphabetical order, so that \"{}-{}\" and the like would be",
-                  label, (*own)[label], names[label], label, (*own)[label]);
-  return {};
+  const Result<text::ModelClasses> own = classes_of(*json, from);
+  LOOM_TRY(own.status());
+  const std::vector<std::string>& classes = own->names;
+  if (classes.empty() || (classes.size() == names.size() && text::are_classes(names, classes)))
+    return std::string();
+  if (classes.size() != names.size())
+    return fail(Code::invalid_argument,
+                "the model {} tells {} classes apart ({}) and the dataset {} ({}): its head cannot tell so "
+                "many; give it "
+                "texts with its own labels, or begin with a model that classifies nothing yet",
+                from, classes.size(), text::listed(classes), names.size(), text::listed(names));
+  const auto is_own = [&](const std::string& name) {
+    return std::find(classes.begin(), classes.end(), name) != classes.end();
+  };
+  if (std::any_of(names.begin(), names.end(), is_own))
+    LOOM_TRY(check_classes(names, config.data.folder, *own));
+  return fmt::format(
+      "the head of model.from, {}, was made for the classes {}, and goes on with those of the dataset, {}",
+      from, text::listed(classes), text::listed(names));
 }
 
 /// That class by class a checkpoint's model has the dataset's names, where both have any.
@@ -52,7 +63,9 @@ Result<model::ModelSpec> Trainer::open() {
   data_ = data.take();
   Result<model::ModelSpec> spec = spec_of(config_, data_);
   LOOM_TRY(spec.status());
-  LOOM_TRY(check_label_order(config_, data_.labels));
+  const Result<std::string> other_classes = check_label_order(config_, data_.labels);
+  LOOM_TRY(other_classes.status());
+  if (!other_classes->empty()) notes_.push_back(*other_classes);
   const std::string& from = config_.model.from;
   if (!from.empty()) {
     const Result<format::Json> json = format::read_config(from);

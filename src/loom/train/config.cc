@@ -199,6 +199,16 @@ Json value_of(const std::string& key, const std::string& text) {
   return value;
 }
 
+/// The operating system ends a path at a NUL, and would take another one.
+Status check_no_nul(const char* key, const std::string& member) {
+  if (member.find('\0') == std::string::npos) return {};
+  return fail(Code::invalid_argument, "{} is {}, must be a text without NUL", key, Json(member).dump());
+}
+template <typename T>
+Status check_no_nul(const char*, const T&) {
+  return {};
+}
+
 /// Of what is left out, some depends on other values.
 Result<Config> config_of(Values values) {
   Config config;
@@ -213,6 +223,7 @@ Result<Config> config_of(Values values) {
     if (!assign(found->second, member) && status.ok())
       status =
           fail(Code::invalid_argument, "{} is {}, must be {}", key, found->second.dump(), kind_of(member));
+    if (status.ok()) status = check_no_nul(key, member);
     values.erase(found);
   });
   LOOM_TRY(status);

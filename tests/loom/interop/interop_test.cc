@@ -11,6 +11,7 @@
 #include "text/bpe.h"
 #include "text/bpe_trainer.h"
 #include "text/byte_tokenizer.h"
+#include "text/examples.h"
 #include "text/wordpiece.h"
 
 namespace loom {
@@ -43,16 +44,26 @@ TEST(Interop, TokenizersLoadsWhatIsSaved) {
   const auto options = text::BpeTokenizer::from_tokenizer_json(fixture("options.json"));
   LOOM_ASSERT_OK(options);
   const std::shared_ptr<const text::Tokenizer> bytes = std::make_shared<text::ByteTokenizer>();
+  training.special_tokens = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"};
+  Result<text::BpeTrainer> masked = text::BpeTrainer::create(training);
+  LOOM_ASSERT_OK(masked);
+  masked->add(corpus);
+  const auto roberta = masked->train();
+  LOOM_ASSERT_OK(roberta);
+  EXPECT_EQ((*roberta)->sequence_template().after.size(), 1u);
+  const auto bloom = text::BpeTokenizer::from_tokenizer_json(fixture("bloom.json"));
+  LOOM_ASSERT_OK(bloom);
   for (const std::shared_ptr<const text::Tokenizer>& tokenizer :
-       std::vector<std::shared_ptr<const text::Tokenizer>>{*trained, *options, bytes}) {
+       std::vector<std::shared_ptr<const text::Tokenizer>>{*trained, *options, bytes, *roberta, *bloom}) {
     const TemporaryFolder folder;
     LOOM_ASSERT_OK(tokenizer->save(folder.path()));
     format::Json expected = format::Json::array();
     const format::Json cases = format::read_json(fixture("cases.json")).take();
     for (const format::Json& item : cases.at("cases")) {
-      expected.push_back({item[0], tokenizer->encode(item[0].get<std::string>())});
+      const std::string text = item[0].get<std::string>();
+      expected.push_back({text, tokenizer->encode(text), text::example_tokens(text, *tokenizer)});
     }
-    expected.push_back({corpus, tokenizer->encode(corpus)});
+    expected.push_back({corpus, tokenizer->encode(corpus), text::example_tokens(corpus, *tokenizer)});
     LOOM_ASSERT_OK(format::write_json(folder / "expected.json", expected));
     const int exit = python("load_tokenizer.py", folder.path());
     if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers and transformers";
@@ -76,7 +87,8 @@ TEST(Interop, TokenizersLoadsAWordPieceThatIsSaved) {
     const TemporaryFolder folder;
     LOOM_ASSERT_OK(tokenizer->save(folder.path()));
     format::Json expected = format::Json::array();
-    for (const std::string& text : texts) expected.push_back({text, tokenizer->encode(text)});
+    for (const std::string& text : texts)
+      expected.push_back({text, tokenizer->encode(text), text::example_tokens(text, *tokenizer)});
     LOOM_ASSERT_OK(format::write_json(folder / "expected.json", expected));
     const int exit = python("load_wordpiece.py", folder.path());
     if (exit == kSkipped) GTEST_SKIP() << "no Python with tokenizers and transformers";

@@ -21,7 +21,10 @@ parts = BertWordPieceTokenizer(
     handle_chinese_chars=settings["tokenize_chinese_chars"],
 )
 of_model = AutoTokenizer.from_pretrained(folder)
-for text, tokens in json.loads((folder / "expected.json").read_text()):
+for text, tokens, around in json.loads((folder / "expected.json").read_text()):
     assert whole.encode(text, add_special_tokens=False).ids == tokens, text
     assert parts.encode(text, add_special_tokens=False).ids == tokens, text
     assert of_model.encode(text, add_special_tokens=False) == tokens, text
+    for tokenizer in (whole, parts):
+        assert tokenizer.encode(text).ids == around, text
+    assert of_model.encode(text) == around, text

@@ -86,6 +86,30 @@ TEST(MaskedBatches, AnySplitAndAnyTimeSeeTheSame) {
   EXPECT_NE(other, inputs);
 }
 
+/// A RoBERTa gives no position to padding, so that the tokens behind it had other positions.
+TEST(MaskedBatches, PaddingIsNeverDrawn) {
+  const TemporaryFolder folder;
+  const WordPieceModel few{{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "##b"}};
+  const auto tokenizer = WordPieceTokenizer::make(few).take();
+  put_file(folder / "text", [] {
+    std::string text;
+    for (int i = 0; i < 4000; ++i) text += "a ab aab\n";
+    return text;
+  }());
+  LOOM_ASSERT_OK(tokenize_files({folder / "text"}, folder / "tokens", *tokenizer));
+  const auto batches = MaskedBatches::create(TokenDataset::open(folder / "tokens", Split::train).take(),
+                                             tokenizer->specials(), {kLength, kBatch, 3, true});
+  LOOM_ASSERT_OK(batches);
+  std::vector<Token> inputs(kBatch * kLength), targets(inputs.size());
+  int64_t drawn = 0;
+  for (uint64_t step = 0; step < 300; ++step) {
+    LOOM_ASSERT_OK(batches->read(step, {0, kBatch}, inputs, targets));
+    EXPECT_EQ(std::count(inputs.begin(), inputs.end(), 0), 0) << "step " << step;
+    drawn += std::count(inputs.begin(), inputs.end(), 1);
+  }
+  EXPECT_GT(drawn, 50) << "others are";
+}
+
 TEST(MaskedBatches, NeedSpecialTokens) {
   const TemporaryFolder folder;
   const auto data = corpus_in(folder);

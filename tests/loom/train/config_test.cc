@@ -42,6 +42,13 @@ TEST(Config, IsWrittenWithEveryKeyAndReadBack) {
   EXPECT_EQ(again->model.layers, 9);
 }
 
+/// The operating system ends a path there: a run wrote into another folder than it said.
+TEST(Config, ATextWithANulIsRefused) {
+  EXPECT_TRUE(fails_with(parsed(R"({"run": {"out": "a\u0000b"}})"), Code::invalid_argument,
+                         "run.out is \"a\\u0000b\", must be a text without NUL"));
+  EXPECT_TRUE(fails_with(parsed("{}", {R"(data.folder="a\u0000b")"}), Code::invalid_argument, "without NUL"));
+}
+
 TEST(Config, TheDegreeMayBeAuto) {
   for (const char* given : {"auto", "0"}) {
     const Result<Config> config =

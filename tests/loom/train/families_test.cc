@@ -1,4 +1,6 @@
 // Runs of families and tasks other than GPT-2's, on one rank and on several.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "loom/model.h"
@@ -148,13 +150,60 @@ TEST_F(FamilyRuns, NamesOfLabelsGoWithTheModel) {
   format::Json swapped = config;
   swapped["id2label"] = {{"0", "odd"}, {"1", "even"}};
   put_file(folder + "/config.json", swapped.dump());
+  EXPECT_TRUE(fails_with(Model::open(folder, 1), Code::invalid_data,
+                         "\"odd\" as class 0 in id2label and as class 1 in label2id"));
+  swapped["label2id"] = {{"odd", 0}, {"even", 1}};
+  put_file(folder + "/config.json", swapped.dump());
   config_.model.from = folder;
-  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
-                         "class 0 is \"odd\" in the model and \"even\" in the dataset"));
+  EXPECT_TRUE(
+      fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                 fmt::format("class 0 is \"odd\" in the model {} and \"even\" in the dataset", folder)));
   Result<Model> other = Model::open(folder, 1);
   LOOM_ASSERT_OK(other);
-  EXPECT_TRUE(fails_with(other->evaluate(config_.data.folder), Code::invalid_argument,
-                         "label 0 of the dataset is \"even\", of the model \"odd\""));
+  EXPECT_TRUE(
+      fails_with(other->evaluate(config_.data.folder), Code::invalid_argument,
+                 fmt::format("class 0 is \"odd\" in the model {} and \"even\" in the dataset", folder)));
+}
+
+/// Its head was made for others, and nothing was said of it.
+TEST_F(FamilyRuns, AClassifierThatBeginsFromOneWithOtherClassesSaysSo) {
+  make_examples(config_.data.folder, pieces_);
+  config_.model.family = "bert";
+  config_.run.steps = 1;
+  run_on(1, config_, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+  config_.model.from = config_.run.out + "/model";
+  config_.model.family.clear();
+  config_.run.out = folder_ / "tuned";
+  const auto notes = [&] {
+    const auto trainer = train::Trainer::create(config_, nullptr);
+    EXPECT_TRUE(trainer.ok()) << trainer.status().message();
+    return trainer.ok() ? fmt::format("{}", fmt::join((*trainer)->notes(), "\n")) : std::string();
+  };
+  EXPECT_EQ(notes().find("classes"), std::string::npos);
+  make_examples(config_.data.folder, pieces_, "prime", "square");
+  EXPECT_NE(notes().find("was made for the classes \"even\", \"odd\", and goes on with those of the dataset, "
+                         "\"prime\", \"square\""),
+            std::string::npos)
+      << notes();
+  make_examples(config_.data.folder, pieces_, "odd", "square");
+  EXPECT_TRUE(
+      fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, "class 0 is \"even\""));
+  // The classes of a model without names are its numbers.
+  format::Json unnamed = *format::read_config(config_.model.from);
+  unnamed["id2label"] = {{"0", "LABEL_0"}, {"1", "LABEL_1"}};
+  unnamed.erase("label2id");
+  put_file(config_.model.from + "/config.json", unnamed.dump());
+  make_examples(config_.data.folder, pieces_, "1", "0");
+  EXPECT_EQ(notes().find("classes"), std::string::npos);
+  LOOM_ASSERT_OK(Model::open(config_.model.from, 1)->evaluate(config_.data.folder));
+  make_examples(config_.data.folder, pieces_, "odd", "even");
+  EXPECT_TRUE(fails_with(Model::open(config_.model.from, 1)->evaluate(config_.data.folder),
+                         Code::invalid_argument, "class 0 is \"LABEL_0\" in the model"));
+  put_file(folder_ / "three.tsv", "a\tx\nb\ty\nc\tz\na\tx\nb\ty\nc\tz\n");
+  LOOM_ASSERT_OK(text::tokenize_examples({folder_ / "three.tsv"}, config_.data.folder,
+                                         **text::open_tokenizer(pieces_), 0.5));
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                         "tells 2 classes apart (\"LABEL_0\", \"LABEL_1\") and the dataset 3"));
 }
 
 /// As many labels, of which the second has become the first: the run went on, and trained the head for

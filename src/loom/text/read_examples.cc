@@ -1,0 +1,131 @@
+// Files of texts with labels, read.
+#include <algorithm>
+#include <filesystem>
+
+#include "format/json_file.h"
+#include "text/delimited.h"
+#include "text/examples.h"
+
+namespace loom::text {
+namespace {
+
+using format::Json;
+
+constexpr char kText[] = "text", kLabel[] = "label";
+
+/// A label that another one differs from by a blank alone would be a class of its own.
+Status check_example(const Example& example) {
+  constexpr const char* kWhite = " \t\n\v\f\r";
+  const std::string& label = example.label;
+  if (label.find_first_not_of(kWhite) == std::string::npos)
+    return fail(Code::invalid_data, "the label is empty, must be a name or a number");
+  if (label.find_last_not_of(kWhite) + 1 != label.size() || label.find_first_not_of(kWhite) != 0)
+    return fail(Code::invalid_data, "the label \"{}\" has white space around it, which a label must not have",
+                label);
+  if (example.text.empty()) return fail(Code::invalid_data, "the text is empty, must have a character");
+  return {};
+}
+
+Result<Example> example_of_json(std::string_view line) {
+  const Result<Json> json = format::parse_json(line);
+  LOOM_TRY(json.status());
+  Result<std::string> text = format::required<std::string>(*json, kText);
+  LOOM_TRY(text.status());
+  if (json->contains(kLabel) && (*json)[kLabel].is_number_integer())
+    return Example{text.take(), (*json)[kLabel].dump()};
+  Result<std::string> label = format::required<std::string>(*json, kLabel);
+  LOOM_TRY(label.status());
+  return Example{text.take(), label.take()};
+}
+
+Result<std::vector<Example>> examples_of_lines(std::string_view content) {
+  std::vector<Example> examples;
+  int64_t number = 0;
+  for (size_t at = 0; at < content.size();) {
+    const size_t end = std::min(content.find('\n', at), content.size());
+    std::string_view line = content.substr(at, end - at);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    at = end + 1;
+    ++number;
+    if (line.empty()) continue;
+    Result<Example> example = example_of_json(line);
+    LOOM_TRY(example.status().in(fmt::format("line {}", number)));
+    LOOM_TRY(check_example(*example).in(fmt::format("line {}", number)));
+    example->line = number;
+    examples.push_back(example.take());
+  }
+  return examples;
+}
+
+/// Which columns of a file hold what.
+struct Columns {
+  size_t label = 0, text = 1, all = 2;
+};
+
+/// Those that the first line names; nothing where it does not.
+std::optional<Columns> columns_of(const Record& first) {
+  const auto find = [&](const char* name) {
+    return static_cast<size_t>(std::find(first.fields.begin(), first.fields.end(), name) -
+                               first.fields.begin());
+  };
+  const Columns columns{find(kLabel), find(kText), first.fields.size()};
+  if (columns.label == columns.all || columns.text == columns.all) return std::nullopt;
+  return columns;
+}
+
+Result<std::vector<Example>> examples_of_records(std::string_view content, char separator) {
+  DelimitedReader reader(content, separator);
+  std::vector<Example> examples;
+  Columns columns;
+  for (bool first = true;; first = false) {
+    Result<std::optional<Record>> record = reader.next();
+    LOOM_TRY(record.status());
+    if (!*record) return examples;
+    std::vector<std::string>& fields = (*record)->fields;
+    if (first) {
+      const std::optional<Columns> named = columns_of(**record);
+      if (named) {
+        columns = *named;
+        continue;
+      }
+      if (separator == ',')
+        return fail(Code::invalid_data,
+                    "line {}: it must name the columns, of which \"{}\" and \"{}\" are read", (*record)->line,
+                    kText, kLabel);
+    }
+    if (fields.size() != columns.all)
+      return fail(Code::invalid_data, "line {}: it must be {}, but has {} {}", (*record)->line,
+                  columns.all == 2 && separator == '\t' ? std::string("a label, a tab and a text")
+                                                        : fmt::format("{} fields", columns.all),
+                  fields.size(), fields.size() == 1 ? "field" : "fields");
+    Example example{std::move(fields[columns.text]), std::move(fields[columns.label]), (*record)->line};
+    LOOM_TRY(check_example(example).in(fmt::format("line {}", (*record)->line)));
+    examples.push_back(std::move(example));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<Example>> read_examples(const std::string& path) {
+  const Result<TextFile> file = TextFile::open(path);
+  LOOM_TRY(file.status());
+  return read_examples(*file, "");
+}
+
+Result<std::vector<Example>> read_examples(const TextFile& file, const std::string& format) {
+  const std::string extension = std::filesystem::path(file.path()).extension().string();
+  const std::string wanted = !format.empty()         ? format
+                             : extension == ".jsonl" ? "jsonl"
+                             : extension == ".csv"   ? "csv"
+                                                     : "tsv";
+  Result<std::vector<Example>> examples =
+      wanted == "jsonl" ? examples_of_lines(file.text())
+      : wanted == "csv" ? examples_of_records(file.text(), ',')
+      : wanted == "tsv"
+          ? examples_of_records(file.text(), '\t')
+          : fail(Code::invalid_argument, "the format \"{}\" is unknown, must be jsonl, csv or tsv", wanted);
+  LOOM_TRY(examples.status().in(file.name()));
+  return examples;
+}
+
+}  // namespace loom::text
