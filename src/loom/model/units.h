@@ -60,6 +60,8 @@ struct Source {
   bool transposed = false;
   /// Not 0: q, k and v of each head stand together in the tensor, heads of this size one after the other.
   int64_t fused_head_size = 0;
+  /// What a checkpoint may call it instead: a tied tensor by its second place, or as a newer class does.
+  std::vector<std::string> other_names;
 };
 
 struct Parameter {

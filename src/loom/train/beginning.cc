@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "model/hugging_face.h"
+#include "model/model_file.h"
 #include "model/same_model.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
@@ -13,21 +14,29 @@ namespace loom::train {
 namespace {
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
-/// be trained for others.
-Status check_label_order(const Config& config, const std::vector<std::string>& names) {
-  if (names.empty() || config.model.from.empty()) return {};
+/// be trained for others. What it says of a classifier of other classes; "": it is of these, or of none.
+Result<std::string> check_label_order(const Config& config, const model::ModelSpec& spec,
+                                      const std::vector<std::string>& names) {
+  if (names.empty() || config.model.from.empty() || spec.new_head) return std::string();
   const Result<format::Json> json = format::read_config(config.model.from);
   LOOM_TRY(json.status());
   const Result<std::vector<std::string>> own = model::label_names(*json);
   LOOM_TRY(own.status().in(config.model.from));
-  if (own->size() != names.size() || !std::is_permutation(own->begin(), own->end(), names.begin())) return {};
+  if (own->empty() && !spec.new_classes) return std::string();
+  if (own->size() != names.size() || !std::is_permutation(own->begin(), own->end(), names.begin()))
+    return fmt::format(
+        "model.from, {}, classifies other texts than the dataset has: {}, where the labels here are {}; {}",
+        config.model.from, own->empty() ? "another number of classes" : model::listed(*own),
+        model::listed(names),
+        spec.new_classes ? "the last layer of its head begins at random"
+                         : "its head begins with the weights of those, by their numbers");
   for (size_t label = 0; label < names.size(); ++label)
     if ((*own)[label] != names[label])
       return fail(Code::invalid_argument,
                   "class {} is \"{}\" in the model and \"{}\" in the dataset, must be the same in both: a "
                   "dataset numbers its labels in alphabetical order, so that \"{}-{}\" and the like would be",
                   label, (*own)[label], names[label], label, (*own)[label]);
-  return {};
+  return std::string();
 }
 
 /// That class by class a checkpoint's model has the dataset's names, where both have any.
@@ -52,7 +61,9 @@ Result<model::ModelSpec> Trainer::open() {
   data_ = data.take();
   Result<model::ModelSpec> spec = spec_of(config_, data_);
   LOOM_TRY(spec.status());
-  LOOM_TRY(check_label_order(config_, data_.labels));
+  const Result<std::string> other_classes = check_label_order(config_, *spec, data_.labels);
+  LOOM_TRY(other_classes.status());
+  if (!other_classes->empty()) notes_.push_back(*other_classes);
   const std::string& from = config_.model.from;
   if (!from.empty()) {
     const Result<format::Json> json = format::read_config(from);
