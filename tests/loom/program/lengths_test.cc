@@ -124,5 +124,40 @@ TEST(LongPrograms, PlanningTakesNoTimeSquaredInMicrobatches) {
   }
 }
 
+/// 8,192 layers took 100 s; 65,536 are accepted.
+TEST(LongPrograms, PlanningTakesNoTimeSquaredInLayers) {
+  struct Division {
+    const char* name;
+    int world, degree, stages, tensor;
+    int checkpoint_group = 0;
+    bool offload = false, optimizer_only = false;
+  };
+  for (const Division& division : {Division{"one rank", 1, 1, 1, 1},
+                                   {"replicas", 2, 1, 1, 1},
+                                   {"sharded", 2, 2, 1, 1},
+                                   {"stages", 2, 1, 2, 1},
+                                   {"tensor ranks", 2, 1, 1, 2},
+                                   {"checkpointing", 1, 1, 1, 1, 2},
+                                   {"offloading", 1, 1, 1, 1, 2, true},
+                                   {"sharded optimizer", 2, 2, 1, 1, 0, false, true}}) {
+    SCOPED_TRACE(division.name);
+    Job job = long_job(2);
+    job.batch = 2;
+    job.spec.layers = 10'000;
+    job.world = division.world;
+    job.degree = division.degree;
+    job.pipeline_degree = division.stages;
+    job.tensor_degree = division.tensor;
+    job.checkpoint_group = division.checkpoint_group;
+    job.offload = division.offload;
+    job.shard_optimizer_only = division.optimizer_only;
+    if (division.stages > 1) job.first_units = {0, 5'000};
+    const Result<std::vector<Program>> programs = make_programs(job);
+    LOOM_ASSERT_OK(programs);
+    LOOM_ASSERT_OK(verify_pipeline(*programs));
+    for (const Program& program : *programs) LOOM_ASSERT_OK(verify(job, program, plan_memory(program)));
+  }
+}
+
 }  // namespace
 }  // namespace loom::testing
