@@ -371,24 +371,6 @@ Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task,
   return spec;
 }
 
-namespace {
-
-/// label2id may have other names, such as those that `transformers` makes up, but these ones no other number.
-Status check_numbers(const Json& config, const std::vector<std::string>& names) {
-  if (!config.contains("label2id") || !config["label2id"].is_object()) return {};
-  for (size_t label = 0; label < names.size(); ++label) {
-    const auto other = config["label2id"].find(names[label]);
-    if (other == config["label2id"].end() || *other == label) continue;
-    // Two classes of one name cannot both be there.
-    if (std::count(names.begin(), names.end(), names[label]) > 1) continue;
-    return fail(Code::invalid_data, "\"{}\" is class {} in id2label and {} in label2id, must be the same",
-                names[label], label, other->dump());
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<std::vector<std::string>> label_names(const Json& config) {
   std::vector<std::string> names;
   if (!config.contains("id2label") || !config["id2label"].is_object()) return names;
@@ -404,7 +386,6 @@ Result<std::vector<std::string>> label_names(const Json& config) {
     named = named || names.back() != numbered_label(label);
   }
   if (!named) names.clear();
-  LOOM_TRY(check_numbers(config, names));
   return names;
 }
 

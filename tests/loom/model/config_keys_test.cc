@@ -169,16 +169,6 @@ TEST(ConfigKeys, LabelsAreCountedByEitherKey) {
   EXPECT_EQ(model::spec_from_config(config, model::Task::classification, 5)->labels, 5);
 }
 
-TEST(ConfigKeys, NamesOfClassesThatContradictEachOtherAreRefused) {
-  Json config = config_of("families/bert-classification");
-  model::set_label_names({"weft", "warp", "selvedge"}, config);
-  config["label2id"] = {{"LABEL_0", 0}, {"LABEL_1", 1}, {"LABEL_2", 2}};  // as they are where nobody set them
-  EXPECT_EQ(model::label_names(config)->size(), 3u);
-  config["label2id"] = {{"weft", 1}, {"warp", 0}, {"selvedge", 2}};
-  EXPECT_TRUE(fails_with(model::label_names(config), Code::invalid_data,
-                         "\"weft\" is class 0 in id2label and 1 in label2id"));
-}
-
 TEST(ConfigKeys, WhatSavedConfigsHaveIsKnown) {
   for (const auto& [name, family] : kModels) {
     const Json config = config_of(name);
