@@ -60,8 +60,8 @@ Status inspect_dataset(const std::string& folder) {
   return {};
 }
 
-/// Of a folder with a config of a family that is known here, what open_model_file() would say, or its
-/// refusal: the tensors are shown all the same.
+/// The notes of open_model_file() on a folder with config.json, or its refusal: tensors are shown all the
+/// same.
 std::vector<std::string> notes_on_model(const std::string& folder) {
   if (!is_folder(folder)) return {};
   const Result<format::Json> config = format::read_config(folder);

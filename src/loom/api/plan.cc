@@ -59,7 +59,7 @@ Status check(const Cluster& cluster) {
   return {};
 }
 
-/// Of a rank, as training would take them if this machine were one of the cluster's nodes.
+/// Threads of a rank, as training would take them if this machine were one of the cluster's nodes.
 int threads_of(const Cluster& cluster, const train::Config& config) {
   const int sharing = std::min(cluster.ranks, cluster.ranks_per_node);
   return train::threads_of(config, {sharing, sharing});

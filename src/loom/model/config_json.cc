@@ -103,7 +103,7 @@ Result<int64_t> count_labels(const Json& config) {
   return labels;
 }
 
-/// Of the model itself, or the `wanted` ones of a run that begins with it.
+/// Counts the model's own labels, or takes the `wanted` ones of a run that begins with it.
 Status read_labels(const Json& config, bool has_classes, int64_t wanted, ModelSpec& spec) {
   const Result<int64_t> labels = count_labels(config);
   LOOM_TRY(labels.status());
@@ -290,7 +290,7 @@ std::string class_of(const ModelSpec& spec) {
   return prefix + (spec.family == Family::gpt2 ? "LMHeadModel" : "ForCausalLM");
 }
 
-/// What a config that leaves these keys out stands for, which may be another choice than that of new models.
+/// Sets what `transformers` takes for keys that are left out. New models may have other values.
 void take_defaults(const FamilyKeys& names, const Json& config, ModelSpec& spec) {
   if (names.embedding_dropout != nullptr) spec.embedding_dropout = names.missing_dropout;
   spec.residual_dropout = spec.attention_dropout = names.missing_dropout;

@@ -70,8 +70,8 @@ std::span<const Required> required_of(Family family) {
   }
 }
 
-/// What says where a model comes from, how it is stored or run, what is returned, how texts are generated,
-/// and what only the tokenizer needs.
+/// These keys say where a model comes from, how it is stored or run, what is returned, and how texts are
+/// generated; or only the tokenizer needs them.
 constexpr const char* kWithoutMeaning[] = {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -137,7 +137,7 @@ constexpr const char* kWithoutMeaning[] = {
     "xla_device",
 };
 
-/// What a family's class has for other heads, for training elsewhere, or from its older versions.
+/// These keys of a family are for other heads, for training elsewhere, or from older versions.
 std::span<const char* const> without_meaning(Family family) {
   static constexpr const char* kGpt[] = {"n_ctx",
                                          "reorder_and_upcast_attn",

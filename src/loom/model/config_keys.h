@@ -1,6 +1,6 @@
-// What the keys of config.json mean, family by family: one table, after the configuration classes of
-// `transformers` 4.30 to 5.23. A key of it is read, or must have one value because no other is computed here,
-// or means nothing to a model's result. What is in no row is named to the user.
+// The keys of config.json in one table, family by family, after the configuration classes of
+// `transformers` 4.30 to 5.23. A key is read, or must have one value because no other is computed here, or
+// means nothing to a model's result. A key that is in no row is named to the user.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -25,7 +25,7 @@ std::optional<std::string> find_name(const format::SafetensorsReader& file, cons
   return std::nullopt;
 }
 
-/// What classes of `transformers` keep beside their parameters, or kept in earlier versions.
+/// Classes of `transformers` keep these beside their parameters, or did in earlier versions.
 bool is_buffer(std::string_view name) {
   constexpr std::array<std::string_view, 10> kEndings = {".attn.bias",
                                                          ".attn.masked_bias",

@@ -1,5 +1,5 @@
-// The file of a model, looked at as a whole before it is read: whether what it has twice is the same, and
-// what of it, or of its config.json, changes nothing, so that the user may have expected otherwise.
+// The file of a model is checked as a whole before it is read. Tensors that it has twice must be the same.
+// Tensors and keys of config.json that change nothing become notes, since the user may expect otherwise.
 //
 // Thread safety: pure functions but for the files.
 #pragma once

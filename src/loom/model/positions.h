@@ -1,8 +1,8 @@
-// Positions where padding has none. RoBERTa counts the tokens of a sequence that are no padding, wherever it
-// stands, and gives every padding token the row of its table before the first one, which is not trained, as
-// its token's own row is not (`transformers`' create_position_ids_from_input_ids). Behind a sequence's last
-// token that makes no difference: nobody sees what is there. So most sequences count like those of all
-// models, and those that have padding inside are cut into runs.
+// Positions where padding has none. RoBERTa counts the tokens of a sequence that are no padding
+// (`transformers`' create_position_ids_from_input_ids). Every padding token takes the row of the table before
+// the first position. That row is not trained, nor is the padding token's own row. Padding behind the last
+// token makes no difference, since nobody sees it. A sequence with padding inside is cut into runs; all
+// others count like those of other models.
 //
 // Thread safety: pure functions.
 #pragma once

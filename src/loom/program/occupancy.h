@@ -1,7 +1,7 @@
-// Occupancy: which bytes of a memory are taken when, so that the lowest place is found that is free for as
-// long as a buffer lives. A segment tree over instructions: each node keeps the bytes that are taken all
-// through its time, and those that are taken at any time of it, as few ranges as they make. Buffers that lie
-// side by side, as those do that blocks leave for backward, are one range however many they are.
+// Occupancy finds the lowest place in a memory that is free for as long as a buffer lives. It is a segment
+// tree over instructions. A node keeps the bytes that are taken all through its time, and those that are
+// taken at any time of it, as ranges. Buffers that lie side by side are one range. Those that blocks leave
+// for backward do, so a node has few ranges however many layers there are.
 //
 // Thread safety: one thread.
 #pragma once
@@ -92,8 +92,8 @@ class Occupancy {
     note(2 * node + 1, first + count / 2, count / 2, from, to, begin, end);
   }
 
-  /// What may be in the way between two leaves: all of the nodes inside, and what is taken all through those
-  /// above them.
+  /// Collects the ranges that may be in the way between two leaves: all of the nodes inside, and those that
+  /// are taken all through the nodes above.
   void collect(size_t node, size_t first, size_t count, size_t from, size_t to) {
     if (to <= first || first + count <= from || nodes_[node].ever.empty()) return;
     const bool inside = from <= first && first + count <= to;

@@ -51,8 +51,8 @@ int lane_of(Op op) {
   return is_offloading(op) ? 8 : 0;
 }
 
-/// Communication that nothing has waited for: found by the buffers that it uses and, of each kind, from the
-/// oldest on, so that no instruction looks at all that is in flight.
+/// Communication that nothing has waited for. It is found by its buffers, or by its kind from the oldest on.
+/// So no instruction looks at all that is in flight.
 class Pending {
  public:
   explicit Pending(const Program& program)

@@ -14,7 +14,7 @@ namespace loom::train {
 namespace {
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
-/// be trained for others. What it says of a classifier of other classes; "": it is of these, or of none.
+/// be trained for others. Returns a note on a classifier of other classes; "": it is of these, or of none.
 Result<std::string> check_label_order(const Config& config, const model::ModelSpec& spec,
                                       const std::vector<std::string>& names) {
   if (names.empty() || config.model.from.empty() || spec.new_head) return std::string();

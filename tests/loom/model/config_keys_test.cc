@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "model/families.h"
 #include "model/hugging_face.h"
 #include "model/same_model.h"
@@ -167,6 +169,62 @@ TEST(ConfigKeys, LabelsAreCountedByEitherKey) {
   config["num_labels"] = 1;
   EXPECT_TRUE(fails_with(model::spec_from_config(config), Code::unsupported, "regression"));
   EXPECT_EQ(model::spec_from_config(config, model::Task::classification, 5)->labels, 5);
+}
+
+/// Values of the same kind as this one, but others.
+std::vector<Json> others(const Json& value) {
+  if (value.is_boolean()) return {!value.get<bool>()};
+  if (value.is_number_integer()) return {value.get<int64_t>() * 2 + 2, value.get<int64_t>() + 1};
+  if (value.is_number_float()) return {value.get<double>() + 0.25};
+  if (value.is_string()) return {value == "relu" ? "gelu" : "relu"};
+  if (value.is_null()) return {true, 2, 0.25, "relu"};
+  return {};  // lists and objects have tests of their own
+}
+
+/// Every key of what `transformers` saves, changed by itself: the model is another one, or it is refused, or
+/// the key is one that changes nothing in `transformers` either.
+TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
+  const std::set<std::string> without_meaning = {"bos_token_id",
+                                                 "dtype",
+                                                 "eos_token_id",
+                                                 "reorder_and_upcast_attn",
+                                                 "summary_activation",
+                                                 "summary_first_dropout",
+                                                 "summary_proj_to_labels",
+                                                 "summary_type",
+                                                 "summary_use_proj",
+                                                 "transformers_version",
+                                                 "use_cache",
+                                                 "pretraining_tp",
+                                                 "slow_but_exact"};
+  int changed = 0;
+  const auto check = [&](const char* name, bool classifies, const std::set<std::string>& besides) {
+    const Json config = config_of(name);
+    const Json before = written(*model::spec_from_config(config));
+    for (const auto& [key, value] : config.items())
+      for (const Json& other : others(value)) {
+        const auto spec = with(name, key.c_str(), other);
+        if (!spec.ok()) {
+          EXPECT_NE(spec.status().message(), "") << key;
+          continue;
+        }
+        ++changed;
+        const bool same = written(*spec) == before,
+                   known = without_meaning.contains(key) || besides.contains(key);
+        EXPECT_EQ(same, known) << name << ": " << key << " = " << other.dump()
+                               << (classifies ? ", classes" : "");
+      }
+  };
+  for (const auto& [name, family] : kModels) {
+    std::set<std::string> besides;
+    const bool masked = family == Family::bert || family == Family::roberta;
+    if (!masked) besides = {"pad_token_id", "classifier_dropout"};
+    if (family == Family::gpt_neox) besides.insert("is_decoder");
+    check(name, false, besides);
+  }
+  for (const char* name : {"families/bert-classification", "families/roberta-classification"})
+    check(name, true, {"tie_word_embeddings"});
+  EXPECT_GT(changed, 100);
 }
 
 TEST(ConfigKeys, WhatSavedConfigsHaveIsKnown) {

@@ -1,6 +1,6 @@
 // Every operator of every table on infinities, on numbers that are none, and on the largest and smallest
-// values of each type. What they give is not defined, but that each row has its own: rows of plain values
-// beside them keep their bits. Under the sanitizer of undefined behaviour no step of a computation overflows.
+// values of each type. Results of such rows are not defined, but rows of plain values beside them keep their
+// bits. Under the sanitizer of undefined behaviour no step of a computation overflows.
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -51,7 +51,7 @@ std::vector<T> rows_of(int64_t rows, int64_t width, bool at_ends, size_t shift) 
   return values;
 }
 
-/// What an operator makes of its inputs, with every other row at the ends or not: [rows, width].
+/// The result [rows, width] of an operator whose inputs have every other row at the ends, or none.
 template <typename T>
 using Run = std::function<std::vector<T>(bool at_ends)>;
 
