@@ -52,6 +52,9 @@ struct Required {
 constexpr Required kRequired[] = {{"is_encoder_decoder", "false"},
                                   {"add_cross_attention", "false"},
                                   {"quantization_config", "null"},
+                                  // These two name other files: of weights, and of a config for each version.
+                                  {"transformers_weights", "null"},
+                                  {"configuration_files", "null"},
                                   {"per_layer_config", "null"}};
 
 std::span<const Required> required_of(Family family) {

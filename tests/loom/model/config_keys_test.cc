@@ -95,6 +95,8 @@ TEST(ConfigKeys, WhatIsNotComputedHereIsRefusedByName) {
         {"gpt2-tied", "add_cross_attention", true},
         {"gpt2-tied", "pruned_heads", {{"0", {1}}}},
         {"gpt2-tied", "quantization_config", {{"bits", 4}}},
+        {"gpt2-tied", "transformers_weights", "other.safetensors"},
+        {"gpt2-tied", "configuration_files", {"config.4.0.0.json"}},
         {"gpt2-tied", "per_layer_config", {{"0", {{"n_head", 2}}}}},
         {"gpt2-tied", "tie_word_embeddings", nullptr},
         {"families/gpt_neox", "rope_scaling", {{"type", "linear"}}},
