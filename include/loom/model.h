@@ -63,10 +63,13 @@ class LOOM_API Model {
 
   int64_t context() const;
   int64_t vocabulary() const;
+  /// Sentences on what of the folder changes nothing here, though it may seem to: keys of config.json, tensors.
+  /// There once weights were read.
+  const std::vector<std::string>& notes() const;
 
   /// Loss on the validation split of a dataset, by what model and data are for. Errors: invalid_argument
-  /// (another vocabulary, other labels, data for another task), not_found,
-  /// invalid_data, out_of_memory.
+  /// (another vocabulary, other labels, data for another task), not_found, invalid_data, out_of_memory,
+  /// not_finite (weights that give a loss which is no number).
   Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
   /// The prompt, continued by tokens that the tokenizer has, until the end of text or as far as asked.
   /// Errors: as logits(); invalid_argument (an empty prompt, where the tokenizer has nothing to begin a text

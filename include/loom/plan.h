@@ -70,6 +70,7 @@ struct Plan {
   int64_t buffers = 0;
   std::vector<PlannedStage> stages;
   double flops = 0;  // the rate that was reckoned with
+  int threads = 0;   // of a rank, that it was measured with here; 0: the cluster's description has the rate
   double step_us = 0;
   double compute_us = 0;    // mean over the stages
   double exposed_us = 0;    // waiting for communication and other stages; the mean

@@ -7,6 +7,8 @@
 #include "format/checkpoints.h"
 #include "format/safetensors_reader.h"
 #include "loom/commands.h"
+#include "model/hugging_face.h"
+#include "model/model_file.h"
 #include "text/examples.h"
 #include "text/same_tokenizer.h"
 #include "train/folders.h"
@@ -59,6 +61,19 @@ Status inspect_dataset(const std::string& folder) {
   return {};
 }
 
+/// The notes of open_model_file() on a folder with config.json, or its refusal: tensors are shown all the
+/// same.
+std::vector<std::string> notes_on_model(const std::string& folder) {
+  if (!is_folder(folder)) return {};
+  const Result<format::Json> config = format::read_config(folder);
+  if (config.status().code() == Code::not_found) return {};
+  const Result<model::ModelSpec> spec =
+      config.ok() ? model::spec_from_config(*config) : Result<model::ModelSpec>(config.status());
+  if (!spec.ok()) return {spec.status().message()};
+  Result<model::ModelFile> file = model::open_model_file(folder, *spec);
+  return file.ok() ? file->notes : std::vector<std::string>{file.status().message()};
+}
+
 }  // namespace
 
 Status tokenize(const TokenizeOptions& options) {
@@ -99,6 +114,7 @@ Status inspect(const std::string& path) {
   if (is_file(join_path(path, text::kDatasetFile))) return inspect_dataset(path);
   const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(path);
   LOOM_TRY(file.status());
+  const std::vector<std::string> notes = notes_on_model(path);
   uint64_t elements = 0;
   for (const std::string& name : file->names()) {
     const Result<format::TensorView> tensor = file->tensor(name);
@@ -106,6 +122,7 @@ Status inspect(const std::string& path) {
     fmt::print("{:<5} [{}]  {}\n", format::dtype_name(tensor->dtype), fmt::join(tensor->shape, ", "), name);
     elements += tensor->elements();
   }
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
   fmt::print("{}, {} elements, {}\n", counted(static_cast<int64_t>(file->names().size()), "tensor"), elements,
              counted(static_cast<int64_t>(file->files().size()), "file"));
   return {};

@@ -11,6 +11,14 @@
 #include "loom/progress.h"
 
 namespace loom::command {
+namespace {
+
+/// On standard error: what is asked for is on standard output.
+void print_notes(const Model& model) {
+  for (const std::string& note : model.notes()) fmt::print(stderr, "note: {}\n", note);
+}
+
+}  // namespace
 
 Status evaluate(const EvaluateOptions& options) {
   Result<Model> model = Model::open(options.model);
@@ -18,6 +26,7 @@ Status evaluate(const EvaluateOptions& options) {
   EvaluationOptions settings{options.sequence_length, options.batch, options.batches};
   settings.tell = Progress("batches");
   const Result<Evaluation> result = model->evaluate(options.data, settings);
+  print_notes(*model);
   LOOM_TRY(result.status());
   if (result->texts > 0) {
     fmt::print("validation accuracy {:.4f} ({} of {} texts), loss {:.4f} nats; {} labels: {}\n",
@@ -52,12 +61,14 @@ Status sample(const SampleOptions& options) {
   LOOM_TRY(model.status());
   if (!model->labels().empty()) {
     const Result<std::vector<ClassProbability>> classes = model->classify(options.prompt);
+    print_notes(*model);
     LOOM_TRY(classes.status());
     for (const ClassProbability& one : *classes) fmt::print("{:.4f}  {}\n", one.probability, one.label);
     return {};
   }
   const Result<std::string> text =
       model->sample(options.prompt, {options.tokens, options.temperature, options.top_k, options.seed});
+  print_notes(*model);
   LOOM_TRY(text.status());
   fmt::print("{}\n", *text);
   return {};

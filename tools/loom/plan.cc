@@ -80,10 +80,12 @@ void print_times(const Plan& plan) {
     fmt::print("\n");
   }
   fmt::print(
-      "predicted step  {:.2f} ms: {:.2f} ms computing at {:.1f} GFLOP/s, {:.2f} ms waiting for {} ({:.1f} "
-      "%)\n",
-      plan.step_us / 1e3, plan.compute_us / 1e3, plan.flops / 1e9, plan.exposed_us / 1e3,
-      alone ? "collectives" : "communication and other stages", plan.exposed_us / plan.step_us * 100);
+      "predicted step  {:.2f} ms: {:.2f} ms computing at {:.1f} GFLOP/s{}, {:.2f} ms waiting for {} "
+      "({:.1f} %)\n",
+      plan.step_us / 1e3, plan.compute_us / 1e3, plan.flops / 1e9,
+      plan.threads > 0 ? fmt::format(" (measured here, {})", counted(plan.threads, "thread")) : "",
+      plan.exposed_us / 1e3, alone ? "collectives" : "communication and other stages",
+      plan.exposed_us / plan.step_us * 100);
   if (!alone)
     fmt::print("bubble          {:.1f} % ({}; {:.1f} % if all stages were equal and links free)\n",
                plan.bubble * 100, plan.schedule, plan.ideal_bubble * 100);

@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "model/hugging_face.h"
 #include "model/inference.h"
+#include "model/model_file.h"
 #include "text/batches.h"
 #include "text/bigram.h"
 #include "text/examples.h"
@@ -69,12 +70,21 @@ struct Model::Inside {
   std::unique_ptr<engine::Groups> groups;
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<model::Inference> inference;
+  std::vector<std::string> notes;
 
+  Result<format::SafetensorsReader> open_tensors() {
+    Result<model::ModelFile> file = model::open_model_file(folder, spec);
+    LOOM_TRY(file.status());
+    notes = std::move(file->notes);
+    return std::move(file->tensors);
+  }
   /// Reads token by token, or classifies.
   Result<model::Inference*> reader() {
     if (inference == nullptr) {
       engine.reset();  // first, so that two models are never there at once
-      Result<std::unique_ptr<model::Inference>> opened = model::Inference::open(folder, threads);
+      const Result<format::SafetensorsReader> file = open_tensors();
+      LOOM_TRY(file.status());
+      Result<std::unique_ptr<model::Inference>> opened = model::Inference::create(spec, *file, threads);
       LOOM_TRY(opened.status());
       inference = opened.take();
     }
@@ -92,6 +102,10 @@ struct Model::Inside {
                            (*with)->targets(0)));
       const Result<double> loss = (*with)->evaluate();
       LOOM_TRY(loss.status());
+      if (!std::isfinite(*loss))
+        return fail(Code::not_finite,
+                    "the loss of batch {} is {}: the model's weights are damaged, or have diverged",
+                    done / batch + 1, *loss);
       sum += *loss * static_cast<double>(rows);
       done += rows;
       if (tell) tell((done - 1) / batch + 1, (sequences - 1) / batch + 1);
@@ -113,7 +127,7 @@ struct Model::Inside {
     if (spec.task == model::Task::masked) job.targets = text::masked_targets(tokens);
     Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, threads);
     LOOM_TRY(made.status());
-    const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(folder);
+    const Result<format::SafetensorsReader> file = open_tensors();
     LOOM_TRY(file.status());
     LOOM_TRY((*made)->load_model(*file));
     engine = made.take();
@@ -241,6 +255,7 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
     LOOM_TRY(batches->read(step, {0, rows}, inputs, targets));
     const Result<std::vector<float>> logits = (*opened)->classify(inputs, rows, (*data)->padding());
     LOOM_TRY(logits.status());
+    LOOM_TRY(check_finite(*logits));
     ++result.batches;
     for (int64_t row = 0; row < rows; ++row, ++result.texts) {
       const auto first = logits->begin() + row * spec.labels, last = first + spec.labels;
@@ -257,6 +272,8 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
   result.loss /= static_cast<double>(result.texts);
   return {};
 }
+
+const std::vector<std::string>& Model::notes() const { return inside_->notes; }
 
 std::vector<std::string> Model::labels() const {
   std::vector<std::string> names = inside_->label_names;

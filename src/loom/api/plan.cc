@@ -18,6 +18,7 @@
 #include "train/config.h"
 #include "train/data.h"
 #include "train/machine.h"
+#include "train/threads.h"
 #include "train/trainer.h"
 
 namespace loom {
@@ -58,14 +59,16 @@ Status check(const Cluster& cluster) {
   return {};
 }
 
-program::Machine machine_of(const Cluster& cluster, const train::Config& config,
-                            program::Precision precision) {
+/// Threads of a rank, as training would take them if this machine were one of the cluster's nodes.
+int threads_of(const Cluster& cluster, const train::Config& config) {
+  const int sharing = std::min(cluster.ranks, cluster.ranks_per_node);
+  return train::threads_of(config, {sharing, sharing});
+}
+
+program::Machine machine_of(const Cluster& cluster, int threads, program::Precision precision) {
   program::Machine machine;
   machine.ranks_per_node = cluster.ranks_per_node;
-  machine.flops =
-      cluster.flops > 0
-          ? cluster.flops
-          : train::measured_peak(std::max<int>(1, static_cast<int>(config.parallel.threads)), precision);
+  machine.flops = cluster.flops > 0 ? cluster.flops : train::measured_peak(threads, precision);
   machine.memory_bandwidth = cluster.memory_bandwidth;
   machine.intra_bandwidth = cluster.intra_bandwidth;
   machine.inter_bandwidth = cluster.inter_bandwidth;
@@ -163,8 +166,8 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   LOOM_TRY(spec.status());
   std::vector<engine::UnitProfile> profiles;
   std::string unmeasured;
+  const int threads = threads_of(cluster, values);
   if (values.parallel.profile) {
-    const int threads = std::max<int>(1, static_cast<int>(values.parallel.threads));
     Result<std::vector<engine::UnitProfile>> units = train::profile(values, *spec, cluster.ranks, threads);
     // What no unit of which fits here is planned for machines where it does.
     if (!units.ok() && units.status().code() != Code::out_of_memory) return units.status();
@@ -177,7 +180,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
   const Result<std::vector<program::Program>> programs = program::make_programs(*job);
   LOOM_TRY(programs.status());
   LOOM_TRY(program::verify_pipeline(*programs));
-  program::Machine machine = machine_of(cluster, values, job->precision);
+  program::Machine machine = machine_of(cluster, threads, job->precision);
   machine.unit_us = engine::times_of(profiles);
   const Result<PlannedTier> tier = tier_of(cluster, values, *job, *programs, machine);
   LOOM_TRY(tier.status());
@@ -206,6 +209,7 @@ Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabula
     plan.program += program::to_string(program);
   }
   plan.flops = machine.flops;
+  plan.threads = cluster.flops > 0 ? 0 : threads;
   plan.step_us = forecast.step_us;
   plan.bubble = forecast.bubble;
   plan.ideal_bubble = program::ideal_bubble(*job);

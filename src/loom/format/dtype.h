@@ -22,6 +22,8 @@ enum class DType : uint8_t {
   f8_e4m3,
   f8_e5m2,
   f8_e8m0,
+  f8_e4m3fnuz,
+  f8_e5m2fnuz,
   f4,
   f6_e2m3,
   f6_e3m2,

@@ -22,9 +22,21 @@ Result<std::string> entry_of(const std::string& folder) {
   if (!names.ok()) return names.status();
   std::vector<std::string> found;
   for (const std::string& name : *names) {
-    if (name.ends_with(".safetensors")) found.push_back(name);
+    if (name.ends_with(".safetensors") && name != kAdapter) found.push_back(name);
   }
   if (found.size() == 1) return join_path(folder, found[0]);
+  for (const char* name : {kPickled, kPickledIndex})
+    if (found.empty() && is_file(join_path(folder, name)))
+      return fail(Code::not_found,
+                  "{0} has {1} and no safetensors file; `python3 -c 'import sys, transformers as t; f = "
+                  "sys.argv[1]; getattr(t, t.AutoConfig.from_pretrained(f).architectures[0])"
+                  ".from_pretrained(f).save_pretrained(f, safe_serialization=True)' {0}` makes one of it",
+                  folder, name);
+  if (found.empty() && is_file(join_path(folder, kAdapter)))
+    return fail(Code::not_found,
+                "{} has {} alone, which an adapter (PEFT) adds to another model: merge the two "
+                "(merge_and_unload) and save that",
+                folder, kAdapter);
   return fail(Code::not_found, "{} has neither {} nor {}, and {} files that end in .safetensors, must be one",
               folder, kOneFile, kIndex, found.size());
 }
@@ -56,21 +68,21 @@ Status SafetensorsReader::add_file(const std::string& path, const std::vector<st
   Result<SafetensorsHeader> header = parse_safetensors_header(file->bytes());
   if (!header.ok()) return header.status().in(path);
 
-  const std::set<std::string_view> listed =
-      wanted ? std::set<std::string_view>(wanted->begin(), wanted->end()) : std::set<std::string_view>();
-  size_t taken = 0;
+  std::set<std::string_view> missing;
+  if (wanted) missing.insert(wanted->begin(), wanted->end());
   for (TensorEntry& entry : header->tensors) {
-    if (wanted && !listed.contains(entry.name)) continue;
-    ++taken;
+    missing.erase(entry.name);
+    // Where two files have it, versions of `transformers` differ in which of them wins.
+    if (contains(entry.name))
+      return fail(Code::invalid_data, "{} has tensor \"{}\", and so has another file of the index", path,
+                  entry.name);
     names_.push_back(entry.name);
     tensors_[entry.name] = {entry.dtype, std::move(entry.shape),
                             file->bytes().subspan(entry.begin, entry.end - entry.begin)};
   }
-  if (wanted && taken != wanted->size()) {
-    const auto missing = std::find_if(wanted->begin(), wanted->end(),
-                                      [&](const std::string& name) { return !contains(name); });
-    return fail(Code::invalid_data, "{} has no tensor \"{}\", which the index says it has", path, *missing);
-  }
+  if (!missing.empty())
+    return fail(Code::invalid_data, "{} has no tensor \"{}\", which the index says it has", path,
+                *missing.begin());
   for (auto& [key, value] : header->metadata) metadata_[key] = std::move(value);
   files_.push_back(file.take());
   paths_.push_back(path);

@@ -31,8 +31,9 @@ class SafetensorsReader {
   /// `path` is a safetensors file, an index (`….safetensors.index.json`), or a folder as Hugging Face lays it
   /// out: with model.safetensors.index.json, else model.safetensors, else a single file that ends in
   /// .safetensors. Errors: not_found, system_error, and invalid_data as parse_safetensors_header(), or for an
-  /// index that is no index, names files outside its folder, or a tensor that its file does not have. The
-  /// sentence names the file.
+  /// index that is no index, names files outside its folder, or a tensor that its file does not have; two
+  /// files of an index with the same tensor. Of the index's files all tensors count, also those that it
+  /// leaves out, as for `transformers`. The sentence names the file.
   static Result<SafetensorsReader> open(const std::string& path);
 
   SafetensorsReader(SafetensorsReader&&) = default;

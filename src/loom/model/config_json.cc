@@ -1,12 +1,14 @@
-// config.json of every family: one table of keys for what all have, and a function for what is special.
+// config.json of every family: by the table of keys what all have, and a function for what is special.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "model/config_keys.h"
 #include "model/families.h"
 #include "model/hugging_face.h"
 
@@ -14,84 +16,6 @@ namespace loom::model {
 namespace {
 
 using format::Json;
-
-/// A family's keys for what every model has; nullptr: it has no such key.
-struct FamilyKeys {
-  const char *context, *width, *layers, *heads, *feed_forward, *activation, *epsilon;
-  const char *embedding_dropout, *residual_dropout, *attention_dropout;
-  const char* classes;  // prefix of the names of model classes
-};
-
-FamilyKeys keys_of(Family family) {
-  const FamilyKeys gpt = {"n_positions",
-                          "n_embd",
-                          "n_layer",
-                          "n_head",
-                          "n_inner",
-                          "activation_function",
-                          "layer_norm_epsilon",
-                          "embd_pdrop",
-                          "resid_pdrop",
-                          "attn_pdrop",
-                          family == Family::gptj ? "GPTJ" : "GPT2"};
-  const FamilyKeys bert = {"max_position_embeddings",
-                           "hidden_size",
-                           "num_hidden_layers",
-                           "num_attention_heads",
-                           "intermediate_size",
-                           "hidden_act",
-                           "layer_norm_eps",
-                           "hidden_dropout_prob",
-                           "hidden_dropout_prob",
-                           "attention_probs_dropout_prob",
-                           family == Family::roberta ? "Roberta" : "Bert"};
-  switch (family) {
-    case Family::gpt2:
-    case Family::gptj: return gpt;
-    case Family::bert:
-    case Family::roberta: return bert;
-    case Family::gpt_neox:
-      return {"max_position_embeddings",
-              "hidden_size",
-              "num_hidden_layers",
-              "num_attention_heads",
-              "intermediate_size",
-              "hidden_act",
-              "layer_norm_eps",
-              "hidden_dropout",
-              "hidden_dropout",
-              "attention_dropout",
-              "GPTNeoX"};
-    case Family::gpt_neo:
-      return {"max_position_embeddings",
-              "hidden_size",
-              "num_layers",
-              "num_heads",
-              "intermediate_size",
-              "activation_function",
-              "layer_norm_epsilon",
-              "embed_dropout",
-              "resid_dropout",
-              "attention_dropout",
-              "GPTNeo"};
-    case Family::bloom:
-      return {"seq_length", "hidden_size",        "n_layer", "n_head",         nullptr,
-              nullptr,      "layer_norm_epsilon", nullptr,   "hidden_dropout", "attention_dropout",
-              "Bloom"};
-  }
-  return {};
-}
-
-/// The key under which a config has what is called `name`: published BLOOMs have some by older names, of
-/// which the width's wins.
-const char* key_in(const Json& config, Family family, const char* name) {
-  if (family != Family::bloom) return name;
-  const auto has = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
-  for (const auto& [now, older] :
-       {std::pair("n_layer", "num_hidden_layers"), {"n_head", "num_attention_heads"}})
-    if (std::string_view(name) == now && !has(now) && has(older)) return older;
-  return std::string_view(name) == "hidden_size" && has("n_embed") ? "n_embed" : name;
-}
 
 /// BLOOM has no table of positions; this is what it was trained with where the config does not say.
 constexpr int64_t kBloomContext = 2048;
@@ -118,20 +42,11 @@ class Keys {
     if (key == nullptr) return *this;
     return take(format::value_or<F>(json_, key, static_cast<F>(into)), into);
   }
-  /// Only `value` is computed here.
-  Keys& only(const char* key, bool value) {
-    bool found = value;
-    optional<bool>(key, found);
-    if (status_.ok() && found != value)
-      status_ = fail(Code::unsupported, "{} is {}; only {} is supported", key, found, value);
-    return *this;
-  }
-  Keys& only(const char* key, const std::string& value) {
-    std::string found = value;
-    optional<std::string>(key, found);
-    if (status_.ok() && found != value)
-      status_ = fail(Code::unsupported, "{} is \"{}\"; only \"{}\" is supported", key, found, value);
-    return *this;
+  /// Python takes null for false, which here would be the family's usual choice.
+  Keys& flag(const char* key, bool& into) {
+    if (status_.ok() && json_.contains(key) && !json_[key].is_boolean())
+      status_ = fail(Code::invalid_data, "{} is {}, must be true or false", key, json_[key].dump());
+    return optional<bool>(key, into);
   }
   Status status() const { return status_; }
 
@@ -171,39 +86,105 @@ bool has_head(const Json& config, Family family, Task task) {
          });
 }
 
-int64_t labels_in(const Json& config) {
-  if (config.contains("id2label") && config["id2label"].is_object())
-    return static_cast<int64_t>(config["id2label"].size());
-  return 2;
+/// id2label wins, as it does in `transformers`, which has saved either.
+Result<int64_t> count_labels(const Json& config) {
+  constexpr int64_t kLeftOut = 2;
+  int64_t labels = kLeftOut;
+  if (config.contains("id2label") && !config["id2label"].is_null()) {
+    if (!config["id2label"].is_object())
+      return fail(Code::invalid_data, "id2label is {}, must be an object, from numbers to names",
+                  config["id2label"].dump());
+    labels = static_cast<int64_t>(config["id2label"].size());
+  } else {
+    Keys keys(config);
+    keys.optional<int64_t>("num_labels", labels);
+    LOOM_TRY(keys.status());
+  }
+  return labels;
+}
+
+/// Counts the model's own labels, or takes the `wanted` ones of a run that begins with it.
+Status read_labels(const Json& config, bool has_classes, int64_t wanted, ModelSpec& spec) {
+  const Result<int64_t> labels = count_labels(config);
+  LOOM_TRY(labels.status());
+  spec.labels = wanted > 0 ? wanted : *labels;
+  spec.new_classes = has_classes && spec.labels != *labels;
+  if (wanted > 0 || *labels != 1) return {};
+  return fail(Code::unsupported,
+              "the model has 1 label, which transformers takes for regression; only classes are supported, "
+              "at least 2");
 }
 
 std::string numbered_label(int64_t label) { return fmt::format("LABEL_{}", label); }
 
+/// As transformers reckons: whole elements of a head, the rest cut off.
+int64_t turned_dims(int64_t head_size, double part) {
+  return static_cast<int64_t>(static_cast<double>(head_size) * part);
+}
+
 Status read_rope(const Json& config, ModelSpec& spec) {
-  float part = 0.25f;
+  double part = 0.25;
   Keys old_keys(config);  // which fill in what the newer object leaves out
-  old_keys.optional<float>("rotary_pct", part).optional<float>("rotary_emb_base", spec.rotary_base);
+  old_keys.optional<double>("rotary_pct", part).optional<float>("rotary_emb_base", spec.rotary_base);
   LOOM_TRY(old_keys.status());
-  const bool nested = config.contains("rope_parameters") && config["rope_parameters"].is_object();
+  const bool nested = config.contains("rope_parameters") && !config["rope_parameters"].is_null();
   if (nested) {
-    Keys keys(config["rope_parameters"]);
-    keys.optional<float>("partial_rotary_factor", part)
-        .optional<float>("rope_theta", spec.rotary_base)
-        .only("rope_type", std::string("default"));
+    const Json& given = config["rope_parameters"];
+    if (!given.is_object())
+      return fail(Code::invalid_data, "rope_parameters is {}, must be an object", given.dump());
+    std::string type = "default";
+    Keys keys(given);
+    keys.optional<std::string>("type", type)
+        .optional<std::string>("rope_type", type)
+        .optional<double>("partial_rotary_factor", part)
+        .optional<float>("rope_theta", spec.rotary_base);
     LOOM_TRY(keys.status());
+    if (type != "default")
+      return fail(Code::unsupported, "rope_type is \"{}\"; only \"default\" is supported", type);
   }
-  if (config.contains("rope_scaling") && !config["rope_scaling"].is_null())
-    return fail(Code::unsupported, "rope_scaling is set; only plain rotary positions are supported");
   if (!(part > 0 && part <= 1))
     return fail(Code::invalid_data,
                 "{} is {}, must be above 0 and at most 1: the part of a head that is turned",
                 nested ? "rope_parameters.partial_rotary_factor" : "rotary_pct", part);
-  if (spec.width % spec.heads == 0)
-    spec.rotary_dims = static_cast<int64_t>(static_cast<float>(spec.head_size()) * part);
+  if (spec.width % spec.heads != 0) return {};  // refused later, by the names of both
+  int64_t head_size = spec.head_size();
+  Keys keys(config);
+  keys.optional<int64_t>("head_dim", head_size);
+  LOOM_TRY(keys.status());
+  if (head_size != spec.head_size())
+    return fail(Code::unsupported, "head_dim is {}; only the width over the heads, {}, is supported",
+                head_size, spec.head_size());
+  spec.rotary_dims = turned_dims(head_size, part);
   return {};
 }
 
-/// GPT-Neo's kinds of layers, by layer or as [[kinds], times] to be repeated.
+/// What turned_dims() gives back.
+double turned_part(const ModelSpec& spec) {
+  double part = static_cast<double>(spec.rotary_dims) / static_cast<double>(spec.head_size());
+  while (turned_dims(spec.head_size(), part) < spec.rotary_dims) part = std::nextafter(part, 2.0);
+  return part;
+}
+
+/// Layers from [[kinds], times], to be repeated; whether they are so.
+bool read_kinds(const Json& types, ModelSpec& spec) {
+  if (!types.is_array()) return false;
+  for (const Json& group : types) {
+    if (!group.is_array() || group.size() != 2 || !group[0].is_array() || !group[1].is_number_integer())
+      return false;
+    // No kinds at all would be no layers, however often.
+    const double times = group[1].get<double>();
+    if (group[0].empty() || times < 1 || times > static_cast<double>(spec.layers)) return false;
+    for (int64_t time = 0; time < static_cast<int64_t>(times); ++time)
+      for (const Json& kind : group[0]) {
+        if (kind != "global" && kind != "local") return false;
+        if (static_cast<int64_t>(spec.local.size()) > spec.layers) return false;
+        spec.local.push_back(kind == "local");
+      }
+  }
+  return true;
+}
+
+/// GPT-Neo's kinds of layers, as kinds to be repeated or by layer.
 Status read_local_layers(const Json& config, ModelSpec& spec) {
   const auto wrong = [] {
     return fail(Code::invalid_data,
@@ -215,22 +196,19 @@ Status read_local_layers(const Json& config, ModelSpec& spec) {
   Keys keys(config);
   keys.optional<int64_t>("window_size", spec.window);
   LOOM_TRY(keys.status());
-  if (!config.contains("attention_types")) return {};
-  const Json& types = config["attention_types"];
-  if (!types.is_array()) return wrong();
-  for (const Json& group : types) {
-    if (!group.is_array() || group.size() != 2 || !group[0].is_array() || !group[1].is_number_integer())
-      return wrong();
-    // No kinds at all would be no layers, however often.
-    const double times = group[1].get<double>();
-    if (group[0].empty() || times < 1 || times > static_cast<double>(spec.layers)) return wrong();
-    for (int64_t time = 0; time < static_cast<int64_t>(times); ++time)
-      for (const Json& kind : group[0]) {
-        if (kind != "global" && kind != "local") return wrong();
-        if (static_cast<int64_t>(spec.local.size()) > spec.layers) return wrong();
-        spec.local.push_back(kind == "local");
-      }
-  }
+  const auto given = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
+  if (given("attention_types") && !read_kinds(config["attention_types"], spec)) return wrong();
+  if (!given("attention_layers")) return {};
+  // The list by layer wins over what it is made from, as it does in `transformers`.
+  const Json& kinds = config["attention_layers"];
+  spec.local.clear();
+  const bool right = kinds.is_array() && static_cast<int64_t>(kinds.size()) == spec.layers &&
+                     std::all_of(kinds.begin(), kinds.end(),
+                                 [](const Json& kind) { return kind == "global" || kind == "local"; });
+  if (!right)
+    return fail(Code::invalid_data,
+                "attention_layers must have \"global\" or \"local\" for each of {} layers", spec.layers);
+  for (const Json& kind : kinds) spec.local.push_back(kind == "local");
   return {};
 }
 
@@ -246,10 +224,7 @@ Status read_special(const Json& config, ModelSpec& spec) {
   Keys keys(config);
   switch (spec.family) {
     case Family::gpt2:
-      keys.only("scale_attn_weights", true)
-          .only("scale_attn_by_inverse_layer_idx", false)
-          .only("add_cross_attention", false);
-      break;
+    case Family::bloom: break;
     case Family::gptj:
       // The family's own default where the key is missing; null turns whole heads.
       spec.rotary_dims = config.contains("rotary_dim") ? spec.head_size() : 64;
@@ -259,22 +234,19 @@ Status read_special(const Json& config, ModelSpec& spec) {
       break;
     case Family::gpt_neox: {
       bool parallel = true;
-      keys.optional<bool>("use_parallel_residual", parallel).optional<bool>("attention_bias", spec.qkv_bias);
+      keys.flag("use_parallel_residual", parallel).flag("attention_bias", spec.qkv_bias);
       spec.residual = parallel ? Residual::parallel_two_norms : Residual::serial;
       spec.projection_bias = spec.qkv_bias;
       LOOM_TRY(read_rope(config, spec));
       break;
     }
     case Family::gpt_neo: LOOM_TRY(read_local_layers(config, spec)); break;
-    case Family::bloom: keys.only("apply_residual_connection_post_layernorm", false); break;
     case Family::roberta:
     case Family::bert:
       spec.head_dropout = spec.residual_dropout;
+      spec.token_types = 2;
       keys.optional<float>("classifier_dropout", spec.head_dropout)
-          .optional<int64_t>("type_vocab_size", spec.token_types)
-          .only("position_embedding_type", std::string("absolute"))
-          .only("is_decoder", false)
-          .only("add_cross_attention", false);
+          .optional<int64_t>("type_vocab_size", spec.token_types);
       LOOM_TRY(keys.status());
       LOOM_TRY(from_one_to("type_vocab_size", spec.token_types, kMostWidth));
       break;
@@ -287,7 +259,7 @@ void write_special(const ModelSpec& spec, Json& config) {
     case Family::gpt2: config["n_ctx"] = spec.context; break;
     case Family::gptj: config["rotary_dim"] = spec.rotary_dims; break;
     case Family::gpt_neox: {
-      const double part = static_cast<double>(spec.rotary_dims) / static_cast<double>(spec.head_size());
+      const double part = turned_part(spec);
       config["use_parallel_residual"] = spec.residual != Residual::serial;
       config["attention_bias"] = spec.qkv_bias;
       config["rotary_pct"] = part;
@@ -318,10 +290,20 @@ std::string class_of(const ModelSpec& spec) {
   return prefix + (spec.family == Family::gpt2 ? "LMHeadModel" : "ForCausalLM");
 }
 
+/// Sets what `transformers` takes for keys that are left out. New models may have other values.
+void take_defaults(const FamilyKeys& names, const Json& config, ModelSpec& spec) {
+  if (names.embedding_dropout != nullptr) spec.embedding_dropout = names.missing_dropout;
+  spec.residual_dropout = spec.attention_dropout = names.missing_dropout;
+  if (spec.family == Family::roberta) spec.epsilon = 1e-12f;
+  if (names.feed_forward != nullptr && !config.contains(names.feed_forward))
+    spec.feed_forward = names.missing_feed_forward;
+}
+
 Status read_common(const Json& config, ModelSpec& spec) {
   FamilyKeys names = keys_of(spec.family);
-  for (const char** name : {&names.width, &names.layers, &names.heads})
+  for (const char** name : {&names.context, &names.width, &names.layers, &names.heads})
     *name = key_in(config, spec.family, *name);
+  take_defaults(names, config, spec);
   std::string activation = activation_name(spec.activation);
   Keys keys(config);
   keys.required<int64_t>("vocab_size", spec.vocabulary)
@@ -341,10 +323,14 @@ Status read_common(const Json& config, ModelSpec& spec) {
       .optional<float>(names.residual_dropout, spec.residual_dropout)
       .optional<float>(names.attention_dropout, spec.attention_dropout)
       .optional<float>("initializer_range", spec.initial_deviation);
-  if (spec.task != Task::classification) keys.optional<bool>("tie_word_embeddings", spec.tied);
-  if (spec.task != Task::causal || usual_task(spec.family) == Task::masked)
-    keys.optional<int32_t>("pad_token_id", spec.padding);
+  if (spec.task != Task::classification) keys.flag("tie_word_embeddings", spec.tied);
+  const bool fills_up = spec.task != Task::causal || usual_task(spec.family) == Task::masked;
+  if (fills_up) keys.optional<int32_t>("pad_token_id", spec.padding);
   LOOM_TRY(keys.status());
+  const bool given_padding = config.contains("pad_token_id") && !config["pad_token_id"].is_null();
+  if (usual_task(spec.family) == Task::masked && given_padding && spec.padding < 0)
+    return fail(Code::invalid_data, "pad_token_id is {}, must be a token, or null for the family's",
+                spec.padding);
   // By the names that they have here, and before anything is computed of them.
   LOOM_TRY(from_one_to("vocab_size", spec.vocabulary, INT32_MAX));
   LOOM_TRY(from_one_to(names.width, spec.width, kMostWidth));
@@ -374,7 +360,9 @@ Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task,
   LOOM_TRY(choices.status());
   ModelSpec spec = choices.take();
   spec.new_head = task && !has_head(config, *family, *task);
-  if (spec.task == Task::classification) spec.labels = labels > 0 ? labels : labels_in(config);
+  LOOM_TRY(check_required(config, *family, spec.task, !task));
+  if (spec.task == Task::classification)
+    LOOM_TRY(read_labels(config, has_head(config, *family, spec.task), labels, spec));
   LOOM_TRY(read_common(config, spec));
   LOOM_TRY(read_special(config, spec));
   complete(spec);

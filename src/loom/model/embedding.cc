@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "model/norm.h"
+#include "model/positions.h"
 #include "model/regions.h"
 
 namespace loom::model {
@@ -14,8 +15,12 @@ void add_up(const ops::Operators<T>& op, const Pass& pass, const Unit& unit, con
   const ModelSpec& spec = *pass.spec;
   const T* positions = unit.at(Part::position_embedding, parameters);
   if (positions != nullptr) positions += (spec.first_position + pass.first_token) * spec.width;
-  op.embedding_forward(*pass.workers, token, unit.at(Part::token_embedding, parameters), positions,
-                       unit.at(Part::type_embedding, parameters), y, pass.rows(), pass.tokens, spec.width);
+  for_position_runs(pass, token, 0, pass.rows(), [&](const PositionRun& run) {
+    const T* from = positions == nullptr ? nullptr : positions + run.place * spec.width;
+    op.embedding_forward(*pass.workers, token + run.first, unit.at(Part::token_embedding, parameters), from,
+                         unit.at(Part::type_embedding, parameters), y + run.first * spec.width, run.rows,
+                         run.period, spec.width);
+  });
 }
 
 }  // namespace
@@ -51,8 +56,16 @@ void Compute<T>::embedding_backward(const Pass& pass, const T* parameters, const
   }
   A* positions = unit.at(Part::position_embedding, gradient);
   if (positions != nullptr) positions += spec_.first_position * spec_.width;
-  op_.embedding_backward(*pass.workers, token, d, unit.at(Part::token_embedding, gradient), positions,
-                         unit.at(Part::type_embedding, gradient), pass.rows(), pass.tokens, spec_.width);
+  A* const type = unit.at(Part::type_embedding, gradient);
+  for_position_runs(pass, token, 0, pass.rows(), [&](const PositionRun& run) {
+    const T* const of_run = d + run.first * spec_.width;
+    if (!run.padding)
+      op_.embedding_backward(*pass.workers, token + run.first, of_run,
+                             unit.at(Part::token_embedding, gradient),
+                             positions == nullptr ? nullptr : positions + run.place * spec_.width, type,
+                             run.rows, run.period, spec_.width);
+    else if (type != nullptr) op_.position_backward(*pass.workers, of_run, type, 0, run.rows, 1, spec_.width);
+  });
 }
 
 #define LOOM_INSTANTIATE(T)                                                                                 \

@@ -5,19 +5,10 @@
 #include <cstring>
 
 #include "format/float16.h"
-#include "model/names.h"
+#include "model/model_file.h"
 
 namespace loom::model {
 namespace {
-
-/// The name under which a file has a source's tensor, or nothing.
-std::optional<std::string> stored_name(const format::SafetensorsReader& file, const Source& source) {
-  if (file.contains(source.name)) return source.name;
-  const std::string older = older_name(source.name);
-  for (const std::string& name : {std::string(bare_name(source.name)), older, std::string(bare_name(older))})
-    if (!name.empty() && file.contains(name)) return name;
-  return std::nullopt;
-}
 
 /// Whether the file has another tensor with the columns of this source.
 bool stands_elsewhere(const format::SafetensorsReader& file, const Parameter& parameter,
@@ -34,6 +25,14 @@ Result<format::TensorView> find(const format::SafetensorsReader& file, const Sou
     return fail(Code::invalid_data, "tensor {} is {}, but the model needs {}", name,
                 format::shape_text(view->shape), format::shape_text(source.shape));
   return view;
+}
+
+/// Whether the file has this, of a classifier's last layer that begins anew, for other classes than these.
+bool of_other_classes(const format::SafetensorsReader& file, const Parameter& parameter,
+                      const Source& source) {
+  if (!parameter.begins_anew || !parameter.undivided || parameter.part < Part::head_weight) return false;
+  const std::optional<std::string> name = stored_name(file, source);
+  return name && file.tensor(*name)->shape != source.shape;
 }
 
 /// Where in a source's tensor element (row, column) of the parameter is; `rows` are the parameter's.
@@ -91,6 +90,7 @@ Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, 
     for (const Source& source : parameter.sources) {
       if (!stored_name(file, source) && (parameter.begins_anew || stands_elsewhere(file, parameter, source)))
         continue;
+      if (of_other_classes(file, parameter, source)) continue;
       const Result<format::TensorView> view = find(file, source);
       LOOM_TRY(view.status());
       LOOM_TRY(read_source(*view, source, parameter, first - parameter.offset, last - parameter.offset,

@@ -6,6 +6,7 @@
 #include "format/json_file.h"
 #include "model/families.h"
 #include "model/hugging_face.h"
+#include "model/model_file.h"
 #include "ops/tables.h"
 
 namespace loom::model {
@@ -38,20 +39,25 @@ Inference::Inference(const ModelSpec& spec, int threads)
 }
 
 Result<std::unique_ptr<Inference>> Inference::open(const std::string& folder, int threads) {
-  LOOM_TRY(ops::check_instructions());
   const Result<format::Json> config = format::read_config(folder);
   LOOM_TRY(config.status());
   const Result<ModelSpec> spec = spec_from_config(*config);
   LOOM_TRY(spec.status().in(folder));
-  const Result<format::SafetensorsReader> file = format::SafetensorsReader::open(folder);
+  const Result<ModelFile> file = open_model_file(folder, *spec);
   LOOM_TRY(file.status());
+  return create(*spec, file->tensors, threads);
+}
+
+Result<std::unique_ptr<Inference>> Inference::create(const ModelSpec& spec,
+                                                     const format::SafetensorsReader& file, int threads) {
+  LOOM_TRY(ops::check_instructions());
   double elements = 0;
-  for (const Unit& unit : units_of(*spec)) elements += static_cast<double>(unit.elements);
-  LOOM_TRY(check_memory("the model's parameters", elements * sizeof(float)).in(folder));
-  std::unique_ptr<Inference> model(new Inference(*spec, threads));
+  for (const Unit& unit : units_of(spec)) elements += static_cast<double>(unit.elements);
+  LOOM_TRY(check_memory("the model's parameters", elements * sizeof(float)));
+  std::unique_ptr<Inference> model(new Inference(spec, threads));
   for (const Unit& unit : model->units_) {
     model->parameters_.emplace_back(static_cast<size_t>(unit.elements));
-    LOOM_TRY(read_parameters(*file, unit, 0, model->parameters_.back()));
+    LOOM_TRY(read_parameters(file, unit, 0, model->parameters_.back()));
   }
   return model;
 }

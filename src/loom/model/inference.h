@@ -18,9 +18,11 @@ Status check_continues(const ModelSpec& spec);
 
 class Inference {
  public:
-  /// A folder in Hugging Face's form. Errors: as spec_from_config() and read_parameters(); out_of_memory for
-  /// parameters that this machine has no room for.
+  /// A folder in Hugging Face's form. Errors: as spec_from_config() and open_model_file(), and of create().
   static Result<std::unique_ptr<Inference>> open(const std::string& folder, int threads);
+  /// Errors: as read_parameters(); out_of_memory for parameters that this machine has no room for.
+  static Result<std::unique_ptr<Inference>> create(const ModelSpec& spec,
+                                                   const format::SafetensorsReader& file, int threads);
 
   const ModelSpec& spec() const { return spec_; }
 

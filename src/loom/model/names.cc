@@ -147,7 +147,31 @@ std::string stem_of(const ModelSpec& spec, Part weight, int64_t layer) {
   return {};
 }
 
+/// GPT-NeoX's head has a newer name in the classes of `transformers` 5, which files seldom have.
+constexpr const char* kNewerNeoXHead = "lm_head.weight";
+
+std::vector<std::string> other_names(const ModelSpec& spec, Part part, const std::string& name) {
+  std::vector<std::string> others;
+  for (const TiedName& tied : tied_names(spec))
+    if (tied.name == name) others.push_back(tied.copy);
+  if (spec.family == Family::gpt_neox && part == Part::head_weight) others.push_back(kNewerNeoXHead);
+  return others;
+}
+
 }  // namespace
+
+std::vector<TiedName> tied_names(const ModelSpec& spec) {
+  if (!spec.tied) return {};
+  const std::string embedding = stem_of(spec, Part::token_embedding, 0) + ".weight";
+  ModelSpec apart = spec;
+  apart.tied = false;
+  const std::string head = stem_of(apart, Part::head_weight, 0);
+  std::vector<TiedName> names = {{embedding, head + ".weight"}};
+  if (spec.family == Family::gpt_neox) names.push_back({embedding, kNewerNeoXHead});
+  if (spec.task == Task::masked)
+    names.push_back({stem_of(spec, Part::head_weight, 0) + ".bias", head + ".bias"});
+  return names;
+}
 
 std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
                                const std::vector<uint64_t>& shape) {
@@ -170,14 +194,15 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
   // head computes with, which older versions wrote instead.
   if (part == Part::head_bias && spec.task == Task::masked && !spec.tied) {
     const std::string outer = stem.substr(0, stem.rfind('.'));
-    return {{outer + suffix, shape_for(columns), 0, columns, false, 0},
-            {stem + suffix, shape_for(columns), 0, columns, false, 0}};
+    return {{outer + suffix, shape_for(columns), 0, columns, false, 0, {}},
+            {stem + suffix, shape_for(columns), 0, columns, false, 0, {}}};
   }
   const size_t hole = stem.find("{}");
   if (hole == std::string::npos) {
     const bool fused =
         weight == Part::qkv_weight && (spec.family == Family::bloom || spec.family == Family::gpt_neox);
-    return {{stem + suffix, shape_for(columns), 0, columns, transposed, fused ? spec.head_size() : 0}};
+    return {{stem + suffix, shape_for(columns), 0, columns, transposed, fused ? spec.head_size() : 0,
+             other_names(spec, part, stem + suffix)}};
   }
   const bool spelled = spec.family == Family::bert || spec.family == Family::roberta;
   constexpr const char* kLong[] = {"query", "key", "value"};
@@ -187,7 +212,7 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
     std::string name = stem;
     name.replace(hole, 2, spelled ? kLong[which] : kShort[which]);
     sources.push_back(
-        {name + suffix, shape_for(columns / 3), which * columns / 3, columns / 3, transposed, 0});
+        {name + suffix, shape_for(columns / 3), which * columns / 3, columns / 3, transposed, 0, {}});
   }
   return sources;
 }

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/units.h"
 
@@ -13,6 +15,14 @@ namespace loom::model {
 /// none: every part that units_of() makes for a spec has a name.
 std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
                                const std::vector<uint64_t>& shape);
+
+/// A tensor that a tied head uses: `name`, as the model's own parameter is called, and `copy`, as a
+/// checkpoint may have it for a second time, or alone.
+struct TiedName {
+  std::string name, copy;
+};
+/// None where the head is not tied.
+std::vector<TiedName> tied_names(const ModelSpec& spec);
 
 /// A tensor's name without the leading name of the model's body ("transformer.", "bert." …), which some
 /// checkpoints leave out; the name itself where it has none.

@@ -47,13 +47,14 @@ struct ModelSpec {
   int64_t feed_forward = 0;  // width of the hidden layer
   int64_t labels = 0;        // of a classification
   ops::Activation activation = ops::Activation::gelu_tanh;
-  float epsilon = 1e-5f;            // of layer norms
-  float embedding_dropout = 0;      // after the embedding
-  float residual_dropout = 0;       // of what attention and feed-forward add
-  float attention_dropout = 0;      // of attention's probabilities
-  float head_dropout = 0;           // of what a classification head reads
-  bool new_head = false;            // what a checkpoint lacks of the head begins at random
-  bool tied = true;                 // the head's weights are the token embedding's
+  float epsilon = 1e-5f;        // of layer norms
+  float embedding_dropout = 0;  // after the embedding
+  float residual_dropout = 0;   // of what attention and feed-forward add
+  float attention_dropout = 0;  // of attention's probabilities
+  float head_dropout = 0;       // of what a classification head reads
+  bool new_head = false;        // what a checkpoint lacks of the head begins at random
+  bool new_classes = false;     // the checkpoint classifies others: the head's last layer begins at random
+  bool tied = true;             // the head's weights are the token embedding's
   float initial_deviation = 0.02f;  // of weights; pre-norm, those that add to the residual: / √(2 · layers)
 
   NormPlacement norms = NormPlacement::pre;

@@ -28,7 +28,8 @@ class Builder {
     parameter.init = init;
     parameter.deviation = deviation;
     parameter.decays = parameter.shape.size() > 1;
-    parameter.begins_anew = part >= Part::dense_weight && spec_.new_head;
+    parameter.begins_anew =
+        (part >= Part::dense_weight && spec_.new_head) || (part >= Part::head_weight && spec_.new_classes);
     parameter.undivided = unit_.kind == UnitKind::head && spec_.task == Task::classification;
     parameter.offset = unit_.elements;
     parameter.sources = std::move(sources);

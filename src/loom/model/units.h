@@ -60,6 +60,8 @@ struct Source {
   bool transposed = false;
   /// Not 0: q, k and v of each head stand together in the tensor, heads of this size one after the other.
   int64_t fused_head_size = 0;
+  /// Other names that a checkpoint may have for it: that of a tied tensor's second place, or a newer class's.
+  std::vector<std::string> other_names;
 };
 
 struct Parameter {

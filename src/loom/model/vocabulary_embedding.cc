@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "model/norm.h"
+#include "model/positions.h"
 #include "model/regions.h"
 #include "model/sequence_parallel.h"
 #include "model/split.h"
@@ -19,15 +20,19 @@ VocabularyEmbedding<T>::VocabularyEmbedding(const ModelSpec& spec, const Share& 
 
 /// y = sum + positions + the first type. The table of positions may begin with rows that no token takes.
 template <typename T>
-void VocabularyEmbedding<T>::add_places(const Pass& pass, const Pass& own, const T* parameters, const T* sum,
+void VocabularyEmbedding<T>::add_places(const Pass& pass, const Pass& own, const PieceArrays<T>& a,
                                         T* y) const {
   const int64_t first = first_own_row(share_, pass.rows());
-  const T* positions = unit_.at(Part::position_embedding, parameters);
-  const T* type = unit_.at(Part::type_embedding, parameters);
+  const T* positions = unit_.at(Part::position_embedding, a.parameters);
+  const T* type = unit_.at(Part::type_embedding, a.parameters);
   if (positions != nullptr)
-    op_.position_forward(*pass.workers, sum, positions + spec_.first_position * spec_.width, y, first,
-                         own.rows(), pass.tokens, spec_.width);
-  else if (sum != y) std::copy_n(sum, own.rows() * spec_.width, y);
+    for_position_runs(pass, a.token, first, first + own.rows(), [&](const PositionRun& run) {
+      const int64_t at = (run.first - first) * spec_.width;
+      op_.position_forward(*pass.workers, a.sum + at,
+                           positions + (spec_.first_position + run.place) * spec_.width, y + at, run.phase,
+                           run.rows, run.period, spec_.width);
+    });
+  else if (a.sum != y) std::copy_n(a.sum, own.rows() * spec_.width, y);
   if (type != nullptr) op_.position_forward(*pass.workers, y, type, y, 0, own.rows(), 1, spec_.width);
 }
 
@@ -39,10 +44,10 @@ void VocabularyEmbedding<T>::forward(const Pass& pass, int piece, const PieceArr
   const Pass own = rows_of(pass, share_);
   if (spec_.embedding_norm) {
     const EmbeddingWorkspace<T> w(spec_, own.rows(), a.workspace);
-    add_places(pass, own, a.parameters, a.sum, a.sum);
+    add_places(pass, own, a, a.sum);
     norm_forward(op_, own, unit_, Part::embedding_norm_weight, a.parameters, a.sum, a.y, w.mean, w.rstd);
   } else {
-    add_places(pass, own, a.parameters, a.sum, a.y);
+    add_places(pass, own, a, a.y);
   }
   const ops::Dropout dropout = embedding_dropout(own);
   if (dropout.probability > 0) op_.dropout(*pass.workers, dropout, a.y, a.y, own.rows() * spec_.width);
@@ -50,10 +55,15 @@ void VocabularyEmbedding<T>::forward(const Pass& pass, int piece, const PieceArr
 
 template <typename T>
 void VocabularyEmbedding<T>::backward(const Pass& pass, int piece, const PieceArrays<T>& a) const {
-  if (piece == 1)
-    return op_.split_embedding_backward(*pass.workers, a.token, a.incoming, share_.vocabulary,
-                                        unit_.at(Part::token_embedding, a.gradient), pass.rows(),
-                                        spec_.width);
+  if (piece == 1) {
+    for_position_runs(pass, a.token, 0, pass.rows(), [&](const PositionRun& run) {
+      if (run.padding) return;
+      op_.split_embedding_backward(*pass.workers, a.token + run.first, a.incoming + run.first * spec_.width,
+                                   share_.vocabulary, unit_.at(Part::token_embedding, a.gradient), run.rows,
+                                   spec_.width);
+    });
+    return;
+  }
   const Pass own = rows_of(pass, share_);
   const int64_t first = first_own_row(share_, pass.rows());
   const ops::Dropout dropout = embedding_dropout(own);
@@ -68,8 +78,12 @@ void VocabularyEmbedding<T>::backward(const Pass& pass, int piece, const PieceAr
   A* positions = unit_.at(Part::position_embedding, a.gradient);
   A* type = unit_.at(Part::type_embedding, a.gradient);
   if (positions != nullptr)
-    op_.position_backward(*pass.workers, a.d, positions + spec_.first_position * spec_.width, first,
-                          own.rows(), pass.tokens, spec_.width);
+    for_position_runs(pass, a.token, first, first + own.rows(), [&](const PositionRun& run) {
+      if (run.padding) return;
+      op_.position_backward(*pass.workers, a.d + (run.first - first) * spec_.width,
+                            positions + (spec_.first_position + run.place) * spec_.width, run.phase, run.rows,
+                            run.period, spec_.width);
+    });
   if (type != nullptr) op_.position_backward(*pass.workers, a.d, type, 0, own.rows(), 1, spec_.width);
 }
 

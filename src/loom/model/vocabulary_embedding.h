@@ -35,7 +35,7 @@ class VocabularyEmbedding {
   void backward(const Pass& pass, int piece, const PieceArrays<T>& a) const;
 
  private:
-  void add_places(const Pass& pass, const Pass& own, const T* parameters, const T* sum, T* y) const;
+  void add_places(const Pass& pass, const Pass& own, const PieceArrays<T>& a, T* y) const;
 
   ModelSpec spec_;
   Share share_;

@@ -10,7 +10,7 @@
 
 namespace loom::ops::LOOM_ISA {
 
-/// e^x for -87 ≤ x ≤ 88. NaN gives NaN.
+/// e^x for -87 ≤ x ≤ 88. NaN gives NaN: its bits make no exponent, so they are added without a sign.
 inline float exp_within(float x) {
   const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 · 2²³: the sum has the integer in its low bits
   const float n = shifted - 12582912.0f;
@@ -24,8 +24,8 @@ inline float exp_within(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   const float y = p * (r * r) + r + 1.0f;
-  const int32_t exponent = std::bit_cast<int32_t>(shifted) << 23;
-  return y * std::bit_cast<float>(exponent + (127 << 23));
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
+  return y * std::bit_cast<float>(exponent + (127u << 23));
 }
 
 /// e^x; from e^-87 down it stays at 1.6e-38 instead of 0. NaN gives NaN.

@@ -62,6 +62,7 @@ class Cache {
     const BufferId whole = program_.add(fmt::format("gathered {} #{}", units_[unit].name(), ++gathered_),
                                         Category::gathered, job_.padded(units_[unit]) * job_.element_bytes());
     there_[unit] = whole;
+    live_ += job_.padded(units_[unit]);
     return {Op::gather,
             unit,
             -1,
@@ -91,16 +92,16 @@ class Cache {
         if (need.unit == unit) return true;
       return false;
     };
-    while (true) {
-      int64_t live = elements;
+    if (job_.shard_optimizer_only) return;
+    while (live_ + elements > job_.live_elements) {
       int farthest = -1;
       for (const auto& [unit, buffer] : there_) {
-        live += job_.padded(units_[unit]);
         if (needed(unit) || is_needed_at_once(unit, now)) continue;
         if (farthest < 0 || next_use(unit, now) > next_use(farthest, now)) farthest = unit;
       }
-      if (job_.shard_optimizer_only || live <= job_.live_elements || farthest < 0) return;
+      if (farthest < 0) return;
       there_.erase(farthest);
+      live_ -= job_.padded(units_[farthest]);
     }
   }
 
@@ -110,6 +111,7 @@ class Cache {
   std::vector<std::vector<size_t>> uses_;  // of each unit: the instructions that need it, ascending
   std::vector<int> hiding_before_;         // of each instruction: those before it that hide communication
   std::map<int, BufferId> there_;
+  int64_t live_ = 0;  // elements of what is there
   int gathered_ = 0;
 };
 

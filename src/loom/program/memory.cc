@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "program/lifetime_index.h"
+#include "program/occupancy.h"
 #include "program/order.h"
 
 namespace loom::program {
@@ -16,33 +16,30 @@ int64_t aligned(int64_t bytes) {
 }
 
 /// Places buffers one after the other, each at the lowest offset where it fits beside what is in use at the
-/// same time.
+/// same time. Persistent ones come first, and lie side by side below all others.
 class Placement {
  public:
   Placement(const Program& program, MemoryPlan& plan)
       : program_(program),
         plan_(plan),
         lifetimes_(lifetimes_of(program)),
-        placed_(program.instructions.size()) {}
+        taken_{Occupancy(program.instructions.size()), Occupancy(program.instructions.size())} {}
 
   void place(BufferId buffer) {
     const Buffer& own = program_.buffers[buffer];
-    neighbours_.clear();
-    placed_.overlapping(lifetimes_[buffer], [&](BufferId other) {
-      if (program_.buffers[other].in_tier == own.in_tier)
-        neighbours_.emplace_back(plan_.offset[other], aligned(program_.buffers[other].bytes));
-    });
-    std::sort(neighbours_.begin(), neighbours_.end());
+    int64_t& all = own.in_tier ? plan_.tier_bytes : plan_.bytes;
+    int64_t& floor = floor_[own.in_tier];
     const int64_t bytes = aligned(own.bytes);
-    int64_t at = 0;
-    for (const auto& [offset, size] : neighbours_) {
-      if (offset >= at + bytes) break;
-      at = std::max(at, offset + size);
+    int64_t at = floor;
+    if (own.persistent) {
+      floor += bytes;
+    } else {
+      Occupancy& taken = taken_[own.in_tier];
+      at = taken.lowest(lifetimes_[buffer], bytes, floor);
+      taken.add(lifetimes_[buffer], at, at + bytes);
     }
     plan_.offset[buffer] = at;
-    int64_t& all = own.in_tier ? plan_.tier_bytes : plan_.bytes;
     all = std::max(all, at + bytes);
-    placed_.add(buffer, lifetimes_[buffer]);
   }
 
   const std::vector<Lifetime>& lifetimes() const { return lifetimes_; }
@@ -51,8 +48,8 @@ class Placement {
   const Program& program_;
   MemoryPlan& plan_;
   const std::vector<Lifetime> lifetimes_;
-  LifetimeIndex placed_;
-  std::vector<std::pair<int64_t, int64_t>> neighbours_;  // offset and size
+  Occupancy taken_[2];         // of the arena and of the tier
+  int64_t floor_[2] = {0, 0};  // above what is persistent
 };
 
 /// Goes through the program with what begins and what ends at each instruction.

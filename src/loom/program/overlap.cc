@@ -1,5 +1,7 @@
 // Passes that let collectives run behind computing: gathers are issued early, waits come late.
 #include <algorithm>
+#include <array>
+#include <deque>
 
 #include "program/generate.h"
 
@@ -49,36 +51,79 @@ int lane_of(Op op) {
   return is_offloading(op) ? 8 : 0;
 }
 
+/// Communication that nothing has waited for. It is found by its buffers, or by its kind from the oldest on.
+/// So no instruction looks at all that is in flight.
+class Pending {
+ public:
+  explicit Pending(const Program& program)
+      : program_(program), waited_(program.instructions.size()), users_(program.buffers.size()) {}
+
+  void add(int i) {
+    const Instruction& instruction = program_.instructions[static_cast<size_t>(i)];
+    for (const Use& use : instruction.uses)
+      users_[static_cast<size_t>(use.buffer)].push_back({i, use.writes});
+    Kind& kind = kinds_[static_cast<size_t>(instruction.op)];
+    kind.order.push_back(i);
+    ++kind.count;
+  }
+
+  /// Finds what uses a buffer of this instruction, of which one of the two writes.
+  void find_conflicts(const Instruction& instruction, std::vector<int>& found) {
+    for (const Use& use : instruction.uses) {
+      std::vector<User>& users = users_[static_cast<size_t>(use.buffer)];
+      std::erase_if(users, [&](const User& user) { return waited_[static_cast<size_t>(user.instruction)]; });
+      for (const User& user : users)
+        if (use.writes || user.writes) found.push_back(user.instruction);
+    }
+  }
+  /// Finds the oldest of a kind, all but `left`.
+  void find_oldest(Op op, int left, std::vector<int>& found) {
+    Kind& kind = kinds_[static_cast<size_t>(op)];
+    for (int more = kind.count - left; more > 0; kind.order.pop_front()) {
+      if (waited_[static_cast<size_t>(kind.order.front())]) continue;
+      found.push_back(kind.order.front());
+      --more;
+    }
+  }
+  void wait_for(int i) {
+    waited_[static_cast<size_t>(i)] = true;
+    --kinds_[static_cast<size_t>(program_.instructions[static_cast<size_t>(i)].op)].count;
+  }
+
+ private:
+  struct User {
+    int instruction;
+    bool writes;
+  };
+  struct Kind {
+    std::deque<int> order;  // some may be waited for
+    int count = 0;          // those that are not
+  };
+
+  const Program& program_;
+  std::vector<bool> waited_;
+  std::vector<std::vector<User>> users_;  // of each buffer
+  std::array<Kind, kOps> kinds_;
+};
+
 }  // namespace
 
 void connect(int in_flight, Program& program) {
-  std::vector<int> pending;  // collectives that nothing has waited for, in order
+  Pending pending(program);
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {
-    Instruction& instruction = program.instructions[i];
+    Instruction& instruction = program.instructions[static_cast<size_t>(i)];
     instruction.lane = lane_of(instruction.op);
-    instruction.after.clear();
-    const bool makes_gradient = instruction.op == Op::backward || instruction.op == Op::loss;
-    int reductions = 0, offloads = 0, transfers = 0;
-    for (const int other : pending) {
-      reductions += program.instructions[other].op == Op::reduce_scatter;
-      offloads += program.instructions[other].op == Op::offload;
-      transfers += is_transfer(instruction.op) && program.instructions[other].op == instruction.op;
-    }
-    for (const int other : pending) {
-      const Instruction& before = program.instructions[other];
-      bool wait = false;
-      for (const Use& use : instruction.uses)
-        for (const Use& earlier : before.uses)
-          wait |= use.buffer == earlier.buffer && (use.writes || earlier.writes);
-      if (makes_gradient && before.op == Op::reduce_scatter && reductions-- > in_flight) wait = true;
-      if (is_transfer(instruction.op) && before.op == instruction.op && transfers-- >= kTransfersInFlight)
-        wait = true;
-      if (is_compute(instruction.op) && before.op == Op::offload && offloads-- > kOffloadsInFlight)
-        wait = true;
-      if (wait) instruction.after.push_back(other);
-    }
-    for (const int other : instruction.after) std::erase(pending, other);
-    if (instruction.lane != 0) pending.push_back(i);
+    std::vector<int>& after = instruction.after;
+    after.clear();
+    pending.find_conflicts(instruction, after);
+    if (instruction.op == Op::backward || instruction.op == Op::loss)
+      pending.find_oldest(Op::reduce_scatter, in_flight, after);
+    if (is_transfer(instruction.op)) pending.find_oldest(instruction.op, kTransfersInFlight - 1, after);
+    if (is_compute(instruction.op)) pending.find_oldest(Op::offload, kOffloadsInFlight, after);
+    std::sort(after.begin(), after.end());
+    after.erase(std::unique(after.begin(), after.end()), after.end());
+    for (const int other : after) pending.wait_for(other);
+    if (instruction.lane != 0) pending.add(i);
   }
 }
 

@@ -109,15 +109,22 @@ class CoExecution {
  private:
   struct Stage {
     size_t next = 0;                     // instruction to be issued
+    size_t passed = 0;                   // of what that comes after: so many, from the first on, are over
     std::vector<bool> over;              // of each instruction
     std::vector<std::deque<int>> lanes;  // what is issued and not over
   };
 
-  bool waits(int s) const {
-    const Stage& stage = stages_[s];
-    for (const int before : programs_[s].instructions[stage.next].after)
-      if (!stage.over[before]) return true;
-    return false;
+  /// A norm comes after as many reductions as there are layers, which end one by one: those that are over
+  /// stay so.
+  bool waits(int s) {
+    Stage& stage = stages_[s];
+    const std::vector<int>& after = programs_[s].instructions[stage.next].after;
+    while (stage.passed < after.size() && stage.over[after[stage.passed]]) ++stage.passed;
+    return stage.passed < after.size();
+  }
+  static void go_on(Stage& stage) {
+    ++stage.next;
+    stage.passed = 0;
   }
 
   /// Issues until something must be waited for; all stages meet at the norm.
@@ -125,7 +132,7 @@ class CoExecution {
     Stage& stage = stages_[s];
     const std::vector<Instruction>& list = programs_[s].instructions;
     const size_t begin = stage.next;
-    for (; stage.next < list.size() && !waits(s); ++stage.next) {
+    for (; stage.next < list.size() && !waits(s); go_on(stage)) {
       const Instruction& instruction = list[stage.next];
       if (instruction.op == Op::norm) break;
       if (instruction.lane > 0) stage.lanes[instruction.lane].push_back(static_cast<int>(stage.next));
@@ -176,7 +183,10 @@ class CoExecution {
       if (stage.next == programs_[s].instructions.size()) return false;
       if (programs_[s].instructions[stage.next].op != Op::norm || waits(static_cast<int>(s))) return false;
     }
-    for (Stage& stage : stages_) stage.over[stage.next++] = true;
+    for (Stage& stage : stages_) {
+      stage.over[stage.next] = true;
+      go_on(stage);
+    }
     return true;
   }
 

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "model/hugging_face.h"
+#include "model/model_file.h"
 #include "model/same_model.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
@@ -14,31 +15,29 @@ namespace loom::train {
 namespace {
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
-/// be trained for others. Gives what is to be told where the classes are others.
-Result<std::string> check_label_order(const Config& config, const std::vector<std::string>& names) {
+/// be trained for others. Returns a note on a classifier of other classes; "": it is of these, or of none.
+Result<std::string> check_label_order(const Config& config, const model::ModelSpec& spec,
+                                      const std::vector<std::string>& names) {
   const std::string& from = config.model.from;
-  if (names.empty() || from.empty()) return std::string();
+  if (names.empty() || from.empty() || spec.new_head) return std::string();
   const Result<format::Json> json = format::read_config(from);
   LOOM_TRY(json.status());
   const Result<text::ModelClasses> own = classes_of(*json, from);
   LOOM_TRY(own.status());
   const std::vector<std::string>& classes = own->names;
-  if (classes.empty() || (classes.size() == names.size() && text::are_classes(names, classes)))
-    return std::string();
-  if (classes.size() != names.size())
-    return fail(Code::invalid_argument,
-                "the model {} tells {} classes apart ({}) and the dataset {} ({}): its head cannot tell so "
-                "many; give it "
-                "texts with its own labels, or begin with a model that classifies nothing yet",
-                from, classes.size(), text::listed(classes), names.size(), text::listed(names));
+  if (classes.empty() && !spec.new_classes) return std::string();
+  const bool as_many = classes.size() == names.size();
+  if (as_many && text::are_classes(names, classes)) return std::string();
   const auto is_own = [&](const std::string& name) {
     return std::find(classes.begin(), classes.end(), name) != classes.end();
   };
-  if (std::any_of(names.begin(), names.end(), is_own))
+  if (as_many && std::any_of(names.begin(), names.end(), is_own))
     LOOM_TRY(check_classes(names, config.data.folder, *own));
   return fmt::format(
-      "the head of model.from, {}, was made for the classes {}, and goes on with those of the dataset, {}",
-      from, text::listed(classes), text::listed(names));
+      "model.from, {}, classifies other texts than the dataset has: {}, where the labels here are {}; {}", from,
+      classes.empty() ? "another number of classes" : text::listed(classes), text::listed(names),
+      spec.new_classes ? "the last layer of its head begins at random"
+                       : "its head begins with the weights of those, by their numbers");
 }
 
 /// That class by class a checkpoint's model has the dataset's names, where both have any.
@@ -63,7 +62,7 @@ Result<model::ModelSpec> Trainer::open() {
   data_ = data.take();
   Result<model::ModelSpec> spec = spec_of(config_, data_);
   LOOM_TRY(spec.status());
-  const Result<std::string> other_classes = check_label_order(config_, data_.labels);
+  const Result<std::string> other_classes = check_label_order(config_, *spec, data_.labels);
   LOOM_TRY(other_classes.status());
   if (!other_classes->empty()) notes_.push_back(*other_classes);
   const std::string& from = config_.model.from;

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace loom::train {
 
 format::Json Position::to_json() const {
@@ -75,6 +78,24 @@ Result<Continuation> continuation(const Position& stored, const Config& config, 
         "data.global_batch is {} and was {} before: goes on after the {} sequences that were trained on",
         config.data.global_batch, stored.global_batch, stored.sequences);
   return next;
+}
+
+std::string rate_change(const Config& before, const Config& config, int64_t step) {
+  const double then = learning_rate(before, step), now = learning_rate(config, step);
+  constexpr double kRounding = 1e-9;
+  if (std::abs(now - then) <= kRounding * std::max(now, then)) return "";
+  std::string keys;
+  const auto compare = [&](const char* key, const auto& old_value, const auto& value) {
+    if (old_value == value) return;
+    keys += fmt::format("{}{} is {} and was {} before", keys.empty() ? "" : ", ", key, value, old_value);
+  };
+  compare("run.steps", before.run.steps, config.run.steps);
+  compare("optimizer.learning_rate", before.optimizer.learning_rate, config.optimizer.learning_rate);
+  compare("optimizer.final_rate", before.optimizer.final_rate, config.optimizer.final_rate);
+  compare("optimizer.warmup_steps", before.optimizer.warmup_steps, config.optimizer.warmup_steps);
+  compare("optimizer.schedule", before.optimizer.schedule, config.optimizer.schedule);
+  return fmt::format("the learning rate of step {} is {:.4g}, and would have been {:.4g}: {}", step, now,
+                     then, keys);
 }
 
 }  // namespace loom::train

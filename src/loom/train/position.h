@@ -40,4 +40,8 @@ std::string dataset_key(const text::BatchSource& source);
 Result<Continuation> continuation(const Position& stored, const Config& config, const std::string& dataset,
                                   bool own_run);
 
+/// A sentence on how the learning rate of `step`, the next one, differs from that of the checkpoint's config,
+/// and by which keys; "": it does not.
+std::string rate_change(const Config& before, const Config& config, int64_t step);
+
 }  // namespace loom::train

@@ -59,6 +59,7 @@ Result<StoredState> open_state(const std::string& folder) {
 Result<Exported> export_model(const std::string& checkpoint, const std::string& folder) {
   const Result<StoredState> state = open_state(checkpoint);
   LOOM_TRY(state.status());
+  LOOM_TRY(format::check_hashes(state->manifest, checkpoint));  // before anything is made
   Result<format::Json> config = object_of(state->manifest, "model");
   LOOM_TRY(config.status().in(checkpoint));
   const Result<model::ModelSpec> spec = model::spec_from_config(*config);

@@ -28,7 +28,8 @@ struct Exported {
 };
 
 /// The model of a checkpoint in Hugging Face's form, in a folder that is made if it is not there; a unit at a
-/// time is in memory. Errors: as open_state(); unsupported, disk_full, system_error.
+/// time is in memory. Errors: as open_state(); invalid_data (a file has not the hash that the manifest says);
+/// unsupported, disk_full, system_error.
 Result<Exported> export_model(const std::string& checkpoint, const std::string& folder);
 
 }  // namespace loom::train

@@ -7,6 +7,7 @@
 #include "base/process_memory.h"
 #include "engine/weft_call.h"
 #include "model/hugging_face.h"
+#include "model/model_file.h"
 #include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
 #include "train/machine.h"
@@ -116,9 +117,10 @@ Status Trainer::begin() {
 
 Status Trainer::begin_anew() {
   if (config_.model.from.empty()) return engine_->initialize(static_cast<uint64_t>(config_.run.seed));
-  Result<format::SafetensorsReader> file = format::SafetensorsReader::open(config_.model.from);
+  const Result<model::ModelFile> file = model::open_model_file(config_.model.from, spec_);
   LOOM_TRY(file.status());
-  return engine_->load_model(*file);
+  for (const std::string& note : file->notes) notes_.push_back(note);
+  return engine_->load_model(file->tensors);
 }
 
 Status Trainer::go_on(const StoredState& state) {
@@ -134,6 +136,12 @@ Status Trainer::go_on(const StoredState& state) {
         "nothing to do: the checkpoint is of step {}, run.steps is {}; a larger run.steps goes on", step,
         config_.run.steps));
   const int64_t applied = step - loss_scaler_.skipped();
+  if (is_own() && !is_over() && state.manifest.contains("config")) {
+    const Result<Config> before = stored_config(state.manifest["config"]);
+    LOOM_TRY(before.status().in("config"));
+    if (const std::string note = rate_change(*before, config_, applied); !note.empty())
+      notes_.push_back(note);
+  }
   moments_begin_ = applied;
   if (!engine::has_moments(state.readers)) return {};
   const Result<int64_t> begin = format::value_or<int64_t>(state.manifest, kMomentsBegin, 0);

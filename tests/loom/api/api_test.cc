@@ -8,6 +8,7 @@
 #include "engine/ranks.h"
 #include "support.h"
 #include "text/dataset.h"
+#include "train/threads.h"
 
 namespace loom::testing {
 namespace {
@@ -190,6 +191,38 @@ TEST_F(Api, WeightsThatAreNoNumbersAreSaid) {
   EXPECT_TRUE(fails_with(classifier->classify("a"), Code::not_finite, "logit"));
 }
 
+/// "-nan" used to be a loss, and the command a success.
+TEST_F(Api, WeightsThatAreNoNumbersHaveNoLoss) {
+  const auto spoil = [](const std::string& folder) {
+    std::string bytes = get_file(folder + "/model.safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    std::fill(bytes.begin() + 8 + static_cast<std::ptrdiff_t>(header), bytes.end(), '\xff');
+    put_file(folder + "/model.safetensors", bytes);
+  };
+  Result<Training> run = Training::create(*config({"run.steps=1"}));
+  LOOM_ASSERT_OK(run);
+  LOOM_ASSERT_OK(run->save_model());
+  spoil(folder_ / "out/model");
+  Result<Model> causal = Model::open(folder_ / "out/model", 1);
+  LOOM_ASSERT_OK(causal);
+  EXPECT_TRUE(fails_with(causal->evaluate(folder_ / "data"), Code::not_finite, "the loss of batch 1 is"));
+
+  const std::string folder = folder_ / "classifier";
+  std::filesystem::copy(fixture("families/bert-classification"), folder);
+  put_file(folder + "/vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nb\n");
+  put_file(folder_ / "texts.tsv", "x\tb\ny\tb b\nz\tb b b\nx\tb\ny\tb b\nz\tb b b\n");
+  DatasetOptions options;
+  options.tokenizer = folder;
+  options.labels = true;
+  options.validation_fraction = 0.5;
+  LOOM_ASSERT_OK(make_dataset({folder_ / "texts.tsv"}, folder_ / "texts", options));
+  spoil(folder);
+  Result<Model> classifier = Model::open(folder, 1);
+  LOOM_ASSERT_OK(classifier);
+  EXPECT_TRUE(fails_with(classifier->evaluate(folder_ / "texts"), Code::not_finite, "logit"));
+}
+
 TEST_F(Api, EvaluatesEveryWindowOnce) {
   Result<Training> run = Training::create(*config({"run.steps=1"}));
   LOOM_ASSERT_OK(run);
@@ -278,6 +311,23 @@ TEST_F(Api, PlansWithoutRunning) {
   EXPECT_NEAR(us, made->step_us, 1e-6 * made->step_us);
   EXPECT_NE(made->program.find("reduce_scatter unit 1"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out"));
+}
+
+/// A plan used to reckon with one thread, where training takes all that a rank has.
+TEST_F(Api, PlansWithTheThreadsThatTrainingTakes) {
+  for (const auto& [key, ranks, per_node] :
+       {std::tuple("parallel.threads=0", 1, 1), {"parallel.threads=0", 4, 2}, {"parallel.threads=2", 4, 2}}) {
+    const Result<Config> told = config({key});
+    LOOM_ASSERT_OK(told);
+    Cluster cluster;
+    cluster.ranks = ranks;
+    cluster.ranks_per_node = per_node;
+    const Result<Plan> made = plan(*told, cluster);
+    LOOM_ASSERT_OK(made);
+    EXPECT_EQ(made->threads, train::threads_of(told->values(), {per_node, per_node})) << key;
+    cluster.flops = 1e10;
+    EXPECT_EQ(plan(*told, cluster)->threads, 0) << "nothing was measured";
+  }
 }
 
 /// RoBERTa's table of positions begins behind the padding token.

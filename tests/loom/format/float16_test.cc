@@ -112,6 +112,12 @@ TEST(Float16, WrongLengthOrTypeIsRefused) {
 TEST(DType, NamesAndSizes) {
   for (int type = 0; type <= static_cast<int>(DType::c64); ++type)
     EXPECT_EQ(dtype_named(dtype_name(static_cast<DType>(type))), static_cast<DType>(type));
+  // All that the Rust library writes, whose names its version 0.8 lists.
+  for (const char* name :
+       {"BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3",
+        "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",    "I32",
+        "U32",     "F32",         "C64",         "F64",     "I64", "U64"})
+    EXPECT_TRUE(dtype_named(name)) << name;
   EXPECT_FALSE(dtype_named("F31"));
   EXPECT_EQ(dtype_bytes(DType::bf16, 3), 6u);
   EXPECT_EQ(dtype_bytes(DType::f4, 4), 2u);

@@ -234,7 +234,34 @@ TEST_F(Models, AnIndexIsNotTrusted) {
   const Result<SafetensorsReader> part =
       open_with(R"({"weight_map": {"b": "model-00001-of-00003.safetensors"}})");
   LOOM_ASSERT_OK(part);
-  EXPECT_EQ(part->names(), std::vector<std::string>{"b"});  // only what the index names
+  EXPECT_EQ(part->names(), (std::vector<std::string>{"a", "b"}));  // all of a file that the index names
+}
+
+/// Which of the two a reader takes would be an accident of the order of files.
+TEST_F(Models, ATensorInTwoFilesOfAnIndexIsRefused) {
+  LOOM_ASSERT_OK(write(80, 2));
+  const TensorSpec spec{"a", DType::f32, {10}};
+  for (const char* where : {"model-00001-of-00003.safetensors", "other.safetensors"}) {
+    auto writer = SafetensorsWriter::create(folder_ / "other.safetensors", std::span(&spec, 1));
+    LOOM_ASSERT_OK(writer);
+    LOOM_ASSERT_OK(writer->write_f32("a", std::vector<float>(10, 3)));
+    LOOM_ASSERT_OK(writer->finish());
+    put_file(folder_ / "model.safetensors.index.json",
+             fmt::format(R"({{"weight_map": {{"a": "{}", "b": "{}"}}}})", where,
+                         where[0] == 'o' ? "model-00001-of-00003.safetensors" : "other.safetensors"));
+    EXPECT_TRUE(fails_with(SafetensorsReader::open(folder_.path()), Code::invalid_data, "tensor \""))
+        << where;
+  }
+}
+
+TEST_F(Models, AFolderThatPyTorchAloneReadsSaysHowToConvert) {
+  put_file(folder_ / "pytorch_model.bin", "PK");
+  EXPECT_TRUE(
+      fails_with(SafetensorsReader::open(folder_.path()), Code::not_found,
+                 fmt::format("save_pretrained(f, safe_serialization=True)' {}` makes one", folder_.path())));
+  std::filesystem::remove(folder_ / "pytorch_model.bin");
+  put_file(folder_ / "adapter_model.safetensors", "");
+  EXPECT_TRUE(fails_with(SafetensorsReader::open(folder_.path()), Code::not_found, "merge_and_unload"));
 }
 
 /// The index used to win, so Loom and `transformers` took the same folder for two models.

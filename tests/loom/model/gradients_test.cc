@@ -66,7 +66,8 @@ model::ModelSpec small_family(model::Family family, model::Task task) {
   spec.layers = sizes.layers, spec.heads = sizes.heads, spec.feed_forward = sizes.feed_forward;
   spec.labels = 3;
   if (family == model::Family::gpt_neo) spec.window = 2;
-  spec.padding = task == model::Task::classification ? 11 : -1;
+  // A RoBERTa's padding inside a sequence is not trained: none of the tokens is 4.
+  spec.padding = task == model::Task::classification ? 11 : family == model::Family::roberta ? 4 : -1;
   model::complete(spec);
   return spec;
 }

@@ -99,6 +99,17 @@ TEST(Split, AMaskedHeadSeesTheRowsWithTargetsOnly) {
         }
 }
 
+/// Token 5 stands twice inside the first sequence, so that rows of one rank lie in several runs.
+TEST(Split, PaddingInsideASequenceTakesNoPlaceOnAnyRank) {
+  for (const int degree : {1, 2, 4})
+    for (const bool divides_rows : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} ranks{}", degree, divides_rows ? ", rows divided" : ""));
+      model::ModelSpec spec = masked_spec();
+      spec.padding = 5;
+      expect_equal_steps(spec, degree, divides_rows, false, kTargets, 6);
+    }
+}
+
 TEST(Split, PiecesMakeTheStepOfEveryKindOfBlockAndEnd) {
   model::ModelSpec bloom = spec_of(4);
   bloom.position = model::Position::alibi;

@@ -1,12 +1,13 @@
 // Long programs: what planning them is made of, against plain ways of saying the same, and that it ends.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
-#include <set>
 
 #include "program/generate.h"
-#include "program/lifetime_index.h"
 #include "program/microbatch_counts.h"
+#include "program/occupancy.h"
 #include "program/verify.h"
 #include "support.h"
 
@@ -15,25 +16,28 @@ namespace {
 
 using namespace program;
 
-TEST(LifetimeIndex, FindsWhatOverlapsAndNothingElse) {
+TEST(Occupancy, FindsTheLowestPlaceThatAListOfBuffersLeaves) {
+  struct Taken {
+    Lifetime lifetime;
+    int64_t begin, end;
+  };
   std::mt19937 random(7);
   for (const int64_t instructions : {1, 2, 37, 64}) {
-    const auto lifetime = [&] {
+    Occupancy occupancy(static_cast<size_t>(instructions));
+    std::vector<Taken> list;
+    for (int b = 0; b < 200; ++b) {
       const int64_t begin = static_cast<int64_t>(random()) % instructions;
       const int64_t end = 2 * begin + 1 + static_cast<int64_t>(random()) % (2 * (instructions - begin));
-      return Lifetime{2 * begin, end};
-    };
-    LifetimeIndex index(static_cast<size_t>(instructions));
-    std::vector<Lifetime> added;
-    for (int b = 0; b < 60; ++b) {
-      const Lifetime asked = lifetime();
-      std::set<BufferId> found, wanted;
-      index.overlapping(asked, [&](BufferId buffer) { found.insert(buffer); });
-      for (int other = 0; other < b; ++other)
-        if (added[static_cast<size_t>(other)].overlaps(asked)) wanted.insert(other);
-      EXPECT_EQ(found, wanted) << b << " of " << instructions;
-      added.push_back(lifetime());
-      index.add(b, added.back());
+      const Lifetime lifetime{2 * begin, end};
+      const int64_t bytes = static_cast<int64_t>(random() % 9), floor = 3;
+      int64_t wanted = floor;
+      const auto in_the_way = [&](const Taken& one) {
+        return one.lifetime.overlaps(lifetime) && one.begin < wanted + bytes && wanted < one.end;
+      };
+      while (std::any_of(list.begin(), list.end(), in_the_way)) ++wanted;
+      EXPECT_EQ(occupancy.lowest(lifetime, bytes, floor), wanted) << b << " of " << instructions;
+      occupancy.add(lifetime, wanted, wanted + bytes);
+      list.push_back({lifetime, wanted, wanted + bytes});
     }
   }
 }
@@ -117,6 +121,41 @@ TEST(LongPrograms, PlanningTakesNoTimeSquaredInMicrobatches) {
       return plan.peak_bytes - plan.peak[static_cast<size_t>(Category::batch)];
     };
     EXPECT_EQ(planned(3000, false), planned(20, true));
+  }
+}
+
+/// 8,192 layers took 100 s; 65,536 are accepted.
+TEST(LongPrograms, PlanningTakesNoTimeSquaredInLayers) {
+  struct Division {
+    const char* name;
+    int world, degree, stages, tensor;
+    int checkpoint_group = 0;
+    bool offload = false, optimizer_only = false;
+  };
+  for (const Division& division : {Division{"one rank", 1, 1, 1, 1},
+                                   {"replicas", 2, 1, 1, 1},
+                                   {"sharded", 2, 2, 1, 1},
+                                   {"stages", 2, 1, 2, 1},
+                                   {"tensor ranks", 2, 1, 1, 2},
+                                   {"checkpointing", 1, 1, 1, 1, 2},
+                                   {"offloading", 1, 1, 1, 1, 2, true},
+                                   {"sharded optimizer", 2, 2, 1, 1, 0, false, true}}) {
+    SCOPED_TRACE(division.name);
+    Job job = long_job(2);
+    job.batch = 2;
+    job.spec.layers = 10'000;
+    job.world = division.world;
+    job.degree = division.degree;
+    job.pipeline_degree = division.stages;
+    job.tensor_degree = division.tensor;
+    job.checkpoint_group = division.checkpoint_group;
+    job.offload = division.offload;
+    job.shard_optimizer_only = division.optimizer_only;
+    if (division.stages > 1) job.first_units = {0, 5'000};
+    const Result<std::vector<Program>> programs = make_programs(job);
+    LOOM_ASSERT_OK(programs);
+    LOOM_ASSERT_OK(verify_pipeline(*programs));
+    for (const Program& program : *programs) LOOM_ASSERT_OK(verify(job, program, plan_memory(program)));
   }
 }
 

@@ -48,6 +48,33 @@ TEST_F(Continuations, AnotherGlobalBatchGoesOnWithTheNextSequence) {
   }
 }
 
+/// A schedule ends with run.steps: with more of them the rate rises again.
+TEST_F(Continuations, MoreStepsSayByHowMuchTheRateChanges) {
+  config_.optimizer.schedule = "linear";
+  config_.optimizer.learning_rate = 1e-3;
+  config_.optimizer.final_rate = 1e-4;
+  train_first();
+  LOOM_ASSERT_OK(create(config_, [&](const train::Trainer& trainer) {
+    ASSERT_EQ(trainer.notes().size(), 1u);
+    EXPECT_EQ(
+        trainer.notes()[0],
+        "the learning rate of step 4 is 0.0009636, and would have been 0.0001: run.steps is 100 and was 4 "
+        "before");
+  }));
+  train::Config other = config_;
+  other.optimizer.learning_rate = 2e-3;
+  other.optimizer.schedule = "constant";
+  LOOM_ASSERT_OK(create(other, [&](const train::Trainer& trainer) {
+    ASSERT_EQ(trainer.notes().size(), 1u);
+    EXPECT_NE(trainer.notes()[0].find("optimizer.learning_rate is 0.002 and was 0.001 before"),
+              std::string::npos)
+        << trainer.notes()[0];
+    EXPECT_NE(trainer.notes()[0].find("optimizer.schedule is constant and was linear before"),
+              std::string::npos)
+        << trainer.notes()[0];
+  }));
+}
+
 TEST_F(Continuations, TheCheckpointCountsSequencesOverChangesOfTheBatch) {
   train_first();
   config_.data.global_batch = 2;

@@ -57,6 +57,46 @@ class Exports : public Runs {
   }
 };
 
+/// Its head was refused for its shape, or trained on for other classes without a word.
+TEST_F(Exports, AClassifierThatBeginsFromOneWithOtherClassesSaysSo) {
+  const auto notes = [&](const std::string& from) {
+    train::Config config = config_;
+    config.model.from = from;
+    config.data.folder = folder_ / "examples";
+    config.run.out = folder_ / "tuned";
+    const auto trainer = train::Trainer::create(config, nullptr);
+    EXPECT_TRUE(trainer.ok()) << trainer.status().message();
+    std::string all;
+    if (trainer.ok())
+      for (const std::string& note : (*trainer)->notes()) all += note + "\n";
+    return all;
+  };
+  const std::string given = fixture("families/bert-classification");
+  EXPECT_EQ(notes(given).find("classifies other"), std::string::npos) << "three classes without names, as many labels";
+  const std::string named = folder_ / "named";
+  std::filesystem::copy(given, named);
+  format::Json config = format::read_config(named).take();
+  model::set_label_names({"x", "y", "z"}, config);
+  LOOM_ASSERT_OK(format::write_config(named, config));
+  EXPECT_NE(
+      notes(named).find("classifies other texts than the dataset has: x, y, z, where the labels here are a, "
+                        "b, c; its head begins with the weights of those"),
+      std::string::npos)
+      << notes(named);
+  put_file(folder_ / "two.tsv", "a\tthe number is 1\nb\tthe number is 2\na\tis 1\nb\tis 2\n");
+  const auto words = text::open_tokenizer(folder_ / "words");
+  LOOM_ASSERT_OK(text::tokenize_examples({folder_ / "two.tsv"}, folder_ / "examples", **words, 0.4));
+  for (const std::string& from : {given, named}) {
+    EXPECT_NE(notes(from).find("the last layer of its head begins at random"), std::string::npos)
+        << notes(from);
+    EXPECT_NE(
+        notes(from).find("2 tensors begin at random, since the file has none that fit: classifier.weight, "
+                         "classifier.bias"),
+        std::string::npos)
+        << notes(from);
+  }
+}
+
 TEST_F(Exports, EveryFamilysModelComesBackFromStagesAndTensorRanks) {
   std::vector<std::string> names = {"gpt2-tied", "gpt2-untied"};
   for (const auto& entry : std::filesystem::directory_iterator(fixture("families")))

@@ -172,6 +172,20 @@ TEST_F(Trained, ACheckpointOfAnyLayoutBecomesAWholeModel) {
                          "its newest checkpoint is " + out + "/checkpoints/step-00000010"));
 }
 
+/// One bit of an exponent made a model whose loss was 7e35, where inspecting and resuming refused it.
+TEST_F(Trained, ADamagedCheckpointBecomesNoModel) {
+  config_.run.steps = 1;
+  run(config_, 1, 1);
+  const std::string checkpoint = folder_ / "out/checkpoints/step-00000001",
+                    state = checkpoint + "/state-00000-of-00001.safetensors";
+  std::string bytes = get_file(state);
+  bytes.back() ^= 0x40;
+  put_file(state, bytes);
+  EXPECT_TRUE(fails_with(train::export_model(checkpoint, folder_ / "exported"), Code::invalid_data,
+                         "does not have the hash that its manifest says"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "exported"));
+}
+
 TEST_F(Trained, WithoutTheOptimizersStateParametersGoOnAndMomentsBeginAgain) {
   config_.optimizer.schedule = "constant";
   const auto whole = run(config_, 1, 1);

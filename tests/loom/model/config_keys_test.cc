@@ -1,0 +1,249 @@
+// Keys of config.json: each is understood as `transformers` understands it, or refused, or known to mean
+// nothing, or named.
+#include "model/config_keys.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "model/families.h"
+#include "model/hugging_face.h"
+#include "model/same_model.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+using format::Json;
+using model::Family;
+
+const std::pair<const char*, Family> kModels[] = {{"gpt2-tied", Family::gpt2},
+                                                  {"families/gptj", Family::gptj},
+                                                  {"families/gpt_neox", Family::gpt_neox},
+                                                  {"families/gpt_neo", Family::gpt_neo},
+                                                  {"families/bloom", Family::bloom},
+                                                  {"families/bert", Family::bert},
+                                                  {"families/roberta", Family::roberta}};
+
+Json config_of(const char* model) { return format::read_config(fixture(model)).take(); }
+
+/// The model of a fixture's config with one key set.
+Result<model::ModelSpec> with(const char* model, const char* key, const Json& value) {
+  Json config = config_of(model);
+  config[key] = value;
+  return model::spec_from_config(config);
+}
+
+/// What a difference is looked for in: all that config_of() writes.
+Json written(const model::ModelSpec& spec) { return model::config_of(spec); }
+
+/// `num_attention_heads` in a GPT-2's file used to be read past, and the model had another number of heads.
+TEST(ConfigKeys, ANameOfAnotherFamilyThatTransformersMapsIsTheFamilysOwn) {
+  int aliases = 0;
+  for (const auto& [name, family] : kModels)
+    for (const auto& [alias, own] : model::keys_of(family).aliases) {
+      SCOPED_TRACE(fmt::format("{} for {} of {}", alias, own, name));
+      Json renamed = config_of(name);
+      // BLOOM's context is the one key that a config may leave out.
+      renamed[alias] = renamed[own];
+      renamed.erase(own);
+      const auto before = model::spec_from_config(config_of(name)), after = model::spec_from_config(renamed);
+      LOOM_ASSERT_OK(after);
+      EXPECT_EQ(written(*before), written(*after));
+      // Beside the family's own it wins, as in transformers; null is no value.
+      Json both = config_of(name);
+      const int64_t doubled = both[own].get<int64_t>() * 2;
+      both[alias] = doubled;
+      both["attention_types"] = nullptr;
+      both["attention_layers"] = nullptr;
+      const auto won = model::spec_from_config(both);
+      both.erase(alias);
+      both[own] = doubled;
+      const auto wanted = model::spec_from_config(both);
+      ASSERT_EQ(won.ok(), wanted.ok());
+      if (won.ok()) {
+        EXPECT_EQ(written(*won), written(*wanted));
+      }
+      EXPECT_TRUE(with(name, alias, nullptr).ok());
+      ++aliases;
+    }
+  EXPECT_EQ(aliases, 4 + 4 + 2 + 3);
+}
+
+TEST(ConfigKeys, LayersByTheirListAreThoseOfTheList) {
+  const char* const neo = "families/gpt_neo";  // global, local
+  const auto changed = with(neo, "attention_layers", Json::array({"local", "global"}));
+  LOOM_ASSERT_OK(changed);
+  EXPECT_EQ(changed->local, (std::vector<bool>{true, false}));
+  EXPECT_TRUE(fails_with(with(neo, "attention_layers", Json::array({"local"})), Code::invalid_data,
+                         "attention_layers must have"));
+  EXPECT_TRUE(fails_with(with(neo, "attention_layers", Json::array({"local", "here"})), Code::invalid_data,
+                         "attention_layers must have"));
+  EXPECT_TRUE(with(neo, "attention_layers", nullptr).ok());
+  EXPECT_TRUE(with(neo, "attention_types", nullptr).ok());
+}
+
+TEST(ConfigKeys, WhatIsNotComputedHereIsRefusedByName) {
+  struct Asked {
+    const char *model, *key;
+    Json value;
+  };
+  for (const auto& [model, key, value] :
+       {Asked{"gpt2-tied", "scale_attn_weights", false},
+        {"gpt2-tied", "scale_attn_weights", nullptr},
+        {"gpt2-tied", "scale_attn_by_inverse_layer_idx", true},
+        {"gpt2-tied", "add_cross_attention", true},
+        {"gpt2-tied", "pruned_heads", {{"0", {1}}}},
+        {"gpt2-tied", "quantization_config", {{"bits", 4}}},
+        {"gpt2-tied", "transformers_weights", "other.safetensors"},
+        {"gpt2-tied", "configuration_files", {"config.4.0.0.json"}},
+        {"gpt2-tied", "per_layer_config", {{"0", {{"n_head", 2}}}}},
+        {"gpt2-tied", "tie_word_embeddings", nullptr},
+        {"families/gpt_neox", "rope_scaling", {{"type", "linear"}}},
+        {"families/gpt_neox", "rope_parameters", 3},
+        {"families/gpt_neox", "head_dim", 4},
+        {"families/gpt_neox", "use_parallel_residual", nullptr},
+        {"families/gpt_neox", "attention_bias", nullptr},
+        {"families/bloom", "apply_residual_connection_post_layernorm", true},
+        {"families/bert", "is_decoder", true},
+        {"families/bert", "position_embedding_type", "relative_key"},
+        {"families/bert", "is_encoder_decoder", true},
+        {"families/roberta", "pad_token_id", -1},
+        {"families/bert-classification", "problem_type", "regression"},
+        {"families/bert-classification", "id2label", 3}}) {
+    const auto spec = with(model, key, value);
+    ASSERT_FALSE(spec.ok()) << key;
+    EXPECT_NE(spec.status().message().find(key), std::string::npos) << spec.status().message();
+  }
+}
+
+TEST(ConfigKeys, WhatIsLeftOutIsWhatTransformersTakes) {
+  const auto without = [](const char* model, std::initializer_list<const char*> keys) {
+    Json config = config_of(model);
+    for (const char* key : keys) config.erase(key);
+    return model::spec_from_config(config).take();
+  };
+  const model::ModelSpec roberta = without(
+      "families/roberta", {"layer_norm_eps", "type_vocab_size", "intermediate_size", "hidden_dropout_prob"});
+  EXPECT_EQ(roberta.epsilon, 1e-12f);
+  EXPECT_EQ(roberta.token_types, 2);
+  EXPECT_EQ(roberta.feed_forward, 3072);
+  EXPECT_EQ(roberta.residual_dropout, 0.1f);
+  EXPECT_EQ(without("gpt2-tied", {"attn_pdrop"}).attention_dropout, 0.1f);
+  EXPECT_EQ(without("families/gptj", {"attn_pdrop"}).attention_dropout, 0.0f);
+  EXPECT_EQ(without("families/gpt_neox", {"intermediate_size"}).feed_forward, 24576);
+}
+
+TEST(ConfigKeys, PaddingMovesThePositionsOfARoberta) {
+  for (const int padding : {0, 1, 7}) {
+    const auto spec = with("families/roberta", "pad_token_id", padding);
+    LOOM_ASSERT_OK(spec);
+    EXPECT_EQ(spec->padding, padding);
+    EXPECT_EQ(spec->first_position, padding + 1);
+    EXPECT_EQ(spec->context, 16 - padding - 1);
+  }
+}
+
+/// 0.58 of 100 elements is 57.99…, of which transformers takes 57.
+TEST(ConfigKeys, ThePartOfAHeadThatIsTurnedComesBack) {
+  for (int64_t head_size = 2; head_size <= 256; head_size += 2)
+    for (int64_t dims = 2; dims <= head_size; dims += 2) {
+      Json config = config_of("families/gpt_neox");
+      config["hidden_size"] = 2 * head_size;
+      config["rope_parameters"]["partial_rotary_factor"] = 1.0;
+      model::ModelSpec spec = model::spec_from_config(config).take();
+      spec.rotary_dims = dims;
+      const Json stored = model::config_of(spec);
+      EXPECT_EQ(model::spec_from_config(stored)->rotary_dims, dims) << head_size;
+      const auto part = stored["rope_parameters"]["partial_rotary_factor"].get<double>();
+      EXPECT_EQ(static_cast<int64_t>(static_cast<double>(head_size) * part), dims);
+    }
+}
+
+TEST(ConfigKeys, LabelsAreCountedByEitherKey) {
+  Json config = config_of("families/bert-classification");
+  config["num_labels"] = 7;
+  EXPECT_EQ(model::spec_from_config(config)->labels, 3) << "id2label wins";
+  config["id2label"] = nullptr;
+  EXPECT_EQ(model::spec_from_config(config)->labels, 7);
+  config.erase("num_labels");
+  EXPECT_EQ(model::spec_from_config(config)->labels, 2);
+  config["num_labels"] = 1;
+  EXPECT_TRUE(fails_with(model::spec_from_config(config), Code::unsupported, "regression"));
+  EXPECT_EQ(model::spec_from_config(config, model::Task::classification, 5)->labels, 5);
+}
+
+/// Values of the same kind as this one, but others.
+std::vector<Json> others(const Json& value) {
+  if (value.is_boolean()) return {!value.get<bool>()};
+  if (value.is_number_integer()) return {value.get<int64_t>() * 2 + 2, value.get<int64_t>() + 1};
+  if (value.is_number_float()) return {value.get<double>() + 0.25};
+  if (value.is_string()) return {value == "relu" ? "gelu" : "relu"};
+  if (value.is_null()) return {true, 2, 0.25, "relu"};
+  return {};  // lists and objects have tests of their own
+}
+
+/// Every key of what `transformers` saves, changed by itself: the model is another one, or it is refused, or
+/// the key is one that changes nothing in `transformers` either.
+TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
+  const std::set<std::string> without_meaning = {"bos_token_id",
+                                                 "dtype",
+                                                 "eos_token_id",
+                                                 "reorder_and_upcast_attn",
+                                                 "summary_activation",
+                                                 "summary_first_dropout",
+                                                 "summary_proj_to_labels",
+                                                 "summary_type",
+                                                 "summary_use_proj",
+                                                 "transformers_version",
+                                                 "use_cache",
+                                                 "pretraining_tp",
+                                                 "slow_but_exact"};
+  int changed = 0;
+  const auto check = [&](const char* name, bool classifies, const std::set<std::string>& besides) {
+    const Json config = config_of(name);
+    const Json before = written(*model::spec_from_config(config));
+    for (const auto& [key, value] : config.items())
+      for (const Json& other : others(value)) {
+        const auto spec = with(name, key.c_str(), other);
+        if (!spec.ok()) {
+          EXPECT_NE(spec.status().message(), "") << key;
+          continue;
+        }
+        ++changed;
+        const bool same = written(*spec) == before,
+                   known = without_meaning.contains(key) || besides.contains(key);
+        EXPECT_EQ(same, known) << name << ": " << key << " = " << other.dump()
+                               << (classifies ? ", classes" : "");
+      }
+  };
+  for (const auto& [name, family] : kModels) {
+    std::set<std::string> besides;
+    const bool masked = family == Family::bert || family == Family::roberta;
+    if (!masked) besides = {"pad_token_id", "classifier_dropout"};
+    if (family == Family::gpt_neox) besides.insert("is_decoder");
+    check(name, false, besides);
+  }
+  for (const char* name : {"families/bert-classification", "families/roberta-classification"})
+    check(name, true, {"tie_word_embeddings"});
+  EXPECT_GT(changed, 100);
+}
+
+TEST(ConfigKeys, WhatSavedConfigsHaveIsKnown) {
+  for (const auto& [name, family] : kModels) {
+    const Json config = config_of(name);
+    EXPECT_EQ(model::unknown_keys(config, family), std::vector<std::string>{}) << name;
+    const Json own = model::config_of(*model::spec_from_config(config));
+    EXPECT_EQ(model::unknown_keys(own, family), std::vector<std::string>{}) << name;
+    Json changed = config;
+    changed["n_heads"] = 3;
+    changed["rope_parameters"]["factor"] = 2;
+    std::vector<std::string> wanted = {"n_heads"};
+    if (family == Family::gpt_neox) wanted.push_back("rope_parameters.factor");
+    else wanted.push_back("rope_parameters");
+    EXPECT_EQ(model::unknown_keys(changed, family), wanted) << name;
+  }
+}
+
+}  // namespace
+}  // namespace loom::testing
