@@ -126,7 +126,7 @@ class OneWay final : private transport::Sink {
     }
     for (const transport::Completion& done : completions_)
       if (!done.done) return poll(), false;
-    if (transport_->departed(transport_->ticket())) return true;
+    if (transport_->flushed(transport_->ticket())) return true;
     return poll(), false;
   }
   bool advance_receive() {

@@ -63,7 +63,7 @@ struct Request {
   int open = 1;  // parts that are not done
   std::array<Part, kMostReceives> parts;
   transport::Completion put;  // of a send
-  uint64_t ticket = 0;        // of a send: when it has departed, too, the send is complete
+  uint64_t ticket = 0;        // of a send: when it has flushed, too, the send is complete
   int64_t ask_at_ns = 0;      // of a send: to be asked for then, 0 = not, or not any more
 
   const Part& only() const { return parts.front(); }
@@ -136,7 +136,7 @@ class Connection : public Member {
   /// Queues a small message, for the next poll(): nothing is sent from inside of the transport's poll().
   void post(const transport::Envelope& envelope, const void* payload, size_t bytes);
   /// Whether all that was posted is on its way, and nothing has to be polled for.
-  bool all_is_said() { return controls_.empty() && transport().departed(said_); }
+  bool all_is_said() { return controls_.empty() && transport().flushed(said_); }
   std::deque<Request>& requests() { return requests_; }
 
   /// Takes a request out of what waits and is under way, whatever it is at, so that its memory is left alone.

@@ -272,7 +272,7 @@ void Endpoint::finish_writes(int peer, uint32_t connection, bool reachable) {
 
 void Endpoint::let_out(uint64_t ticket) {
   const Deadline deadline = Deadline::in_seconds(kLetOut_s);
-  while (status_.ok() && !transport_->departed(ticket) && !deadline.passed())
+  while (status_.ok() && !transport_->flushed(ticket) && !deadline.passed())
     if (poll().ok()) sched_yield();
   if (!status_.ok() || !tcp_) return;
   if (const Status flushed = tcp_->flush(deadline); !flushed.ok())

@@ -180,7 +180,7 @@ void Sender::refuse(Request& request, const Clear& clear) {
 bool Sender::complete(Request& request) {
   if (request.open > 0 || !request.put.done || !endpoint().status().ok()) return false;
   const uint64_t ticket = std::max(request.ticket, owed_);
-  if (transport().departed(ticket)) return true;
+  if (transport().flushed(ticket)) return true;
   const bool later = !waiting_.empty() || (last_ && last_ != &request && last_->owner && last_->failure.ok());
   if (later) owed_ = ticket;
   return later;

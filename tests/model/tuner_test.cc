@@ -78,13 +78,13 @@ TEST(Tuner, LessIsEagerToSeveralWhereWaysAreNarrowAndShort) {
   narrow.net = transport::Net::tcp;
   narrow.inter = {.alpha_us = 15, .overhead_us = 5, .bytes_per_us = 5000, .by_cpu = true};
   narrow.nic_bytes_per_us = 62.5;
-  EXPECT_EQ(limits_for(narrow).meeting_bytes, 60u << 10);
+  EXPECT_EQ(limits_for(narrow).eager_incast_bytes, 60u << 10);
   EXPECT_TRUE(eager_text(limits_for(narrow), narrow).ends_with("(tcp), 60 KiB to several at once"));
   Machine far = narrow, wide = narrow;
   far.inter.alpha_us = 1000;
   wide.nic_bytes_per_us = 12500;
   for (const Machine& machine : {far, wide, cluster()}) {
-    EXPECT_EQ(limits_for(machine).meeting_bytes, UINT64_MAX);
+    EXPECT_EQ(limits_for(machine).eager_incast_bytes, UINT64_MAX);
     EXPECT_FALSE(eager_text(limits_for(machine), machine).ends_with("at once"));
   }
 }

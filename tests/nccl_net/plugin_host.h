@@ -74,7 +74,7 @@ bool has_logged(const std::string& part);
 
 constexpr int kVersions[] = {8, 9, 10, 11, 12};
 
-// ---- Patience
+// ---- WaitPolicy
 
 /// Polls until `over`; false when nothing came of it for long.
 inline bool wait_until(const std::function<bool()>& over, double seconds = 30) {

@@ -183,7 +183,7 @@ TEST_P(EndsOfRange, OverflowInSumsAndProductsOnly) {
                             Layout::blocks(7, 1), Layout({0, 1, 0, 1, 2, 1, 0}), Layout::blocks(4, 2),
                             Layout::blocks(2, 6), Layout({0, 0, 0, 0, 1, 2, 2}), Layout::blocks(1, 13)};
   const Limits eager{.eager_intra_bytes = 1 << 20, .eager_inter_bytes = 1 << 20, .slice_bytes = 1 << 20};
-  const Limits sliced{.eager_intra_bytes = 0, .eager_inter_bytes = 0, .slice_bytes = 256, .narrow = true};
+  const Limits sliced{.eager_intra_bytes = 0, .eager_inter_bytes = 0, .slice_bytes = 256, .nic_bound = true};
   for (const Algorithm& algorithm : algorithms()) {
     if (!reduces(algorithm.collective)) continue;
     for (const Layout& layout : layouts) {

@@ -31,9 +31,9 @@ const std::vector<Limits>& limits_to_try() {
       {.eager_intra_bytes = 64, .eager_inter_bytes = 256, .slice_bytes = 256},
       {.eager_intra_bytes = 64,
        .eager_inter_bytes = 256,
-       .meeting_bytes = 24,
+       .eager_incast_bytes = 24,
        .slice_bytes = 512,
-       .narrow = true},
+       .nic_bound = true},
   };
   return all;
 }
@@ -141,7 +141,7 @@ TEST(Exchange, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
   for (const Layout& layout : {Layout::blocks(8, 2), Layout::blocks(12, 1), Layout::blocks(4, 2), uneven}) {
     for (const Request& request : requests) {
       for (const bool narrow : {false, true}) {
-        limits.narrow = narrow;
+        limits.nic_bound = narrow;
         prover.prove(algorithm, request, layout, limits);
         if (::testing::Test::HasFatalFailure()) return;
         const Plan plan = algorithm.make(request, layout, limits, 0);
@@ -172,7 +172,7 @@ TEST(AllToAll, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
         const Limits limits{.eager_intra_bytes = 16 << 10,
                             .eager_inter_bytes = 64 << 10,
                             .slice_bytes = slice_bytes,
-                            .narrow = true};
+                            .nic_bound = true};
         for (const Request& request :
              variants({.collective = collective, .count = 36'001 * parts, .element_bytes = 4, .root = 1})) {
           prover.prove(algorithm, request, layout, limits);
@@ -185,7 +185,7 @@ TEST(AllToAll, AsksForAFewBlocksAtATimeWhereWaysAreNarrow) {
   const auto asked_first = [](Collective collective, Space space, bool narrow) {
     const Plan plan = make_all(*find_algorithm(collective, "all_to_all"),
                                {.collective = collective, .count = 64 << 10, .element_bytes = 4},
-                               Layout::blocks(8, 2), {.narrow = narrow})[0];
+                               Layout::blocks(8, 2), {.nic_bound = narrow})[0];
     int lane = -1, count = 0;
     for (const Step& step : plan.steps) {
       if (step.kind != StepKind::signal || step.exposes != space || step.peer == 1) continue;

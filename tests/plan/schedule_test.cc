@@ -87,7 +87,7 @@ TEST(Fold, MatesDifferInTheHighestBits) {
 TEST(Fold, OfBlocksIsInOrderForLittleDataAndForShortBlocks) {
   const auto in_order = [](int nodes, uint64_t all_bytes, bool narrow = true) {
     const int each = nodes == 4 ? 2 : 8;
-    return fold_of_blocks(Layout::blocks(nodes, each), {.narrow = narrow}, all_bytes).in_order();
+    return fold_of_blocks(Layout::blocks(nodes, each), {.nic_bound = narrow}, all_bytes).in_order();
   };
   EXPECT_FALSE(in_order(4, 4096));
   EXPECT_TRUE(in_order(4, 4095));

@@ -33,7 +33,7 @@ class Decorator : public Transport, protected GpuDirect {
   void forget(const Completion* first, const Completion* last) override { inner_->forget(first, last); }
   void bound_flight(size_t bytes) override { inner_->bound_flight(bytes); }
   uint64_t ticket() const override { return inner_->ticket(); }
-  bool departed(uint64_t ticket) override { return inner_->departed(ticket); }
+  bool flushed(uint64_t ticket) override { return inner_->flushed(ticket); }
   MappedBuffer map(int peer, const RemoteBuffer& target) override { return inner_->map(peer, target); }
   bool same_process(int peer) const override { return inner_->same_process(peer); }
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override {

@@ -34,7 +34,7 @@ class ShapedTransport final : public Decorator {
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
-  bool departed(uint64_t ticket) override { return items_.empty() && inner().departed(ticket); }
+  bool flushed(uint64_t ticket) override { return items_.empty() && inner().flushed(ticket); }
   GpuDirect* gpu_direct() override { return nullptr; }  // puts of GPU memory would pass by the uplink
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;

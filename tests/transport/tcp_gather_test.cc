@@ -43,7 +43,7 @@ TEST(TcpGather, MessagesInARowShareAWrite) {
   for (uint32_t op = 1; op < 5; ++op) send_four_bytes(sender, op);
   EXPECT_EQ(0, *sender.pump(1 << 20));
   EXPECT_EQ(kFrame, wire.waiting());
-  EXPECT_TRUE(sender.pending()) << "what waits has not departed";
+  EXPECT_TRUE(sender.pending()) << "what waits has not flushed";
   EXPECT_TRUE(sender.ready()) << "and is not to be slept over";
 
   // Something long goes at once, and takes along what waits, in one write.
@@ -134,7 +134,7 @@ TEST(TcpGather, PutsInARowShareAWrite) {
     EXPECT_EQ(0, *sender.pump(1 << 20));
   }
   EXPECT_EQ(kPutFrames, wire.waiting());
-  EXPECT_TRUE(sender.pending()) << "what waits has not departed";
+  EXPECT_TRUE(sender.pending()) << "what waits has not flushed";
   EXPECT_TRUE(sender.ready()) << "and is not to be slept over";
   EXPECT_FALSE(puts.done[1].done) << "its memory is read yet";
   puts.put(sender, 4);

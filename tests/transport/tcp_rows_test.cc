@@ -60,10 +60,10 @@ TEST(TcpRow, WhatWaitsGoesWithTheNextLook) {
   const uint32_t sent = send_until_one_waits(cluster);
   EXPECT_GT(sent, tcp::kBeforeRow + 1);
   const uint64_t ticket = cluster[0].ticket();
-  EXPECT_FALSE(cluster[0].departed(ticket));
+  EXPECT_FALSE(cluster[0].flushed(ticket));
   ASSERT_TRUE(cluster[0].poll(cluster.sink(0)).ok());
   EXPECT_EQ(cluster[0].waits_since(), 0);
-  EXPECT_TRUE(cluster[0].departed(ticket));
+  EXPECT_TRUE(cluster[0].flushed(ticket));
   ASSERT_TRUE(cluster.poll_rank_until(1, [&] { return cluster.sink(1).arrivals.size() == sent; }));
   expect_in_order(cluster.sink(1), sent);
 }
@@ -160,7 +160,7 @@ TEST(TcpRow, EndsWithItsPeer) {
   cluster.transports[1].reset();
   ASSERT_TRUE(cluster.poll_rank_until(0, [&] { return cluster.sink(0).losses.contains(1); }));
   EXPECT_EQ(cluster[0].waits_since(), 0);
-  EXPECT_TRUE(cluster[0].departed(cluster[0].ticket()));
+  EXPECT_TRUE(cluster[0].flushed(cluster[0].ticket()));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "base/read_file.h"
 #include "base/settings.h"
 #include "engine/context/fabric.h"
-#include "engine/run/call_row.h"
+#include "engine/run/call_streak.h"
 #include "model/cluster.h"
 #include "model/known_clusters.h"
 #include "model/machine_cache.h"
@@ -193,10 +193,10 @@ Result<Answer> answer(const Question& q) {
   if (!choice.ok()) return choice.status();
   Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {},
                 {},       chosen_in_ms};
-  for (const int past : engine::CallRow::kPast) {
+  for (const int past : engine::CallStreak::kPast) {
     if (!plan::has_root(request->collective)) continue;
-    Result<model::Choice> later =
-        model::choose(machine, *request, result.layout, limits, *pins, engine::CallRow::more(past), &known);
+    Result<model::Choice> later = model::choose(machine, *request, result.layout, limits, *pins,
+                                                engine::CallStreak::more(past), &known);
     if (!later.ok()) return later.status();
     result.in_row.push_back({past, later.take()});
   }

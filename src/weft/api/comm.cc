@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
+#include "api/comm_spec.h"
 #include "api/group.h"
 #include "api/handles.h"
-#include "api/wish.h"
 #include "base/settings.h"
 #include "bootstrap/launch.h"
 #include "device/cuda/device.h"
@@ -53,13 +53,13 @@ Status settle(weftComm_t handle, NewComm made, const std::shared_ptr<Fallback>& 
 
 // Fills a new handle, now or at the group's end: `begin` takes the creation's place among the calls on
 // `parent`; the rest is done there and then, or (non-blocking) on a thread of its own.
-Status create(weftComm_t* out, const Wish& wish, Communicator* parent,
+Status create(weftComm_t* out, const CommSpec& spec, Communicator* parent,
               std::function<Result<PendingComm>()> begin) {
   weftComm* handle = new_comm_handle();
   *out = handle;
-  handle->backend = wish.backend;
+  handle->backend = spec.backend;
   const auto fill =
-      [handle, fallback = Fallback::make(wish.backend, wish.device, wish.lacks)](const PendingComm& rest) {
+      [handle, fallback = Fallback::make(spec.backend, spec.device, spec.lacks)](const PendingComm& rest) {
         NewComm made = rest();
         if (made && *made && fallback)
           if (Status attached = fallback->attach(made->get()); !attached.ok()) made = attached;
@@ -69,7 +69,7 @@ Status create(weftComm_t* out, const Wish& wish, Communicator* parent,
     (void)settle(handle, why, nullptr);
     *out = nullptr;
   };
-  const auto run = [=, blocking = wish.options.blocking, begin = std::move(begin)]() -> Status {
+  const auto run = [=, blocking = spec.options.blocking, begin = std::move(begin)]() -> Status {
     Result<PendingComm> rest = begin();
     if (!rest) {
       refuse(rest.status());
@@ -85,13 +85,13 @@ Status create(weftComm_t* out, const Wish& wish, Communicator* parent,
     return filled;
   };
   WEFT_TRY(create_or_note({.parent = parent, .create = run, .cancel = refuse}));
-  if (wish.options.blocking) return {};
+  if (spec.options.blocking) return {};
   return fail(Code::in_progress, "the communicator is being created");
 }
 
 // One that begins a job of its own has no place to take.
-Status create(weftComm_t* out, const Wish& wish, PendingComm make) {
-  return create(out, wish, nullptr, [make = std::move(make)]() -> Result<PendingComm> { return make; });
+Status create(weftComm_t* out, const CommSpec& spec, PendingComm make) {
+  return create(out, spec, nullptr, [make = std::move(make)]() -> Result<PendingComm> { return make; });
 }
 
 Status check_members(int nranks, int rank) {
@@ -109,10 +109,10 @@ Status init_rank(weftComm_t* comm, int nranks, const weftUniqueId& id, int rank,
   bootstrap::UniqueId unique;
   std::memcpy(unique.bytes.data(), id.internal, sizeof id.internal);
   WEFT_TRY(bootstrap::check_unique_id(unique));
-  const auto wish = wish_of(config);
-  if (!wish) return wish.status();
-  return create(comm, *wish,
-                [=, options = wish->options] { return job::create(unique, rank, nranks, options); });
+  const auto spec = spec_of(config);
+  if (!spec) return spec.status();
+  return create(comm, *spec,
+                [=, options = spec->options] { return job::create(unique, rank, nranks, options); });
 }
 
 // What is behind a handle, kept beyond its end.
@@ -131,13 +131,13 @@ Status derive(weftComm_t parent, weftComm_t* newcomm, const weftConfig_t* config
   auto found = kept(parent);
   if (!found) return found.status();
   const std::shared_ptr<Communicator> keep = found.take();
-  const auto wish = wish_of_child(parent, keep->options(), config, way != Way::shrink);
-  if (!wish) return wish.status();
-  if (way == Way::split_without_child && !wish->options.blocking)
+  const auto spec = spec_of_child(parent, keep->options(), config, way != Way::shrink);
+  if (!spec) return spec.status();
+  if (way == Way::split_without_child && !spec->options.blocking)
     return create_or_note({.parent = keep.get(),
                            .create = [keep] { return job::stay_out_of_split(*keep); },
                            .cancel = [](const Status&) {}});
-  return create(newcomm, *wish, keep.get(), [=, options = wish->options]() -> Result<PendingComm> {
+  return create(newcomm, *spec, keep.get(), [=, options = spec->options]() -> Result<PendingComm> {
     Result<PendingComm> rest = begin(*keep, options);
     if (!rest) return rest;
     return PendingComm([keep, rest = rest.take()] { return rest(); });
@@ -201,9 +201,9 @@ Status init_env(weftComm_t* comm) {
     return fail(Code::invalid_usage,
                 "this process has the communicator of its job already, or had it; more of them come from "
                 "weftCommSplit, or from weftGetUniqueId and weftCommInitRank");
-  const auto wish = wish_of(nullptr);
-  if (!wish) return wish.status();
-  return create(comm, *wish, [launch = *launch, options = wish->options]() -> NewComm {
+  const auto spec = spec_of(nullptr);
+  if (!spec) return spec.status();
+  return create(comm, *spec, [launch = *launch, options = spec->options]() -> NewComm {
     auto id = bootstrap::launch_unique_id(launch, Deadline::in_seconds(settings().init_timeout_s));
     if (!id) return id.status();
     auto made = job::create(*id, launch.rank, launch.size, options);

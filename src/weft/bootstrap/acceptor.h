@@ -17,7 +17,7 @@
 namespace weft::bootstrap {
 
 /// A connection whose other side knows the secret, and what it is for.
-struct Visitor {
+struct AuthenticatedPeer {
   UniqueFd connection;  // non-blocking, TCP_NODELAY; nothing beyond the hello has been read
   FrameKind purpose{};
   std::vector<std::byte> hello;  // the frame's body
@@ -25,13 +25,13 @@ struct Visitor {
 
 class Acceptor {
  public:
-  using OnVisitor = std::function<void(Visitor)>;
+  using OnPeer = std::function<void(AuthenticatedPeer)>;
   /// A connection that is not let in, and why: a clause, "another job's secret came".
   using OnRefused = std::function<void(int fd, const std::string& why)>;
 
   /// Serves `listener` until it is destroyed. A visitor has got its proof, except for data connections. Who
   /// closes the connection before he has said anything is not refused.
-  Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnVisitor on_visitor,
+  Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnPeer on_peer,
            OnRefused on_refused = {});
   Acceptor(const Acceptor&) = delete;
   ~Acceptor();
@@ -58,7 +58,7 @@ class Acceptor {
   EventLoop& loop_;
   const UniqueFd listener_;
   const Job job_;
-  const OnVisitor on_visitor_;
+  const OnPeer on_peer_;
   const OnRefused on_refused_;
   EventLoop::Id watch_ = 0, pause_ = 0;
   uint64_t last_number_ = 0;

@@ -63,7 +63,7 @@ Connection::Events Peers::link_events(int rank) {
   return events;
 }
 
-void Peers::welcome(Visitor visitor) {
+void Peers::welcome(AuthenticatedPeer visitor) {
   FrameReader hello(visitor.hello);
   const uint32_t from = hello.u32();
   const bool data = visitor.purpose == FrameKind::data;

@@ -52,11 +52,12 @@ Status Root::serve(UniqueFd listener, const Job& job, Deadline deadline, double 
 void Root::begin(UniqueFd listener, const Job& job, Deadline deadline) {
   expect_by(deadline);
   acceptor_ = std::make_unique<Acceptor>(
-      agent_.loop(), std::move(listener), job, [this](Visitor visitor) { welcome(std::move(visitor)); },
+      agent_.loop(), std::move(listener), job,
+      [this](AuthenticatedPeer visitor) { welcome(std::move(visitor)); },
       [this](int fd, const std::string& why) { note_refusal(fd, why); });
 }
 
-void Root::welcome(Visitor visitor) {
+void Root::welcome(AuthenticatedPeer visitor) {
   FrameReader hello(visitor.hello);
   const uint32_t rank = hello.u32(), ranks = hello.u32(), wait_ms = hello.u32();
   const std::string address = hello.text();

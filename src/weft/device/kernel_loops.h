@@ -10,8 +10,8 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "device/kernel_lanes.h"
 #include "device/kernel_mean.h"
+#include "device/kernel_vec.h"
 #include "device/kernels.h"
 
 namespace weft::device {
@@ -45,13 +45,13 @@ struct SignedBits<Plain<T>> {
 
 /// Sum or product in the type itself: integers wrap, so they are taken as unsigned.
 template <Combiner op, typename T, size_t lanes>
-WEFT_ALWAYS_INLINE Lanes<T, lanes> arithmetic(Lanes<T, lanes> a, Lanes<T, lanes> b) {
+WEFT_ALWAYS_INLINE Vec<T, lanes> arithmetic(Vec<T, lanes> a, Vec<T, lanes> b) {
   if constexpr (std::is_floating_point_v<T>) {
     return canonical<T, lanes>(op == Combiner::sum ? a + b : a * b);
   } else {
     using Unsigned = std::make_unsigned_t<T>;
-    const auto x = bits_as<Lanes<Unsigned, lanes>>(a), y = bits_as<Lanes<Unsigned, lanes>>(b);
-    return bits_as<Lanes<T, lanes>>(static_cast<Lanes<Unsigned, lanes>>(op == Combiner::sum ? x + y : x * y));
+    const auto x = bits_as<Vec<Unsigned, lanes>>(a), y = bits_as<Vec<Unsigned, lanes>>(b);
+    return bits_as<Vec<T, lanes>>(static_cast<Vec<Unsigned, lanes>>(op == Combiner::sum ? x + y : x * y));
   }
 }
 
@@ -75,7 +75,7 @@ WEFT_ALWAYS_INLINE Ints ordered(Ints bits) {
 template <Combiner op, typename Type, size_t lanes, typename Values>
 WEFT_ALWAYS_INLINE Values float_extreme(Values a, Values b) {
   using Int = typename SignedBits<Type>::Int;
-  using Ints = Lanes<Int, lanes>;
+  using Ints = Vec<Int, lanes>;
   constexpr Int magnitude_mask =
       std::is_same_v<Int, int64_t> ? INT64_MAX : (uint64_t{1} << (8 * sizeof(Int) - 1)) - 1;
   const Ints key =
@@ -109,7 +109,7 @@ struct CombineLanes {
 template <typename Format, Combiner op>
 struct OpenLanes {
   template <size_t lanes, typename Values>
-  WEFT_ALWAYS_INLINE Lanes<float, lanes> at(Values a, Values b) const {
+  WEFT_ALWAYS_INLINE Vec<float, lanes> at(Values a, Values b) const {
     return arithmetic<op, float, lanes>(decode<Format, lanes>(a), decode<Format, lanes>(b));
   }
 };
@@ -118,7 +118,7 @@ struct OpenLanes {
 template <typename Format, Combiner op>
 struct AddLanes {
   template <size_t lanes, typename Values>
-  WEFT_ALWAYS_INLINE Lanes<float, lanes> at(Lanes<float, lanes> sum, Values b) const {
+  WEFT_ALWAYS_INLINE Vec<float, lanes> at(Vec<float, lanes> sum, Values b) const {
     return arithmetic<op, float, lanes>(sum, decode<Format, lanes>(b));
   }
 };
@@ -126,7 +126,7 @@ struct AddLanes {
 template <typename Format>
 struct WidenLanes {
   template <size_t lanes, typename Values>
-  WEFT_ALWAYS_INLINE Lanes<float, lanes> at(Values a) const {
+  WEFT_ALWAYS_INLINE Vec<float, lanes> at(Values a) const {
     return decode<Format, lanes>(a);
   }
 };
@@ -135,7 +135,7 @@ struct WidenLanes {
 template <typename Format>
 struct RoundLanes {
   template <size_t lanes, typename Values>
-  WEFT_ALWAYS_INLINE Lanes<typename Format::Storage, lanes> at(Values a) const {
+  WEFT_ALWAYS_INLINE Vec<typename Format::Storage, lanes> at(Values a) const {
     return encode<Format, lanes>(a);
   }
 };
@@ -190,12 +190,12 @@ constexpr size_t kFewestNarrow = 0;  // never: down to one
 
 /// A block of fp32 accumulators is loaded and stored whole, beyond `count`: see kernels.h.
 template <size_t lanes, typename T>
-WEFT_ALWAYS_INLINE Lanes<T, lanes> load_narrow(const T* from, size_t count) {
+WEFT_ALWAYS_INLINE Vec<T, lanes> load_narrow(const T* from, size_t count) {
   if constexpr (sizeof(T) == 4) return load<lanes>(from);
   else return load_part<lanes>(from, count);
 }
 template <size_t lanes, typename T>
-WEFT_ALWAYS_INLINE void store_narrow(T* to, size_t count, Lanes<T, lanes> values) {
+WEFT_ALWAYS_INLINE void store_narrow(T* to, size_t count, Vec<T, lanes> values) {
   if constexpr (sizeof(T) == 4) store(to, values);
   else store_part<lanes>(to, count, values);
 }
@@ -230,7 +230,7 @@ WEFT_ALWAYS_INLINE void run(size_t count, const Step& step, Out* out, const In*.
   const auto at_last = step.template at<lanes>(load<lanes>(in + (count - lanes))...);
   size_t i = 0;
   for (; i + unrolled * lanes <= count; i += unrolled * lanes) {
-    Lanes<Out, lanes> results[unrolled];
+    Vec<Out, lanes> results[unrolled];
     for (size_t u = 0; u < unrolled; ++u)
       results[u] = step.template at<lanes>(load<lanes>(in + i + u * lanes)...);
     for (size_t u = 0; u < unrolled; ++u) store(out + i + u * lanes, results[u]);
@@ -301,7 +301,7 @@ void scale(void* out, const void* in, const void* scalar, size_t count) {
 // ---- Streaming
 
 #if defined(__x86_64__)
-WEFT_ALWAYS_INLINE void stream_lanes(char* to, Lanes<char, kVectorBytes> values) {
+WEFT_ALWAYS_INLINE void stream_lanes(char* to, Vec<char, kVectorBytes> values) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), bits_as<__m512i>(values));
 #elif defined(__AVX2__)

@@ -7,7 +7,7 @@
 // down; the others keep the sum's full precision, subnormals included.
 #pragma once
 
-#include "device/kernel_lanes.h"
+#include "device/kernel_vec.h"
 #include "device/kernels.h"
 
 namespace weft::device {
@@ -33,11 +33,11 @@ struct MeanOf {
   /// Of `groups` vectors side by side.
   template <size_t lanes, size_t groups>
   struct Partial {
-    Lanes<A, lanes> sum[groups], least[groups], most[groups];
+    Vec<A, lanes> sum[groups], least[groups], most[groups];
   };
 
   template <size_t lanes>
-  WEFT_ALWAYS_INLINE static Lanes<A, lanes> load_values(const Storage* from) {
+  WEFT_ALWAYS_INLINE static Vec<A, lanes> load_values(const Storage* from) {
     if constexpr (kNarrow) return decode<Type, lanes>(load<lanes>(from));
     else return load<lanes>(from);
   }
@@ -93,26 +93,26 @@ struct MeanOf {
 
   /// Division by a power of two is multiplication by its inverse, to the bit, and several times as fast.
   template <size_t lanes>
-  WEFT_ALWAYS_INLINE static Lanes<A, lanes> quotient(const Operands& from, Lanes<A, lanes> sum) {
+  WEFT_ALWAYS_INLINE static Vec<A, lanes> quotient(const Operands& from, Vec<A, lanes> sum) {
     const A divisor = static_cast<A>(from.total);
     return (from.total & (from.total - 1)) == 0 ? sum * (1 / divisor) : sum / divisor;
   }
 
   template <size_t lanes>
-  WEFT_ALWAYS_INLINE static Lanes<Bits, lanes> without_sign(Lanes<A, lanes> values) {
-    return bits_as<Lanes<Bits, lanes>>(values) & static_cast<Bits>(~(Bits{1} << (8 * sizeof(Bits) - 1)));
+  WEFT_ALWAYS_INLINE static Vec<Bits, lanes> without_sign(Vec<A, lanes> values) {
+    return bits_as<Vec<Bits, lanes>>(values) & static_cast<Bits>(~(Bits{1} << (8 * sizeof(Bits) - 1)));
   }
 
   /// Whether no element is infinite or NaN.
   template <size_t lanes, size_t groups>
-  WEFT_ALWAYS_INLINE static bool all_finite(const Lanes<A, lanes> (&values)[groups]) {
+  WEFT_ALWAYS_INLINE static bool all_finite(const Vec<A, lanes> (&values)[groups]) {
     auto beyond = without_sign<lanes>(values[0]) >= FloatBits<A>::kInfinity;
     for (size_t g = 1; g < groups; ++g)
       beyond = beyond | (without_sign<lanes>(values[g]) >= FloatBits<A>::kInfinity);
     if constexpr (lanes == 1) {
       return !beyond;
     } else {
-      const auto words = bits_as<Lanes<uint64_t, sizeof beyond / 8>>(beyond);
+      const auto words = bits_as<Vec<uint64_t, sizeof beyond / 8>>(beyond);
       if constexpr (sizeof beyond == 8) {
         return words == 0;
       } else {
@@ -125,8 +125,8 @@ struct MeanOf {
 
   /// The quotients of sums that overflow, or have an operand that is infinite or NaN.
   template <size_t lanes, size_t groups>
-  [[gnu::noinline]] static void again(const Operands& from, size_t at, const Lanes<A, lanes> (&sum)[groups],
-                                      Lanes<A, lanes> (&quotients)[groups]) {
+  [[gnu::noinline]] static void again(const Operands& from, size_t at, const Vec<A, lanes> (&sum)[groups],
+                                      Vec<A, lanes> (&quotients)[groups]) {
     const Partial<lanes, groups> p = collect<lanes, groups>(from, at, static_cast<A>(kScaledDown));
     for (size_t g = 0; g < groups; ++g) {
       const auto value = quotient<lanes>(from, p.sum[g]) * static_cast<A>(1 / kScaledDown);
@@ -136,13 +136,13 @@ struct MeanOf {
 
   template <size_t lanes, size_t groups>
   struct Results {
-    Lanes<Storage, lanes> of[groups];
+    Vec<Storage, lanes> of[groups];
   };
 
   template <size_t lanes, size_t groups>
   WEFT_ALWAYS_INLINE static Results<lanes, groups> mean(const Operands& from, size_t at) {
     const Partial<lanes, groups> p = collect<lanes, groups>(from, at, A{1});
-    Lanes<A, lanes> value[groups];
+    Vec<A, lanes> value[groups];
     for (size_t g = 0; g < groups; ++g) value[g] = quotient<lanes>(from, p.sum[g]);
     if constexpr (overflows())
       if (!all_finite<lanes, groups>(p.sum)) [[unlikely]]

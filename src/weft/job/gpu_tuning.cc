@@ -27,7 +27,7 @@ class DeviceBytes {
  public:
   explicit DeviceBytes(cuda::Device& device) : device_(device) {}
   ~DeviceBytes() {
-    if (pointer_) cuda::Surplus::instance().add_block(device_, cuda::BlockKind::device, data(), bytes_);
+    if (pointer_) cuda::DeferredFree::instance().add_block(device_, cuda::BlockKind::device, data(), bytes_);
   }
   DeviceBytes(const DeviceBytes&) = delete;
   DeviceBytes& operator=(const DeviceBytes&) = delete;

@@ -60,7 +60,7 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
       peer_(peer),
       leads_(context.rank() == 0),
       transport_(*context.fabric().route(peer)),
-      door_(transport_.same_process(peer) ? engine::Door::find({context.job(), comm, peer}) : nullptr),
+      gate_(transport_.same_process(peer) ? engine::AccessGate::find({context.job(), comm, peer}) : nullptr),
       network_(!context.fabric().is_local(peer)),
       deadline_(deadline) {
   if (!leads_) return;  // its leader's first messages may be there

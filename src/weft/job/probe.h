@@ -171,7 +171,7 @@ class Probe {
   const int peer_;
   const bool leads_;
   transport::Transport& transport_;
-  std::shared_ptr<const engine::Door> door_;  // of a peer of this process
+  std::shared_ptr<const engine::AccessGate> gate_;  // of a peer of this process
   const bool network_;
   const Deadline deadline_;
   uint32_t taken_ = 0;  // messages that wait() has answered for

@@ -162,18 +162,18 @@ double received_rate(const Link& link, uint64_t buffer_bytes) {
   return moved_rate(cached, link.received_large_bytes_per_us, buffer_bytes);
 }
 
-bool is_narrow(const Machine& machine) {
+bool is_nic_bound(const Machine& machine) {
   constexpr double kWaiting = 1.5;
   return machine.net == transport::Net::tcp && machine.inter.by_cpu &&
          machine.inter.bytes_per_us >= kWaiting * machine.node_bytes_per_us();
 }
 
-uint64_t meeting_bytes(const Machine& machine) {
+uint64_t eager_incast_bytes(const Machine& machine) {
   // Of the kernel's longest segments those of frames of 9000 bytes hold least: seven frames.
   constexpr uint64_t kSegment = 60 << 10;
   const double segment_us = static_cast<double>(kSegment) / machine.nic_bytes_per_us;
   const bool worth_asking = round_trip_us(machine.inter) < segment_us / 2;
-  return is_narrow(machine) && worth_asking ? kSegment : UINT64_MAX;
+  return is_nic_bound(machine) && worth_asking ? kSegment : UINT64_MAX;
 }
 
 uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
@@ -182,7 +182,7 @@ uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout) {
   constexpr uint64_t kPiece = 64 << 10, kUsual = 2 * kPiece;
   constexpr uint64_t kMeeting = 8 * kPiece;  // of all streams, in a port's queue
   const Link& link = machine.inter;
-  if (!is_narrow(machine)) return 0;
+  if (!is_nic_bound(machine)) return 0;
   const double carried = machine.nic_bytes_per_us * (kRoundTrips * round_trip_us(link) + kPauseUs);
   const auto streams = static_cast<uint64_t>(std::max(layout.ranks() - layout.ranks() / layout.nodes(), 1));
   const uint64_t bytes = std::max(std::min(kMeeting / streams, kUsual), static_cast<uint64_t>(carried));

@@ -163,14 +163,14 @@ struct Turns {
 Turns turns_of(const Machine& machine, const topology::Layout& layout, int node);
 
 /// Whether CPUs move data between nodes so much faster than interfaces carry it that it waits in queues
-/// (plan::Limits::narrow).
-bool is_narrow(const Machine& machine);
+/// (plan::Limits::nic_bound).
+bool is_nic_bound(const Machine& machine);
 
-/// plan::Limits::meeting_bytes. The kernel sends what is longer than a segment of its own in two pieces, the
-/// second when the first has left the interface: by then messages to others wait there. Where ways are narrow
-/// these take long, so what is asked for is there sooner, unless asking itself takes a good part of that
-/// time.
-uint64_t meeting_bytes(const Machine& machine);
+/// plan::Limits::eager_incast_bytes. The kernel sends what is longer than a segment of its own in two pieces,
+/// the second when the first has left the interface: by then messages to others wait there. Where transfers
+/// are NIC-bound these take long, so what is asked for is there sooner, unless asking itself takes a good
+/// part of that time.
+uint64_t eager_incast_bytes(const Machine& machine);
 
 /// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
 /// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do

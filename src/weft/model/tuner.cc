@@ -131,8 +131,8 @@ std::string reason(const std::vector<Candidate>& candidates, const Candidate& ch
 }  // namespace
 
 Limits limits_on(const Machine& machine, Limits limits) {
-  limits.narrow = is_narrow(machine);
-  if (settings().eager_inter_bytes == 0) limits.meeting_bytes = meeting_bytes(machine);
+  limits.nic_bound = is_nic_bound(machine);
+  if (settings().eager_inter_bytes == 0) limits.eager_incast_bytes = eager_incast_bytes(machine);
   return limits;
 }
 
@@ -146,11 +146,11 @@ Limits limits_for(const Machine& machine) {
 }
 
 std::string eager_text(const Limits& limits, const Machine& machine) {
-  const bool less = limits.meeting_bytes < limits.eager_inter_bytes;
-  return fmt::format("eager up to {} inside a node, {} between nodes ({}){}",
-                     bytes_text(limits.eager_intra_bytes), bytes_text(limits.eager_inter_bytes),
-                     transport::name_of(machine.net),
-                     less ? fmt::format(", {} to several at once", bytes_text(limits.meeting_bytes)) : "");
+  const bool less = limits.eager_incast_bytes < limits.eager_inter_bytes;
+  return fmt::format(
+      "eager up to {} inside a node, {} between nodes ({}){}", bytes_text(limits.eager_intra_bytes),
+      bytes_text(limits.eager_inter_bytes), transport::name_of(machine.net),
+      less ? fmt::format(", {} to several at once", bytes_text(limits.eager_incast_bytes)) : "");
 }
 
 uint64_t message_bytes(const Request& request, int ranks) {

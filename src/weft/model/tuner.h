@@ -62,8 +62,8 @@ class Estimates {
   std::vector<Known> known_;
 };
 
-/// Limits of a communicator's transports, as plans for such a machine have them: whether its ways are narrow,
-/// and what goes without asking where messages meet, unless WEFT_EAGER_INTER_BYTES says that.
+/// Limits of a communicator's transports, as plans for such a machine have them: whether its transfers are
+/// NIC-bound, and what goes without asking where messages meet, unless WEFT_EAGER_INTER_BYTES says that.
 plan::Limits limits_on(const Machine& machine, plan::Limits limits);
 /// What a job on such a machine plans with, as far as is known before there is one: the eager limits of its
 /// transports (transport/eager.h) or of the settings, and slices of the usual length. Communicators ask the
@@ -78,9 +78,9 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 
 /// Chooses the algorithm with the least predicted time among those that fit and are not banned, or the pinned
 /// one. `base` holds the transports' eager limits and the usual slice, which the tuner changes where that
-/// pays and pins allow; whether ways are narrow the machine says. A pin that does not fit is logged once in
-/// the process, and the next best is used. Errors: internal_error naming the request if nothing fits (the
-/// library has an algorithm for everything), and invalid_setting if everything that fits is banned.
+/// pays and pins allow; whether transfers are NIC-bound the machine says. A pin that does not fit is logged
+/// once in the process, and the next best is used. Errors: internal_error naming the request if nothing fits
+/// (the library has an algorithm for everything), and invalid_setting if everything that fits is banned.
 ///
 /// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
 /// alone, and each that follows what it takes in a long row; the mean counts, but what is chosen for one call

@@ -18,7 +18,7 @@ bool may_meet(uint64_t block_bytes, int peers) {
 }
 
 size_t most_at_once(const Task& task, uint64_t block_bytes, int peers) {
-  if (!task.limits.narrow || !may_meet(block_bytes, peers)) return SIZE_MAX;
+  if (!task.limits.nic_bound || !may_meet(block_bytes, peers)) return SIZE_MAX;
   const size_t mates = task.layout.on_node(task.layout.node_of(task.rank)).size();
   return std::max(kOfNode / mates, kOfRank);
 }

@@ -1,9 +1,9 @@
-// at_once: how many long blocks a rank asks for, and sends, at a time. Where ways are narrow
-// (Limits::narrow), all at once meet in the network's queues, which lose what they do not hold, and whoever
-// has lost waits for a timeout. So a rank asks for some, and for another when half of one is there; it sends
-// to as few, who have asked it first. Both go by distance: where ranks send to the one before them first,
-// they ask the one after them first. So all that a transfer waits for are transfers over less, and nobody
-// waits for anybody in a circle. Private to plan/.
+// at_once: how many long blocks a rank asks for, and sends, at a time. Where transfers are NIC-bound
+// (Limits::nic_bound), all at once meet in the network's queues, which lose what they do not hold, and
+// whoever has lost waits for a timeout. So a rank asks for some, and for another when half of one is there;
+// it sends to as few, who have asked it first. Both go by distance: where ranks send to the one before them
+// first, they ask the one after them first. So all that a transfer waits for are transfers over less, and
+// nobody waits for anybody in a circle. Private to plan/.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace weft::plan {
 
 /// The longest put to another node that needs no exposed target where ranks send to all others at once.
 inline uint64_t eager_bytes_meeting(const topology::Layout& layout, const Limits& limits) {
-  return layout.ranks() > 2 ? std::min(limits.eager_inter_bytes, limits.meeting_bytes)
+  return layout.ranks() > 2 ? std::min(limits.eager_inter_bytes, limits.eager_incast_bytes)
                             : limits.eager_inter_bytes;
 }
 

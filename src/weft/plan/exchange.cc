@@ -4,7 +4,7 @@
 //
 //     same node     owner ── open(input) ──→ reader    reader copies    reader ── done ──→ owner
 //     other node    receiver ── open(output) ──→ sender    sender ── slice 0, 1, … ──→ receiver;
-//                   where ways are narrow a few go at a time (at_once.h)
+//                   where transfers are NIC-bound a few go at a time (at_once.h)
 //     gather        always the second: the senders work side by side, and the root only waits
 #include "plan/exchange.h"
 

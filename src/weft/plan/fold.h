@@ -79,13 +79,13 @@ class Fold {
 };
 
 /// For data of so many bytes in all that lies in the order of ranks, and is brought into that of
-/// participants, or back, by a copy for each rank: worth its while where ways are narrow, from so much on,
-/// and from blocks on that take an interface longer than a step takes a CPU. Device memory is copied by
-/// engines, which take microseconds for each.
+/// participants, or back, by a copy for each rank: worth its while where transfers are NIC-bound, from so
+/// much on, and from blocks on that take an interface longer than a step takes a CPU. Device memory is copied
+/// by engines, which take microseconds for each.
 inline Fold fold_of_blocks(const topology::Layout& layout, const Limits& limits, uint64_t all_bytes) {
   constexpr uint64_t kBriefData = 4 << 10, kBriefBlock = 256;
   const uint64_t least = std::max(kBriefData, kBriefBlock * static_cast<uint64_t>(layout.ranks()));
-  return limits.narrow && all_bytes >= least ? Fold(layout) : Fold(layout.ranks());
+  return limits.nic_bound && all_bytes >= least ? Fold(layout) : Fold(layout.ranks());
 }
 
 }  // namespace weft::plan

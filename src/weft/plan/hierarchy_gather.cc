@@ -7,7 +7,7 @@
 //     close     r tells p when it has read p's output for the last time
 //
 // Long blocks are put into exposed outputs, and node-mates copy from each other's; short ones are put eagerly
-// on both legs, with no handshakes at all. Where ways are narrow a few go at a time (at_once.h).
+// on both legs, with no handshakes at all. Where transfers are NIC-bound a few go at a time (at_once.h).
 #include <algorithm>
 
 #include "plan/hierarchy.h"

@@ -6,7 +6,7 @@
 //     send      the node's sum of a slice ──→ q's scratch                         a lane each
 //     finish    as the other nodes' sums come, r reduces them in node order,      one lane
 //               with its own node's inputs in their place
-//     ask       where ways are narrow, a few transfers go at a time (at_once.h)   a lane each
+//     ask       where transfers are NIC-bound, a few transfers go at a time (at_once.h)   a lane each
 //               if they need no credits
 //
 // A rank alone on its node sends from its input. In strict order nobody adds up: all ranks of other nodes

@@ -106,11 +106,13 @@ uint64_t in_place_offset(const Request& request, int rank);
 
 /// What the transports below will take, which is theirs to say, and slices, which are the tuner's.
 struct Limits {
-  uint64_t eager_intra_bytes = 0;       // largest put without an exposed target, to a rank of the same node
-  uint64_t eager_inter_bytes = 0;       // … to another node
-  uint64_t meeting_bytes = UINT64_MAX;  // … if that is less, where messages to several nodes share the way
-  uint64_t slice_bytes = 512 << 10;     // how long data is cut so that hops pipeline
-  bool narrow = false;  // CPUs move data between nodes faster than interfaces carry it, and fill their queues
+  uint64_t eager_intra_bytes = 0;  // largest put without an exposed target, to a rank of the same node
+  uint64_t eager_inter_bytes = 0;  // … to another node
+  uint64_t eager_incast_bytes =
+      UINT64_MAX;                    // … if that is less, where messages to several nodes share the way
+  uint64_t slice_bytes = 512 << 10;  // how long data is cut so that hops pipeline
+  bool nic_bound =
+      false;  // CPUs move data between nodes faster than interfaces carry it, and fill their queues
   uint64_t eager_bytes(bool same_node) const { return same_node ? eager_intra_bytes : eager_inter_bytes; }
 };
 

@@ -178,7 +178,7 @@ class OfiTransport final : public Transport, public GpuDirect {
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;
   uint64_t ticket() const override { return last_message_; }
-  bool departed(uint64_t ticket) override;
+  bool flushed(uint64_t ticket) override;
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
   void finish_sleep() override;

@@ -1,8 +1,8 @@
 // The libfabric transport's GPUDirect: rails that reach GPU memory themselves, the check that they do, and
 // puts from and into such memory. Those differ from puts of host memory in their registration only.
 #include "base/log.h"
+#include "device/cuda/deferred_free.h"
 #include "device/cuda/device.h"
-#include "device/cuda/surplus.h"
 #include "transport/ofi.h"
 
 namespace weft::transport {
@@ -41,8 +41,9 @@ Status OfiTransport::register_a_gpu_block() {
   auto registration = gpu_registrations_->acquire(reinterpret_cast<const void*>(block), kBytes);
   if (registration) gpu_registrations_->release(*registration);
   gpu_registrations_->drop_idle();  // before its memory
-  cuda::Surplus::instance().add_block(**cuda::Device::open(options_.cuda_device), cuda::BlockKind::device,
-                                      reinterpret_cast<std::byte*>(block), kBytes);
+  cuda::DeferredFree::instance().add_block(**cuda::Device::open(options_.cuda_device),
+                                           cuda::BlockKind::device, reinterpret_cast<std::byte*>(block),
+                                           kBytes);
   return registration.status();
 }
 

@@ -421,7 +421,7 @@ void OfiTransport::message_left(uint64_t number) {
   while (!messages_out_.empty() && messages_out_.front()) messages_out_.pop_front();
 }
 
-bool OfiTransport::departed(uint64_t ticket) { return ticket <= last_message_ - messages_out_.size(); }
+bool OfiTransport::flushed(uint64_t ticket) { return ticket <= last_message_ - messages_out_.size(); }
 
 bool OfiTransport::nothing_under_way() const {
   return unposted_.empty() && posted_.empty() && acknowledgements_.empty() &&

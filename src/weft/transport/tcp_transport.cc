@@ -338,7 +338,7 @@ void TcpTransport::forget(const Completion* first, const Completion* last) {
 }
 
 // Connections do not tell how far each message is, only whether all of them are out.
-bool TcpTransport::departed(uint64_t asked) {
+bool TcpTransport::flushed(uint64_t asked) {
   if (pending_peers_ == 0) departed_ = ticket();
   return asked <= departed_;
 }

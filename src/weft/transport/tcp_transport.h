@@ -23,7 +23,7 @@
 // anything has come, as the root of a row of Broadcasts does, gets nothing from sending each at once; a write
 // costs more than what it carries. So from some messages on (Options::gathers_rows, tcp_rows.h) they wait for
 // each other for a while, to all peers together, and until the next poll() at most. Who stops polling has to
-// let somebody look after what waits then: waits_since() says whether there is anything, and departed() that
+// let somebody look after what waits then: waits_since() says whether there is anything, and flushed() that
 // it is not out.
 //
 // Streams: whoever only gets short messages, as fast as they can be sent, and looks for each at once, is in
@@ -115,7 +115,7 @@ class TcpTransport final : public Transport {
   void forget(const Completion* first, const Completion* last) override;
   void bound_flight(size_t bytes) override;
   uint64_t ticket() const override { return counters_.messages_sent + counters_.puts; }
-  bool departed(uint64_t ticket) override;
+  bool flushed(uint64_t ticket) override;
   Result<int> poll(Sink& sink) override;
   bool prepare_sleep() override;
   void finish_sleep() override { may_sleep_ = false; }

@@ -180,10 +180,10 @@ class Transport {
   virtual void bound_flight(size_t bytes) { (void)bytes; }
 
   /// For callers that stop polling between operations. ticket() stands for everything accepted so far;
-  /// departed() is true once none of it needs another poll() to get out, beyond what the Completions of puts
+  /// flushed() is true once none of it needs another poll() to get out, beyond what the Completions of puts
   /// say. It is asked for tickets in order. Where accepting means just that, both are trivial.
   virtual uint64_t ticket() const { return 0; }
-  virtual bool departed(uint64_t ticket) {
+  virtual bool flushed(uint64_t ticket) {
     (void)ticket;
     return true;
   }

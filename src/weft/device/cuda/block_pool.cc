@@ -11,10 +11,10 @@ namespace weft::device::cuda {
 BlockPool::~BlockPool() {
   for (size_t size_class = kSlab; size_class < free_.size(); ++size_class)
     for (std::byte* block : free_[size_class]) release(block, size_t{1} << size_class);
-  auto slabs = Surplus::Lending::allowed;
+  auto slabs = DeferredFree::Lending::allowed;
   for (const Block& block : retired_)
-    if (block.size_class < kSlab) slabs = Surplus::Lending::forbidden;  // a piece of one of them
-    else release(block.data, size_t{1} << block.size_class, Surplus::Lending::forbidden);
+    if (block.size_class < kSlab) slabs = DeferredFree::Lending::forbidden;  // a piece of one of them
+    else release(block.data, size_t{1} << block.size_class, DeferredFree::Lending::forbidden);
   for (std::byte* slab : slabs_) release(slab, size_t{1} << kSlab, slabs);
 }
 
@@ -53,7 +53,7 @@ void BlockPool::retire(Block block) {
 }
 
 Result<std::byte*> BlockPool::acquire(size_t bytes) {
-  if (std::byte* const again = Surplus::instance().take_block(device_, kind_, bytes)) return again;
+  if (std::byte* const again = DeferredFree::instance().take_block(device_, kind_, bytes)) return again;
   const Driver& d = **driver();
   if (kind_ == Kind::device) {
     DevicePointer pointer = 0;
@@ -72,8 +72,8 @@ Result<std::byte*> BlockPool::acquire(size_t bytes) {
   return static_cast<std::byte*>(*window);
 }
 
-void BlockPool::release(std::byte* data, size_t bytes, Surplus::Lending lending) {
-  Surplus::instance().add_block(device_, kind_, data, bytes, lending);
+void BlockPool::release(std::byte* data, size_t bytes, DeferredFree::Lending lending) {
+  DeferredFree::instance().add_block(device_, kind_, data, bytes, lending);
 }
 
 }  // namespace weft::device::cuda

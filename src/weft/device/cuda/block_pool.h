@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/cuda/deferred_free.h"
 #include "device/cuda/device.h"
-#include "device/cuda/surplus.h"
 
 namespace weft::device::cuda {
 
@@ -32,7 +32,7 @@ class BlockPool {
 
   /// At least `bytes` bytes, 64-byte aligned, uninitialised. Errors: out_of_memory, unhandled_cuda_error.
   Result<Block> take(size_t bytes);
-  /// An empty block is allowed. Calls nothing of CUDA: see surplus.h.
+  /// An empty block is allowed. Calls nothing of CUDA: see deferred_free.h.
   void give(Block block);
   /// The same for one that a peer may still read or write, which has not heard yet that the operation failed:
   /// lent to nobody else as long as the pool exists, and by no other pool after it.
@@ -43,14 +43,14 @@ class BlockPool {
   static constexpr int kSlab = 20;      // smaller blocks are pieces of 1 MiB
 
   Result<std::byte*> acquire(size_t bytes);
-  void release(std::byte* data, size_t bytes, Surplus::Lending lending = Surplus::Lending::allowed);
+  void release(std::byte* data, size_t bytes, DeferredFree::Lending lending = DeferredFree::Lending::allowed);
 
   Device& device_;
   const Kind kind_;
   std::array<std::vector<std::byte*>, 48> free_;
   std::vector<std::byte*> slabs_;
   std::vector<Block> retired_;
-  size_t kept_bytes_ = 0;  // in free large blocks; beyond WEFT_CUDA_KEEP_BYTES they are surplus
+  size_t kept_bytes_ = 0;  // in free large blocks; beyond WEFT_CUDA_KEEP_BYTES they are given back
 };
 
 }  // namespace weft::device::cuda

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "device/cuda/surplus.h"
+#include "device/cuda/deferred_free.h"
 
 namespace weft::device::cuda {
 
@@ -41,7 +41,7 @@ Result<SharedMemory> Exporter::describe(const void* address, size_t bytes, bool 
   return memory;
 }
 
-Importer::Mapping::~Mapping() { Surplus::instance().add_mapping(device_, base_); }
+Importer::Mapping::~Mapping() { DeferredFree::instance().add_mapping(device_, base_); }
 
 Importer::Range Importer::range_of(const SharedMemory& memory) {
   const uint64_t first = memory.address - memory.offset;
@@ -67,12 +67,12 @@ Result<Importer::Reached> Importer::map(const SharedMemory& memory) {
   const auto open = [&] { return d.ipc_open_mem_handle(&base, memory.handle, kIpcLazyPeerAccess); };
   int opened = open();
   if (opened == kAlreadyMapped) {
-    Surplus::instance().close_mappings();
+    DeferredFree::instance().close_mappings();
     opened = open();
   }
   if (opened == kAlreadyMapped) {
     drop_if([&](const Kept& k) { return k.range.process == range.process && k.mapping.use_count() == 1; });
-    Surplus::instance().close_mappings();
+    DeferredFree::instance().close_mappings();
     opened = open();
   }
   Status status =

@@ -16,8 +16,8 @@
 #include "base/memory_watch.h"
 #include "base/settings.h"
 #include "bootstrap/unique_id.h"
-#include "engine/context/patience.h"
 #include "engine/context/progress.h"
+#include "engine/context/wait_policy.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/device_run.h"
 #include "engine/record/dump.h"
@@ -250,7 +250,7 @@ void Context::finish(Operation& op, Status status) {
 }
 
 void Context::fail_operations(Communicator& comm, const Status& why) {
-  comm.shut_door();  // before anybody gets buffers back
+  comm.shut_gate();  // before anybody gets buffers back
   for (Operation* op : std::vector<Operation*>(comm.operations()))
     finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
   inbox_.drop(comm.id());  // nobody will ask for them
@@ -324,27 +324,27 @@ void Context::wait(Lock& lock, Operation& op) {
   sleepers_.begin_wait();
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
-  Patience patience({.spin_ns = spin_ns,
-                     .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
-                     .crowded = crowded,
-                     .looks = crowded ? Patience::kCrowdedLooks : Patience::kLooks,
-                     .linger_ns = is_short(op) ? kLingerNs : 0});
+  WaitPolicy policy({.spin_ns = spin_ns,
+                       .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
+                       .crowded = crowded,
+                       .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
+                       .linger_ns = is_short(op) ? kLingerNs : 0});
   while (!op.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
-      patience.found();
+      policy.found();
       continue;
     }
-    if (patience.found_nothing()) {
+    if (policy.found_nothing()) {
       const int64_t now = now_ns();
-      patience.tell(now, rings());
+      policy.tell(now, rings());
       if (now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
-      if (patience.over()) {
+      if (policy.over()) {
         sleep(lock, op);
         continue;
       }
     }
-    if (patience.spins() && !lock_is_wanted()) {
-      if (patience.pauses()) cpu_relax();
+    if (policy.spins() && !lock_is_wanted()) {
+      if (policy.pauses()) cpu_relax();
     } else {
       lock.unlock();
       int yields = 0;  // whoever wants the lock has to wake up first

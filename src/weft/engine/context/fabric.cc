@@ -226,7 +226,7 @@ Result<int> Fabric::poll(transport::Sink& sink, bool network) {
 
 bool Fabric::unsent() {
   transport::Transport* const network = between_nodes();
-  return network && !network->departed(network->ticket());
+  return network && !network->flushed(network->ticket());
 }
 
 void Fabric::gather_rows(bool gathers) {

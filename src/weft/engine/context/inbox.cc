@@ -188,14 +188,14 @@ Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& en
     return learned ? learned : Result<bool>(learned.status().in(fmt::format("rank {}", from)));
   }
   if (envelope.bytes != sizeof(transport::RemoteBuffer)) return true;
-  Learned& learned = op.learned[handle];
+  PeerBuffer& learned = op.learned[handle];
   std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
   learned.mapped = nullptr;
   if (!context_.fabric().is_local(peer)) return true;
   transport::MappedBuffer reached = context_.fabric().local()->map(peer, learned.buffer);
   learned.mapped = reached.address;
   if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
-  learned.door = op.comm->door_of(from);
+  learned.gate = op.comm->gate_of(from);
   return true;
 }
 

@@ -17,14 +17,14 @@
 #include "base/thread.h"
 #include "device/cuda/device.h"
 #include "engine/context/context.h"
-#include "engine/context/patience.h"
+#include "engine/context/wait_policy.h"
 #include "topology/host.h"
 
 namespace weft::engine {
 namespace {
 
 // A thread looks again for about as long as a sleep and a wake-up cost.
-constexpr Patience::Limits kPatience{.yield_ns = 20'000, .looks = 1};
+constexpr WaitPolicy::Limits kWaiting{.yield_ns = 20'000, .looks = 1};
 // The same while a device works for an operation, which rings no bell: such work is short. Where ranks share
 // CPUs it sleeps between looks instead, since whoever yields there waits for everybody else.
 constexpr int64_t kDeviceLingerNs = 2'000'000;
@@ -90,7 +90,7 @@ class ProgressThread {
     MemoryWatch::unblock();
     if (cpu_ >= 0) pin_thread(cpu_);
     ::prctl(PR_SET_TIMERSLACK, kSlackNs);
-    Patience patience(kPatience);
+    WaitPolicy policy(kWaiting);
     std::vector<Context*> mine;
     while (!stop_.load()) {
       if (index_ == 0 && g_dumps_written != g_dumps_requested) ProgressEngine::instance().serve_dumps();
@@ -115,13 +115,13 @@ class ProgressThread {
         rings &= context->rings();
         on_device |= context->device_is_busy() && !context->fabric().oversubscribed();
       }
-      if (worked) patience.found();
-      else if (patience.found_nothing()) patience.tell(now_ns(), rings);
-      const bool over = on_device ? patience.idle_ns() > kDeviceLingerNs : patience.over();
+      if (worked) policy.found();
+      else if (policy.found_nothing()) policy.tell(now_ns(), rings);
+      const bool over = on_device ? policy.idle_ns() > kDeviceLingerNs : policy.over();
       if (!worked && (!in_flight || over)) {
         sleep(mine);
-        if (in_flight) patience.slept();
-        else patience = Patience(kPatience);
+        if (in_flight) policy.slept();
+        else policy = WaitPolicy(kWaiting);
       } else if (!worked && on_device) {
         sched_yield();
       }

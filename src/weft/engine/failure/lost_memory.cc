@@ -31,8 +31,8 @@ std::array<Memory, 2> memories_of(const Operation& op) {
 }
 
 /// What another rank of this process has exposed: touched here directly.
-Memory memory_of(const Learned& learned) {
-  return {learned.mapped, learned.door ? learned.buffer.bytes : 0,
+Memory memory_of(const PeerBuffer& learned) {
+  return {learned.mapped, learned.gate ? learned.buffer.bytes : 0,
           "a buffer of another rank of this process"};
 }
 
@@ -45,7 +45,7 @@ bool LostMemory::owns(const void* self, const void* address) {
     const auto own = memories_of(op);
     return std::any_of(own.begin(), own.end(), holds) ||
            std::any_of(op.learned.begin(), op.learned.end(),
-                       [&](const Learned& learned) { return holds(memory_of(learned)); });
+                       [&](const PeerBuffer& learned) { return holds(memory_of(learned)); });
   };
   const Operation* const latest = memory.operations_.latest();
   const std::vector<Operation*>& active = memory.operations_.active();
@@ -67,7 +67,7 @@ Status LostMemory::of(const Operation& op) {
   };
   for (const Memory& memory : memories_of(op))
     if (Status why = gone(memory); !why.ok()) return why;
-  for (const Learned& learned : op.learned)
+  for (const PeerBuffer& learned : op.learned)
     if (Status why = gone(memory_of(learned)); !why.ok()) return why;
   return {};
 }

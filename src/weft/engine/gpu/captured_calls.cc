@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "device/cuda/surplus.h"
+#include "device/cuda/deferred_free.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/run/communicator.h"
@@ -20,7 +20,7 @@ Result<std::shared_ptr<CapturedCalls>> CapturedCalls::create(Communicator& lane)
 
 CapturedCalls::CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Device::Flags& flags)
     : device_(device), flags_(flags), turn_(++flags.turn), lane_(&lane) {
-  cuda::Surplus::instance().graph_begins();
+  cuda::DeferredFree::instance().graph_begins();
 }
 
 // Nothing of the graph is left, and `ready` was never given to a stream.
@@ -98,7 +98,7 @@ void CapturedCalls::let_stream_go() {
 
 // A graph whose calls are closed makes no stream wait any more.
 void CapturedCalls::stop_counting() {
-  if (std::exchange(counts_, false)) cuda::Surplus::instance().graph_ends();
+  if (std::exchange(counts_, false)) cuda::DeferredFree::instance().graph_ends();
 }
 
 }  // namespace weft::engine

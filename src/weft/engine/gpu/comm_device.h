@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/gpu/device_executor.h"
-#include "engine/gpu/first_use.h"
+#include "engine/gpu/may_call_driver.h"
 #include "model/cost.h"
 #include "transport/transport.h"
 
@@ -20,7 +20,7 @@ struct CommDevice {
   /// Whether ranks of a node reach each other's GPU memory; else it is staged. The same on all ranks.
   bool shares_memory = false;
   std::shared_ptr<const model::Machine> machine;  // null: the job's
-  FirstUse first_use;
+  MayCallDriver first_use;
 };
 
 }  // namespace weft::engine

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "device/cuda/surplus_claim.h"
+#include "device/cuda/deferred_free_claim.h"
 #include "engine/gpu/captures.h"
 #include "engine/gpu/device_run.h"
 
@@ -79,11 +79,11 @@ Status note_scalar(const Communicator& comm, const void* scalar, Call& call) {
 
 Status run_on_device(Communicator& comm, const Call& call) {
   Context& context = comm.context();
-  std::optional<cuda::SurplusClaim> claim(std::in_place);
+  std::optional<cuda::DeferredFreeClaim> claim(std::in_place);
   auto capture = capture_of(comm, call);
   if (!capture) return capture.status();
   Lock lock = context.lock();
-  auto plan = comm.planned(call, *capture ? CallRow() : comm.numbers().row());
+  auto plan = comm.planned(call, *capture ? CallStreak() : comm.numbers().row());
   if (!plan) return plan.status();
   if (*capture) {
     lock.unlock();
@@ -92,12 +92,12 @@ Status run_on_device(Communicator& comm, const Call& call) {
     WEFT_TRY(alone.arrive());
     return alone.wait();
   }
-  const bool first_use = is_first_use(comm, plan->call);
+  const bool first_use = may_call_driver(comm, plan->call);
   Operation* const op = comm.enroll(*plan);
   Status queued = arrive_on_device(*op);
   if (queued.ok()) queued = leave_on_device(*op);
   claim.reset();
-  if (queued.ok() && first_use) stay_with(lock, *op, first_use_patience());
+  if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
   if (queued.ok() && !has_memory_operations(comm)) context.wait(lock, *op);
   if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
   context.operations().release(op);
@@ -137,7 +137,7 @@ bool has_memory_operations(const Communicator& comm) {
 }
 
 // An operation of one rank asks for nothing that peers would have to map.
-bool is_first_use(Communicator& comm, const Call& call) {
+bool may_call_driver(Communicator& comm, const Call& call) {
   if (comm.size() == 1 || !has_memory_operations(comm)) return false;
   const cuda::Scope scope(comm.on_device().executor->device());
   const auto allocation = [](const void* address) -> uint64_t {
@@ -149,11 +149,11 @@ bool is_first_use(Communicator& comm, const Call& call) {
                                          {allocation(call.send), allocation(call.recv)});
 }
 
-Deadline first_use_patience() { return Deadline::in_seconds(kFirstUseSeconds); }
+Deadline first_use_deadline() { return Deadline::in_seconds(kFirstUseSeconds); }
 
 // Not for ever: peers may come late, or only after this rank has called something else.
-void stay_with(Lock& lock, const Operation& op, const Deadline& patience) {
-  while (!op.finished.load(std::memory_order_acquire) && !patience.passed()) {
+void stay_with(Lock& lock, const Operation& op, const Deadline& deadline) {
+  while (!op.finished.load(std::memory_order_acquire) && !deadline.passed()) {
     lock.unlock();
     std::this_thread::sleep_for(kBetweenLooks);
     lock = op.context->lock();

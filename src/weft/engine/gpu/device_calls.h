@@ -36,11 +36,11 @@ Status leave_on_device(Operation& op);
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);
 /// (lock) Whether a call may ask the driver for memory: see first_use.h.
-bool is_first_use(Communicator& comm, const Call& call);
+bool may_call_driver(Communicator& comm, const Call& call);
 /// How long the caller of a first use stays.
-Deadline first_use_patience();
+Deadline first_use_deadline();
 /// (lock) The caller of a first use stays until its end, so that it asks the driver for nothing that would
 /// keep the operation waiting.
-void stay_with(Lock& lock, const Operation& op, const Deadline& patience);
+void stay_with(Lock& lock, const Operation& op, const Deadline& deadline);
 
 }  // namespace weft::engine

@@ -111,27 +111,27 @@ Status DeviceExecutor::alive(int64_t now) {
   return ticket->done().status();
 }
 
-const std::vector<cuda::Ticket>& DeviceExecutor::leave(Leftover leftover) {
+const std::vector<cuda::Ticket>& DeviceExecutor::leave(PendingRelease release) {
   for (auto& queue : queues_) {
     auto ticket = queue->mark();
     if (ticket) {
-      leftover.tickets.push_back(ticket.take());
+      release.tickets.push_back(ticket.take());
       continue;
     }
-    leftover.unknown = true;
+    release.unknown = true;
     log::trace("work of a failed operation: {}", ticket.status().message());
   }
-  leftover.stream.linger();
-  leftovers_.push_back(std::move(leftover));
-  return leftovers_.back().tickets;
+  release.stream.linger();
+  releases_.push_back(std::move(release));
+  return releases_.back().tickets;
 }
 
 int DeviceExecutor::settle() {
   const cuda::Scope scope(device_);
-  return static_cast<int>(std::erase_if(leftovers_, [this](Leftover& leftover) {
-    if (!leftover.over()) return false;
-    leftover.memory.give_back(host_blocks_, device_blocks_, leftover.unknown);
-    leftover.stream.release(device_);
+  return static_cast<int>(std::erase_if(releases_, [this](PendingRelease& release) {
+    if (!release.over()) return false;
+    release.memory.give_back(host_blocks_, device_blocks_, release.unknown);
+    release.stream.release(device_);
     return true;
   }));
 }

@@ -40,7 +40,7 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   if (!flags) return flags.status();
   hold_.flags = *flags;
   hold_.turn = ++hold_.flags->turn;
-  cuda::Surplus::instance().stream_waits();
+  cuda::DeferredFree::instance().stream_waits();
   return cuda::check(d.stream_write_value(stream, device.address_of(&hold_.flags->ready), hold_.turn,
                                           cuda::kWriteValueDefault),
                      "cuStreamWriteValue32");
@@ -221,7 +221,7 @@ Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::Share
     return false;
   }
   if (reached->mapping) mappings_.push_back(reached->mapping);
-  Learned& learned = op_.learned[static_cast<size_t>(handle)];
+  PeerBuffer& learned = op_.learned[static_cast<size_t>(handle)];
   learned.mapped = reached->address;
   learned.on_device = true;
   return true;
@@ -402,10 +402,10 @@ void DeviceRun::end(bool succeeded) {
   UsedMemory memory = take_memory(succeeded);
   if (succeeded || !begun_)
     return memory.give_back(executor_.host_blocks(), executor_.device_blocks(), false);
-  Leftover leftover;
-  leftover.memory = std::move(memory);
-  leftover.stream = std::exchange(hold_, {});
-  const std::vector<cuda::Ticket>& unfinished = executor_.leave(std::move(leftover));
+  PendingRelease release;
+  release.memory = std::move(memory);
+  release.stream = std::exchange(hold_, {});
+  const std::vector<cuda::Ticket>& unfinished = executor_.leave(std::move(release));
   if (!reached_) return;
   // The call itself has waited instead of the stream: what comes after it there waits for the rest.
   for (const cuda::Ticket& ticket : unfinished)

@@ -50,7 +50,7 @@ class DeviceRun {
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
   void follow(std::shared_ptr<CapturedCalls> calls) { hold_.calls = std::move(calls); }
-  /// Lets the stream go on, unless a leftover does that later.
+  /// Lets the stream go on, unless a pending release does that later.
   void release_stream() { hold_.release(executor_.device()); }
 
   // ---- Buffers
@@ -88,7 +88,7 @@ class DeviceRun {
   /// The likely reason of a failure of the driver: a buffer that is gone, else what the driver says.
   Status explain(const Status& failure) const;
   /// Gives everything back. `succeeded`: all work is known to have ended, and peers are done with what was
-  /// exposed to them; else what the device is not done with becomes a leftover, and so does the stream.
+  /// exposed to them; else what the device is not done with becomes a pending release, and so does the stream.
   void end(bool succeeded);
 
   /// What a lane's step has under way.

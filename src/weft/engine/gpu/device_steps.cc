@@ -56,7 +56,7 @@ class DeviceStepper {
     return handle < 0 ? own(region) : learned(handle, region.offset, region.rank);
   }
   Result<Memory> learned(int32_t handle, uint64_t offset, int rank) const {
-    const Learned& known = op_.learned[handle];
+    const PeerBuffer& known = op_.learned[handle];
     if (!known.mapped)
       return fail(Code::mismatch,
                   "rank {} has called this operation on host memory, rank {} on GPU memory: create the "

@@ -79,8 +79,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
       id_(id),
       options_(std::move(options)),
       members_(context_->fabric(), context_->ranks(), context_->rank(), std::move(worlds)),
-      door_(Door::open({context_->job(), id_, context_->rank()})),
-      doors_(static_cast<size_t>(size())),
+      gate_(AccessGate::open({context_->job(), id_, context_->rank()})),
+      gates_(static_cast<size_t>(size())),
       plans_(context_->fabric(), layout(), rank()),
       parent_(lane_of),
       numbers_(rank(), size(), options_.calls_before),
@@ -108,7 +108,7 @@ Communicator::~Communicator() {
   captures.reset();
   const Lock lock = context_->lock();
   registrations_.clear();
-  if (standing_) context_->operations().release(standing_);
+  if (bound_) context_->operations().release(bound_);
   context_->detach(*this);
 }
 
@@ -137,7 +137,7 @@ plan::Request Communicator::request_for(const Call& call) const {
   return request;
 }
 
-Result<PlannedCall> Communicator::planned(const Call& call, const CallRow& row) {
+Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& row) {
   if (!failure_.ok()) return failure_;
   if (plan::is_transfer(call.collective) && call.root == rank())
     return weft::fail(Code::invalid_usage,
@@ -213,20 +213,20 @@ std::string Communicator::describe(const Operation& op) const {
                   : fmt::format("operation {} ({}) of communicator {}", op.number, what, name());
 }
 
-const Door* Communicator::door_of(int rank) {
-  std::shared_ptr<const Door>& door = doors_[rank];
-  if (!door && members_.route(rank)->same_process(world_rank(rank)))
-    door = Door::find({context_->job(), id_, world_rank(rank)});
-  return door.get();
+const AccessGate* Communicator::gate_of(int rank) {
+  std::shared_ptr<const AccessGate>& gate = gates_[rank];
+  if (!gate && members_.route(rank)->same_process(world_rank(rank)))
+    gate = AccessGate::find({context_->job(), id_, world_rank(rank)});
+  return gate.get();
 }
 
 // ---- Calls
 
-// Whether a call differs from that of the standing operation in its buffers only, and these will do; and
+// Whether a call differs from that of the bound operation in its buffers only, and these will do; and
 // whether it would still be chosen so, for other calls may have come between.
 inline bool Communicator::stands_for(const Asked& asked) const {
-  if (!standing_ || !failure_.ok()) return false;
-  const Operation& op = *standing_;
+  if (!bound_ || !failure_.ok()) return false;
+  const Operation& op = *bound_;
   if (op.call.collective != asked.collective || op.call.count != asked.count ||
       static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
       op.call.root != asked.root || numbers_.row().expected(asked.collective, asked.root) != op.prepared->row)
@@ -238,10 +238,10 @@ inline bool Communicator::stands_for(const Asked& asked) const {
           request.disjoint != overlap(asked.send, asked.recv, op.base_bytes[0]));
 }
 
-// Does the standing operation, numbered and recorded, for a call that it stands for.
+// Does the bound operation, numbered and recorded, for a call that it stands for.
 bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
   if (!stands_for(asked)) return false;
-  Operation& op = *standing_;
+  Operation& op = *bound_;
   op.verdict_pending = false;
   op.call.send = asked.send;
   op.call.recv = asked.recv;
@@ -252,7 +252,7 @@ bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
   if (asked.collective != plan::Collective::all_to_all) op.record->in_place = asked.send == asked.recv;
   op.record->queued = op.record->started = ticks();
   if (!run_alone(*context_, op)) [[unlikely]] {
-    standing_ = nullptr;  // nobody else may take it up while the lock is given away
+    bound_ = nullptr;  // nobody else may take it up while the lock is given away
     outcome = wait_and_keep(lock, &op);
   }
   return true;
@@ -267,7 +267,7 @@ void Communicator::keep_or_release(Operation* op) {
     op->renew();
     reset_arrivals(*op);
     op->repeated = record_of(*op);
-    std::swap(op, standing_);
+    std::swap(op, bound_);
   }
   if (op) context_->operations().release(op);
 }
@@ -310,7 +310,7 @@ Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
   return status;
 }
 
-CallRow Communicator::row() {
+CallStreak Communicator::row() {
   const Lock lock = context_->lock();
   return numbers_.row();
 }
@@ -318,7 +318,7 @@ CallRow Communicator::row() {
 void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
-  if (standing_) context_->operations().release(std::exchange(standing_, nullptr));
+  if (bound_) context_->operations().release(std::exchange(bound_, nullptr));
 }
 
 CommStats Communicator::stats() {

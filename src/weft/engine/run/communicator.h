@@ -68,7 +68,7 @@ class Communicator {
   /// Does what is asked and returns when it is done (no stream), or queues it.
   Status run(const Call& call);
   /// The same for a call that waits, if it differs from the last brief one that was kept (Prepared::brief) in
-  /// nothing but its buffers, and would still be chosen so (CallRow): then only the buffers have to be
+  /// nothing but its buffers, and would still be chosen so (CallStreak): then only the buffers have to be
   /// checked, and are. False: nothing has happened.
   bool repeat(const Asked& asked, Status& outcome);
   /// Waits for everything that was queued; for a CUDA stream that does not come, the communicator's timeout.
@@ -84,7 +84,7 @@ class Communicator {
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
   void pin(const model::Pins& pins);
   /// The row in which the next collective will stand.
-  CallRow row();
+  CallStreak row();
 
   // ---- What it is
 
@@ -121,7 +121,7 @@ class Communicator {
   // ---- (lock) Operations
 
   /// The plan of a call that stands next in `row`.
-  Result<PlannedCall> planned(const Call& call, const CallRow& row);
+  Result<PlannedCall> planned(const Call& call, const CallStreak& row);
   /// An operation of the plan, numbered and recorded, with a reference; not started.
   Operation* enroll(const PlannedCall& planned);
   /// Starts an operation for the library itself, which keeps its buffers until its end. With a reference.
@@ -136,9 +136,9 @@ class Communicator {
   /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
   std::string describe(const Operation& op) const;
   const Recorder& recorder() const { return recorder_; }
-  /// The door of a peer that is a thread of this process; null of others. The peer has exposed memory here.
-  const Door* door_of(int rank);
-  void shut_door() { door_->shut(); }
+  /// The gate of a peer that is a thread of this process; null of others. The peer has exposed memory here.
+  const AccessGate* gate_of(int rank);
+  void shut_gate() { gate_->shut(); }
   /// A number that only this communicator's children have, told apart by `kind`: the same on all ranks that
   /// make them in the same order.
   enum class ChildKind : uint8_t { split, shrunk };
@@ -166,8 +166,8 @@ class Communicator {
   const uint32_t id_;
   CommOptions options_;
   const Membership members_;
-  std::shared_ptr<Door> door_;
-  std::vector<std::shared_ptr<const Door>> doors_;  // of peers, by rank; null: not looked for yet
+  std::shared_ptr<AccessGate> gate_;
+  std::vector<std::shared_ptr<const AccessGate>> gates_;  // of peers, by rank; null: not looked for yet
   PlanCache plans_;
   CommDevice on_device_;
   std::unique_ptr<Captures> captures_;
@@ -175,7 +175,7 @@ class Communicator {
   OperationNumbers numbers_;
   uint32_t children_[2] = {};  // made so far, by kind
   std::vector<Operation*> operations_;
-  Operation* standing_ = nullptr;  // the last brief collective that was kept: a call like it is repeat()ed
+  Operation* bound_ = nullptr;  // the last brief collective that was kept: a call like it is repeat()ed
   Recorder recorder_;
   Registrations registrations_;
   transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "device/cuda/surplus_claim.h"
+#include "device/cuda/deferred_free_claim.h"
 #include "engine/gpu/captures.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_run.h"
@@ -52,7 +52,7 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
 
 // The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
 Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken, size_t i,
-                                     const CallRow& row) {
+                                     const CallStreak& row) {
   const auto& [comm, call] = calls[i];
   const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank();
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;
@@ -67,7 +67,7 @@ Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::v
 Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls) {
   std::vector<GroupPart> parts;
   std::vector<bool> taken(calls.size(), false);
-  std::unordered_map<const Communicator*, CallRow> rows;  // as they will be
+  std::unordered_map<const Communicator*, CallStreak> rows;  // as they will be
   for (size_t i = 0; i < calls.size(); ++i) {
     if (taken[i]) continue;
     Communicator* const comm = calls[i].first.get();
@@ -75,7 +75,7 @@ Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls
     if (!capture) return capture.status();
     const Lock lock = comm->context().lock();
     // Graphs are run whenever their owner likes: no row can be told for their calls.
-    CallRow captured,
+    CallStreak captured,
         &row = *capture ? captured : rows.try_emplace(comm, comm->numbers().row()).first->second;
     Result<PlannedCall> plan = planned_in_group(calls, taken, i, row);
     if (!plan) return plan.status();
@@ -91,7 +91,7 @@ Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls
 Status run_group(std::vector<GroupCall>& calls) {
   const Result<std::vector<GroupPart>> parts = planned_group(calls);
   if (!parts) return parts.status();
-  std::optional<cuda::SurplusClaim> claim;
+  std::optional<cuda::DeferredFreeClaim> claim;
   if (std::any_of(parts->begin(), parts->end(),
                   [](const GroupPart& part) { return part.plan.call.on_device; }))
     claim.emplace();
@@ -118,7 +118,7 @@ Status run_group(std::vector<GroupCall>& calls) {
       note(comm->failure());
       continue;
     }
-    const bool first_use = plan.call.on_device && is_first_use(*comm, plan.call);
+    const bool first_use = plan.call.on_device && may_call_driver(*comm, plan.call);
     Operation* op = comm->enroll(plan);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
@@ -139,10 +139,10 @@ Status run_group(std::vector<GroupCall>& calls) {
     note(leave_on_device(*op));
   }
   claim.reset();
-  const Deadline patience = first_use_patience();
+  const Deadline deadline = first_use_deadline();
   for (const auto& [op, first_use] : on_device) {
     Lock lock = op->context->lock();
-    if (first_use) stay_with(lock, *op, patience);
+    if (first_use) stay_with(lock, *op, deadline);
     if (op->finished.load(std::memory_order_acquire)) note(op->status);
     const bool asynchronous = has_memory_operations(*op->comm);
     if (asynchronous) op->context->operations().release(op);

@@ -11,8 +11,8 @@
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/device_steps.h"
 #include "engine/record/trace.h"
+#include "engine/run/access_gate.h"
 #include "engine/run/communicator.h"
-#include "engine/run/visits.h"
 #include "transport/helped.h"
 
 namespace weft::engine {
@@ -188,8 +188,8 @@ class Interpreter {
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {
-      const Visit visit(comm_.context().workspace().visitor());
-      if (!visit.admitted(op_.learned[handle].door)) return Outcome::blocked;
+      const AccessGuard visit(comm_.context().workspace().accessor());
+      if (!visit.admitted(op_.learned[handle].gate)) return Outcome::blocked;
       progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset,
                                 &completion);
     } else {
@@ -258,9 +258,9 @@ class Interpreter {
       const std::byte* src = own(source);
       if (src == dst) return Outcome::done;
       device::copy(dst + at, src + at, bytes, streamed_bytes(step));
-    } else if (const Learned& learned = op_.learned[handle]; learned.mapped) {
-      const Visit visit(comm_.context().workspace().visitor());
-      if (!visit.admitted(learned.door)) return Outcome::blocked;
+    } else if (const PeerBuffer& learned = op_.learned[handle]; learned.mapped) {
+      const AccessGuard visit(comm_.context().workspace().accessor());
+      if (!visit.admitted(learned.gate)) return Outcome::blocked;
       device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
       if (at == 0) begin_readings(step);
@@ -313,8 +313,8 @@ class Interpreter {
       uint64_t bytes = std::min(block, end - at);
       if (unmapped > 0 && !pieces_there(step, bytes))
         return at > begin ? Outcome::turn_over : Outcome::blocked;
-      std::optional<Visit> visit;
-      if (op_.prepared->handles > 0) visit.emplace(comm_.context().workspace().visitor());
+      std::optional<AccessGuard> visit;
+      if (op_.prepared->handles > 0) visit.emplace(comm_.context().workspace().accessor());
       if (visit && !admitted(*visit, step)) return at > begin ? Outcome::turn_over : Outcome::blocked;
       uint32_t slot = 0;
       for (uint32_t s = 0; s < step.source_count; ++s) {
@@ -339,10 +339,10 @@ class Interpreter {
   }
 
   // Whether all memory that a step reads may be touched in this visit.
-  bool admitted(const Visit& visit, const Step& step) const {
+  bool admitted(const AccessGuard& visit, const Step& step) const {
     for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
       const int32_t handle = op_.prepared->handle_of_region[r];
-      if (handle >= 0 && !visit.admitted(op_.learned[handle].door)) return false;
+      if (handle >= 0 && !visit.admitted(op_.learned[handle].gate)) return false;
     }
     return true;
   }
@@ -392,7 +392,7 @@ class Interpreter {
   Result<const std::byte*> read_source(uint32_t r, uint64_t at, uint64_t bytes, std::byte* bounce) {
     if (SourceReading* reading = op_.readings.find(r)) return reading->start(bounce);
     const Region& region = plan_.regions[r];
-    const Learned& learned = op_.learned[op_.prepared->handle_of_region[r]];
+    const PeerBuffer& learned = op_.learned[op_.prepared->handle_of_region[r]];
     WEFT_TRY(comm_.members()
                  .route(region.rank)
                  ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, bounce, bytes));
@@ -449,7 +449,7 @@ void reset_arrivals(Operation& op) {
 
 void reset_steps(Operation& op) {
   const plan::Plan& plan = op.prepared->plan;
-  std::fill(op.learned.begin(), op.learned.end(), Learned{});
+  std::fill(op.learned.begin(), op.learned.end(), PeerBuffer{});
   std::fill(op.completions.begin(), op.completions.end(), Completion{});
   std::fill(op.step_done.begin(), op.step_done.end(), uint8_t{0});
   op.lanes_left = 0;

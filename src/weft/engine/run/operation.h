@@ -23,7 +23,7 @@ namespace weft::engine {
 class Communicator;
 class Context;
 class DeviceRun;
-class Door;
+class AccessGate;
 class Stream;
 
 /// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on
@@ -65,11 +65,11 @@ struct PlannedCall {
 };
 
 /// A peer's exposed memory as this operation has learned it.
-struct Learned {
+struct PeerBuffer {
   transport::RemoteBuffer buffer;
-  std::byte* mapped = nullptr;  // through which it can be read and written from here, or null
-  bool on_device = false;       // `mapped` is GPU memory
-  const Door* door = nullptr;   // of a peer of this process: `mapped` may be touched in a visit only
+  std::byte* mapped = nullptr;       // through which it can be read and written from here, or null
+  bool on_device = false;            // `mapped` is GPU memory
+  const AccessGate* gate = nullptr;  // of a peer of this process: `mapped` may be touched in a visit only
 
   /// Whether a put there of so many bytes goes one-sided, or as a message. A plan waits for the destinations
   /// of what no message holds; others are learned by then or are not.
@@ -130,7 +130,7 @@ struct Operation {
   // How far it is.
   const Prepared* laid_out_for = nullptr;  // whose lengths the vectors have
   std::vector<uint8_t> arrived;            // by notification number
-  std::vector<Learned> learned;            // by handle
+  std::vector<PeerBuffer> learned;         // by handle
   std::vector<LaneState> lanes;
   std::vector<uint8_t> step_done;                  // only if the plan has dependencies
   std::vector<transport::Completion> completions;  // by put

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/run/call_row.h"
+#include "engine/run/call_streak.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -34,13 +34,13 @@ class OperationNumbers {
   }
   /// The last collective; before the first one, 0.
   OpNumber last_collective() const { return last_collective_; }
-  const CallRow& row() const { return row_; }
+  const CallStreak& row() const { return row_; }
 
  private:
   const int rank_;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
-  CallRow row_;
+  CallStreak row_;
 };
 
 }  // namespace weft::engine

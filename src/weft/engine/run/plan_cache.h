@@ -25,7 +25,7 @@ class PlanCache {
   /// For `rank` of a layout that this fabric connects. Pins are those of WEFT_ALGO, which is valid.
   PlanCache(const Fabric& fabric, topology::Layout layout, int rank);
 
-  /// This rank's plan for a request in a streak of so many calls (CallRow::expected()), on this machine.
+  /// This rank's plan for a request in a streak of so many calls (CallStreak::expected()), on this machine.
   /// Valid until the next call.
   Result<const std::shared_ptr<const Prepared>*> find_or_make(const plan::Request& request, int row,
                                                               const model::Machine& machine);

@@ -18,7 +18,7 @@ inline constexpr uint64_t kBriefBytes = 64 << 10;
 
 struct Prepared {
   plan::Plan plan;
-  int row = 1;             // how long the row was expected to be that it was chosen for (CallRow)
+  int row = 1;             // how long the row was expected to be that it was chosen for (CallStreak)
   float predicted_us = 0;  // what it was to take when it was chosen
 
   // Handles: each (peer, space) that a wait learns gets a number; -1 = none.

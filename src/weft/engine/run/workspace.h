@@ -1,5 +1,5 @@
 // Workspace: the memory that operations of a context work in on the host: scratch, copies of buffers that
-// peers could not reach otherwise, blocks to read into, and this rank's mark as a visitor of other ranks'
+// peers could not reach otherwise, blocks to read into, and this rank's mark as an accessor of other ranks'
 // memory.
 //
 // Thread safety: under the context's lock.
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/run/access_gate.h"
 #include "engine/run/operation.h"
 #include "engine/run/scratch.h"
-#include "engine/run/visits.h"
 
 namespace weft::engine {
 
@@ -33,7 +33,7 @@ class Workspace {
   std::byte* bounce(size_t bytes);
   /// The list of a reduction's sources, used again by each.
   std::vector<const void*>& reduce_sources() { return reduce_sources_; }
-  Visitor& visitor() { return visitor_; }
+  Accessor& accessor() { return accessor_; }
   ScratchPool& scratch() { return scratch_; }
   /// Keeps memory that transports may still touch, for as long as the workspace exists.
   void keep(std::vector<std::byte> memory) { kept_.push_back(std::move(memory)); }
@@ -46,7 +46,7 @@ class Workspace {
   ScratchPool scratch_;
   std::vector<std::byte> bounce_;
   std::vector<const void*> reduce_sources_;
-  Visitor visitor_;
+  Accessor accessor_;
   std::vector<std::vector<std::byte>> kept_;
 };
 

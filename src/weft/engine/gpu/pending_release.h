@@ -1,7 +1,7 @@
-// Leftovers: what failed operations have left under way on a device. Such an operation ends at once for its
-// caller; its copies and kernels, which may be queued behind a program's own, are the device's until it has
-// done them. So long their memory and the peers' memory that they use stay, and the caller's stream waits:
-// they may still write the caller's buffers. Nothing here waits.
+// PendingRelease: what a failed operation has left under way on a device. The operation ends at once for
+// its caller. Its copies and kernels may be queued behind a program's own, and are the device's until they
+// are done. Until then their memory and the peers' memory that they use stay, and the caller's stream
+// waits, since they may still write the caller's buffers. Nothing here waits.
 //
 // Thread safety: none; under the context's lock, and inside a cuda::Scope of the device.
 #pragma once
@@ -26,11 +26,11 @@ struct StreamHold {
   uint32_t turn = 0;
   bool come = false;                     // the stream has come to the operation
   std::shared_ptr<CapturedCalls> calls;  // whose graph has come to it; null: not captured
-  bool lingers = false;                  // the operation has failed, and is a leftover
+  bool lingers = false;                  // the operation has failed, and is a pending release
 
   /// Whether the stream has written that it is here.
   bool has_come();
-  /// From now on it waits for a leftover.
+  /// From now on it waits for a pending release.
   void linger();
   /// Lets it go on. What the operation used has been given back before, to pools that call nothing of CUDA.
   void release(cuda::Device& device);
@@ -46,7 +46,7 @@ struct UsedMemory {
   void give_back(cuda::BlockPool& host_pool, cuda::BlockPool& device_pool, bool retire);
 };
 
-struct Leftover {
+struct PendingRelease {
   std::vector<cuda::Ticket> tickets;
   bool unknown = false;  // the device has reported an error: what it still does, nobody knows
   UsedMemory memory;

@@ -1,4 +1,4 @@
-#include "engine/gpu/first_use.h"
+#include "engine/gpu/may_call_driver.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@ namespace {
 
 using plan::Collective;
 
-TEST(FirstUse, AnAllocationIsNewOnce) {
-  FirstUse uses;
+TEST(MayCallDriver, AnAllocationIsNewOnce) {
+  MayCallDriver uses;
   EXPECT_TRUE(uses.note(Collective::all_gather, 100, {1, 2}));
   EXPECT_FALSE(uses.note(Collective::all_gather, 100, {1, 2}));
   EXPECT_FALSE(uses.note(Collective::all_gather, 100, {2, 1}));
@@ -16,8 +16,8 @@ TEST(FirstUse, AnAllocationIsNewOnce) {
   EXPECT_FALSE(uses.note(Collective::all_gather, 100, {0, 0})) << "nothing that peers map";
 }
 
-TEST(FirstUse, BlocksOfAnotherSizeClassHaveToBeAskedFor) {
-  FirstUse uses;
+TEST(MayCallDriver, BlocksOfAnotherSizeClassHaveToBeAskedFor) {
+  MayCallDriver uses;
   EXPECT_TRUE(uses.note(Collective::all_reduce, 100, {1, 2}));
   EXPECT_FALSE(uses.note(Collective::all_reduce, 127, {1, 2}));
   EXPECT_TRUE(uses.note(Collective::all_reduce, 50, {1, 2})) << "shorter ones, too";

@@ -1,11 +1,11 @@
-// CallRow: how long a row of collectives that are alike, of the same kind from the same root, may be expected
-// to go on. Ranks of one that is from or to a root need not wait for each other, and the same algorithm is
-// seldom the best for one call and for many (model/tuner.h: choose()).
+// CallStreak: back-to-back collectives that are alike, of the same kind from the same root, and how many
+// more of them are expected. Ranks of a collective that is from or to a root need not wait for each other,
+// and the same algorithm is seldom the best for one call and for many (model/tuner.h: choose()).
 //
-// Nobody is told how many will come. A row is expected to go on for twice as long as it has lasted, at some
-// lengths: it may end at once, or go on to the next of these and beyond. So what one call costs more by the
-// first algorithm is paid a few times, and what another costs more alone when the row ends is little beside
-// it. All ranks call collectives in the same order, so all expect the same.
+// No call says how many will come. A streak is expected to go on for twice as long as it has lasted. The
+// expectation changes at a few lengths only, since each change costs a plan. So the first algorithm's
+// higher cost is paid a few times, and the second's higher latency, where the streak ends, is little beside
+// the streak. All ranks call collectives in the same order, so all expect the same.
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace weft::engine {
 
-class CallRow {
+class CallStreak {
  public:
   /// After how many calls it is looked at again how many will follow. Each is four times the one before, as
   /// each costs a plan.

@@ -12,7 +12,7 @@
 
 namespace weft::api {
 
-struct Wish {
+struct CommSpec {
   engine::CommOptions options;
   nccl::Backend backend;
   int device;    // also one that Weft yields to NCCL, so that options have none
@@ -24,10 +24,10 @@ Result<int> device_from(int device);
 
 /// A communicator that begins a job; `config` may be null. With auto, a device that is nothing for Weft is
 /// yielded to NCCL; where it is not, its error is whoever opens it.
-Result<Wish> wish_of(const weftConfig_t* config);
+Result<CommSpec> spec_of(const weftConfig_t* config);
 /// A child. One that inherits its device from a parent whose device was yielded is NCCL's like the parent;
 /// else a split hears from all ranks who yields, and a shrink, which asks nobody, yields nothing.
-Result<Wish> wish_of_child(weftComm_t parent, const engine::CommOptions& parents, const weftConfig_t* config,
-                           bool is_split);
+Result<CommSpec> spec_of_child(weftComm_t parent, const engine::CommOptions& parents,
+                               const weftConfig_t* config, bool is_split);
 
 }  // namespace weft::api

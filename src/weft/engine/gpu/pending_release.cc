@@ -1,10 +1,10 @@
-#include "engine/gpu/leftovers.h"
+#include "engine/gpu/pending_release.h"
 
 #include <atomic>
 #include <utility>
 
 #include "base/log.h"
-#include "device/cuda/surplus.h"
+#include "device/cuda/deferred_free.h"
 #include "engine/gpu/captured_calls.h"
 
 namespace weft::engine {
@@ -28,7 +28,7 @@ void StreamHold::release(cuda::Device& device) {
   std::atomic_ref(flags->done).store(turn, std::memory_order_release);
   if (reusable) device.give_flags(flags);
   flags = nullptr;
-  cuda::Surplus::instance().stream_goes_on();
+  cuda::DeferredFree::instance().stream_goes_on();
 }
 
 void UsedMemory::give_back(cuda::BlockPool& host_pool, cuda::BlockPool& device_pool, bool retire) {
@@ -43,7 +43,7 @@ void UsedMemory::give_back(cuda::BlockPool& host_pool, cuda::BlockPool& device_p
   mappings.clear();
 }
 
-bool Leftover::over() {
+bool PendingRelease::over() {
   while (!tickets.empty()) {
     const auto done = tickets.back().done();
     if (done && !*done) return false;

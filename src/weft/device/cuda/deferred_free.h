@@ -1,9 +1,9 @@
-// Surplus: memory and mappings that Weft has no more use for, until the driver can have them back. Calls that
-// give back (cuMemFree, cuMemHostUnregister, cuIpcCloseMemHandle) may wait for everything that is queued on a
-// device: a program's long kernel, or a stream that waits for an operation of Weft. So a thread of its own
-// makes them, whose waiting holds up nothing of Weft's, and only while no stream waits for Weft anywhere in
-// the process, and no graph is there that may begin to without a call of Weft. Until then blocks may be had
-// again. Mappings cannot: more than kMostMappings are closed, the oldest first, whoever waits.
+// DeferredFree: memory and mappings that Weft has no more use for, until the driver can have them back. Calls
+// that give back (cuMemFree, cuMemHostUnregister, cuIpcCloseMemHandle) may wait for everything that is queued
+// on a device: a program's long kernel, or a stream that waits for an operation of Weft. So a thread of its
+// own makes them, whose waiting holds up nothing of Weft's, and only while no stream waits for Weft anywhere
+// in the process, and no graph is there that may begin to without a call of Weft. Until then blocks may be
+// had again. Mappings cannot: more than kMostMappings are closed, the oldest first, whoever waits.
 //
 // Thread safety: every function. No lock is held over a call of CUDA, but for one that only stream_waits()
 // takes: a stream that is about to wait for Weft does so after what is being given back in quiet.
@@ -23,13 +23,13 @@ namespace weft::device::cuda {
 
 enum class BlockKind : uint8_t { host, device };
 
-class Surplus {
+class DeferredFree {
  public:
   /// Whether a block may be had again before the driver has had it.
   enum class Lending : uint8_t { allowed, forbidden };
   static constexpr size_t kMostMappings = 64;
 
-  static Surplus& instance();
+  static DeferredFree& instance();
 
   /// A stream is about to wait for Weft.
   void stream_waits();

@@ -1,10 +1,11 @@
-#include "engine/gpu/first_use.h"
+#include "engine/gpu/may_call_driver.h"
 
 #include <bit>
 
 namespace weft::engine {
 
-bool FirstUse::note(plan::Collective collective, uint64_t bytes, const std::array<uint64_t, 2>& buffers) {
+bool MayCallDriver::note(plan::Collective collective, uint64_t bytes,
+                         const std::array<uint64_t, 2>& buffers) {
   uint64_t& classes = classes_[static_cast<size_t>(collective)];
   const uint64_t size_class = uint64_t{1} << (std::bit_width(bytes) % 64);
   bool first = (classes & size_class) == 0;

@@ -1,6 +1,6 @@
-// Doors and visits without ranks: nobody is let in behind a door that is shut, and whoever shuts one waits
+// Doors and visits without ranks: nobody is let in behind a gate that is shut, and whoever shuts one waits
 // for those inside.
-#include "engine/run/visits.h"
+#include "engine/run/access_gate.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -16,41 +16,41 @@
 namespace weft::engine {
 namespace {
 
-constexpr Door::Name kName{.job = 7, .comm = 8, .rank = 9};
+constexpr AccessGate::Name kName{.job = 7, .comm = 8, .rank = 9};
 
-bool admitted(const std::shared_ptr<Door>& door) {
-  Visitor visitor;
-  return Visit(visitor).admitted(door.get());
+bool admitted(const std::shared_ptr<AccessGate>& gate) {
+  Accessor accessor;
+  return AccessGuard(accessor).admitted(gate.get());
 }
 
-TEST(Door, LetsInWhoeverFindsItUntilItIsShut) {
-  const std::shared_ptr<Door> door = Door::open(kName);
-  EXPECT_TRUE(admitted(Door::find(kName)));
+TEST(AccessGate, LetsInWhoeverFindsItUntilItIsShut) {
+  const std::shared_ptr<AccessGate> gate = AccessGate::open(kName);
+  EXPECT_TRUE(admitted(AccessGate::find(kName)));
   EXPECT_TRUE(admitted(nullptr));
-  door->shut();
-  EXPECT_FALSE(admitted(Door::find(kName)));
+  gate->shut();
+  EXPECT_FALSE(admitted(AccessGate::find(kName)));
 }
 
-TEST(Door, IsShutWhereNobodyHasOpenedOneOrEverybodyHasLeft) {
-  EXPECT_FALSE(admitted(Door::find(kName)));
-  Door::open(kName).reset();
-  EXPECT_FALSE(admitted(Door::find(kName)));
+TEST(AccessGate, IsShutWhereNobodyHasOpenedOneOrEverybodyHasLeft) {
+  EXPECT_FALSE(admitted(AccessGate::find(kName)));
+  AccessGate::open(kName).reset();
+  EXPECT_FALSE(admitted(AccessGate::find(kName)));
 }
 
-TEST(Door, TakesOverTheNameOfAnEarlierOne) {
-  std::shared_ptr<Door> earlier = Door::open(kName);
+TEST(AccessGate, TakesOverTheNameOfAnEarlierOne) {
+  std::shared_ptr<AccessGate> earlier = AccessGate::open(kName);
   earlier->shut();
-  const std::shared_ptr<Door> door = Door::open(kName);
+  const std::shared_ptr<AccessGate> gate = AccessGate::open(kName);
   earlier.reset();
-  EXPECT_EQ(Door::find(kName), door);
-  EXPECT_TRUE(admitted(door));
+  EXPECT_EQ(AccessGate::find(kName), gate);
+  EXPECT_TRUE(admitted(gate));
 }
 
-/// Two visitors touch a rank's memory as long as they are let in; it is gone as soon as its door is shut.
+/// Two visitors touch a rank's memory as long as they are let in; it is gone as soon as its gate is shut.
 void visit_while_doors_are_shut(int rounds) {
   constexpr int kVisitors = 2;
   struct Memory {
-    std::shared_ptr<Door> door = Door::open(kName);
+    std::shared_ptr<AccessGate> gate = AccessGate::open(kName);
     int gone = 0;  // no atomic: a race of its own for the thread sanitizer
   };
   std::vector<Memory> memories(static_cast<size_t>(rounds));
@@ -59,12 +59,12 @@ void visit_while_doors_are_shut(int rounds) {
   std::vector<std::thread> visitors;
   for (int i = 0; i < kVisitors; ++i)
     visitors.emplace_back([&] {
-      Visitor visitor;
+      Accessor accessor;
       for (Memory& memory : memories) {
         together.arrive_and_wait();
         for (bool open = true; open;) {
-          const Visit visit(visitor);
-          open = visit.admitted(memory.door.get());
+          const AccessGuard visit(accessor);
+          open = visit.admitted(memory.gate.get());
           for (int looks = 0; open && looks < 50; ++looks)
             if (*const_cast<volatile int*>(&memory.gone) != 0) {
               touched_too_late = true;
@@ -75,16 +75,16 @@ void visit_while_doors_are_shut(int rounds) {
     });
   for (Memory& memory : memories) {
     together.arrive_and_wait();
-    memory.door->shut();
+    memory.gate->shut();
     memory.gone = 1;
   }
-  for (std::thread& visitor : visitors) visitor.join();
+  for (std::thread& accessor : visitors) accessor.join();
   EXPECT_FALSE(touched_too_late);
 }
 
-TEST(Door, IsShutWhenNobodyIsInsideAnyMore) { visit_while_doors_are_shut(300); }
+TEST(AccessGate, IsShutWhenNobodyIsInsideAnyMore) { visit_while_doors_are_shut(300); }
 
-TEST(Door, IsShutWhenNobodyIsInsideAnyMoreWithoutMembarrier) {
+TEST(AccessGate, IsShutWhenNobodyIsInsideAnyMoreWithoutMembarrier) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -97,15 +97,15 @@ TEST(Door, IsShutWhenNobodyIsInsideAnyMoreWithoutMembarrier) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Door, DoesNotWaitInAForkedChildForVisitorsOfItsParent) {
-  const std::shared_ptr<Door> door = Door::open(kName);
-  Visitor visitor;
-  const Visit visit(visitor);
+TEST(AccessGate, DoesNotWaitInAForkedChildForVisitorsOfItsParent) {
+  const std::shared_ptr<AccessGate> gate = AccessGate::open(kName);
+  Accessor accessor;
+  const AccessGuard visit(accessor);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     alarm(20);
-    door->shut();
+    gate->shut();
     _exit(0);
   }
   int status = 0;

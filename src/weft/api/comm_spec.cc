@@ -1,4 +1,4 @@
-#include "api/wish.h"
+#include "api/comm_spec.h"
 
 #include <algorithm>
 #include <span>
@@ -81,19 +81,19 @@ Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent
   return backends[config->backend];
 }
 
-Wish plain(const CommOptions& options, nccl::Backend backend) {
+CommSpec plain(const CommOptions& options, nccl::Backend backend) {
   return {options, backend, options.device, {}};
 }
 
-Wish yielding(const CommOptions& options, nccl::Backend backend, int device, Status why) {
-  Wish wish{options, backend, device, std::move(why)};
-  wish.options.device = -1;
-  wish.options.yields_device = true;
-  return wish;
+CommSpec yielding(const CommOptions& options, nccl::Backend backend, int device, Status why) {
+  CommSpec spec{options, backend, device, std::move(why)};
+  spec.options.device = -1;
+  spec.options.yields_device = true;
+  return spec;
 }
 
 // NCCL has no strict order.
-Wish with_auto(const CommOptions& options, nccl::Backend backend) {
+CommSpec with_auto(const CommOptions& options, nccl::Backend backend) {
   if (backend != nccl::Backend::automatic || options.device < 0 || options.strict)
     return plain(options, backend);
   Status lacks = nccl::lacking(std::span(&options.device, 1));
@@ -112,7 +112,7 @@ Result<int> device_from(int device) {
   return device;
 }
 
-Result<Wish> wish_of(const weftConfig_t* config) {
+Result<CommSpec> spec_of(const weftConfig_t* config) {
   auto options = options_from(config, nullptr);
   if (!options) return options.status();
   auto backend = backend_from(config, nullptr);
@@ -120,8 +120,8 @@ Result<Wish> wish_of(const weftConfig_t* config) {
   return with_auto(*options, *backend);
 }
 
-Result<Wish> wish_of_child(weftComm_t parent, const CommOptions& parents, const weftConfig_t* config,
-                           bool is_split) {
+Result<CommSpec> spec_of_child(weftComm_t parent, const CommOptions& parents, const weftConfig_t* config,
+                               bool is_split) {
   auto options = options_from(config, &parents);
   if (!options) return options.status();
   auto backend = backend_from(config, parent);

@@ -1,5 +1,5 @@
 // How long rows of calls are expected to be.
-#include "engine/run/call_row.h"
+#include "engine/run/call_streak.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 using plan::Collective;
 
 /// What is expected of each of so many calls.
-std::vector<int> expectations(CallRow& row, Collective collective, int root, int calls) {
+std::vector<int> expectations(CallStreak& row, Collective collective, int root, int calls) {
   std::vector<int> expected;
   for (int i = 0; i < calls; ++i) {
     expected.push_back(row.expected(collective, root));
@@ -20,8 +20,8 @@ std::vector<int> expectations(CallRow& row, Collective collective, int root, int
   return expected;
 }
 
-TEST(CallRow, IsExpectedToGoOnForTwiceAsLongAsItHasLasted) {
-  CallRow row;
+TEST(CallStreak, IsExpectedToGoOnForTwiceAsLongAsItHasLasted) {
+  CallStreak row;
   const std::vector<int> expected = expectations(row, Collective::broadcast, 3, 40'000);
   for (int i = 0; i < 40'000; ++i) {
     int longest = 1;
@@ -30,8 +30,8 @@ TEST(CallRow, IsExpectedToGoOnForTwiceAsLongAsItHasLasted) {
   }
 }
 
-TEST(CallRow, EndsWithACallOfAnotherKindOrRoot) {
-  CallRow row;
+TEST(CallStreak, EndsWithACallOfAnotherKindOrRoot) {
+  CallStreak row;
   expectations(row, Collective::broadcast, 0, 100);
   EXPECT_EQ(row.expected(Collective::broadcast, 0), 128);
   EXPECT_EQ(row.expected(Collective::broadcast, 1), 1);
@@ -40,8 +40,8 @@ TEST(CallRow, EndsWithACallOfAnotherKindOrRoot) {
   EXPECT_EQ(row.expected(Collective::broadcast, 0), 1);
 }
 
-TEST(CallRow, WhereAllWaitForAllNothingIsExpected) {
-  CallRow row;
+TEST(CallStreak, WhereAllWaitForAllNothingIsExpected) {
+  CallStreak row;
   for (const int expected : expectations(row, Collective::all_reduce, 0, 1000)) ASSERT_EQ(expected, 1);
 }
 

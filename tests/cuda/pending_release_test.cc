@@ -1,6 +1,6 @@
 // What an operation that fails leaves on the device: it ends at once for its caller, however long the device
 // takes; its memory and the caller's stream stay until the device is done with it.
-#include "engine/gpu/leftovers.h"
+#include "engine/gpu/pending_release.h"
 
 #include <barrier>
 #include <latch>

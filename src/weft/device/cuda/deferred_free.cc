@@ -1,4 +1,4 @@
-#include "device/cuda/surplus.h"
+#include "device/cuda/deferred_free.h"
 
 #include <algorithm>
 #include <thread>
@@ -11,23 +11,23 @@
 namespace weft::device::cuda {
 
 // Never destroyed: its thread and progress threads may still use it while the process exits.
-Surplus& Surplus::instance() {
-  static auto* const surplus = new Surplus;
-  return *surplus;
+DeferredFree& DeferredFree::instance() {
+  static auto* const deferred = new DeferredFree;
+  return *deferred;
 }
 
-void Surplus::stream_waits() {
+void DeferredFree::stream_waits() {
   const std::lock_guard guard(quiet_mutex_);
   waiting_.fetch_add(1);
 }
 
 // The thread looks at the items after every ring, so that either it sees that nobody waits any more, or the
 // items are seen here.
-void Surplus::stream_goes_on() {
+void DeferredFree::stream_goes_on() {
   if (waiting_.fetch_sub(1) == 1 && items_.load() > 0) ring();
 }
 
-void Surplus::graph_begins() {
+void DeferredFree::graph_begins() {
   {
     const std::lock_guard guard(mutex_);
     start_thread();  // not at the graph's end
@@ -35,7 +35,8 @@ void Surplus::graph_begins() {
   stream_waits();
 }
 
-void Surplus::add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes, Lending lending) {
+void DeferredFree::add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes,
+                             Lending lending) {
   {
     const std::lock_guard guard(mutex_);
     start_thread();
@@ -45,7 +46,7 @@ void Surplus::add_block(Device& device, BlockKind kind, std::byte* block, size_t
   ring();
 }
 
-void Surplus::add_mapping(Device& device, DevicePointer base) {
+void DeferredFree::add_mapping(Device& device, DevicePointer base) {
   {
     const std::lock_guard guard(mutex_);
     start_thread();
@@ -55,7 +56,7 @@ void Surplus::add_mapping(Device& device, DevicePointer base) {
   ring();
 }
 
-std::byte* Surplus::take_block(const Device& device, BlockKind kind, size_t bytes) {
+std::byte* DeferredFree::take_block(const Device& device, BlockKind kind, size_t bytes) {
   const std::lock_guard guard(mutex_);
   const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
     return block.device == &device && block.kind == kind && block.bytes == bytes &&
@@ -68,7 +69,7 @@ std::byte* Surplus::take_block(const Device& device, BlockKind kind, size_t byte
   return data;
 }
 
-void Surplus::close_mappings() {
+void DeferredFree::close_mappings() {
   while (const auto mapping = take_mapping(0)) close(*mapping);
   std::unique_lock lock(mutex_);
   closed_.wait(lock, [this] { return closing_ == 0; });  // by other threads
@@ -77,10 +78,10 @@ void Surplus::close_mappings() {
 // ---- The thread that gives back
 
 // (mutex_)
-void Surplus::start_thread() {
+void DeferredFree::start_thread() {
   if (std::exchange(started_, true)) return;
   std::thread([this] {
-    name_thread("weft-surplus");
+    name_thread("weft-deferred");
     for (uint32_t seen = rings_.load();; seen = rings_.load()) {
       give_back();
       rings_.wait(seen);
@@ -88,23 +89,23 @@ void Surplus::start_thread() {
   }).detach();
 }
 
-void Surplus::ring() {
+void DeferredFree::ring() {
   rings_.fetch_add(1);
   rings_.notify_one();
 }
 
-void Surplus::give_back() {
+void DeferredFree::give_back() {
   while (close_one_too_many() || give_one_in_quiet()) {
   }
 }
 
-bool Surplus::close_one_too_many() {
+bool DeferredFree::close_one_too_many() {
   const auto mapping = take_mapping(kMostMappings);
   if (mapping) close(*mapping);
   return mapping.has_value();
 }
 
-bool Surplus::give_one_in_quiet() {
+bool DeferredFree::give_one_in_quiet() {
   const std::lock_guard quiet(quiet_mutex_);
   if (waiting_.load() > 0) return false;
   if (const auto mapping = take_mapping(0)) {
@@ -122,7 +123,7 @@ bool Surplus::give_one_in_quiet() {
 }
 
 /// The oldest one, if there are more than `keep`; close() has to follow.
-std::optional<Surplus::Mapping> Surplus::take_mapping(size_t keep) {
+std::optional<DeferredFree::Mapping> DeferredFree::take_mapping(size_t keep) {
   const std::lock_guard guard(mutex_);
   if (mappings_.size() <= keep) return std::nullopt;
   const Mapping mapping = mappings_.front();
@@ -132,7 +133,7 @@ std::optional<Surplus::Mapping> Surplus::take_mapping(size_t keep) {
   return mapping;
 }
 
-void Surplus::close(const Mapping& mapping) {
+void DeferredFree::close(const Mapping& mapping) {
   {
     const Scope scope(*mapping.device);
     const Status closed =
@@ -144,7 +145,7 @@ void Surplus::close(const Mapping& mapping) {
   closed_.notify_all();
 }
 
-void Surplus::give(const Block& block) {
+void DeferredFree::give(const Block& block) {
   const Scope scope(*block.device);
   const Driver& d = **driver();
   const bool on_device = block.kind == BlockKind::device;

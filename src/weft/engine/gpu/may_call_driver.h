@@ -1,9 +1,11 @@
-// FirstUse: which of a communicator's operations on GPU memory may have to ask the driver for memory or for a
-// mapping of a peer's, as far as that can be told at the call: the first one on an allocation, and the first
-// one of its collective and its size class, since pools lend blocks by powers of two. Not told are blocks
-// that two operations need at once, or a graph's launch. While the driver loads a kernel or frees memory for
-// the program it waits for all streams, and keeps such questions waiting too; a stream that waits for an
-// operation which has to ask would then wait for ever (docs/gpu.md, "While a stream waits").
+// MayCallDriver: which operations on GPU memory may have to ask the driver for memory, or for a mapping of
+// a peer's memory, as far as the call can tell: the first one on an allocation, and the first one of its
+// collective and its size class, since pools lend blocks by powers of two. Not found are blocks that two
+// operations need at once, and a graph's launch.
+//
+// While the driver loads a kernel or frees memory for the program it waits for all streams, and keeps such
+// questions waiting too. A stream that waits for an operation which has to ask would then wait for ever
+// (docs/gpu.md, "While a stream waits").
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -16,7 +18,7 @@
 
 namespace weft::engine {
 
-class FirstUse {
+class MayCallDriver {
  public:
   /// Whether an operation on `bytes` bytes of the allocations `buffers` is such a one; remembers it. 0: no
   /// buffer, or one that peers never map.

@@ -1,9 +1,9 @@
-// Patience: how long a thread that waits goes on looking for news before it sleeps.
+// WaitPolicy: how long a thread that waits polls before it sleeps.
 //
-// At first as long as the settings say, since a sleep and a wake-up cost more than a few looks. A long wait
-// whose news come seldom is one for a network that is slower than its ranks: from then on it sleeps between
-// the news, after a single look in vain, and its core is free for whoever computes. What is short mostly
-// comes together: there it lingers.
+// At first it polls as long as the settings say, since a sleep and a wake-up cost more than a few polls.
+// Events that are far apart in a long wait mean a network that is slower than its ranks: from then on the
+// thread sleeps between events, after one poll in vain, and leaves its core to whatever computes. The
+// events of a short operation mostly come together: there it polls on for a while.
 //
 // Thread safety: none; one thread's wait.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace weft::engine {
 
-class Patience {
+class WaitPolicy {
  public:
   struct Limits {
     int64_t spin_ns = 0;  // of looking without a pause; 0 where ranks share cores
@@ -25,7 +25,7 @@ class Patience {
   };
   static constexpr uint32_t kLooks = 64, kCrowdedLooks = 16;
 
-  explicit Patience(const Limits& limits) : limits_(limits) {}
+  explicit WaitPolicy(const Limits& limits) : limits_(limits) {}
 
   /// A look found something.
   void found() {

@@ -1,7 +1,5 @@
 // What is given back to the driver, and when: not while a stream waits for Weft, since the driver may let the
 // giving back wait for that stream.
-#include "device/cuda/surplus.h"
-
 #include <barrier>
 #include <thread>
 #include <vector>
@@ -9,19 +7,20 @@
 #include "api/ranks.h"
 #include "cuda/graphs.h"
 #include "device/cuda/block_pool.h"
+#include "device/cuda/deferred_free.h"
 
 namespace weft::testing {
 namespace {
 
 using cuda::BlockPool;
-using cuda::Surplus;
+using cuda::DeferredFree;
 
 constexpr size_t kBlock = 4 << 20;
 
 void on_device(weftConfig_t& config) { config.device = 0; }
 
 /// A block that no pool has a use for; where it was.
-std::byte* make_surplus(cuda::Device& device, BlockPool::Kind kind) {
+std::byte* make_deferred(cuda::Device& device, BlockPool::Kind kind) {
   const cuda::Scope scope(device);
   BlockPool pool(device, kind);
   auto block = pool.take(kBlock);
@@ -38,7 +37,7 @@ class GivenBack {
     for (const auto kind : {BlockPool::Kind::host, BlockPool::Kind::device}) {
       const char* const gives = kind == BlockPool::Kind::host ? "cuMemHostUnregister" : "cuMemFree";
       const uint64_t before = fake.calls(gives);
-      make_surplus(device, kind);
+      make_deferred(device, kind);
       EXPECT_TRUE(eventually([&] { return fake.calls(gives) > before; }));
     }
     first_ = so_far();
@@ -54,7 +53,7 @@ class GivenBack {
   /// Whether it stays as it is, although the thread that gives back has looked.
   bool stays(uint64_t wanted) const {
     for (int look = 0; look < 20; ++look) {
-      Surplus::instance().add_mapping(**cuda::Device::open(0), 0);  // wakes it
+      DeferredFree::instance().add_mapping(**cuda::Device::open(0), 0);  // wakes it
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return count() == wanted;
@@ -73,15 +72,15 @@ TEST_P(SurplusMemory, StaysWhileAStreamWaitsForWeft) {
   WEFT_NEED_FAKE(fake);
   cuda::Device& device = **cuda::Device::open(0);
   const GivenBack given(fake, GetParam());
-  Surplus::instance().stream_waits();
-  Surplus::instance().stream_waits();
-  make_surplus(device, GetParam());
+  DeferredFree::instance().stream_waits();
+  DeferredFree::instance().stream_waits();
+  make_deferred(device, GetParam());
   EXPECT_TRUE(given.stays(0));
-  Surplus::instance().stream_goes_on();
+  DeferredFree::instance().stream_goes_on();
   EXPECT_TRUE(given.stays(0));
-  Surplus::instance().stream_goes_on();
+  DeferredFree::instance().stream_goes_on();
   EXPECT_TRUE(given.becomes(1));
-  make_surplus(device, GetParam());
+  make_deferred(device, GetParam());
   EXPECT_TRUE(given.becomes(2));
 }
 
@@ -89,12 +88,12 @@ TEST_P(SurplusMemory, StaysWhileAGraphIsThereAndGoesWithIt) {
   WEFT_NEED_FAKE(fake);
   cuda::Device& device = **cuda::Device::open(0);
   const GivenBack given(fake, GetParam());
-  Surplus::instance().graph_begins();
-  Surplus::instance().stream_waits();
-  make_surplus(device, GetParam());
-  Surplus::instance().stream_goes_on();
+  DeferredFree::instance().graph_begins();
+  DeferredFree::instance().stream_waits();
+  make_deferred(device, GetParam());
+  DeferredFree::instance().stream_goes_on();
   EXPECT_TRUE(given.stays(0));
-  Surplus::instance().graph_ends();
+  DeferredFree::instance().graph_ends();
   EXPECT_TRUE(given.becomes(1));
 }
 
@@ -103,32 +102,33 @@ TEST(SurplusMappings, NobodyWaitsForTheThreadThatClosesThem) {
   WEFT_NEED_FAKE(fake);
   cuda::Device& device = **cuda::Device::open(0);
   const GivenBack closed(fake, "cuIpcCloseMemHandle");
-  Surplus::instance().graph_begins();
-  Surplus::instance().graph_begins();
-  Surplus::instance().stream_waits();
-  Surplus::instance().add_mapping(device, 0);  // the driver knows none there, which is only logged
+  DeferredFree::instance().graph_begins();
+  DeferredFree::instance().graph_begins();
+  DeferredFree::instance().stream_waits();
+  DeferredFree::instance().add_mapping(device, 0);  // the driver knows none there, which is only logged
   fake.block("cuIpcCloseMemHandle", 1);
-  std::thread closing([] { Surplus::instance().close_mappings(); });
+  std::thread closing([] { DeferredFree::instance().close_mappings(); });
   EXPECT_TRUE(closed.becomes(1));
-  Surplus::instance().graph_ends();
-  Surplus::instance().stream_goes_on();
-  Surplus::instance().stream_waits();
-  Surplus::instance().add_mapping(device, 0);
-  Surplus::instance().stream_goes_on();
+  DeferredFree::instance().graph_ends();
+  DeferredFree::instance().stream_goes_on();
+  DeferredFree::instance().stream_waits();
+  DeferredFree::instance().add_mapping(device, 0);
+  DeferredFree::instance().stream_goes_on();
   fake.block("cuIpcCloseMemHandle", 0);
   closing.join();
-  Surplus::instance().graph_ends();
+  DeferredFree::instance().graph_ends();
 }
 
 TEST(SurplusMappings, AreClosedInSpiteOfAGraphWhereTheyAreTooMany) {
   WEFT_NEED_FAKE(fake);
   cuda::Device& device = **cuda::Device::open(0);
   const GivenBack closed(fake, "cuIpcCloseMemHandle");
-  Surplus::instance().graph_begins();
-  for (size_t i = 0; i < Surplus::kMostMappings + 10; ++i) Surplus::instance().add_mapping(device, 0);
+  DeferredFree::instance().graph_begins();
+  for (size_t i = 0; i < DeferredFree::kMostMappings + 10; ++i)
+    DeferredFree::instance().add_mapping(device, 0);
   EXPECT_TRUE(closed.becomes(10));
-  Surplus::instance().graph_ends();
-  EXPECT_TRUE(closed.becomes(Surplus::kMostMappings + 10));
+  DeferredFree::instance().graph_ends();
+  EXPECT_TRUE(closed.becomes(DeferredFree::kMostMappings + 10));
 }
 
 TEST_P(SurplusMemory, OfAFailedOperationIsLentByNoOtherPool) {
@@ -136,7 +136,7 @@ TEST_P(SurplusMemory, OfAFailedOperationIsLentByNoOtherPool) {
   cuda::Device& device = **cuda::Device::open(0);
   const cuda::Scope scope(device);
   for (const size_t bytes : {kBlock, size_t{5000}}) {
-    Surplus::instance().stream_waits();
+    DeferredFree::instance().stream_waits();
     std::byte* retired = nullptr;
     {
       BlockPool pool(device, GetParam());
@@ -158,7 +158,7 @@ TEST_P(SurplusMemory, OfAFailedOperationIsLentByNoOtherPool) {
       }
       for (const cuda::Block& block : taken) pool.give(block);
     }
-    Surplus::instance().stream_goes_on();
+    DeferredFree::instance().stream_goes_on();
   }
 }
 
@@ -179,7 +179,7 @@ TEST(SurplusMemoryThatIsGivenBack, HoldsUpNoOtherCommunicator) {
         if (me.rank == 0) {
           const uint64_t before = fake.calls("cuMemFree");
           fake.block("cuMemFree", 1);
-          make_surplus(**cuda::Device::open(0), BlockPool::Kind::device);
+          make_deferred(**cuda::Device::open(0), BlockPool::Kind::device);
           EXPECT_TRUE(eventually([&] { return fake.calls("cuMemFree") > before; }));
         }
         both.arrive_and_wait();
@@ -237,18 +237,18 @@ TEST_P(SurplusMemory, IsUsedAgainBeforeTheDriverIsAskedForMore) {
   cuda::Device& device = **cuda::Device::open(0);
   const cuda::Scope scope(device);
   const GivenBack nothing_else(fake, GetParam());
-  Surplus::instance().stream_waits();
-  std::byte* const surplus = make_surplus(device, GetParam());
+  DeferredFree::instance().stream_waits();
+  std::byte* const deferred = make_deferred(device, GetParam());
   {
     BlockPool pool(device, GetParam());
     auto smaller = pool.take(kBlock / 2), again = pool.take(kBlock);
     ASSERT_TRUE(smaller.ok() && again.ok());
-    EXPECT_NE(smaller->data, surplus);
-    EXPECT_EQ(again->data, surplus);
+    EXPECT_NE(smaller->data, deferred);
+    EXPECT_EQ(again->data, deferred);
     pool.give(*smaller);
     pool.give(*again);
   }
-  Surplus::instance().stream_goes_on();
+  DeferredFree::instance().stream_goes_on();
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SurplusMemory,
