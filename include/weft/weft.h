@@ -98,7 +98,7 @@
  * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
  * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
  * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
- * place (weftUnsupported). docs/nccl-shim.md has the rest.
+ * place (weftUnsupported). Their arithmetic is NCCL's, too. docs/nccl-shim.md has the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
