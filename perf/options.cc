@@ -20,7 +20,7 @@ const std::map<std::string, weftDataType_t> kTypes = {
     {"uint32", weftUint32},     {"int64", weftInt64},       {"uint64", weftUint64},
     {"half", weftFloat16},      {"float", weftFloat32},     {"double", weftDouble},
     {"bfloat16", weftBfloat16}, {"f8e4m3", weftFloat8e4m3}, {"f8e5m2", weftFloat8e5m2}};
-/// What others call them.
+/// Other programs' names of the same types.
 const std::map<std::string, std::string> kAliases = {
     {"fp16", "half"},      {"float16", "half"},   {"bf16", "bfloat16"},
     {"fp32", "float"},     {"float32", "float"},  {"fp64", "double"},

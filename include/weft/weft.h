@@ -84,12 +84,12 @@
  * that goes on to another rank is rounded to nearest even to the type, and so is the result. With `strict`
  * no partial result travels, and short floats are rounded once.
  *
- * Overflow. Sums and products of floats overflow to infinity, those of e4m3 to its largest value; a partial
- * result can overflow where the whole would not. Integers wrap. An average of floats never overflows. Each of
- * its partial results is the mean of some ranks' inputs, and lies between the least and the greatest of
- * them. So does the average: equal inputs give exactly that value, and it is infinite or NaN only if an input
- * is. An average of integers is their sum, which wraps, divided by the number of ranks after the last
- * addition, towards zero.
+ * Overflow. Sums and products of floats overflow to infinity, those of e4m3 to its largest value; a
+ * partial result can overflow where the whole would not. Integers wrap. An average of floats never
+ * overflows. Each of its partial results is the mean of some ranks' inputs, and lies between the least and
+ * the greatest of them. The same holds for the average. Equal inputs give exactly that value, and an
+ * average is infinite or NaN only if an input is. An average of integers is their sum, which wraps,
+ * divided by the number of ranks after the last addition, towards zero.
  *
  * NaN. Sums, products and averages of a NaN are NaN. weftMax and weftMin pass over it, as NCCL's do: they are
  * NaN only if all inputs are. They take -0 to be less than +0. A NaN that is computed is the type's positive
@@ -102,7 +102,7 @@
  * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
  * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
  * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
- * place (weftUnsupported). docs/nccl-shim.md has the rest.
+ * place (weftUnsupported). Their arithmetic is NCCL's, too. docs/nccl-shim.md has the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.

@@ -46,7 +46,7 @@ void expect_between(const Array& result, uint64_t least, uint64_t greatest, cons
         << std::hex << result[i] << ", not between " << least << " and " << greatest;
 }
 
-/// What each rank gives, and between what the average lies.
+/// Every rank gives `mine`, its own value; averages must lie between `least` and `greatest`.
 void check(Rank& me, const Ends& ends, size_t count, uint64_t mine, uint64_t least, uint64_t greatest) {
   const Array send(count * static_cast<size_t>(me.size), ends, mine);
   Array recv(count, ends);

@@ -193,7 +193,7 @@ TEST_P(Reduce, AMeanOfFiniteValuesLiesBetweenThem) {
   }
 }
 
-// What weft.h says of NaN in max and min.
+// weft.h promises this of NaN and of zeros.
 TEST_P(Reduce, MaxAndMinPassOverNan) {
   const DataType type = GetParam();
   if (!is_float(type)) GTEST_SKIP() << "integers have none";

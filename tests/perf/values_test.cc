@@ -18,7 +18,7 @@ using Bytes = std::vector<std::byte>;
 /// How contributions come together.
 enum class Way { at_once, by_tree, one_by_one };
 
-/// What the library makes of all contributions.
+/// The library's result for all contributions.
 Bytes reduce(weftDataType_t type, Operator op, int ranks, Way way) {
   const size_t bytes = kCount * size_of(type);
   std::vector<Bytes> contributions(static_cast<size_t>(ranks), Bytes(bytes));

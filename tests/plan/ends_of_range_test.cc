@@ -1,5 +1,5 @@
-// Every type, operator, algorithm and kind of layout, with values at the ends of the type's range. What
-// weft.h says may overflow: sums and products. Nothing else does.
+// Every type, operator, algorithm and kind of layout, with values at the ends of the type's range. As weft.h
+// says, sums and products may overflow, and nothing else does.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,10 +1,10 @@
 // The kernels of averages of floats: weighted means that lie between the least and the greatest of their
 // operands. Included by kernel_loops.h, like which it is compiled once for each instruction set.
 //
-// A mean is the weighted sum, in fp32 for narrow floats, divided by all weights, and then brought between the
-// least and the greatest operand: what was lost by rounding may have carried it beyond. A sum of fp32, fp64
-// or bfloat16 may overflow where the mean does not. Such elements are computed again with operands scaled
-// down; the others keep the sum's full precision, subnormals included.
+// A mean is the weighted sum, in fp32 for narrow floats, divided by all weights. Rounding may have carried
+// the quotient beyond its operands, so it is then brought between the least and the greatest of them. A sum
+// of fp32, fp64 or bfloat16 may overflow where the mean does not. Such elements are computed again with
+// operands scaled down. The others keep the sum's full precision, subnormals included.
 #pragma once
 
 #include "device/kernel_vec.h"
@@ -30,7 +30,7 @@ struct MeanOf {
     else return true;
   }
 
-  /// Of `groups` vectors side by side.
+  /// Partial results of `groups` vectors side by side.
   template <size_t lanes, size_t groups>
   struct Partial {
     Vec<A, lanes> sum[groups], least[groups], most[groups];
@@ -64,8 +64,8 @@ struct MeanOf {
     }
   }
 
-  /// Over a tree whose lower half is the largest power of two of sources below their number: partial results
-  /// are merged as a binary counter carries, and at the end from the youngest to the oldest.
+  /// The lower half of the tree is the largest power of two below the number of sources. Partial results are
+  /// merged as a binary counter carries, and at the end from the youngest to the oldest.
   template <size_t lanes, size_t groups>
   [[gnu::noinline]] static void by_tree(const Operands& from, size_t at, A scale,
                                         Partial<lanes, groups>& result) {

@@ -24,7 +24,7 @@ constexpr bool is_float(DataType type) {
   return is_narrow_float(type) || type == DataType::float32 || type == DataType::float64;
 }
 
-/// What an average of floats is made of.
+/// The sources of an average of floats, and how much each of them counts.
 struct Operands {
   const void* const* sources;
   const uint32_t* weights;  // null: all the same

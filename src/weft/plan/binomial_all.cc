@@ -56,7 +56,7 @@ struct Part {
   const BinomialTree tree, other;
   const int above;
 
-  /// What a root adds up at last, in the order of ranks: its own tree's sum and the other's.
+  /// A root's last reduction adds its own tree's sum and the other's, in the order of ranks.
   std::array<Source, 2> at_root(Region own, Region theirs) const {
     const Source mine{own, static_cast<uint32_t>(tree.size())};
     const Source others{theirs, static_cast<uint32_t>(other.size())};

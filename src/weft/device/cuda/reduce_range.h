@@ -177,7 +177,7 @@ struct alignas(width * sizeof(T)) Elements {
 template <typename T>
 constexpr int kPackWidth = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
 
-/// What the elements from `first` on of so many sources combine to, one source after the other.
+/// Combines the elements from `first` on of so many sources, one source after the other.
 template <typename R, typename Arguments>
 WEFT_ALWAYS_INLINE typename R::Values collect_in_turn(const Arguments& a, uint32_t sources, uint64_t first) {
   auto sum = R::source(a, 0, first);
@@ -185,7 +185,7 @@ WEFT_ALWAYS_INLINE typename R::Values collect_in_turn(const Arguments& a, uint32
   return sum;
 }
 
-/// … and over the tree whose lower half is the largest power of two below the number of sources: partial
+/// The same over the tree whose lower half is the largest power of two below the number of sources. Partial
 /// results are merged as a binary counter carries, and at the end from the youngest to the oldest.
 template <typename R, typename Arguments>
 WEFT_ALWAYS_INLINE typename R::Values collect_by_tree(const Arguments& a, uint32_t sources, uint64_t first) {
@@ -239,9 +239,9 @@ struct Reducer {
   }
 };
 
-/// Weighted means of floats, as device/kernel_mean.h computes them: the sum divided by all weights, and
-/// brought between the least and the greatest operand; a sum that overflows is computed again from operands
-/// that are scaled down.
+/// Weighted means of floats, as device/kernel_mean.h computes them. The sum is divided by all weights, and
+/// the quotient is brought between the least and the greatest operand. A sum that overflows is computed again
+/// from operands that are scaled down.
 template <typename Type, int width>
 struct Means {
   using A = Accumulation<Type, Operator::sum>;
@@ -346,7 +346,7 @@ WEFT_ON_DEVICE void reduce_with(const ReduceArguments& a, uint64_t thread, uint6
   run_thread<typename Type::Storage, ordered, Reducers<Type, op>::template Of>(a, a, thread, threads);
 }
 
-/// Of a float type. A kernel of its own: it takes twice the registers of a sum.
+/// Means of a float type have kernels of their own, since they take twice the registers of sums.
 template <typename Type>
 WEFT_ON_DEVICE void mean_range(const MeanArguments& a, uint64_t thread, uint64_t threads) {
   run_thread<typename Type::Storage, true, MeansOf<Type>::template Of>(a, a.reduce, thread, threads);
