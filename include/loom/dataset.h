@@ -23,7 +23,7 @@ struct DatasetOptions {
   /// folder of such a model, labels are names or numbers of its classes, in its order.
   bool labels = false;
   /// The format of files with labels: "jsonl", "csv" or "tsv"; empty: as their names say (others are TSV).
-  std::string format;
+  std::string format = {};
 };
 
 struct DatasetSummary {

@@ -248,7 +248,10 @@ Result<BpeModel> model_of(const SortedJson& json, const FilesBeside& beside) {
 Status set_class_defaults(const SortedJson& vocabulary, FilesBeside& beside) {
   std::string name = beside.tokenizer_class();
   const bool generic = name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend";
-  if (generic && vocabulary.is_object())
+  const std::string& usual = beside.usual_class();
+  if (generic && (usual == "RobertaTokenizer" || usual == "GPT2Tokenizer" || usual == "GPTNeoXTokenizer"))
+    name = usual;
+  else if (generic && vocabulary.is_object())
     name = vocabulary.contains("<s>") && vocabulary.contains("<mask>") ? "RobertaTokenizer" : "GPT2Tokenizer";
   const auto token = [](const char* content, bool left_strip = false) {
     AddedToken made;

@@ -87,11 +87,10 @@ void FilesBeside::read_class(const std::string& folder) {
     return value.is_string() ? value.get<std::string>() : std::string();
   };
   class_ = text(config_, "tokenizer_class");
-  if (class_.empty()) {  // a config.json that is damaged is for those to refuse who need the model
-    const Result<Json> model = format::read_json(join_path(folder, "config.json"));
-    if (model.ok()) class_ = text(*model, "tokenizer_class");
-    if (model.ok() && class_.empty()) class_ = class_of(text(*model, "model_type"));
-  }
+  // A config.json that is damaged is for those to refuse who need the model.
+  const Result<Json> model = format::read_json(join_path(folder, "config.json"));
+  if (model.ok()) usual_class_ = class_of(text(*model, "model_type"));
+  if (model.ok() && class_.empty()) class_ = text(*model, "tokenizer_class");
   if (class_.ends_with("Fast")) class_.resize(class_.size() - 4);
 }
 

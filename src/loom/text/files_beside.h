@@ -22,9 +22,12 @@ class FilesBeside {
   /// different tokens for the same; unsupported for a setting that Loom does not have, naming file and key.
   static Result<FilesBeside> read(const std::string& folder);
 
-  /// "GPT2Tokenizer", without "Fast": of tokenizer_config.json, or else what the model beside it takes. Empty
-  /// where neither says.
+  /// "GPT2Tokenizer", without "Fast": of tokenizer_config.json, or else of config.json. Empty where neither
+  /// says.
   const std::string& tokenizer_class() const { return class_; }
+  /// The class that a family's tokenizers mostly are of, by "model_type" of config.json. Any other may be
+  /// there.
+  const std::string& usual_class() const { return usual_class_; }
   /// The token of a role: "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token" or
   /// "mask_token". Nothing where no file has the key; an empty text where it is null.
   std::optional<std::string> role(const std::string& name) const;
@@ -65,7 +68,7 @@ class FilesBeside {
   const Named* described(const std::string& content) const;
 
   format::Json config_ = format::Json::object();
-  std::string config_path_, class_;
+  std::string config_path_, class_, usual_class_;
   std::map<int64_t, Named> numbered_;
   std::map<std::string, Named> roles_;
   std::vector<Named> more_;  // special tokens without a role

@@ -263,6 +263,25 @@ TEST_F(Command, AFlippedBitOfACheckpointIsFoundByLookingAtIt) {
   EXPECT_NE(damaged.text.find(file + " is damaged"), std::string::npos) << damaged.text;
 }
 
+/// It was taken for a file that is not there.
+TEST_F(Command, TokenizesAPipe) {
+  const std::string out = " --out " + (folder_ / "piped"),
+                    lines = "printf 'pos,x\\nneg,y\\npos,z\\nneg,w\\n'";
+  const auto piped = [&](const std::string& input, const std::string& arguments) {
+    return shell(input + " | " LOOM_PROGRAM " tokenize " + arguments + out);
+  };
+  EXPECT_NE(piped("seq 1 1000", "-").text.find("3505 tokens"), std::string::npos);
+  EXPECT_NE(piped("seq 1 1000", "/dev/stdin").text.find("3505 tokens"), std::string::npos);
+  const std::string labels = "- --labels --validation 0.5 --format ";
+  const Outcome read = piped("(echo label,text; " + lines + ")", labels + "csv");
+  EXPECT_NE(read.text.find("2 labels: neg, pos"), std::string::npos) << read.text;
+  const Outcome refused = piped(lines, labels + "csv");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.text.find("standard input: line 1: it must name the columns"), std::string::npos)
+      << refused.text;
+  EXPECT_EQ(piped(lines, labels + "xlsx").code, 2);
+}
+
 TEST_F(Command, SaysWhatIsWrong) {
   const auto expect = [](const Outcome& outcome, int code, const std::string& words) {
     EXPECT_EQ(outcome.code, code) << outcome.text;

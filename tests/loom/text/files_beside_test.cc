@@ -138,6 +138,16 @@ TEST_F(FilesBesideTest, AVocabularyOfAnotherClassIsRefused) {
 }
 
 /// Only "<|endoftext|>" was looked for, and a RoBERTa's own tokens were spelled out as text.
+TEST_F(FilesBesideTest, AModelMayHaveATokenizerOfAnotherFamily) {
+  put("config.json", {{"model_type", "bert"}});
+  put_bpe({"<|endoftext|>"});
+  EXPECT_EQ(tokenizer()->end_of_text(), 257);
+  put("config.json", {{"model_type", "gpt2"}});
+  put_file(folder_ / "vocab.txt", "[UNK]\na\n");
+  std::filesystem::remove(folder_ / "vocab.json");
+  EXPECT_EQ(tokenizer()->vocabulary_size(), 2);
+}
+
 TEST_F(FilesBesideTest, AVocabularyOfARobertaHasItsTokens) {
   put_bpe({"<s>", "<pad>", "</s>", "<unk>", "<mask>"});
   for (const bool model : {false, true}) {
