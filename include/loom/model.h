@@ -63,8 +63,8 @@ class LOOM_API Model {
 
   int64_t context() const;
   int64_t vocabulary() const;
-  /// Sentences on what of the folder changes nothing here, though it may seem to: keys of config.json, tensors.
-  /// There once weights were read.
+  /// Sentences on what of the folder changes nothing here, though it may seem to: keys of config.json,
+  /// tensors. There once weights were read.
   const std::vector<std::string>& notes() const;
 
   /// Loss on the validation split of a dataset, by what model and data are for. Errors: invalid_argument

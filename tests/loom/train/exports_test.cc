@@ -72,7 +72,8 @@ TEST_F(Exports, AClassifierThatBeginsFromOneWithOtherClassesSaysSo) {
     return all;
   };
   const std::string given = fixture("families/bert-classification");
-  EXPECT_EQ(notes(given).find("classifies other"), std::string::npos) << "three classes without names, as many labels";
+  EXPECT_EQ(notes(given).find("classifies other"), std::string::npos)
+      << "three classes without names, as many labels";
   const std::string named = folder_ / "named";
   std::filesystem::copy(given, named);
   format::Json config = format::read_config(named).take();
