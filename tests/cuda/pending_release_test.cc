@@ -55,7 +55,7 @@ TEST_P(Leftovers, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
               op.device->on_device(plan::Space::scratch) ? executor.device_blocks() : executor.host_blocks();
           EXPECT_NE(lent, nullptr);
           comm.fail(fail(Code::aborted, "enough"), true);
-          while (executor.has_leftovers()) (void)executor.settle();
+          while (executor.has_releases()) (void)executor.settle();
           const cuda::Scope scope(executor.device());
           const auto next = pool.take(bytes);
           EXPECT_TRUE(next.ok() && next->data != lent);

@@ -137,13 +137,14 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   cancel_creations(group.creations, fail(Code::invalid_usage, "the group was only simulated"));
   if (!group.spoiled.ok()) return report(group.spoiled);
   double total_us = group.calls.empty() ? WEFT_UNDEF_FLOAT : 0;
-  std::unordered_map<const engine::Communicator*, engine::CallStreak> rows;  // as they would be
+  std::unordered_map<const engine::Communicator*, engine::CallStreak> streaks;  // as they would be
   for (const auto& [comm, call] : group.calls) {
-    engine::CallStreak& row = rows.try_emplace(comm.get(), comm->row()).first->second;
+    engine::CallStreak& streak = streaks.try_emplace(comm.get(), comm->streak()).first->second;
+    const engine::Lock lock = comm->context().lock();
     auto predicted = comm->plans().predict_us(comm->request_for(call),
-                                              row.expected(call.collective, call.root), comm->machine());
+                                              streak.expected(call.collective, call.root), comm->machine());
     if (!predicted) return report(predicted.status());
-    if (!plan::is_transfer(call.collective)) row.add(call.collective, call.root);
+    if (!plan::is_transfer(call.collective)) streak.add(call.collective, call.root);
     total_us += *predicted;
   }
   simInfo->estimatedTime = static_cast<float>(total_us);

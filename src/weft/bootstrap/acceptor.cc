@@ -27,8 +27,7 @@ constexpr char kTooLong[] = "it knew the secret, but what it says is no greeting
 
 }  // namespace
 
-Acceptor::Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnPeer on_peer,
-                   OnRefused on_refused)
+Acceptor::Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnPeer on_peer, OnRefused on_refused)
     : loop_(loop),
       listener_(std::move(listener)),
       job_(job),

@@ -31,8 +31,7 @@ class Acceptor {
 
   /// Serves `listener` until it is destroyed. A visitor has got its proof, except for data connections. Who
   /// closes the connection before he has said anything is not refused.
-  Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnPeer on_peer,
-           OnRefused on_refused = {});
+  Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnPeer on_peer, OnRefused on_refused = {});
   Acceptor(const Acceptor&) = delete;
   ~Acceptor();
 

@@ -153,9 +153,7 @@ Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOp
   const uint32_t split = parent.next_child(Communicator::ChildKind::split);
   return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
     Lock lock = context.lock();
-    if (op->finished.load()) context.leave();
-    else context.wait(lock, *op);
-    const Status gathered = op->status;
+    const Status gathered = context.result_of(lock, *op);
     context.operations().release(op);
     lock.unlock();
     WEFT_TRY(gathered);

@@ -31,8 +31,8 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
     {
       engine::Lock lock = context_.lock();
       const size_t at = reads.span_bytes == 0 ? 0 : static_cast<size_t>(i) * reads.bytes % reads.span_bytes;
-      const engine::AccessGuard visit(context_.workspace().accessor());
-      if (!visit.admitted(gate_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
+      const engine::AccessGuard guard(context_.workspace().accessor());
+      if (!guard.admitted(gate_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, reads.bytes));
     }
     if (i > 0) durations.push_back(writing_us + us_since(begin));
@@ -103,8 +103,8 @@ Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const P
     const int64_t begin = now_ns();
     {
       const engine::Lock lock = context_.lock();
-      const engine::AccessGuard visit(context_.workspace().accessor());
-      if (!visit.admitted(gate_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
+      const engine::AccessGuard guard(context_.workspace().accessor());
+      if (!guard.admitted(gate_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
       std::memcpy(theirs + at, from.data() + at, bytes);
     }
     const double putting_us = us_since(begin);

@@ -126,7 +126,7 @@ model::Observation observe(Communicator& comm, const Call& call, const char* alg
   log::trace("{} of {} elements by {} took {:.2f} us", plan::name_of(call.collective), call.count, algorithm,
              took_us);
   return {took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-            return comm.plans().row_us_on(candidate, comm.request_for(call), algorithm);
+            return comm.plans().streak_us_on(candidate, comm.request_for(call), algorithm);
           }};
 }
 
@@ -169,7 +169,7 @@ void observe_row(Communicator& comm, const Call& call, const char* algorithm, in
   log::trace("a Broadcast in a row by {} took {:.3f} us", algorithm, took_us);
   if (took_us <= 0) return;
   observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-                            return comm.plans().row_us_on(candidate, comm.request_for(call), algorithm);
+                            return comm.plans().streak_us_on(candidate, comm.request_for(call), algorithm);
                           }});
 }
 

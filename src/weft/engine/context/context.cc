@@ -216,7 +216,7 @@ void Context::end_active(Operation& op, Status& status) {
   op.exposures.clear();
   if (op.device) {
     op.device->end(status.ok());
-    if (!status.ok()) (void)device_operations_.settle_leftovers();
+    if (!status.ok()) (void)device_operations_.settle_releases();
   }
   op.mappings.clear();
   if (op.staged_output.data && status.ok()) {
@@ -299,8 +299,8 @@ int Context::turn() {
 void Context::check_deadlines(int64_t now_ns) {
   ScratchPool& scratch = workspace_->scratch();
   if (scratch.holds_retired() && !fabric_->reads_forgotten()) scratch.empty_retired(now_ns - kNewsTakeNs);
-  if (!device_operations_.empty()) device_operations_.check(now_ns);
   failures_.check(now_ns);
+  if (!device_operations_.empty()) device_operations_.check(now_ns);
 }
 
 void Context::wake_progress() {
@@ -325,10 +325,10 @@ void Context::wait(Lock& lock, Operation& op) {
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
   WaitPolicy policy({.spin_ns = spin_ns,
-                       .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
-                       .crowded = crowded,
-                       .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
-                       .linger_ns = is_short(op) ? kLingerNs : 0});
+                     .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
+                     .crowded = crowded,
+                     .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
+                     .linger_ns = is_short(op) ? kLingerNs : 0});
   while (!op.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
       policy.found();

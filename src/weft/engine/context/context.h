@@ -114,9 +114,11 @@ class Context final : public std::enable_shared_from_this<Context> {
   void fail_operations(Communicator& comm, const Status& why);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
   void wait(Lock& lock, Operation& op);
-  /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
-  void leave() {
-    if (unsent() && !sleepers_.any_waiting()) hand_on();
+  /// How an operation has ended, which this call waits for. The caller releases it.
+  Status result_of(Lock& lock, Operation& op) {
+    if (op.finished.load(std::memory_order_acquire)) leave();
+    else wait(lock, op);
+    return op.status;
   }
 
   // Driving, under the lock.
@@ -171,6 +173,10 @@ class Context final : public std::enable_shared_from_this<Context> {
   Lock lock_slowly();
   /// Whether the network has something of ended operations that needs further polls to get out.
   bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
+  /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
+  void leave() {
+    if (unsent() && !sleepers_.any_waiting()) hand_on();
+  }
   void hand_on();
   int take_submissions();
   bool watches_device() const { return operations_.uses_device() || !device_operations_.empty(); }

@@ -125,6 +125,9 @@ Status Fabric::open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline dead
     addresses = announce(bootstrap, deadline);
     if (!addresses) return addresses.status();
   }
+  if (!shm_ && layout_.on_node(layout_.node_of(rank_)).size() > 1)
+    return fail(Code::system_error,
+                "shared memory with the other ranks of this node could not be made a second time");
   if (!shm_) return {};
   WEFT_TRY(shm_->connect(*addresses));
   if (!all_read(layout_, rank_, before, reports)) shm_->stop_reading_peers();

@@ -17,12 +17,15 @@ namespace weft::engine {
 
 class OperationTable {
  public:
-  /// A fresh operation with one reference.
+  explicit OperationTable(Context& context) : context_(context) {}
+
+  /// A fresh operation of the context with one reference.
   Operation* acquire() {
     if (free_.empty()) [[unlikely]]
       grow();
     Operation* const op = free_.back();
     free_.pop_back();
+    op->context = &context_;
     op->renew();
     return op;
   }
@@ -64,6 +67,7 @@ class OperationTable {
   static constexpr size_t kBuckets = 256;
   static size_t bucket_of(uint32_t comm, OpNumber number) { return (comm * 0x9e3779b1u + number) % kBuckets; }
 
+  Context& context_;
   std::vector<std::unique_ptr<Operation>> pool_;
   std::vector<Operation*> free_;
   std::vector<Operation*> active_;

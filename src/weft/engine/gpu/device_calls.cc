@@ -83,7 +83,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
   auto capture = capture_of(comm, call);
   if (!capture) return capture.status();
   Lock lock = context.lock();
-  auto plan = comm.planned(call, *capture ? CallStreak() : comm.numbers().row());
+  auto plan = comm.planned(call, *capture ? CallStreak() : comm.numbers().streak());
   if (!plan) return plan.status();
   if (*capture) {
     lock.unlock();

@@ -35,7 +35,7 @@ Status leave_on_device(Operation& op);
 
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);
-/// (lock) Whether a call may ask the driver for memory: see first_use.h.
+/// (lock) Whether a call may ask the driver for memory: see may_call_driver.h.
 bool may_call_driver(Communicator& comm, const Call& call);
 /// How long the caller of a first use stays.
 Deadline first_use_deadline();

@@ -139,8 +139,8 @@ int DeviceExecutor::settle() {
 void DeviceExecutor::close(std::unique_ptr<DeviceExecutor> executor) {
   const auto look = [](DeviceExecutor& left) {
     left.settle();
-    if (left.has_leftovers()) std::this_thread::sleep_for(kBetweenLooks);
-    return left.has_leftovers();
+    if (left.has_releases()) std::this_thread::sleep_for(kBetweenLooks);
+    return left.has_releases();
   };
   const Deadline deadline = Deadline::in_seconds(kCloseSeconds);
   while (look(*executor))

@@ -50,7 +50,7 @@ class DeviceExecutor {
   const std::vector<cuda::Ticket>& leave(PendingRelease release);
   /// Gives back what the device is done with; how many operations' that was.
   int settle();
-  bool has_leftovers() const { return !releases_.empty(); }
+  bool has_releases() const { return !releases_.empty(); }
   /// Ends an executor that nothing uses any more. Does not wait long: what a device is not done with goes
   /// later, on a thread of its own.
   static void close(std::unique_ptr<DeviceExecutor> executor);
@@ -75,7 +75,7 @@ class DeviceExecutor {
   bool staging_noted_ = false;
   int64_t last_asked_ns_ = 0;                                         // whether it is alive
   std::array<std::unique_ptr<cuda::Queue>, kCopyQueues + 1> queues_;  // emptied before the blocks go
-  std::vector<PendingRelease> releases_;                             // have tickets of the queues
+  std::vector<PendingRelease> releases_;                              // have tickets of the queues
 };
 
 }  // namespace weft::engine

@@ -71,15 +71,15 @@ void DeviceOperations::check(int64_t now_ns) {
   }
 }
 
-int DeviceOperations::settle_leftovers() {
-  const bool had = std::exchange(has_leftovers_, false);
+int DeviceOperations::settle_releases() {
+  const bool had = std::exchange(has_releases_, false);
   int settled = 0;
   for (auto& [ordinal, executor] : executors_) {
     if (!executor) continue;
-    if (executor->has_leftovers()) settled += executor->settle();
-    has_leftovers_ |= executor->has_leftovers();
+    if (executor->has_releases()) settled += executor->settle();
+    has_releases_ |= executor->has_releases();
   }
-  if (has_leftovers_ && !had) context_.wake_progress();
+  if (has_releases_ && !had) context_.wake_progress();
   return settled;
 }
 

@@ -31,13 +31,17 @@ class DeviceOperations {
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op);
   /// Whether operations wait for their streams, or work is left on a device.
-  bool empty() const { return awaiting_.empty() && !has_leftovers_; }
-  bool has_leftovers() const { return has_leftovers_; }
+  bool empty() const { return awaiting_.empty() && !has_releases_; }
+  bool has_releases() const { return has_releases_; }
   /// Starts what its stream has come to, and gives back what the device is done with. Returns the number of
   /// events.
-  int turn() { return empty() ? 0 : start_awaiting() + settle_leftovers(); }
+  int turn() {
+    if (empty()) return 0;
+    const int started = start_awaiting();
+    return started + settle_releases();
+  }
   /// Gives back what the device is done with of failed operations.
-  int settle_leftovers();
+  int settle_releases();
   /// Fails operations whose stream will not come.
   void check(int64_t now_ns);
 
@@ -46,7 +50,7 @@ class DeviceOperations {
 
   Context& context_;
   std::vector<Operation*> awaiting_;                          // each with a reference
-  bool has_leftovers_ = false;                                // see leftovers.h
+  bool has_releases_ = false;                                 // see pending_release.h
   std::map<int, std::unique_ptr<DeviceExecutor>> executors_;  // by device
 };
 

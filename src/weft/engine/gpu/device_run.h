@@ -88,7 +88,8 @@ class DeviceRun {
   /// The likely reason of a failure of the driver: a buffer that is gone, else what the driver says.
   Status explain(const Status& failure) const;
   /// Gives everything back. `succeeded`: all work is known to have ended, and peers are done with what was
-  /// exposed to them; else what the device is not done with becomes a pending release, and so does the stream.
+  /// exposed to them; else what the device is not done with becomes a pending release, and so does the
+  /// stream.
   void end(bool succeeded);
 
   /// What a lane's step has under way.

@@ -21,13 +21,13 @@ namespace {
 constexpr int kLooks = 1000;
 constexpr auto kNap = std::chrono::microseconds(20);
 
-/// The gates and the visitors of this process.
+/// The gates and the accessors' marks of this process.
 class GateRegistry {
  public:
   static GateRegistry& instance() {
-    static GateRegistry* const household =
+    static GateRegistry* const registry =
         std::make_unique<GateRegistry>().release();  // outlives every thread
-    return *household;
+    return *registry;
   }
 
   void put_up(const AccessGate::Name& name, const std::shared_ptr<AccessGate>& gate) {

@@ -68,8 +68,8 @@ void reduce(Operation& op, const Step& step) {
   auto& sources = op.comm->context().workspace().reduce_sources();
   if (sources.size() < step.source_count) sources.resize(step.source_count);
   for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = own(op, regions[s]);
-  device::reduce(op.reduction_of(step), own(op, step.dst), sources.data(), static_cast<int>(step.source_count),
-                 step.bytes / device::size_of(op.reduction.type));
+  device::reduce(op.reduction_of(step), own(op, step.dst), sources.data(),
+                 static_cast<int>(step.source_count), step.bytes / device::size_of(op.reduction.type));
 }
 
 // Does a step that waits for nothing but room to send.

@@ -137,13 +137,14 @@ plan::Request Communicator::request_for(const Call& call) const {
   return request;
 }
 
-Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& row) {
+Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& streak) {
   if (!failure_.ok()) return failure_;
   if (plan::is_transfer(call.collective) && call.root == rank())
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
                       rank());
-  auto prepared = plans_.find_or_make(request_for(call), row.expected(call.collective, call.root), machine());
+  auto prepared =
+      plans_.find_or_make(request_for(call), streak.expected(call.collective, call.root), machine());
   if (!prepared) return prepared.status();
   return PlannedCall{call, **prepared};
 }
@@ -181,7 +182,7 @@ void Communicator::record(Operation& op) {
 }
 
 Result<Operation*> Communicator::begin(const Call& call, std::shared_ptr<const void> buffers) {
-  const auto plan = planned(call, numbers_.row());
+  const auto plan = planned(call, numbers_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
   op->buffers = std::move(buffers);
@@ -229,7 +230,8 @@ inline bool Communicator::stands_for(const Asked& asked) const {
   const Operation& op = *bound_;
   if (op.call.collective != asked.collective || op.call.count != asked.count ||
       static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
-      op.call.root != asked.root || numbers_.row().expected(asked.collective, asked.root) != op.prepared->row)
+      op.call.root != asked.root ||
+      numbers_.streak().expected(asked.collective, asked.root) != op.prepared->streak)
     return false;
   const plan::Request& request = op.prepared->plan.request;
   return usable_buffer(asked.send, op.base_bytes[0], request.element_bytes) &&
@@ -280,7 +282,7 @@ Status Communicator::run(const Call& call) {
                     static_cast<int>(call.op), call.root};
   Status outcome;
   if (!call.stream && !call.premultiply && repeat(lock, asked, outcome)) return outcome;
-  const auto plan = planned(call, numbers_.row());
+  const auto plan = planned(call, numbers_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
   if (call.stream) {
@@ -303,16 +305,14 @@ bool Communicator::repeat(const Asked& asked, Status& outcome) {
 }
 
 Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
-  if (op->finished.load(std::memory_order_relaxed)) context_->leave();
-  else context_->wait(lock, *op);
-  Status status = op->status;
+  Status status = context_->result_of(lock, *op);
   keep_or_release(op);
   return status;
 }
 
-CallStreak Communicator::row() {
+CallStreak Communicator::streak() {
   const Lock lock = context_->lock();
-  return numbers_.row();
+  return numbers_.streak();
 }
 
 void Communicator::pin(const model::Pins& pins) {

@@ -83,8 +83,8 @@ class Communicator {
   void deregister_buffer(void* registration);
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
   void pin(const model::Pins& pins);
-  /// The row in which the next collective will stand.
-  CallStreak row();
+  /// The streak in which the next collective will stand.
+  CallStreak streak();
 
   // ---- What it is
 
@@ -120,8 +120,8 @@ class Communicator {
 
   // ---- (lock) Operations
 
-  /// The plan of a call that stands next in `row`.
-  Result<PlannedCall> planned(const Call& call, const CallStreak& row);
+  /// The plan of a call that stands next in `streak`.
+  Result<PlannedCall> planned(const Call& call, const CallStreak& streak);
   /// An operation of the plan, numbered and recorded, with a reference; not started.
   Operation* enroll(const PlannedCall& planned);
   /// Starts an operation for the library itself, which keeps its buffers until its end. With a reference.

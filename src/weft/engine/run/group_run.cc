@@ -52,12 +52,12 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
 
 // The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
 Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken, size_t i,
-                                     const CallStreak& row) {
+                                     const CallStreak& streak) {
   const auto& [comm, call] = calls[i];
   const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank();
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;
   taken[other] = true;
-  if (other == i) return comm->planned(call, row);
+  if (other == i) return comm->planned(call, streak);
   const Call& theirs = calls[other].second;
   return call.collective == plan::Collective::send ? planned_self_copy(*comm, call, theirs)
                                                    : planned_self_copy(*comm, theirs, call);
@@ -67,20 +67,20 @@ Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::v
 Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls) {
   std::vector<GroupPart> parts;
   std::vector<bool> taken(calls.size(), false);
-  std::unordered_map<const Communicator*, CallStreak> rows;  // as they will be
+  std::unordered_map<const Communicator*, CallStreak> streaks;  // as they will be
   for (size_t i = 0; i < calls.size(); ++i) {
     if (taken[i]) continue;
     Communicator* const comm = calls[i].first.get();
     const Result<cuda::Capture> capture = capture_of(*comm, calls[i].second);
     if (!capture) return capture.status();
     const Lock lock = comm->context().lock();
-    // Graphs are run whenever their owner likes: no row can be told for their calls.
+    // Graphs are run whenever their owner likes: no streak can be told for their calls.
     CallStreak captured,
-        &row = *capture ? captured : rows.try_emplace(comm, comm->numbers().row()).first->second;
-    Result<PlannedCall> plan = planned_in_group(calls, taken, i, row);
+        &streak = *capture ? captured : streaks.try_emplace(comm, comm->numbers().streak()).first->second;
+    Result<PlannedCall> plan = planned_in_group(calls, taken, i, streak);
     if (!plan) return plan.status();
     const Call& planned = plan->call;
-    if (!plan::is_transfer(planned.collective)) row.add(planned.collective, planned.root);
+    if (!plan::is_transfer(planned.collective)) streak.add(planned.collective, planned.root);
     parts.push_back({comm, plan.take(), *capture});
   }
   return parts;
@@ -154,9 +154,7 @@ Status run_group(std::vector<GroupCall>& calls) {
     if (op->context != waited.front()->context) op->context->wake_progress();
   for (Operation* op : waited) {
     Lock lock = op->context->lock();
-    if (op->finished.load()) op->context->leave();
-    else op->context->wait(lock, *op);
-    if (!op->status.ok()) note(op->status);
+    note(op->context->result_of(lock, *op));
     op->context->operations().release(op);
   }
   return first_failure;

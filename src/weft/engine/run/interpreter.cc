@@ -188,8 +188,8 @@ class Interpreter {
 
     Result<Progress> progress = Progress::busy;
     if (one_sided) {
-      const AccessGuard visit(comm_.context().workspace().accessor());
-      if (!visit.admitted(op_.learned[handle].gate)) return Outcome::blocked;
+      const AccessGuard guard(comm_.context().workspace().accessor());
+      if (!guard.admitted(op_.learned[handle].gate)) return Outcome::blocked;
       progress = transport->put(world, e, source, step.bytes, op_.learned[handle].buffer, step.dst.offset,
                                 &completion);
     } else {
@@ -259,8 +259,8 @@ class Interpreter {
       if (src == dst) return Outcome::done;
       device::copy(dst + at, src + at, bytes, streamed_bytes(step));
     } else if (const PeerBuffer& learned = op_.learned[handle]; learned.mapped) {
-      const AccessGuard visit(comm_.context().workspace().accessor());
-      if (!visit.admitted(learned.gate)) return Outcome::blocked;
+      const AccessGuard guard(comm_.context().workspace().accessor());
+      if (!guard.admitted(learned.gate)) return Outcome::blocked;
       device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
     } else {
       if (at == 0) begin_readings(step);
@@ -313,9 +313,9 @@ class Interpreter {
       uint64_t bytes = std::min(block, end - at);
       if (unmapped > 0 && !pieces_there(step, bytes))
         return at > begin ? Outcome::turn_over : Outcome::blocked;
-      std::optional<AccessGuard> visit;
-      if (op_.prepared->handles > 0) visit.emplace(comm_.context().workspace().accessor());
-      if (visit && !admitted(*visit, step)) return at > begin ? Outcome::turn_over : Outcome::blocked;
+      std::optional<AccessGuard> guard;
+      if (op_.prepared->handles > 0) guard.emplace(comm_.context().workspace().accessor());
+      if (guard && !admitted(*guard, step)) return at > begin ? Outcome::turn_over : Outcome::blocked;
       uint32_t slot = 0;
       for (uint32_t s = 0; s < step.source_count; ++s) {
         const std::byte* mapped = address(step.sources + s);
@@ -338,11 +338,11 @@ class Interpreter {
     return Outcome::done;
   }
 
-  // Whether all memory that a step reads may be touched in this visit.
-  bool admitted(const AccessGuard& visit, const Step& step) const {
+  // Whether all memory that a step reads may be touched inside this guard.
+  bool admitted(const AccessGuard& guard, const Step& step) const {
     for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
       const int32_t handle = op_.prepared->handle_of_region[r];
-      if (handle >= 0 && !visit.admitted(op_.learned[handle].gate)) return false;
+      if (handle >= 0 && !guard.admitted(op_.learned[handle].gate)) return false;
     }
     return true;
   }

@@ -67,9 +67,10 @@ struct PlannedCall {
 /// A peer's exposed memory as this operation has learned it.
 struct PeerBuffer {
   transport::RemoteBuffer buffer;
-  std::byte* mapped = nullptr;       // through which it can be read and written from here, or null
-  bool on_device = false;            // `mapped` is GPU memory
-  const AccessGate* gate = nullptr;  // of a peer of this process: `mapped` may be touched in a visit only
+  std::byte* mapped = nullptr;  // through which it can be read and written from here, or null
+  bool on_device = false;       // `mapped` is GPU memory
+  const AccessGate* gate =
+      nullptr;  // of a peer of this process: `mapped` may be touched inside an AccessGuard only
 
   /// Whether a put there of so many bytes goes one-sided, or as a message. A plan waits for the destinations
   /// of what no message holds; others are learned by then or are not.

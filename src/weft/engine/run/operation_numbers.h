@@ -23,7 +23,7 @@ class OperationNumbers {
 
   /// The number of the next collective.
   OpNumber next_collective(plan::Collective collective, int root) {
-    row_.add(collective, root);
+    streak_.add(collective, root);
     return last_collective_ = (last_collective_ + 1) & kCollectiveMask;
   }
   /// The number of the next transfer to or from `peer`.
@@ -34,13 +34,13 @@ class OperationNumbers {
   }
   /// The last collective; before the first one, 0.
   OpNumber last_collective() const { return last_collective_; }
-  const CallStreak& row() const { return row_; }
+  const CallStreak& streak() const { return streak_; }
 
  private:
   const int rank_;
   OpNumber last_collective_;
   std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
-  CallStreak row_;
+  CallStreak streak_;
 };
 
 }  // namespace weft::engine

@@ -29,22 +29,23 @@ size_t PlanCache::KeyHash::operator()(const Key& key) const {
   h ^= (uint64_t{static_cast<uint8_t>(r.collective)} << 56) ^ (uint64_t{r.element_bytes} << 40) ^
        (uint64_t{r.strict} << 39) ^ (uint64_t{r.disjoint} << 38) ^
        (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull) ^
-       (uint64_t{static_cast<uint32_t>(key.row)} << 17);
+       (uint64_t{static_cast<uint32_t>(key.streak)} << 17);
   return static_cast<size_t>(h ^ (h >> 29));
 }
 
-Result<const std::shared_ptr<const Prepared>*> PlanCache::find_or_make(const plan::Request& request, int row,
+Result<const std::shared_ptr<const Prepared>*> PlanCache::find_or_make(const plan::Request& request,
+                                                                       int streak,
                                                                        const model::Machine& machine) {
-  const Key key{request, row};
+  const Key key{request, streak};
   if (last_ && last_key_ == key) return &last_;
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     model::Estimates* const known =
         plan::has_root(request.collective) ? &estimates_[{.request = request}] : nullptr;
-    auto choice = model::choose(machine, request, layout_, limits_, pins_, row, known);
+    auto choice = model::choose(machine, request, layout_, limits_, pins_, streak, known);
     if (!choice) return choice.status();
     auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_,
-                                   row, choice->predicted_us);
+                                   streak, choice->predicted_us);
     if (steps_ + prepared->plan.steps.size() > kKeptSteps) clear();
     steps_ += prepared->plan.steps.size();
     log::trace("{} of {} bytes: {}", plan::name_of(request.collective), request.bytes(), choice->why);
@@ -69,9 +70,9 @@ void PlanCache::pin(const model::Pins& pins) {
   last_.reset();
 }
 
-Result<double> PlanCache::predict_us(const plan::Request& request, int row,
+Result<double> PlanCache::predict_us(const plan::Request& request, int streak,
                                      const model::Machine& machine) const {
-  auto choice = model::choose(machine, request, layout_, limits_, pins_, row);
+  auto choice = model::choose(machine, request, layout_, limits_, pins_, streak);
   if (!choice) return choice.status();
   return choice->predicted_us;
 }
@@ -86,12 +87,12 @@ Result<model::Choice> PlanCache::choose_on(const model::Machine& machine, const 
   return model::choose(machine, request, layout_, limits_, pins);
 }
 
-double PlanCache::row_us_on(const model::Machine& machine, const plan::Request& request,
-                            std::string_view algorithm) const {
+double PlanCache::streak_us_on(const model::Machine& machine, const plan::Request& request,
+                               std::string_view algorithm) const {
   const plan::Algorithm* const found = plan::find_algorithm(request.collective, algorithm);
-  const Result<model::Estimate> row =
+  const Result<model::Estimate> streak =
       model::estimate(*found, request, layout_, machine, limits_, model::Calls::row);
-  return row.ok() ? row->us : 0;
+  return streak.ok() ? streak->us : 0;
 }
 
 }  // namespace weft::engine

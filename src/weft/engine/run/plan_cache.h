@@ -2,7 +2,7 @@
 // The tuner chooses a plan's algorithm (model/tuner.h), its generator makes it, and the cache keeps it for
 // equal calls.
 //
-// Thread safety: under the context's lock, but for can(), choose_on() and row_us_on().
+// Thread safety: under the context's lock, but for can(), choose_on() and streak_us_on().
 #pragma once
 
 #include <cstddef>
@@ -27,21 +27,21 @@ class PlanCache {
 
   /// This rank's plan for a request in a streak of so many calls (CallStreak::expected()), on this machine.
   /// Valid until the next call.
-  Result<const std::shared_ptr<const Prepared>*> find_or_make(const plan::Request& request, int row,
+  Result<const std::shared_ptr<const Prepared>*> find_or_make(const plan::Request& request, int streak,
                                                               const model::Machine& machine);
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
   void pin(const model::Pins& pins);
 
   /// How long the cost model expects such a call to take.
-  Result<double> predict_us(const plan::Request& request, int row, const model::Machine& machine) const;
+  Result<double> predict_us(const plan::Request& request, int streak, const model::Machine& machine) const;
   /// Whether an algorithm can do it here.
   bool can(const plan::Request& request, std::string_view algorithm) const;
   /// What the tuner would choose for it on any machine, with any pins.
   Result<model::Choice> choose_on(const model::Machine& machine, const plan::Request& request,
                                   const model::Pins& pins) const;
   /// How long it takes there in a long streak by an algorithm that can do it; 0 if nobody can say.
-  double row_us_on(const model::Machine& machine, const plan::Request& request,
-                   std::string_view algorithm) const;
+  double streak_us_on(const model::Machine& machine, const plan::Request& request,
+                      std::string_view algorithm) const;
 
   /// What plans are made with, but for slices of another length where the tuner takes them.
   const plan::Limits& limits() const { return limits_; }
@@ -50,7 +50,7 @@ class PlanCache {
   /// What a plan was made for.
   struct Key {
     plan::Request request;
-    int row = 1;
+    int streak = 1;
     bool operator==(const Key&) const = default;
   };
   struct KeyHash {

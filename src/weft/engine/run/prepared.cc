@@ -7,12 +7,12 @@
 #include "base/hash.h"
 
 namespace weft::engine {
-std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::Layout& layout, int row,
+std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::Layout& layout, int streak,
                                                double predicted_us) {
   auto prepared = std::make_shared<Prepared>();
   Prepared& p = *prepared;
   p.plan = std::move(plan);
-  p.row = row;
+  p.streak = streak;
   p.predicted_us = static_cast<float>(predicted_us);
   p.algorithm_hash = hash_32(p.plan.algorithm);
 

@@ -18,7 +18,7 @@ inline constexpr uint64_t kBriefBytes = 64 << 10;
 
 struct Prepared {
   plan::Plan plan;
-  int row = 1;             // how long the row was expected to be that it was chosen for (CallStreak)
+  int streak = 1;          // how long the streak was expected to be that it was chosen for (CallStreak)
   float predicted_us = 0;  // what it was to take when it was chosen
 
   // Handles: each (peer, space) that a wait learns gets a number; -1 = none.
@@ -37,7 +37,7 @@ struct Prepared {
   /// it alone (fast_path.h).
   bool brief = false;
 
-  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int row = 1,
+  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int streak = 1,
                                               double predicted_us = 0);
 };
 
