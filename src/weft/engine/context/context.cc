@@ -57,7 +57,12 @@ Status reason(const Operation& op, const Status& failure) {
 
 // ---- Joining and leaving a job
 
-Context::Context() : device_operations_(*this), lost_memory_(operations_), inbox_(*this), failures_(*this) {}
+Context::Context()
+    : device_operations_(*this),
+      operations_(*this),
+      lost_memory_(operations_),
+      inbox_(*this),
+      failures_(*this) {}
 
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,

@@ -153,7 +153,6 @@ Operation* Communicator::enroll(const PlannedCall& planned) {
   const auto& [call, prepared] = planned;
   Operation* const op = context_->operations().acquire();
   op->comm = this;
-  op->context = context_.get();
   op->call = call;
   op->device = call.on_device ? std::make_unique<DeviceRun>(*on_device_.executor, *op) : nullptr;
   if (op->prepared != prepared) {
