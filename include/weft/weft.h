@@ -72,27 +72,28 @@
  * weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
  * while or after it is destroyed; where the library can tell, that is weftInvalidComm.
  *
- * Forks. Communicators and streams belong to the process that has made them. A forked child may make its own;
- * every call of the child on its parent's is weftInvalidUsage, and has no effect on anybody. So communicators
- * are created after daemon(). docs/failures.md says how the death of a process with children is seen.
+ * Forks. Communicators and streams belong to the process that has created them. A forked child may create its
+ * own. A call of the child on an object of its parent returns weftInvalidUsage and has no effect on any rank.
+ * So create communicators after daemon(). docs/failures.md says how peers see the death of a process that has
+ * children.
  *
  * Order of arithmetic. The same inputs on the same communicator give the same bits, whatever the timing. With
  * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of
  * nodes.
  *
- * Rounding. 8- and 16-bit floats are accumulated in 32 bits, the others in their own type. A partial result
- * that goes on to another rank is rounded to nearest even to the type, and so is the result. With `strict`
- * no partial result travels, and short floats are rounded once.
+ * Rounding. 8- and 16-bit floats are accumulated in 32 bits, other floats in their own type. A partial result
+ * that goes to another rank is rounded to its type, to nearest even. So is the final result. With `strict` no
+ * partial result goes to another rank, so 8- and 16-bit floats are rounded once.
  *
- * Overflow. Sums and products of floats overflow to infinity, those of e4m3 to its largest value; a
- * partial result can overflow where the whole would not. Integers wrap. An average of floats never
- * overflows. Each of its partial results is the mean of some ranks' inputs, and lies between the least and
- * the greatest of them. The same holds for the average. Equal inputs give exactly that value, and an
- * average is infinite or NaN only if an input is. An average of integers is their sum, which wraps,
- * divided by the number of ranks after the last addition, towards zero.
+ * Overflow. Sums and products of floats overflow to infinity, those of e4m3 to its largest value. A partial
+ * result can overflow even if the final result would not. Integers wrap. An average of floats never
+ * overflows: each partial result is the mean of some ranks' inputs, and lies between the least and the
+ * greatest of them. The average itself does, too. The average of equal inputs is exactly their value. An
+ * average is infinite or NaN only if an input is. For an average of integers the sum wraps. After the last
+ * addition it is divided by the number of ranks, and the quotient is rounded towards zero.
  *
- * NaN. Sums, products and averages of a NaN are NaN. weftMax and weftMin pass over it, as NCCL's do: they are
- * NaN only if all inputs are. They take -0 to be less than +0. A NaN that is computed is the type's positive
+ * NaN. A sum, product or average is NaN if an input is NaN. weftMax and weftMin ignore NaN, as NCCL's do:
+ * they are NaN only if all inputs are. For them -0 is less than +0. A computed NaN is the type's positive
  * quiet NaN.
  *
  * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
@@ -102,7 +103,8 @@
  * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
  * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
  * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
- * place (weftUnsupported). Their arithmetic is NCCL's, too. docs/nccl-shim.md has the rest.
+ * place (weftUnsupported). Rounding, overflow and NaN of such operations are NCCL's. docs/nccl-shim.md has
+ * the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
