@@ -55,14 +55,14 @@ class Watch {
 template <typename J>
 Result<J> parse(std::string_view text) {
   if (text.empty()) return fail(Code::invalid_data, "bad JSON: it is empty");
-  // The parser takes a NUL for the end, and would not look at what follows.
-  if (const size_t nul = text.find('\0'); nul != text.npos)
-    return fail(Code::invalid_data, "bad JSON: byte {} is a NUL", nul);
   if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
     return fail(
         Code::invalid_data,
         "bad JSON: it begins with the byte order mark of UTF-16, must be UTF-8: `iconv -f UTF-16 -t UTF-8` "
         "converts it");
+  // The parser takes a NUL for the end, and would not look at what follows.
+  if (const size_t nul = text.find('\0'); nul != text.npos)
+    return fail(Code::invalid_data, "bad JSON: byte {} is a NUL", nul);
   Watch watch;
   const auto callback = [&](int depth, typename J::parse_event_t event, J& parsed) {
     return watch.operator()<J>(depth, event, parsed);
