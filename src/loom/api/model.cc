@@ -155,8 +155,6 @@ Result<Model> Model::open(const std::string& folder, int threads) {
     Result<text::ModelClasses> classes = train::classes_of(*config, folder);
     LOOM_TRY(classes.status());
     inside->label_names = std::move(classes->names);
-    if (static_cast<int64_t>(inside->label_names.size()) != spec->labels)
-      inside->label_names = text::unnamed_classes(spec->labels);
   }
   Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_TRY(groups.status());

@@ -19,8 +19,8 @@ using Json = nlohmann::ordered_json;
 /// For objects of very many keys, such as a vocabulary: sorted by key.
 using SortedJson = nlohmann::json;
 
-/// Errors (invalid_data): bad JSON, with line and column; the same key twice in one object; nesting deeper
-/// than 100.
+/// Errors (invalid_data): bad JSON, with line and column; nothing, a NUL byte, or the byte order mark of
+/// UTF-16; the same key twice in one object; nesting deeper than 100.
 Result<Json> parse_json(std::string_view text);
 /// As parse_json, from a file of at most 1 GiB. The sentence names the file.
 Result<Json> read_json(const std::string& path);

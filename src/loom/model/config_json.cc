@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -25,8 +26,8 @@ Result<ops::Activation> activation_from(const std::string& key, const std::strin
     return ops::Activation::gelu_tanh;
   if (name == "gelu") return ops::Activation::gelu_erf;
   if (name == "relu") return ops::Activation::relu;
-  return fail(Code::unsupported, "{} is \"{}\", must be gelu_new, gelu_pytorch_tanh, gelu or relu", key,
-              name);
+  return fail(Code::unsupported, "{} is \"{}\", must be gelu_new, gelu_pytorch_tanh, gelu_fast, gelu or relu",
+              key, name);
 }
 
 /// Reads keys into places; the first failure stays.
@@ -62,13 +63,9 @@ class Keys {
   Status status_;
 };
 
-/// What the first model class in `architectures` is for.
+/// What the model classes in `architectures` are for.
 Task task_in(const Json& config, Family family) {
-  if (config.contains("architectures") && config["architectures"].is_array())
-    for (const Json& name : config["architectures"])
-      if (name.is_string() && name.get<std::string>().ends_with("ForSequenceClassification"))
-        return Task::classification;
-  return usual_task(family);
+  return classifies(config) ? Task::classification : usual_task(family);
 }
 
 /// Whether a model of this config has the task's head: those that are named may be without any, or with one
@@ -84,23 +81,6 @@ bool has_head(const Json& config, Family family, Task task) {
                     return name.get<std::string>().ends_with(head);
                   });
          });
-}
-
-/// id2label wins, as it does in `transformers`, which has saved either.
-Result<int64_t> count_labels(const Json& config) {
-  constexpr int64_t kLeftOut = 2;
-  int64_t labels = kLeftOut;
-  if (config.contains("id2label") && !config["id2label"].is_null()) {
-    if (!config["id2label"].is_object())
-      return fail(Code::invalid_data, "id2label is {}, must be an object, from numbers to names",
-                  config["id2label"].dump());
-    labels = static_cast<int64_t>(config["id2label"].size());
-  } else {
-    Keys keys(config);
-    keys.optional<int64_t>("num_labels", labels);
-    LOOM_TRY(keys.status());
-  }
-  return labels;
 }
 
 /// Counts the model's own labels, or takes the `wanted` ones of a run that begins with it.
@@ -371,18 +351,44 @@ Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task,
   return spec;
 }
 
+bool classifies(const Json& config) {
+  if (!config.contains("architectures") || !config["architectures"].is_array()) return false;
+  return std::any_of(config["architectures"].begin(), config["architectures"].end(), [](const Json& name) {
+    return name.is_string() && name.get<std::string>().ends_with("ForSequenceClassification");
+  });
+}
+
+/// id2label wins, as it does in `transformers`, which has saved either.
+Result<int64_t> count_labels(const Json& config) {
+  constexpr int64_t kLeftOut = 2, kMost = 1 << 20;
+  if (config.contains("id2label") && !config["id2label"].is_null()) {
+    if (!config["id2label"].is_object())
+      return fail(Code::invalid_data, "id2label is {}, must be an object, from numbers to names",
+                  config["id2label"].dump());
+    const auto labels = static_cast<int64_t>(config["id2label"].size());
+    LOOM_TRY(from_one_to("the number of classes in id2label", labels, kMost));
+    return labels;
+  }
+  const Result<int64_t> labels = format::value_or<int64_t>(config, "num_labels", kLeftOut);
+  LOOM_TRY(labels.status());
+  LOOM_TRY(from_one_to("num_labels", *labels, kMost));
+  return labels;
+}
+
 Result<std::vector<std::string>> label_names(const Json& config) {
   std::vector<std::string> names;
   if (!config.contains("id2label") || !config["id2label"].is_object()) return names;
-  const Json& given = config["id2label"];
+  // Json looks for a key in all of them, one after the other.
+  const format::SortedJson given = config["id2label"];
   bool named = false;
   for (int64_t label = 0; label < static_cast<int64_t>(given.size()); ++label) {
     const std::string key = fmt::format("{}", label);
-    if (!given.contains(key) || !given[key].is_string())
+    const auto found = given.find(key);
+    if (found == given.end() || !found->is_string())
       return fail(Code::invalid_data,
                   "id2label has no text for \"{}\", must have one for each class below {}", key,
                   given.size());
-    names.push_back(given[key].get<std::string>());
+    names.push_back(found->get<std::string>());
     named = named || names.back() != numbered_label(label);
   }
   if (!named) names.clear();
@@ -390,12 +396,16 @@ Result<std::vector<std::string>> label_names(const Json& config) {
 }
 
 void set_label_names(const std::vector<std::string>& names, Json& config) {
+  Json::object_t by_number, by_name;  // looking for equal keys would take time squared
+  std::set<std::string_view> seen;
+  for (size_t label = 0; label < names.size(); ++label) {
+    by_number.push_back({fmt::format("{}", label), names[label]});
+    if (seen.insert(names[label]).second) by_name.push_back({names[label], label});
+  }
   config.erase("id2label");
   config.erase("label2id");
-  for (size_t label = 0; label < names.size(); ++label) {
-    config["id2label"][fmt::format("{}", label)] = names[label];
-    config["label2id"][names[label]] = label;
-  }
+  config["id2label"] = Json(std::move(by_number));
+  config["label2id"] = Json(std::move(by_name));
 }
 
 Json config_of(const ModelSpec& spec) {

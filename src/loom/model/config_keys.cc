@@ -80,6 +80,7 @@ constexpr const char* kWithoutMeaning[] = {
     "_attn_implementation_autoset",
     "_commit_hash",
     "_name_or_path",
+    "_num_labels",
     "attn_implementation",
     "bad_words_ids",
     "begin_suppress_tokens",
@@ -143,6 +144,8 @@ constexpr const char* kWithoutMeaning[] = {
 /// These keys of a family are for other heads, for training elsewhere, or from older versions.
 std::span<const char* const> without_meaning(Family family) {
   static constexpr const char* kGpt[] = {"n_ctx",
+                                         "n_special",
+                                         "predict_special_tokens",
                                          "reorder_and_upcast_attn",
                                          "rotary",
                                          "scale_attn_weights",

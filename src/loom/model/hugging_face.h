@@ -23,6 +23,11 @@ Result<ModelSpec> spec_from_config(const format::Json& config, std::optional<Tas
 /// What `transformers` reads as the family's model for the task.
 format::Json config_of(const ModelSpec& spec);
 
+/// Whether the config's model is one that classifies texts, by its classes in `architectures`.
+bool classifies(const format::Json& config);
+/// How many classes it tells apart, by "id2label", or else "num_labels", or else as many as `transformers`
+/// takes. Errors: invalid_data; invalid_argument for none, and for more than are supported.
+Result<int64_t> count_labels(const format::Json& config);
 /// The names of a classification's classes, by their numbers; none where there are only those that
 /// `transformers` makes up, "LABEL_0" and so on. Computing does not ask for them, so no spec has them.
 /// Errors: invalid_data (a class without a name).

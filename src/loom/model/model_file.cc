@@ -104,6 +104,13 @@ std::vector<std::string> begun_anew(const format::SafetensorsReader& file, std::
   return names;
 }
 
+/// A few of the names, and how many there are more.
+std::string listed(std::span<const std::string> names) {
+  constexpr size_t kMost = 8;
+  const std::string some = fmt::format("{}", fmt::join(names.first(std::min(kMost, names.size())), ", "));
+  return names.size() <= kMost ? some : fmt::format("{} and {} more", some, names.size() - kMost);
+}
+
 }  // namespace
 
 std::optional<std::string> stored_name(const format::SafetensorsReader& file, const Source& source) {
@@ -128,12 +135,6 @@ std::vector<std::string> unused_tensors(const format::SafetensorsReader& file, s
   return unused;
 }
 
-std::string listed(std::span<const std::string> names) {
-  constexpr size_t kMost = 8;
-  const std::string some = fmt::format("{}", fmt::join(names.first(std::min(kMost, names.size())), ", "));
-  return names.size() <= kMost ? some : fmt::format("{} and {} more", some, names.size() - kMost);
-}
-
 Result<ModelFile> open_model_file(const std::string& folder, const ModelSpec& spec) {
   LOOM_TRY(check_adapter(folder));
   const Result<format::Json> config = format::read_config(folder);
@@ -152,8 +153,10 @@ Result<ModelFile> open_model_file(const std::string& folder, const ModelSpec& sp
        "key of its config.json is unknown to its family and changes nothing",
        "keys of its config.json are unknown to its family and change nothing");
   note(unused_tensors(file.tensors, units, spec), "tensor is not used", "tensors are not used");
-  note(begun_anew(file.tensors, units), "tensor begins at random, since the file has none that fits",
-       "tensors begin at random, since the file has none that fit");
+  // A last layer for other classes is told with the names of both, by whoever knows them.
+  if (!spec.new_classes)
+    note(begun_anew(file.tensors, units), "tensor begins at random, since the file has none that fits",
+         "tensors begin at random, since the file has none that fit");
   return file;
 }
 

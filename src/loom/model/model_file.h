@@ -33,7 +33,4 @@ std::optional<std::string> stored_name(const format::SafetensorsReader& file, co
 std::vector<std::string> unused_tensors(const format::SafetensorsReader& file, std::span<const Unit> units,
                                         const ModelSpec& spec);
 
-/// A few of the names, and how many there are more.
-std::string listed(std::span<const std::string> names);
-
 }  // namespace loom::model

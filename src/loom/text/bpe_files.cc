@@ -21,6 +21,8 @@ using format::Json;
 using format::SortedJson;
 
 constexpr char kMergesHead[] = "#version: 0.2\n";
+constexpr char kGpt2Class[] = "GPT2Tokenizer", kNeoXClass[] = "GPTNeoXTokenizer",
+               kRobertaClass[] = "RobertaTokenizer", kBloomClass[] = "BloomTokenizer";
 /// The expressions of text/words.h as tokenizer.json spells them.
 constexpr char kGpt2Words[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr char kBloomWords[] = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
@@ -135,9 +137,7 @@ Status check_ends(const FilesBeside& beside, const BpeModel& model) {
   const SequenceTemplate around = model.around.value_or(SequenceTemplate());
   for (const auto& [key, there] :
        {std::pair("add_bos_token", !around.before.empty()), {"add_eos_token", !around.after.empty()}}) {
-    const Result<std::optional<bool>> asked = beside.flag(key);
-    LOOM_TRY(asked.status());
-    if (asked->value_or(false) && !there) LOOM_TRY(beside.check_same(key, false));
+    LOOM_TRY(beside.check_same(key, there));
   }
   return {};
 }
@@ -243,31 +243,33 @@ Result<BpeModel> model_of(const SortedJson& json, const FilesBeside& beside) {
   return model;
 }
 
-/// The roles that a tokenizer's class gives to tokens that no file names. Without a class it is told by the
-/// vocabulary whether they are RoBERTa's.
-Status set_class_defaults(const SortedJson& vocabulary, FilesBeside& beside) {
+/// The tokenizer's class, of which the roles get those tokens that no file names. Where no file names the
+/// class, it is that of the model's family, or else told by the vocabulary: RoBERTa's or GPT-2's.
+Result<std::string> set_class_defaults(const SortedJson& vocabulary, FilesBeside& beside) {
   std::string name = beside.tokenizer_class();
   const bool generic = name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend";
   const std::string& usual = beside.usual_class();
-  if (generic && (usual == "RobertaTokenizer" || usual == "GPT2Tokenizer" || usual == "GPTNeoXTokenizer"))
+  if (generic &&
+      (usual == kRobertaClass || usual == kGpt2Class || usual == kNeoXClass || usual == kBloomClass))
     name = usual;
   else if (generic && vocabulary.is_object())
-    name = vocabulary.contains("<s>") && vocabulary.contains("<mask>") ? "RobertaTokenizer" : "GPT2Tokenizer";
+    name = vocabulary.contains("<s>") && vocabulary.contains("<mask>") ? kRobertaClass : kGpt2Class;
   const auto token = [](const char* content, bool left_strip = false) {
     AddedToken made;
     made.content = content;
     made.left_strip = left_strip;
     return made;
   };
-  if (name == "RobertaTokenizer") {
+  if (name == kRobertaClass) {
     for (const char* role : {"bos_token", "cls_token"}) beside.set_default(role, token("<s>"));
     for (const char* role : {"eos_token", "sep_token"}) beside.set_default(role, token("</s>"));
     beside.set_default("unk_token", token("<unk>"));
     beside.set_default("pad_token", token("<pad>"));
     beside.set_default("mask_token", token("<mask>", true));
-  } else if (name == "GPT2Tokenizer" || name == "GPTNeoXTokenizer") {
+  } else if (name == kGpt2Class || name == kNeoXClass) {
     for (const char* role : {"bos_token", "eos_token", "unk_token"})
       beside.set_default(role, token(kEndOfTextSpelling));
+    if (name == kNeoXClass) beside.set_default("pad_token", token("<|padding|>"));
   } else {
     return fail(
         Code::unsupported,
@@ -276,17 +278,18 @@ Status set_class_defaults(const SortedJson& vocabulary, FilesBeside& beside) {
         "(`AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)` writes it)",
         name);
   }
-  return {};
+  return name;
 }
 
-/// What a tokenizer's class puts around a text: RoBERTa's beginning and end, or what GPT-2's is asked for.
-Status set_class_template(const FilesBeside& beside, BpeModel& model) {
+/// What a tokenizer's class puts around a text: RoBERTa's beginning and end, or what GPT-2's is asked for,
+/// whichever other roles its tokens have.
+Status set_class_template(const std::string& name, const FilesBeside& beside, BpeModel& model) {
   const auto number = [&](const char* role) -> std::vector<Token> {
     for (const AddedToken& token : model.added)
       if (token.content == beside.role(role).value_or("")) return {token.id};
     return {};
   };
-  if (beside.role("cls_token") && beside.role("sep_token")) {
+  if (name == kRobertaClass) {
     model.around = {number("cls_token"), number("sep_token")};
     return {};
   }
@@ -301,10 +304,13 @@ Status set_class_template(const FilesBeside& beside, BpeModel& model) {
 
 Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges, FilesBeside beside) {
   BpeModel model;
-  LOOM_TRY(set_class_defaults(vocabulary, beside));
+  const Result<std::string> name = set_class_defaults(vocabulary, beside);
+  LOOM_TRY(name.status());
+  model.normalize_nfc = *name == kNeoXClass;
   LOOM_TRY(add_added({}, beside, vocabulary, 2 * vocabulary.size(), model));
-  for (AddedToken& token : model.added) token.normalized = false;  // nothing is normalized
-  LOOM_TRY(set_class_template(beside, model));
+  if (!model.normalize_nfc)
+    for (AddedToken& token : model.added) token.normalized = false;
+  LOOM_TRY(set_class_template(*name, beside, model));
   const Result<std::optional<bool>> prefix = beside.flag("add_prefix_space");
   LOOM_TRY(prefix.status());
   model.add_prefix_space = prefix->value_or(false);

@@ -24,10 +24,11 @@ struct Example {
 };
 
 /// Texts and labels of a file, as its name says: .jsonl has lines of {"text": …, "label": …}; .csv has
-/// columns, of which the first line names "text" and "label"; any other, or a pipe, has a label, a tab and a
-/// text, or tabs between columns that are so named. Fields may be in quotation marks (text/delimited.h).
-/// Errors: not_found; invalid_data with the line, also for a label or a text that is empty, and for a label
-/// with white space around it, which would be another one.
+/// columns, of which the first line names "text" and "label"; any other, or a pipe, has tabs between columns
+/// that are so named, or lines of a label, a tab and a text. Fields of columns may be in quotation marks
+/// (text/delimited.h); those of plain lines are what stands there. Errors: not_found; invalid_data with the
+/// line, also for a label or a text that is empty or has a NUL, and for a label with white space around it,
+/// which would be another one.
 Result<std::vector<Example>> read_examples(const std::string& path);
 /// The same; `format` is "jsonl", "csv" or "tsv", or empty: as the name says. Errors: invalid_argument.
 Result<std::vector<Example>> read_examples(const TextFile& file, const std::string& format);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/file.h"
 
@@ -136,10 +137,11 @@ Status FilesBeside::read_numbered(const Json& tokens, const std::string& path) {
 Status FilesBeside::read_roles(const Json& json, const std::string& path) {
   for (const char* role : kRoles)
     if (json.contains(role)) LOOM_TRY(add_role(role, json[role], path));
+  bool replaced = false;  // special_tokens_map.json comes last, and replaces both lists by its own
   for (const char* list : {"additional_special_tokens", "extra_special_tokens"}) {
     const Json tokens = json.value(list, Json());
     if (!tokens.is_array() && !tokens.is_object()) continue;
-    more_.clear();  // special_tokens_map.json comes last, and replaces the list
+    if (!std::exchange(replaced, true)) more_.clear();
     for (const auto& [key, item] : tokens.items()) {
       Result<AddedToken> token = token_of(item);
       LOOM_TRY(token.status().in(fmt::format("\"{}\" of {}", list, path)));

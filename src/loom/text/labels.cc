@@ -52,6 +52,13 @@ bool are_classes(const std::vector<std::string>& labels, const std::vector<std::
   if (std::equal(labels.begin(), labels.end(), classes.begin())) return true;
   for (size_t label = 0; label < labels.size(); ++label)
     if (labels[label] != fmt::format("{}", label)) return false;
+  // A number that is the name of another class is that class.
+  for (size_t number = 0; number < classes.size(); ++number) {
+    const std::optional<int64_t> other = whole_number(classes[number]);
+    if (other && *other >= 0 && *other < static_cast<int64_t>(labels.size()) &&
+        *other != static_cast<int64_t>(number))
+      return false;
+  }
   return true;
 }
 
@@ -98,7 +105,13 @@ Status Labels::take_classes(const std::map<std::string, std::string>& places, co
     const auto wrong = std::find_if(places.begin(), places.end(), [&](const auto& other) {
       return number ? !id_of(other.first) : !place_of(other.first, names);
     });
-    const auto& [text, where] = wrong != places.end() ? *wrong : *places.find(label);
+    const auto& [text, where] = *wrong;
+    if (place_of(text, names) || id_of(text))
+      return fail(
+          Code::invalid_argument,
+          "{}: the label \"{}\", beside \"{}\", is one of the classes of the model {}, but the labels "
+          "are partly names and partly numbers: must be one of both",
+          where, text, label, classes.model);
     return fail(
         Code::invalid_argument,
         "{}: the label \"{}\" is no class of the model {}, which has {}: must be one of these or a number of "

@@ -25,8 +25,8 @@ std::string listed(const std::vector<std::string>& names);
 /// "LABEL_0", "LABEL_1", …: what the classes of a model are called that gives them no names.
 std::vector<std::string> unnamed_classes(int64_t count);
 
-/// Whether labels are the classes of a model: by name, or as their numbers "0", "1", … in order. Classes
-/// that the labels lack are no difference.
+/// Whether labels are the classes of a model: by name, or as their numbers "0", "1", … in order, unless one
+/// of these is the name of another class. Classes that the labels lack are no difference.
 bool are_classes(const std::vector<std::string>& labels, const std::vector<std::string>& classes);
 
 class Labels {

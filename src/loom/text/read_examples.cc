@@ -13,7 +13,8 @@ using format::Json;
 
 constexpr char kText[] = "text", kLabel[] = "label";
 
-/// A label that another one differs from by a blank alone would be a class of its own.
+/// A label that another one differs from by a blank alone would be a class of its own. Only JSON can spell a
+/// NUL that no file of text has.
 Status check_example(const Example& example) {
   constexpr const char* kWhite = " \t\n\v\f\r";
   const std::string& label = example.label;
@@ -22,6 +23,9 @@ Status check_example(const Example& example) {
   if (label.find_last_not_of(kWhite) + 1 != label.size() || label.find_first_not_of(kWhite) != 0)
     return fail(Code::invalid_data, "the label \"{}\" has white space around it, which a label must not have",
                 label);
+  for (const auto& [what, value] : {std::pair("label", &label), {"text", &example.text}})
+    if (const size_t nul = value->find('\0'); nul != std::string::npos)
+      return fail(Code::invalid_data, "the {} has a NUL as its byte {}, which no text has", what, nul);
   if (example.text.empty()) return fail(Code::invalid_data, "the text is empty, must have a character");
   return {};
 }
@@ -38,7 +42,16 @@ Result<Example> example_of_json(std::string_view line) {
   return Example{text.take(), label.take()};
 }
 
-Result<std::vector<Example>> examples_of_lines(std::string_view content) {
+/// What a line of the plainest form says: a label, a tab, and the text as it stands there.
+Result<Example> example_of_tab(std::string_view line) {
+  const size_t tab = line.find('\t');
+  if (tab == std::string_view::npos)
+    return fail(Code::invalid_data, "it must be a label, a tab and a text, but has no tab");
+  return Example{std::string(line.substr(tab + 1)), std::string(line.substr(0, tab))};
+}
+
+Result<std::vector<Example>> examples_of_lines(std::string_view content,
+                                               Result<Example> (*example_of)(std::string_view)) {
   std::vector<Example> examples;
   int64_t number = 0;
   for (size_t at = 0; at < content.size();) {
@@ -48,7 +61,7 @@ Result<std::vector<Example>> examples_of_lines(std::string_view content) {
     at = end + 1;
     ++number;
     if (line.empty()) continue;
-    Result<Example> example = example_of_json(line);
+    Result<Example> example = example_of(line);
     LOOM_TRY(example.status().in(fmt::format("line {}", number)));
     LOOM_TRY(check_example(*example).in(fmt::format("line {}", number)));
     example->line = number;
@@ -59,7 +72,7 @@ Result<std::vector<Example>> examples_of_lines(std::string_view content) {
 
 /// Which columns of a file hold what.
 struct Columns {
-  size_t label = 0, text = 1, all = 2;
+  size_t label = 0, text = 0, all = 0;
 };
 
 /// Those that the first line names; nothing where it does not.
@@ -76,32 +89,42 @@ std::optional<Columns> columns_of(const Record& first) {
 Result<std::vector<Example>> examples_of_records(std::string_view content, char separator) {
   DelimitedReader reader(content, separator);
   std::vector<Example> examples;
-  Columns columns;
-  for (bool first = true;; first = false) {
+  std::optional<Columns> columns;
+  for (;;) {
     Result<std::optional<Record>> record = reader.next();
     LOOM_TRY(record.status());
     if (!*record) return examples;
     std::vector<std::string>& fields = (*record)->fields;
-    if (first) {
-      const std::optional<Columns> named = columns_of(**record);
-      if (named) {
-        columns = *named;
-        continue;
-      }
-      if (separator == ',')
-        return fail(Code::invalid_data,
-                    "line {}: it must name the columns, of which \"{}\" and \"{}\" are read", (*record)->line,
-                    kText, kLabel);
+    const std::string place = fmt::format("line {}", (*record)->line);
+    if (!columns) {
+      columns = columns_of(**record);
+      if (columns) continue;
+      return fail(Code::invalid_data, "{}: it must name the columns, of which \"{}\" and \"{}\" are read",
+                  place, kText, kLabel);
     }
-    if (fields.size() != columns.all)
-      return fail(Code::invalid_data, "line {}: it must be {}, but has {} {}", (*record)->line,
-                  columns.all == 2 && separator == '\t' ? std::string("a label, a tab and a text")
-                                                        : fmt::format("{} fields", columns.all),
-                  fields.size(), fields.size() == 1 ? "field" : "fields");
-    Example example{std::move(fields[columns.text]), std::move(fields[columns.label]), (*record)->line};
-    LOOM_TRY(check_example(example).in(fmt::format("line {}", (*record)->line)));
+    if (fields.size() != columns->all)
+      return fail(Code::invalid_data, "{}: it must be {} fields, but has {}", place, columns->all,
+                  fields.size());
+    Example example{std::move(fields[columns->text]), std::move(fields[columns->label]), (*record)->line};
+    LOOM_TRY(check_example(example).in(place));
     examples.push_back(std::move(example));
   }
+}
+
+/// Plain lines, whose texts may have any quotation marks and tabs, or columns that the first line names.
+Result<std::vector<Example>> examples_of_tabs(std::string_view content) {
+  const Result<std::optional<Record>> first = DelimitedReader(content, '\t').next();
+  if (first.ok() && *first) {
+    if (columns_of(**first)) return examples_of_records(content, '\t');
+    const std::vector<std::string>& fields = (*first)->fields;
+    if (fields.size() == 2 && fields[1] == kLabel)
+      return fail(
+          Code::invalid_data,
+          "line {}: it names the columns \"{}\" and \"{}\", must name \"{}\" and \"{}\"; without such "
+          "a line, others are a label, a tab and a text",
+          (*first)->line, fields[0], fields[1], kText, kLabel);
+  }
+  return examples_of_lines(content, example_of_tab);
 }
 
 }  // namespace
@@ -119,10 +142,10 @@ Result<std::vector<Example>> read_examples(const TextFile& file, const std::stri
                              : extension == ".csv"   ? "csv"
                                                      : "tsv";
   Result<std::vector<Example>> examples =
-      wanted == "jsonl" ? examples_of_lines(file.text())
+      wanted == "jsonl" ? examples_of_lines(file.text(), example_of_json)
       : wanted == "csv" ? examples_of_records(file.text(), ',')
       : wanted == "tsv"
-          ? examples_of_records(file.text(), '\t')
+          ? examples_of_tabs(file.text())
           : fail(Code::invalid_argument, "the format \"{}\" is unknown, must be jsonl, csv or tsv", wanted);
   LOOM_TRY(examples.status().in(file.name()));
   return examples;

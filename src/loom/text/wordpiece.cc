@@ -1,5 +1,7 @@
 #include "text/wordpiece.h"
 
+#include <unicode/uchar.h>
+
 #include "base/hash.h"
 #include "text/bert_words.h"
 #include "text/utf8.h"
@@ -148,6 +150,18 @@ uint64_t WordPieceTokenizer::hash() const {
                          token.normalized, model_.behind));
   }
   return hash.value();
+}
+
+bool WordPieceTokenizer::may_be_cut() const {
+  const auto has_white_space = [](const AddedToken& token) {
+    for (size_t at = 0; at < token.content.size();) {
+      const Utf8Char c = utf8_at(token.content, at);
+      if (u_isUWhiteSpace(static_cast<UChar32>(c.value))) return true;
+      at += c.bytes;
+    }
+    return false;
+  };
+  return std::none_of(model_.added.begin(), model_.added.end(), has_white_space);
 }
 
 std::string WordPieceTokenizer::description() const {

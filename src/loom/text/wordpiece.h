@@ -55,7 +55,8 @@ class WordPieceTokenizer final : public Tokenizer {
   /// Words with a space between; special tokens are left out.
   Result<std::string> decode(std::span<const Token> tokens) const override;
   int64_t vocabulary_size() const override { return static_cast<int64_t>(model_.vocabulary.size()); }
-  bool may_be_cut() const override { return true; }
+  /// Not where an added token has white space, at which a text may be cut.
+  bool may_be_cut() const override;
   /// [SEP].
   std::optional<Token> end_of_text() const override { return specials_.end; }
   SpecialTokens specials() const override { return specials_; }

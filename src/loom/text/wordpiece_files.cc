@@ -99,6 +99,8 @@ Status add_added(std::vector<AddedToken> added, const FilesBeside& beside, WordP
   }
   model.added = std::move(added);
   model.names = beside.names();
+  // BERT's class puts nothing but its own token in front, whatever else the files call the beginning.
+  if (beside.role("cls_token").value_or("").empty()) model.names.begin.clear();
   const Result<std::optional<bool>> split = beside.flag("split_special_tokens");
   LOOM_TRY(split.status());
   if (split->value_or(false))

@@ -1,5 +1,7 @@
 // How a run begins: with which data, and with which checkpoint, if any.
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include "base/file.h"
 #include "model/hugging_face.h"
@@ -15,41 +17,51 @@ namespace loom::train {
 namespace {
 
 /// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
-/// be trained for others. Returns a note on a classifier of other classes; "": it is of these, or of none.
-Result<std::string> check_label_order(const Config& config, const model::ModelSpec& spec,
-                                      const std::vector<std::string>& names) {
+/// be trained for others. A dataset of their numbers takes their names. Returns a note on a classifier of
+/// other classes; "": it is of these, or of none, or does not say of which.
+Result<std::string> take_classes(const Config& config, const model::ModelSpec& spec,
+                                 std::vector<std::string>& labels) {
   const std::string& from = config.model.from;
-  if (names.empty() || from.empty() || spec.new_head) return std::string();
+  if (labels.empty() || from.empty() || spec.new_head) return std::string();
   const Result<format::Json> json = format::read_config(from);
   LOOM_TRY(json.status());
   const Result<text::ModelClasses> own = classes_of(*json, from);
   LOOM_TRY(own.status());
   const std::vector<std::string>& classes = own->names;
-  if (classes.empty() && !spec.new_classes) return std::string();
-  const bool as_many = classes.size() == names.size();
-  if (as_many && text::are_classes(names, classes)) return std::string();
-  const auto is_own = [&](const std::string& name) {
-    return std::find(classes.begin(), classes.end(), name) != classes.end();
-  };
-  if (as_many && std::any_of(names.begin(), names.end(), is_own))
-    LOOM_TRY(check_classes(names, config.data.folder, *own));
+  if (!spec.new_classes) {
+    const bool named = classes != text::unnamed_classes(static_cast<int64_t>(classes.size()));
+    if (text::are_classes(labels, classes)) {
+      if (named) labels = classes;
+      return std::string();
+    }
+    const std::set<std::string_view> known(classes.begin(), classes.end());
+    if (std::any_of(labels.begin(), labels.end(), [&](const auto& label) { return known.contains(label); }))
+      LOOM_TRY(check_classes(labels, config.data.folder, *own));
+    if (!named) return std::string();
+  }
   return fmt::format(
-      "model.from, {}, classifies other texts than the dataset has: {}, where the labels here are {}; {}", from,
-      classes.empty() ? "another number of classes" : text::listed(classes), text::listed(names),
+      "model.from, {}, classifies other texts than the dataset has: {}, where the labels here are {}; {}",
+      from, text::listed(classes), text::listed(labels),
       spec.new_classes ? "the last layer of its head begins at random"
                        : "its head begins with the weights of those, by their numbers");
 }
 
-/// That class by class a checkpoint's model has the dataset's names, where both have any.
-Status check_labels(const format::Json& stored, const std::vector<std::string>& names) {
+/// That class by class a checkpoint's model has the dataset's names, where both have any. A dataset of their
+/// numbers takes the checkpoint's.
+Status take_classes(const format::Json& stored, std::vector<std::string>& labels) {
   const Result<std::vector<std::string>> own = model::label_names(stored);
   LOOM_TRY(own.status());
-  for (size_t label = 0; label < std::min(own->size(), names.size()); ++label)
-    if ((*own)[label] != names[label])
+  if (labels.empty() || own->empty()) return {};
+  if (labels.size() == own->size() && text::are_classes(labels, *own)) {
+    labels = *own;
+    return {};
+  }
+  for (size_t label = 0; label < std::min(own->size(), labels.size()); ++label)
+    if ((*own)[label] != labels[label])
       return fail(Code::invalid_argument,
                   "class {} is \"{}\" in the checkpoint and \"{}\" in the dataset, must be the same in both: "
                   "give it data with the labels that it was trained on, or name another run.out",
-                  label, (*own)[label], names[label]);
+                  label, (*own)[label], labels[label]);
   return {};
 }
 
@@ -62,9 +74,9 @@ Result<model::ModelSpec> Trainer::open() {
   data_ = data.take();
   Result<model::ModelSpec> spec = spec_of(config_, data_);
   LOOM_TRY(spec.status());
-  const Result<std::string> other_classes = check_label_order(config_, *spec, data_.labels);
+  Result<std::string> other_classes = take_classes(config_, *spec, data_.labels);
   LOOM_TRY(other_classes.status());
-  if (!other_classes->empty()) notes_.push_back(*other_classes);
+  other_classes_ = other_classes.take();
   const std::string& from = config_.model.from;
   if (!from.empty()) {
     const Result<format::Json> json = format::read_config(from);
@@ -159,8 +171,7 @@ Status Trainer::with_one_before(const Status& status) const {
       status.message());
 }
 
-/// That a checkpoint is of this model and of tokens and classes that mean the same: as many elements prove
-/// none of it.
+/// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
 Status Trainer::check_goes_on(const format::Json& manifest) const {
   const std::string key = text::tokenizer_key(*data_.tokenizer);
   if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
@@ -177,7 +188,7 @@ Status Trainer::check_goes_on(const format::Json& manifest) const {
   const Result<model::ModelSpec> own = model::spec_from_config(model_config());
   LOOM_TRY(own.status());
   const std::string difference = model::difference(*stored, *own);
-  if (difference.empty()) return check_labels(manifest["model"], data_.labels);
+  if (difference.empty()) return {};
   return fail(
       Code::invalid_data,
       "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "
@@ -207,6 +218,8 @@ Result<std::optional<StoredState>> Trainer::state_to_begin_with() {
   const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
   LOOM_TRY(step.status().in(*folder));
   LOOM_TRY(check_goes_on(state->manifest).in(*folder));
+  if (state->manifest.contains("model"))
+    LOOM_TRY(take_classes(state->manifest["model"], data_.labels).in(*folder));
   beginning_ = {*step, *folder, state->manifest.dump()};
   return std::optional(state.take());
 }

@@ -1,79 +1,32 @@
 #include "train/classes.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "base/file.h"
 #include "model/hugging_face.h"
 
 namespace loom::train {
-namespace {
 
 using format::Json;
-
-bool classifies(const Json& config) {
-  if (!config.is_object() || !config.contains("architectures") || !config["architectures"].is_array())
-    return false;
-  return std::any_of(config["architectures"].begin(), config["architectures"].end(), [](const Json& name) {
-    return name.is_string() && name.get<std::string>().ends_with("ForSequenceClassification");
-  });
-}
-
-Result<int64_t> count_of(const Json& config) {
-  if (config.contains("id2label") && config["id2label"].is_object())
-    return static_cast<int64_t>(config["id2label"].size());
-  const Result<int> count = format::value_or<int>(config, "num_labels", 2);
-  LOOM_TRY(count.status());
-  if (*count < 1) return fail(Code::invalid_data, "\"num_labels\" is {}, must be at least 1", *count);
-  return int64_t{*count};
-}
-
-/// A number that `label2id` has for a name; nothing where it has none.
-std::optional<int64_t> number_of(const Json& config, const std::string& name) {
-  if (!config.contains("label2id") || !config["label2id"].is_object() || !config["label2id"].contains(name))
-    return std::nullopt;
-  const Json& number = config["label2id"][name];
-  return number.is_number_integer() ? std::optional(number.get<int64_t>()) : std::nullopt;
-}
-
-/// The names of `label2id`, where it has one for each class.
-std::vector<std::string> names_by_number(const Json& config, int64_t count) {
-  std::vector<std::string> names(static_cast<size_t>(count));
-  if (!config.contains("label2id") || !config["label2id"].is_object()) return {};
-  for (const auto& [name, json] : config["label2id"].items()) {
-    const std::optional<int64_t> number = number_of(config, name);
-    if (number && *number >= 0 && *number < count) names[static_cast<size_t>(*number)] = name;
-  }
-  return std::count(names.begin(), names.end(), "") == 0 ? names : std::vector<std::string>();
-}
-
-}  // namespace
 
 Result<text::ModelClasses> classes_of(const Json& config, const std::string& folder) {
   text::ModelClasses classes;
   classes.model = folder;
-  if (!classifies(config)) return classes;
-  const Result<int64_t> count = count_of(config);
+  if (!model::classifies(config)) return classes;
+  const Result<int64_t> count = model::count_labels(config);
   LOOM_TRY(count.status().in(folder));
   Result<std::vector<std::string>> names = model::label_names(config);
   LOOM_TRY(names.status().in(folder));
-  classes.names = names.take();
-  if (classes.names.empty()) classes.names = names_by_number(config, *count);
-  if (classes.names.empty()) classes.names = text::unnamed_classes(*count);
+  classes.names = names->empty() ? text::unnamed_classes(*count) : names.take();
+  std::map<std::string_view, size_t> numbers;
   for (size_t number = 0; number < classes.names.size(); ++number) {
-    const std::string& name = classes.names[number];
-    const auto first = std::find(classes.names.begin(), classes.names.end(), name) - classes.names.begin();
-    if (static_cast<size_t>(first) != number)
+    const auto [place, isnew] = numbers.try_emplace(classes.names[number], number);
+    if (!isnew)
       return fail(Code::invalid_data,
-                  "{}: the classes {} and {} of config.json are both \"{}\", must have names of "
-                  "their own",
-                  folder, first, number, name);
-    const std::optional<int64_t> other = number_of(config, name);
-    if (other && *other != static_cast<int64_t>(number))
-      return fail(Code::invalid_data,
-                  "{}: config.json has \"{}\" as class {} in id2label and as class {} in label2id, must be "
-                  "the same in "
-                  "both",
-                  folder, name, number, *other);
+                  "{}: the classes {} and {} of config.json are both \"{}\", must have names of their own",
+                  folder, place->second, number, place->first);
   }
   return classes;
 }
@@ -95,11 +48,16 @@ Status check_classes(const std::vector<std::string>& labels, const std::string& 
   const auto named = [&](const std::vector<std::string>& names) {
     return number < names.size() ? fmt::format("\"{}\"", names[number]) : std::string("none");
   };
-  return fail(
-      Code::invalid_argument,
-      "class {} is {} in the model {} and {} in the dataset {}, must be the same in both: `loom tokenize "
-      "--labels --tokenizer {}` numbers labels as the model does",
-      number, named(classes.names), classes.model, named(labels), dataset, classes.model);
+  const bool has_names = classes.names != text::unnamed_classes(static_cast<int64_t>(classes.names.size()));
+  return fail(Code::invalid_argument,
+              "class {} is {} in the model {} and {} in the dataset {}, must be the same in both: {}", number,
+              named(classes.names), classes.model, named(labels), dataset,
+              has_names
+                  ? fmt::format("`loom tokenize --labels --tokenizer {}` numbers labels as the model does",
+                                classes.model)
+                  : fmt::format("the model has no names for its classes, so label the texts 0 to {}, in "
+                                "the model's order",
+                                classes.names.size() - 1));
 }
 
 }  // namespace loom::train

@@ -8,9 +8,10 @@
 
 namespace loom::train {
 
-/// The classes of a model in `folder` by its config.json: by the names of "id2label", else of "label2id",
-/// else "LABEL_0" and so on. None where it is no model that classifies. Errors: invalid_data for two classes
-/// of one name, and for a name that is two classes.
+/// The classes of a model in `folder` by its config.json: by the names of "id2label", or else "LABEL_0" and
+/// so on, as `transformers` names them, which does not look at "label2id". None where it is no model that
+/// classifies. Errors: as count_labels() of model/hugging_face.h; invalid_data for a class without a name
+/// among others, and for two classes of one name.
 Result<text::ModelClasses> classes_of(const format::Json& config, const std::string& folder);
 /// The classes of the model in the folder that a tokenizer was opened from; none where there is no model.
 Result<text::ModelClasses> classes_beside(const std::string& tokenizer);

@@ -119,6 +119,7 @@ Status Trainer::begin_anew() {
   if (config_.model.from.empty()) return engine_->initialize(static_cast<uint64_t>(config_.run.seed));
   const Result<model::ModelFile> file = model::open_model_file(config_.model.from, spec_);
   LOOM_TRY(file.status());
+  if (!other_classes_.empty()) notes_.push_back(other_classes_);
   for (const std::string& note : file->notes) notes_.push_back(note);
   return engine_->load_model(file->tensors);
 }

@@ -146,6 +146,7 @@ class Trainer {
   LossScaler loss_scaler_;
   std::vector<engine::UnitProfile> profiles_;
   std::vector<std::string> notes_;
+  std::string other_classes_;  // a note on the model that the run would begin with, told where it does
   MeanBreakdown measured_;
   engine::StepResult last_;
   std::function<bool()> stop_;

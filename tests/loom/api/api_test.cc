@@ -211,7 +211,7 @@ TEST_F(Api, WeightsThatAreNoNumbersHaveNoLoss) {
   const std::string folder = folder_ / "classifier";
   std::filesystem::copy(fixture("families/bert-classification"), folder);
   put_file(folder + "/vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nb\n");
-  put_file(folder_ / "texts.tsv", "x\tb\ny\tb b\nz\tb b b\nx\tb\ny\tb b\nz\tb b b\n");
+  put_file(folder_ / "texts.tsv", "0\tb\n1\tb b\n2\tb b b\n0\tb\n1\tb b\n2\tb b b\n");
   DatasetOptions options;
   options.tokenizer = folder;
   options.labels = true;

@@ -170,6 +170,9 @@ TEST(ConfigKeys, LabelsAreCountedByEitherKey) {
   EXPECT_EQ(model::spec_from_config(config)->labels, 2);
   config["num_labels"] = 1;
   EXPECT_TRUE(fails_with(model::spec_from_config(config), Code::unsupported, "regression"));
+  config["num_labels"] = 2'000'000'000;
+  EXPECT_TRUE(fails_with(model::spec_from_config(config), Code::invalid_argument, "num_labels"));
+  config["num_labels"] = 1;
   EXPECT_EQ(model::spec_from_config(config, model::Task::classification, 5)->labels, 5);
 }
 
@@ -208,6 +211,7 @@ TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
         const auto spec = with(name, key.c_str(), other);
         if (!spec.ok()) {
           EXPECT_NE(spec.status().message(), "") << key;
+          EXPECT_FALSE(without_meaning.contains(key)) << key << ": " << spec.status().message();
           continue;
         }
         ++changed;
@@ -227,6 +231,21 @@ TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
   for (const char* name : {"families/bert-classification", "families/roberta-classification"})
     check(name, true, {"tie_word_embeddings"});
   EXPECT_GT(changed, 100);
+}
+
+/// Published models have them, which were listed as unknown.
+TEST(ConfigKeys, WhatOlderVersionsSavedIsKnown) {
+  const Json config = {{"n_special", 0}, {"predict_special_tokens", true}, {"_num_labels", 1}};
+  EXPECT_EQ(model::unknown_keys(config, Family::gpt2), std::vector<std::string>{});
+}
+
+TEST(ConfigKeys, EveryActivationThatIsReadIsNamedWhereAnotherIsRefused) {
+  const auto other = with("gpt2-tied", "activation_function", "silu");
+  ASSERT_FALSE(other.ok());
+  for (const char* name : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu"}) {
+    EXPECT_NE(other.status().message().find(name), std::string::npos) << name;
+    EXPECT_TRUE(with("gpt2-tied", "activation_function", name).ok()) << name;
+  }
 }
 
 TEST(ConfigKeys, WhatSavedConfigsHaveIsKnown) {

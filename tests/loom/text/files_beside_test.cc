@@ -100,6 +100,18 @@ TEST_F(FilesBesideTest, MoreSpecialTokensAreThoseOfTheMap) {
   EXPECT_EQ(tokenizer()->encode("<|y|>"), (Tokens{static_cast<Token>(size)}));
 }
 
+/// The second list, which newer versions write empty, took the tokens of the first away.
+TEST_F(FilesBesideTest, BothListsOfMoreSpecialTokensOfAFileCount) {
+  put_json("gpt2.json", {});
+  const auto size = static_cast<Token>(tokenizer()->vocabulary_size());
+  put("tokenizer_config.json",
+      {{"additional_special_tokens", {"<|x|>"}}, {"extra_special_tokens", Json::object()}});
+  EXPECT_EQ(tokenizer()->encode("<|x|>"), (Tokens{size}));
+  put("tokenizer_config.json",
+      {{"additional_special_tokens", {"<|x|>"}}, {"extra_special_tokens", {{"y_token", "<|y|>"}}}});
+  EXPECT_EQ(tokenizer()->encode("<|x|><|y|>"), (Tokens{size, size + 1}));
+}
+
 TEST_F(FilesBesideTest, ATokenWithAnotherNumberThanItHasIsRefused) {
   put_bpe({"<|endoftext|>"});
   put("added_tokens.json", {{"<|user|>", 300}});
@@ -135,6 +147,54 @@ TEST_F(FilesBesideTest, AVocabularyOfAnotherClassIsRefused) {
   std::filesystem::remove(folder_ / "vocab.json");
   put("tokenizer_config.json", {{"tokenizer_class", "BertJapaneseTokenizer"}});
   EXPECT_TRUE(fails_with(opened(), Code::unsupported, "the tokenizer is a BertJapaneseTokenizer"));
+}
+
+/// A GPT-2 whose files name a class and a separator, as a classifier's may, got them around its texts.
+TEST_F(FilesBesideTest, AGpt2PutsOnlyWhatItIsAskedForAroundATextWhateverItsRoles) {
+  put_bpe({"<|endoftext|>", "[CLS]", "[SEP]"});
+  put("special_tokens_map.json", {{"cls_token", "[CLS]"}, {"sep_token", "[SEP]"}});
+  put("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}});
+  EXPECT_EQ(example_tokens("ab", *tokenizer()), (Tokens{256}));
+  put("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", true}});
+  EXPECT_EQ(example_tokens("ab", *tokenizer()), (Tokens{257, 256}));
+}
+
+/// It was read as GPT-2's, without composing characters and without padding.
+TEST_F(FilesBesideTest, AVocabularyOfAGptNeoXIsNormalizedAndHasItsPadding) {
+  put_bpe({"<|endoftext|>", "<|padding|>"});
+  put("tokenizer_config.json", {{"tokenizer_class", "GPTNeoXTokenizer"}});
+  EXPECT_EQ(tokenizer()->specials().padding, 258);
+  EXPECT_EQ(tokenizer()->encode("e\u0301"), tokenizer()->encode("\u00e9"));
+  put("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}});
+  EXPECT_EQ(tokenizer()->specials().padding, std::nullopt);
+  EXPECT_NE(tokenizer()->encode("e\u0301"), tokenizer()->encode("\u00e9"));
+}
+
+/// GPT-2's words would be others than BLOOM's.
+TEST_F(FilesBesideTest, AVocabularyOfABloomDoesNotSayHowItCutsTexts) {
+  put_bpe({"<s>"});
+  put("config.json", {{"model_type", "bloom"}});
+  EXPECT_TRUE(fails_with(opened(), Code::unsupported, "the tokenizer is a BloomTokenizer"));
+}
+
+/// The beginning of a text was "[unused1]", which BERT's class does not put there.
+TEST_F(FilesBesideTest, ABertBeginsATextWithItsClassWhateverBeginsASentence) {
+  put_file(folder_ / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[unused1]\na\n");
+  put("tokenizer_config.json", {{"bos_token", "[unused1]"}, {"tokenizer_class", "BertTokenizer"}});
+  EXPECT_EQ(tokenizer()->specials().begin, 1);
+  EXPECT_EQ(example_tokens("a", *tokenizer()), (Tokens{1, 4, 2}));
+}
+
+/// A text cut at the line feed within it had other tokens, by the size of its parts.
+TEST_F(FilesBesideTest, AWordPieceWithATokenOfTwoWordsIsNotCutWithinTexts) {
+  put_file(folder_ / "vocab.txt", "[UNK]\n[CLS]\n[SEP]\nnew\nyork\n");
+  EXPECT_TRUE(tokenizer()->may_be_cut());
+  for (const char* name : {"New York", "New\u3000York"}) {
+    put("tokenizer_config.json",
+        {{"added_tokens_decoder", {{"5", {{"content", name}, {"normalized", true}, {"special", false}}}}}});
+    EXPECT_EQ(tokenizer()->encode("new\nyork"), (Tokens{5}));
+    EXPECT_FALSE(tokenizer()->may_be_cut());
+  }
 }
 
 /// Only "<|endoftext|>" was looked for, and a RoBERTa's own tokens were spelled out as text.
@@ -180,6 +240,14 @@ TEST_F(FilesBesideTest, SettingsThatContradictTokenizerJsonAreRefused) {
   }
   put("tokenizer_config.json", {{"add_prefix_space", false}, {"add_bos_token", false}});
   EXPECT_TRUE(opened().ok());
+  put_json("bloom.json",
+           {{"/post_processor", {{"type", "RobertaProcessing"}, {"sep", {"</s>", 2}}, {"cls", {"<s>", 1}}}}});
+  for (const char* key : {"add_bos_token", "add_eos_token"}) {
+    put("tokenizer_config.json", {{key, false}});
+    EXPECT_TRUE(fails_with(opened(), Code::unsupported, key)) << "its post-processor adds one";
+    put("tokenizer_config.json", {{key, true}});
+    EXPECT_TRUE(opened().ok());
+  }
   put_json("wordpiece.json", {});
   for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars"}) {
     put("tokenizer_config.json", {{key, false}});
@@ -268,8 +336,10 @@ TEST_F(FilesBesideTest, TheTemplateIsReadAndWritten) {
   }
   put_json("bloom.json", {{"/post_processor", {{"type", "Other"}}}});
   EXPECT_TRUE(fails_with(opened(), Code::unsupported, "\"post_processor\" is {\"type\":\"Other\"}"));
-  put_json("bloom.json", {{"/post_processor/sep/1", 1 << 30}});
-  EXPECT_FALSE(opened().ok());
+  put_json("bloom.json",
+           {{"/post_processor",
+             {{"type", "RobertaProcessing"}, {"sep", {"</s>", 1 << 30}}, {"cls", {"<s>", 1}}}}});
+  EXPECT_TRUE(fails_with(opened(), Code::invalid_data, "a text gets token"));
 }
 
 TEST_F(FilesBesideTest, TextsWithOtherTokensAroundThemThanTheModelsAreRefused) {

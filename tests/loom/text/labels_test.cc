@@ -18,6 +18,13 @@ Result<Labels> numbered(const Names& labels, const ModelClasses& classes = {}) {
   return Labels::make(places, classes);
 }
 
+/// The sentence said that "positive" is no class of a model that has it.
+TEST(Labels, NamesAndNumbersTogetherAreRefusedAsSuch) {
+  EXPECT_TRUE(fails_with(numbered({"0", "positive"}, {{"negative", "positive"}, "m"}), Code::invalid_argument,
+                         "t.tsv, line 2: the label \"positive\", beside \"0\", is one of the classes of the "
+                         "model m, but the labels are partly names and partly numbers: must be one of both"));
+}
+
 /// "10" came before "2", and a model of twelve classes was asked for others.
 TEST(Labels, WholeNumbersAreInOrderOfTheirValues) {
   EXPECT_EQ(numbered({"10", "9", "2", "-1"})->names(), (Names{"-1", "2", "9", "10"}));
@@ -84,6 +91,9 @@ TEST(Labels, AreClassesByNameOrByNumber) {
   EXPECT_FALSE(are_classes({"yes", "no"}, classes));
   EXPECT_FALSE(are_classes({"1", "0"}, classes));
   EXPECT_FALSE(are_classes({"0", "1", "2"}, classes));
+  EXPECT_FALSE(are_classes({"0", "1"}, {"1", "0"})) << "they are names of other classes";
+  EXPECT_FALSE(are_classes({"0", "1"}, {"1", "2", "3"}));
+  EXPECT_TRUE(are_classes({"0", "1"}, {"no", "yes", "2"}));
 }
 
 }  // namespace

@@ -46,11 +46,27 @@ TEST_F(ReadExamples, AByteOrderMarkIsNoPartOfTheFirstLabel) {
 
 TEST_F(ReadExamples, QuotedFieldsAreReadAsSpreadsheetsWriteThem) {
   const Pairs wanted = {{"a", "x \"y\", z"}, {"b", "two\r\nlines\tand a tab"}, {"c", "mid\"dle"}};
-  EXPECT_EQ(pairs("a.tsv", "a\t\"x \"\"y\"\", z\"\r\nb\t\"two\r\nlines\tand a tab\"\r\n\"c\"\tmid\"dle"),
-            wanted);
+  EXPECT_EQ(
+      pairs("a.tsv",
+            "label\ttext\r\na\t\"x \"\"y\"\", z\"\r\nb\t\"two\r\nlines\tand a tab\"\r\n\"c\"\tmid\"dle"),
+      wanted);
   EXPECT_EQ(pairs("a.csv",
                   "id,text,label\n1,\"x \"\"y\"\", z\",a\n2,\"two\r\nlines\tand a tab\",b\n\n3,mid\"dle,c\n"),
             wanted);
+}
+
+/// Two lines with a quotation mark each became one example, and one at the beginning of a text was refused.
+TEST_F(ReadExamples, LinesWithoutNamesOfColumnsAreReadAsTheyStand) {
+  EXPECT_EQ(pairs("a.tsv", "0\t\"A failure\n1\tit is not\"\r\n\n1\t\" simone \" is\ta \"\"look\"\"\n"),
+            (Pairs{{"0", "\"A failure"}, {"1", "it is not\""}, {"1", "\" simone \" is\ta \"\"look\"\""}}));
+  EXPECT_EQ(pairs("a.tsv", "\"a\"\tx"), (Pairs{{"\"a\"", "x"}}));
+}
+
+/// Every sentence was a class, and the first one was "sentence".
+TEST_F(ReadExamples, ALineThatNamesOtherColumnsIsNoExample) {
+  EXPECT_TRUE(fails_with(read("a.tsv", "sentence\tlabel\nit is good\t1\n"), Code::invalid_data,
+                         "line 1: it names the columns \"sentence\" and \"label\", must name \"text\" and "
+                         "\"label\""));
 }
 
 TEST_F(ReadExamples, TabsMayHaveColumnsWithNames) {
@@ -67,21 +83,24 @@ TEST_F(ReadExamples, WhatIsNoLabelIsRefusedByItsLine) {
   EXPECT_TRUE(refused("a.tsv", "pos\tx\n \ty\n", "line 2: the label is empty"));
   EXPECT_TRUE(refused("a.tsv", "pos\tx\npos\t\n", "line 2: the text is empty"));
   EXPECT_TRUE(
-      refused("a.tsv", "a\tx\ty\n", "line 1: it must be a label, a tab and a text, but has 3 fields"));
-  EXPECT_TRUE(
-      refused("a.tsv", "a\tx\n   \n", "line 2: it must be a label, a tab and a text, but has 1 field"));
+      refused("a.tsv", "a\tx\n   \n", "line 2: it must be a label, a tab and a text, but has no tab"));
+  EXPECT_TRUE(refused("a.tsv", "label\ttext\na\tx\ty\n", "line 2: it must be 2 fields, but has 3"));
   EXPECT_TRUE(refused("a.jsonl", "{\"text\": \"x\", \"label\": \"\"}", "line 1: the label is empty"));
   EXPECT_TRUE(refused("a.jsonl", "{\"text\": \"x\", \"label\": \" a\"}", "white space around it"));
+  EXPECT_TRUE(
+      refused("a.jsonl", R"({"text": "a\u0000b", "label": "x"})", "the text has a NUL as its byte 1"));
+  EXPECT_TRUE(
+      refused("a.jsonl", R"({"text": "a", "label": "x\u0000"})", "the label has a NUL as its byte 1"));
   EXPECT_TRUE(
       refused("a.csv", "pos,x\n", "line 1: it must name the columns, of which \"text\" and \"label\""));
   EXPECT_TRUE(refused("a.csv", "label,text\npos,x,y\n", "line 2: it must be 2 fields, but has 3"));
 }
 
 TEST_F(ReadExamples, QuotationMarksThatDoNotFitAreRefusedByTheirLine) {
-  EXPECT_TRUE(fails_with(read("a.tsv", "a\tx\nb\t\"open\nc\ty\n"), Code::invalid_data,
-                         "line 2: a field begins with a quotation mark that nothing closes"));
-  EXPECT_TRUE(fails_with(read("a.tsv", "a\t\"two\nlines\" more\n"), Code::invalid_data,
-                         "line 2: a quotation mark closes a field that goes on"));
+  EXPECT_TRUE(fails_with(read("a.tsv", "label\ttext\na\tx\nb\t\"open\nc\ty\n"), Code::invalid_data,
+                         "line 3: a field begins with a quotation mark that nothing closes"));
+  EXPECT_TRUE(fails_with(read("a.tsv", "label\ttext\na\t\"two\nlines\" more\n"), Code::invalid_data,
+                         "line 3: a quotation mark closes a field that goes on"));
 }
 
 TEST_F(ReadExamples, TheFormatOfAFileMayBeGiven) {

@@ -32,12 +32,12 @@ Names names(const Json& config) {
 
 TEST(Classes, AreThoseThatTheConfigNames) {
   EXPECT_EQ(names(classifier({{"id2label", {{"1", "a"}, {"0", "b"}}}})), (Names{"b", "a"}));
-  EXPECT_EQ(names(classifier({{"label2id", {{"a", 1}, {"b", 0}}}})), (Names{"b", "a"}));
+  EXPECT_EQ(names(classifier({{"label2id", {{"a", 1}, {"b", 0}}}})), (Names{"LABEL_0", "LABEL_1"}));
   EXPECT_EQ(names(classifier(
                 {{"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}}, {"label2id", {{"a", 1}, {"b", 0}}}})),
-            (Names{"b", "a"}));
-  EXPECT_EQ(names(classifier(
-                {{"id2label", {{"0", "b"}, {"1", "a"}}}, {"label2id", {{"LABEL_0", 0}, {"LABEL_1", 1}}}})),
+            (Names{"LABEL_0", "LABEL_1"}))
+      << "transformers does not look at label2id";
+  EXPECT_EQ(names(classifier({{"id2label", {{"0", "b"}, {"1", "a"}}}, {"label2id", {{"a", 0}, {"b", 1}}}})),
             (Names{"b", "a"}));
   EXPECT_EQ(names(classifier()), (Names{"LABEL_0", "LABEL_1"}));
   EXPECT_EQ(names(classifier({{"num_labels", 3}})), (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
@@ -46,10 +46,24 @@ TEST(Classes, AreThoseThatTheConfigNames) {
   EXPECT_EQ(names(masked), Names());
   EXPECT_TRUE(fails_with(classes_of(classifier({{"id2label", {{"0", "a"}, {"1", "a"}}}}), "m"),
                          Code::invalid_data, "the classes 0 and 1 of config.json are both \"a\""));
-  EXPECT_TRUE(fails_with(
-      classes_of(classifier({{"id2label", {{"0", "a"}, {"1", "b"}}}, {"label2id", {{"a", 1}, {"b", 0}}}}),
-                 "m"),
-      Code::invalid_data, "\"a\" as class 0 in id2label and as class 1 in label2id"));
+}
+
+/// 2,000,000,000 names of classes were made, and an "id2label" that is none was taken for two classes.
+TEST(Classes, WhatIsNoCountOfThemIsRefused) {
+  EXPECT_TRUE(fails_with(classes_of(classifier({{"num_labels", 2'000'000'000}}), "m"), Code::invalid_argument,
+                         "num_labels"));
+  EXPECT_TRUE(
+      fails_with(classes_of(classifier({{"num_labels", 0}}), "m"), Code::invalid_argument, "num_labels"));
+  EXPECT_TRUE(
+      fails_with(classes_of(classifier({{"id2label", 3}}), "m"), Code::invalid_data, "id2label is 3"));
+}
+
+/// It was sent to a command that numbers labels by names, which the model does not have.
+TEST(Classes, WithoutNamesAreAskedForByTheirNumbers) {
+  EXPECT_TRUE(fails_with(check_classes({"neg", "pos"}, "d", {{"LABEL_0", "LABEL_1"}, "m"}),
+                         Code::invalid_argument, "label the texts 0 to 1, in the model's order"));
+  EXPECT_TRUE(fails_with(check_classes({"neg", "pos"}, "d", {{"pos", "neg"}, "m"}), Code::invalid_argument,
+                         "`loom tokenize --labels --tokenizer m` numbers"));
 }
 
 /// Labels were in alphabetical order, whatever the model's was.

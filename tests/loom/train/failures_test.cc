@@ -145,8 +145,8 @@ TEST_F(Failures, TokensOfAnotherTokenizerAreRefused) {
 TEST_F(Failures, TokensThatTheTokenizerBesideThemDidNotMakeAreRefused) {
   const std::string pairs = data_of_pairs();
   std::filesystem::remove(folder_ / "data/loom-tokenizer.json");
-  for (const std::string file : {"/tokenizer.json", "/tokenizer_config.json"})
-    std::filesystem::copy(pairs + file, folder_ / ("data" + file),
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy(pairs + "/" + name, folder_ / fmt::format("data/{}", name),
                           std::filesystem::copy_options::overwrite_existing);
   EXPECT_TRUE(fails_with(run_to(1), Code::invalid_data, "were not made by the tokenizer beside them"));
 }
