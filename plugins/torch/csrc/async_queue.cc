@@ -28,11 +28,11 @@ AsyncQueue::~AsyncQueue() {
   weftStreamDestroy(stream_);
 }
 
-void AsyncQueue::push(Done done) {
+void AsyncQueue::push(Completion completion) {
   uint64_t position = 0;
   weftStreamGetPosition(stream_, &position);
   std::lock_guard<std::mutex> lock(mutex_);
-  items_.push_back({position, std::move(done)});
+  items_.push_back({position, std::move(completion)});
   ensure_waiter();
 }
 
@@ -63,13 +63,13 @@ void AsyncQueue::run() {
     items_.pop_front();
     waiting_ = true;
     lock.unlock();
-    std::exception_ptr error = outcome(weftStreamSynchronizeTo(stream_, item.position));
+    item.completion.complete(outcome(weftStreamSynchronizeTo(stream_, item.position)));
     lock.lock();
     waiting_ = false;
     ensure_waiter();
     lock.unlock();
-    item.done(error);
-    item.done = nullptr;  // lets go of the tensors, outside the lock
+    item.completion.callbacks();
+    item.completion = {};  // lets go of the tensors, outside the lock
     lock.lock();
     if (stopping_ && items_.empty()) changed_.notify_all();
   }

@@ -18,11 +18,14 @@
 namespace weft_torch {
 
 // Thread safety: push() from one thread at a time, together with what puts operations on the stream.
-// Invariant: at most one thread waits for the stream. Callbacks run without a lock, and a callback that waits
-// for a later operation of the same queue does not hang: another thread takes over.
+// Invariants: at most one thread waits for the stream; operations are complete()d in their order. callbacks() run
+// without a lock, and one that waits for a later operation of the queue does not hang: another thread takes over.
 class AsyncQueue {
  public:
-  using Done = std::function<void(std::exception_ptr)>;
+  struct Completion {
+    std::function<void(std::exception_ptr)> complete;
+    std::function<void()> callbacks;
+  };
 
   // `sentence` says what a result means, as the communicator's last error.
   explicit AsyncQueue(std::function<std::string(weftResult_t)> sentence);
@@ -32,13 +35,13 @@ class AsyncQueue {
   AsyncQueue& operator=(const AsyncQueue&) = delete;
 
   weftStream_t stream() const { return stream_; }
-  // Calls `done` when everything that is on the stream now is complete.
-  void push(Done done);
+  // Calls both, in this order, when everything that is on the stream now is complete.
+  void push(Completion completion);
 
  private:
   struct Item {
     uint64_t position;
-    Done done;
+    Completion completion;
   };
 
   void run();

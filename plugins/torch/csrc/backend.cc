@@ -167,7 +167,7 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     auto kept = std::make_shared<Started>(std::move(one));
     const bool collective = !c10d::isP2POp(kept->operation.type);
     if (collective) ++collectives_in_flight_;
-    its.push([this, kept, whole, collective](std::exception_ptr error) {
+    auto complete = [this, kept, whole, collective](std::exception_ptr error) {
       try {
         // Results may belong to leaves that require gradients, or to tensors of inference mode.
         at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -175,10 +175,15 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
       } catch (...) {
         error = std::current_exception();
       }
-      if (collective) --collectives_in_flight_;
       kept->work->complete(error);
       if (whole) whole->part_complete(error);
-    });
+      if (collective) --collectives_in_flight_;
+    };
+    auto callbacks = [kept, whole] {
+      kept->work->run_callbacks();
+      if (whole) whole->run_callbacks();
+    };
+    its.push({std::move(complete), std::move(callbacks)});
   }
 }
 

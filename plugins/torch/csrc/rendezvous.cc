@@ -19,10 +19,14 @@ Bytes bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 // Waits for a key; false when the time is over.
 bool await_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  timeout = std::max(timeout, std::chrono::milliseconds(1));
+  const auto end = Clock::now() + timeout;
   try {
-    store.wait({key}, std::max(timeout, std::chrono::milliseconds(1)));
+    store.wait({key}, timeout);
     return true;
-  } catch (const c10::DistStoreError&) {
+  } catch (const c10::Error&) {
+    // Stores report this by errors of various types.
+    if (Clock::now() < end) throw;
     return false;
   }
 }

@@ -48,20 +48,22 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
   std::lock_guard<std::mutex> lock(future_mutex_);
   if (!future_) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    if (isCompleted()) mark(*future_);
+    marked_ = isCompleted();
+    if (marked_) mark(*future_);
   }
   return future_;
 }
 
-void WeftWork::complete(std::exception_ptr error) {
-  finish(std::move(error));
+void WeftWork::run_callbacks() {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     std::lock_guard<std::mutex> lock(future_mutex_);
-    if (future_ && !future_->completed()) future = future_;
+    if (!future_ || marked_ || !isCompleted()) return;
+    marked_ = true;
+    future = future_;
   }
   // Outside the lock, because callbacks run here.
-  if (future) mark(*future);
+  mark(*future);
 }
 
 void WeftWork::part_complete(const std::exception_ptr& error) {

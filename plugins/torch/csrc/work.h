@@ -32,11 +32,13 @@ class WeftWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   uint64_t getSequencenumber() const override { return sequence_number_; }
 
-  // The operation is complete; `error` is what it failed with, if it did. Runs the Future's callbacks.
-  void complete(std::exception_ptr error);
+  // The operation is complete; `error` is what it failed with, if it did. Waiting threads go on.
+  void complete(std::exception_ptr error) { finish(std::move(error)); }
   // For a Work of several operations: it completes with the last of `parts`.
   void expect_parts(int parts) { parts_ = parts; }
   void part_complete(const std::exception_ptr& error);
+  // Completes the Future of a complete operation, which runs its callbacks. Else, and a second time, nothing.
+  void run_callbacks();
 
  private:
   void mark(c10::ivalue::Future& future);
@@ -47,6 +49,7 @@ class WeftWork final : public c10d::Work {
   const std::chrono::milliseconds timeout_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by future_mutex_; made when it is asked for
+  bool marked_ = false;                             // guarded by future_mutex_; future_ is complete, or about to be
   std::atomic<int> parts_{0};
   std::mutex part_mutex_;
   std::exception_ptr part_error_;  // guarded by part_mutex_; the first one

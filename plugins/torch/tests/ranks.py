@@ -1,6 +1,5 @@
 """Ranks as processes that stay: a test sends them a function, each runs it in a process group, and returns its result."""
 import datetime
-import functools
 import importlib
 import multiprocessing
 import os
@@ -41,7 +40,7 @@ class RankError(AssertionError):
 
 class Ranks:
     def __init__(self, size, backend="weft", timeout=60, environment=None):
-        self.size = size
+        self.size, self.failed = size, False
         self.folder = tempfile.TemporaryDirectory(prefix="weft-torch-")
         context = multiprocessing.get_context("spawn")
         self.processes, self.connections = [], []
@@ -81,6 +80,7 @@ class Ranks:
         outcomes = self.outcomes(seconds=seconds)
         wrong = [f"rank {rank}: {text}" for rank, (kind, text) in enumerate(outcomes) if kind != "result"]
         if wrong:
+            self.failed = True
             raise RankError("\n".join(wrong))
         return [result for _, result in outcomes]
 
@@ -91,23 +91,26 @@ class Ranks:
             except OSError:
                 pass
         for process in self.processes:
-            process.join(20)
+            process.join(1 if self.failed else 20)
             if process.is_alive():
                 process.kill()
         self.folder.cleanup()
 
 
-@functools.cache
+_shared = {}
+
+
 def shared(size, backend="weft"):
-    """Ranks that tests share. They are ended by conftest.py."""
-    made = Ranks(size, backend)
-    _shared.append(made)
+    """Ranks that tests share, new ones after a failure. They are ended by conftest.py."""
+    made = _shared.get((size, backend))
+    if made is not None and made.failed:
+        made.close()
+        made = None
+    if made is None:
+        made = _shared[(size, backend)] = Ranks(size, backend)
     return made
 
 
-_shared = []
-
-
 def close_shared():
-    for ranks in _shared:
+    for ranks in _shared.values():
         ranks.close()
