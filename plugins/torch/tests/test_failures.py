@@ -26,6 +26,7 @@ def rank_wrong_arguments():
     size = dist.get_world_size()
     meta = torch.empty(3, device="meta")
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    from torch._C._distributed_c10d import AllgatherOptions
     options = dist.AllreduceOptions()
     raises(ValueError, ["is on meta", "cpu"], backend.allreduce, [meta], options)
     raises(ValueError, ["layout", "to_dense"], backend.allreduce, [torch.eye(3).to_sparse()], options)
@@ -36,7 +37,7 @@ def rank_wrong_arguments():
     raises(ValueError, ["all_gather_into_tensor", "times"], dist.all_gather_into_tensor, torch.zeros(3), torch.zeros(3))
     raises(ValueError, ["reduce_scatter_tensor", "times"], dist.reduce_scatter_tensor, torch.zeros(3), torch.zeros(3))
     raises(ValueError, ["must be equal"], dist.all_gather, [torch.zeros(2)] * size, torch.zeros(3))
-    raises(ValueError, ["one for each"], backend.allgather, [[torch.zeros(2)]], [torch.zeros(2)], dist.AllgatherOptions())
+    raises(ValueError, ["one for each"], backend.allgather, [[torch.zeros(2)]], [torch.zeros(2)], AllgatherOptions())
     raises((ValueError, RuntimeError), ["plit"], dist.all_to_all_single, torch.zeros(4), torch.zeros(4),
            [4] + [1] * (size - 1), [4] + [1] * (size - 1))
     raises(NotImplementedError, ["give src"], dist.recv, torch.zeros(1))
@@ -111,23 +112,27 @@ def test_a_killed_rank_is_named_within_two_seconds(asynchronous):
         ranks.close()
 
 
-def rank_backward_until_failure():
-    """DDP's backward pass."""
+def rank_backward_until_failure(flag):
+    """DDP's backward pass; a file says that it has begun."""
     from torch.nn.parallel import DistributedDataParallel
     model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)]), bucket_cap_mb=0.01)
-    while True:
+    for step in range(1000000):
         begin = time.monotonic()
+        if step == 5 and dist.get_rank() == 1:
+            open(flag, "w").close()
         try:
             model(torch.ones(8, 64)).sum().backward()
         except RuntimeError as error:
             return time.monotonic() - begin, str(error)
 
 
-def test_a_rank_killed_in_the_backward_pass_is_named():
-    ranks = Ranks(3)
+def test_a_rank_killed_in_the_backward_pass_is_named(tmp_path):
+    ranks, flag = Ranks(3), tmp_path / "begun"
     try:
-        ranks.start(rank_backward_until_failure)
-        time.sleep(2)
+        ranks.start(rank_backward_until_failure, str(flag))
+        end = time.monotonic() + 60
+        while not flag.exists() and time.monotonic() < end:
+            time.sleep(0.05)
         os.kill(ranks.processes[1].pid, signal.SIGKILL)
         for kind, result in ranks.outcomes([0, 2], seconds=20):
             assert kind == "result", result
