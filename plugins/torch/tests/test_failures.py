@@ -41,7 +41,7 @@ def rank_wrong_arguments():
     raises((ValueError, RuntimeError), ["plit"], dist.all_to_all_single, torch.zeros(4), torch.zeros(4),
            [4] + [1] * (size - 1), [4] + [1] * (size - 1))
     raises(NotImplementedError, ["give src"], dist.recv, torch.zeros(1))
-    raises(ValueError, ["longer"], backend._set_default_timeout, datetime.timedelta(hours=9))
+    raises(ValueError, ["longer"], backend.set_timeout, datetime.timedelta(hours=9))
     dist.barrier()  # none of it has harmed the group
 
 
