@@ -63,14 +63,20 @@ void AsyncQueue::run() {
     items_.pop_front();
     waiting_ = true;
     lock.unlock();
-    item.completion.complete(outcome(weftStreamSynchronizeTo(stream_, item.position)));
-    lock.lock();
-    waiting_ = false;
-    ensure_waiter();
-    lock.unlock();
-    item.completion.callbacks();
-    item.completion = {};  // lets go of the tensors, outside the lock
-    lock.lock();
+    if (item.completion.complete(outcome(weftStreamSynchronizeTo(stream_, item.position)))) {
+      lock.lock();
+      waiting_ = false;
+      ensure_waiter();
+      lock.unlock();
+      item.completion.callbacks();
+      item.completion = {};  // lets go of the tensors, outside the lock
+      lock.lock();
+    } else {
+      // Nothing can block this thread, so no other one is woken.
+      item.completion = {};
+      lock.lock();
+      waiting_ = false;
+    }
     if (stopping_ && items_.empty()) changed_.notify_all();
   }
 }

@@ -3,6 +3,8 @@
 #ifndef WEFT_TORCH_ASYNC_QUEUE_H_
 #define WEFT_TORCH_ASYNC_QUEUE_H_
 
+#include <weft/weft.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -13,17 +15,16 @@
 #include <thread>
 #include <vector>
 
-#include <weft/weft.h>
-
 namespace weft_torch {
 
 // Thread safety: push() from one thread at a time, together with what puts operations on the stream.
-// Invariants: at most one thread waits for the stream; operations are complete()d in their order. callbacks() run
-// without a lock, and one that waits for a later operation of the queue does not hang: another thread takes over.
+// Invariants: at most one thread waits for the stream; operations are complete()d in their order. callbacks()
+// run without a lock, and one that waits for a later operation of the queue does not hang: another thread
+// takes over.
 class AsyncQueue {
  public:
   struct Completion {
-    std::function<void(std::exception_ptr)> complete;
+    std::function<bool(std::exception_ptr)> complete;  // returns whether there is need of callbacks()
     std::function<void()> callbacks;
   };
 
@@ -35,7 +36,7 @@ class AsyncQueue {
   AsyncQueue& operator=(const AsyncQueue&) = delete;
 
   weftStream_t stream() const { return stream_; }
-  // Calls both, in this order, when everything that is on the stream now is complete.
+  // Calls complete(), then callbacks() if needed, when everything that is on the stream now is complete.
   void push(Completion completion);
 
  private:

@@ -1,8 +1,7 @@
 #include "backend.h"
 
-#include <Python.h>
-
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <Python.h>
 
 #include "call_group.h"
 
@@ -10,7 +9,8 @@ namespace weft_torch {
 
 namespace {
 
-// Lets other threads of Python run while this one waits, if it holds the interpreter: callbacks of Futures need it.
+// Lets other threads of Python run while this one waits, if it holds the interpreter: callbacks of Futures
+// need it.
 class WithoutGil {
  public:
   WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
@@ -49,7 +49,8 @@ WeftBackend::~WeftBackend() { shutdown(); }
 void WeftBackend::check_open() const {
   if (!closed_) return;
   std::rethrow_exception(backend_error(
-      aborted_ ? "This process group was aborted on this rank; make another by init_process_group() or new_group()."
+      aborted_ ? "This process group was aborted on this rank; make another by init_process_group() or "
+                 "new_group()."
                : "This process group was shut down; make another by init_process_group() or new_group()."));
 }
 
@@ -107,8 +108,8 @@ void WeftBackend::run_blocking(Operation& operation) {
   if (operation.finish) operation.finish();
 }
 
-WorkPtr WeftBackend::run_all(std::vector<Operation> operations, c10d::OpType type, const char* title, bool async,
-                             std::chrono::milliseconds timeout) {
+WorkPtr WeftBackend::run_all(std::vector<Operation> operations, c10d::OpType type, const char* title,
+                             bool async, std::chrono::milliseconds timeout) {
   Operation all;
   all.type = type;
   all.title = title;
@@ -175,9 +176,10 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
       } catch (...) {
         error = std::current_exception();
       }
-      kept->work->complete(error);
-      if (whole) whole->part_complete(error);
+      bool callbacks = kept->work->complete(error);
+      if (whole && whole->part_complete(error)) callbacks = true;
       if (collective) --collectives_in_flight_;
+      return callbacks;
     };
     auto callbacks = [kept, whole] {
       kept->work->run_callbacks();
@@ -217,10 +219,11 @@ WorkPtr WeftBackend::endCoalescing() {
 
 void WeftBackend::setTimeout(std::chrono::milliseconds timeout) {
   if (timeout > deadline_) {
-    C10_THROW_ERROR(ValueError,
-                    c10::str("A timeout of ", timeout.count(), " ms is longer than the ", deadline_.count(),
-                             " ms with which this group was made; give the longer one to init_process_group() or "
-                             "new_group()."));
+    C10_THROW_ERROR(
+        ValueError,
+        c10::str("A timeout of ", timeout.count(), " ms is longer than the ", deadline_.count(),
+                 " ms with which this group was made; give the longer one to init_process_group() or "
+                 "new_group()."));
   }
   timeout_ms_ = timeout.count();
   options_->timeout = timeout;

@@ -1,8 +1,11 @@
-// The backend "weft" of torch.distributed: c10d::Backend over the interface of weft/weft.h, for tensors of host
-// memory. backend.cc has its life and how operations are run; collectives.cc, all_to_all.cc and
-// point_to_point.cc say what each call of torch is in calls of Weft; rendezvous.cc what goes through the store.
+// The backend "weft" of torch.distributed: c10d::Backend over the interface of weft/weft.h, for tensors of
+// host memory. backend.cc has its life and how operations are run; collectives.cc, all_to_all.cc and
+// point_to_point.cc say what each call of torch is in calls of Weft; rendezvous.cc what goes through the
+// store.
 #ifndef WEFT_TORCH_BACKEND_H_
 #define WEFT_TORCH_BACKEND_H_
+
+#include <weft/weft.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,13 +15,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
-
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-
-#include <weft/weft.h>
+#include <utility>
+#include <vector>
 
 #include "async_queue.h"
 #include "reduction.h"
@@ -43,8 +43,8 @@ struct Operation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
   const char* title = "";
   QueueKey queue{QueueKey::kReduce};
-  Tensors inputs;   // for the profiler
-  Tensors outputs;  // the Work's result
+  Tensors inputs;                                   // for the profiler
+  Tensors outputs;                                  // the Work's result
   std::function<weftResult_t(weftStream_t)> start;  // calls of Weft; NULL blocks
   std::function<void()> finish;                     // copies results to where they belong; may be empty
   std::vector<std::shared_ptr<ScaledSum>> scaled;   // operators that start() uses
@@ -77,13 +77,15 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
@@ -95,7 +97,8 @@ class WeftBackend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
 
   // Children are new groups that meet through the store; ranks outside them have nothing to do.
-  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
 
   void setSequenceNumberForGroup() override { sequence_number_ = 0; }

@@ -24,9 +24,10 @@ std::optional<at::Tensor> adjacent(const std::vector<at::Tensor>& list) {
 void check_input(const at::Tensor& tensor, const char* what) {
   if (!tensor.defined()) C10_THROW_ERROR(ValueError, c10::str(what, " is no tensor."));
   if (!tensor.device().is_cpu()) {
-    C10_THROW_ERROR(ValueError, c10::str(what, " is on ", tensor.device(),
-                                         ", but backend weft takes tensors on cpu; use another backend for that "
-                                         "device, as in init_process_group(\"cpu:weft,cuda:nccl\")."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str(what, " is on ", tensor.device(),
+                             ", but backend weft takes tensors on cpu; use another backend for that "
+                             "device, as in init_process_group(\"cpu:weft,cuda:nccl\")."));
   }
   if (tensor.layout() != at::kStrided) {
     C10_THROW_ERROR(ValueError, c10::str(what, " has the layout ", tensor.layout(),
@@ -37,8 +38,9 @@ void check_input(const at::Tensor& tensor, const char* what) {
 void check_output(const at::Tensor& tensor, const char* what) {
   check_input(tensor, what);
   if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
-    C10_THROW_ERROR(ValueError, c10::str(what, " has several elements in one place of memory, as expand() makes "
-                                               "them; clone() it to receive a result."));
+    C10_THROW_ERROR(ValueError, c10::str(what,
+                                         " has several elements in one place of memory, as expand() makes "
+                                         "them; clone() it to receive a result."));
   }
 }
 
@@ -67,7 +69,8 @@ at::Tensor plain(const at::Tensor& tensor, std::optional<at::ScalarType> type) {
 
 Landing landing(const at::Tensor& tensor, std::optional<at::ScalarType> type) {
   if (is_plain(tensor) && (!type || *type == tensor.scalar_type())) return {{}, tensor};
-  return {tensor, at::empty(tensor.sizes(), tensor.options().dtype(type.value_or(tensor.scalar_type()))
+  return {tensor, at::empty(tensor.sizes(), tensor.options()
+                                                .dtype(type.value_or(tensor.scalar_type()))
                                                 .memory_format(at::MemoryFormat::Contiguous))};
 }
 

@@ -2,10 +2,10 @@
 #ifndef WEFT_TORCH_BUFFERS_H_
 #define WEFT_TORCH_BUFFERS_H_
 
+#include <ATen/core/Tensor.h>
+
 #include <optional>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 namespace weft_torch {
 
@@ -36,7 +36,8 @@ struct ListLanding {
   at::Tensor memory;
   void give_back() const;
 };
-ListLanding list_landing(const std::vector<at::Tensor>& list, std::optional<at::ScalarType> type = std::nullopt);
+ListLanding list_landing(const std::vector<at::Tensor>& list,
+                         std::optional<at::ScalarType> type = std::nullopt);
 at::Tensor flatten(const std::vector<at::Tensor>& list, std::optional<at::ScalarType> type = std::nullopt);
 
 bool same_sizes(const std::vector<at::Tensor>& list);

@@ -1,7 +1,6 @@
 // The Python module of the backend: its class, and what it was built for.
-#include <torch/csrc/utils/pybind.h>
-
 #include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
 #include "backend.h"

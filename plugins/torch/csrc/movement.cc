@@ -19,7 +19,8 @@ const at::Tensor& only(const Tensors& tensors, const char* what) {
 
 const Tensors& only_list(const std::vector<Tensors>& lists, const char* what) {
   if (lists.size() != 1) {
-    C10_THROW_ERROR(ValueError, c10::str(what, " needs one list of tensors, but was given ", lists.size(), "."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str(what, " needs one list of tensors, but was given ", lists.size(), "."));
   }
   return lists[0];
 }
@@ -32,8 +33,9 @@ void no_list(const std::vector<Tensors>& lists, const char* what) {
 
 void check_same(const at::Tensor& one, const at::Tensor& other, const char* what) {
   if (one.scalar_type() != other.scalar_type() || one.numel() != other.numel()) {
-    C10_THROW_ERROR(ValueError, c10::str(what, " have ", one.numel(), " elements of ", one.scalar_type(), " and ",
-                                         other.numel(), " of ", other.scalar_type(), "; they must be equal."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str(what, " have ", one.numel(), " elements of ", one.scalar_type(), " and ",
+                             other.numel(), " of ", other.scalar_type(), "; they must be equal."));
   }
 }
 
@@ -80,8 +82,8 @@ Operation WeftBackend::prepare_allgather(const at::Tensor& output, const at::Ten
   if (overlap(source, place.memory) && source.data_ptr() != own) source = source.clone();
   Operation made;
   made.start = [=, this](weftStream_t stream) {
-    return weftAllGather(source.data_ptr(), place.memory.data_ptr(), source.numel() * wire.per_element, wire.type,
-                         comm_, stream);
+    return weftAllGather(source.data_ptr(), place.memory.data_ptr(), source.numel() * wire.per_element,
+                         wire.type, comm_, stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
   made.type = c10d::OpType::_ALLGATHER_BASE;
@@ -167,8 +169,10 @@ WorkPtr WeftBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
     Tensors list;
     for (const Tensors& of_rank : outputs) {
       if (of_rank.size() != inputs.size()) {
-        C10_THROW_ERROR(ValueError, c10::str("all_gather_coalesced has ", inputs.size(), " inputs, but a rank's "
-                                             "outputs are ", of_rank.size(), "; give as many for each rank."));
+        C10_THROW_ERROR(ValueError, c10::str("all_gather_coalesced has ", inputs.size(),
+                                             " inputs, but a rank's "
+                                             "outputs are ",
+                                             of_rank.size(), "; give as many for each rank."));
       }
       list.push_back(of_rank[i]);
     }
@@ -183,8 +187,8 @@ WorkPtr WeftBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_open();
   if (outputs.size() != inputs.size()) {
-    C10_THROW_ERROR(ValueError, c10::str("all_gather_into_tensor_coalesced has ", inputs.size(), " inputs and ",
-                                         outputs.size(), " outputs; give as many of each."));
+    C10_THROW_ERROR(ValueError, c10::str("all_gather_into_tensor_coalesced has ", inputs.size(),
+                                         " inputs and ", outputs.size(), " outputs; give as many of each."));
   }
   std::vector<Operation> operations;
   for (size_t i = 0; i < inputs.size(); ++i) operations.push_back(prepare_allgather(outputs[i], inputs[i]));
@@ -192,7 +196,8 @@ WorkPtr WeftBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
                  options.asyncOp, options.timeout);
 }
 
-WorkPtr WeftBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+WorkPtr WeftBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                            const c10d::GatherOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_open();
   const at::Tensor& input = only(inputs, "gather");

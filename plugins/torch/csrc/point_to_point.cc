@@ -31,17 +31,17 @@ Tensors rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int r
   std::vector<int64_t> sizes = splits;
   if (sizes.empty()) {
     if (tensor.dim() == 0 || length % ranks != 0) {
-      C10_THROW_ERROR(ValueError, c10::str(what, " of all_to_all_single has ", length,
-                                           " rows, which ", ranks, " ranks cannot share evenly; give split sizes."));
+      C10_THROW_ERROR(ValueError, c10::str(what, " of all_to_all_single has ", length, " rows, which ", ranks,
+                                           " ranks cannot share evenly; give split sizes."));
     }
     sizes.assign(ranks, length / ranks);
   }
   if (static_cast<int>(sizes.size()) != ranks || tensor.dim() == 0 ||
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) != length ||
       *std::min_element(sizes.begin(), sizes.end()) < 0) {
-    C10_THROW_ERROR(ValueError, c10::str("Split sizes of all_to_all_single's ", what, " are ", sizes,
-                                         "; they must be ", ranks, " numbers, one a rank, that add up to its ",
-                                         length, " rows."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str("Split sizes of all_to_all_single's ", what, " are ", sizes, "; they must be ",
+                             ranks, " numbers, one a rank, that add up to its ", length, " rows."));
   }
   Tensors made;
   int64_t begin = 0;
@@ -98,7 +98,8 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
 }
 
 WorkPtr WeftBackend::recvAnysource(Tensors&, int) {
-  C10_THROW_ERROR(NotImplementedError, "Backend weft receives from a rank that is named; give src to recv().");
+  C10_THROW_ERROR(NotImplementedError,
+                  "Backend weft receives from a rank that is named; give src to recv().");
 }
 
 Operation WeftBackend::prepare_alltoall(const Tensors& outputs, const Tensors& inputs) {
@@ -119,11 +120,12 @@ Operation WeftBackend::prepare_alltoall(const Tensors& outputs, const Tensors& i
   made.start = [=, this](weftStream_t stream) {
     CallGroup group;
     for (int peer = 0; peer < size_; ++peer) {
-      weftResult_t result = weftSend(sources[peer].data_ptr(), sources[peer].numel() * wire.per_element, wire.type,
-                                     peer, comm_, stream);
+      weftResult_t result = weftSend(sources[peer].data_ptr(), sources[peer].numel() * wire.per_element,
+                                     wire.type, peer, comm_, stream);
       if (result == weftSuccess) {
         const at::Tensor& memory = places[peer].memory;
-        result = weftRecv(memory.data_ptr(), memory.numel() * wire.per_element, wire.type, peer, comm_, stream);
+        result =
+            weftRecv(memory.data_ptr(), memory.numel() * wire.per_element, wire.type, peer, comm_, stream);
       }
       if (result != weftSuccess) return result;
     }
@@ -143,8 +145,9 @@ WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
   check_list(outputs, size_, "The output list of all_to_all", true);
   check_list(inputs, size_, "The input list of all_to_all", false);
   if (outputs[0].scalar_type() != inputs[0].scalar_type()) {
-    C10_THROW_ERROR(ValueError, c10::str("all_to_all has inputs of ", inputs[0].scalar_type(), " and outputs of ",
-                                         outputs[0].scalar_type(), "; they must be of one type."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str("all_to_all has inputs of ", inputs[0].scalar_type(), " and outputs of ",
+                             outputs[0].scalar_type(), "; they must be of one type."));
   }
   Operation made = prepare_alltoall(outputs, inputs);
   made.type = c10d::OpType::ALLTOALL;
@@ -160,9 +163,9 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
   check_input(input, "The input of all_to_all_single");
   check_output(output, "The output of all_to_all_single");
   if (output.scalar_type() != input.scalar_type()) {
-    C10_THROW_ERROR(ValueError, c10::str("all_to_all_single has an input of ", input.scalar_type(),
-                                         " and an output of ", output.scalar_type(),
-                                         "; they must be of one type."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str("all_to_all_single has an input of ", input.scalar_type(), " and an output of ",
+                             output.scalar_type(), "; they must be of one type."));
   }
   Tensors sources = rows(input, input_splits, size_, "The input");
   Tensors targets = rows(output, output_splits, size_, "The output");
@@ -173,8 +176,8 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
     if (overlap(source, place.memory)) source = source.clone();
     WireType wire = wire_type(input.scalar_type());
     made.start = [=, this](weftStream_t stream) {
-      return weftAlltoAll(source.data_ptr(), place.memory.data_ptr(), source.numel() / size_ * wire.per_element,
-                          wire.type, comm_, stream);
+      return weftAlltoAll(source.data_ptr(), place.memory.data_ptr(),
+                          source.numel() / size_ * wire.per_element, wire.type, comm_, stream);
     };
     if (place.target.defined()) made.finish = [place] { place.give_back(); };
     made.title = "weft:all_to_all";

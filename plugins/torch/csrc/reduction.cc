@@ -47,7 +47,8 @@ std::optional<at::ScalarType> wider_type(at::ScalarType type) {
 double factor_of(const ReduceOp& op) {
   auto* scale = dynamic_cast<c10d::PreMulSumSupplement*>(op.supplement_.get());
   if (scale == nullptr) {
-    C10_THROW_ERROR(ValueError, "PREMUL_SUM needs its factor: make it by torch.distributed._make_nccl_premul_sum().");
+    C10_THROW_ERROR(ValueError,
+                    "PREMUL_SUM needs its factor: make it by torch.distributed._make_nccl_premul_sum().");
   }
   return scale->tensor_factor.defined() ? scale->tensor_factor.item<double>() : scale->double_factor;
 }
@@ -115,7 +116,8 @@ Reduction reduction_for(const ReduceOp& op, at::ScalarType type, weftComm_t comm
   if (op.op_ >= ReduceOp::UNUSED) C10_THROW_ERROR(ValueError, "ReduceOp.UNUSED is no operator.");
   if (type == at::kBool) return bool_reduction(op.op_);
   if (op.op_ == ReduceOp::BAND || op.op_ == ReduceOp::BOR || op.op_ == ReduceOp::BXOR) {
-    if (!c10::isIntegralType(type, false)) refuse(op.op_, type, "bitwise operators are for integers and bool");
+    if (!c10::isIntegralType(type, false))
+      refuse(op.op_, type, "bitwise operators are for integers and bool");
     Reduction made;
     made.bitwise = true;
     return made;

@@ -2,15 +2,14 @@
 #ifndef WEFT_TORCH_REDUCTION_H_
 #define WEFT_TORCH_REDUCTION_H_
 
+#include <ATen/core/Tensor.h>
+#include <weft/weft.h>
+
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
-
-#include <weft/weft.h>
+#include <vector>
 
 namespace weft_torch {
 

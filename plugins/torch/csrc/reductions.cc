@@ -54,7 +54,8 @@ Operation WeftBackend::prepare_allreduce(const at::Tensor& tensor, const c10d::R
     Landing place = in_place(tensor, reduction.wide);
     made.start = [=, this, op_ = reduction.op, wire = reduction.wire](weftStream_t stream) {
       void* memory = place.memory.data_ptr();
-      return weftAllReduce(memory, memory, place.memory.numel() * wire.per_element, wire.type, op_, comm_, stream);
+      return weftAllReduce(memory, memory, place.memory.numel() * wire.per_element, wire.type, op_, comm_,
+                           stream);
     };
     if (place.target.defined()) made.finish = [place] { place.give_back(); };
   }
@@ -69,7 +70,8 @@ Operation WeftBackend::prepare_allreduce(const at::Tensor& tensor, const c10d::R
 WorkPtr WeftBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_open();
-  return run(prepare_allreduce(only(tensors, "all_reduce"), options.reduceOp), options.asyncOp, options.timeout);
+  return run(prepare_allreduce(only(tensors, "all_reduce"), options.reduceOp), options.asyncOp,
+             options.timeout);
 }
 
 WorkPtr WeftBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -99,7 +101,9 @@ WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options
                         input.numel() * wire.per_element, wire.type, root, comm_, stream);
     };
     if (root == rank_) {
-      made.finish = [tensor, all, op = options.reduceOp] { tensor.copy_(combine(op, all).view(tensor.sizes())); };
+      made.finish = [tensor, all, op = options.reduceOp] {
+        tensor.copy_(combine(op, all).view(tensor.sizes()));
+      };
     }
   } else {
     Landing place = in_place(tensor, reduction.wide);
@@ -139,7 +143,8 @@ Operation WeftBackend::prepare_reduce_scatter(const at::Tensor& output, const at
     const char* own = static_cast<const char*>(input.data_ptr()) + rank_ * place.memory.nbytes();
     if (overlap(input, place.memory) && place.memory.data_ptr() != own) input = input.clone();
     made.start = [=, this, op_ = reduction.op, wire = reduction.wire](weftStream_t stream) {
-      return weftReduceScatter(input.data_ptr(), place.memory.data_ptr(), count, wire.type, op_, comm_, stream);
+      return weftReduceScatter(input.data_ptr(), place.memory.data_ptr(), count, wire.type, op_, comm_,
+                               stream);
     };
     if (place.target.defined()) made.finish = [place] { place.give_back(); };
   }
@@ -167,8 +172,9 @@ Operation WeftBackend::prepare_uneven_reduce_scatter(const at::Tensor& output, c
     CallGroup group;
     for (int root = 0; root < size_; ++root) {
       void* target = root == rank_ ? place.memory.data_ptr() : nullptr;
-      weftResult_t result = weftReduce(memory[root].data_ptr(), target, memory[root].numel() * wire.per_element,
-                                       wire.type, op_, root, comm_, stream);
+      weftResult_t result =
+          weftReduce(memory[root].data_ptr(), target, memory[root].numel() * wire.per_element, wire.type, op_,
+                     root, comm_, stream);
       if (result != weftSuccess) return result;
     }
     return group.end();
@@ -189,10 +195,10 @@ WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inpu
   if (inputs.size() != 1) C10_THROW_ERROR(ValueError, "reduce_scatter needs one list of inputs.");
   check_list(inputs[0], size_, "The input list of reduce_scatter", false);
   if (inputs[0][0].scalar_type() != output.scalar_type() || inputs[0][rank_].numel() != output.numel()) {
-    C10_THROW_ERROR(ValueError, c10::str("The output of reduce_scatter has ", output.numel(), " elements of ",
-                                         output.scalar_type(), ", but this rank's input has ",
-                                         inputs[0][rank_].numel(), " of ", inputs[0][0].scalar_type(),
-                                         "; they must be equal."));
+    C10_THROW_ERROR(ValueError,
+                    c10::str("The output of reduce_scatter has ", output.numel(), " elements of ",
+                             output.scalar_type(), ", but this rank's input has ", inputs[0][rank_].numel(),
+                             " of ", inputs[0][0].scalar_type(), "; they must be equal."));
   }
   Operation made = same_sizes(inputs[0])
                        ? prepare_reduce_scatter(output, flatten(inputs[0]), options.reduceOp)
@@ -208,10 +214,11 @@ void check_shares(const at::Tensor& output, const at::Tensor& input, int ranks) 
   check_output(output, "The output of reduce_scatter_tensor");
   check_input(input, "The input of reduce_scatter_tensor");
   if (input.scalar_type() != output.scalar_type() || input.numel() != output.numel() * ranks) {
-    C10_THROW_ERROR(ValueError,
-                    c10::str("The input of reduce_scatter_tensor has ", input.numel(), " elements of ",
-                             input.scalar_type(), ", the output ", output.numel(), " of ", output.scalar_type(),
-                             "; the input must have the output's type and ", ranks, " times its elements."));
+    C10_THROW_ERROR(
+        ValueError,
+        c10::str("The input of reduce_scatter_tensor has ", input.numel(), " elements of ",
+                 input.scalar_type(), ", the output ", output.numel(), " of ", output.scalar_type(),
+                 "; the input must have the output's type and ", ranks, " times its elements."));
   }
 }
 
@@ -222,7 +229,8 @@ WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_open();
   check_shares(output, input, size_);
-  return run(prepare_reduce_scatter(output, plain(input), options.reduceOp), options.asyncOp, options.timeout);
+  return run(prepare_reduce_scatter(output, plain(input), options.reduceOp), options.asyncOp,
+             options.timeout);
 }
 
 WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -230,8 +238,8 @@ WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_open();
   if (outputs.size() != inputs.size()) {
-    C10_THROW_ERROR(ValueError, c10::str("reduce_scatter_tensor_coalesced has ", inputs.size(), " inputs and ",
-                                         outputs.size(), " outputs; give as many of each."));
+    C10_THROW_ERROR(ValueError, c10::str("reduce_scatter_tensor_coalesced has ", inputs.size(),
+                                         " inputs and ", outputs.size(), " outputs; give as many of each."));
   }
   std::vector<Operation> operations;
   for (size_t i = 0; i < outputs.size(); ++i) {

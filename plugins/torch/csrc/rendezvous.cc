@@ -1,7 +1,7 @@
 // What goes through torch's store: how the ranks of a group meet, and the monitored barrier.
 //
-// Keys of a group, all deleted by the last rank that needs them, so that a second group on the same store finds
-// nothing of the first:
+// Keys of a group, all deleted by the last rank that needs them, so that a second group on the same store
+// finds nothing of the first:
 //   weft/arrived     how many ranks have come; the last one makes Weft's unique id
 //   weft/id          the id, or a sentence that says why there is none
 //   weft/read        how many ranks have read it
@@ -55,26 +55,30 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
                          const std::string& group_name) {
   const int64_t arrived = store.add("weft/arrived", 1);
   if (arrived > size) {
-    std::rethrow_exception(backend_error(c10::str(
-        "Rank number ", arrived, " came to the process group ", group_name, ", which has ", size,
-        " ranks: the store holds ranks of an earlier attempt. Start with a fresh store, or another prefix.")));
+    std::rethrow_exception(backend_error(c10::str("Rank number ", arrived, " came to the process group ",
+                                                  group_name, ", which has ", size,
+                                                  " ranks: the store holds ranks of an earlier attempt. "
+                                                  "Start with a fresh store, or another prefix.")));
   }
   if (arrived == size) store.set("weft/id", make_id());
   if (!await_key(store, "weft/id", timeout)) {
-    std::rethrow_exception(backend_error(
-        c10::str("Only ", store.add("weft/arrived", 0), " of ", size, " ranks came to the process group ",
-                 group_name, " within ", timeout.count() / 1000.0, " s; see whether the others run and whether all call "
-                 "init_process_group() or new_group() in the same order.")));
+    std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", size,
+                                                  " ranks came to the process group ", group_name, " within ",
+                                                  timeout.count() / 1000.0,
+                                                  " s; see whether the others run and whether all call "
+                                                  "init_process_group() or new_group() in the same order.")));
   }
   Bytes answer = store.get("weft/id");
-  // Nobody passes weftCommInitRank before the last rank has come to it, so the keys are gone before a rank goes on.
+  // Nobody passes weftCommInitRank before the last rank has come to it, so the keys are gone before a rank
+  // goes on.
   if (store.add("weft/read", 1) == size) {
     for (const char* key : {"weft/arrived", "weft/id", "weft/read"}) store.deleteKey(key);
   }
   weftUniqueId id;
   if (answer.size() != 1 + sizeof(id.internal) || answer[0] != kIsId) {
-    std::rethrow_exception(backend_error(answer.empty() ? "The store returned an empty id of the process group."
-                                                        : std::string(answer.begin() + 1, answer.end())));
+    std::rethrow_exception(backend_error(answer.empty()
+                                             ? "The store returned an empty id of the process group."
+                                             : std::string(answer.begin() + 1, answer.end())));
   }
   std::copy(answer.begin() + 1, answer.end(), id.internal);
   return id;
@@ -106,8 +110,8 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
     store_->set(prefix + std::to_string(rank_), bytes("here"));
     // Rank 0 answers by the end of its own time, which may begin later.
     if (!await_key(*store_, prefix + "answer", 2 * timeout)) {
-      std::rethrow_exception(backend_error(c10::str("Rank 0 did not answer in monitored_barrier within ",
-                                                    2 * timeout.count(), " ms.")));
+      std::rethrow_exception(backend_error(
+          c10::str("Rank 0 did not answer in monitored_barrier within ", 2 * timeout.count(), " ms.")));
     }
     Bytes answer = store_->get(prefix + "answer");
     if (store_->add(prefix + "read", 1) == size_ - 1) {

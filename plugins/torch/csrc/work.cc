@@ -1,8 +1,8 @@
 #include "work.h"
 
-#include <utility>
-
 #include <c10/util/Exception.h>
+
+#include <utility>
 
 namespace weft_torch {
 
@@ -54,6 +54,13 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
   return future_;
 }
 
+bool WeftWork::complete(std::exception_ptr error) {
+  finish(std::move(error));
+  // A Future that is asked for from now on is complete at once.
+  std::lock_guard<std::mutex> lock(future_mutex_);
+  return future_ && !marked_;
+}
+
 void WeftWork::run_callbacks() {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
@@ -66,12 +73,12 @@ void WeftWork::run_callbacks() {
   mark(*future);
 }
 
-void WeftWork::part_complete(const std::exception_ptr& error) {
+bool WeftWork::part_complete(const std::exception_ptr& error) {
   if (error) {
     std::lock_guard<std::mutex> lock(part_mutex_);
     if (!part_error_) part_error_ = error;
   }
-  if (parts_.fetch_sub(1) == 1) complete(part_error_);
+  return parts_.fetch_sub(1) == 1 && complete(part_error_);
 }
 
 }  // namespace weft_torch

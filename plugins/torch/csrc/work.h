@@ -1,5 +1,5 @@
-// A Work of torch: what a caller holds of an operation. It says when the operation is complete, or what failed.
-// It does not run anything: AsyncQueue or the caller's own thread completes it.
+// A Work of torch: what a caller holds of an operation. It says when the operation is complete, or what
+// failed. It does not run anything: AsyncQueue or the caller's own thread completes it.
 #ifndef WEFT_TORCH_WORK_H_
 #define WEFT_TORCH_WORK_H_
 
@@ -8,9 +8,8 @@
 #include <exception>
 #include <mutex>
 #include <string>
-#include <vector>
-
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 namespace weft_torch {
 
@@ -32,11 +31,12 @@ class WeftWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   uint64_t getSequencenumber() const override { return sequence_number_; }
 
-  // The operation is complete; `error` is what it failed with, if it did. Waiting threads go on.
-  void complete(std::exception_ptr error) { finish(std::move(error)); }
+  // The operation is complete; `error` is what it failed with, if it did. Waiting threads go on. Returns
+  // whether run_callbacks() has something to do.
+  bool complete(std::exception_ptr error);
   // For a Work of several operations: it completes with the last of `parts`.
   void expect_parts(int parts) { parts_ = parts; }
-  void part_complete(const std::exception_ptr& error);
+  bool part_complete(const std::exception_ptr& error);
   // Completes the Future of a complete operation, which runs its callbacks. Else, and a second time, nothing.
   void run_callbacks();
 
@@ -49,7 +49,7 @@ class WeftWork final : public c10d::Work {
   const std::chrono::milliseconds timeout_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by future_mutex_; made when it is asked for
-  bool marked_ = false;                             // guarded by future_mutex_; future_ is complete, or about to be
+  bool marked_ = false;  // guarded by future_mutex_; future_ is complete, or about to be
   std::atomic<int> parts_{0};
   std::mutex part_mutex_;
   std::exception_ptr part_error_;  // guarded by part_mutex_; the first one

@@ -54,33 +54,37 @@ def _product():
 
 def rank_monitored_barrier():
     """Rank 1 stays away from the second one."""
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
     if dist.get_rank() != 1:
         raises(dist.DistBackendError, ["1 did not come"], dist.group.WORLD.monitored_barrier,
                datetime.timedelta(seconds=0.5), True)
     dist.barrier()
-    return backend is not None
 
 
-def rank_split():
-    from torch.distributed.distributed_c10d import _get_process_group_store
-    assert _get_process_group_store is not None
+def rank_subgroups():
+    """new_group() and ProcessGroup.split_group(), of some ranks and of one."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    parent = dist.group.WORLD._get_backend(torch.device("cpu"))
-    assert parent.supports_splitting and parent.options.backend == "weft"
-    sub = dist.new_group([0, size - 1], backend="weft")
-    if rank in (0, size - 1):
-        tensor = torch.ones(2)
-        dist.all_reduce(tensor, group=sub)
-        assert tensor.eq(2).all()
-        dist.destroy_process_group(sub)
+    for ranks in ([0, size - 1], [1], list(range(size))):
+        group = dist.new_group(ranks, backend="weft")
+        if rank in ranks:
+            tensor = torch.ones(2)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.eq(len(ranks)).all()
+            dist.destroy_process_group(group)
+    halves = [list(range(size // 2)), list(range(size // 2, size))]
+    mine = halves[rank >= size // 2]
+    half = dist.group.WORLD.split_group(mine, group_name=f"half {mine}", group_desc="a half")
+    tensor = torch.ones(2)
+    half.allreduce([tensor]).wait()
+    assert tensor.eq(len(mine)).all() and half.size() == len(mine)
+    half.shutdown()
 
 
-@pytest.mark.parametrize("function", [rank_wrong_arguments, rank_monitored_barrier, rank_split],
+@pytest.mark.parametrize("function", [rank_wrong_arguments, rank_monitored_barrier, rank_subgroups],
                          ids=lambda each: each.__name__[5:])
-def test_refusals(function):
-    shared(2).call(function)
+@pytest.mark.parametrize("size", [2, 4])
+def test_arguments_and_groups(function, size):
+    shared(size).call(function)
 
 
 def rank_until_failure(asynchronous):
@@ -217,3 +221,19 @@ def test_timeouts_and_abort(function):
         ranks.call(function)
     finally:
         ranks.close()
+
+
+LEAVES = """
+import torch, torch.distributed as dist
+dist.init_process_group("weft")
+dist.barrier()
+work = dist.irecv(torch.empty(1), 1 - dist.get_rank())
+print("end", flush=True)
+"""
+
+
+def test_a_program_may_end_with_an_operation_in_flight(tmp_path):
+    from test_registration import torchrun
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    run = torchrun(tmp_path / "leaves.py")
+    assert run.returncode == 0 and run.stdout.count("end") == 2, run.stdout + run.stderr
