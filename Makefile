@@ -12,7 +12,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test test-asan test-tsan interop bench bench-layers scale validate install package format clean
+.PHONY: help deps build demo test test-asan test-tsan test-torch interop bench bench-layers scale validate install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -38,6 +38,11 @@ test-asan: deps ## the tests under the address and undefined-behaviour sanitizer
 
 test-tsan: deps ## the tests under the thread sanitizer, in build-tsan/
 	@scripts/test_sanitized.sh thread $(BUILD)-tsan
+
+test-torch: deps ## build Weft, then install torch and its backend weft_torch into build/torch-venv and run the backend's tests
+	@$(configured)
+	@cmake --build $(BUILD) --target weft
+	@scripts/test_torch.sh $(BUILD)
 
 interop: deps ## build the test, then load what Loom saves with transformers, tokenizers and safetensors (installed into build/)
 	@BUILD=$(BUILD) scripts/deps.sh --interop

@@ -1,0 +1,174 @@
+// The backend "weft" of torch.distributed: c10d::Backend over the interface of weft/weft.h, for tensors of
+// host memory. backend.cc has its life and how operations are run; collectives.cc, all_to_all.cc and
+// point_to_point.cc say what each call of torch is in calls of Weft; rendezvous.cc what goes through the
+// store.
+#ifndef WEFT_TORCH_BACKEND_H_
+#define WEFT_TORCH_BACKEND_H_
+
+#include <weft/weft.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "async_queue.h"
+#include "reduction.h"
+#include "work.h"
+
+namespace weft_torch {
+
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// Which stream an asynchronous operation is put on. Operations of one stream run one after the other.
+struct QueueKey {
+  enum Kind { kReduce, kMove, kSend, kReceive } kind;
+  int peer = 0;  // of kSend and kReceive
+  bool operator<(const QueueKey& other) const {
+    return kind != other.kind ? kind < other.kind : peer < other.peer;
+  }
+};
+
+// A call of torch, made ready: checked, with buffers that Weft can take.
+struct Operation {
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* title = "";
+  QueueKey queue{QueueKey::kReduce};
+  Tensors inputs;                                   // for the profiler
+  Tensors outputs;                                  // the Work's result
+  std::function<weftResult_t(weftStream_t)> start;  // calls of Weft; NULL blocks
+  std::function<void()> finish;                     // copies results to where they belong; may be empty
+  std::vector<std::shared_ptr<ScaledSum>> scaled;   // operators that start() uses
+};
+
+class WeftBackend final : public c10d::Backend {
+ public:
+  // A collective of all ranks of the group. Waits `timeout` for ranks to come.
+  WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
+              std::string group_name, std::vector<uint64_t> global_ranks);
+  ~WeftBackend() override;
+
+  const std::string getBackendName() const override { return "weft"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  bool supportsCoalescing() const override { return true; }
+  bool supportsSplitting() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
+
+  // Children are new groups that meet through the store; ranks outside them have nothing to do.
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override;
+
+  void setSequenceNumberForGroup() override { sequence_number_ = 0; }
+  uint64_t getSequenceNumberForGroup() override { return sequence_number_; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+  // Writes the communicator's flight recorder as JSON.
+  void dump(const std::string& path);
+
+ private:
+  struct Started {
+    Operation operation;
+    c10::intrusive_ptr<WeftWork> work;
+  };
+
+  // Runs an operation: blocking if `async` is false, else as a Work. Between startCoalescing() and
+  // endCoalescing() of the same thread it is kept for the latter.
+  WorkPtr run(Operation operation, bool async, std::chrono::milliseconds timeout);
+  // Several as one group of Weft, with one Work.
+  WorkPtr run_all(std::vector<Operation> operations, c10d::OpType type, const char* title, bool async,
+                  std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<WeftWork> new_work(const Operation& operation, std::chrono::milliseconds timeout);
+  void run_blocking(Operation& operation);
+  // Puts them on their streams together. `whole` may be null.
+  void issue(std::vector<Started> started, const c10::intrusive_ptr<WeftWork>& whole);
+  AsyncQueue& queue(const QueueKey& key);
+  void drain();
+  void check_open() const;
+  void check_root(int64_t root, const char* what) const;
+  std::string sentence(weftResult_t result) const;
+  std::chrono::milliseconds own_timeout(std::chrono::milliseconds timeout) const;
+
+  Operation prepare_allreduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
+  Operation prepare_bitwise_allreduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
+  Operation prepare_reduce_scatter(const at::Tensor& output, const at::Tensor& flat_input,
+                                   const c10d::ReduceOp& op);
+  Operation prepare_uneven_reduce_scatter(const at::Tensor& output, const Tensors& inputs,
+                                          const c10d::ReduceOp& op);
+  Operation prepare_allgather(const at::Tensor& output, const at::Tensor& input);
+  Operation prepare_allgather_list(const Tensors& outputs, const at::Tensor& input);
+  Operation prepare_uneven_allgather(const Tensors& outputs, const at::Tensor& input);
+  Operation prepare_alltoall(const Tensors& outputs, const Tensors& inputs);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::chrono::milliseconds deadline_;  // the communicator's
+  std::atomic<int64_t> timeout_ms_;           // that of setTimeout(), at most deadline_
+  std::atomic<uint64_t> sequence_number_{0};
+  uint64_t monitored_barriers_ = 0;
+  weftComm_t comm_ = nullptr;
+  std::atomic<bool> closed_{false};
+  std::atomic<bool> aborted_{false};
+  std::mutex life_mutex_;  // one abort() or shutdown() at a time
+
+  std::mutex issue_mutex_;  // operations are put on streams one call at a time, so in the same order
+  std::map<QueueKey, std::unique_ptr<AsyncQueue>> queues_;  // guarded by issue_mutex_
+
+  std::atomic<int> collectives_in_flight_{0};  // asynchronous ones
+
+  std::atomic<std::thread::id> coalescing_{};  // the thread between startCoalescing() and endCoalescing()
+  std::vector<Started> coalesced_;             // that thread's
+};
+
+// Makes the communicator of the group: ranks meet through the store, which holds nothing of it afterwards.
+weftComm_t make_communicator(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
+                             const std::string& group_name);
+
+}  // namespace weft_torch
+
+#endif  // WEFT_TORCH_BACKEND_H_

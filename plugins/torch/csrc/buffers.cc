@@ -1,0 +1,122 @@
+#include "buffers.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+
+namespace weft_torch {
+
+namespace {
+
+const char* byte_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
+
+// One tensor over the memory of all, if they lie one behind the other.
+std::optional<at::Tensor> adjacent(const std::vector<at::Tensor>& list) {
+  const char* next = byte_of(list[0]);
+  for (const at::Tensor& tensor : list) {
+    if (!is_plain(tensor) || !tensor.is_alias_of(list[0]) || byte_of(tensor) != next) return std::nullopt;
+    next += tensor.nbytes();
+  }
+  return list[0].as_strided({static_cast<int64_t>(list.size()) * list[0].numel()}, {1});
+}
+
+}  // namespace
+
+void check_input(const at::Tensor& tensor, const char* what) {
+  if (!tensor.defined()) C10_THROW_ERROR(ValueError, c10::str(what, " is no tensor."));
+  if (!tensor.device().is_cpu()) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str(what, " is on ", tensor.device(),
+                             ", but backend weft takes tensors on cpu; use another backend for that "
+                             "device, as in init_process_group(\"cpu:weft,cuda:nccl\")."));
+  }
+  if (tensor.layout() != at::kStrided) {
+    C10_THROW_ERROR(ValueError, c10::str(what, " has the layout ", tensor.layout(),
+                                         ", but backend weft takes dense tensors; call to_dense()."));
+  }
+}
+
+void check_output(const at::Tensor& tensor, const char* what) {
+  check_input(tensor, what);
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    C10_THROW_ERROR(ValueError, c10::str(what,
+                                         " has several elements in one place of memory, as expand() makes "
+                                         "them; clone() it to receive a result."));
+  }
+}
+
+void check_list(const std::vector<at::Tensor>& list, int ranks, const char* what, bool output) {
+  if (static_cast<int>(list.size()) != ranks) {
+    C10_THROW_ERROR(ValueError, c10::str(what, " has ", list.size(), " tensors, but the group has ", ranks,
+                                         " ranks; give one for each."));
+  }
+  for (const at::Tensor& tensor : list) {
+    output ? check_output(tensor, what) : check_input(tensor, what);
+    if (tensor.scalar_type() != list[0].scalar_type()) {
+      C10_THROW_ERROR(ValueError, c10::str(what, " has tensors of type ", list[0].scalar_type(), " and ",
+                                           tensor.scalar_type(), "; they must be of one type."));
+    }
+  }
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor plain(const at::Tensor& tensor, std::optional<at::ScalarType> type) {
+  at::Tensor resolved = tensor.resolve_conj().resolve_neg().contiguous();
+  return type ? resolved.to(*type) : resolved;
+}
+
+Landing landing(const at::Tensor& tensor, std::optional<at::ScalarType> type) {
+  if (is_plain(tensor) && (!type || *type == tensor.scalar_type())) return {{}, tensor};
+  return {tensor, at::empty(tensor.sizes(), tensor.options()
+                                                .dtype(type.value_or(tensor.scalar_type()))
+                                                .memory_format(at::MemoryFormat::Contiguous))};
+}
+
+void Landing::give_back() const {
+  if (target.defined()) target.copy_(memory.view(target.sizes()));
+}
+
+at::Tensor flatten(const std::vector<at::Tensor>& list, std::optional<at::ScalarType> type) {
+  if (!type || *type == list[0].scalar_type()) {
+    if (auto whole = adjacent(list)) return *whole;
+  }
+  const int64_t numel = list[0].numel();
+  at::Tensor flat = at::empty({static_cast<int64_t>(list.size()) * numel},
+                              list[0].options().dtype(type.value_or(list[0].scalar_type())));
+  for (size_t i = 0; i < list.size(); ++i) {
+    flat.narrow(0, static_cast<int64_t>(i) * numel, numel).view(list[i].sizes()).copy_(list[i]);
+  }
+  return flat;
+}
+
+ListLanding list_landing(const std::vector<at::Tensor>& list, std::optional<at::ScalarType> type) {
+  if (!type || *type == list[0].scalar_type()) {
+    if (auto whole = adjacent(list)) return {{}, *whole};
+  }
+  return {list, at::empty({static_cast<int64_t>(list.size()) * list[0].numel()},
+                          list[0].options().dtype(type.value_or(list[0].scalar_type())))};
+}
+
+void ListLanding::give_back() const {
+  int64_t begin = 0;
+  for (const at::Tensor& target : targets) {
+    target.copy_(memory.narrow(0, begin, target.numel()).view(target.sizes()));
+    begin += target.numel();
+  }
+}
+
+bool same_sizes(const std::vector<at::Tensor>& list) {
+  for (const at::Tensor& tensor : list) {
+    if (tensor.numel() != list[0].numel()) return false;
+  }
+  return true;
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  return a.nbytes() > 0 && b.nbytes() > 0 && byte_of(a) < byte_of(b) + b.nbytes() &&
+         byte_of(b) < byte_of(a) + a.nbytes();
+}
+
+}  // namespace weft_torch

@@ -1,0 +1,39 @@
+// The Python module of the backend: its class, and what it was built for.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
+
+#include "backend.h"
+
+namespace py = pybind11;
+using weft_torch::WeftBackend;
+
+namespace {
+
+constexpr auto kDefaultTimeout = std::chrono::milliseconds(30 * 60 * 1000);
+
+int weft_version() {
+  int version = 0;
+  weftGetVersion(&version);
+  return version;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  py::module_::import("torch.distributed");  // has the base classes
+  py::class_<WeftBackend, c10::intrusive_ptr<WeftBackend>, c10d::Backend>(module, "WeftBackend")
+      .def(py::init<c10::intrusive_ptr<c10d::Store>, int, int, std::chrono::milliseconds, std::string,
+                    std::vector<uint64_t>>(),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = kDefaultTimeout,
+           py::arg("group_name") = "", py::arg("global_ranks") = std::vector<uint64_t>(),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("options", &WeftBackend::getBackendOptions)
+      .def(
+          "perform_nocolor_split", [](WeftBackend&, const py::object&) {},
+          "Nothing: a group that is split off meets without the ranks outside it.")
+      .def("dump", &WeftBackend::dump, py::arg("path"), py::call_guard<py::gil_scoped_release>(),
+           "Writes Weft's flight recorder, the last operations with sizes and times, to a file as JSON.");
+  module.attr("torch_version") = TORCH_VERSION;
+  module.attr("weft_version") = weft_version();
+}

@@ -1,0 +1,224 @@
+// Exchanges of the backend between pairs of ranks: send, receive, all-to-all; and the barrier.
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <numeric>
+
+#include "backend.h"
+#include "buffers.h"
+#include "call_group.h"
+
+namespace weft_torch {
+
+namespace {
+
+const at::Tensor& only(const Tensors& tensors, const char* what) {
+  if (tensors.size() != 1) {
+    C10_THROW_ERROR(ValueError, c10::str(what, " needs one tensor, but was given ", tensors.size(), "."));
+  }
+  return tensors[0];
+}
+
+void warn_of_tag(int tag) {
+  if (tag == 0) return;
+  TORCH_WARN_ONCE("Backend weft ignores the tag of a message (here ", tag,
+                  "): sends from one rank to another match receives in the order of the calls.");
+}
+
+// Rows of the tensor that belong to each rank: [splits[r], ...] views.
+Tensors rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks, const char* what) {
+  const int64_t length = tensor.dim() > 0 ? tensor.size(0) : 1;
+  std::vector<int64_t> sizes = splits;
+  if (sizes.empty()) {
+    if (tensor.dim() == 0 || length % ranks != 0) {
+      C10_THROW_ERROR(ValueError, c10::str(what, " of all_to_all_single has ", length, " rows, which ", ranks,
+                                           " ranks cannot share evenly; give split sizes."));
+    }
+    sizes.assign(ranks, length / ranks);
+  }
+  if (static_cast<int>(sizes.size()) != ranks || tensor.dim() == 0 ||
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) != length ||
+      *std::min_element(sizes.begin(), sizes.end()) < 0) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str("Split sizes of all_to_all_single's ", what, " are ", sizes, "; they must be ",
+                             ranks, " numbers, one a rank, that add up to its ", length, " rows."));
+  }
+  Tensors made;
+  int64_t begin = 0;
+  for (int64_t size : sizes) {
+    made.push_back(tensor.narrow(0, begin, size));
+    begin += size;
+  }
+  return made;
+}
+
+}  // namespace
+
+WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_open();
+  const at::Tensor& tensor = only(tensors, "send");
+  check_input(tensor, "The tensor of send");
+  check_root(peer, "The destination of send");
+  warn_of_tag(tag);
+  WireType wire = wire_type(tensor.scalar_type());
+  at::Tensor source = plain(tensor);
+  Operation made;
+  made.start = [=, this](weftStream_t stream) {
+    return weftSend(source.data_ptr(), source.numel() * wire.per_element, wire.type, peer, comm_, stream);
+  };
+  made.type = c10d::OpType::SEND;
+  made.title = "weft:send";
+  made.queue = {QueueKey::kSend, peer};
+  made.inputs = {tensor};
+  made.outputs = {tensor};
+  return run(std::move(made), true, c10d::kUnsetTimeout);
+}
+
+WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_open();
+  const at::Tensor& tensor = only(tensors, "recv");
+  check_output(tensor, "The tensor of recv");
+  check_root(peer, "The source of recv");
+  warn_of_tag(tag);
+  WireType wire = wire_type(tensor.scalar_type());
+  Landing place = landing(tensor);
+  Operation made;
+  made.start = [=, this](weftStream_t stream) {
+    return weftRecv(place.memory.data_ptr(), place.memory.numel() * wire.per_element, wire.type, peer, comm_,
+                    stream);
+  };
+  if (place.target.defined()) made.finish = [place] { place.give_back(); };
+  made.type = c10d::OpType::RECV;
+  made.title = "weft:recv";
+  made.queue = {QueueKey::kReceive, peer};
+  made.outputs = {tensor};
+  return run(std::move(made), true, c10d::kUnsetTimeout);
+}
+
+WorkPtr WeftBackend::recvAnysource(Tensors&, int) {
+  C10_THROW_ERROR(NotImplementedError,
+                  "Backend weft receives from a rank that is named; give src to recv().");
+}
+
+Operation WeftBackend::prepare_alltoall(const Tensors& outputs, const Tensors& inputs) {
+  WireType wire = wire_type(inputs[0].scalar_type());
+  Tensors sources;
+  std::vector<Landing> places;
+  for (int peer = 0; peer < size_; ++peer) {
+    check_output(outputs[peer], "An output of all_to_all");
+    places.push_back(landing(outputs[peer]));
+    sources.push_back(plain(inputs[peer]));
+  }
+  for (at::Tensor& source : sources) {
+    for (const Landing& place : places) {
+      if (overlap(source, place.memory)) source = source.clone();
+    }
+  }
+  Operation made;
+  made.start = [=, this](weftStream_t stream) {
+    CallGroup group;
+    for (int peer = 0; peer < size_; ++peer) {
+      weftResult_t result = weftSend(sources[peer].data_ptr(), sources[peer].numel() * wire.per_element,
+                                     wire.type, peer, comm_, stream);
+      if (result == weftSuccess) {
+        const at::Tensor& memory = places[peer].memory;
+        result =
+            weftRecv(memory.data_ptr(), memory.numel() * wire.per_element, wire.type, peer, comm_, stream);
+      }
+      if (result != weftSuccess) return result;
+    }
+    return group.end();
+  };
+  made.finish = [places] {
+    for (const Landing& place : places) place.give_back();
+  };
+  made.title = "weft:all_to_all";
+  made.queue = {QueueKey::kMove};
+  return made;
+}
+
+WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_open();
+  check_list(outputs, size_, "The output list of all_to_all", true);
+  check_list(inputs, size_, "The input list of all_to_all", false);
+  if (outputs[0].scalar_type() != inputs[0].scalar_type()) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str("all_to_all has inputs of ", inputs[0].scalar_type(), " and outputs of ",
+                             outputs[0].scalar_type(), "; they must be of one type."));
+  }
+  Operation made = prepare_alltoall(outputs, inputs);
+  made.type = c10d::OpType::ALLTOALL;
+  made.inputs = inputs;
+  made.outputs = outputs;
+  return run(std::move(made), options.asyncOp, options.timeout);
+}
+
+WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                                   std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_open();
+  check_input(input, "The input of all_to_all_single");
+  check_output(output, "The output of all_to_all_single");
+  if (output.scalar_type() != input.scalar_type()) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str("all_to_all_single has an input of ", input.scalar_type(), " and an output of ",
+                             output.scalar_type(), "; they must be of one type."));
+  }
+  Tensors sources = rows(input, input_splits, size_, "The input");
+  Tensors targets = rows(output, output_splits, size_, "The output");
+  Operation made;
+  if (input_splits.empty() && output_splits.empty() && input.numel() == output.numel()) {
+    at::Tensor source = plain(input);
+    Landing place = landing(output);
+    if (overlap(source, place.memory)) source = source.clone();
+    WireType wire = wire_type(input.scalar_type());
+    made.start = [=, this](weftStream_t stream) {
+      return weftAlltoAll(source.data_ptr(), place.memory.data_ptr(),
+                          source.numel() / size_ * wire.per_element, wire.type, comm_, stream);
+    };
+    if (place.target.defined()) made.finish = [place] { place.give_back(); };
+    made.title = "weft:all_to_all";
+    made.queue = {QueueKey::kMove};
+  } else {
+    made = prepare_alltoall(targets, sources);
+  }
+  made.type = c10d::OpType::ALLTOALL_BASE;
+  made.inputs = {input};
+  made.outputs = {output};
+  return run(std::move(made), options.asyncOp, options.timeout);
+}
+
+// The barrier is passed when all ranks have come to it and this rank's earlier collectives are complete.
+WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
+  check_open();
+  at::Tensor token = at::zeros({1}, at::kInt);
+  Operation meeting;
+  meeting.type = c10d::OpType::BARRIER;
+  meeting.title = "weft:barrier";
+  meeting.start = [token, this](weftStream_t stream) {
+    return weftAllReduce(token.data_ptr(), token.data_ptr(), 1, weftInt32, weftSum, comm_, stream);
+  };
+  if (collectives_in_flight_ == 0 || coalescing_.load() == std::this_thread::get_id()) {
+    return run(std::move(meeting), options.asyncOp, options.timeout);
+  }
+  const auto timeout = own_timeout(options.timeout);
+  auto whole = new_work(meeting, timeout);
+  Operation moves;  // nothing but a place behind the other stream's operations
+  moves.type = c10d::OpType::BARRIER;
+  moves.queue = {QueueKey::kMove};
+  moves.start = [](weftStream_t) { return weftSuccess; };
+  std::vector<Started> parts;
+  for (Operation* part : {&meeting, &moves}) {
+    auto work = c10::make_intrusive<WeftWork>(rank_, part->type, nullptr, Tensors{}, Tensors{}, 0, timeout);
+    parts.push_back({std::move(*part), work});
+  }
+  whole->expect_parts(static_cast<int>(parts.size()));
+  issue(std::move(parts), whole);
+  if (!options.asyncOp) whole->wait(timeout);
+  return whole;
+}
+
+}  // namespace weft_torch

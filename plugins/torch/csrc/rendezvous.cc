@@ -1,0 +1,149 @@
+// What goes through torch's store: how the ranks of a group meet, and the monitored barrier.
+//
+// Keys of a group, all deleted by the last rank that needs them, so that a second group on the same store
+// finds nothing of the first:
+//   weft/arrived     how many ranks have come; the last one makes Weft's unique id
+//   weft/id          the id, or a sentence that says why there is none
+//   weft/read        how many ranks have read it
+//   weft/monitored/<number>/…  a monitored barrier
+#include "backend.h"
+
+namespace weft_torch {
+
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using Clock = std::chrono::steady_clock;
+
+Bytes bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+// Waits for a key; false when the time is over.
+bool await_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  timeout = std::max(timeout, std::chrono::milliseconds(1));
+  const auto end = Clock::now() + timeout;
+  try {
+    store.wait({key}, timeout);
+    return true;
+  } catch (const c10::Error&) {
+    // Stores report this by errors of various types.
+    if (Clock::now() < end) throw;
+    return false;
+  }
+}
+
+std::chrono::milliseconds left(Clock::time_point end) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+}
+
+// The id begins with this byte, a sentence about its absence with another.
+constexpr uint8_t kIsId = 1;
+constexpr uint8_t kIsSentence = 2;
+
+Bytes make_id() {
+  weftUniqueId id;
+  if (weftGetUniqueId(&id) != weftSuccess) {
+    Bytes made = bytes(weftGetLastError(nullptr));
+    made.insert(made.begin(), kIsSentence);
+    return made;
+  }
+  Bytes made(id.internal, id.internal + sizeof(id.internal));
+  made.insert(made.begin(), kIsId);
+  return made;
+}
+
+weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds timeout,
+                         const std::string& group_name) {
+  const int64_t arrived = store.add("weft/arrived", 1);
+  if (arrived > size) {
+    std::rethrow_exception(backend_error(c10::str("Rank number ", arrived, " came to the process group ",
+                                                  group_name, ", which has ", size,
+                                                  " ranks: the store holds ranks of an earlier attempt. "
+                                                  "Start with a fresh store, or another prefix.")));
+  }
+  if (arrived == size) store.set("weft/id", make_id());
+  if (!await_key(store, "weft/id", timeout)) {
+    std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", size,
+                                                  " ranks came to the process group ", group_name, " within ",
+                                                  timeout.count() / 1000.0,
+                                                  " s; see whether the others run and whether all call "
+                                                  "init_process_group() or new_group() in the same order.")));
+  }
+  Bytes answer = store.get("weft/id");
+  // Nobody passes weftCommInitRank before the last rank has come to it, so the keys are gone before a rank
+  // goes on.
+  if (store.add("weft/read", 1) == size) {
+    for (const char* key : {"weft/arrived", "weft/id", "weft/read"}) store.deleteKey(key);
+  }
+  weftUniqueId id;
+  if (answer.size() != 1 + sizeof(id.internal) || answer[0] != kIsId) {
+    std::rethrow_exception(backend_error(answer.empty()
+                                             ? "The store returned an empty id of the process group."
+                                             : std::string(answer.begin() + 1, answer.end())));
+  }
+  std::copy(answer.begin() + 1, answer.end(), id.internal);
+  return id;
+}
+
+}  // namespace
+
+weftComm_t make_communicator(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
+                             const std::string& group_name) {
+  weftUniqueId id = agree_on_id(store, size, timeout, group_name);
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  const std::string name = "group " + group_name.substr(0, 24);
+  config.commName = name.c_str();
+  if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
+  weftComm_t comm = nullptr;
+  if (weftCommInitRankConfig(&comm, size, id, rank, &config) != weftSuccess) {
+    std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
+  }
+  return comm;
+}
+
+// Ranks report to rank 0 through the store, so that it can name those that do not come.
+void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) {
+  check_open();
+  const auto timeout = options.timeout.count() > 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
+  const auto end = Clock::now() + timeout;
+  const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
+  if (rank_ != 0) {
+    store_->set(prefix + std::to_string(rank_), bytes("here"));
+    // Rank 0 answers by the end of its own time, which may begin later.
+    if (!await_key(*store_, prefix + "answer", 2 * timeout)) {
+      std::rethrow_exception(backend_error(
+          c10::str("Rank 0 did not answer in monitored_barrier within ", 2 * timeout.count(), " ms.")));
+    }
+    Bytes answer = store_->get(prefix + "answer");
+    if (store_->add(prefix + "read", 1) == size_ - 1) {
+      store_->deleteKey(prefix + "answer");
+      store_->deleteKey(prefix + "read");
+    }
+    if (!answer.empty() && answer[0] == kIsSentence) {
+      std::rethrow_exception(backend_error(std::string(answer.begin() + 1, answer.end())));
+    }
+    return;
+  }
+  std::vector<int> missing;
+  for (int rank = 1; rank < size_; ++rank) {
+    const std::string key = prefix + std::to_string(rank);
+    if (await_key(*store_, key, left(end))) {
+      store_->deleteKey(key);
+    } else {
+      missing.push_back(rank);
+      if (!wait_all) break;
+    }
+  }
+  std::string sentence;
+  if (!missing.empty()) {
+    sentence = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing),
+                        " did not come to monitored_barrier within ", timeout.count(), " ms.");
+  }
+  if (size_ > 1) {
+    Bytes answer = bytes(sentence);
+    answer.insert(answer.begin(), sentence.empty() ? kIsId : kIsSentence);
+    store_->set(prefix + "answer", answer);
+  }
+  if (!sentence.empty()) std::rethrow_exception(backend_error(sentence));
+}
+
+}  // namespace weft_torch

@@ -1,0 +1,239 @@
+"""Deaths, disagreement, wrong arguments: an exception that says what is wrong, never a hang."""
+import datetime
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import Ranks, shared
+
+
+def raises(kind, words, function, *arguments, **named):
+    """Checks that the call raises, and that its sentence has the words."""
+    try:
+        function(*arguments, **named)
+    except kind as error:
+        missing = [word for word in words if word not in str(error)]
+        assert not missing, f"{missing} not in: {error}"
+        return
+    raise AssertionError(f"no {kind}")
+
+
+def rank_wrong_arguments():
+    size = dist.get_world_size()
+    meta = torch.empty(3, device="meta")
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    from torch._C._distributed_c10d import AllgatherOptions
+    options = dist.AllreduceOptions()
+    raises(ValueError, ["is on meta", "cpu"], backend.allreduce, [meta], options)
+    raises(ValueError, ["layout", "to_dense"], backend.allreduce, [torch.eye(3).to_sparse()], options)
+    raises(ValueError, ["clone()"], dist.all_reduce, torch.zeros(1).expand(4))
+    raises(ValueError, ["BAND", "integers"], dist.all_reduce, torch.zeros(2), dist.ReduceOp.BAND)
+    raises(ValueError, ["AVG", "Bool"], dist.all_reduce, torch.zeros(2, dtype=torch.bool), dist.ReduceOp.AVG)
+    raises(ValueError, ["PRODUCT", "complex"], backend.reduce, [torch.zeros(2, dtype=torch.complex64)], _product())
+    raises(ValueError, ["all_gather_into_tensor", "times"], dist.all_gather_into_tensor, torch.zeros(3), torch.zeros(3))
+    raises(ValueError, ["reduce_scatter_tensor", "times"], dist.reduce_scatter_tensor, torch.zeros(3), torch.zeros(3))
+    raises(ValueError, ["must be equal"], dist.all_gather, [torch.zeros(2)] * size, torch.zeros(3))
+    raises(ValueError, ["one for each"], backend.allgather, [[torch.zeros(2)]], [torch.zeros(2)], AllgatherOptions())
+    raises((ValueError, RuntimeError), ["plit"], dist.all_to_all_single, torch.zeros(4), torch.zeros(4),
+           [4] + [1] * (size - 1), [4] + [1] * (size - 1))
+    raises(NotImplementedError, ["give src"], dist.recv, torch.zeros(1))
+    raises(ValueError, ["longer"], backend.set_timeout, datetime.timedelta(hours=9))
+    dist.barrier()  # none of it has harmed the group
+
+
+def _product():
+    options = dist.ReduceOptions()
+    options.reduceOp = dist.ReduceOp.PRODUCT
+    options.rootRank = 0
+    return options
+
+
+def rank_monitored_barrier():
+    """Rank 1 stays away from the second one."""
+    dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
+    if dist.get_rank() != 1:
+        raises(dist.DistBackendError, ["1 did not come"], dist.group.WORLD.monitored_barrier,
+               datetime.timedelta(seconds=0.5), True)
+    dist.barrier()
+
+
+def rank_subgroups():
+    """new_group() and ProcessGroup.split_group(), of some ranks and of one."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for ranks in ([0, size - 1], [1], list(range(size))):
+        group = dist.new_group(ranks, backend="weft")
+        if rank in ranks:
+            tensor = torch.ones(2)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.eq(len(ranks)).all()
+            dist.destroy_process_group(group)
+    halves = [list(range(size // 2)), list(range(size // 2, size))]
+    mine = halves[rank >= size // 2]
+    half = dist.group.WORLD.split_group(mine, group_name=f"half {mine}", group_desc="a half")
+    tensor = torch.ones(2)
+    half.allreduce([tensor]).wait()
+    assert tensor.eq(len(mine)).all() and half.size() == len(mine)
+    half.shutdown()
+
+
+@pytest.mark.parametrize("function", [rank_wrong_arguments, rank_monitored_barrier, rank_subgroups],
+                         ids=lambda each: each.__name__[5:])
+@pytest.mark.parametrize("size", [2, 4])
+def test_arguments_and_groups(function, size):
+    shared(size).call(function)
+
+
+def rank_until_failure(asynchronous):
+    """Reduces until it fails; (seconds that the last call took, sentence)."""
+    while True:
+        begin = time.monotonic()
+        try:
+            work = dist.all_reduce(torch.ones(1000), async_op=asynchronous)
+            if asynchronous:
+                work.get_future().wait() if dist.get_rank() == 0 else work.wait()
+        except (dist.DistBackendError, RuntimeError) as error:
+            return type(error).__name__, time.monotonic() - begin, str(error)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_a_killed_rank_is_named_within_two_seconds(asynchronous):
+    ranks = Ranks(3)
+    try:
+        ranks.start(rank_until_failure, asynchronous)
+        time.sleep(0.5)
+        os.kill(ranks.processes[2].pid, signal.SIGKILL)
+        begin = time.monotonic()
+        for kind, result in ranks.outcomes([0, 1], seconds=20):
+            assert kind == "result", result
+            name, seconds, sentence = result
+            assert name == "DistBackendError" and "rank 2" in sentence, result
+            assert seconds < 2 and time.monotonic() - begin < 2.5, result
+    finally:
+        ranks.close()
+
+
+def rank_backward_until_failure(flag):
+    """DDP's backward pass; a file says that it has begun."""
+    from torch.nn.parallel import DistributedDataParallel
+    model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)]), bucket_cap_mb=0.01)
+    for step in range(1000000):
+        begin = time.monotonic()
+        if step == 5 and dist.get_rank() == 1:
+            open(flag, "w").close()
+        try:
+            model(torch.ones(8, 64)).sum().backward()
+        except RuntimeError as error:
+            return time.monotonic() - begin, str(error)
+
+
+def test_a_rank_killed_in_the_backward_pass_is_named(tmp_path):
+    ranks, flag = Ranks(3), tmp_path / "begun"
+    try:
+        ranks.start(rank_backward_until_failure, str(flag))
+        end = time.monotonic() + 60
+        while not flag.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        os.kill(ranks.processes[1].pid, signal.SIGKILL)
+        for kind, result in ranks.outcomes([0, 2], seconds=20):
+            assert kind == "result", result
+            assert "rank 1" in result[1] and result[0] < 2.5, result
+    finally:
+        ranks.close()
+
+
+def rank_mismatch(kind):
+    rank = dist.get_rank()
+    calls = {
+        "shape": lambda: dist.all_reduce(torch.ones(4 + rank)),
+        "type": lambda: dist.all_reduce(torch.ones(4, dtype=torch.float32 if rank else torch.int32)),
+        "call": lambda: dist.all_reduce(torch.ones(4)) if rank else dist.broadcast(torch.ones(4), 0),
+    }
+    begin = time.monotonic()
+    try:
+        calls[kind]()
+        dist.barrier()  # the root of a broadcast need not wait for the others, and hears of it later
+    except dist.DistBackendError as error:
+        return time.monotonic() - begin, str(error)
+    return None
+
+
+@pytest.mark.parametrize("kind", ["shape", "type", "call"])
+def test_a_mismatch_names_ranks(kind):
+    ranks = Ranks(2)
+    try:
+        for result in ranks.call(rank_mismatch, kind):
+            assert result is not None and result[0] < 2
+            assert "rank 0" in result[1] or "rank 1" in result[1], result
+    finally:
+        ranks.close()
+
+
+def rank_skips_a_call():
+    if dist.get_rank() == 1:
+        time.sleep(4)
+        return None
+    begin = time.monotonic()
+    raises(dist.DistBackendError, ["1"], dist.all_reduce, torch.ones(2))
+    return time.monotonic() - begin
+
+
+def test_a_rank_that_skips_a_call_is_named_at_the_deadline():
+    ranks = Ranks(2, timeout=1)
+    try:
+        assert 0.9 < ranks.call(rank_skips_a_call)[0] < 3.5
+    finally:
+        ranks.close()
+
+
+def rank_wait_with_timeout():
+    if dist.get_rank() == 1:
+        time.sleep(1)
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        return
+    tensor = torch.ones(3)
+    work = dist.all_reduce(tensor, async_op=True)
+    raises(dist.DistBackendError, ["not complete after 200 ms"], work.wait, datetime.timedelta(milliseconds=200))
+    work.wait()
+    assert tensor.eq(2).all()
+
+
+def rank_abort():
+    """Rank 0 aborts while both wait; both get an exception, and the group is refused afterwards."""
+    work = dist.all_reduce(torch.ones(2), async_op=True) if dist.get_rank() == 0 else dist.irecv(torch.ones(1), 0)
+    group = dist.group.WORLD
+    if dist.get_rank() == 0:
+        time.sleep(0.3)
+        group.abort()
+    raises(dist.DistBackendError, ["abort"], work.wait)
+    if dist.get_rank() == 0:
+        raises(dist.DistBackendError, ["init_process_group"], dist.all_reduce, torch.ones(1))
+
+
+@pytest.mark.parametrize("function", [rank_wait_with_timeout, rank_abort], ids=lambda each: each.__name__[5:])
+def test_timeouts_and_abort(function):
+    ranks = Ranks(2)
+    try:
+        ranks.call(function)
+    finally:
+        ranks.close()
+
+
+LEAVES = """
+import torch, torch.distributed as dist
+dist.init_process_group("weft")
+dist.barrier()
+work = dist.irecv(torch.empty(1), 1 - dist.get_rank())
+print("end", flush=True)
+"""
+
+
+def test_a_program_may_end_with_an_operation_in_flight(tmp_path):
+    from test_registration import torchrun
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    run = torchrun(tmp_path / "leaves.py")
+    assert run.returncode == 0 and run.stdout.count("end") == 2, run.stdout + run.stderr
