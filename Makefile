@@ -40,6 +40,7 @@ test-tsan: deps ## the tests under the thread sanitizer, in build-tsan/
 	@scripts/test_sanitized.sh thread $(BUILD)-tsan
 
 test-torch: deps ## build Weft, then install torch and its backend weft_torch into build/torch-venv and run the backend's tests
+	@BUILD=$(BUILD) scripts/deps.sh --torch
 	@$(configured)
 	@cmake --build $(BUILD) --target weft
 	@scripts/test_torch.sh $(BUILD)

@@ -3,6 +3,7 @@
 # says goes to deps.log in the build directory (BUILD, else build); its last lines are shown if it fails.
 # deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
 # deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
+# deps.sh --torch installs what `make test-torch` makes a Python of its own with, and builds the backend with, instead.
 # deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm and what makes a fresh Debian. No
 # service is started.
 set -euo pipefail
@@ -17,6 +18,8 @@ if [ "${1:-}" = --peers ]; then
   required=(g++ openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 elif [ "${1:-}" = --interop ]; then
   required=(python3 python3-venv)
+elif [ "${1:-}" = --torch ]; then
+  required=(g++ python3 python3-venv python3-dev)
 elif [ "${1:-}" = --tests ]; then
   required=(slurm-wlm libpmix-dev debootstrap lintian)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
 fi

@@ -13,7 +13,7 @@ if ! "$venv/bin/python" -c "import torch, pytest; raise SystemExit(torch.__versi
   "$venv/bin/pip" install "torch==$version" numpy pytest setuptools > "$build/torch-venv.log" 2>&1 || { tail -20 "$build/torch-venv.log"; exit 1; }
 fi
 echo "Building weft_torch for torch $version and Weft in $build/lib, and installing it into $venv"
-WEFT_HOME=$(realpath "$build/..") "$venv/bin/pip" install --no-build-isolation --no-deps --force-reinstall ./plugins/torch \
+TORCH_WEFT_HOME=$(realpath "$build/..") "$venv/bin/pip" install --no-build-isolation --no-deps --force-reinstall ./plugins/torch \
   > "$build/torch-plugin.log" 2>&1 || { tail -20 "$build/torch-plugin.log"; exit 1; }
 cd "$build"  # away from the sources, so that the installed package is tested
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" "$OLDPWD/plugins/torch/tests"

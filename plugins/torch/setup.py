@@ -1,6 +1,6 @@
 """Builds the backend's extension against the torch that is installed, and against Weft, which it looks for.
 
-Weft is taken from WEFT_HOME (a prefix of `make install`, or a source tree that is built), else from pkg-config,
+Weft is taken from TORCH_WEFT_HOME (a prefix of `make install`, or a source tree that is built), else from pkg-config,
 else from the source tree that this folder lies in.
 """
 import glob
@@ -42,17 +42,17 @@ def from_pkg_config():
 
 
 def find_weft():
-    home = os.environ.get("WEFT_HOME")
+    home = os.environ.get("TORCH_WEFT_HOME")
     if home:
         found = from_folder(home)
         if not found:
-            sys.exit(f"WEFT_HOME is {home}, which has no include/weft/weft.h beside lib/libweft.so or "
+            sys.exit(f"TORCH_WEFT_HOME is {home}, which has no include/weft/weft.h beside lib/libweft.so or "
                      "build/lib/libweft.so; name the prefix of 'make install' or a source tree after 'make'.")
         return found
     # Beside a source tree that is built, the installed library may be another version.
     found = from_folder(HERE.parent.parent) or from_pkg_config()
     if not found:
-        sys.exit("Weft was not found: type 'make' in its source tree, or 'make install', then set WEFT_HOME to the "
+        sys.exit("Weft was not found: type 'make' in its source tree, or 'make install', then set TORCH_WEFT_HOME to the "
                  "source tree or to the prefix (or PKG_CONFIG_PATH to the prefix's lib/pkgconfig).")
     return found
 

@@ -64,8 +64,8 @@ def test_an_extension_for_another_torch_says_what_to_type(monkeypatch):
 
 def test_weft_that_is_not_found_says_what_to_type(tmp_path):
     run = subprocess.run([sys.executable, "setup.py", "--version"], cwd=ROOT / "plugins" / "torch",
-                         env={**os.environ, "WEFT_HOME": str(tmp_path)}, capture_output=True, text=True)
-    assert run.returncode != 0 and "WEFT_HOME" in run.stderr and "make" in run.stderr
+                         env={**os.environ, "TORCH_WEFT_HOME": str(tmp_path)}, capture_output=True, text=True)
+    assert run.returncode != 0 and "TORCH_WEFT_HOME" in run.stderr and "make" in run.stderr
 
 
 @pytest.mark.parametrize("example, arguments, ranks", [
