@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -76,7 +77,7 @@ Result<std::vector<bootstrap::Interface>> chosen_interfaces() {
 }  // namespace
 
 Result<Devices*> Devices::get() {
-  static Devices devices;
+  static Devices& devices = *new Devices;
   static const Status status = devices.discover();
   if (!status.ok()) return status;
   return &devices;

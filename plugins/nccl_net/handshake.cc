@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/fork.h"
 #include "base/log.h"
 #include "bootstrap/routes.h"
 #include "bootstrap/socket.h"
@@ -47,7 +48,7 @@ std::string peer_name(int socket) {
 
 /// What NCCL's configuration asks of the network and this plugin does not do.
 void say_once(const Status& why) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::set<std::string>& told = *new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (told.insert(why.message()).second) (void)report(why);
