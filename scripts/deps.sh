@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing. What apt-get
-# says goes to deps.log in the build directory (BUILD, else build); its last lines are shown if it fails.
+# says goes to deps.log in the build directory (BUILD, else build), or to a file in /tmp where that cannot be written; its last
+# lines are shown if it fails.
 # deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
 # deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
 # deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm and what makes a fresh Debian. No
@@ -35,8 +36,8 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 build=${BUILD:-$(dirname "$0")/../build}
-mkdir -p "$build"
 log=$build/deps.log
+if ! mkdir -p "$build" 2> /dev/null || [ ! -w "$build" ]; then log=$(mktemp --tmpdir deps.XXXXXX.log); fi
 [ ${#missing[@]} -eq 1 ] && packages=package || packages=packages
 echo "deps: installing ${#missing[@]} $packages (log: $log): ${missing[*]}"
 become_root=()
