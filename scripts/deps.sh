@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what is missing to build and test Weft, with apt-get. Does nothing, at once, when nothing is missing. What apt-get
-# says goes to deps.log in the build directory (BUILD, else build); its last lines are shown if it fails.
+# says goes to deps.log in the build directory (BUILD, else build), or to a file in /tmp where that cannot be written; its last
+# lines are shown if it fails.
 # deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
 # deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
 # deps.sh --torch installs what `make test-torch` makes a Python of its own with, and builds the backend with, instead.
@@ -38,8 +39,8 @@ done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 build=${BUILD:-$(dirname "$0")/../build}
-mkdir -p "$build"
 log=$build/deps.log
+if ! mkdir -p "$build" 2> /dev/null || [ ! -w "$build" ]; then log=$(mktemp --tmpdir deps.XXXXXX.log); fi
 [ ${#missing[@]} -eq 1 ] && packages=package || packages=packages
 echo "deps: installing ${#missing[@]} $packages (log: $log): ${missing[*]}"
 become_root=()

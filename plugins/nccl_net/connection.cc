@@ -5,7 +5,7 @@
 
 namespace weft::nccl_net {
 namespace {
-constexpr int64_t kLossGraceNs = 100'000'000;  // for what was sent before a process went or a side closed
+constexpr int64_t kLossGraceNs = 100'000'000;  // for what was sent before a process went
 }  // namespace
 
 Connection::Connection(Introduction introduction, size_t requests)
@@ -228,9 +228,16 @@ void Connection::give_up(const Status& why) {
     if (in_use(request) && !complete(request)) end(request, failure_);
 }
 
+// A side that closes has said how much it has sent, and the network may take its time with the last of it.
+bool Connection::waited_enough() {
+  if (!closed_there()) return now_ns() - peer_watch_.left_ns() >= kLossGraceNs;
+  if (!arrival_) arrival_.emplace(kArrival_s);
+  return arrival_->passed(endpoint_->events());
+}
+
 void Connection::look_at_peer() {
   if (!failure_.ok() || watch_peer() == PeerWatch::Peer::there) return;
-  if (!everything_came() && now_ns() - peer_watch_.left_ns() < kLossGraceNs) return;
+  if (!everything_came() && !waited_enough()) return;
   if (closed_there()) give_up(weft::fail(Code::remote_error, "the other side has closed it"));
   else fail(weft::fail(Code::remote_error, "the process on the other side has gone"));
 }

@@ -9,10 +9,12 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
 #include "abi.h"
+#include "base/fork.h"
 #include "endpoint.h"
 #include "handle.h"
 #include "peer_watch.h"
@@ -21,6 +23,9 @@
 namespace weft::nccl_net {
 
 class Connection;
+
+/// How long what the other side has said to come is waited for, once nothing else comes either.
+inline constexpr double kArrival_s = 2;
 
 /// A dma-buf, in which some GPU memory begins at `offset`.
 struct DmaBuf {
@@ -63,7 +68,7 @@ struct Request {
   int open = 1;  // parts that are not done
   std::array<Part, kMostReceives> parts;
   transport::Completion put;  // of a send
-  uint64_t ticket = 0;        // of a send: when it has flushed, too, the send is complete
+  uint64_t ticket = 0;        // of a send, which is complete once this is flushed, too
   int64_t ask_at_ns = 0;      // of a send: to be asked for then, 0 = not, or not any more
 
   const Part& only() const { return parts.front(); }
@@ -94,6 +99,7 @@ class Connection : public Member {
 
   /// The number by which the other side addresses this one.
   uint32_t number() const { return number_; }
+  const Ownership& ownership() const { return ownership_; }
   /// The other side is there, with this number, and these are the terms.
   /// `handshake`: the socket of the handshake, open for as long as both sides have the connection.
   void begin(uint32_t remote_number, const Terms& terms, UniqueFd handshake);
@@ -171,6 +177,9 @@ class Connection : public Member {
   bool has_registered(const void* address) const override;
   void memory_lost() override;
 
+  /// Whether what the other side sent before it left is not waited for any more.
+  bool waited_enough();
+
   std::unique_lock<std::mutex> lock() { return std::unique_lock(endpoint_->mutex()); }
   void remember_me();
 
@@ -183,9 +192,11 @@ class Connection : public Member {
     std::vector<std::byte> payload;
   };
 
+  const Ownership ownership_;
   std::shared_ptr<Endpoint> endpoint_;  // for good
   const int peer_;
   PeerWatch peer_watch_;
+  std::optional<QuietDeadline> arrival_;  // of what was sent before the other side closed
   const std::string peer_name_;
   Status failure_;
   bool gone_ = false;

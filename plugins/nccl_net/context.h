@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/fork.h"
 #include "handshake.h"
 
 namespace weft::nccl_net {
@@ -18,6 +19,7 @@ class Context {
   /// `traffic_class`: of its connections, negative for none.
   explicit Context(int traffic_class = -1) : traffic_class_(traffic_class) {}
   int traffic_class() const { return traffic_class_; }
+  const Ownership& ownership() const { return ownership_; }
   /// Writes the listener's handle, kHandleBytes long. Errors: invalid_argument for a device that does not
   /// exist, or what opening says.
   Result<std::unique_ptr<Listener>> listen(int device, void* handle);
@@ -29,6 +31,7 @@ class Context {
   Result<std::shared_ptr<Endpoint>> endpoint_for(int device, const Device& description);
   Result<Dialer*> dialer_for(int device, Handle& handle, int traffic_class);
 
+  const Ownership ownership_;
   const int traffic_class_;
   std::mutex mutex_;
   std::unordered_map<int, std::shared_ptr<Endpoint>> endpoints_;   // by device

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
 #include "topology/host.h"
+#include "topology/interface_rules.h"
 #include "transport/ofi_providers.h"
 
 namespace weft::nccl_net {
@@ -65,10 +67,10 @@ std::vector<bootstrap::Interface> leading_away(std::vector<bootstrap::Interface>
 
 Result<std::vector<bootstrap::Interface>> chosen_interfaces() {
   const std::string& filter = settings().socket_ifname;
-  Result<std::vector<bootstrap::Interface>> all = bootstrap::interfaces();
+  const bool named = topology::InterfaceFilter(filter).names();
+  Result<std::vector<bootstrap::Interface>> all = bootstrap::interfaces(named);
   if (!all.ok()) return all;
   Result<std::vector<bootstrap::Interface>> chosen = bootstrap::choose_interfaces(all.take(), filter);
-  const bool named = !filter.empty() && filter.front() != '^';
   if (!chosen.ok() || named) return chosen;
   return leading_away(chosen.take());
 }
@@ -76,7 +78,7 @@ Result<std::vector<bootstrap::Interface>> chosen_interfaces() {
 }  // namespace
 
 Result<Devices*> Devices::get() {
-  static Devices devices;
+  static Devices& devices = *new Devices;
   static const Status status = devices.discover();
   if (!status.ok()) return status;
   return &devices;
@@ -127,7 +129,7 @@ Status Devices::discover_ofi(const std::string& wanted) {
   const Result<std::vector<bootstrap::Interface>> interfaces = chosen_interfaces();
   if (!interfaces.ok()) return interfaces.status();
   // A provider over sockets has a domain for every interface of the host, wherever that leads.
-  const Result<std::vector<bootstrap::Interface>> all = bootstrap::interfaces();
+  const Result<std::vector<bootstrap::Interface>> all = bootstrap::interfaces(true);
   const auto among = [](const auto& list, const std::string& name) {
     return list.ok() && std::any_of(list->begin(), list->end(), [&](auto& i) { return i.name == name; });
   };

@@ -7,11 +7,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/status.h"
 #include "bootstrap/address.h"
 
@@ -55,7 +55,7 @@ class Devices {
   Status discover_ofi(const std::string& provider);
   void add(Device device);
 
-  mutable std::mutex mutex_;
+  mutable ForkSafeMutex mutex_;
   std::vector<std::unique_ptr<const Device>> devices_;
 };
 

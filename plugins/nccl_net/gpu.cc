@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/settings.h"
 #include "device/cuda/queue.h"
 #include "endpoint.h"
@@ -46,7 +47,7 @@ Result<cuda::Device*> wanted() {
 }
 
 Result<Reach> reach_of(const Device& device) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::map<const Device*, Reach>& known = *new std::map<const Device*, Reach>;
   const std::lock_guard lock(mutex);
   auto found = known.find(&device);
@@ -61,7 +62,7 @@ Result<Reach> reach_of(const Device& device) {
 }
 
 Status copy_in(int ordinal, void* to, const void* from, size_t bytes) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::map<int, std::unique_ptr<cuda::Queue>>& queues =
       *new std::map<int, std::unique_ptr<cuda::Queue>>;
   const Result<cuda::Device*> device = cuda::Device::open(ordinal);

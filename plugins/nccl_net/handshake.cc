@@ -10,7 +10,10 @@
 #include <mutex>
 #include <set>
 
+#include "base/fork.h"
 #include "base/log.h"
+#include "base/settings.h"
+#include "bootstrap/interfaces.h"
 #include "bootstrap/routes.h"
 #include "bootstrap/socket.h"
 #include "report.h"
@@ -47,7 +50,7 @@ std::string peer_name(int socket) {
 
 /// What NCCL's configuration asks of the network and this plugin does not do.
 void say_once(const Status& why) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static std::set<std::string>& told = *new std::set<std::string>;
   const std::lock_guard lock(mutex);
   if (told.insert(why.message()).second) (void)report(why);
@@ -140,8 +143,11 @@ Status Dialer::open(size_t rails, int traffic_class) {
 }
 
 Status Dialer::connect_socket(const Greeting& greeting, size_t rail) {
-  const bootstrap::SocketAddress target = handle_.address(rail);
-  Result<UniqueFd> socket = bootstrap::begin_connect(target, own_end(rail, target));
+  const bootstrap::SocketAddress& own = device_.addresses[device_.way == Way::tcp ? rail : 0];
+  const Result<bootstrap::SocketAddress> target =
+      bootstrap::as_reached(handle_.address(rail), own, settings().socket_ifname);
+  if (!target.ok()) return target.status();
+  Result<UniqueFd> socket = bootstrap::begin_connect(*target, own_end(rail, *target));
   if (!socket.ok()) return socket.status();
   mark(socket->get(), greeting.traffic_class);
   sockets_.push_back({socket.take(), greeting});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "handle.h"
 #include "receiver.h"
 #include "sender.h"
@@ -59,6 +60,7 @@ class Listener {
  public:
   static Result<std::unique_ptr<Listener>> open(const Device& device, std::shared_ptr<Endpoint> endpoint);
   const Handle& handle() const { return handle_; }
+  const Ownership& ownership() const { return ownership_; }
   /// A receiver, once somebody has connected, null before. Guests who do not know the secret, or are of
   /// another version, are sent away and logged.
   Result<std::unique_ptr<Receiver>> accept();
@@ -80,6 +82,7 @@ class Listener {
   std::vector<Guest> complete_party();
   Result<std::unique_ptr<Receiver>> welcome(std::vector<Guest> party);
 
+  const Ownership ownership_;
   const std::shared_ptr<Endpoint> endpoint_;  // null over TCP
   const UniqueFd socket_;
   const Handle handle_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/fork.h"
 #include "base/settings.h"
 #include "wire.h"
 
@@ -13,7 +14,7 @@ constexpr size_t kUsefulBytes = 32 << 10;  // less serves nobody
 constexpr size_t kPlentyBytes = 4 << 20;   // a credit for each MiB; more brings nothing
 constexpr size_t kShare = 8;               // the part of what is left that one connection may get
 
-std::mutex mutex;
+ForkSafeMutex mutex;
 size_t granted = 0;  // by the process, guarded by `mutex`
 
 }  // namespace

@@ -25,22 +25,33 @@ abi::Result guarded(Body body) {
   }
 }
 
-/// The generation (base/fork.h) whose connections there are. A forked child has its parent's, and must not
-/// speak on them, nor take them down; what it makes itself is noted here.
-std::atomic<uint32_t> connections_of{0};  // 0: there are none
+Status null_pointer(const char* what) { return fail(Code::invalid_argument, "{} is null", what); }
 
-/// As guarded(), for calls with something that listen(), connect() or accept() has made.
-template <typename Body>
-abi::Result guarded_on_connection(Body body) {
-  const uint32_t generation = connections_of.load(std::memory_order_relaxed);
-  if (generation == 0 || is_of_this_process(generation)) [[likely]]
-    return guarded(body);
-  return report(fail(Code::invalid_usage,
-                     "this process was forked after the connection was made: a forked child cannot use its "
-                     "parent's connections"));
+constexpr const char* name_of(const Context&) { return "the context"; }
+constexpr const char* name_of(const Listener&) { return "the listener"; }
+constexpr const char* name_of(const Connection&) { return "the connection"; }
+
+/// As guarded(), with something that init_context(), listen(), connect() or accept() has made. A forked child
+/// has its parent's, and must not speak on them, nor take them down.
+template <typename T, typename Body>
+abi::Result guarded_with(T* made, const char* what, Body body) {
+  return guarded([&]() -> Status {
+    if (!made) return null_pointer(what);
+    if (!made->ownership().here()) [[unlikely]]
+      return made->ownership().check(name_of(*made));
+    return body(*made);
+  });
 }
 
-Status null_pointer(const char* what) { return fail(Code::invalid_argument, "{} is null", what); }
+/// Null is nothing, and goes without a word.
+template <typename T>
+abi::Result destroy(T* made) {
+  if (!made) return abi::kSuccess;
+  return guarded_with(made, "", [](T& own) -> Status {
+    delete &own;
+    return {};
+  });
+}
 
 /// NCCL registers memory with either end of a connection, so both are handed out as what they have in common.
 template <typename Handed, typename T>
@@ -54,6 +65,7 @@ Status hand_over(Result<std::unique_ptr<T>> made, void** into) {
 
 // Never destroyed: libfabric takes itself down at the end of the process, in an order that nobody states.
 Context& process_context() {
+  (void)process_generation();  // a child of a raw clone() notices here that it is one
   static std::atomic<Context*> context{nullptr};
   [[maybe_unused]] static const bool made = [] {
     context.store(new Context);
@@ -92,12 +104,7 @@ abi::Result init_context(void** context, int traffic_class, abi::Logger logger) 
   });
 }
 
-abi::Result finalize_context(void* context) {
-  return guarded([&]() -> Status {
-    delete static_cast<Context*>(context);
-    return {};
-  });
-}
+abi::Result finalize_context(void* context) { return destroy(static_cast<Context*>(context)); }
 
 // ---- Devices
 
@@ -140,121 +147,103 @@ abi::Result make_virtual_device(int* device, const int* parts, int count) {
 // ---- Connections
 
 abi::Result listen(Context& context, int device, void* handle, void** listener) {
-  return guarded([&]() -> Status {
-    *listener = nullptr;
-    connections_of.store(process_generation());
-    return hand_over<Listener>(context.listen(device, handle), listener);
+  *listener = nullptr;
+  return guarded_with(&context, "the context", [&](Context& own) {
+    return hand_over<Listener>(own.listen(device, handle), listener);
   });
 }
 
 abi::Result connect(Context& context, int device, void* handle, int traffic_class, void** sender) {
-  return guarded([&]() -> Status {
-    *sender = nullptr;
-    connections_of.store(process_generation());
-    return hand_over<Connection>(context.connect(device, handle, traffic_class), sender);
+  *sender = nullptr;
+  return guarded_with(&context, "the context", [&](Context& own) {
+    return hand_over<Connection>(own.connect(device, handle, traffic_class), sender);
   });
 }
 
 abi::Result accept(void* listener, void** receiver) {
-  return guarded_on_connection([&]() -> Status {
-    *receiver = nullptr;
-    if (!listener) return null_pointer("the listener");
-    return hand_over<Connection>(static_cast<Listener*>(listener)->accept(), receiver);
-  });
+  *receiver = nullptr;
+  return guarded_with(static_cast<Listener*>(listener), "the listener",
+                      [&](Listener& own) { return hand_over<Connection>(own.accept(), receiver); });
 }
 
-abi::Result close_sender(void* sender) {
-  return guarded_on_connection([&]() -> Status {
-    delete static_cast<Connection*>(sender);
-    return {};
-  });
-}
+abi::Result close_sender(void* sender) { return destroy(static_cast<Connection*>(sender)); }
 
 abi::Result close_receiver(void* receiver) { return close_sender(receiver); }
 
-abi::Result close_listener(void* listener) {
-  return guarded_on_connection([&]() -> Status {
-    delete static_cast<Listener*>(listener);
-    return {};
-  });
-}
+abi::Result close_listener(void* listener) { return destroy(static_cast<Listener*>(listener)); }
 
 // ---- Memory
 
 abi::Result register_memory(void* connection, void* data, size_t bytes, int type, void** memory) {
-  return guarded_on_connection([&]() -> Status {
-    *memory = nullptr;
-    if (!connection) return null_pointer("the connection to register memory with");
-    Result<Memory*> made = static_cast<Connection*>(connection)->register_memory(data, bytes, type);
-    if (!made.ok()) return made.status();
-    *memory = *made;
-    return {};
-  });
+  *memory = nullptr;
+  return guarded_with(static_cast<Connection*>(connection), "the connection to register memory with",
+                      [&](Connection& own) -> Status {
+                        Result<Memory*> made = own.register_memory(data, bytes, type);
+                        if (!made.ok()) return made.status();
+                        *memory = *made;
+                        return {};
+                      });
 }
 
 abi::Result register_dma_buf(void* connection, void* data, size_t bytes, int type, uint64_t offset, int fd,
                              void** memory) {
-  return guarded_on_connection([&]() -> Status {
-    *memory = nullptr;
-    if (!connection) return null_pointer("the connection to register memory with");
-    const DmaBuf file{fd, offset};
-    Result<Memory*> made = static_cast<Connection*>(connection)->register_memory(data, bytes, type, &file);
-    if (!made.ok()) return made.status();
-    *memory = *made;
-    return {};
-  });
+  *memory = nullptr;
+  return guarded_with(static_cast<Connection*>(connection), "the connection to register memory with",
+                      [&](Connection& own) -> Status {
+                        const DmaBuf file{fd, offset};
+                        Result<Memory*> made = own.register_memory(data, bytes, type, &file);
+                        if (!made.ok()) return made.status();
+                        *memory = *made;
+                        return {};
+                      });
 }
 
 abi::Result deregister_memory(void* connection, void* memory) {
-  return guarded_on_connection([&]() -> Status {
-    if (!connection) return null_pointer("the connection to deregister memory from");
-    return static_cast<Connection*>(connection)->deregister(static_cast<Memory*>(memory));
-  });
+  return guarded_with(static_cast<Connection*>(connection), "the connection to deregister memory from",
+                      [&](Connection& own) { return own.deregister(static_cast<Memory*>(memory)); });
 }
 
 // ---- Requests
 
 abi::Result send(void* sender, const void* data, size_t bytes, int tag, void* memory, void** request) {
-  return guarded_on_connection([&]() -> Status {
-    *request = nullptr;
-    if (!sender) return null_pointer("the connection to send on");
-    Result<Request*> made =
-        static_cast<Sender*>(static_cast<Connection*>(sender))->send(data, bytes, tag, memory);
-    if (!made.ok()) return made.status();
-    *request = *made;
-    return {};
-  });
+  *request = nullptr;
+  return guarded_with(static_cast<Connection*>(sender), "the connection to send on",
+                      [&](Connection& own) -> Status {
+                        Result<Request*> made = static_cast<Sender&>(own).send(data, bytes, tag, memory);
+                        if (!made.ok()) return made.status();
+                        *request = *made;
+                        return {};
+                      });
 }
 
 abi::Result receive(void* receiver, int count, void* const* data, const size_t* bytes, const int* tags,
                     void* const* memory, void** request) {
-  return guarded_on_connection([&]() -> Status {
-    *request = nullptr;  // it may have come with kOptionalCompletion in it
-    if (!receiver) return null_pointer("the connection to receive on");
-    Result<Request*> made =
-        static_cast<Receiver*>(static_cast<Connection*>(receiver))->receive(count, data, bytes, tags, memory);
-    if (!made.ok()) return made.status();
-    *request = *made;
-    return {};
-  });
+  *request = nullptr;  // it may have come with kOptionalCompletion in it
+  return guarded_with(
+      static_cast<Connection*>(receiver), "the connection to receive on", [&](Connection& own) -> Status {
+        Result<Request*> made = static_cast<Receiver&>(own).receive(count, data, bytes, tags, memory);
+        if (!made.ok()) return made.status();
+        *request = *made;
+        return {};
+      });
 }
 
 abi::Result flush(void* receiver, int count, void* const* data, const int* bytes, void* const* memory,
                   void** request) {
-  return guarded_on_connection([&]() -> Status {
-    *request = nullptr;
-    if (!receiver) return null_pointer("the connection to flush");
-    return static_cast<Receiver*>(static_cast<Connection*>(receiver))->flush(count, data, bytes, memory);
-  });
+  *request = nullptr;
+  return guarded_with(static_cast<Connection*>(receiver), "the connection to flush",
+                      [&](Connection& own) -> Status {
+                        return static_cast<Receiver&>(own).flush(count, data, bytes, memory);
+                      });
 }
 
 abi::Result test(void* request, int* done, int* bytes) {
-  return guarded_on_connection([&]() -> Status {
-    *done = 0;
-    auto* known = static_cast<Request*>(request);
-    if (!known || !known->owner)
-      return fail(Code::invalid_argument, "a request is tested that is not under way");
-    const Result<bool> over = known->owner->test(*known, bytes);
+  *done = 0;
+  auto* known = static_cast<Request*>(request);
+  if (!known || !known->owner)
+    return report(fail(Code::invalid_argument, "a request is tested that is not under way"));
+  return guarded_with(known->owner, "", [&](Connection& own) -> Status {
+    const Result<bool> over = own.test(*known, bytes);
     if (!over.ok()) return over.status();
     *done = *over;
     return {};

@@ -29,8 +29,6 @@ constexpr size_t kCrowdParts = 2;
 /// go out together: half of what NCCL has in flight.
 constexpr int kClearedAhead = 4;
 
-constexpr double kArrival_s = 2;  // for what a sender has said to come into memory that is taken away
-
 Clear clear_for(const Request::Part& part) {
   Clear clear;
   clear.tag = part.tag;

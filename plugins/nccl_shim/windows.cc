@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/fork.h"
 #include "export.h"
 #include "route.h"
 
@@ -23,7 +24,7 @@ struct Window {
 /// A window is a number that is never used again, so that one that has ended can be recognised. No window of
 /// NCCL's, which is an address, is as low.
 struct Windows {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::map<uintptr_t, Window> open;
   uintptr_t last = 0;
 

@@ -61,8 +61,10 @@ class Forks : public ::testing::Test {
       fprintf(stderr, "rank %d: result %d: %s\n", me.rank, result, why.c_str());
       return 3;
     });
-    for (size_t rank = 0; rank < nodes.size(); ++rank)
-      if (rank != 1) EXPECT_TRUE(exited_with(statuses[rank], 0)) << "rank " << rank << ": " << statuses[rank];
+    for (size_t rank = 0; rank < nodes.size(); ++rank) {
+      if (rank == 1) continue;
+      EXPECT_TRUE(exited_with(statuses[rank], 0)) << "rank " << rank << ": " << statuses[rank];
+    }
   }
 
   [[noreturn]] void live_on() {

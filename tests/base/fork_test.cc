@@ -161,5 +161,22 @@ TEST(Fork, NoMutexIsTakenInTheChildThatOtherThreadsUse) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// A fork in the middle of a call (CUDA's driver starts programs) waited for its own thread, for ever.
+TEST(Fork, AThreadThatForksWithAMutexHeldHoldsItInTheChildToo) {
+  static ForkSafeMutex& mutex = *new ForkSafeMutex;
+  mutex.lock();
+  EXPECT_EQ(in_child(fork,
+                     [] {
+                       if (mutex.try_lock()) return 1;
+                       mutex.unlock();
+                       return mutex.try_lock() ? 0 : 2;
+                     }),
+            0);
+  EXPECT_FALSE(mutex.try_lock());
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
 }  // namespace
 }  // namespace weft

@@ -45,6 +45,21 @@ TEST(Interfaces, AreChosenByWholeNamesAfterAnEqualsSign) {
   EXPECT_NE(chosen("=eth").find("leaves no interface"), std::string::npos);
 }
 
+// An interface that is up has a link-local address of its own accord, and became the root's and a rail.
+TEST(Interfaces, WithNothingButALinkLocalAddressAreChosenWhereNoOtherIs) {
+  const auto names = [](const std::vector<Interface>& all, std::string_view filter) {
+    std::string names;
+    const Result<std::vector<Interface>> some = choose_interfaces(all, filter);
+    EXPECT_TRUE(some.ok()) << some.status().message();
+    for (const Interface& each : *some) names.append(each.name).append(" ");
+    return names;
+  };
+  const Interface local = make("eth0", "[fe80::1]", true), other = make("eth2", "[fe80::2]", true);
+  EXPECT_EQ(names({local, make("eth1", "10.0.0.1", true), other}, "eth"), "eth1 ");
+  EXPECT_EQ(names({local, make("eth1", "[fd00::1]", true), other}, "=eth0,eth1"), "eth1 ");
+  EXPECT_EQ(names({local, make("ib0", "10.0.0.1", true), other}, "eth"), "eth0 eth2 ");
+}
+
 TEST(Interfaces, AFilterThatLeavesNoneNamesWhatThereIs) {
   const Status status = choose_interfaces(kHost, "ib").status();
   EXPECT_EQ(status.code(), Code::invalid_setting);

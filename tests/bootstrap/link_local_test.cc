@@ -2,6 +2,7 @@
 // The numbers of its ends differ, as interfaces' numbers do on real hosts.
 #include <fcntl.h>
 #include <net/if.h>
+#include <sys/mount.h>
 
 #include <array>
 #include <span>
@@ -13,6 +14,7 @@
 #include "bootstrap/socket.h"
 #include "bootstrap/two_interfaces.h"
 #include "bootstrap/unique_id.h"
+#include "topology/host.h"
 
 namespace weft::bootstrap {
 namespace {
@@ -161,6 +163,28 @@ TEST(LinkLocal, AnInterfaceThatHasNothingElseIsUsedWhereItIsNamed) {
         setenv("WEFT_SOCKET_IFNAME", "=weft1", 1);
         meet(1, id);
       });
+  if (!could) GTEST_SKIP() << kNoNamespaces;
+}
+
+// weft_sim and the tuner reckoned with no network where ranks have one.
+TEST(LinkLocal, AnInterfaceThatIsNamedCarriesByTheHostsDescription) {
+  const bool could = on_two_hosts(
+      [&](int to, int) {
+        setenv("WEFT_SOCKET_IFNAME", "=weft0", 1);
+        // /sys shows the interfaces of the namespace that it was mounted in.
+        const bool could_mount = unshare(CLONE_NEWNS) == 0 &&
+                                 mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                                 mount("sysfs", "/sys", "sysfs", 0, nullptr) == 0;
+        if (could_mount) {
+          const Result<topology::Host>& host = topology::discover_host();
+          EXPECT_TRUE(host.ok()) << host.status().message();
+          const topology::Interface* const cable = host.ok() ? host->find_interface("weft0") : nullptr;
+          // Another test of this process may have discovered the host already.
+          EXPECT_TRUE(cable == nullptr || cable->carries);
+        }
+        say(to, 0);
+      },
+      [](int, int from) { hear<int>(from); });
   if (!could) GTEST_SKIP() << kNoNamespaces;
 }
 

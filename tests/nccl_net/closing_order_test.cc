@@ -64,6 +64,34 @@ TEST_P(ClosingOrder, TheContextMayGoFirst) {
       });
 }
 
+// The farewell came by a socket of its own, before the message, which was given up after 100 ms.
+TEST(ClosingOrderAlone, AMessageThatTheFarewellHasCountedIsWaitedFor) {
+  const Net& tcp = nets().front();
+  Net tardy{"tardy", tcp.environment, WEFT_NCCL_NET_MUTANT};
+  tardy.environment.emplace_back("MUTATION", "tardy");
+  run_two(
+      12, tcp,
+      [](Process& self) {
+        End end = self.connect();
+        Buffer buffer(end, 1000);
+        fill(buffer.data(), 1000, 7);
+        finish(self.host(), send(end, buffer.data(), 1000, 1, buffer.memory()));
+        buffer.deregister();
+        end.close();
+        self.meet();
+      },
+      [](Process& self) {
+        End end = self.accept();
+        Buffer buffer(end, 1000);
+        const std::vector<int> bytes = finish(self.host(), receive(end, buffer, 1));
+        ASSERT_FALSE(bytes.empty());
+        EXPECT_EQ(bytes[0], 1000);
+        EXPECT_TRUE(holds(buffer.data(), 1000, 7));
+        self.meet();
+      },
+      100, &tardy);
+}
+
 INSTANTIATE_TEST_SUITE_P(Conformance, ClosingOrder,
                          ::testing::Combine(::testing::ValuesIn(nets()), ::testing::Values(11, 12)),
                          name_of_net);

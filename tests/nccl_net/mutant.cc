@@ -2,13 +2,15 @@
 // corrupt, reorder or missize; each harms one message in a few. "none" does nothing
 // wrong, but as badly as is allowed: it is busy now and then and delivers in any order; "unasked" breaks a
 // connection that asks for the clear of any message but the first ones; "late" holds withdrawals that answer
-// nothing back for a while. Without it the plugin
-// is as it should be; it then serves tests of GPU memory, for which its network is cuda/fake_network.
+// nothing back for a while; "tardy" takes in nothing for a while, as if the network had to send all again.
+// Without it the plugin is as it should be; it then serves tests of GPU memory, for which its network is
+// cuda/fake_network.
 #include <cstdlib>
 #include <deque>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "gpu.h"
 #include "seam.h"
 #include "transport/faulty.h"
@@ -24,6 +26,7 @@ using transport::RemoteBuffer;
 
 constexpr uint32_t kFirstOnes = 8;
 constexpr int kPollsHeld = 300;
+constexpr int64_t kTardyNs = 500'000'000;
 
 class Mutant final : public transport::Decorator {
  public:
@@ -31,6 +34,7 @@ class Mutant final : public transport::Decorator {
       : Decorator(std::move(inner)), mutation_(std::move(mutation)) {}
 
   Result<int> poll(transport::Sink& sink) override {
+    if (mutation_ == "tardy" && now_ns() - created_ns_ < kTardyNs) return 0;
     if (mutation_ != "late") return inner().poll(sink);
     while (!held_.empty() && --held_.front().polls <= 0) {
       sink.arrived(held_.front().peer, held_.front().envelope, nullptr);
@@ -120,6 +124,7 @@ class Mutant final : public transport::Decorator {
   }
 
   const std::string mutation_;
+  const int64_t created_ns_ = now_ns();
   std::deque<std::vector<std::byte>> copies_;
   std::deque<Held> held_;
 };

@@ -59,6 +59,29 @@ TEST(Rails, AreDialedFromTheInterfaceOfTheirDevice) {
   if (!could) GTEST_SKIP() << bootstrap::kNoNamespaces;
 }
 
+TEST(Rails, OfInterfacesThatHaveNothingButALinkLocalAddressAreThoseThatAreNamed) {
+  const Net tcp{"tcp", {{"WEFT_NET", "tcp"}, {"WEFT_SOCKET_IFNAME", "=weft0,weft1"}}, library_under_test()};
+  const bool could = on_two_interfaces([&] {
+    for (const char* name : {"weft0", "weft1"})
+      ASSERT_TRUE(bootstrap::ip(std::string("addr flush dev ") + name));
+    ASSERT_TRUE(bootstrap::ip("addr add fe80::1/64 dev weft0 nodad") &&
+                bootstrap::ip("addr add fe80::2/64 dev weft1 nodad"));
+    run_two(
+        12, tcp,
+        [](Process& self) {
+          use_device_of(self, "weft1");
+          End end = self.connect();
+          self.meet();
+        },
+        [](Process& self) {
+          use_device_of(self, "weft0");
+          End end = self.accept();
+          self.meet();
+        });
+  });
+  if (!could) GTEST_SKIP() << bootstrap::kNoNamespaces;
+}
+
 /// The traffic classes of this process's connected sockets over IP, each once.
 std::set<int> traffic_classes() {
   std::set<int> classes;

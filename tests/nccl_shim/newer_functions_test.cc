@@ -137,6 +137,9 @@ TEST(NewerFunctions, AWindowIsNeverNullWithSuccess) {
       refused(shim->CommWindowRegister(comm, memory.data(), 0, &first, 0), nccl::kInvalidArgument,
               "size is 0");
       EXPECT_EQ(first, nullptr);
+      first = second;
+      refused(shim->CommWindowRegister(comm, nullptr, 4, &first, 0), nccl::kInvalidArgument, "buff is NULL");
+      EXPECT_EQ(first, nullptr);
       NCCL_OK(shim->CommWindowDeregister(comm, nullptr));
     });  // the second window's registration goes with its communicator
     on_threads(shim, 1, [&](int, Comm_t comm) {

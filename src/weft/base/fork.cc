@@ -88,7 +88,10 @@ void become_child() {
     if (void (*const hook)() = hooks[i]) hook();
 }
 
-/// The mutexes that a fork holds; guarded by them.
+/// In the list before there are handlers, so that every fork holds one mutex.
+constinit ForkSafeMutex over_sockets{ForkSafeMutex::Unlisted{}};
+
+/// The mutexes that a fork holds; guarded by them. The thread that forks may hold others, and goes on to.
 struct Held {
   std::array<ForkSafeMutex*, 64> mutexes{};
   size_t count = 0;
@@ -103,7 +106,8 @@ void unlock_first(const Held& some, size_t count) {
 void before_fork() {
   Held all;
   for (size_t i = 0; i < mutexes.size(); ++i)
-    if (ForkSafeMutex* const mutex = mutexes[i]) all.mutexes[all.count++] = mutex;
+    if (ForkSafeMutex* const mutex = mutexes[i]; mutex && !mutex->held_by_this_thread())
+      all.mutexes[all.count++] = mutex;
   for (;;) {
     size_t taken = 0;
     while (taken < all.count && all.mutexes[taken]->try_lock()) ++taken;
@@ -132,6 +136,7 @@ bool watch() {
   auto* const word = page == MAP_FAILED ? &unwatched : new (page) std::atomic<uint32_t>(0);
   word->store(++last_generation);
   current = word;
+  (void)mutexes.add(&over_sockets);
   // Without memory for the handlers children are noticed by the page alone.
   (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   return true;
@@ -142,8 +147,8 @@ bool watch() {
 std::atomic<uint32_t>* current = &unwatched;
 
 ForkSafeMutex& sockets_mutex() {
-  static ForkSafeMutex& mutex = *new ForkSafeMutex;
-  return mutex;
+  (void)process_generation();  // sees to it that there are handlers
+  return over_sockets;
 }
 
 void note_socket(int fd) { sockets.note(fd); }

@@ -55,19 +55,42 @@ class Ownership {
 void on_fork_in_child(void (*hook)());
 
 /// A mutex that no other thread holds when the process is forked, so that a child can take it. For what a
-/// process has one of; never destroyed, and never held by a thread that forks.
+/// process has one of; never destroyed. A thread that forks while it holds one (inside of libraries that
+/// start programs, as CUDA's driver does) holds it in the child as well.
 class ForkSafeMutex {
  public:
+  struct Unlisted {};
+
   ForkSafeMutex();
+  /// Which the handlers of fork() list themselves.
+  constexpr explicit ForkSafeMutex(Unlisted) {}
   ForkSafeMutex(const ForkSafeMutex&) = delete;
   ForkSafeMutex& operator=(const ForkSafeMutex&) = delete;
 
-  void lock() { mutex_.lock(); }
-  bool try_lock() { return mutex_.try_lock(); }
-  void unlock() { mutex_.unlock(); }
+  void lock() {
+    mutex_.lock();
+    holder_.store(this_thread(), std::memory_order_relaxed);
+  }
+  bool try_lock() {
+    if (!mutex_.try_lock()) return false;
+    holder_.store(this_thread(), std::memory_order_relaxed);
+    return true;
+  }
+  void unlock() {
+    holder_.store(nullptr, std::memory_order_relaxed);
+    mutex_.unlock();
+  }
+  bool held_by_this_thread() const { return holder_.load(std::memory_order_relaxed) == this_thread(); }
 
  private:
+  /// The same in a child, for the thread that forked.
+  static const void* this_thread() {
+    static thread_local const char mark = 0;
+    return &mark;
+  }
+
   std::mutex mutex_;
+  std::atomic<const void*> holder_{nullptr};
 };
 
 namespace forks {

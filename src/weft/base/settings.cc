@@ -58,11 +58,9 @@ constexpr Row kRows[] = {
     {"WEFT_SOCKET_IFNAME", &Settings::socket_ifname, kAny, kMeet,
      "Network interfaces for sockets, in NCCL's syntax: prefixes of their names, separated by commas "
      "(`eth,ens5`); after a `=`, whole names (`=eth0,eth1`). A leading `^` excludes instead: "
-     "`^docker,virbr`, "
-     "`^=docker0`. Empty: every interface that is up, loopback only when there is no other. An interface "
-     "that "
-     "has nothing but a link-local IPv6 address is used only where it is named here, or where the root's "
-     "address is on its link."},
+     "`^docker,virbr`, `^=docker0`. Empty: every interface that is up, loopback only when there is no other. "
+     "Interfaces that have nothing but a link-local IPv6 address are used only where none that is named here "
+     "has another, or where the root's address is on their link."},
     {"WEFT_INIT_TIMEOUT_S",
      &Settings::init_timeout_s,
      {.min = 0.1, .max = kWeek_s},

@@ -116,14 +116,14 @@ void Acceptor::enter(uint64_t number) {
   guests_.erase(number);
   loop_.unwatch(guest.watch);
   loop_.cancel(guest.timer);
-  AuthenticatedPeer visitor{std::move(guest.fd), read_header(guest.have).kind, {}};
-  visitor.hello.assign(guest.have.begin() + kFrameHeaderBytes, guest.have.end());
-  send_at_once(visitor.connection.get());
+  AuthenticatedPeer peer{std::move(guest.fd), read_header(guest.have).kind, {}};
+  peer.hello.assign(guest.have.begin() + kFrameHeaderBytes, guest.have.end());
+  send_at_once(peer.connection.get());
   // 16 bytes into a fresh connection: they fit, or there is no connection any more.
-  const bool proven = visitor.purpose == FrameKind::data ||
-                      ::send(visitor.connection.get(), job_.proof.data(), job_.proof.size(), MSG_NOSIGNAL) ==
+  const bool proven = peer.purpose == FrameKind::data ||
+                      ::send(peer.connection.get(), job_.proof.data(), job_.proof.size(), MSG_NOSIGNAL) ==
                           static_cast<ssize_t>(job_.proof.size());
-  if (proven) on_peer_(std::move(visitor));
+  if (proven) on_peer_(std::move(peer));
 }
 
 void Acceptor::refuse(uint64_t number, const char* why) {

@@ -29,8 +29,8 @@ class Acceptor {
   /// A connection that is not let in, and why: a clause, "another job's secret came".
   using OnRefused = std::function<void(int fd, const std::string& why)>;
 
-  /// Serves `listener` until it is destroyed. A visitor has got its proof, except for data connections. Who
-  /// closes the connection before he has said anything is not refused.
+  /// Serves `listener` until it is destroyed. An authenticated peer has got its proof, except for data
+  /// connections. Who closes the connection before he has said anything is not refused.
   Acceptor(EventLoop& loop, UniqueFd listener, const Job& job, OnPeer on_peer, OnRefused on_refused = {});
   Acceptor(const Acceptor&) = delete;
   ~Acceptor();

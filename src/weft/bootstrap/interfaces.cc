@@ -26,6 +26,14 @@ int distance(const SocketAddress& address) {
   return address.family() == AF_INET ? 0 : address.link_local() ? 2 : 1;
 }
 
+/// Without those that have nothing but a link-local address, unless there are no others.
+std::vector<Interface> prefer_routable(std::vector<Interface> some) {
+  const auto is_routable = [](const Interface& each) { return !each.address.link_local(); };
+  if (std::any_of(some.begin(), some.end(), is_routable))
+    std::erase_if(some, [&](const Interface& each) { return !is_routable(each); });
+  return some;
+}
+
 /// All links of this host on which a link-local address may be, by a link-local address of its own.
 Result<std::vector<Interface>> links() {
   const Result<IfAddrs> all = all_addresses();
@@ -111,7 +119,7 @@ Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std
       }
     }
   }
-  if (!chosen.empty()) return chosen;
+  if (!chosen.empty()) return prefer_routable(std::move(chosen));
   std::string names;
   for (const Interface& each : all) names += (names.empty() ? "" : ", ") + each.name;
   return fail(Code::invalid_setting,

@@ -31,8 +31,8 @@ Result<SocketAddress> as_reached(const SocketAddress& address, const SocketAddre
 Result<std::string> interface_with(const SocketAddress& address);
 
 /// Those that `filter` chooses (WEFT_SOCKET_IFNAME, see topology::InterfaceFilter), in the order of its
-/// entries; where it excludes, in the host's. Errors: invalid_setting where nothing is left, naming what
-/// there is.
+/// entries; where it excludes, in the host's. Those that have nothing but a link-local address are chosen
+/// only where no other is. Errors: invalid_setting where nothing is left, naming what there is.
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter);
 
 /// The address that other hosts reach this one at best: the filter's first; without one the first physical

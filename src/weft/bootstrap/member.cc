@@ -77,8 +77,8 @@ Status Member::join(Deadline deadline) {
   Result<SocketAddress> bound = local_address(listener->get());
   if (!bound.ok()) return bound.status();
   loop().post([this, held = std::make_shared<UniqueFd>(listener.take())] {
-    acceptor_ = std::make_unique<Acceptor>(
-        loop(), std::move(*held), job_, [this](AuthenticatedPeer visitor) { welcome(std::move(visitor)); });
+    acceptor_ = std::make_unique<Acceptor>(loop(), std::move(*held), job_,
+                                           [this](AuthenticatedPeer peer) { welcome(std::move(peer)); });
   });
   Result<Meeting> meeting = meet_at_root(job_, rank_, ranks_, bound->port(), deadline);
   if (!meeting.ok()) return meeting.status();
@@ -90,11 +90,11 @@ Status Member::join(Deadline deadline) {
   return all_linked.status();
 }
 
-void Member::welcome(AuthenticatedPeer visitor) {
-  if (visitor.purpose != FrameKind::child) return peers_.welcome(std::move(visitor));
-  const auto rank = FrameReader(visitor.hello).u32();
+void Member::welcome(AuthenticatedPeer peer) {
+  if (peer.purpose != FrameKind::child) return peers_.welcome(std::move(peer));
+  const auto rank = FrameReader(peer.hello).u32();
   if (rank != 0 && rank < static_cast<uint32_t>(ranks_) && tree_parent(static_cast<int>(rank)) == rank_) {
-    gate_.arrive(static_cast<int>(rank), std::move(visitor.connection));
+    gate_.arrive(static_cast<int>(rank), std::move(peer.connection));
   }
 }
 

@@ -50,7 +50,7 @@ class Member final : public Bootstrap {
   void watch_process(int rank, UniqueFd process) override;
 
  private:
-  void welcome(AuthenticatedPeer visitor);
+  void welcome(AuthenticatedPeer peer);
   Status grow_tree(const SocketAddress& parent, Deadline deadline);
   Status spread_addresses(const std::vector<SocketAddress>& mine, Deadline deadline);
   Status link_neighbours(Deadline deadline);

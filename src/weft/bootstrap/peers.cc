@@ -63,23 +63,23 @@ Connection::Events Peers::link_events(int rank) {
   return events;
 }
 
-void Peers::welcome(AuthenticatedPeer visitor) {
-  FrameReader hello(visitor.hello);
+void Peers::welcome(AuthenticatedPeer peer) {
+  FrameReader hello(peer.hello);
   const uint32_t from = hello.u32();
-  const bool data = visitor.purpose == FrameKind::data;
+  const bool data = peer.purpose == FrameKind::data;
   const uint32_t purpose = data ? hello.u32() : 0;
   if (!hello.ok() || from >= static_cast<uint32_t>(ranks_) || (!data && !is_peer(from))) return;
   const int rank = static_cast<int>(from);
   if (data) {
     // A report must be copyable, a descriptor is not.
-    const auto held = std::make_shared<UniqueFd>(std::move(visitor.connection));
+    const auto held = std::make_shared<UniqueFd>(std::move(peer.connection));
     report([rank, purpose, held](const Callbacks& callbacks) {
       if (callbacks.on_data_connection) callbacks.on_data_connection(rank, purpose, std::move(*held));
     });
-  } else if (visitor.purpose == FrameKind::link && !links_.contains(rank) && fate(rank) == Fate::present) {
-    links_[rank] = Connection::adopt(loop_, std::move(visitor.connection), link_events(rank));
-  } else if (visitor.purpose == FrameKind::questions) {
-    questions_.welcome(std::move(visitor.connection));
+  } else if (peer.purpose == FrameKind::link && !links_.contains(rank) && fate(rank) == Fate::present) {
+    links_[rank] = Connection::adopt(loop_, std::move(peer.connection), link_events(rank));
+  } else if (peer.purpose == FrameKind::questions) {
+    questions_.welcome(std::move(peer.connection));
   }
 }
 

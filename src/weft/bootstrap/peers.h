@@ -31,7 +31,7 @@ class Peers {
   /// Opens the link to a neighbour; `linked` is told when it stands, or why it does not.
   void link(int rank, double within_s, std::function<void(const Status&)> linked);
   /// Somebody came to this rank's listener, for a link, questions or data.
-  void welcome(AuthenticatedPeer visitor);
+  void welcome(AuthenticatedPeer peer);
 
   void start(std::shared_ptr<const Callbacks> callbacks);
   void stop();

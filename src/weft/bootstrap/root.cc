@@ -52,27 +52,26 @@ Status Root::serve(UniqueFd listener, const Job& job, Deadline deadline, double 
 void Root::begin(UniqueFd listener, const Job& job, Deadline deadline) {
   expect_by(deadline);
   acceptor_ = std::make_unique<Acceptor>(
-      agent_.loop(), std::move(listener), job,
-      [this](AuthenticatedPeer visitor) { welcome(std::move(visitor)); },
+      agent_.loop(), std::move(listener), job, [this](AuthenticatedPeer peer) { welcome(std::move(peer)); },
       [this](int fd, const std::string& why) { note_refusal(fd, why); });
 }
 
-void Root::welcome(AuthenticatedPeer visitor) {
-  FrameReader hello(visitor.hello);
+void Root::welcome(AuthenticatedPeer peer) {
+  FrameReader hello(peer.hello);
   const uint32_t rank = hello.u32(), ranks = hello.u32(), wait_ms = hello.u32();
   const std::string address = hello.text();
-  if (visitor.purpose != FrameKind::join || !hello.ok() || met_) return;
-  if (!failure_.ok()) return refuse(visitor.connection.get(), failure_);
+  if (peer.purpose != FrameKind::join || !hello.ok() || met_) return;
+  if (!failure_.ok()) return refuse(peer.connection.get(), failure_);
   if (const Status wrong = check(rank, ranks); !wrong.ok()) {
-    refuse(visitor.connection.get(), wrong);
-    note_refusal(visitor.connection.get(), wrong.message());
+    refuse(peer.connection.get(), wrong);
+    note_refusal(peer.connection.get(), wrong.message());
     // Ranks that disagree on the size cannot meet any more; a rank too many does not keep the others from it.
     if (wrong.code() == Code::mismatch) refuse_all(wrong);
     return;
   }
   if (registered_.empty()) ranks_ = static_cast<int>(ranks), first_rank_ = static_cast<int>(rank);
   Registration& registration = registered_[static_cast<int>(rank)];
-  registration.connection = std::move(visitor.connection);
+  registration.connection = std::move(peer.connection);
   registration.address = address;
   watch(static_cast<int>(rank), registration);
   const double wait_s = wait_ms / 1e3;

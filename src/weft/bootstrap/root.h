@@ -37,7 +37,7 @@ class Root : public std::enable_shared_from_this<Root> {
 
   Root(AgentUse agent, double linger_s) : agent_(std::move(agent)), linger_s_(linger_s) {}
   void begin(UniqueFd listener, const Job& job, Deadline deadline);
-  void welcome(AuthenticatedPeer visitor);
+  void welcome(AuthenticatedPeer peer);
   Status check(uint32_t rank, uint32_t ranks) const;
   void watch(int rank, Registration& registration);
   void expect_by(Deadline deadline);

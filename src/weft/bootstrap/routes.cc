@@ -89,6 +89,8 @@ Result<bool> leaves_by(const std::string& interface, const SocketAddress& from, 
 
 SocketAddress own_end(const std::string& interface, const SocketAddress& own, const SocketAddress& target) {
   if (own.family() != target.family()) return {};
+  const bool other_link = own.link_local() && target.link_local() && own.scope() != target.scope();
+  if (other_link) return {};  // the kernel would refuse the connection
   const Result<bool> leaves = leaves_by(interface, own, target);
   if (leaves.ok() && *leaves) return own;
   static ForkSafeMutex mutex;

@@ -87,27 +87,31 @@ void read_memory(hwloc_topology_t topology, Host& host) {
 
 /// An interface with a device, or one that WEFT_SOCKET_IFNAME names, and an address that leads somewhere.
 /// Where there is no such thing, as in containers, ranks use the one interface by which they reach the root:
-/// the first.
+/// the first. A link-local address leads somewhere where all that are named have no other.
 void note_use(std::vector<Interface>& interfaces) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return;  // then all may be
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> addresses(first, freeifaddrs);
   const InterfaceFilter filter(settings().socket_ifname);
+  const auto has = [&](const Interface& interface, auto suits) {
+    for (const ifaddrs* each = addresses.get(); each != nullptr; each = each->ifa_next)
+      if (interface.name == each->ifa_name && suits(each->ifa_addr)) return true;
+    return false;
+  };
   Interface* other = nullptr;
-  bool any = false;
-  for (Interface& interface : interfaces) {
-    if (interface.rdma) continue;
-    interface.carries = false;
-    for (const ifaddrs* each = addresses.get(); each != nullptr; each = each->ifa_next) {
-      if (interface.name != each->ifa_name || !leads_beyond_link(each->ifa_addr) ||
-          !filter.takes(interface.name))
-        continue;
-      interface.carries = filter.names() || is_physical(interface.name);
-      if (other == nullptr && interface.up && !interface.loopback) other = &interface;
+  const auto note_those = [&](auto suits) {
+    bool any = false;
+    for (Interface& interface : interfaces) {
+      if (interface.rdma) continue;
+      const bool leads = filter.takes(interface.name) && has(interface, suits);
+      interface.carries = leads && (filter.names() || is_physical(interface.name));
+      if (other == nullptr && leads && interface.up && !interface.loopback) other = &interface;
+      any |= interface.carries && interface.up;
     }
-    any |= interface.carries && interface.up;
-  }
-  if (!any && other != nullptr) other->carries = true;
+    return any;
+  };
+  if (note_those(leads_beyond_link) || (filter.names() && note_those(is_link_local))) return;
+  if (other != nullptr) other->carries = true;
 }
 
 Result<Host> discover() {

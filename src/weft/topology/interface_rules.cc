@@ -11,8 +11,12 @@ namespace weft::topology {
 bool leads_beyond_link(const sockaddr* address) {
   if (address == nullptr) return false;
   if (address->sa_family == AF_INET) return true;
-  return address->sa_family == AF_INET6 &&
-         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  return address->sa_family == AF_INET6 && !is_link_local(address);
+}
+
+bool is_link_local(const sockaddr* address) {
+  return address != nullptr && address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
 bool is_physical(const std::string& name) {

@@ -14,6 +14,8 @@ namespace weft::topology {
 
 /// An address of IPv4 or IPv6 that other hosts may reach, or loopback: not a link-local one of IPv6.
 bool leads_beyond_link(const sockaddr* address);
+/// A link-local address of IPv6.
+bool is_link_local(const sockaddr* address);
 /// Whether a device stands behind the interface: it is no bridge, tunnel or container's link.
 bool is_physical(const std::string& name);
 

@@ -339,8 +339,8 @@ void TcpTransport::forget(const Completion* first, const Completion* last) {
 
 // Connections do not tell how far each message is, only whether all of them are out.
 bool TcpTransport::flushed(uint64_t asked) {
-  if (pending_peers_ == 0) departed_ = ticket();
-  return asked <= departed_;
+  if (pending_peers_ == 0) flushed_ = ticket();
+  return asked <= flushed_;
 }
 
 void TcpTransport::count_pending(Peer& peer) {

@@ -206,7 +206,7 @@ class TcpTransport final : public Transport {
   const Options options_;
   Counters counters_;
   size_t flight_bytes_ = 0;   // see bound_flight()
-  uint64_t departed_ = 0;     // every message and put up to this ticket is with the kernel
+  uint64_t flushed_ = 0;      // every message and put up to this ticket is with the kernel
   std::vector<Peer> peers_;   // by rank
   size_t putting_peers_ = 0;  // to which puts are under way
   size_t pending_peers_ = 0;  // to which not everything is with the kernel

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/fork.h"
 #include "base/settings.h"
 #include "device/cuda/suits.h"
 #include "device/cuda/waits.h"
@@ -73,7 +74,7 @@ Result<int> Device::current() {
 Status suits(int ordinal) { return identify(ordinal).status(); }
 
 Result<Device*> Device::open(int ordinal) {
-  static std::mutex mutex;
+  static ForkSafeMutex mutex;
   static auto* const opened = new std::map<int, Device*>;
   const std::lock_guard guard(mutex);
   if (auto found = opened->find(ordinal); found != opened->end()) return found->second;
