@@ -4,8 +4,8 @@
 //
 // Reductions get values whose every partial result, in whatever order and grouping, is exact in the element
 // type: sums of few small integers, products of few powers of two. Integers, whose arithmetic wraps, get all
-// their bits. Only averages of floats need rounding, once for each partial mean. Collectives that only move data get arbitrary bytes, NaNs
-// included.
+// their bits. Only averages of floats need rounding, once for each partial mean. Collectives that only move
+// data get arbitrary bytes, NaNs included.
 #pragma once
 
 #include <cstddef>

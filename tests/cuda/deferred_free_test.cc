@@ -1,5 +1,7 @@
 // What is given back to the driver, and when: not while a stream waits for Weft, since the driver may let the
 // giving back wait for that stream.
+#include "device/cuda/deferred_free.h"
+
 #include <barrier>
 #include <thread>
 #include <vector>
@@ -7,7 +9,6 @@
 #include "api/ranks.h"
 #include "cuda/graphs.h"
 #include "device/cuda/block_pool.h"
-#include "device/cuda/deferred_free.h"
 
 namespace weft::testing {
 namespace {
