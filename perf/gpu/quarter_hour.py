@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Weft on a GPU within a quarter of an hour, on a machine that is lent without a network.
+"""Measures Weft on a GPU within a quarter of an hour, on a machine without a network.
 
     perf/gpu/quarter_hour.sh --stage prepare [--build build] [--kit build/gpu-kit]
     perf/gpu/quarter_hour.sh [--out DIR] [--only STEP,GROUP,...] [--budget SECONDS] [--done FILE] [--fake] [--list]
@@ -31,7 +31,7 @@ FACTS = Step("machine", "environment", 60, 0, "What is on the machine", ("python
              readers.json_rows)
 BUILD_LIMIT_S = 240
 LAST_LINES = 12
-# Bytes of a step's output: that are read, and that are kept, since few and small files come back from a lent machine.
+# Bytes of a step's output that are read, and that are kept: whoever gets the results may get small files only.
 MOST_OF_A_LOG, KEPT_OF_A_LOG = 8 << 20, 256 << 10
 
 
