@@ -44,7 +44,14 @@ WeftBackend::WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int si
   init();
 }
 
-WeftBackend::~WeftBackend() { shutdown(); }
+WeftBackend::~WeftBackend() {
+  WithoutGil without_gil;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (!closed_ && in_flight_ > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  in_flight_ > 0 ? abort() : shutdown();
+}
 
 void WeftBackend::check_open() const {
   if (!closed_) return;
@@ -167,6 +174,7 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     AsyncQueue& its = queue(one.operation.queue);
     auto kept = std::make_shared<Started>(std::move(one));
     const bool collective = !c10d::isP2POp(kept->operation.type);
+    ++in_flight_;
     if (collective) ++collectives_in_flight_;
     auto complete = [this, kept, whole, collective](std::exception_ptr error) {
       try {
@@ -179,6 +187,7 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
       bool callbacks = kept->work->complete(error);
       if (whole && whole->part_complete(error)) callbacks = true;
       if (collective) --collectives_in_flight_;
+      --in_flight_;
       return callbacks;
     };
     auto callbacks = [kept, whole] {

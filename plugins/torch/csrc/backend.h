@@ -55,6 +55,8 @@ class WeftBackend final : public c10d::Backend {
   // A collective of all ranks of the group. Waits `timeout` for ranks to come.
   WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
               std::string group_name, std::vector<uint64_t> global_ranks);
+  // Without shutdown() or abort() before, waits 2 s at most for operations in flight, then aborts them: a
+  // program may end while it waits for a message that nobody sends.
   ~WeftBackend() override;
 
   const std::string getBackendName() const override { return "weft"; }
@@ -159,6 +161,7 @@ class WeftBackend final : public c10d::Backend {
   std::mutex issue_mutex_;  // operations are put on streams one call at a time, so in the same order
   std::map<QueueKey, std::unique_ptr<AsyncQueue>> queues_;  // guarded by issue_mutex_
 
+  std::atomic<int> in_flight_{0};              // asynchronous operations, those between pairs among them
   std::atomic<int> collectives_in_flight_{0};  // asynchronous ones
 
   std::atomic<std::thread::id> coalescing_{};  // the thread between startCoalescing() and endCoalescing()
