@@ -113,7 +113,9 @@ void declare(CLI::App& app, Everything& e) {
       ->add_option("--format", e.tokenize.format,
                    "jsonl, csv or tsv, of files with labels; as their names say")
       ->check(CLI::IsMember({"jsonl", "csv", "tsv"}));
-  tokenize->add_option("--validation", e.tokenize.validation, "Part of every file that is held out")
+  tokenize
+      ->add_option("--validation", e.tokenize.validation,
+                   "Part that is held out: of every file of text; of all texts with labels")
       ->capture_default_str();
   CLI::App* whole =
       app.add_subcommand("export", "Make a whole model, in Hugging Face's form, of a checkpoint");

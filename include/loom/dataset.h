@@ -17,7 +17,7 @@ struct DatasetOptions {
   std::string tokenizer = "bytes";
   /// > 0: train a byte-level BPE of so many tokens on the files, instead.
   int64_t train_vocabulary = 0;
-  double validation_fraction = 0.1;  // of every file, held out; in [0, 1)
+  double validation_fraction = 0.1;  // held out, in [0, 1): of every file of text; of all texts with labels
   int threads = 0;                   // 0: as many as this process has CPUs for
   /// The files hold a text and its label a line: data for a model that classifies. Where `tokenizer` is the
   /// folder of such a model, labels are names or numbers of its classes, in its order.

@@ -99,8 +99,9 @@ Result<std::vector<Example>> examples_of_records(std::string_view content, char 
     if (!columns) {
       columns = columns_of(**record);
       if (columns) continue;
-      return fail(Code::invalid_data, "{}: it must name the columns, of which \"{}\" and \"{}\" are read",
-                  place, kText, kLabel);
+      return fail(Code::invalid_data,
+                  "{}: it must name the columns, of which \"{}\" and \"{}\" are read, and is \"{}\"", place,
+                  kText, kLabel, fmt::join(fields, "\", \""));
     }
     if (fields.size() != columns->all)
       return fail(Code::invalid_data, "{}: it must be {} fields, but has {}", place, columns->all,

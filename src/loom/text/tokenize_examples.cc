@@ -109,7 +109,7 @@ Result<ExampleSummary> tokenize_examples(const std::vector<ExampleFile>& files, 
     return fail(
         Code::invalid_argument,
         "{} texts with {:g} % held out leave {} to train on and {} to validate with, must be at least "
-        "one each",
+        "one each: give more texts, or choose another fraction (--validation 0.3)",
         all.size(), validation * 100, summary.train, summary.validation);
   LOOM_TRY(make_folders(folder));
   LOOM_TRY(remove_dataset(folder));
