@@ -1,4 +1,6 @@
 // Files of texts with labels, read.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 
