@@ -1,6 +1,6 @@
 #!/bin/bash
-# The Debian package on a Debian that has nothing of ours: it is installed there, and the README's first program is compiled and
-# run on two ranks. fresh_debian.sh README PACKAGES CACHE
+# The Debian package on a Debian that has nothing of ours: it is installed there, and the first tutorial's program is
+# compiled and run on two ranks. fresh_debian.sh TUTORIAL PACKAGES CACHE
 # That Debian is made once by debootstrap, if MAKE_FRESH_DEBIAN=1, which takes minutes and the network. It stays in CACHE, with
 # the packages that ours depends on, and the test writes to memory above it. Skipped (77), with the reason, where it cannot be made.
 set -euo pipefail
@@ -32,7 +32,7 @@ if [ "$1" != --inside ]; then
   fi
   exec unshare --mount --pid --fork --kill-child "$0" --inside "$@"
 fi
-readme=$2 packages=$3 cache=$4
+tutorial=$2 packages=$3 cache=$4
 package=$(find "$packages" -maxdepth 1 -name 'weft_*.deb')
 
 top=$(mktemp -d)
@@ -45,8 +45,8 @@ mount --rbind /dev "$top/root/dev"
 mount --rbind /sys "$top/root/sys"
 cp /etc/resolv.conf "$top/root/etc/"
 cp "$package" "$top/root/tmp/"
-# The first block of C in the README.
-sed -n '/^```c$/,/^```$/ { /^```/d; p }; /^```$/q' <(sed -n '/^```c$/,$p' "$readme") > "$top/root/tmp/first.c"
+# The block of C in the tutorial.
+sed -n '/^```c$/,/^```$/ { /^```/d; p }; /^```$/q' <(sed -n '/^```c$/,$p' "$tutorial") > "$top/root/tmp/first.c"
 env --ignore-environment PATH="$PATH" DEBIAN_FRONTEND=noninteractive LC_ALL=C chroot "$top/root" bash -euc '
   cd /tmp
   install="apt-get -q install -y --no-install-recommends ./$(echo weft_*.deb)"
