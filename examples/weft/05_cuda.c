@@ -1,10 +1,9 @@
 /* An AllReduce of GPU memory on a CUDA stream. The program links CUDA's runtime; Weft loads the driver by
- * itself.
+ * itself. Where there is no GPU that Weft can use, the program says why, and ends with 77.
  *
- *   cc 05_cuda.c $(pkg-config --cflags --libs weft) -I/usr/local/cuda/include -L/usr/local/cuda/lib64
- * -lcudart -o on_gpu weft_run -n 2 ./on_gpu                      # ranks may share a GPU
- *
- * Where there is no GPU that Weft can use it says why, and ends with 77.
+ *   CUDA=/usr/local/cuda
+ *   cc 05_cuda.c $(pkg-config --cflags --libs weft) -I$CUDA/include -L$CUDA/lib64 -lcudart -o on_gpu
+ *   weft_run -n 2 ./on_gpu     # ranks may share a GPU
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
