@@ -1,6 +1,6 @@
 // What NCCL added after 2.28.9, on communicators of Weft: collectives with a configuration, windows,
 // encryption and properties. And which of NCCL's functions are answered with an error there: those, and no
-// others, that docs/nccl-shim.md lists.
+// others, that docs/reference/nccl-shim.md lists.
 #include <array>
 #include <cstddef>
 #include <fstream>

@@ -38,7 +38,8 @@ struct UniqueId {
 };
 
 /// What the shim's ncclGetVersion says: the newest version all of whose functions the shim exports. Each
-/// works on Weft's communicators or is an error that says what they lack (docs/nccl-shim.md lists those).
+/// works on Weft's communicators or is an error that says what they lack (docs/reference/nccl-shim.md lists
+/// those).
 inline constexpr int kMajor = 2, kMinor = 32, kPatch = 3;
 /// ncclGetVersion's way to put a version into one integer, since 2.9.
 inline constexpr int kVersionCode = kMajor * 10000 + kMinor * 100 + kPatch;
