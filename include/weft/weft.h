@@ -103,7 +103,7 @@
  * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
  * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
  * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
- * place (weftUnsupported). Rounding, overflow and NaN of such operations are NCCL's. docs/how-to/nccl-shim.md
+ * place (weftUnsupported). Rounding, overflow and NaN of such operations are NCCL's. docs/how-to/from-nccl.md
  * has the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
