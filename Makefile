@@ -59,14 +59,14 @@ bench-layers: deps ## build, then the benchmarks of single layers
 	@$(MAKE) --no-print-directory build
 	@scripts/bench.sh --layers $(BUILD)
 
-scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tables of docs/scale.md
+scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tables of docs/results/scale.md
 	@$(configured)
 	@cmake --build $(BUILD) --target weft_sim
 	@python3 -B perf/scale.py --build $(BUILD)
 
-validate: deps ## build, then measure every scenario beside the simulator (root); the table in docs/simulator-and-tuner.md
+validate: deps ## build, then measure every scenario beside the simulator (root); the table in docs/results/scale.md
 	@$(MAKE) --no-print-directory build
-	@python3 -B perf/validate.py --build $(BUILD) --quick --rounds 1 --json $(BUILD)/validate.json --docs docs/simulator-and-tuner.md
+	@python3 -B perf/validate.py --build $(BUILD) --quick --rounds 1 --json $(BUILD)/validate.json --docs docs/results/scale.md
 
 install: build ## into PREFIX (/usr/local), under DESTDIR if that is set
 	@cmake --install $(BUILD) --prefix $(PREFIX)

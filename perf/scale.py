@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the charts and fills in the tables of docs/scale.md: collectives on 2 to 512 nodes, simulated by weft_sim.
+"""Draws the charts and fills in the tables of docs/results/scale.md: collectives on 2 to 512 nodes, simulated by weft_sim.
 
-  perf/scale.py [--build build] [--docs docs] [--cluster p4d] [--nodes 2,4,…] [--sizes 256K,…] [--json FILE]
+  perf/scale.py [--build build] [--docs docs/results] [--cluster p4d] [--nodes 2,4,…] [--sizes 256K,…] [--json FILE]
 
 Everything is computed anew from the cluster's description and the plans of the library. The text of the page stays as it is: a
 table is replaced between the lines <!-- NAME: perf/scale.py --> and <!-- end -->. Takes three minutes of one CPU.
@@ -36,7 +36,7 @@ RATE_SIZE = 64 * MIB
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs", help="where scale.md is")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/results", help="where scale.md is")
     parser.add_argument("--cluster", default="p4d", help="a description that weft_sim knows, or a file")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)))
     parser.add_argument("--sizes", default=",".join(SIZES))

@@ -10,7 +10,7 @@
 
 #include "command_line.h"
 #include "loom/commands.h"
-#include "train/config_keys.h"
+#include "train/config_docs.h"
 
 namespace {
 
@@ -37,20 +37,10 @@ struct Everything {
   std::string inspect;
 };
 
-/// What --help of a command that takes a config ends with.
-std::string keys_of_config() {
-  std::string text =
-      "Keys of the config, and what is taken for those that are left out (null: chosen, as docs/training.md "
-      "says, which has their meanings):\n";
-  for (const loom::train::KeyDefault& each : loom::train::key_defaults())
-    text += fmt::format("  {:<42} {}\n", each.key, each.value);
-  return text;
-}
-
 CLI::App* declare_plan(CLI::App& app, PlanOptions& o) {
   CLI::App* sub = app.add_subcommand("plan", "Predict memory and time of a step, before anything runs");
   sub->allow_extras();
-  sub->footer(keys_of_config);
+  sub->footer(loom::train::config_help);
   sub->add_option("config", o.config, "Config, JSON")->required();
   sub->add_option(
       "--cluster", o.cluster,
@@ -77,7 +67,7 @@ void declare(CLI::App& app, Everything& e) {
   CLI::App* train =
       app.add_subcommand("train", "Train a model; any key of the config may be given as --section.key=value");
   train->allow_extras();
-  train->footer(keys_of_config);
+  train->footer(loom::train::config_help);
   train->add_option("config", e.train.config, "Config, JSON")->required();
   declare_plan(app, e.plan);
   CLI::App* evaluate =

@@ -1,4 +1,4 @@
-// Config: what a run is told. docs/training.md lists the keys.
+// Config: what a run is told. docs/reference/loom-config.md lists the keys.
 //
 // Thread safety: a value that never changes; copies share it.
 #pragma once

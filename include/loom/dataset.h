@@ -1,5 +1,5 @@
-// Datasets: folders of tokens, made once from text files and read by all ranks. docs/loom-data.md describes
-// the files.
+// Datasets: folders of tokens, made once from text files and read by all ranks.
+// docs/reference/file-formats.md describes the files.
 //
 // Thread safety: functions; safe from any thread, for different folders.
 #pragma once

@@ -35,10 +35,10 @@
  * CUDA streams. On a communicator with a device the stream argument is a cudaStream_t (CUstream), cast; NULL
  * is CUDA's default stream. The call returns at once: the operation starts when the stream comes to it, and
  * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where
- * streams may not wait for a CPU (docs/gpu.md), the call (or weftGroupEnd) returns when the result is there;
- * the first operation on new memory keeps its caller until it has ended, for a second at most. An
- * operation that fails lets its stream go on; weftCommGetAsyncError() tells. A scalar of weftScalarDevice may
- * be in device or pinned memory: it is read when the stream comes to the operation.
+ * streams may not wait for a CPU (docs/explanation/gpus.md), the call (or weftGroupEnd) returns when the
+ * result is there; the first operation on new memory keeps its caller until it has ended, for a second at
+ * most. An operation that fails lets its stream go on; weftCommGetAsyncError() tells. A scalar of
+ * weftScalarDevice may be in device or pinned memory: it is read when the stream comes to the operation.
  *
  * CUDA graphs. A call on a stream that is being captured becomes part of the graph: each launch does the
  * operation anew, with the buffers, count and operator of the call, and an error of a launch is one that
@@ -61,10 +61,10 @@
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
  * every later operation on the communicator and, as a value, weftCommGetAsyncError(). One rank finds the
  * reason; the others get weftRemoteError with its sentence. Host memory of an operation that has failed may
- * be freed, also while other ranks of the process are still in theirs; docs/failures.md says what ranks of
- * other processes may do to it for a moment. A failed communicator can be asked, dumped, shrunk, aborted or
- * destroyed, nothing else. An operation ends by the communicator's deadline (timeoutSeconds), counted from
- * when its rank first had to wait for it.
+ * be freed, also while other ranks of the process are still in theirs; docs/explanation/failures.md says what
+ * ranks of other processes may do to it for a moment. A failed communicator can be asked, dumped, shrunk,
+ * aborted or destroyed, nothing else. An operation ends by the communicator's deadline (timeoutSeconds),
+ * counted from when its rank first had to wait for it.
  *
  * Thread safety. Every function may be called from any thread. One communicator's operations are ordered by
  * the order of the calls, so threads that share a communicator must agree on that order among themselves.
@@ -74,8 +74,8 @@
  *
  * Forks. Communicators and streams belong to the process that has created them. A forked child may create its
  * own. A call of the child on an object of its parent returns weftInvalidUsage and has no effect on any rank.
- * So create communicators after daemon(). docs/failures.md says how peers see the death of a process that has
- * children.
+ * So create communicators after daemon(). docs/explanation/failures.md says how peers see the death of a
+ * process that has children.
  *
  * Order of arithmetic. The same inputs on the same communicator give the same bits, whatever the timing. With
  * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of
@@ -103,8 +103,8 @@
  * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
  * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
  * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
- * place (weftUnsupported). Rounding, overflow and NaN of such operations are NCCL's. docs/nccl-shim.md has
- * the rest.
+ * place (weftUnsupported). Rounding, overflow and NaN of such operations are NCCL's. docs/how-to/from-nccl.md
+ * has the rest.
  *
  * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.

@@ -1,5 +1,5 @@
 // What CUDA's driver does with other calls while a stream waits in cuStreamWaitValue32 for a flag that a CPU
-// thread sets, which is how a stream waits for an operation of Weft's (docs/gpu.md, "While a stream waits").
+// thread sets, which is how a stream waits for an operation of Weft's (docs/explanation/gpus.md, "While a stream waits").
 //   gpu_waits            every row, each in a process of its own, as a table in Markdown
 //   gpu_waits NAME       one of them, or those that are called behind, spins, connections or mappings
 // Of each call: whether it returns while the stream waits, and how long the copies and event queries of

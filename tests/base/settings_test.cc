@@ -1,4 +1,4 @@
-// The table of settings: defaults, parsing, refusals, and that docs/environment.md is what the table says.
+// The table of settings: defaults, parsing, refusals, and that docs/reference/settings.md is what the table says.
 #include "base/settings.h"
 
 #include <gtest/gtest.h>
@@ -152,14 +152,14 @@ TEST(Settings, AWrongEnvironmentIsReportedAndLeavesDefaults) {
 }
 
 TEST(Settings, TheDocumentIsTheTable) {
-  std::ifstream file(WEFT_SOURCE_DIR "/docs/environment.md");
-  ASSERT_TRUE(file) << "docs/environment.md is missing";
+  std::ifstream file(WEFT_SOURCE_DIR "/docs/reference/settings.md");
+  ASSERT_TRUE(file) << "docs/reference/settings.md is missing";
   std::stringstream text;
   text << file.rdbuf();
   const std::string right = settings_markdown();
   if (text.str() == right) return;
   std::ofstream("environment.md") << right;
-  FAIL() << "docs/environment.md differs from the table of settings; the right text is in ./environment.md";
+  FAIL() << "docs/reference/settings.md differs from the table of settings; the right text is in ./environment.md";
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 // Three of the four products of such parts count, so that a product is right to 2⁻¹⁵ of it, where fp16 itself
 // is rounded by 2⁻¹¹. An fp32 beside a bfloat16 is rounded to one. The instructions take numbers below 2⁻¹²⁶
 // as zero. fp32 among itself would take three parts and six products, and was not faster than the library's
-// (docs/training-performance.md).
+// (docs/dev/design-log/2026-11-27-speed-of-training.md).
 //
 // Included only by files that are compiled for such products.
 #pragma once

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-/// For readers of the page alone; docs/training.md says more.
+/// For readers of the page alone; docs/reference/tools.md lists every word.
 constexpr char kLegend[] =
     "<p>Time is a rank's, by kind of instruction: computing, or, of communication, issuing and waiting for "
     "it. "

@@ -41,177 +41,165 @@ constexpr Bounds kSecret = {.secret = true};
 constexpr double kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr double kWeek_s = 7 * 24 * 3600;
 constexpr Bounds kLaunched = {.min = -1, .max = std::numeric_limits<int>::max() - 1};
-constexpr std::string_view kMeet = "Where ranks are and how they meet", kTransports = "Transports",
+constexpr std::string_view kMeet = "Nodes and rendezvous", kTransports = "Transports",
                            kAlgorithms = "Algorithms", kGpu = "GPUs and NCCL", kProgress = "Progress",
-                           kFailure = "When things break", kInsight = "Seeing what happens",
+                           kFailure = "Failures", kInsight = "Log, trace and flight recorder",
                            kLauncher = "launcher";
 
 constexpr Row kRows[] = {
     {"WEFT_HOSTID", &Settings::hostid, kAny, kMeet,
-     "Name of the node that this process counts as running on. Ranks with equal names share a node. Empty: "
-     "the "
-     "machine's own identity. Different names on one machine pretend that it is several nodes."},
+     "The name of this process's node. Ranks with the same name share a node. Empty: the machine's own "
+     "identity. Different names make one machine count as several nodes."},
     {"WEFT_ROOT", &Settings::root, kAny, kMeet,
-     "Address at which the ranks of a launched job meet, as `host:port`; rank 0 listens there. An IPv6 "
-     "address stands in brackets, a link-local one with this host's interface: `[fe80::1%eth0]:4711`. Empty: "
-     "what the launcher offers."},
+     "The address of the rendezvous, as `host:port`. Rank 0 listens there. An IPv6 address stands in "
+     "brackets, a link-local one with this host's interface: `[fe80::1%eth0]:4711`. Empty: the address that "
+     "the launcher gives."},
     {"WEFT_SOCKET_IFNAME", &Settings::socket_ifname, kAny, kMeet,
-     "Network interfaces for sockets, in NCCL's syntax: prefixes of their names, separated by commas "
-     "(`eth,ens5`); after a `=`, whole names (`=eth0,eth1`). A leading `^` excludes instead: "
-     "`^docker,virbr`, `^=docker0`. Empty: every interface that is up, loopback only when there is no other. "
-     "Interfaces that have nothing but a link-local IPv6 address are used only where none that is named here "
-     "has another, or where the root's address is on their link."},
+     "The network interfaces for sockets, in NCCL's syntax. `eth,ens5` are prefixes of names. `=eth0,eth1` "
+     "are whole names. A leading `^` excludes: `^docker,virbr`, `^=docker0`. Empty: every interface that is "
+     "up, and loopback only if there is no other. An interface with only a link-local IPv6 address is used "
+     "in two cases: no selected interface has another address, or the rendezvous is on its link."},
     {"WEFT_INIT_TIMEOUT_S",
      &Settings::init_timeout_s,
      {.min = 0.1, .max = kWeek_s},
      kMeet,
-     "How long creating a communicator waits for all ranks to join; the error then says how many came."},
+     "How long the creation of a communicator waits for all ranks. The error then names the missing ranks."},
 
     {"WEFT_NET",
      &Settings::net,
      {.choices = "auto, tcp, ofi"},
      kTransports,
-     "Transport between nodes. `tcp`: plain sockets. `ofi`: libfabric. `auto`: libfabric where it offers a "
-     "network "
-     "with remote writes (such as EFA), sockets elsewhere."},
+     "The transport between nodes. `tcp`: sockets. `ofi`: libfabric. `auto`: libfabric if it offers a "
+     "network with remote writes, such as EFA, otherwise sockets."},
     {"WEFT_PROVIDER", &Settings::provider, kAny, kTransports,
-     "The libfabric provider to use, as `fi_info` names it: `efa`, `tcp`, `verbs`. Empty: the best that is "
-     "offered."},
+     "The libfabric provider, as `fi_info` names it: `efa`, `tcp`, `verbs`. Empty: the best provider on this "
+     "host."},
     {"WEFT_SHM", &Settings::shm, kAny, kTransports,
-     "Whether ranks of one node talk through shared memory. Off: through the network, as if they were on two "
-     "nodes."},
+     "Whether ranks of one node use shared memory. Off: they use the network, as if they were on two nodes."},
     {"WEFT_CMA", &Settings::cma, kAny, kTransports,
-     "Whether large messages inside a node may be read straight out of the peer's memory with "
-     "process_vm_readv. Off: "
-     "they are copied through shared memory. Where the kernel forbids such reads it makes no difference."},
+     "Whether a rank reads large messages directly from the memory of a peer on its node, with "
+     "process_vm_readv. Off: Weft copies them through shared memory. It does so too where the kernel forbids "
+     "such reads."},
     {"WEFT_RAILS",
      &Settings::rails,
      {.min = 0, .max = 64},
      kTransports,
-     "Network interfaces that a process spreads its traffic over, at most; 0: all. Over sockets, what goes "
-     "to a peer's rail leaves by this rank's interface of the same number, if the host's routes send by it "
-     "what comes from its address (where several are on one network that takes a rule for each, `ip rule "
-     "add from ADDRESS table ...`); else as the routes say, and the log of `WEFT_LOG=info` names the "
-     "interface."},
+     "The most network interfaces that a process uses. 0: all. Over sockets, a peer's rail N is reached from "
+     "this rank's interface N, if the host routes by source address (`ip rule add from ADDRESS table ...`). "
+     "Otherwise the routes decide, and `WEFT_LOG=info` names the interface."},
 
     {"WEFT_ALGO", &Settings::algo, kAny, kAlgorithms,
-     "Pins or bans algorithms, separated by semicolons: `allreduce=ring` pins one, `allgather@4K-1M=direct` "
-     "for a "
-     "range of sizes as the perf tools print them, `broadcast=!binomial` bans one, `*` stands for every "
-     "collective; "
-     "the first pin that applies and fits is used. Empty: the tuner's choice. `weft_info` lists all names."},
+     "Pins or bans algorithms. Rules are separated by semicolons, and the first pin that fits is used. "
+     "`allreduce=ring` pins. `allgather@4K-1M=direct` pins for a range of sizes. `broadcast=!binomial` bans. "
+     "`*` stands for every collective. Empty: the tuner chooses. `weft_info` lists all names."},
     {"WEFT_STRICT", &Settings::strict, kAny, kAlgorithms,
-     "Whether reductions give the same bits whatever the message size, algorithm, transport and layout of "
-     "nodes: "
-     "contributions are added in a balanced binary tree over rank numbers. It costs bandwidth between nodes. "
-     "Off: the "
-     "same bits for the same call on the same communicator."},
+     "Whether reductions have the same bits for every message size, algorithm, transport and layout of "
+     "nodes. Weft then adds contributions in a balanced binary tree over rank numbers, which costs bandwidth "
+     "between nodes. Off: the same call on the same communicator has the same bits."},
     {"WEFT_EAGER_INTRA_BYTES",
      &Settings::eager_intra_bytes,
      {.min = 0, .max = kMiB},
      kAlgorithms,
-     "Largest message inside a node that is sent without asking where it should go; 0: the transport's "
-     "choice."},
+     "The longest message inside a node that is sent before its receiver has exposed a buffer. 0: the "
+     "transport's limit."},
     {"WEFT_EAGER_INTER_BYTES",
      &Settings::eager_inter_bytes,
      {.min = 0, .max = kMiB},
      kAlgorithms,
-     "The same between nodes."},
+     "The longest message between nodes that is sent before its receiver has exposed a buffer. 0: the "
+     "transport's limit."},
     {"WEFT_EARLY_BYTES",
      &Settings::early_bytes,
      {.min = kMiB, .max = 1024 * kGiB},
      kAlgorithms,
-     "How much a rank keeps of messages for operations that it has not called yet. From half of it on peers "
-     "that are further ahead wait; where they cannot, the communicator fails."},
+     "How many bytes a rank keeps of messages for operations that it has not called yet. From half of it on, "
+     "ranks that are ahead must wait. If a rank cannot make them wait, the communicator fails at this "
+     "limit."},
     {"WEFT_SLICE_BYTES",
      &Settings::slice_bytes,
      {.min = 4 * kKiB, .max = kGiB, .or_zero = true},
      kAlgorithms,
-     "Length of the slices into which long messages are cut, so that the network and the inside of a node "
-     "work at the "
-     "same time; 0: the tuner's choice."},
+     "The length of the slices of a long message. Slices let the network and the inside of a node work at "
+     "the same time. 0: the tuner chooses."},
     {"WEFT_TUNE",
      &Settings::tune,
      {.choices = "auto, off, refresh"},
      kAlgorithms,
-     "Whether memory and links are measured, which algorithms are chosen by. `auto`: once, when a "
-     "communicator is created and nothing is known of such a machine and job; it takes a few hundred "
-     "milliseconds. `refresh`: once in this process, whatever is known. `off`: never; what the host states "
-     "and defaults are used. Rank 0's setting counts for all ranks."},
+     "Whether Weft measures memory and links, for the choice of algorithms. `auto`: once for each kind of "
+     "machine and job, when a communicator is created; this takes a few hundred milliseconds. `refresh`: "
+     "once in this process, in any case. `off`: never; Weft uses what the host states, and defaults. Rank "
+     "0's value counts for all ranks."},
     {"WEFT_TUNE_CACHE", &Settings::tune_cache, kAny, kAlgorithms,
-     "Directory in which measurements are kept; `none`: they are not. Empty: `$XDG_CACHE_HOME/weft`, or "
-     "`~/.cache/weft`. Rank 0 reads and writes it."},
+     "The directory of the measurements. Rank 0 reads and writes it. `none`: they are not kept. Empty: "
+     "`$XDG_CACHE_HOME/weft`, or `~/.cache/weft`."},
 
     {"WEFT_BACKEND",
      &Settings::backend,
      {.choices = "auto, weft, nccl"},
      kGpu,
-     "Who does the work of a communicator. `weft`: Weft alone. `nccl`: NCCL, for everything. `auto`: Weft, "
-     "but NCCL where Weft lacks something of the driver or the device to take the GPU's memory; and, for "
-     "programs of Weft, on device memory where the communicator is of host memory. A warning says where it "
-     "came to NCCL. It has to be alike on all ranks."},
+     "Which library does the operations of a communicator; equal on all ranks. `weft`: Weft. `nccl`: NCCL. "
+     "`auto`: Weft, with two exceptions that a warning reports. NCCL takes all operations if the driver or "
+     "the device lacks something that Weft needs. In a program of Weft, NCCL also takes device memory on a "
+     "communicator of host memory."},
     {"WEFT_NCCL_LIBRARY", &Settings::nccl_library, kAny, kGpu,
-     "The file of the NCCL to load, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2. Empty: as the dynamic "
-     "linker finds it, then in the folders of LD_LIBRARY_PATH, beside a PyTorch that the process has loaded, "
-     "and in the usual ones."},
+     "The file of the NCCL library to load, such as /usr/lib/x86_64-linux-gnu/libnccl.so.2. Empty: Weft "
+     "searches the linker's path, LD_LIBRARY_PATH, the folder of a PyTorch that the process has loaded, and "
+     "the usual folders."},
     {"WEFT_CUDA_LIBRARY", &Settings::cuda_library, kAny, kGpu,
-     "CUDA's driver library, by name or path. Empty: `libcuda.so.1`. It is initialized when somebody asks "
-     "for "
-     "GPU memory, and only then."},
+     "The name or path of CUDA's driver library. Empty: `libcuda.so.1`. Weft initializes it only when a "
+     "program asks for GPU memory."},
     {"WEFT_CUDA_IPC", &Settings::cuda_ipc, kAny, kGpu,
-     "Whether processes of one node reach each other's GPU memory through CUDA IPC. Off: what peers read or "
-     "write is staged in pinned host memory; so is memory that CUDA cannot share."},
+     "Whether processes of one node map each other's GPU memory through CUDA IPC. Off: Weft stages the data "
+     "in pinned host memory. It always does so for memory that CUDA cannot share."},
     {"WEFT_CUDA_REDUCE",
      &Settings::cuda_reduce,
      {.choices = "gpu, cpu"},
      kGpu,
-     "Where contributions in GPU memory are added up. `gpu`: by kernels. `cpu`: in pinned host memory, which "
-     "leaves the GPU's processors to others, and costs copies. Without kernels for a device it is the CPU."},
+     "Where Weft reduces GPU memory. `gpu`: by kernels. `cpu`: in pinned host memory, which costs copies and "
+     "leaves the GPU's processors free. Weft uses the CPU too if it has no kernels for the device."},
     {"WEFT_CUDA_BLOCKS",
      &Settings::cuda_blocks,
      {.min = 1, .max = 1024},
      kGpu,
-     "Thread blocks, at most, of the reduction kernels that run at a time for a rank, over all operations of "
-     "its job: the number of multiprocessors that they can keep busy."},
+     "The most thread blocks of the reduction kernels that run at a time for a rank, over all its "
+     "operations."},
     {"WEFT_CUDA_KEEP_BYTES",
      &Settings::cuda_keep_bytes,
      {.min = 0, .max = 1024 * kGiB},
      kGpu,
-     "How much pinned host memory, and how much GPU memory, a rank keeps for later operations, in blocks "
-     "from "
-     "1 MiB on. More goes back to the driver at the next moment at which no CUDA stream of the process waits "
-     "for Weft and no captured graph holds a call."},
+     "How much pinned host memory, and how much GPU memory, a rank keeps for later operations. Weft returns "
+     "the rest to the driver when no CUDA stream of the process waits for Weft and no captured graph holds a "
+     "call."},
     {"WEFT_CUDA_MEMOPS",
      &Settings::cuda_memops,
      {.choices = "auto, on, off"},
      kGpu,
-     "Whether CUDA streams and Weft wait for each other by stream memory operations, where the driver has "
-     "them. `off`: a call on a CUDA stream returns only when its result is there. `auto`: so, too, where "
-     "CUDA "
-     "was initialized with too few connections or loads kernels lazily, for then streams that wait can keep "
-     "the work away for which they wait. `on`: streams wait even so."},
+     "Whether CUDA streams wait for Weft by stream memory operations. `off`: a call on a CUDA stream returns "
+     "when its result is there. `auto`: streams wait, unless CUDA was initialized with fewer than 16 "
+     "connections or loads kernels lazily. `on`: streams wait in any case."},
     {"WEFT_CUDA_POLL_US",
      &Settings::cuda_poll_us,
      {.min = 1, .max = 1e6},
      kGpu,
-     "How long a progress thread sleeps between looks at operations whose CUDA stream has not reached them."},
+     "How long a progress thread sleeps between polls of operations that their CUDA stream has not reached."},
     {"WEFT_GPU_DIRECT",
      &Settings::gpu_direct,
      {.choices = "auto, on, off"},
      kGpu,
-     "Whether the network reads and writes GPU memory itself (GPUDirect, FI_HMEM). `auto`: where libfabric "
-     "and the device offer it on every rank, else data between nodes is staged in pinned host memory, and "
-     "the log says why. `on`: a communicator that would have to stage is not created, nor does the plugin "
-     "for NCCL start. `off`: it is staged."},
+     "Whether the network reads and writes GPU memory itself (GPUDirect, FI_HMEM). `auto`: if libfabric and "
+     "the device of every rank offer it; otherwise Weft stages the data in pinned host memory, and the log "
+     "gives the reason. `on`: without GPUDirect, the communicator is not created and the NCCL plugin does "
+     "not start. `off`: Weft stages the data."},
 
     {"WEFT_PROGRESS_THREADS",
      &Settings::progress_threads,
      {.min = 1, .max = 64},
      kProgress,
-     "Threads of a process that move the operations that nobody waits for; all communicators share them."},
+     "The threads of a process that move operations for which no thread waits. All communicators share "
+     "them."},
     {"WEFT_PIN", &Settings::pin, kAny, kProgress,
-     "Whether progress threads are pinned to CPUs of their own, where every thread can have one, and ranks "
-     "that share CPUs while the machine is measured."},
+     "Whether Weft pins progress threads to CPUs of their own, if every thread can have one. While Weft "
+     "measures the machine, it also pins ranks that share CPUs."},
     {"WEFT_SPIN_US",
      &Settings::spin_us,
      {.min = 0, .max = 1e6},
@@ -221,70 +209,64 @@ constexpr Row kRows[] = {
      &Settings::yield_us,
      {.min = 0, .max = 1e7},
      kProgress,
-     "How long it then goes on polling but yields the CPU between polls, before it sleeps; a quarter of that "
-     "where long data is waited for whose pieces come more than 0.1 ms apart."},
+     "How long a waiting thread then polls and yields its CPU between polls, before it sleeps. It is a "
+     "quarter of this for long data whose pieces arrive more than 0.1 ms apart."},
 
     {"WEFT_TIMEOUT_S",
      &Settings::timeout_s,
      {.min = 0.1, .max = kWeek_s},
      kFailure,
-     "How long an operation may take, from when its rank first had to wait for it, before it fails; the "
-     "error "
-     "names the ranks that did not arrive."},
+     "How long an operation may take before it fails, counted from when its rank first had to wait for it. "
+     "The error names the ranks that did not arrive."},
     {"WEFT_STALL_CHECK_S",
      &Settings::stall_check_s,
      {.min = 0.05, .max = 3600},
      kFailure,
-     "After how long without progress ranks are asked what they are doing, so that mismatched calls are "
-     "found."},
+     "After how long without progress a rank asks its peers which operation they are in. This finds "
+     "mismatched calls."},
     {"WEFT_MEMORY_WATCH", &Settings::memory_watch, kAny, kFailure,
-     "Whether a buffer that is unmapped while an operation uses it fails the operation. Off: it ends the "
-     "process. It takes a handler for SIGSEGV, which hands on to the one that it found whatever is no fault "
-     "of "
-     "that kind."},
+     "Whether an operation fails with an error if its buffer is unmapped while Weft uses it. Off: the "
+     "process ends with SIGSEGV. The watch installs a handler of SIGSEGV, which passes all other faults to "
+     "the handler before it."},
 
     {"WEFT_LOG",
      &Settings::log,
      {.choices = "none, error, warn, info, trace"},
      kInsight,
-     "The least important lines that are logged."},
+     "The least important level that Weft logs."},
     {"WEFT_LOG_FILE", &Settings::log_file, kAny, kInsight,
-     "File that log lines are appended to; `%h` becomes the host's name and `%p` the process id. Empty: "
+     "The file that Weft appends log lines to. `%h` becomes the host's name and `%p` the process id. Empty: "
      "standard error."},
     {"WEFT_TRACE", &Settings::trace, kAny, kInsight,
-     "File to write a timeline to, which Perfetto (ui.perfetto.dev) opens; all ranks that see the same file "
-     "write "
-     "into it. Empty: none."},
+     "The file of the timeline, which Perfetto (ui.perfetto.dev) opens. All ranks that see the same file "
+     "append to it. Empty: none."},
     {"WEFT_RECORDER_DIR", &Settings::recorder_dir, kAny, kInsight,
-     "Directory for what the flight recorder writes when something fails or on a signal. Empty: the "
-     "directory for "
-     "temporary files; `none`: write nothing."},
+     "The directory where the flight recorder writes on a failure or a signal. `none`: it writes nothing. "
+     "Empty: the directory for temporary files."},
     {"WEFT_RECORDER_SIGNAL",
      &Settings::recorder_signal,
      {.choices = "none, USR1, USR2, QUIT"},
      kInsight,
-     "Signal at which the flight recorders are written while the program runs on; only if the program does "
-     "not "
-     "handle that signal itself."},
+     "The signal at which the flight recorders are written while the program goes on. Weft uses it only if "
+     "the program does not handle it."},
     {"WEFT_RECORDER_OPS",
      &Settings::recorder_ops,
      {.min = 1, .max = 1e6},
      kInsight,
-     "Operations that the flight recorder remembers, per communicator."},
+     "How many operations the flight recorder keeps for each communicator."},
 
     {"WEFT_RANK", &Settings::rank, kLaunched, kLauncher,
-     "Rank of this process in the job; -1: not launched."},
+     "The rank of this process in the job. -1: not launched."},
     {"WEFT_WORLD_SIZE", &Settings::world_size, kLaunched, kLauncher,
-     "Number of ranks in the job; -1: not launched."},
+     "The number of ranks in the job. -1: not launched."},
     {"WEFT_LOCAL_RANK", &Settings::local_rank, kLaunched, kLauncher,
-     "Number of this rank among those of its node; -1: not launched."},
+     "The number of this rank on its node. -1: not launched."},
     {"WEFT_LOCAL_SIZE", &Settings::local_size, kLaunched, kLauncher,
-     "Number of ranks on this rank's node; -1: not launched."},
+     "The number of ranks on this rank's node. -1: not launched."},
     {"WEFT_NODE", &Settings::node, kLaunched, kLauncher,
-     "Number of this rank's node in the job; -1: not launched."},
+     "The number of this rank's node in the job. -1: not launched."},
     {"WEFT_JOB_SECRET", &Settings::job_secret, kSecret, kLauncher,
-     "Secret that the processes of the job share, from which they authenticate their first connection. It is "
-     "never "
+     "The secret of the job, from which its processes authenticate their first connection. It is never "
      "printed."},
 };
 

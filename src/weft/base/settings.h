@@ -1,5 +1,5 @@
 // The one registry of environment settings. Every WEFT_* variable that the library reads is a row of
-// settings.cc: name, default, bounds and meaning; docs/environment.md and weft_info print that table, and a
+// settings.cc: name, default, bounds and meaning; docs/reference/settings.md and weft_info print that table, and a
 // test compares them.
 //
 // Thread safety: every function may be called from any thread; what settings() returns never changes.
@@ -90,7 +90,7 @@ std::vector<SettingDoc> setting_docs();
 /// The row's value in the running process, as the variable would spell it ("64K", "on"); a secret is only
 /// said to be set. Empty for a name that is no row.
 std::string current_value(const std::string& name);
-/// docs/environment.md, whole.
+/// docs/reference/settings.md, whole.
 std::string settings_markdown();
 
 }  // namespace weft

@@ -1,27 +1,27 @@
-// docs/environment.md, written from the rows that settings.cc publishes.
+// docs/reference/settings.md, written from the rows that settings.cc publishes.
 #include "base/settings.h"
 
 namespace weft {
 namespace {
 
 constexpr std::string_view kHead =
-    R"(# Environment settings
+    R"(# Settings
 
-Every variable that Weft reads, from the table in `src/weft/base/settings.cc`; this page is generated from it.
-A variable that is unset or empty leaves its default. An unknown `WEFT_*` variable, or a value that is wrong or out of
-range, makes the creation of a communicator fail with `weftInvalidSetting` and a sentence that names the variable, its
-value and what would be right. The environment is read once in a process.
+This page lists every environment variable that Weft reads. It is generated from the table in
+`src/weft/base/settings.cc`. `weft_info --settings` prints the values in force.
 
-Flags take `on`, `off`, `yes`, `no`, `true`, `false`, `1` or `0`. Bytes take a suffix `K`, `M` or `G` (powers of
-1024). Seconds may have a fraction. `weft_info` prints the values in force.
+An unset or empty variable has its default. Weft refuses an unknown `WEFT_*` variable and a wrong value. The creation
+of a communicator then returns `weftInvalidSetting`, and the error names the variable, its value and what is allowed.
+A process reads its environment once.
+
+Flags take `on`, `off`, `yes`, `no`, `true`, `false`, `1` or `0`. Bytes take a suffix `K`, `M` or `G` (powers of 1024).
+Seconds may have a fraction.
 )";
 
 constexpr std::string_view kLauncherText =
-    "`weft_run` sets these for the processes that it starts. Without a launcher, set `WEFT_RANK`, "
-    "`WEFT_WORLD_SIZE`,\n"
-    "`WEFT_ROOT` and `WEFT_JOB_SECRET` by hand. Other launchers have variables of their own, which "
-    "`weftCommInitEnv`\n"
-    "knows.\n";
+    R"(`weft_run` sets these variables for its processes. Without a launcher, set `WEFT_RANK`, `WEFT_WORLD_SIZE`, `WEFT_ROOT`
+and `WEFT_JOB_SECRET` for each process. `weftCommInitEnv` also reads the variables of other launchers.
+)";
 
 std::string code(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
 
@@ -34,7 +34,7 @@ std::string settings_markdown() {
       group = doc.group;
       page += group == "launcher" ? fmt::format("\n## Set by the launcher\n{}", kLauncherText)
                                   : fmt::format("\n## {}\n", group);
-      page += "\n| variable | kind | default | right values | meaning |\n| --- | --- | --- | --- | --- |\n";
+      page += "\n| variable | kind | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n";
     }
     page += fmt::format("| `{}` | {} | {} | {} | {} |\n", doc.name, doc.kind, code(doc.default_value),
                         doc.bounds, doc.meaning);

@@ -107,8 +107,8 @@ double rate_for(const Memory& memory, uint64_t working_set_bytes, double cached,
 
 struct Machine {
   std::string name = "default";
-  // Defaults: two cores of a server of 2023 and TCP over loopback, measured as docs/simulator-and-tuner.md
-  // says.
+  // Defaults: two cores of a server of 2023 and TCP over loopback, measured as
+  // docs/dev/design-log/2026-11-27-simulator-calibration.md says.
   Link intra{.alpha_us = 0.09, .overhead_us = 0.03, .bytes_per_us = 11000, .by_cpu = true};
   Link inter{.alpha_us = 1.4, .overhead_us = 1.2, .bytes_per_us = 8000, .by_cpu = true};
   /// What carries messages between nodes: it says which of them go without asking (limits_for()).

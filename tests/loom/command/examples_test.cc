@@ -40,7 +40,7 @@ class Examples : public Command {
   }
 };
 
-/// docs/training-performance.md measures with them; they are too large to be trained here.
+/// docs/results/training.md measures with them; they are too large to be trained here.
 TEST_F(Examples, ThoseOfMeasurementsArePlanned) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(LOOM_MEASURED)) {

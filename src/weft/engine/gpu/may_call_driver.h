@@ -5,7 +5,7 @@
 //
 // While the driver loads a kernel or frees memory for the program it waits for all streams, and keeps such
 // questions waiting too. A stream that waits for an operation which has to ask would then wait for ever
-// (docs/gpu.md, "While a stream waits").
+// (docs/explanation/gpus.md, "While a stream waits").
 //
 // Thread safety: none; under the context's lock.
 #pragma once
