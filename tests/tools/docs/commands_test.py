@@ -4,7 +4,7 @@ import shlex
 import subprocess
 import unittest
 
-from pages import BUILD, ROOT, help_of, pages, tree_text
+from pages import BUILD, ROOT, Page, help_of, pages, tree_text
 
 TOOLS = {"weft_run", "weft_info", "weft_sim", "loom"}
 LOOM_COMMANDS = {"train", "plan", "eval", "sample", "tokenize", "export", "inspect"}
@@ -76,6 +76,23 @@ class Commands(unittest.TestCase):
                             self.assertTrue(has_option(text, option), f"{where}: {name} has no option {option}")
                         seen += 1
         self.assertGreater(seen, 100, "commands are no longer found in the pages")
+
+    def test_reference_lists_every_option(self):
+        """docs/reference/tools.md has each option of each tool, and what it says of a default is what the tool says."""
+        page = Page("docs/reference/tools.md")
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for _, line in page.lines if line.startswith("|")]
+        for tool, *command in [("weft_run",), ("weft_info",), ("weft_sim",), ("all_reduce_perf",), *(("loom", each) for each in sorted(LOOM_COMMANDS))]:
+            text = help_of(tool, *command).partition("Keys of the config")[0]
+            for names, default in re.findall(r"^ +((?:-{1,2}[\w-]+,?)+)(?: [^\n=]*=(\S+))?", text, re.M):
+                spellings = [each for each in names.split(",") if each not in ("-h", "--help", "--version")]
+                if not spellings:
+                    continue
+                with self.subTest(tool=tool, option=spellings):
+                    told = [row for row in rows for each in spellings if any(re.search(rf"`{re.escape(each)}(?: [^`]*)?`", cell) for cell in row)]
+                    self.assertTrue(told or any(f"`{each}`" in page.text for each in spellings), f"no {names} of {tool} {' '.join(command)}")
+                    if re.fullmatch(r"[1-9][\d.]*[KMG]?", default):
+                        said = [row[2] for row in told if len(row) == 3 and row[2] and any(f"`{each}" in row[0] for each in spellings)]
+                        self.assertTrue(not said or any(default in each for each in said), f"{names} of {tool}: the default is {default}")
 
     def test_targets_of_make_exist(self):
         makefile = (ROOT / "Makefile").read_text()

@@ -51,6 +51,9 @@ class Page:
             elif block is not None:
                 block[2].append(line)
                 continue
+            elif line.startswith("    ") and not paragraph:
+                self.blocks.append((number, "", [line]))
+                continue
             else:
                 self.lines.append((number, line))
             heading = re.match(r"#+ +(.*)$", line)
