@@ -1,10 +1,11 @@
-"""Measured speed-ups over the best peer, from the tables of the results: geometric mean, and least to greatest cell."""
+"""Measured speed-ups over the best peer, from docs/results/data: geometric mean, and slowest to fastest cell."""
+import csv
 import math
 import pathlib
-import re
 
 from pictures.svg import Canvas
 
+DATA = pathlib.Path(__file__).resolve().parents[2] / "docs/results/data/collectives.csv"
 NAMES = {
     "shm2": "1 node, 2 ranks, shared memory", "shm4": "1 node, 4 ranks, shared memory", "shm8": "1 node, 8 ranks, shared memory",
     "tcp2": "2 ranks, TCP over loopback", "tcp4": "4 ranks, TCP over loopback", "cluster4": "4 nodes, 500 Mbit/s",
@@ -12,33 +13,17 @@ NAMES = {
     "cluster8-1ms": "8 nodes, 500 Mbit/s, 1 ms"}
 
 
-def read(page):
-    """Of each scenario the speed-ups of its cells: the column of the tables below its heading."""
-    found, scenario, column = {}, None, None
-    for line in page.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if heading := re.match(r"#+ .*\(`([\w-]+)`\)$", line):
-            scenario = heading[1] if heading[1] in NAMES else None
-        elif cells and cells[0] == "collective":
-            column = cells.index("speed-up") if "speed-up" in cells else None
-        elif not cells:
-            column = None
-        elif scenario and column and not cells[0].startswith("-"):
-            found.setdefault(scenario, []).append(float(cells[column]))
+def read(table=DATA):
+    """Of each scenario the speed-ups of its cells."""
+    found = {}
+    with open(table, newline="") as rows:
+        for row in csv.DictReader(rows):
+            found.setdefault(row["scenario"], []).append(float(row["speed_up"]))
     return found
 
 
-def tables():
-    """The page that has them."""
-    docs = pathlib.Path(__file__).resolve().parents[2] / "docs"
-    pages = [page for page in sorted(docs.rglob("*.md")) if "(`shm2`)" in page.read_text()]
-    if len(pages) != 1:
-        raise SystemExit(f"one page of docs/ must have the table of the scenario shm2, not {len(pages)}")
-    return pages[0]
-
-
 def draw():
-    measured = read(tables())
+    measured = read()
     out = Canvas(860, 60 + 30 * len(NAMES) + 62, "Weft's speed-up over the best of Open MPI, MPICH and Gloo",
                  "For ten scenarios: the geometric mean over all cells, with the range from the slowest to the fastest cell.")
     left, right, top, least, greatest = 270, 810, 52, 0.5, 16.0

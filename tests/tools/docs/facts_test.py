@@ -1,6 +1,8 @@
 """What the pages state is what the source says: names of settings, functions and keys, defaults, the version, pictures."""
+import csv
 import functools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -111,6 +113,23 @@ class Facts(unittest.TestCase):
         self.assertRegex((ROOT / "CITATION.cff").read_text(), rf"(?m)^version: {re.escape(version)}$")
         lists = sorted(path.stem for path in (ROOT / "tests/install/abi").glob("weft-*.txt"))
         self.assertIn(f"weft-{version}", lists)
+
+    def test_means_of_speed_ups_are_those_of_the_cells(self):
+        """The table of docs/results/collectives.md against docs/results/data/collectives.csv, scenario by scenario."""
+        cells = {}
+        with open(ROOT / "docs/results/data/collectives.csv", newline="") as rows:
+            for row in csv.DictReader(rows):
+                cells.setdefault(row["scenario"], []).append(float(row["speed_up"]))
+        page = (ROOT / "docs/results/collectives.md").read_text()
+        table = re.findall(r"^\| (\d.*?) \| ([\d.]+)(?: \(EPYC\); [\d.]+)? \| (.*) \|$", page.partition("## Speed-ups")[2].partition("## ")[0], re.M)
+        self.assertEqual(len(table), len(cells))
+        means = sorted((math.exp(sum(map(math.log, ratios)) / len(ratios)), ratios) for ratios in cells.values())
+        for (mean, ratios), (scenario, stated, slower) in zip(means, sorted(table, key=lambda row: float(row[1]))):
+            with self.subTest(scenario=scenario):
+                self.assertAlmostEqual(float(stated), mean, delta=0.006)
+                count, of = map(int, re.search(r"(\d+) of (\d+)", slower).groups())
+                self.assertEqual(of, len(ratios))
+                self.assertTrue(sum(each < 1 for each in ratios) <= count <= sum(each <= 1 for each in ratios), slower)  # 1 is rounded
 
     def test_pictures_are_what_the_scripts_draw(self):
         done = subprocess.run([sys.executable, "-B", ROOT / "scripts/draw_pictures.py", "--check"], capture_output=True, text=True)
