@@ -528,9 +528,10 @@ std::string values_of(const KeyDoc& doc) {
 std::string config_help() {
   const auto values = defaults();
   std::string text =
-      "Keys of the config (default; allowed values), which docs/reference/loom-config.md lists too:\n";
+      "Keys of the config, each with its default and (allowed values), as in "
+      "docs/reference/loom-config.md:\n";
   for (const KeyDoc& doc : key_docs())
-    text += fmt::format("  {} ({}; {}{}{})\n      {}\n", doc.key, values.at(doc.key), values_of(doc),
+    text += fmt::format("  {} {} ({}{}{})\n      {}\n", doc.key, values.at(doc.key), values_of(doc),
                         doc.unit.empty() ? "" : " ", doc.unit, doc.meaning);
   return text;
 }
