@@ -111,13 +111,13 @@ class Commands(unittest.TestCase):
         for where, command in self.each():
             words = words_of(command)
             for at, word in enumerate(words):
-                if not re.fullmatch(r"(?:scripts|perf)/[\w/]+\.(?:py|sh)", word):
+                if not re.fullmatch(r"(?:scripts|perf|examples)/[\w/]+\.(?:py|sh)", word):
                     continue
                 with self.subTest(where=where, command=command):
                     path = ROOT / word
                     self.assertTrue(path.exists(), f"{where}: no {word}")
                     # An option is declared in the script, in a package beside it, or in what the script calls.
-                    text = path.read_text() + tree_text("perf/" if word.startswith("perf/") else "scripts/")
+                    text = path.read_text() + tree_text(word.partition("/")[0] + "/")
                     for option in options_of(words[at + 1:]):
                         self.assertTrue(has_option(text, option), f"{where}: {word} has no option {option}")
 

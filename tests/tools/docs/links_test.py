@@ -8,7 +8,7 @@ FOLDERS = ("src", "tests", "docs", "scripts", "perf", "tools", "include", "examp
 PATH = re.compile(rf"^(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*$")
 SOURCE = re.compile(r"^[\w./-]+/[\w.-]+\.(?:h|cc|c|cu|cuh|py|sh|json|txt)$")
 # What is made by a build, by a run, or by the reader.
-MADE = re.compile(r"^(?:build|run|data|tokens|inst|checkpoints|models|model|DIR|FOLDER|site-packages|nvidia|lib|share|doc|weft|loom|"
+MADE = re.compile(r"^(?:build|run|run\.out|data|tokens|inst|checkpoints|models|model|DIR|FOLDER|site-packages|nvidia|lib|share|doc|weft|loom|"
                   r"usr|etc|dev|proc|tmp|step-\d+|http.*|~.*|/.*)(?:/|$)")
 
 
