@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from pages import BUILD, ROOT, help_of, names_in, pages, tracked, tree_text
+from pages import BUILD, ROOT, Page, help_of, names_in, pages, tracked, tree_text
 
 # Names that a page shows as wrong on purpose.
 WRONG_ON_PURPOSE = {"WEFT_ALG"}
@@ -113,6 +113,22 @@ class Facts(unittest.TestCase):
         self.assertRegex((ROOT / "CITATION.cff").read_text(), rf"(?m)^version: {re.escape(version)}$")
         lists = sorted(path.stem for path in (ROOT / "tests/install/abi").glob("weft-*.txt"))
         self.assertIn(f"weft-{version}", lists)
+
+    def test_errors_that_troubleshooting_quotes_are_in_the_source(self):
+        """Of each quoted sentence, the pieces between numbers, names and ellipses stand in a string of the source."""
+        source = re.sub(r'"\s*\n\s*(?:f?")', "", tree_text("src/", "plugins/", "tools/", "scripts/"))
+        page = Page("docs/how-to/troubleshooting.md")
+        checked = 0
+        for line, code in page.inline_code():
+            pieces = [each.strip() for each in re.split(r"…|\d+(?:[-.]\d+)*|'[^']*'|: |\bits input\b|\bAllReduce of\b|\bworld\b|WEFT_\w+|/proc\S*|\bN\b", code)]
+            pieces = [each.strip(" :;,()") for each in pieces if len(each.split()) >= 3]
+            if not pieces or re.match(r"(?:build/|[A-Z_]+=|--|kill|ldd|pip|ip |\{|srun|perf/|cpu:|fi_info|not enough|Address already)", code):
+                continue
+            for piece in pieces:
+                with self.subTest(line=line, quoted=piece):
+                    self.assertIn(piece.strip(), source, f"{page.name}:{line}: no error of ours says this")
+                    checked += 1
+        self.assertGreater(checked, 15)
 
     def test_means_of_speed_ups_are_those_of_the_cells(self):
         """The table of docs/results/collectives.md against docs/results/data/collectives.csv, scenario by scenario."""
