@@ -73,13 +73,14 @@ class Facts(unittest.TestCase):
                         self.assertIn(match[0], keys, f"{page.name}:{line}: Loom has no key {match[0]}")
 
     def test_stated_defaults_are_right(self):
-        """A page states a default as `NAME` (default VALUE), `NAME`, default VALUE, or `NAME=VALUE` (the default). A name is that of
+        """A page states a default as `NAME` (default VALUE), `NAME`, default VALUE, `NAME=VALUE` (the default), or `NAME_S`, VALUE s. A name is that of
         a setting, of a key of Loom, or of an option whose tool tells its default."""
         tools = "\n".join(help_of(tool) or "" for tool in ("weft_run", "weft_info", "all_reduce_perf"))
         checked = 0
         for page in pages():
             told = re.findall(r"`([\w.-]+)`(?: \(|, )default:? `?([^\s)`|,;]+(?: (?:s|ms|µs)\b)?)", page.text)
-            for name, stated in told + re.findall(r"`([\w.-]+)=([^`]*)` \(the default\)", page.text):
+            told += re.findall(r"`([\w.-]+)=([^`]*)` \(the default\)", page.text)
+            for name, stated in told + re.findall(r"`(WEFT_\w+_S)`, ([\d.]+ s)\b", page.text):
                 with self.subTest(page=page.name, name=name):
                     if name in settings():
                         right = settings()[name]["default"]

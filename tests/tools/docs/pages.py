@@ -1,6 +1,6 @@
 """The pages of the project, taken apart for the tests beside this file: prose, headings, links, code and commands.
 
-A page is a Markdown file that git tracks, without the design log, which tells of the past. DOCS_BUILD names the build folder.
+A page is a Markdown file of the tree, without the design log, which tells of the past. DOCS_BUILD names the build folder.
 """
 import functools
 import os
@@ -18,9 +18,11 @@ CODE = re.compile(r"`([^`\n]+)`")
 
 @functools.cache
 def tracked():
-    """All files of the tree, as paths relative to it."""
-    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True)
-    return [name for name in out.stdout.splitlines() if (ROOT / name).is_file()]
+    """All files of the tree, as paths relative to it. Without git, as in an archive of the source: all but those of builds."""
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    names = out.stdout.splitlines() if out.returncode == 0 else [
+        str(path.relative_to(ROOT)) for path in sorted(ROOT.rglob("*")) if not re.match(r"build|\.git/", str(path.relative_to(ROOT)))]
+    return [name for name in names if (ROOT / name).is_file()]
 
 
 def plain(text):
