@@ -64,9 +64,9 @@ scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tabl
 	@cmake --build $(BUILD) --target weft_sim
 	@python3 -B perf/scale.py --build $(BUILD)
 
-validate: deps ## build, then measure every scenario beside the simulator (root); the table in docs/results/scale.md
+validate: deps ## build, then measure every scenario beside the simulator (root); the table in docs/results/data/predicted-and-measured.md
 	@$(MAKE) --no-print-directory build
-	@python3 -B perf/validate.py --build $(BUILD) --quick --rounds 1 --json $(BUILD)/validate.json --docs docs/results/scale.md
+	@python3 -B perf/validate.py --build $(BUILD) --quick --rounds 1 --json $(BUILD)/validate.json --docs docs/results/data/predicted-and-measured.md
 
 install: build ## into PREFIX (/usr/local), under DESTDIR if that is set
 	@cmake --install $(BUILD) --prefix $(PREFIX)

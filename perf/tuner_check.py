@@ -4,7 +4,7 @@
   perf/tuner_check.py                                       every scenario and cell of perf/compare.py; takes hours
   perf/tuner_check.py --scenarios tcp2 --json tcp2.json     one of them
   perf/tuner_check.py --scenarios shm2 --collectives allreduce --sizes 8,64K,4M --rounds 1
-  perf/tuner_check.py --measured shm2.json tcp2.json --docs docs/results/scale.md      measures nothing
+  perf/tuner_check.py --measured shm2.json tcp2.json --docs docs/results/data/predicted-and-measured.md      measures nothing
 
 Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms; its --help tells them apart. Every
 algorithm is pinned in turn by WEFT_ALGO, launches of all algorithms alternating; a cell's time is the median over rounds

@@ -3,7 +3,7 @@
 
   perf/validate.py                                          every scenario and cell of perf/compare.py; takes hours
   perf/validate.py --scenarios shm2 --collectives allreduce --sizes 1K,1M --every
-  perf/validate.py --measured shm2.json tcp2.json --docs docs/results/scale.md         measures nothing
+  perf/validate.py --measured shm2.json tcp2.json --docs docs/results/data/predicted-and-measured.md         measures nothing
 
 The files of --measured are from --json of this tool, of perf/tuner_check.py or of perf/compare.py, each of some scenarios.
 Scenarios are those of perf/compare.py: shmN, tcpN, clusterN, clusterNxR, clusterN-1ms (clusters need root). What the library

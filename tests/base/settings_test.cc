@@ -1,4 +1,5 @@
-// The table of settings: defaults, parsing, refusals, and that docs/reference/settings.md is what the table says.
+// The table of settings: defaults, parsing, refusals, and that docs/reference/settings.md is what the table
+// says.
 #include "base/settings.h"
 
 #include <gtest/gtest.h>
@@ -158,8 +159,9 @@ TEST(Settings, TheDocumentIsTheTable) {
   text << file.rdbuf();
   const std::string right = settings_markdown();
   if (text.str() == right) return;
-  std::ofstream("environment.md") << right;
-  FAIL() << "docs/reference/settings.md differs from the table of settings; the right text is in ./environment.md";
+  std::ofstream("settings.md") << right;
+  FAIL() << "docs/reference/settings.md differs from the table of settings; the right text is in settings.md "
+            "in the working directory";
 }
 
 }  // namespace
