@@ -7,55 +7,54 @@
  *
  * Conventions, stated once
  *
- * Results. Every function returns a weftResult_t unless it says otherwise: weftSuccess (0), or a code that
- * says what is wrong. Arguments are checked before anything happens: a call that returns an argument error
- * (weftInvalid*) has had no effect. weftGetLastError() has the whole sentence, which names the argument, its
- * value and what would be right. Outputs are written on success only, except that a failed creation sets
- * *comm to NULL.
+ * Results. Every function returns a weftResult_t unless it says otherwise: weftSuccess (0), or a code for the
+ * error. Arguments are checked first. A call that returns an argument error (weftInvalid*) has had no effect.
+ * weftGetLastError() has the whole sentence. It names the argument, its value and what would be right.
+ * Outputs are written on success only. The exception is a failed creation, which sets *comm to NULL.
  *
  * Ranks. A communicator has `nranks` ranks, 0 … nranks-1. All ranks call the same collectives on it, in the
- * same order, with the same count, type, operator and root. Ranks that do not are told so by weftMismatch.
+ * same order, with the same count, type, operator and root. Ranks that differ get weftMismatch.
  *
  * Counts are numbers of elements, not bytes. 0 is a valid count; buffers may then be NULL. A count whose
  * bytes, over all ranks, do not fit in 63 bits is weftInvalidCount.
  *
- * Buffers are aligned to the element's size. They are host memory, or, on a communicator with a device
- * (weftConfig_t), memory of that CUDA device, managed memory, or host memory that CUDA has pinned. A buffer
- * belongs to the library from the call until the operation is complete: inputs may be read by the caller but
- * not written, outputs neither. Input and output may not overlap, except in place.
+ * Buffers are aligned to the element's size. They are host memory. On a communicator with a device
+ * (weftConfig_t) they are memory of that CUDA device, managed memory, or host memory that CUDA has pinned. A
+ * buffer belongs to the library from the call until the operation is complete. Until then the caller may read
+ * inputs and may not touch outputs. Input and output may not overlap, except in place.
  *
  * In place. Each collective says at which offset input and output coincide. Any other overlap is an error of
  * the caller that is not always detected.
  *
- * Streams. Operations take a weftStream_t. Operations on one stream run in the order in which they were
- * called; operations on different streams are in flight together. With a NULL stream the call returns when
- * the result is there (inside a group: weftGroupEnd does). With a stream the call returns at once, and
- * weftStreamSynchronize() or weftStreamQuery() says when the result is there.
+ * Streams. Operations take a weftStream_t. Operations on one stream run in the order of their calls.
+ * Operations on different streams are in flight together. With a NULL stream the call returns when the result
+ * is there (in a group: weftGroupEnd returns then). With a stream the call returns at once.
+ * weftStreamSynchronize() and weftStreamQuery() tell when the result is there.
  *
- * CUDA streams. On a communicator with a device the stream argument is a cudaStream_t (CUstream), cast; NULL
- * is CUDA's default stream. The call returns at once: the operation starts when the stream comes to it, and
- * what follows in the stream waits for its end; in a group, what follows waits for the end of all. Where
- * streams may not wait for a CPU (docs/explanation/gpus.md), the call (or weftGroupEnd) returns when the
- * result is there; the first operation on new memory keeps its caller until it has ended, for a second at
- * most. An operation that fails lets its stream go on; weftCommGetAsyncError() tells. A scalar of
- * weftScalarDevice may be in device or pinned memory: it is read when the stream comes to the operation.
+ * CUDA streams. On a communicator with a device, the stream argument is a cudaStream_t (CUstream), cast. NULL
+ * is CUDA's default stream. The call returns at once. The operation starts when the stream reaches it, and
+ * later work in the stream waits for its end. In a group, later work waits for the end of all calls. There
+ * are two exceptions. If streams may not wait for a CPU (docs/explanation/gpus.md), the call (or
+ * weftGroupEnd) returns when the result is there. The first operation on new memory keeps its caller until it
+ * has ended, for a second at most. An operation that fails lets its stream go on, and weftCommGetAsyncError()
+ * reports it. A scalar of weftScalarDevice may be in device or pinned memory. It is read when the stream
+ * reaches the operation.
  *
- * CUDA graphs. A call on a stream that is being captured becomes part of the graph: each launch does the
- * operation anew, with the buffers, count and operator of the call, and an error of a launch is one that
- * comes later (below). All ranks make the same captures on a communicator in the same order, the same calls
- * in each, and launch each graph equally often; captured operations keep their order among themselves, and
- * none with other calls. Buffers stay until the graph is no longer launched. A graph may outlive its
- * communicator: launches after weftCommFinalize(), weftCommDestroy() or weftCommAbort() leave its operations
- * out. In a capture an operator with a scalar of weftScalarDevice that is in pageable host memory is
- * weftUnsupported, and so is every operation where the driver cannot hold stream memory operations in a
- * graph.
+ * CUDA graphs. A call on a stream that is being captured becomes part of the graph. Each launch performs the
+ * operation anew, with the buffers, count and operator of the call. An error of a launch is one that comes
+ * later (below). On a communicator, all ranks make the same captures in the same order, with the same calls,
+ * and launch each graph equally often. Captured operations keep their order among themselves, and have none
+ * with other calls. Buffers stay until the graph is no longer launched. A graph may outlive its communicator:
+ * launches after weftCommFinalize(), weftCommDestroy() or weftCommAbort() leave its operations out. In a
+ * capture, a scalar of weftScalarDevice in pageable host memory is weftUnsupported. So is every operation if
+ * the driver cannot hold stream memory operations in a graph.
  *
- * Groups. Between weftGroupStart() and weftGroupEnd() calls are only noted down; weftGroupEnd() starts them
- * together. Sends and receives that depend on each other, and calls of one thread for several communicators,
- * must be grouped. Groups nest and belong to the calling thread. A null-stream call in a group completes in
- * weftGroupEnd(). The calls of a group on one stream run together, after what the stream had before.
- * Communicators that a group creates are made before its other calls run: side by side, but splits and
- * shrinks of one parent in the order of the calls.
+ * Groups. Between weftGroupStart() and weftGroupEnd() calls are only recorded. weftGroupEnd() starts them
+ * together. Two kinds of calls must be grouped: sends and receives that depend on each other, and calls of
+ * one thread for several communicators. Groups nest and belong to the calling thread. A null-stream call in a
+ * group completes in weftGroupEnd(). The calls of a group on one stream run together, after earlier work of
+ * the stream. A group first makes the communicators that it creates, side by side, and then runs its other
+ * calls. Splits and shrinks of one parent keep the order of their calls.
  *
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
  * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
@@ -66,16 +65,16 @@
  * aborted or destroyed, nothing else. An operation ends by the communicator's deadline (timeoutSeconds),
  * counted from when its rank first had to wait for it.
  *
- * Thread safety. Every function may be called from any thread. One communicator's operations are ordered by
- * the order of the calls, so threads that share a communicator must agree on that order among themselves.
- * weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount, weftCommUserRank, weftCommDump and
- * weftCommGetStats may be called while another thread waits in an operation. A communicator may not be used
- * while or after it is destroyed; where the library can tell, that is weftInvalidComm.
+ * Thread safety. Every function may be called from any thread. The order of calls orders the operations of a
+ * communicator. So threads that share a communicator must agree on that order. These may be called while
+ * another thread waits in an operation: weftCommAbort, weftCommGetAsyncError, weftGetLastError,
+ * weftCommCount, weftCommUserRank, weftCommDump and weftCommGetStats. A communicator may not be used while or
+ * after it is destroyed. If the library can tell, such a call returns weftInvalidComm.
  *
  * Forks. Communicators and streams belong to the process that has created them. A forked child may create its
- * own. A call of the child on an object of its parent returns weftInvalidUsage and has no effect on any rank.
- * So create communicators after daemon(). docs/explanation/failures.md says how peers see the death of a
- * process that has children.
+ * own. A child's call on an object of its parent returns weftInvalidUsage and has no effect on any rank. So
+ * create communicators after daemon(). docs/explanation/failures.md says how peers see the death of a process
+ * with children.
  *
  * Order of arithmetic. The same inputs on the same communicator give the same bits, whatever the timing. With
  * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of
@@ -96,17 +95,17 @@
  * they are NaN only if all inputs are. For them -0 is less than +0. A computed NaN is the type's positive
  * quiet NaN.
  *
- * Memory. Memory of weftMemAlloc() is reached by peers of the same node without a copy. Every operation takes
- * any memory; nothing needs to be registered.
+ * Memory. Peers on the same node reach memory of weftMemAlloc() without a copy. Every operation takes any
+ * memory. No buffer needs to be registered.
  *
- * NCCL. Where WEFT_BACKEND or `backend` in weftConfig_t is nccl, operations are NCCL's, if there is one: it
- * is loaded at run time. With auto they are for device memory on a communicator of host memory, and on a
- * communicator of a CUDA device where the driver or the device of a rank is nothing for Weft. Their stream
- * argument is a CUDA stream; with NULL they return when the result is there. NCCL's AlltoAll cannot be in
- * place (weftUnsupported). Rounding, overflow and NaN of such operations are NCCL's. docs/how-to/from-nccl.md
- * has the rest.
+ * NCCL. If WEFT_BACKEND or `backend` in weftConfig_t is nccl, NCCL does the operations. It is loaded at run
+ * time. With auto, NCCL does them in two cases, if there is an NCCL: for device memory on a communicator of
+ * host memory, and on a communicator of a CUDA device if the driver or the device of a rank lacks what Weft
+ * needs. The stream argument of such an operation is a CUDA stream. With NULL the call returns when the
+ * result is there. NCCL's AlltoAll cannot be in place (weftUnsupported). Rounding, overflow and NaN are
+ * NCCL's. docs/how-to/from-nccl.md has the rest.
  *
- * Environment. Settings are environment variables named WEFT_*; an unknown one, or a value out of range, is
+ * Environment. Settings are environment variables named WEFT_*. An unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
  */
 #ifndef WEFT_WEFT_H_
@@ -226,9 +225,9 @@ typedef enum {
 #define WEFT_SPLIT_NOCOLOR (-1)
 #define WEFT_DEVICE_HOST (-1)
 #define WEFT_DEVICE_CURRENT (-2)
-/* Weft only. Who does the operations of a communicator. AUTO: Weft, but NCCL, if there is one, on device
- * memory where the communicator is of host memory, and for everything where a rank's device is nothing for
- * Weft. WEFT: Weft alone. NCCL: NCCL everything. */
+/* Weft only. Which library does the operations of a communicator. WEFT: Weft. NCCL: NCCL. AUTO: Weft, with
+ * two exceptions if there is an NCCL. NCCL takes device memory on a communicator of host memory. NCCL takes
+ * everything if a rank's device or driver lacks what Weft needs. */
 #define WEFT_BACKEND_AUTO 0
 #define WEFT_BACKEND_WEFT 1
 #define WEFT_BACKEND_NCCL 2
@@ -329,11 +328,11 @@ WEFT_API weftResult_t weftGetVersion(int* version);
  * storage. */
 WEFT_API const char* weftGetErrorString(weftResult_t result);
 
-/* The whole sentence of the last error: of communicator `comm` when it has failed, else of the calling
- * thread; "" when there was none. A call on a communicator that has failed may be refused for a reason of its
- * own, such as a wrong argument: then the sentence is that, for the thread that called, until it is given
- * another code. comm may be NULL: then the calling thread's. The text stays valid until the calling thread's
- * next call of this function. */
+/* The whole sentence of the last error, or "" if there was none. With a communicator that has failed, it is
+ * the error of the communicator; otherwise it is that of the calling thread. `comm` may be NULL. A call on a
+ * failed communicator may be refused for a reason of its own, such as a wrong argument. The thread of that
+ * call then gets that sentence, until it is given another code. The text stays valid until the calling
+ * thread's next call of this function. */
 WEFT_API const char* weftGetLastError(weftComm_t comm);
 
 /* Weft only. weftSuccess if Weft can take the memory of CUDA device `device` (a number, or
@@ -375,54 +374,53 @@ WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* de
  * rank but not how ranks can meet: the sentence says what to set. */
 WEFT_API weftResult_t weftCommInitEnv(weftComm_t* comm);
 
-/* Divides a communicator: ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
- * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL, also where it does not
- * block: then at once. A collective: all ranks of `comm` call it, in the same place among their calls. config
- * NULL inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument
- * (color < -1, config), weftMismatch, and as weftCommInitRank. */
+/* Divides a communicator. Ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
+ * `key`, then by their rank here. A rank that gives WEFT_SPLIT_NOCOLOR gets NULL, in a non-blocking split at
+ * once. A collective: all ranks of `comm` call it, in the same place among their calls. With `config` NULL
+ * the new communicator inherits. `comm` stays as it is. Errors: weftInvalidPointer, weftInvalidComm,
+ * weftInvalidArgument (color < -1, config), weftMismatch, and as weftCommInitRank. */
 WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
                                     const weftConfig_t* config);
 
-/* Makes a communicator of the ranks that are left when some are excluded, in the same order, numbered without
- * gaps. All ranks that are not excluded call it, with the same list; excluded ones do not. Nothing is sent,
- * so that it returns at once, whatever has happened to `comm` before; only the backend NCCL makes a
- * communicator of its own, which its ranks wait for. A communicator on a CUDA device keeps it, or becomes one
- * of host memory. `excludeRanksList` holds ranks of `comm`, not the caller's. With WEFT_SHRINK_DEFAULT,
- * operations in flight on `comm` go on; with WEFT_SHRINK_ABORT this rank ends them first, with weftAborted,
- * and `comm` is of use only for weftCommDestroy or weftCommAbort. Errors: weftInvalidPointer,
- * weftInvalidComm, weftInvalidArgument (list, flags, config), weftInvalidRoot (a rank of the list),
- * weftInvalidUsage (finalized). */
+/* Makes a communicator without the excluded ranks. The others keep their order and are numbered without gaps.
+ * All ranks that are not excluded call it, with the same list; excluded ones do not. Nothing is sent, so it
+ * returns at once, whatever has happened to `comm` before. The exception is the backend NCCL, whose ranks
+ * wait for a new communicator of NCCL's. A communicator on a CUDA device keeps the device, or becomes one of
+ * host memory. `excludeRanksList` holds ranks of `comm`, not the caller's. With WEFT_SHRINK_DEFAULT,
+ * operations in flight on `comm` go on. With WEFT_SHRINK_ABORT this rank ends them first, with weftAborted.
+ * `comm` then allows only weftCommDestroy and weftCommAbort. Errors: weftInvalidPointer, weftInvalidComm,
+ * weftInvalidArgument (list, flags, config), weftInvalidRoot (a rank of the list), weftInvalidUsage
+ * (finalized). */
 WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                      weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
 
 /* ---- ending and asking communicators ---- */
 
-/* Waits until this rank's operations are complete; other ranks may still be busy with theirs. For a CUDA
- * stream that does not come to its operation it waits as long as config.timeoutSeconds says, then fails with
- * weftTimeout. Afterwards only questions, weftCommAbort and weftCommDestroy are allowed. Errors:
- * weftInvalidComm, weftInvalidUsage (twice, or inside a group), and what the communicator failed with. */
+/* Waits until this rank's operations are complete. Other ranks may still be busy with theirs. For a CUDA
+ * stream that does not reach its operation it waits for config.timeoutSeconds, then fails with weftTimeout.
+ * Afterwards only questions, weftCommAbort and weftCommDestroy are allowed. Errors: weftInvalidComm,
+ * weftInvalidUsage (twice, or inside a group), and what the communicator failed with. */
 WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
 
-/* Frees the communicator. Waits for this rank's operations first (as weftCommFinalize, if that was not
- * called); that they failed is no error here. The last communicator of a job then waits, for
- * 5 s at most, until what complete operations have sent has reached the peers' machines. What a peer has not
- * taken by then, since it is late with its calls, is lost, and those calls fail. A process that ends
- * without this may take along what the last 100 us of its calls had still to send. Errors: weftInvalidComm
- * (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+/* Frees the communicator. It first waits for this rank's operations, as weftCommFinalize does. Their failure
+ * is no error here. The last communicator of a job then waits until data of complete operations has reached
+ * the peers' machines, for 5 s at most. Data that a peer has not taken by then is lost, and the peer's calls
+ * fail. A process that ends without this call may lose what the last 100 us of its calls had still to send.
+ * Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
-/* Ends whatever is in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees
- * the communicator. Returns in bounded time, whatever state peers are in; may be called while another thread
- * waits in an operation, which then returns weftAborted. One that is still being created without blocking is
- * waited for, at most WEFT_INIT_TIMEOUT_S or, in a split, the parent's timeoutSeconds; then the others are
- * told. GPU memory that ranks which are threads of one process reach directly: after a failure or an abort,
- * free it when the operation has ended on all ranks of the process. Errors: weftInvalidComm (NULL, or
- * destroyed before), weftInvalidUsage (inside a group). */
+/* Ends everything in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees the
+ * communicator. Returns in bounded time, whatever state peers are in. It may be called while another thread
+ * waits in an operation, which then returns weftAborted. It waits for a communicator that is still being
+ * created without blocking: for WEFT_INIT_TIMEOUT_S or, in a split, for the parent's timeoutSeconds at most.
+ * Then it tells the others. Ranks that are threads of one process may reach each other's GPU memory directly.
+ * After a failure or an abort, free such memory when the operation has ended on all ranks of the process.
+ * Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
-/* The same, and says why: the other ranks read `reason` in weftGetLastError, behind "was aborted: ". Of a
- * communicator that failed before they keep its failure. NULL and "" are no reason; the first 400 bytes of it
- * travel. Errors: as weftCommAbort. */
+/* As weftCommAbort, with a reason. The other ranks read `reason` in weftGetLastError, after "was aborted: ".
+ * If the communicator failed before, they keep that failure. NULL and "" are no reason. The first 400 bytes
+ * of it travel. Errors: as weftCommAbort. */
 WEFT_API weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reason);
 
 /* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
@@ -578,9 +576,10 @@ WEFT_API weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t data
  * fail. */
 WEFT_API weftResult_t weftGroupStart(void);
 
-/* Closes a group. The outermost one starts all that was noted down and waits for what has a null stream.
- * Returns the first error of a grouped call (then nothing of the group has been started, but for calls that
- * are NCCL's) or of what it waited for. Further errors: weftInvalidUsage (no group is open). */
+/* Closes a group. The outermost one starts all recorded calls and waits for those with a null stream. Returns
+ * the first error of a grouped call, or of what it waited for. If a grouped call is wrong, no call of the
+ * group has been started, except calls that are NCCL's. Further errors: weftInvalidUsage (no group is open).
+ */
 WEFT_API weftResult_t weftGroupEnd(void);
 
 /* Closes the outermost group without running it, and estimates how long it would take. Calls are counted
