@@ -96,9 +96,10 @@ void interpreter(benchmark::State& state, Mix mix) {
   op.base[static_cast<int>(Space::input)] = input.data();
   op.base[static_cast<int>(Space::output)] = output.data();
   for (auto _ : state) {
-    reset_progress(op);
+    reset_arrivals(op);
+    reset_steps(op, false);
     std::fill(op.arrived.begin(), op.arrived.end(), uint8_t{1});
-    for (bool moved = true; moved && !complete(op);) moved = must(advance(op));
+    for (bool moved = true; moved && !complete(op);) moved = must(advance(comm.environment(), op));
   }
   if (!complete(op)) state.SkipWithError("the plan did not come to its end");
   count_items(state, kSteps);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/short_copy.h"
 #include "device/kernels.h"
 
 #if defined(__x86_64__)
@@ -262,7 +263,7 @@ void scale(DataType type, void* dst, const void* src, size_t count, const void* 
 }
 
 void copy(void* dst, const void* src, size_t bytes, size_t message_bytes) {
-  if (bytes == 0) return;
+  if (bytes <= kShortCopy) return copy_short(dst, src, bytes);
   const Kernels& best = kernels();
   if (!streams(best, 2 * std::max(bytes, message_bytes))) {
     std::memcpy(dst, src, bytes);

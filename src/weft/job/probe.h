@@ -31,7 +31,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/context/context.h"
-#include "engine/run/interpreter.h"
+#include "engine/run/message_kind.h"
 #include "model/cost.h"
 #include "model/measure.h"
 

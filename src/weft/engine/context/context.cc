@@ -80,7 +80,7 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
   auto fabric = Fabric::open(*context->bootstrap_, host_id, cuda_device, deadline);
   if (!fabric) return fabric.status();
   context->fabric_ = fabric.take();
-  context->workspace_ = std::make_unique<Workspace>(*context->fabric_);
+  context->workspace_ = std::make_unique<Workspace>(context->fabric_->local());
   MemoryWatch::install();
   return context;
 }
@@ -190,13 +190,14 @@ void Context::start(Operation& op) {
     return op.comm->fail(reason(op, prepared), true);
   if (MemoryWatch::lost()) [[unlikely]]
     return failures_.act_on_lost_memory();
-  reset_progress(op);
+  reset_arrivals(op);
+  reset_steps(op, trace_ != nullptr);
   if (!inbox_.empty()) inbox_.deliver_early(op);
   advance_one(op);
 }
 
 int Context::advance_one(Operation& op) {
-  const Result<bool> moved = advance(op);
+  const Result<bool> moved = advance(op.comm->environment(), op);
   if (MemoryWatch::lost()) [[unlikely]] {
     failures_.act_on_lost_memory();
     if (op.finished.load(std::memory_order_relaxed)) return 1;

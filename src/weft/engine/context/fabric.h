@@ -52,6 +52,8 @@ class Fabric {
   bool one_machine() const { return one_machine_; }
 
   transport::Transport* route(int rank) const { return routes_[rank]; }
+  /// By rank; null for oneself.
+  const std::vector<transport::Transport*>& routes() const { return routes_; }
   bool is_local(int rank) const { return layout_.same_node(rank, rank_); }
   /// The same-node transport, or null if this rank is alone on its node.
   transport::Transport* local() const;
@@ -116,7 +118,7 @@ class Fabric {
   std::unique_ptr<transport::TcpTransport> tcp_;
   std::unique_ptr<transport::OfiTransport> ofi_;
   std::vector<transport::Transport*> transports_;
-  std::vector<transport::Transport*> routes_;  // by rank; null for oneself
+  std::vector<transport::Transport*> routes_;
 };
 
 }  // namespace weft::engine

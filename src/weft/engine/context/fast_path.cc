@@ -7,8 +7,9 @@
 #include "base/clock.h"
 #include "base/memory_watch.h"
 #include "engine/context/context.h"
-#include "engine/run/brief.h"
 #include "engine/run/communicator.h"
+#include "engine/run/fast_steps.h"
+#include "engine/run/interpreter.h"
 
 namespace weft::engine {
 namespace {
@@ -40,25 +41,38 @@ Status settle_before(Context& context, Operation& op, bool network) {
   return trouble;
 }
 
+// One look at what peers have sent. What is not for this operation, or not short, gets the context. Returns
+// the number of events.
+inline int receive(Context& context, Operation& op, FastSteps& steps) {
+  return context.fabric().shm()->poll_next(
+      [&](int peer) {
+        return context.inbox().takes_early(peer) || deals_with(op, op.comm->rank_of_world(peer));
+      },
+      [&](int peer, const transport::Envelope& envelope, const std::byte* payload) {
+        if (!steps.take(peer, envelope, payload)) context.inbox().arrived(peer, envelope, payload);
+      });
+}
+
 // Until it is done, its looks are used up, or somebody else wants to work here.
-inline BriefOutcome carry_out(Context& context, Operation& op, Status& trouble) {
+inline StepOutcome carry_out(Context& context, Operation& op, FastSteps& steps) {
   const bool crowded = context.fabric().oversubscribed();
-  BriefOutcome outcome = advance_brief(op, trouble);
-  for (int looks = crowded ? kCrowdedLooks : kLooks; outcome == BriefOutcome::waits && looks > 0; --looks) {
-    const int events = receive_brief(op);
-    if (MemoryWatch::lost()) [[unlikely]]
-      if (trouble = LostMemory::of(op); !trouble.ok()) break;  // nobody else is here
+  StepOutcome outcome = steps.run();
+  const auto unfinished = [&] { return outcome == StepOutcome::waits || outcome == StepOutcome::retry; };
+  for (int looks = crowded ? kCrowdedLooks : kLooks; unfinished() && looks > 0; --looks) {
+    const int events = receive(context, op, steps);
+    if (MemoryWatch::lost() && steps.memory_lost()) [[unlikely]]
+      return StepOutcome::failed;  // nobody else is here
     if (crowded && events == 0) sched_yield();
     if (disturbed(context)) break;
-    if (events > 0 || op.may_move) outcome = advance_brief(op, trouble);
+    if (events > 0 || outcome == StepOutcome::retry) outcome = steps.run();
   }
   return outcome;
 }
 
-// The operation becomes active: it turned out not to be brief.
-void go_on_active(Context& context, Operation& op, BriefOutcome outcome, Status trouble) {
-  hand_over(op);
-  if (outcome == BriefOutcome::failed && trouble.code() == Code::remote_error)
+// The operation becomes active: it turned out not to be short after all.
+void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status trouble) {
+  follow_fast_path(op);
+  if (outcome == StepOutcome::failed && trouble.code() == Code::remote_error)
     op.set_unreachable(std::exchange(trouble, Status()), now_ns());
   op.comm->operation_begun(op);
   context.operations().enter(op);
@@ -73,17 +87,18 @@ bool run_alone(Context& context, Operation& op) {
   const MemoryWatch watch = context.lost_memory().watch();
   op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
   op.base[1] = static_cast<std::byte*>(op.call.recv);
-  begin_brief(op);
+  op.lanes[0].next = 0;
   context.operations().expect(&op);
+  FastSteps steps(op.comm->environment(), op);
   Status trouble;
   // What earlier operations have left with the network goes on.
   const bool network = context.fabric().has_network() && context.quiet_network_is_due();
   if (network || !context.inbox().empty()) [[unlikely]]
     trouble = settle_before(context, op, network);
-  BriefOutcome outcome = BriefOutcome::waits;
-  if (trouble.ok() && alone(context)) outcome = carry_out(context, op, trouble);
-  if (outcome != BriefOutcome::done) [[unlikely]] {
-    go_on_active(context, op, outcome, std::move(trouble));
+  StepOutcome outcome = StepOutcome::waits;
+  if (trouble.ok() && alone(context)) outcome = carry_out(context, op, steps);
+  if (outcome != StepOutcome::done) [[unlikely]] {
+    go_on_active(context, op, outcome, outcome == StepOutcome::failed ? steps.take_failure() : trouble);
     return false;
   }
   context.operations().expect(nullptr);

@@ -13,6 +13,7 @@
 #include "engine/gpu/device_run.h"
 #include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
+#include "engine/run/message_kind.h"
 
 namespace weft::engine {
 namespace {
@@ -78,7 +79,7 @@ bool Inbox::takes_more_early(int peer) const {
   if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
   const std::vector<Operation*>& active = context_.operations().active();
   return std::any_of(active.begin(), active.end(),
-                     [peer](const Operation* op) { return deals_with(*op, peer); });
+                     [peer](const Operation* op) { return deals_with(*op, op->comm->rank_of_world(peer)); });
 }
 
 void Inbox::say_half_full(const Communicator& comm, int peer, OpNumber number) {

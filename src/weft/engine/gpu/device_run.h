@@ -94,7 +94,11 @@ class DeviceRun {
 
   /// What a lane's step has under way.
   struct LaneWork {
+    /// How a put leaves: as a message, one-sided from host memory, one-sided from GPU memory that the network
+    /// reads, or copied to the peer's GPU memory, of which a notification tells.
+    enum class PutPath : uint8_t { message, one_sided, in_place, copied };
     cuda::Ticket ticket;
+    PutPath path = PutPath::message;
     int phase = 0;
     std::vector<cuda::Block> host, device;
   };

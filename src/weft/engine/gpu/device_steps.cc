@@ -2,17 +2,13 @@
 
 #include <algorithm>
 
-#include "engine/context/context.h"
 #include "engine/gpu/device_run.h"
-#include "engine/run/communicator.h"
-#include "engine/run/interpreter.h"
 
 namespace weft::engine {
 namespace {
 
 using plan::Region;
 using plan::Step;
-using transport::Completion;
 using transport::Progress;
 
 // How much of each source the CPU reduces at a time: copies of one lane's next piece overlap with another's
@@ -29,26 +25,26 @@ struct Memory {
   bool kernels = false;  // kernels can
 };
 
-/// One step of one operation.
-class DeviceStepper {
+/// A put, copy or reduce of one operation.
+class DeviceStep {
  public:
-  DeviceStepper(Operation& op, const Step& step, uint32_t lane)
-      : op_(op),
+  DeviceStep(const RunEnvironment& environment, Operation& op, const Step& step)
+      : environment_(environment),
+        op_(op),
         step_(step),
-        lane_(lane),
         run_(*op.device),
         executor_(run_.executor()),
-        work_(run_.lane(lane)),
-        queue_(by_kernel() ? executor_.kernel_queue() : executor_.queue(lane)),
+        work_(run_.lane(step.lane)),
+        queue_(by_kernel() ? executor_.kernel_queue() : executor_.queue(step.lane)),
         scope_(executor_.device()) {}
 
-  Result<DeviceStep> put(plan::StepId id, transport::Envelope envelope);
-  Result<DeviceStep> copy();
-  Result<DeviceStep> reduce();
+  Result<StepOutcome> put(plan::StepId id);
+  Result<StepOutcome> copy();
+  Result<StepOutcome> reduce(LaneState& lane);
 
  private:
   Memory own(const Region& region) const {
-    return {op_.base[static_cast<int>(region.space)] + region.offset, !run_.on_device(region.space), true};
+    return {engine::own(op_, region), !run_.on_device(region.space), true};
   }
   Result<Memory> source(uint32_t r) const {
     const Region& region = op_.prepared->plan.regions[r];
@@ -61,7 +57,7 @@ class DeviceStepper {
       return fail(Code::mismatch,
                   "rank {} has called this operation on host memory, rank {} on GPU memory: create the "
                   "communicator with a device on all ranks, or on none",
-                  rank, op_.comm->rank());
+                  rank, environment_.members.rank());
     return Memory{known.mapped + offset, !known.on_device, known.on_device};
   }
 
@@ -77,18 +73,18 @@ class DeviceStepper {
     return done;
   }
   /// The end of a step, once what was queued for it has ended.
-  Result<DeviceStep> settle() {
+  Result<StepOutcome> settle() {
     auto ready = settled();
     if (!ready) return ready.status();
-    if (!*ready) return DeviceStep::waits;
+    if (!*ready) return StepOutcome::retry;
     run_.clear(work_);
-    return DeviceStep::done;
+    return StepOutcome::done;
   }
-  Result<DeviceStep> waits() {
+  Result<StepOutcome> waits() {
     auto ticket = queue_.mark();
     if (!ticket) return ticket.status();
     work_.ticket = ticket.take();
-    return DeviceStep::waits;
+    return StepOutcome::retry;
   }
   Result<std::byte*> host_block(uint64_t bytes) { return block(executor_.host_blocks(), work_.host, bytes); }
   Result<std::byte*> device_block(uint64_t bytes) {
@@ -101,18 +97,19 @@ class DeviceStepper {
     return taken->data;
   }
 
-  Result<DeviceStep> queue_put(plan::StepId id);
-  Result<DeviceStep> hand_over(plan::StepId id, transport::Envelope envelope);
-  Result<DeviceStep> reduce_on_device(const std::vector<Memory>& sources, const Memory& dst);
-  Result<DeviceStep> reduce_on_host(const std::vector<Memory>& sources, const Memory& dst);
-  bool one_sided(int32_t handle) const {
-    return handle >= 0 &&
-           (step_.bytes > op_.comm->members().route(step_.peer)->eager_bytes() || op_.learned[handle].mapped);
-  }
+  using Path = DeviceRun::LaneWork::PutPath;
 
+  Result<StepOutcome> queue_put(plan::StepId id);
+  Result<StepOutcome> hand_over(plan::StepId id);
+  Result<Progress> start_put(plan::StepId id, transport::Completion& completion);
+  Result<StepOutcome> reduce_on_device(const std::vector<Memory>& sources, const Memory& dst);
+  Result<StepOutcome> reduce_on_host(const std::vector<Memory>& sources, const Memory& dst, LaneState& lane);
+  Result<bool> bring_sources(const std::vector<Memory>& sources, uint64_t at, uint64_t bytes);
+  Result<bool> add_up(const std::vector<Memory>& sources, const Memory& dst, uint64_t at, uint64_t bytes);
+
+  const RunEnvironment& environment_;
   Operation& op_;
   const Step& step_;
-  const uint32_t lane_;
   DeviceRun& run_;
   DeviceExecutor& executor_;
   DeviceRun::LaneWork& work_;
@@ -123,25 +120,29 @@ class DeviceStepper {
 // ---- put: what is in device memory goes to the peer's memory, is read by the network where it is, or goes
 // into pinned memory from where it is sent.
 
-Result<DeviceStep> DeviceStepper::put(plan::StepId id, transport::Envelope envelope) {
+Result<StepOutcome> DeviceStep::put(plan::StepId id) {
   if (work_.phase == 0) {
     auto queued = queue_put(id);
     if (!queued) return queued;
     work_.phase = 1;
-    if (*queued == DeviceStep::waits) return queued;
+    if (*queued == StepOutcome::retry) return queued;
   }
   auto ready = settled();
   if (!ready) return ready.status();
-  return *ready ? hand_over(id, envelope) : DeviceStep::waits;
+  return *ready ? hand_over(id) : StepOutcome::retry;
 }
 
-Result<DeviceStep> DeviceStepper::queue_put(plan::StepId id) {
-  const Memory from = own(op_.prepared->plan.regions[step_.sources]);
-  const int32_t handle = op_.prepared->handle_of_step[id];
-  if (one_sided(handle) && op_.learned[handle].mapped) {
-    auto target = learned(handle, step_.dst.offset, step_.peer);
-    if (!target) return target.status();
-    WEFT_TRY(queue_.copy(target->address, from.address, step_.bytes));
+// Decided once for each put: the peer's memory may be learned while the put's copy is under way.
+Result<StepOutcome> DeviceStep::queue_put(plan::StepId id) {
+  const Region& source = op_.prepared->plan.regions[step_.sources];
+  const Memory from = own(source);
+  transport::Transport& transport = *environment_.members.route(step_.peer);
+  const PeerBuffer* const target = one_sided_target(op_, id, step_, transport);
+  if (target && target->mapped) {
+    auto memory = learned(op_.prepared->handle_of_step[id], step_.dst.offset, step_.peer);
+    if (!memory) return memory.status();
+    work_.path = Path::copied;
+    WEFT_TRY(queue_.copy(memory->address, from.address, step_.bytes));
     return waits();
   }
   if (step_.bytes > kLongestPut)
@@ -149,42 +150,46 @@ Result<DeviceStep> DeviceStepper::queue_put(plan::StepId id) {
                 "a message of {} bytes of GPU memory to rank {} on another node: at most {} go at once; set "
                 "WEFT_SLICE_BYTES, or call with fewer elements",
                 step_.bytes, step_.peer, kLongestPut);
-  if (from.host) return DeviceStep::done;
-  const plan::Space space = op_.prepared->plan.regions[step_.sources].space;
-  if (one_sided(handle) && run_.expose_directly(*op_.comm->members().route(step_.peer), space))
-    return DeviceStep::done;
+  work_.path = target ? Path::one_sided : Path::message;
+  if (from.host) return StepOutcome::done;
+  if (target && run_.expose_directly(transport, source.space)) {
+    work_.path = Path::in_place;
+    return StepOutcome::done;
+  }
   auto block = host_block(step_.bytes);
   if (!block) return block.status();
   WEFT_TRY(queue_.copy(*block, from.address, step_.bytes));
   return waits();
 }
 
-Result<DeviceStep> DeviceStepper::hand_over(plan::StepId id, transport::Envelope envelope) {
-  transport::Transport* const transport = op_.comm->members().route(step_.peer);
-  const int world = op_.comm->world_rank(step_.peer);
+Result<Progress> DeviceStep::start_put(plan::StepId id, transport::Completion& completion) {
+  transport::Transport* const transport = environment_.members.route(step_.peer);
+  const int world = environment_.members.world_rank(step_.peer);
+  transport::Envelope envelope = envelope_of(environment_, op_, step_);
+  const std::byte* const source =
+      work_.host.empty() ? own(op_.prepared->plan.regions[step_.sources]).address : work_.host.front().data;
   const int32_t handle = op_.prepared->handle_of_step[id];
-  Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
-  const Memory from = own(op_.prepared->plan.regions[step_.sources]);
-  const bool read_in_place = !from.host && work_.host.empty();  // GPU memory, by the network
-  const std::byte* const source = work_.host.empty() ? from.address : work_.host.front().data;
-  Result<Progress> progress = Progress::busy;
-  if (one_sided(handle) && op_.learned[handle].mapped) {  // it is there: only the notification is left
-    envelope.kind = static_cast<uint8_t>(MessageKind::signal);
-    envelope.bytes = 0;
-    progress = transport->send(world, envelope, nullptr);
-  } else if (one_sided(handle) && read_in_place) {
-    progress = transport->gpu_direct()->put_gpu(world, envelope, source, step_.bytes,
-                                                op_.learned[handle].buffer, step_.dst.offset, &completion);
-  } else if (one_sided(handle)) {
-    progress = transport->put(world, envelope, source, step_.bytes, op_.learned[handle].buffer,
-                              step_.dst.offset, &completion);
-  } else {
-    progress = transport->send(world, envelope, source);
+  switch (work_.path) {
+    case Path::message: return transport->send(world, envelope, source);
+    case Path::copied:  // only the notification is left
+      envelope.kind = static_cast<uint8_t>(MessageKind::signal);
+      envelope.bytes = 0;
+      return transport->send(world, envelope, nullptr);
+    case Path::in_place:
+      return transport->gpu_direct()->put_gpu(world, envelope, source, step_.bytes,
+                                              op_.learned[handle].buffer, step_.dst.offset, &completion);
+    case Path::one_sided: break;
   }
+  return transport->put(world, envelope, source, step_.bytes, op_.learned[handle].buffer, step_.dst.offset,
+                        &completion);
+}
+
+Result<StepOutcome> DeviceStep::hand_over(plan::StepId id) {
+  transport::Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
+  const Result<Progress> progress = start_put(id, completion);
   if (!progress) return progress.status();
-  if (*progress == Progress::busy) return DeviceStep::waits;
-  const bool under_way = one_sided(handle) && !op_.learned[handle].mapped;
-  if (!under_way) completion.done = true;
+  if (*progress == Progress::busy) return StepOutcome::retry;
+  if (work_.path == Path::message || work_.path == Path::copied) completion.done = true;
   ++op_.puts_started;
   if (!completion.done) {
     ++op_.puts_open;
@@ -192,17 +197,17 @@ Result<DeviceStep> DeviceStepper::hand_over(plan::StepId id, transport::Envelope
     work_.host.clear();
   }
   run_.clear(work_);
-  return DeviceStep::done;
+  return StepOutcome::done;
 }
 
 // ---- copy
 
-Result<DeviceStep> DeviceStepper::copy() {
+Result<StepOutcome> DeviceStep::copy() {
   if (work_.phase == 0) {
     auto from = source(step_.sources);
     if (!from) return from.status();
     const Memory to = own(step_.dst);
-    if (from->address == to.address) return DeviceStep::done;
+    if (from->address == to.address) return StepOutcome::done;
     WEFT_TRY(queue_.copy(to.address, from->address, step_.bytes));
     work_.phase = 1;
     return waits();
@@ -212,17 +217,18 @@ Result<DeviceStep> DeviceStepper::copy() {
 
 // ---- reduce
 
-Result<DeviceStep> DeviceStepper::reduce() {
+Result<StepOutcome> DeviceStep::reduce(LaneState& lane) {
   std::vector<Memory> sources;
   for (uint32_t s = 0; s < step_.source_count; ++s) {
     auto memory = source(step_.sources + s);
     if (!memory) return memory.status();
     sources.push_back(*memory);
   }
-  return by_kernel() ? reduce_on_device(sources, own(step_.dst)) : reduce_on_host(sources, own(step_.dst));
+  return by_kernel() ? reduce_on_device(sources, own(step_.dst))
+                     : reduce_on_host(sources, own(step_.dst), lane);
 }
 
-Result<DeviceStep> DeviceStepper::reduce_on_device(const std::vector<Memory>& sources, const Memory& dst) {
+Result<StepOutcome> DeviceStep::reduce_on_device(const std::vector<Memory>& sources, const Memory& dst) {
   if (work_.phase == 0) {
     std::vector<const void*> addresses;
     for (const Memory& memory : sources) {
@@ -244,64 +250,107 @@ Result<DeviceStep> DeviceStepper::reduce_on_device(const std::vector<Memory>& so
 
 // A piece at a time: phase 0 brings the sources to the host, phase 1 adds them up and sends the sum back,
 // phase 2 waits for that.
-Result<DeviceStep> DeviceStepper::reduce_on_host(const std::vector<Memory>& sources, const Memory& dst) {
-  LaneState& state = op_.lanes[lane_];
+Result<StepOutcome> DeviceStep::reduce_on_host(const std::vector<Memory>& sources, const Memory& dst,
+                                               LaneState& lane) {
   while (true) {
     auto ready = settled();
     if (!ready) return ready.status();
-    if (!*ready) return DeviceStep::waits;
-    const uint64_t at = state.progress, bytes = std::min(step_.bytes - at, kPieceBytes);
-    if (work_.phase == 0) {
-      bool queued = false;
-      for (const Memory& memory : sources) {
-        if (memory.host) continue;
-        auto block = host_block(bytes);
-        if (!block) return block.status();
-        WEFT_TRY(queue_.copy(*block, memory.address + at, bytes));
-        queued = true;
-      }
-      work_.phase = 1;
-      if (queued) return waits();
-    } else if (work_.phase == 1) {
-      auto& addresses = op_.comm->context().workspace().reduce_sources();
-      addresses.clear();
-      size_t block = 0;
-      for (const Memory& memory : sources)
-        addresses.push_back(memory.host ? memory.address + at : work_.host[block++].data);
-      std::byte* into = dst.address + at;
-      if (!dst.host) {
-        auto sum = host_block(bytes);
-        if (!sum) return sum.status();
-        into = *sum;
-      }
-      device::reduce(op_.reduction_of(step_), into, addresses.data(), static_cast<int>(addresses.size()),
-                     bytes / device::size_of(op_.reduction.type));
-      work_.phase = 2;
-      if (!dst.host) {
-        WEFT_TRY(queue_.copy(dst.address + at, into, bytes));
-        return waits();
-      }
-    } else {
+    if (!*ready) return StepOutcome::retry;
+    const uint64_t at = lane.progress, bytes = std::min(step_.bytes - at, kPieceBytes);
+    if (work_.phase == 2) {
       run_.clear(work_);
-      state.progress += bytes;
-      return state.progress == step_.bytes ? DeviceStep::done : DeviceStep::waits;
+      lane.progress += bytes;
+      return lane.progress == step_.bytes ? StepOutcome::done : StepOutcome::retry;
     }
+    auto queued = work_.phase == 0 ? bring_sources(sources, at, bytes) : add_up(sources, dst, at, bytes);
+    if (!queued) return queued.status();
+    ++work_.phase;
+    if (*queued) return waits();
   }
+}
+
+// True if a copy to the host was queued.
+Result<bool> DeviceStep::bring_sources(const std::vector<Memory>& sources, uint64_t at, uint64_t bytes) {
+  bool queued = false;
+  for (const Memory& memory : sources) {
+    if (memory.host) continue;
+    auto block = host_block(bytes);
+    if (!block) return block.status();
+    WEFT_TRY(queue_.copy(*block, memory.address + at, bytes));
+    queued = true;
+  }
+  return queued;
+}
+
+// True if a copy of the sum to the device was queued.
+Result<bool> DeviceStep::add_up(const std::vector<Memory>& sources, const Memory& dst, uint64_t at,
+                                uint64_t bytes) {
+  auto& addresses = environment_.workspace.reduce_sources();
+  addresses.clear();
+  size_t block = 0;
+  for (const Memory& memory : sources)
+    addresses.push_back(memory.host ? memory.address + at : work_.host[block++].data);
+  std::byte* into = dst.address + at;
+  if (!dst.host) {
+    auto sum = host_block(bytes);
+    if (!sum) return sum.status();
+    into = *sum;
+  }
+  device::reduce(op_.reduction_of(step_), into, addresses.data(), static_cast<int>(addresses.size()),
+                 bytes / device::size_of(op_.reduction.type));
+  if (dst.host) return false;
+  WEFT_TRY(queue_.copy(dst.address + at, into, bytes));
+  return true;
 }
 
 }  // namespace
 
-Result<DeviceStep> device_put(Operation& op, plan::StepId id, const Step& step, uint32_t lane,
-                              transport::Envelope envelope) {
-  return DeviceStepper(op, step, lane).put(id, envelope);
+// ---- The table
+
+StepOutcome DeviceSteps::outcome_of(const Result<StepOutcome>& result) {
+  return result ? *result : unreachable(result.status());
 }
 
-Result<DeviceStep> device_copy(Operation& op, const Step& step, uint32_t lane) {
-  return DeviceStepper(op, step, lane).copy();
+StepOutcome DeviceSteps::put(plan::StepId id, const Step& step) {
+  return outcome_of(DeviceStep(environment_, op_, step).put(id));
 }
 
-Result<DeviceStep> device_reduce(Operation& op, const Step& step, uint32_t lane) {
-  return DeviceStepper(op, step, lane).reduce();
+StepOutcome DeviceSteps::copy(const Step& step, LaneState&) {
+  return outcome_of(DeviceStep(environment_, op_, step).copy());
+}
+
+StepOutcome DeviceSteps::reduce(const Step& step, LaneState& lane) {
+  return outcome_of(DeviceStep(environment_, op_, step).reduce(lane));
+}
+
+StepOutcome DeviceSteps::signal(const Step& step) {
+  transport::Envelope e = envelope_of(environment_, op_, step);
+  if (step.exposes == plan::Space::none) return send(step, e, nullptr);
+  const Membership& members = environment_.members;
+  e.space = static_cast<uint8_t>(step.exposes);
+  if (members.layout().same_node(members.rank(), step.peer) && op_.device->on_device(step.exposes)) {
+    const Result<cuda::SharedMemory> shared = op_.device->share(step.exposes);
+    if (!shared) return failed(shared.status());
+    e.kind = static_cast<uint8_t>(MessageKind::expose_device);
+    e.bytes = sizeof *shared;
+    return send(step, e, &*shared);
+  }
+  const Result<const transport::RemoteBuffer*> buffer = expose(*route(step.peer), step.exposes);
+  if (!buffer) return failed(buffer.status());
+  e.kind = static_cast<uint8_t>(MessageKind::expose_staged);
+  e.bytes = sizeof(transport::RemoteBuffer);
+  return send(step, e, *buffer);
+}
+
+// For a peer whose transport writes: into GPU memory itself where it can, else into a landing.
+Result<const transport::RemoteBuffer*> DeviceSteps::expose(transport::Transport& transport,
+                                                           plan::Space space) {
+  if (const transport::RemoteBuffer* const known = exposed(transport, space)) return known;
+  if (const transport::RemoteBuffer* const direct = op_.device->expose_directly(transport, space))
+    return direct;
+  const Result<std::byte*> landing = op_.device->make_landing(space);
+  if (!landing) return landing.status();
+  return LaneSteps::expose(transport, space, *landing);
 }
 
 }  // namespace weft::engine

@@ -1,23 +1,25 @@
-// The steps of a plan on GPU memory: the interpreter's put, copy and reduce, for an operation that has a
-// DeviceRun. A step is queued on the device and found done at a later look; meanwhile its lane stays where it
-// is.
+// DeviceSteps: the step operations on GPU memory, for an operation that has a DeviceRun. A step is queued on
+// the device and found done at a later look; meanwhile its lane stays where it is.
 //
 // Thread safety: under the context's lock.
 #pragma once
 
-#include "base/status.h"
-#include "engine/run/operation.h"
-#include "plan/plan.h"
-#include "transport/transport.h"
+#include "engine/run/step_parts.h"
 
 namespace weft::engine {
 
-enum class DeviceStep : uint8_t { done, waits };
+class DeviceSteps : public LaneSteps {
+ public:
+  using LaneSteps::LaneSteps;
 
-/// As far as the step can go now. `envelope` is a put's notification, as data.
-Result<DeviceStep> device_put(Operation& op, plan::StepId id, const plan::Step& step, uint32_t lane,
-                              transport::Envelope envelope);
-Result<DeviceStep> device_copy(Operation& op, const plan::Step& step, uint32_t lane);
-Result<DeviceStep> device_reduce(Operation& op, const plan::Step& step, uint32_t lane);
+  StepOutcome put(plan::StepId id, const plan::Step& step);
+  StepOutcome signal(const plan::Step& step);
+  StepOutcome copy(const plan::Step& step, LaneState& lane);
+  StepOutcome reduce(const plan::Step& step, LaneState& lane);
+
+ private:
+  StepOutcome outcome_of(const Result<StepOutcome>& result);
+  Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, plan::Space space);
+};
 
 }  // namespace weft::engine

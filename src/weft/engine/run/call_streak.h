@@ -27,8 +27,7 @@ class CallStreak {
 
   /// How many calls the row may have in which such a call would be the next.
   int expected(plan::Collective collective, int root) const {
-    if (!goes_on(collective, root)) return more(0);
-    return more(left_ == 0 ? next_past() : past_);
+    return goes_on(collective, root) ? expected_ : more(0);
   }
 
   /// Such a call is made.
@@ -41,7 +40,7 @@ class CallStreak {
     } else if (left_ == 0) {
       begin(next_past());
     }
-    --left_;
+    if (--left_ == 0) expected_ = more(next_past());
   }
 
  private:
@@ -56,6 +55,7 @@ class CallStreak {
   void begin(int past) {
     past_ = past;
     left_ = grows() ? static_cast<uint32_t>(next_past() - past) : UINT32_MAX;
+    expected_ = more(past);
   }
 
   plan::Collective collective_ = plan::Collective::all_reduce;
@@ -63,6 +63,7 @@ class CallStreak {
   bool begun_ = false;
   int past_ = 0;       // calls, when it was looked at
   uint32_t left_ = 0;  // calls until it is again
+  int expected_ = 1;   // calls that the streak may have, as of the next one
 };
 
 }  // namespace weft::engine

@@ -17,6 +17,7 @@
 #include "engine/run/operation_numbers.h"
 #include "engine/run/plan_cache.h"
 #include "engine/run/registrations.h"
+#include "engine/run/run_environment.h"
 
 namespace weft::engine {
 
@@ -94,6 +95,8 @@ class Communicator {
   Context& context() const { return *context_; }
   const std::shared_ptr<Context>& shared_context() const { return context_; }
   const Membership& members() const { return members_; }
+  /// What the steps of its operations use.
+  const RunEnvironment& environment() const { return environment_; }
   int rank() const { return members_.rank(); }
   int size() const { return members_.size(); }
   const topology::Layout& layout() const { return members_.layout(); }
@@ -166,6 +169,7 @@ class Communicator {
   const uint32_t id_;
   CommOptions options_;
   const Membership members_;
+  const RunEnvironment environment_;
   std::shared_ptr<AccessGate> gate_;
   std::vector<std::shared_ptr<const AccessGate>> gates_;  // of peers, by rank; null: not looked for yet
   PlanCache plans_;

@@ -4,9 +4,9 @@
 // Thread safety: a value that is never changed.
 #pragma once
 
+#include <utility>
 #include <vector>
 
-#include "engine/context/fabric.h"
 #include "topology/layout.h"
 #include "transport/transport.h"
 
@@ -15,14 +15,17 @@ namespace weft::engine {
 class Membership {
  public:
   /// `worlds`: the members' ranks of the job, in the order of their ranks here. `world` is this process's.
-  Membership(const Fabric& fabric, int ranks_of_job, int world, std::vector<int> worlds)
-      : world_of_(std::move(worlds)), rank_of_world_(static_cast<size_t>(ranks_of_job), -1), layout_({0}) {
+  /// `job` and `routes`, by rank: the nodes of the job's ranks, and the transport that reaches each from
+  /// here.
+  Membership(const topology::Layout& job, const std::vector<transport::Transport*>& routes, int world,
+             std::vector<int> worlds)
+      : world_of_(std::move(worlds)), rank_of_world_(routes.size(), -1), layout_({0}) {
     std::vector<int> node_of;
     for (int rank = 0; rank < size(); ++rank) {
       const int its = world_of_[rank];
       rank_of_world_[its] = rank;
-      node_of.push_back(fabric.layout().node_of(its));
-      routes_.push_back(fabric.route(its));
+      node_of.push_back(job.node_of(its));
+      routes_.push_back(routes[its]);
     }
     rank_ = rank_of_world_[world];
     layout_ = topology::Layout(node_of);

@@ -71,13 +71,6 @@ struct PeerBuffer {
   bool on_device = false;       // `mapped` is GPU memory
   const AccessGate* gate =
       nullptr;  // of a peer of this process: `mapped` may be touched inside an AccessGuard only
-
-  /// Whether a put there of so many bytes goes one-sided, or as a message. A plan waits for the destinations
-  /// of what no message holds; others are learned by then or are not.
-  bool takes_put(uint64_t bytes, const transport::Transport& transport) const {
-    return bytes > transport.eager_bytes() || mapped != nullptr ||
-           (bytes > transport.brief_put_bytes() && buffer.bytes > 0);
-  }
 };
 
 struct LaneState {

@@ -2,18 +2,15 @@
 
 #include "base/clock.h"
 #include "device/window.h"
-#include "engine/context/fabric.h"
-#include "engine/run/communicator.h"
 
 namespace weft::engine {
 
 Status Workspace::prepare(Operation& op) {
   const plan::Plan& plan = op.prepared->plan;
-  const int ranks = op.comm->size();
   op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
   op.base[1] = static_cast<std::byte*>(op.call.recv);
-  op.base_bytes[0] = plan::input_bytes(plan.request, ranks, plan.rank);
-  op.base_bytes[1] = plan::output_bytes(plan.request, ranks, plan.rank);
+  op.base_bytes[0] = plan::input_bytes(plan.request, plan.ranks, plan.rank);
+  op.base_bytes[1] = plan::output_bytes(plan.request, plan.ranks, plan.rank);
   op.base_bytes[2] = plan.scratch_bytes;
   if (plan.scratch_bytes <= kInlineScratch && !op.prepared->exposes[2]) {
     op.base[2] = op.inline_scratch;
@@ -29,8 +26,7 @@ Status Workspace::prepare(Operation& op) {
                   op.call.scalar);
   }
   // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
-  const transport::Transport* const local = fabric_.local();
-  if (!local || local->reads_peers()) return {};
+  if (!local_ || local_->reads_peers()) return {};
   if (op.prepared->exposes[0] && !op.staged_input.data &&
       !device::find_window(op.base[0], op.base_bytes[0])) {
     WEFT_TRY(stage(op, plan::Space::input, op.staged_input));

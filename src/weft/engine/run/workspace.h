@@ -16,11 +16,10 @@
 
 namespace weft::engine {
 
-class Fabric;
-
 class Workspace {
  public:
-  explicit Workspace(const Fabric& fabric) : fabric_(fabric) {}
+  /// `local`: what peers of the node are reached by; null: there are none.
+  explicit Workspace(const transport::Transport* local) : local_(local) {}
 
   /// Sets an operation's base addresses: of the caller's buffers, of scratch, and of copies where a scalar is
   /// multiplied first or where peers of the node cannot read a buffer.
@@ -42,7 +41,7 @@ class Workspace {
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);
 
-  const Fabric& fabric_;
+  const transport::Transport* const local_;
   ScratchPool scratch_;
   std::vector<std::byte> bounce_;
   std::vector<const void*> reduce_sources_;

@@ -1,0 +1,101 @@
+// FastSteps: the step operations of the fast path (context/fast_path.h), for plans of one lane that consist
+// of short messages inside a node, and copies and reductions of the rank's own memory. Such plans learn no
+// memory of peers, so that each put is a message; and a step that comes after another in its lane needs no
+// further test.
+//
+// FastSteps keeps in the operation which step is next and what has arrived, no more. What the interpreter
+// keeps besides follows from that (StepProgress::follow_fast_path()), so that it can go on with the
+// operation.
+//
+// Thread safety: under the context's lock.
+#pragma once
+
+#include <utility>
+
+#include "base/short_copy.h"
+#include "engine/failure/lost_memory.h"
+#include "engine/run/step_parts.h"
+#include "transport/shm.h"
+
+namespace weft::engine {
+
+class FastSteps {
+ public:
+  FastSteps(const RunEnvironment& environment, Operation& op)
+      : environment_(environment), op_(op), plan_(op.prepared->plan) {}
+
+  StepOutcome put(plan::StepId, const plan::Step& step) {
+    return send(step, own(op_, plan_.regions[step.sources]));
+  }
+  StepOutcome signal(const plan::Step& step) { return send(step, nullptr); }
+  StepOutcome wait(const plan::Step& step) {
+    uint8_t& arrived = op_.arrived[plan_.wait_begin[static_cast<size_t>(step.peer)] + step.tag];
+    if (!arrived) return StepOutcome::waits;
+    arrived = 0;  // for the next call like this one
+    return StepOutcome::done;
+  }
+  StepOutcome copy(const plan::Step& step, LaneState&) {
+    const std::byte* const from = own(op_, plan_.regions[step.sources]);
+    std::byte* const to = own(op_, step.dst);
+    if (from == to) return StepOutcome::done;
+    if (step.bytes <= kShortCopy) copy_short(to, from, step.bytes);
+    else device::copy(to, from, step.bytes);
+    return StepOutcome::done;
+  }
+  StepOutcome reduce(const plan::Step& step, LaneState&) {
+    const plan::Region* const regions = plan_.regions.data() + step.sources;
+    std::vector<const void*>& sources = environment_.workspace.reduce_sources();
+    if (sources.size() < step.source_count) sources.resize(step.source_count);
+    for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = own(op_, regions[s]);
+    device::reduce(op_.reduction_of(step), own(op_, step.dst), sources.data(),
+                   static_cast<int>(step.source_count), step.bytes / device::size_of(op_.reduction.type));
+    return StepOutcome::done;
+  }
+  static bool ready(const plan::Step&) { return true; }
+  bool memory_lost() {
+    failure_ = LostMemory::of(op_);
+    return !failure_.ok();
+  }
+  static void completed(plan::StepId, const plan::Step&, LaneState&) {}
+  Status take_failure() { return std::move(failure_); }
+
+  /// Runs the plan on, until its end or a step that has to wait.
+  StepOutcome run() {
+    return run_lane(*this, plan_, op_.lanes[0], static_cast<uint32_t>(plan_.lane_steps.size()));
+  }
+  /// Whether a message was the data that one of the operation's waits is for, in its slot: it is where it
+  /// belongs.
+  bool take(int peer, const transport::Envelope& e, const std::byte* payload) {
+    if (e.op != op_.number || e.comm != environment_.comm || e.signature != op_.signature) return false;
+    if (static_cast<MessageKind>(e.kind) != MessageKind::data || e.bytes > kShortCopy || !payload)
+      return false;
+    const auto from = static_cast<size_t>(environment_.members.rank_of_world(peer));
+    const uint32_t number = plan_.wait_begin[from] + e.tag();
+    if (number >= plan_.wait_begin[from + 1] || !op_.fits(e)) return false;
+    copy_short(op_.base[e.space] + e.offset, payload, e.bytes);
+    op_.arrived[number] = 1;
+    return true;
+  }
+
+ private:
+  StepOutcome send(const plan::Step& step, const std::byte* payload) {
+    const bool sent = environment_.shm->send_short(environment_.members.world_rank(step.peer),
+                                                   envelope_of(environment_, op_, step), payload);
+    return sent ? StepOutcome::done : send_slowly(step, payload);
+  }
+  // The envelope is made anew, so that the one of send() has no address and is written into the slot.
+  [[gnu::noinline]] StepOutcome send_slowly(const plan::Step& step, const std::byte* payload) {
+    const Result<transport::Progress> progress = environment_.shm->send(
+        environment_.members.world_rank(step.peer), envelope_of(environment_, op_, step), payload);
+    if (progress) return *progress == transport::Progress::busy ? StepOutcome::retry : StepOutcome::done;
+    failure_ = progress.status();
+    return StepOutcome::failed;
+  }
+
+  const RunEnvironment& environment_;
+  Operation& op_;
+  const plan::Plan& plan_;
+  Status failure_;
+};
+
+}  // namespace weft::engine
