@@ -359,6 +359,7 @@ class Interpreter {
       const Region& region = plan_.regions[r];
       auto reading = comm_.members()
                          .route(region.rank)
+                         ->peer_mapping()
                          ->begin_reading(comm_.world_rank(region.rank),
                                          op_.learned[op_.prepared->handle_of_region[r]].buffer, region.offset,
                                          step.bytes);
@@ -395,6 +396,7 @@ class Interpreter {
     const PeerBuffer& learned = op_.learned[op_.prepared->handle_of_region[r]];
     WEFT_TRY(comm_.members()
                  .route(region.rank)
+                 ->peer_mapping()
                  ->read(comm_.world_rank(region.rank), learned.buffer, region.offset + at, bounce, bytes));
     return static_cast<const std::byte*>(bounce);
   }

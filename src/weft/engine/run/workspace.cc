@@ -29,8 +29,8 @@ Status Workspace::prepare(Operation& op) {
                   op.call.scalar);
   }
   // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
-  const transport::Transport* const local = fabric_.local();
-  if (!local || local->reads_peers()) return {};
+  transport::Transport* const local = fabric_.local();
+  if (!local || local->peer_mapping()->reads_peers()) return {};
   if (op.prepared->exposes[0] && !op.staged_input.data &&
       !device::find_window(op.base[0], op.base_bytes[0])) {
     WEFT_TRY(stage(op, plan::Space::input, op.staged_input));
