@@ -181,7 +181,7 @@ double stream(Board& board, Transport& transport, int rank, uint32_t bytes, uint
          });
 }
 
-double read_gb_s(Transport& transport, const RemoteBuffer& from, size_t bytes) {
+double read_gb_s(PeerMapping& transport, const RemoteBuffer& from, size_t bytes) {
   std::vector<std::byte> into(bytes);
   const size_t times = std::max<size_t>(4, (256 << 20) / bytes / 4);
   int64_t best = INT64_MAX;

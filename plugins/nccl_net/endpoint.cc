@@ -23,8 +23,8 @@ constexpr int kMostPeers = 1 << 14;
 constexpr int kSelf = 0;
 constexpr int kExpectedPeers = 64;
 constexpr size_t kBlindBytes = 256 << 10;  // over TCP; beyond, a clear costs little beside the message
-constexpr int64_t kGatherNs = 2000;        // about what a write costs
-constexpr size_t kGatherPutBytes = 512 << 10;
+constexpr int64_t kCoalescingNs = 2000;    // about what a write costs
+constexpr size_t kCoalescedPutBytes = 512 << 10;
 constexpr size_t kUncutBytes = 1 << 20;
 constexpr uint32_t kLookEvery = 256;  // idle polls
 // A receiver waits for a word of the sender's for kPatience_s; a sender that has not listened for this long
@@ -43,8 +43,9 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<Uniqu
   transport::TcpTransport::Options options;
   options.rails = static_cast<int>(rails.size());
   options.eager_bytes = std::max(options.eager_bytes, kLongestControl);
-  options.gather_ns = kGatherNs;
-  options.gather_put_bytes = kGatherPutBytes;
+  options.coalescing = {.when = transport::tcp::Coalescing::When::after_writes,
+                        .window_ns = kCoalescingNs,
+                        .put_bytes = kCoalescedPutBytes};
   options.patient = true;  // whoever polls posts the next receive before it polls again
   // Where no other rail is to share a put, it need not be cut: nothing that is short is urgent beside it.
   if (rails.size() == 1) options.segment_bytes = kUncutBytes;

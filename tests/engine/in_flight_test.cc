@@ -56,10 +56,10 @@ TEST(InFlight, WhatDoneSendsHaveQueuedGoesOutWithoutAnotherCall) {
   });
 }
 
-/// Rank 0, root of a row of Broadcasts, calls until a message of its waits for others to share a write;
+/// Rank 0, root of back-to-back Broadcasts, calls until a message of its waits for others to share a write;
 /// returns how many it took, as its value at the others.
 int32_t broadcast_until_one_waits(Communicator& comm) {
-  const auto waits = [&comm] { return comm.context().fabric().waits_since() != 0; };
+  const auto waits = [&comm] { return comm.context().fabric().due_ns() != 0; };
   for (int32_t calls = 1; calls < 1'000'000; ++calls) {
     int32_t value = calls;
     if (!comm.run(in_place(Collective::broadcast, &value, 1)).ok()) break;
@@ -79,8 +79,8 @@ void take_part_in(Communicator& comm, const std::atomic<int32_t>& calls) {
   EXPECT_EQ(value, calls);
 }
 
-// A caller that stops calling looks no more, and nothing else tells that its row has ended.
-TEST(InFlight, TheEndOfARowGoesOutWithoutAnotherCall) {
+// A caller that stops calling polls no more, and nothing else tells that its burst has ended.
+TEST(InFlight, TheEndOfABurstGoesOutWithoutAnotherCall) {
   std::atomic<int32_t> calls{0};
   std::latch all_received(3);
   run_ranks({"a", "b", "c"}, [&](Communicator& comm) {
@@ -92,30 +92,30 @@ TEST(InFlight, TheEndOfARowGoesOutWithoutAnotherCall) {
 }
 
 // While somebody waits the progress thread has nothing to do here, and may sleep; then nobody woke it again.
-TEST(InFlight, RowsBehindCallsThatWaitGoOutWithoutAnotherCall) {
-  constexpr int kRows = 50;
-  std::vector<std::atomic<int32_t>> calls(kRows);
-  std::barrier<> row_over(2);
+TEST(InFlight, BurstsBehindCallsThatWaitGoOutWithoutAnotherCall) {
+  constexpr int kBursts = 50;
+  std::vector<std::atomic<int32_t>> calls(kBursts);
+  std::barrier<> burst_over(2);
   run_ranks({"a", "b"}, [&](Communicator& comm) {
-    for (int row = 0; row < kRows; ++row) {
-      EXPECT_EQ(sum_of_ones(comm), 2);  // a row ends here, and its look does
-      if (comm.rank() == 0) calls[row] = broadcast_until_one_waits(comm);
-      else take_part_in(comm, calls[row]);
-      row_over.arrive_and_wait();
+    for (int burst = 0; burst < kBursts; ++burst) {
+      EXPECT_EQ(sum_of_ones(comm), 2);  // a burst ends here, and its poll does
+      if (comm.rank() == 0) calls[burst] = broadcast_until_one_waits(comm);
+      else take_part_in(comm, calls[burst]);
+      burst_over.arrive_and_wait();
       // Rank 0 waits for as long as the progress thread may take to find that it need not look.
-      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(row % 4));
+      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(burst % 4));
     }
   });
 }
 
 // Who sleeps in a context looks at nothing, and nobody wakes it for what others have left to wait.
-TEST(InFlight, NothingOfARowWaitsWhileAnotherThreadSleeps) {
-  std::latch row_over(2);
+TEST(InFlight, NothingOfABurstWaitsWhileAnotherThreadSleeps) {
+  std::latch burst_over(2);
   run_ranks({"a", "b"}, [&](Communicator& comm) {
     int32_t word = 0;
     EXPECT_EQ(sum_of_ones(comm), 2);
     if (comm.rank() == 1) {
-      row_over.arrive_and_wait();
+      burst_over.arrive_and_wait();
       for (int i = 0; i < 1000; ++i) EXPECT_TRUE(comm.run(in_place(Collective::recv, &word, 1, 0)).ok());
       EXPECT_TRUE(comm.run(in_place(Collective::send, &word, 1, 0)).ok());
       return;
@@ -131,15 +131,15 @@ TEST(InFlight, NothingOfARowWaitsWhileAnotherThreadSleeps) {
     }
     for (int i = 0; i < 1000; ++i) {
       EXPECT_TRUE(comm.run(in_place(Collective::send, &word, 1, 1)).ok());
-      EXPECT_EQ(comm.context().fabric().waits_since(), 0) << i;
+      EXPECT_EQ(comm.context().fabric().due_ns(), 0) << i;
     }
-    row_over.arrive_and_wait();
+    burst_over.arrive_and_wait();
     sleeper.join();
   });
 }
 
-// The progress thread does not disturb a row, but has what is called on a stream to do.
-TEST(InFlight, ACallOnAStreamMovesBehindARow) {
+// The progress thread does not disturb a burst, but has what is called on a stream to do.
+TEST(InFlight, ACallOnAStreamMovesBehindABurst) {
   std::atomic<int32_t> calls{0};
   std::latch all_done(2);
   run_ranks({"a", "b"}, [&](Communicator& comm) {

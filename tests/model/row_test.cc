@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "model/plans_by_hand.h"
-#include "transport/tcp_rows.h"
+#include "transport/message_burst.h"
 
 namespace weft::model {
 namespace {
@@ -164,11 +164,11 @@ TEST(Row, MessagesOfOneSenderAreReadTogether) {
   EXPECT_DOUBLE_EQ(run_row(plans, machine, 1).total_us, 20 + 4 * 6);
 }
 
-// The first messages go by themselves (transport/tcp_rows.h); those that follow share writes, each of which
+// The first messages go by themselves (transport/message_burst.h); those that follow share writes, each of which
 // takes what comes in its wait, or so many bytes.
 TEST(Row, MessagesOfARowShareWrites) {
-  constexpr double kSending = 2, kGathered = 0.5, kWaitUs = transport::tcp::kRowWaitNs / 1e3;
-  constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = 100;
+  constexpr double kSending = 2, kGathered = 0.5, kWaitUs = transport::tcp::kBurstWaitNs / 1e3;
+  constexpr uint32_t kFirst = transport::tcp::kBeforeBurst, kOthers = 100;
   Machine machine = plain_machine();
   machine.inter = {.alpha_us = 0,
                    .overhead_us = 1.5,
@@ -190,7 +190,7 @@ TEST(Row, MessagesOfARowShareWrites) {
   };
   EXPECT_NEAR(sent_us(kFirst), kFirst * kSending, 0.1);
   EXPECT_NEAR(sent_us(kFirst + kOthers) - sent_us(kFirst), kOthers * kGathered * (1 + kSending / kWaitUs), 1);
-  const double of_queue = (4096 + 64.0) / transport::tcp::kGatherQueueBytes;
+  const double of_queue = (4096 + 64.0) / transport::tcp::kCoalescedWriteBytes;
   EXPECT_NEAR(sent_us(kFirst + kOthers, 4096) - sent_us(kFirst, 4096),
               kOthers * (kGathered + kSending * of_queue), 1);
   EXPECT_NEAR(sent_us(kOthers, 4097), kOthers * kSending, 1) << "too long to wait";

@@ -13,43 +13,39 @@
 
 namespace weft::transport {
 
-/// GPUDirect is offered if the inner transport offers it.
+/// It offers the parts that the inner transport offers; GpuDirect is its own, the others are the inner one's.
 class Decorator : public Transport, protected GpuDirect {
  public:
   explicit Decorator(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
   std::string describe() const override { return inner_->describe(); }
   size_t eager_bytes() const override { return inner_->eager_bytes(); }
-  size_t brief_put_bytes() const override { return inner_->brief_put_bytes(); }
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override {
     return inner_->send(peer, envelope, payload);
   }
+  uint64_t ticket() const override { return inner_->ticket(); }
+  bool flushed(uint64_t ticket) override { return inner_->flushed(ticket); }
+  Status flush(Deadline deadline) override { return inner_->flush(deadline); }
+  Result<int> poll(Sink& sink) override { return inner_->poll(sink); }
+  int64_t due_ns() const override { return inner_->due_ns(); }
+  bool prepare_sleep() override { return inner_->prepare_sleep(); }
+  void finish_sleep() override { inner_->finish_sleep(); }
+  Status watch(int epoll_fd) override { return inner_->watch(epoll_fd); }
+  Counters counters() const override { return inner_->counters(); }
+
   Result<RemoteBuffer> expose(void* address, size_t bytes) override { return inner_->expose(address, bytes); }
   void unexpose(const RemoteBuffer& buffer) override { inner_->unexpose(buffer); }
+  size_t brief_put_bytes() const override { return inner_->brief_put_bytes(); }
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override {
     return inner_->put(peer, envelope, source, bytes, target, offset, done);
   }
   void forget(const Completion* first, const Completion* last) override { inner_->forget(first, last); }
-  void bound_flight(size_t bytes) override { inner_->bound_flight(bytes); }
-  uint64_t ticket() const override { return inner_->ticket(); }
-  bool flushed(uint64_t ticket) override { return inner_->flushed(ticket); }
-  MappedBuffer map(int peer, const RemoteBuffer& target) override { return inner_->map(peer, target); }
-  bool same_process(int peer) const override { return inner_->same_process(peer); }
-  Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override {
-    return inner_->read(peer, target, offset, into, bytes);
-  }
-  bool reads_peers() const override { return inner_->reads_peers(); }
-  std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,
-                                         uint64_t bytes) override {
-    return inner_->begin_reading(peer, target, offset, bytes);
-  }
+  bool reads_forgotten() const override { return inner_->reads_forgotten(); }
+
+  PeerMapping* peer_mapping() override { return inner_->peer_mapping(); }
   GpuDirect* gpu_direct() override { return inner_->gpu_direct() ? this : nullptr; }
-  Result<int> poll(Sink& sink) override { return inner_->poll(sink); }
-  bool prepare_sleep() override { return inner_->prepare_sleep(); }
-  void finish_sleep() override { inner_->finish_sleep(); }
-  Status watch(int epoll_fd) override { return inner_->watch(epoll_fd); }
-  Counters counters() const override { return inner_->counters(); }
+  ConnectionControl* connection_control() override { return inner_->connection_control(); }
 
  protected:
   Transport& inner() { return *inner_; }

@@ -62,7 +62,7 @@ inline std::pair<UniqueFd, UniqueFd> loopback_connection() {
   return {std::move(client), std::move(server)};
 }
 
-/// A line for messages, and others for puts.
+/// A channel for messages, and others for puts.
 inline TcpTransport::Options puts_apart(int rails = 1) {
   TcpTransport::Options options;
   options.puts_apart = true;
@@ -108,8 +108,8 @@ class TcpCluster {
     for (int rank = 0; rank < ranks; ++rank) {
       auto made = TcpTransport::create(
           rank, ranks,
-          [this, rank](int peer, int rail, uint32_t line, Deadline) {
-            return connect(rank, peer, rail, line);
+          [this, rank](int peer, int rail, uint32_t channel, Deadline) {
+            return connect(rank, peer, rail, channel);
           },
           options);
       EXPECT_TRUE(made.ok()) << made.status().message();
@@ -165,24 +165,24 @@ class TcpCluster {
   std::vector<RecordingSink> sinks;
   struct Opened {
     int from, rail;
-    uint32_t line;
+    uint32_t channel;
     int fd;  // the opener's end
   };
   std::vector<Opened> opened;  // in that order
   int connections() const { return static_cast<int>(opened.size()); }
-  std::function<bool(int from, int to, int rail, uint32_t line)> refuses = [](int, int, int, uint32_t) {
+  std::function<bool(int from, int to, int rail, uint32_t channel)> refuses = [](int, int, int, uint32_t) {
     return false;
   };
 
  private:
-  Result<UniqueFd> connect(int rank, int peer, int rail, uint32_t line) {
-    if (refuses(rank, peer, rail, line)) return fail(Code::system_error, "no route over rail {}", rail);
+  Result<UniqueFd> connect(int rank, int peer, int rail, uint32_t channel) {
+    if (refuses(rank, peer, rail, channel)) return fail(Code::system_error, "no route over rail {}", rail);
     auto [mine, theirs] = loopback_connection();
     {
       const std::lock_guard lock(opened_mutex_);
-      opened.push_back({rank, rail, line, mine.get()});
+      opened.push_back({rank, rail, channel, mine.get()});
     }
-    WEFT_TRY(transports[static_cast<size_t>(peer)]->accept(rank, line, std::move(theirs)));
+    WEFT_TRY(transports[static_cast<size_t>(peer)]->accept(rank, channel, std::move(theirs)));
     return std::move(mine);
   }
   std::mutex opened_mutex_;

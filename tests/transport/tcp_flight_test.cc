@@ -82,11 +82,11 @@ TEST_F(TcpFlight, IsSharedByPutsToSeveralPeersWhereItIsMuch) {
   TcpCluster cluster(1 + kPeers, puts_apart());
   cluster[0].bound_flight(kMuch);
   LongPuts puts(cluster);
-  std::vector<int> lines;  // for puts, which are opened peer by peer
-  for (const auto& line : cluster.opened)
-    if (line.from == 0 && line.line > 0) lines.push_back(line.fd);
-  ASSERT_EQ(lines.size(), size_t{kPeers});
-  const auto bound_to = [&](int peer) { return buffer_of(lines[static_cast<size_t>(peer - 1)]); };
+  std::vector<int> channels;  // for puts, which are opened peer by peer
+  for (const auto& channel : cluster.opened)
+    if (channel.from == 0 && channel.channel > 0) channels.push_back(channel.fd);
+  ASSERT_EQ(channels.size(), size_t{kPeers});
+  const auto bound_to = [&](int peer) { return buffer_of(channels[static_cast<size_t>(peer - 1)]); };
   EXPECT_EQ(bound_to(kPeers), 2 * kMuch / kPeers);
   EXPECT_EQ(bound_to(1), kMuch) << "until something more goes there";
   ASSERT_TRUE(puts.end());

@@ -25,7 +25,8 @@ void send_through_a_narrow_socket(size_t bytes, bool forget) {
   const int least = 1;
   ASSERT_EQ(0, ::setsockopt(near.get(), SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
   Socket out(std::move(near)), in(std::move(far));
-  Sender sender(1, {1 << 20, 1 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, {1 << 20, 1 << 20}, coalescer);
   sender.use(out, {});
   PutAssembly puts;
   Receiver receiver(0, in, puts);
@@ -72,7 +73,8 @@ void send_three_through_a_narrow_socket(size_t bytes, bool forget) {
   const int least = 1;
   ASSERT_EQ(0, ::setsockopt(near.get(), SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)));
   Socket out(std::move(near)), in(std::move(far));
-  Sender sender(1, {1 << 20, 1 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, {1 << 20, 1 << 20}, coalescer);
   sender.use(out, {});
   PutAssembly puts;
   Receiver receiver(0, in, puts);
@@ -116,7 +118,8 @@ TEST(TcpSender, AWriteOfSeveralPutsMayBeCutAnywhere) {
 size_t room_of_a_local_socket() {
   auto [near, far] = local_connection();
   Socket out(std::move(near));
-  Sender sender(1, {1 << 20, 16 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, {1 << 20, 16 << 20}, coalescer);
   sender.use(out, {});
   const std::vector<std::byte> source(16 << 20);
   Completion done;
@@ -136,7 +139,8 @@ TEST(TcpSender, AConnectionThatIsNoLongerForPutsFinishesItsSegmentAndTakesNoPutA
   Socket new_out(std::move(new_near)), new_in(std::move(new_far));
   PutAssembly puts;
   Receiver old_receiver(0, old_in, puts), new_receiver(0, new_in, puts);
-  Sender sender(1, {1 << 20, 16 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, {1 << 20, 16 << 20}, coalescer);
   sender.use(old_out, {});
 
   const size_t short_bytes = 1000,

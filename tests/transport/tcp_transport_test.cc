@@ -206,7 +206,7 @@ TEST(TcpTransport, OfAPeerThatHasGoneAllIsTaken) {
   constexpr size_t kBytes = 12 << 10;
   constexpr uint32_t kMessages = 4;
   TcpCluster cluster(2, puts_apart());
-  cluster.put(0, 1, 99, 1 << 20);  // opens a line for puts
+  cluster.put(0, 1, 99, 1 << 20);  // opens a channel for puts
   RecordingSink& receiver = cluster.sink(1);
   receiver.arrivals.clear();
   const auto payload = pattern(kBytes, 1);
@@ -214,7 +214,7 @@ TEST(TcpTransport, OfAPeerThatHasGoneAllIsTaken) {
     ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, op, kBytes), payload.data()));
   ASSERT_TRUE(cluster[0].flush(Deadline::in_seconds(10)).ok());
   cluster.transports[0].reset();
-  // The line of puts is read to its end, of the other one a part at most.
+  // The channel of puts is read to its end, of the other one a part at most.
   int asked = 0;
   receiver.taking = [&] { return ++asked == 1 || asked == 3; };
   ASSERT_TRUE(cluster.poll_rank_until(1, [&] { return receiver.loss_calls > 0; }));
@@ -425,7 +425,7 @@ TEST(TcpTransport, OddSegmentsAndAShortQueueChangeNothing) {
 TEST(TcpTransport, GatheringAndPatienceChangeNothing) {
   TcpTransport::Options options;
   options.rails = 2;
-  options.gather_ns = 20'000;
+  options.coalescing = {.when = tcp::Coalescing::When::after_writes, .window_ns = 20'000};
   options.patient = true;
   all_to_all_traffic(3, options, 8);
 }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "engine/run/communicator.h"
-#include "transport/tcp_rows.h"
+#include "transport/message_burst.h"
 
 namespace weft::job {
 namespace {
@@ -60,7 +60,9 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
       peer_(peer),
       leads_(context.rank() == 0),
       transport_(*context.fabric().route(peer)),
-      gate_(transport_.same_process(peer) ? engine::AccessGate::find({context.job(), comm, peer}) : nullptr),
+      gate_(transport::in_same_process(transport_, peer)
+                ? engine::AccessGate::find({context.job(), comm, peer})
+                : nullptr),
       network_(!context.fabric().is_local(peer)),
       deadline_(deadline) {
   if (!leads_) return;  // its leader's first messages may be there
@@ -168,12 +170,12 @@ Result<double> Probe::message_us(size_t bytes, int rounds, double seconds, Way w
   return latency.us;
 }
 
-/// CPU time of a message at the busier end: what more of them in a row cost. Fewer than `rounds` where they
-/// take longer than `seconds`.
+/// CPU time of a message at the busier end: what each further message of a burst costs. Fewer than `rounds`
+/// where they take longer than `seconds`.
 Result<double> Probe::overhead_us(int rounds, double seconds) {
-  // Over TCP each by itself (tcp_rows.h).
+  // Over TCP each goes by itself (message_burst.h).
   const bool gathers = network_ && context_.fabric().net() == transport::Net::tcp;
-  const int burst_messages = gathers ? static_cast<int>(transport::tcp::kBeforeRow) - 1 : kBurst;
+  const int burst_messages = gathers ? static_cast<int>(transport::tcp::kBeforeBurst) - 1 : kBurst;
   if (!leads_) {
     for (int round = 0;; ++round) {
       WEFT_TRY(wait(round % 2 == 0 ? 1 : burst_messages + 1));

@@ -6,7 +6,7 @@
 //   alpha, overhead   half a round trip of an empty message, of several rows the quickest; what each of a
 //                     burst of them adds
 //   sending_us        CPU time that a sender takes for a message that goes by itself
-//   gathered_us       the same for one of a row, whose messages share writes
+//   gathered_us       the same for one of a burst, whose messages share writes
 //   behind_us         how long a receiver takes for each once all have come
 //   bytes_per_us      what a long message adds in both directions at once, or a stream of puts reaches
 //   received_*, *_large_bytes_per_us  what an exchange of puts takes beyond that, in caches and beyond them
@@ -146,7 +146,7 @@ class Probe {
   Status measure_mapped(model::Memory* memory);
 
   // Between nodes: probe_inter.cc.
-  Status measure_row(model::Link* link);
+  Status measure_burst(model::Link* link);
   Status look();
   Result<double> find(uint32_t messages, double arrival_us);
   struct Stream {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "job/probe.h"
-#include "transport/tcp_rows.h"
+#include "transport/message_burst.h"
 
 namespace weft::job {
 namespace {
@@ -32,7 +32,7 @@ constexpr double kFramingBytes = model::kHeaderBytes + model::kPacketBytes;
 
 // Messages one behind the other, and how long they have to arrive all: congestion control may let them go in
 // several round trips.
-constexpr uint32_t kBehind = 4 * transport::tcp::kBeforeRow, kBehindRows = 4;
+constexpr uint32_t kBehind = 4 * transport::tcp::kBeforeBurst, kBehindBursts = 4;
 constexpr double kArrivalUs = 1000, kArrivalWays = 8, kLongestArrivalUs = 50'000;
 
 constexpr double kMostOverhead = 2;                  // times what sending takes
@@ -224,17 +224,17 @@ Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double
   return burst < kLeastBurst * kBytes ? 0.0 : std::min(burst, kBytes);
 }
 
-/// CPU time that the leader takes for each of a row of messages, the first of which go by themselves, and how
-/// long its peer takes for each when it finds all of them: the least of some rows, in which nobody had lost a
-/// core.
-Status Probe::measure_row(model::Link* link) {
+/// Measures the CPU time that the leader takes for each message of a burst, the first of which go by
+/// themselves, and the time that its peer takes for each when it finds all of them. The least of a few bursts
+/// counts, in which neither rank lost its core.
+Status Probe::measure_burst(model::Link* link) {
   double sent_us = 1e9, gathered_us = 1e9, found_us = 1e9;
   const double one_way_us = link ? model::way_us(*link) : 0;
   WEFT_TRY(swap({.bytes = static_cast<uint64_t>(one_way_us * 1e3)}));  // in ns
   const double arrival_us = std::min(
       kArrivalUs + kArrivalWays * static_cast<double>(inbox_.exposed_.bytes) / 1e3, kLongestArrivalUs);
-  constexpr uint32_t kFirst = transport::tcp::kBeforeRow, kOthers = kBehind - kFirst - 1;
-  for (uint32_t row = 0; row < kBehindRows; ++row) {
+  constexpr uint32_t kFirst = transport::tcp::kBeforeBurst, kOthers = kBehind - kFirst - 1;
+  for (uint32_t burst = 0; burst < kBehindBursts; ++burst) {
     WEFT_TRY(meet());
     if (leads_) {
       const double begin = cpu_us();
@@ -293,7 +293,7 @@ Result<double> Probe::find(uint32_t messages, double arrival_us) {
 Status Probe::measure_inter(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
   WEFT_TRY(measure_messages(link, 200, 0.03));
-  WEFT_TRY(measure_row(link));
+  WEFT_TRY(measure_burst(link));
   Exposed memory(*this, kSparingFlow.block_bytes);
   WEFT_TRY(memory.exchange());
   const Result<Stream> slept = stream(memory.data(), kSparingFlow);

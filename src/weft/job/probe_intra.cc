@@ -33,7 +33,7 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
       const size_t at = reads.span_bytes == 0 ? 0 : static_cast<size_t>(i) * reads.bytes % reads.span_bytes;
       const engine::AccessGuard guard(context_.workspace().accessor());
       if (!guard.admitted(gate_.get())) return fail(Code::remote_error, "rank {} has given up", peer_);
-      WEFT_TRY(transport_.read(peer_, inbox_.exposed_, at, into, reads.bytes));
+      WEFT_TRY(transport_.peer_mapping()->read(peer_, inbox_.exposed_, at, into, reads.bytes));
     }
     if (i > 0) durations.push_back(writing_us + us_since(begin));
     if (reads.own != nullptr) WEFT_TRY(meet());
@@ -42,7 +42,7 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
 }
 
 Status Probe::measure_reads(model::Memory* memory) {
-  if (!transport_.reads_peers()) {
+  if (!transport_.peer_mapping()->reads_peers()) {
     // Long data is staged in windows that peers map: copied in, and out again.
     if (memory != nullptr) {
       memory->peer_cached = memory->copy_cached / 2;
@@ -125,7 +125,7 @@ Status Probe::measure_mapped(model::Memory* memory) {
   transport::MappedBuffer theirs;
   {
     const engine::Lock lock = context_.lock();
-    theirs = transport_.map(peer_, inbox_.exposed_);
+    theirs = transport_.peer_mapping()->map(peer_, inbox_.exposed_);
   }
   can = both(theirs.address != nullptr);
   if (!can.ok()) return can.status();

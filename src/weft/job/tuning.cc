@@ -37,9 +37,9 @@ constexpr double kProbeSeconds = 2;
 constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
 constexpr int kMostPasses = 5, kPassesOfOneRank = 64;
 constexpr int kLargeJob = 32;  // ranks
-// Broadcasts in a row: in the longer rows, and in the shorter ones.
+// Back-to-back Broadcasts: in the longer streaks, and in the shorter ones.
 constexpr int kBroadcasts = 512, kFewBroadcasts = 128;
-constexpr int kRowsBetweenNodes = 5, kSomeCalls = 16;
+constexpr int kStreaksBetweenNodes = 5, kSomeCalls = 16;
 constexpr const char *kRing = "ring", *kStar = "one_hop";
 constexpr const char* kReading = "direct";
 // What is long enough to leave caches, and not.
@@ -75,8 +75,8 @@ void share_cores(model::Machine& machine, const Fabric& fabric, const topology::
 /// Whether the first node-mate of this rank, which links are measured with, is a thread of its process.
 bool has_threads(const Fabric& fabric) {
   for (int rank = 0; rank < fabric.layout().ranks(); ++rank) {
-    const transport::Transport* const route = fabric.route(rank);
-    if (route != nullptr && route == fabric.local()) return route->same_process(rank);
+    transport::Transport* const route = fabric.route(rank);
+    if (route != nullptr && route == fabric.local()) return transport::in_same_process(*route, rank);
   }
   return false;
 }
@@ -145,11 +145,12 @@ Call message(int32_t& word) {
   return call;
 }
 
-/// How long a Broadcast by `algorithm` takes in a long row, in which its root soon waits for room: what a
-/// long row takes longer than a short one, since the first message has to come down the whole tree, and all
-/// meet behind each row. The median of `rows` of both. A collective; adds nothing if it takes no time.
-void observe_row(Communicator& comm, const Call& call, const char* algorithm, int rows,
-                 std::vector<model::Observation>& observations, Status& status) {
+/// How long a Broadcast by `algorithm` takes in a long streak, in which its root soon waits for room. It is
+/// the time that a long streak takes longer than a short one: the first message has to come down the whole
+/// tree, and all ranks meet after each streak. The median of `streaks` of both. A collective; adds nothing if
+/// it takes no time.
+void observe_streak(Communicator& comm, const Call& call, const char* algorithm, int streaks,
+                    std::vector<model::Observation>& observations, Status& status) {
   comm.pin(*model::parse_pins(fmt::format("broadcast={}", algorithm)));
   const auto time_us = [&](int calls) {
     const int64_t begin = now_ns();
@@ -158,28 +159,28 @@ void observe_row(Communicator& comm, const Call& call, const char* algorithm, in
     return static_cast<double>(now_ns() - begin) / 1e3;
   };
   std::vector<double> longer, shorter;
-  for (int row = -1; row < rows && status.ok(); ++row) {  // the first opens connections
+  for (int streak = -1; streak < streaks && status.ok(); ++streak) {  // the first opens connections
     const double long_us = time_us(kBroadcasts), short_us = time_us(kFewBroadcasts);
-    if (row < 0) continue;
+    if (streak < 0) continue;
     longer.push_back(long_us);
     shorter.push_back(short_us);
   }
   if (!status.ok()) return;
   const double took_us = (model::median(longer) - model::median(shorter)) / (kBroadcasts - kFewBroadcasts);
-  log::trace("a Broadcast in a row by {} took {:.3f} us", algorithm, took_us);
+  log::trace("a Broadcast of a streak by {} took {:.3f} us", algorithm, took_us);
   if (took_us <= 0) return;
   observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
                             return comm.plans().streak_us_on(candidate, comm.request_for(call), algorithm);
                           }});
 }
 
-/// What a call takes at the root of a row of Broadcasts down a chain, who waits for nobody, with a message
-/// that shares a write; what others measure is of no use. The median of some calls together, most of which
-/// fall between two writes. A collective.
+/// What a call takes at the root of back-to-back Broadcasts down a chain, who waits for nobody, with a
+/// message that shares a write; what others measure is of no use. The median of some calls together, most of
+/// which fall between two writes. A collective.
 double root_us(Communicator& comm, const Call& call, Status& status) {
   comm.pin(*model::parse_pins(fmt::format("broadcast={}", kRing)));
   std::vector<double> times;
-  for (int row = 0; row < kRowsBetweenNodes && status.ok(); ++row) {
+  for (int streak = 0; streak < kStreaksBetweenNodes && status.ok(); ++streak) {
     for (int some = 0; some < kBroadcasts / kSomeCalls && status.ok(); ++some) {
       const int64_t begin = now_ns();
       for (int i = 0; i < kSomeCalls && status.ok(); ++i) status = comm.run(call);
@@ -190,18 +191,19 @@ double root_us(Communicator& comm, const Call& call, Status& status) {
   return status.ok() ? model::median(times) : 0;
 }
 
-/// Whether messages in a row share writes, while it lives.
-class Gathering {
+/// Whether messages of bursts share writes, while it lives.
+class WriteSharing {
  public:
-  Gathering(Context& context, bool gathers) : context_(context) { set(gathers); }
-  ~Gathering() { set(true); }
-  Gathering(const Gathering&) = delete;
-  Gathering& operator=(const Gathering&) = delete;
+  WriteSharing(Context& context, bool gathers) : context_(context) { set(gathers); }
+  ~WriteSharing() { set(true); }
+  WriteSharing(const WriteSharing&) = delete;
+  WriteSharing& operator=(const WriteSharing&) = delete;
 
  private:
   void set(bool gathers) {
     const Lock lock = context_.lock();
-    context_.fabric().gather_rows(gathers);
+    transport::Transport* const network = context_.fabric().between_nodes();
+    if (network && network->connection_control()) network->connection_control()->share_writes(gathers);
   }
   Context& context_;
 };
@@ -269,12 +271,12 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
     }
   }
   // In a chain all do the same, and in a star its root does the most. On a network that is slower than its
-  // ranks a row's messages gather in front of it, and tell nothing of others.
+  // ranks a streak's messages gather in front of it, and tell nothing of others.
   std::vector<model::Observation> told, gathered;
   const bool rows_count = !meetings.empty() && comm.plans().can(comm.request_for(message(word)), kRing);
   const auto tell = [&](const char* algorithm, int row, std::vector<model::Observation>& to) {
     if (rows_count && comm.plans().can(comm.request_for(message(word)), algorithm))
-      observe_row(comm, message(word), algorithm, row, to, status);
+      observe_streak(comm, message(word), algorithm, row, to, status);
   };
   const bool between_nodes = comm.layout().nodes() > 1;
   double call_us = 0;
@@ -283,9 +285,9 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   if (small_node) {
     tell(kRing, kMostRows, told);
   } else if (shares_cores && crowd == Crowd::small && !slow_network) {
-    for (const char* algorithm : {kRing, kStar}) tell(algorithm, kRowsBetweenNodes, gathered);
-    const Gathering each_by_itself(comm.context(), false);
-    for (const char* algorithm : {kRing, kStar}) tell(algorithm, kRowsBetweenNodes, told);
+    for (const char* algorithm : {kRing, kStar}) tell(algorithm, kStreaksBetweenNodes, gathered);
+    const WriteSharing each_by_itself(comm.context(), false);
+    for (const char* algorithm : {kRing, kStar}) tell(algorithm, kStreaksBetweenNodes, told);
     for (model::Observation& seen : told)
       seen.predicted_us = [predicted_us = seen.predicted_us](model::Machine candidate) {
         candidate.inter.gathered_us = 0;
@@ -333,9 +335,9 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
   facts.host = model::host_facts(host);
   facts.active = std::min(local_ranks(fabric), usable_cores(fabric, host));
   facts.crowding = std::max(1.0, static_cast<double>(fabric.ranks_on_machine()) / usable_cores(fabric, host));
-  if (const auto* local = fabric.local()) {
-    facts.intra =
-        fmt::format("{}, {}", local->describe(), local->reads_peers() ? "single copy" : "two copies");
+  if (auto* local = fabric.local()) {
+    facts.intra = fmt::format("{}, {}", local->describe(),
+                              local->peer_mapping()->reads_peers() ? "single copy" : "two copies");
     facts.threads = has_threads(fabric);
   }
   if (const auto* net = fabric.between_nodes()) facts.inter = net->describe();
@@ -427,8 +429,10 @@ MachineDecision decide_machine(const Fabric& fabric) {
 void set_machine(Context& context, model::Machine machine) {
   context.machine().machine = std::move(machine);
   const auto lock = context.lock();
-  if (transport::Transport* const network = context.fabric().between_nodes(); network != nullptr)
-    network->bound_flight(model::flight_bytes(context.machine().machine, context.fabric().layout()));
+  transport::Transport* const network = context.fabric().between_nodes();
+  if (network && network->connection_control())
+    network->connection_control()->bound_flight(
+        model::flight_bytes(context.machine().machine, context.fabric().layout()));
 }
 
 Status measure_machine(Context& context, Communicator& comm) {

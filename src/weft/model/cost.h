@@ -25,8 +25,8 @@ struct Link {
   double sending_us = 0;   // … at its sender's, the rest of both at its receiver's; 0: the ends are alike
   double behind_us = 0;  // … at its receiver's, of one that is read together with another of the same sender;
                          // 0: as of any
-  double gathered_us = 0;   // … at its sender's, of one that shares a write with others of a row
-                            // (transport/tcp_rows.h); 0: none does
+  double gathered_us = 0;   // … at its sender's, of one that shares a write with others of a burst
+                            // (transport/message_burst.h); 0: none does
   double bytes_per_us = 0;  // between nodes: one connection's rate; where CPUs move the bytes, the sender's
   bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
   // Between nodes, where CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less are

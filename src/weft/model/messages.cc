@@ -34,7 +34,7 @@ double payload(const Step& step) { return step.kind == StepKind::put ? static_ca
 Messages::Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
                    Workers& workers, Agenda& agenda, bool streams)
     : machine_(machine),
-      before_(streams ? transport::tcp::Row::long_since() : transport::tcp::Row()),
+      before_(streams ? transport::tcp::MessageBurst::long_since() : transport::tcp::MessageBurst()),
       kept_us_(kept_us(machine, layout)),
       queued_us_(kQueuedBytes / machine.nic_bytes_per_us),
       ranks_(ranks),
@@ -235,20 +235,20 @@ Messages::Sent Messages::sent(RankState& rank, const Step& step, double now) con
   const double alone_us = sending_us(link) * part_of_it, gathered_us = link.gathered_us * part_of_it;
   if (gathered_us <= 0) return {alone_us, false};
   const double at_us = std::max(now, workers_.free_us(rank.worker));
-  auto known = std::find_if(rank.rows.begin(), rank.rows.end(),
-                            [&](const SentRow& sent) { return sent.to == step.peer; });
-  if (known == rank.rows.end())
-    known = rank.rows.insert(known, {step.peer, before_, rank.looked, at_us, rank.writing_us});
-  SentRow& last = *known;
+  auto known = std::find_if(rank.sent.begin(), rank.sent.end(),
+                            [&](const SentMessages& sent) { return sent.to == step.peer; });
+  if (known == rank.sent.end())
+    known = rank.sent.insert(known, {step.peer, before_, rank.looked, at_us, rank.writing_us});
+  SentMessages& last = *known;
   const bool looked = std::exchange(last.looked, rank.looked) != rank.looked;
   const double since_us = at_us - std::exchange(last.at_us, at_us);
   const double written_us = rank.writing_us - last.writing_us;
   double part = 1;  // of a write
   const bool gathered =
-      last.row.add(rank.looked) && !looked && payload(step) <= transport::tcp::kGatheredBytes;
+      last.burst.add(rank.looked) && !looked && payload(step) <= transport::tcp::kCoalescedBytes;
   if (gathered) {
-    const double of_wait = (since_us - written_us) * 1e3 / transport::tcp::kRowWaitNs;
-    const double of_queue = (kHeaderBytes + payload(step)) / transport::tcp::kGatherQueueBytes;
+    const double of_wait = (since_us - written_us) * 1e3 / transport::tcp::kBurstWaitNs;
+    const double of_queue = (kHeaderBytes + payload(step)) / transport::tcp::kCoalescedWriteBytes;
     part = std::min(std::max(of_wait, of_queue), 1.0);
   }
   rank.writing_us += part * alone_us;

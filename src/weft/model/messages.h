@@ -25,7 +25,7 @@
 #include "model/ranks.h"
 #include "model/simulate.h"
 #include "model/workers.h"
-#include "transport/tcp_rows.h"
+#include "transport/message_burst.h"
 
 namespace weft::model {
 
@@ -77,9 +77,9 @@ class Messages {
   double reusable_us(const Network::Passage& out, double gone_us) const;
 
   const Machine& machine_;
-  const transport::tcp::Row before_;  // the messages that are simulated
-  const double kept_us_;              // of a line's time, for what it sends, the kernel keeps bytes
-  const double queued_us_;            // … in an interface's queue, of one connection
+  const transport::tcp::MessageBurst before_;  // the messages that are simulated
+  const double kept_us_;                       // of a line's time, for what it sends, the kernel keeps bytes
+  const double queued_us_;                     // … in an interface's queue, of one connection
   Ranks& ranks_;
   Network& network_;
   Workers& workers_;

@@ -18,7 +18,7 @@
 #include "model/symmetry.h"
 #include "plan/plan.h"
 #include "topology/layout.h"
-#include "transport/tcp_rows.h"
+#include "transport/message_burst.h"
 
 namespace weft::model {
 
@@ -29,9 +29,9 @@ struct Look {
 };
 
 /// Messages of a rank to a peer.
-struct SentRow {
+struct SentMessages {
   int to;
-  transport::tcp::Row row;
+  transport::tcp::MessageBurst burst;
   uint64_t looked = 0;    // the rank's, at the last one; …
   double at_us = 0;       // … when that was, and …
   double writing_us = 0;  // … what the rank had spent on writes by then
@@ -53,7 +53,7 @@ struct Line {
   }
 };
 
-/// A rank, in the call of a row that it is in. What most events look at comes first: where ranks are
+/// A rank, in the call of a streak that it is in. What most events look at comes first: where ranks are
 /// thousands, each event fetches that anew.
 struct RankState {
   int rank, node, local;
@@ -63,15 +63,15 @@ struct RankState {
   uint64_t next_rail;  // of its messages, counted
   double finish_us = 0;
   Lanes lanes;
-  std::vector<Event> ahead = {};   // messages for later calls, landed or filed
-  double halfway_us = 0;           // when it had done the first half of its calls, …
-  double halfway_used_us = 0;      // … and what that had taken of its CPU
-  std::vector<Look> looks = {};    // one for each sender between nodes that it has read from
-  uint64_t looked = 0;             // how often it has read from any
-  double writing_us = 0;           // what it has spent on writes between nodes
-  std::vector<SentRow> rows = {};  // one for each peer between nodes that it has sent to
-  std::vector<Line> lines = {};    // … that it has put to
-  size_t last_line = 0;            // the one that line_to() found
+  std::vector<Event> ahead = {};        // messages for later calls, landed or filed
+  double halfway_us = 0;                // when it had done the first half of its calls, …
+  double halfway_used_us = 0;           // … and what that had taken of its CPU
+  std::vector<Look> looks = {};         // one for each sender between nodes that it has read from
+  uint64_t looked = 0;                  // how often it has read from any
+  double writing_us = 0;                // what it has spent on writes between nodes
+  std::vector<SentMessages> sent = {};  // one for each peer between nodes that it has sent to
+  std::vector<Line> lines = {};         // … that it has put to
+  size_t last_line = 0;                 // the one that line_to() found
 
   const plan::Plan& plan() const { return lanes.plan(); }
   const plan::Step& step(plan::StepId id) const { return plan().steps[id]; }

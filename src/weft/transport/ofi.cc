@@ -23,12 +23,6 @@ constexpr size_t kPoolBytes = 2 << 20;  // of send buffers and of receive buffer
 constexpr int64_t kShortestNapNs = 50'000;
 constexpr int64_t kLongestNapNs = 1'000'000;    // where nothing else wakes
 constexpr int64_t kLongestDozeNs = 10'000'000;  // where almost everything does
-// RemoteBuffer::keys: the rails' keys, then:
-constexpr size_t kBaseKey = 4;  // what the provider's addresses are relative to
-constexpr size_t kExposureKey =
-    5;  // the owner's name of the exposure; 0: not registered, reachable by messages alone
-static_assert(kMaxRails <= kBaseKey);
-
 constexpr uint32_t kAddressMagic = 0x57656633;  // "Wef3"
 
 /// Appends plain values to an address, and takes them off again.
@@ -78,8 +72,8 @@ OfiTransport::OfiTransport(int rank, int ranks, const Options& options)
       next_messages_rail_(static_cast<size_t>(rank)),
       next_puts_rail_(static_cast<size_t>(rank)) {}
 
-// No endpoint may be left that could touch memory when the registrations go. Only what is bound to an
-// endpoint goes before it.
+// No endpoint that could touch memory may be left when the registrations go. Only registrations that are
+// bound to an endpoint go before it.
 OfiTransport::~OfiTransport() {
   const bool bound = !rails_.empty() && rails_.front()->registration_domain().endpoint;
   if (bound) return;
@@ -215,18 +209,18 @@ Result<RemoteBuffer> OfiTransport::expose(void* address, size_t bytes) {
 
 RemoteBuffer OfiTransport::hold_exposure(RegistrationOwner& owner, Registration* registration, void* address,
                                          size_t bytes) {
-  RemoteBuffer buffer{.address = reinterpret_cast<uint64_t>(address), .bytes = bytes};
-  for (size_t rail = 0; rail < rails_.size(); ++rail) buffer.keys[rail] = registration->key(rail);
-  buffer.keys[kBaseKey] = rails_.front()->virtual_addresses() ? 0 : registration->base();
-  buffer.keys[kExposureKey] = next_exposure_++;
-  exposures_.emplace(buffer.keys[kExposureKey], RegistrationHold(owner, registration));
-  return buffer;
+  Keys keys;
+  for (size_t rail = 0; rail < rails_.size(); ++rail) keys.rails[rail] = registration->key(rail);
+  keys.base = rails_.front()->virtual_addresses() ? 0 : registration->base();
+  keys.exposure = next_exposure_++;
+  exposures_.emplace(keys.exposure, RegistrationHold(owner, registration));
+  return {reinterpret_cast<uint64_t>(address), bytes, TransportKeys(keys)};
 }
 
-void OfiTransport::unexpose(const RemoteBuffer& buffer) { exposures_.erase(buffer.keys[kExposureKey]); }
+void OfiTransport::unexpose(const RemoteBuffer& buffer) { exposures_.erase(buffer.keys.as<Keys>().exposure); }
 
 bool OfiTransport::exposed_elsewhere(const RemoteBuffer& buffer) const {
-  const auto exposure = exposures_.find(buffer.keys[kExposureKey]);
+  const auto exposure = exposures_.find(buffer.keys.as<Keys>().exposure);
   return exposure != exposures_.end() && exposure->second->users() > 1;
 }
 
@@ -236,11 +230,11 @@ Status OfiTransport::writes_in_order() const {
 }
 
 bool OfiTransport::reachable_by_writes(const RemoteBuffer& target) const {
-  return rma_ && target.keys[kExposureKey] != 0;
+  return rma_ && target.keys.as<Keys>().exposure != 0;
 }
 
 uint64_t OfiTransport::write_address(const RemoteBuffer& target, uint64_t offset) {
-  return target.address + offset - target.keys[kBaseKey];
+  return target.address + offset - target.keys.as<Keys>().base;
 }
 
 OfiTransport::RegistrationStatistics OfiTransport::registrations() const {
@@ -283,8 +277,8 @@ bool OfiTransport::needs_polling() const {
       rails_, [](const auto& rail) { return rail->descriptor() < 0 || rail->descriptor_stuck(); });
 }
 
-// A descriptor that stays readable still tells of new events by its edges. They may not tell of everything
-// (of what a provider has left in a socket), so naps are taken besides.
+// A descriptor that stays readable still reports new events by its edges. Edges may miss bytes that a
+// provider has left in a socket, so the timer ends sleeps as well.
 void OfiTransport::distrust_descriptor(Rail& rail) {
   log::info("{}: the descriptor of {} stays readable while nothing happens; sleeping in naps", describe(),
             rail.info().domain_attr->name);

@@ -1,30 +1,30 @@
 // OfiTransport: messages and puts over libfabric's reliable datagrams: EFA, verbs, and TCP through libfabric.
 // It needs no order between messages (EFA has none), no tags and no atomics. Puts are RMA writes with 32-bit
-// immediate data, cut into stripes over the rails (NICs); without such writes they are cut into messages. See
-// ofi_protocol.h. It is not for ranks of one node, though it works between them, and it does not notice a
-// peer that dies while nothing is being sent to it: the bootstrap does.
+// immediate data, cut into stripes over the rails (NICs). Without such writes puts are cut into messages. See
+// ofi_protocol.h. It works between ranks of one node too, but is not meant for them. It does not notice that
+// a peer dies while nothing is being sent to it: the bootstrap does.
 //
-// Contract beyond Transport's
-//   progress   is made inside poll() and flush() alone, also for what peers write here.
-//   send       is busy, too, while the peer has not taken in what came before
-//              (Options::message_credit), which it does in its poll().
-//   put        `envelope.bytes` is envelope_bytes() of its size. What goes in messages has 2^32 - 1 bytes at
-//              most. A put to a peer that gets lost never sets `done`.
-//   forget     what has been handed to the NIC goes on and may still read the source: whoever frees that
-//              early destroys the transport first, or waits. The rest is withdrawn.
-//   unexpose   withdraws the keys once the last user of the pages is gone. A write that comes later is an
-//              error at the peer that wrote; one that has begun may go on (over `net` of libfabric 1.17 to
-//              its end, in later polls): see may_be_writing().
-//   sleeping   on completion queues' descriptors where the provider has them and lets go of them (`net` of
-//              libfabric 1.17 does not). Where not (needs_polling()), and while something waits for room
-//              that no event announces, a timer among the watched descriptors ends the nap: after 50 us at
-//              first, 1 ms at most; 10 ms where events still wake and the nap is only for safety. The
-//              engine need not know.
-//   GPU memory goes without the host where the rails were opened with FI_HMEM (Options::cuda_device) and a
-//              block of the device could be registered; both ends learn it from each other's address.
-//   fork       create() after fork(): libfabric's endpoints do not survive it.
+// Contract beyond Transport's:
+//   progress   poll() and flush() alone make it, also for puts that peers write here.
+//   send       It is busy, too, until the peer has taken in earlier messages (Options::message_credit), which
+//              happens in the peer's poll().
+//   put        `envelope.bytes` is envelope_bytes() of its size. A put that goes in messages has at most
+//              2^32 - 1 bytes. A put to a peer that gets lost never sets `done`.
+//   forget     Stripes that the NIC has go on, and may still read the source; others are withdrawn. A caller
+//              that frees the source destroys the transport first, or waits until reads_forgotten() is false.
+//   unexpose   It withdraws the keys once the last user of the pages is gone. A write that comes later is an
+//              error at the peer that wrote. A write that has begun may go on; over `net` of libfabric 1.17
+//              it does so to its end, in later polls (may_be_writing()).
+//   sleeping   A thread sleeps on the completion queues' descriptors, if the provider has them and clears
+//              them. `net` of libfabric 1.17 does not. Then (needs_polling()), and while something waits for
+//              room that no event announces, a timer among the watched descriptors ends the sleep. It does
+//              so after 50 us at first, 1 ms at most; 10 ms where events wake and the timer is for safety.
+//   GPU memory A put of it avoids the host where the rails were opened with FI_HMEM (Options::cuda_device)
+//              and a block of the device could be registered. Each end learns that from the other's address.
+//   fork       create() comes after fork(): libfabric's endpoints do not survive it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <list>
@@ -60,12 +60,12 @@ struct OutgoingPut {
   const std::byte* source = nullptr;
   size_t bytes = 0;
   size_t posted_bytes = 0;
-  size_t piece_bytes = 0;         // of a stripe or a segment; the last may be shorter
-  size_t first_rail = 0;          // of the first stripe, before wrapping; each next one takes the next
-  uint32_t posted = 0;            // stripes or segments
-  uint32_t in_flight = 0;         // stripes whose completion is outstanding
-  uint64_t address = 0;           // of the first byte, as the target's provider counts
-  uint64_t keys[kMaxRails] = {};  // the target's, by rail
+  size_t piece_bytes = 0;  // of a stripe or a segment; the last may be shorter
+  size_t first_rail = 0;   // of the first stripe, before wrapping; each next one takes the next
+  uint32_t posted = 0;     // stripes or segments
+  uint32_t in_flight = 0;  // stripes whose completion is outstanding
+  uint64_t address = 0;    // of the first byte, as the target's provider counts
+  std::array<uint64_t, kMaxRails> keys{};  // the target's, by rail
   RegistrationHold registration;
   Completion* done = nullptr;  // null once forgotten
   bool withdrawn = false;      // forgotten before all was posted: what remains is to tell the peer
@@ -74,7 +74,7 @@ struct OutgoingPut {
   bool all_posted() const { return posted_bytes == bytes; }
 };
 
-/// What this rank knows of another.
+/// This rank's knowledge of another.
 struct Peer {
   uint32_t token = 0;
   uint32_t known_as = 0;                      // this rank's number among the peer's peers
@@ -118,52 +118,52 @@ class OfiTransport final : public Transport, public GpuDirect {
   static Result<std::unique_ptr<OfiTransport>> create(int rank, int ranks, const Options& options);
   ~OfiTransport() override;
 
-  /// What peers need to reach this rank on all rails: kAddressBytes, padded.
+  /// The address by which peers reach this rank on all rails: kAddressBytes, padded.
   std::vector<std::byte> address() const;
   static constexpr size_t kAddressBytes = 512;
   /// Takes the addresses of all ranks; connects to none until it is first used. Fails with protocol_error if
   /// one is not an address of the same provider.
   Status connect(std::vector<std::vector<std::byte>> by_rank);
-  /// Takes the address of one peer, for endpoints that meet one by one and number each other as they come:
-  /// here it is `peer`, there this one is `known_as`. Both may be the same endpoint, under any number but its
-  /// own. Fails as connect() does.
+  /// Takes the address of one peer, for endpoints that meet one by one and number each other as they meet.
+  /// Here the peer is `peer`; there this rank is `known_as`. Both may be the same endpoint, under any number
+  /// but its own. Fails as connect() does.
   Status introduce(int peer, std::span<const std::byte> address, uint32_t known_as);
 
-  /// Nothing accepted so far needs another poll(): messages have left, puts have been written. No peer waits
-  /// to hear that it may go on.
+  /// Whether nothing accepted so far needs another poll(): messages have left, puts are written, and no peer
+  /// waits for an acknowledgement.
   bool idle() const { return nothing_under_way(); }
-  /// Whether libfabric has stripes of a put that was forgotten, and may read its source.
-  bool reads_forgotten() const;
+  /// Whether libfabric has stripes of a forgotten put, and may read its source.
+  bool reads_forgotten() const override;
   /// The same, of puts to one peer.
   bool reads_forgotten(int peer) const;
-  /// Whether the put that is to set `done` is under way. One to a peer that was lost is not.
+  /// Whether the put that will set `done` is under way. A put to a lost peer is not.
   bool carries(const Completion& done) const;
 
-  /// Whether the peer may be in the middle of writing a put of `comm`, as far as it has begun before the last
-  /// poll(). That it begins no other is the caller's to know.
+  /// Whether the peer may be in the middle of writing a put of `comm` that it began before the last poll().
+  /// The caller knows that the peer begins no other.
   bool may_be_writing(int peer, uint32_t comm) const;
-  /// Whether that is known: false says nothing where there are several rails.
+  /// Whether the peer certainly is. With several rails false says nothing.
   bool is_writing(int peer, uint32_t comm) const;
   /// Whether peers can reach pages of what is exposed by another exposure, too.
   bool exposed_elsewhere(const RemoteBuffer& buffer) const;
 
-  /// ok if peers' writes into this rank's memory show each aligned 128 bytes in order, for whoever looks
-  /// before they are complete; else why not.
+  /// ok if a reader that looks before a peer's write is complete sees each aligned 128 bytes in order.
+  /// Otherwise the reason why not.
   Status writes_in_order() const;
 
   /// True if the provider has no descriptor to sleep on, or none that works; that may turn out late.
   bool needs_polling() const;
-  /// Polls until everything accepted so far has left, or fails with timeout; and until peers have
-  /// acknowledged what they are going to, as what comes to somebody who has gone may cost what is still on
-  /// its way. What arrives meanwhile is dropped: for the end of a job.
-  Status flush(Deadline deadline);
+  /// Polls until everything accepted so far has left and peers have sent the acknowledgements that they owe,
+  /// or fails with timeout. An acknowledgement to a rank that has gone may cost the connection, and with it
+  /// other data on its way. It drops messages that arrive meanwhile: it is for the end of a job.
+  Status flush(Deadline deadline) override;
 
   struct RegistrationStatistics {
     uint64_t hits = 0, misses = 0, failures = 0;
     size_t live = 0;
   };
   RegistrationStatistics registrations() const;
-  /// Of GPU memory; nothing where there is no GPUDirect.
+  /// The same for GPU memory; zeros where there is no GPUDirect.
   ofi::GpuRegistrations::Statistics gpu_registrations() const;
 
   /// Which provider it is.
@@ -174,6 +174,7 @@ class OfiTransport final : public Transport, public GpuDirect {
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
   Result<RemoteBuffer> expose(void* address, size_t bytes) override;
   void unexpose(const RemoteBuffer& buffer) override;
+  size_t brief_put_bytes() const override { return message_limit_; }
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   void forget(const Completion* first, const Completion* last) override;

@@ -1,5 +1,5 @@
-// The libfabric transport's sending half: messages through bounce buffers, puts as stripes or segments, what
-// becomes of them.
+// The libfabric transport's sending half: messages through bounce buffers, puts as stripes or segments, and
+// their completion.
 #include <sched.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kStripeBytes = 1 << 20;       // of one write, unless the user says otherwise
 constexpr size_t kShortestStripe = 128 << 10;  // below, a second rail costs more than it brings
-constexpr size_t kStripeAlignment = 128;       // what NICs write in one piece
+constexpr size_t kStripeAlignment = 128;       // NICs write so many bytes in one piece
 constexpr size_t kMostUnpostedPuts = 64;       // accepted, with bytes still to be handed to libfabric
 
 struct DroppingSink final : Sink {
@@ -93,7 +93,8 @@ Status OfiTransport::meet(int peer) {
   return {};
 }
 
-/// Posts, and if there is no room looks once whether completions make some. A hard error loses the peer.
+/// Posts a message. If there is no room, looks once whether completions make some. A hard error loses the
+/// peer.
 Result<Progress> OfiTransport::post_message(int peer, const Header& header, const void* payload,
                                             size_t bytes) {
   const auto post = [&]() -> Result<Progress> {
@@ -116,7 +117,7 @@ Result<Progress> OfiTransport::post_message(int peer, const Header& header, cons
   return outcome;
 }
 
-/// Between a network buffer and memory of the program's.
+/// Copies between a network buffer and memory of the program.
 Status OfiTransport::copy(int peer, void* to, const void* from, size_t bytes) const {
   if (options_.careful && bytes > kUncheckedBytes)
     return copy_checked(to, from, bytes) ? Status() : memory_is_gone(peer);
@@ -232,7 +233,7 @@ Result<Progress> OfiTransport::start_put(int peer, const Envelope& envelope, con
   return Progress::accepted;
 }
 
-/// Only when the put is announced: one that finds no room may be tried many times.
+/// Called only when the put is announced: a caller may try a put that finds no room many times.
 Status OfiTransport::register_source(OutgoingPut& put) {
   const bool needed = put.of_gpu || options_.register_sources || rails_.front()->needs_local_registration();
   if (!needed || put.way == OutgoingPut::Way::messages || put.bytes == 0) return {};
@@ -249,7 +250,7 @@ Status OfiTransport::register_source(OutgoingPut& put) {
 Result<Progress> OfiTransport::announce(OutgoingPut& put, const RemoteBuffer& target, uint64_t offset) {
   const size_t rails = peers_[static_cast<size_t>(put.peer)].routes.size();
   put.address = write_address(target, offset);
-  std::copy_n(target.keys, kMaxRails, put.keys);
+  put.keys = target.keys.as<Keys>().rails;
   put.piece_bytes = stripe_bytes(put.bytes, rails);
   Header header;
   header.kind = MessageKind::put;
@@ -259,7 +260,7 @@ Result<Progress> OfiTransport::announce(OutgoingPut& put, const RemoteBuffer& ta
   return post_message(put.peer, header, nullptr, 0);
 }
 
-/// On the rail whose turn it is, or another where that has no room; one that is still connecting has none.
+/// Posts on the rail whose turn it is, or on another if that has no room, as while it is still connecting.
 Result<Progress> OfiTransport::post_stripe(OutgoingPut& put) {
   const size_t rails = peers_[static_cast<size_t>(put.peer)].routes.size();
   const size_t bytes = std::min(put.piece_bytes, put.bytes - put.posted_bytes);
@@ -339,8 +340,8 @@ void OfiTransport::stripe_over(OutgoingPut& put) {
   if (--put.in_flight == 0 && put.all_posted()) finish(put);
 }
 
-// Bytes that are not with libfabric yet stay here: the source may be gone tomorrow. The peer is told not to
-// wait for them.
+// Bytes that libfabric does not have yet stay here, since the source may be freed. A message tells the peer
+// not to wait for them.
 void OfiTransport::forget(const Completion* first, const Completion* last) {
   const std::less<const Completion*> before;
   auto named = [&](const OutgoingPut& put) {

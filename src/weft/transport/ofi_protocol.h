@@ -1,32 +1,34 @@
 // The wire format of the libfabric transport, and the bookkeeping that makes puts whole again on a fabric
 // without order. Pure values: nothing here calls libfabric.
 //
-// Every message starts with a Header. A put of bytes that the peer has registered is a number of stripes,
-// each an RMA write with a 32-bit immediate (who, which put), and one `put` message (how many stripes, the
-// envelope); the put has arrived when all of them have, whatever came first. A put that cannot be written
-// remotely is a row of `segment` messages, each of which says where in the put its bytes belong.
+// Every message starts with a Header. A put into memory that the peer has registered consists of stripes and
+// one `put` message. Each stripe is an RMA write with a 32-bit immediate (the sender, and which put). The
+// `put` message holds the number of stripes and the envelope. The put has arrived when all of them have, in
+// any order. A put that cannot be written remotely consists of `segment` messages, each of which says where
+// in the put its bytes belong.
 //
-// The immediate holds the sender's rank in as few bits as the job needs and the low bits of the put's
-// sequence number in the rest: 20 of them for 4,096 ranks, 12 for a million. A sender has at most `window`
-// puts under way that the receiver has not acknowledged to be whole, which no low bits confuse; the receiver
-// acknowledges every quarter of it. So no size of job needs a protocol of its own, and a receiver's
+// The immediate holds the sender's rank in as few bits as the job needs, and the low bits of the put's
+// sequence number in the rest: 20 bits for 4,096 ranks, 12 for a million. A sender has at most `window` puts
+// under way that the receiver has not acknowledged, so that the low bits identify each of them. The receiver
+// acknowledges every quarter of the window. So no size of job needs a protocol of its own, and a receiver's
 // bookkeeping is bounded.
 //
-// What messages may be on their way to one peer is bounded too, where the receiver's address says so: all
-// senders share a rank's receives, so what cannot stay in the network comes in. The same acknowledgement
-// tells how much has been taken in, at half of the bound; whoever is not to send more (Sink::takes_early())
-// is told later. Acknowledgements may be lost, with the connection to whoever needs them.
+// The messages on their way to one peer are bounded too, where the receiver's address says so. All senders
+// share a rank's receives, so a rank takes in every message that cannot stay in the network. The same
+// acknowledgement says how much the rank has taken in, after each half of the bound. A sender that is to
+// pause (Sink::takes_early()) gets it later. Acknowledgements may be lost, together with the connection to
+// the rank that needs them.
 //
-// Over TCP a peer is greeted before anything else is sent to it, until it has answered: where both begin to
-// connect at once, the provider may give up the connection that stands for the one that does not, and what
-// was sent meanwhile is lost (all versions of `net` and `tcp` so far, if a connection to somebody else has
-// ended before: they take what they knew of that process for what they know of this one). Once an answer is
-// here, both ends know whose connection it is. Greetings and answers may be lost: whoever has none asks
-// again.
-// So a peer has to look at its network before anything else is sent to it, and until then it is busy.
+// Over TCP a rank greets a peer before it sends anything else, until the peer has answered. Where both begin
+// to connect at once, the provider may give up the connection that stands for the one that does not, and
+// loses data that was sent meanwhile. All versions of `net` and `tcp` do so, if a connection to another
+// process has ended before: they mistake the state of that process for the state of this one. Once an answer
+// has arrived, both ends agree on the connection. Greetings and answers may be lost: a rank without an answer
+// asks again. So a peer is busy until it has polled its network once.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +38,15 @@
 #include "transport/transport.h"
 
 namespace weft::transport::ofi {
+
+inline constexpr size_t kMaxRails = 4;
+
+/// The keys of a RemoteBuffer over libfabric.
+struct Keys {
+  std::array<uint64_t, kMaxRails> rails{};  // the registration's key on each rail
+  uint64_t base = 0;                        // what the provider's addresses are relative to
+  uint64_t exposure = 0;  // the owner's number of it; 0: not registered, so that only messages reach it
+};
 
 enum class MessageKind : uint32_t {
   message,    // send(): envelope and payload
@@ -48,9 +59,9 @@ enum class MessageKind : uint32_t {
   welcome,    // answers it, over the same rail
 };
 
-/// When a peer is greeted that has not answered: at once, and then again after pauses that double. It may
-/// compute for an hour before it looks, and is not to find an hour's greetings; one that is lost was sent
-/// while both began to connect, and then it calls, too: hurry().
+/// When to greet a peer that has not answered: at once, and then again after pauses that double. The peer may
+/// compute for an hour before it polls, and should not find an hour's greetings. A greeting is lost only
+/// while both begin to connect; then the peer greets, too: hurry().
 class Greetings {
  public:
   bool due(int64_t now_ns) const { return now_ns >= next_ns_; }
@@ -66,7 +77,7 @@ class Greetings {
   int64_t next_ns_ = 0, pause_ns_ = kFirstPauseNs;
 };
 
-/// What a message begins with. Ranks of a job have the same byte order: plain memory is the format.
+/// The beginning of every message. Ranks of a job have the same byte order: plain memory is the format.
 struct Header {
   uint32_t token = 0;  // the receiver's, from its address: strays of another job are dropped
   uint32_t sender = 0;
@@ -78,29 +89,29 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
-/// Whether a message is there to get acquainted.
+/// Whether a message is a greeting or answers one.
 inline bool greets(const Header& header) {
   return header.kind == MessageKind::greeting || header.kind == MessageKind::welcome;
 }
 
-/// Whether a message may be lost, and the peer is not lost with it: it may have left in good order.
+/// Whether the loss of a message leaves the peer alive: the peer may have left in good order.
 inline bool may_be_lost(const Header& header) {
   return greets(header) || header.kind == MessageKind::received;
 }
 
-/// OfiOptions::message_credit for a job of so many ranks that may keep `early_bytes` each: of all together a
-/// quarter of that and 64 MiB at most, until they are very many.
+/// OfiOptions::message_credit for a job whose ranks may keep `early_bytes` each. All peers together have a
+/// quarter of that, 64 MiB at most; each has at least 8 KiB, and at most 1 MiB.
 inline uint64_t message_credit(int ranks, uint64_t early_bytes) {
   constexpr uint64_t kOfAll = 64 << 20, kLeast = 8 << 10, kMost = 1 << 20;
   return std::clamp(std::min(kOfAll, early_bytes / 4) / static_cast<uint64_t>(ranks), kLeast, kMost);
 }
-/// What a message of so many bytes costs of it.
+/// The part of the credit that a message costs.
 inline uint64_t message_cost(size_t payload_bytes) { return sizeof(Header) + payload_bytes; }
 
 /// How sender and sequence number share the immediate.
 class Immediate {
  public:
-  /// `sequence_bits` 0 stands for all that `ranks` leave.
+  /// `sequence_bits` 0 stands for all bits that `ranks` leave.
   explicit Immediate(int ranks, int sequence_bits = 0)
       : bits_(32 - std::max(1, static_cast<int>(std::bit_width(static_cast<uint32_t>(ranks - 1))))) {
     if (sequence_bits > 0) bits_ = std::min(bits_, sequence_bits);
@@ -122,7 +133,7 @@ class Immediate {
   int bits_;
 };
 
-/// A put of which something has come, but perhaps not all.
+/// A put of which at least something has arrived.
 struct IncomingPut {
   enum class Filing : uint8_t { undecided, placed, staged };
 
@@ -130,7 +141,7 @@ struct IncomingPut {
   uint64_t stripes_seen = 0;
   uint64_t stripes_expected = 0;   // valid once `announced`
   uint64_t bytes_filed = 0;        // of segments
-  std::vector<std::byte> staging;  // segments that the Sink had no place for
+  std::vector<std::byte> staging;  // for segments that the Sink had no place for
   Filing filing = Filing::undecided;
   bool announced = false;
   bool withdrawn = false;
@@ -155,7 +166,7 @@ class IncomingPuts {
     return &puts_[sequence - first_];
   }
 
-  /// Those that are known and not finished, and finished ones among them.
+  /// All from the oldest unfinished put on; younger ones among them may be finished.
   std::deque<IncomingPut>& known() { return puts_; }
   const std::deque<IncomingPut>& known() const { return puts_; }
 

@@ -15,13 +15,15 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "transport/ofi_protocol.h"
 
 namespace weft::transport::ofi {
 
 namespace {
 
-// Providers that are taken without being asked for, best first. On libfabric 1.17 `net` is TCP with reliable
-// datagrams of its own and `tcp` has them only through ofi_rxm; from 1.18 on `tcp` is what `net` was.
+// Providers that Weft takes without being asked, best first. On libfabric 1.17 `net` is TCP with reliable
+// datagrams of its own, and `tcp` has them only through ofi_rxm. From 1.18 on `tcp` is the same as `net`
+// of 1.17.
 constexpr std::string_view kPreferred[] = {"efa", "verbs;ofi_rxm", "net", "tcp", "tcp;ofi_rxm"};
 
 std::string_view text(const char* string) { return string ? string : ""; }
@@ -100,7 +102,8 @@ Info gpu_hints_for(const std::string& provider) {
   return hints;
 }
 
-/// Everything that can carry us, best use first: what can write with immediate data before what cannot.
+/// All offers that can carry a job, best use first: those that can write with immediate data before the
+/// others.
 std::vector<Info> fitting(const std::string& provider) {
   std::vector<Info> found = query(hints_for(provider, FI_MSG | FI_RMA).get());
   for (Info& info : query(hints_for(provider, FI_MSG).get())) found.push_back(std::move(info));
@@ -110,7 +113,8 @@ std::vector<Info> fitting(const std::string& provider) {
   return found;
 }
 
-/// "net (eth0, lo), shm (shm)": what fi_getinfo offers for reliable datagrams, whatever we think of it.
+/// "net (eth0, lo), shm (shm)": all offers of fi_getinfo for reliable datagrams, also those that Weft does
+/// not take.
 std::string offered() {
   std::map<std::string_view, std::set<std::string_view>> domains;
   const std::vector<Info> found = fitting("");
@@ -151,8 +155,8 @@ std::vector<Info> named(const std::vector<Info>& domains, const std::string& int
   return rails;
 }
 
-/// Without a name: every NIC of an RDMA fabric, or this rank's share where there are more than rails; the
-/// first interface of a plain network, where another one may lead nowhere.
+/// The domains without a name: every NIC of an RDMA fabric, or this rank's share where there are more NICs
+/// than rails. Of a plain network the first interface, since another one may lead nowhere.
 std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
   if (preference(provider_of(*domains.front())) > 1) domains.resize(1);
   const size_t first =

@@ -16,7 +16,7 @@
 namespace weft::transport {
 
 struct OfiOptions {
-  std::string provider;   // libfabric's name, "tcp" standing for "tcp;ofi_rxm" too; "" = efa, verbs, net, tcp
+  std::string provider;   // libfabric's name; "tcp" is "tcp;ofi_rxm" too; "" = efa, verbs, net, tcp
   std::string interface;  // domains to use, separated by commas, one rail for each; "" = the provider's best
   int rails = 0;          // at most so many, 0 = all up to 4
   int local_rank = 0;     // among the ranks of this host: ranks spread over NICs
@@ -29,12 +29,12 @@ struct OfiOptions {
   uint64_t message_credit = 0;    // messages to this rank wait when those that it has not taken in cost more;
                                   // 0: never. See ofi_protocol.h
   int expected_peers = 0;         // that room for addresses is made for at first; 0 = all ranks
-  bool careful = false;           // long copies say it when the program's memory is gone, and do not crash
+  bool careful = false;           // long copies report that the program's memory is gone, and do not crash
   int cuda_device = -1;           // whose memory rails should reach themselves, if they can; -1 = none
   bool ordered_writes = false;    // is asked of the network (OfiTransport::writes_in_order)
 };
 
-/// A row of what libfabric offers on this host.
+/// An offer of libfabric on this host.
 struct ProviderInfo {
   std::string name, fabric, domain;
   double gigabits_per_s = 0;  // 0 = not known
@@ -43,12 +43,12 @@ struct ProviderInfo {
   bool gpu_memory = false;  // offers GPUDirect (FI_HMEM); whether it does it for a device shows at creation
   std::string why_not;      // if not usable
 };
-/// All providers, those that Weft prefers first; none, with a warning, without libfabric. Takes some tenths
+/// All providers, those that Weft prefers first; none, with a warning, without libfabric. Takes a few tenths
 /// of a second.
 std::vector<ProviderInfo> list_providers();
 
-/// Whether libfabric's efa provider is there. Asks it only where there are RDMA devices, as EFA's are: asking
-/// loads all its providers.
+/// Whether libfabric's efa provider is there. Asks libfabric only where there are RDMA devices, as EFA's are:
+/// asking loads all its providers.
 bool efa_is_usable();
 
 }  // namespace weft::transport
@@ -60,15 +60,12 @@ struct InfoDeleter {
 };
 using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
-/// As many rails as the options keep in RemoteBuffer's keys; two of its six hold other things.
-inline constexpr size_t kMaxRails = 4;
-
 /// One fi_info a rail, all of one provider. Fails with invalid_setting (a provider that was asked for and is
 /// not offered) or unsupported (nothing fits), and says what is offered.
 Result<std::vector<Info>> choose_rails(const OfiOptions& options);
 
-/// The same rails, asked for with FI_HMEM. Fails with unsupported, and a sentence, where one is not offered
-/// so.
+/// The same rails, asked for with FI_HMEM. Fails with unsupported, and a sentence, if one is not offered that
+/// way.
 Result<std::vector<Info>> with_gpu_memory(const std::vector<Info>& rails);
 
 /// Whether writes with immediate data are offered; otherwise puts travel as messages.

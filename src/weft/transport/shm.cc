@@ -21,14 +21,13 @@ using shm::Payload;
 
 namespace {
 
-/// What an envelope for a peer's transport is about: its `kind`.
+/// The `kind` of an envelope for a peer's transport.
 enum class Aside : uint8_t {
   piece,  // of a put: `offset` is the receiver's address for the payload, `op` and `comm` its exposure
   help,   // the payload is a HelpRequest
 };
 
-// In RemoteBuffer::keys, beside WindowKeys.
-constexpr size_t kExposureKey = 5;
+uint64_t exposure_of(const RemoteBuffer& buffer) { return buffer.keys.as<shm::Keys>().exposure; }
 
 }  // namespace
 
@@ -52,8 +51,8 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::create(int rank, int ranks,
   const auto ring_bytes = static_cast<uint32_t>(shm::ring_bytes_for(eager_bytes));
   auto own = ControlSegment::create(static_cast<int>(local_ranks.size()), ring_bytes);
   if (!own) return own.status();
-  // Yama forbids cross memory attach between siblings unless the target agrees. Any process of this user
-  // could do without Yama what it then can.
+  // Yama forbids cross memory attach between siblings unless the target agrees. Agreeing gives processes of
+  // this user no more rights than they have without Yama.
   if (options.cma) prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
   std::unique_ptr<ShmTransport> transport(
       new ShmTransport(rank, ranks, local_ranks, eager_bytes, own.take()));
@@ -174,8 +173,8 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
                 target.bytes, rank);
   }
   if (!peer.fifo.slot_free()) return Progress::busy;
-  // A window that cannot be mapped has most likely been freed since, and its address is somebody else's by
-  // now: the owner, through whose hands the bytes then go, knows.
+  // A window that cannot be mapped has most likely been freed, and its address may belong to other memory by
+  // now. So the bytes go through the owner, which knows.
   if (void* mapped = peer.memory.find(target)) {
     if (bytes > 0) std::memcpy(static_cast<std::byte*>(mapped) + offset, source, bytes);
     if (MemoryWatch::lost(source, bytes)) [[unlikely]]
@@ -195,12 +194,9 @@ Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope,
                                            size_t bytes, const RemoteBuffer& target, uint64_t offset,
                                            Completion* done) {
   if (peer.relay) return Progress::busy;
-  peer.relay = Relay{envelope,
-                     static_cast<const std::byte*>(source),
-                     bytes,
-                     target.address + offset,
-                     target.keys[kExposureKey],
-                     done};
+  peer.relay = Relay{
+      envelope, static_cast<const std::byte*>(source), bytes, target.address + offset, exposure_of(target),
+      done};
   ++relays_;
   ++counters_.puts;
   counters_.payload_bytes_sent += bytes;
@@ -279,12 +275,10 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
 }
 
 Result<RemoteBuffer> ShmTransport::expose(void* address, size_t bytes) {
-  RemoteBuffer buffer = shm::describe_memory(address, bytes);
-  buffer.keys[kExposureKey] = helper_.expose(address, bytes);
-  return buffer;
+  return shm::describe_memory(address, bytes, helper_.expose(address, bytes));
 }
 
-void ShmTransport::unexpose(const RemoteBuffer& buffer) { helper_.unexpose(buffer.keys[kExposureKey]); }
+void ShmTransport::unexpose(const RemoteBuffer& buffer) { helper_.unexpose(exposure_of(buffer)); }
 
 std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffer& target, uint64_t offset,
                                                      uint64_t bytes) {
@@ -300,7 +294,7 @@ std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffe
       shm::HelpedReading::Range{peer->memory, target, offset, bytes, ahead}, peer->rings, lent,
       *peer->segment, counters_);
   const shm::HelpRequest request{.ring = shm::describe_memory(lent.ring, sizeof(shm::HelpRing)),
-                                 .exposure = target.keys[kExposureKey],
+                                 .exposure = exposure_of(target),
                                  .address = target.address + offset,
                                  .bytes = bytes,
                                  .number = lent.number,
@@ -321,7 +315,7 @@ Result<int> ShmTransport::poll(Sink& sink) {
   };
   int events = 0;
   for (Inbox& inbox : inboxes_) {
-    // What a peer that is ahead has sent for its next operation is cheapest where it is.
+    // A message that a peer has sent ahead, for its next operation, is cheapest where it is.
     const auto expected = [&](const Envelope& envelope) { return sink.expects(inbox.peer->rank, envelope); };
     const auto taken = [&](const Envelope& envelope) {
       return sink.takes_early(inbox.peer->rank) || expected(envelope);
@@ -365,7 +359,7 @@ void ShmTransport::open_inboxes() {
   }
 }
 
-/// A sender that found its FIFO full may have gone to sleep; it looks again when it is woken.
+/// Wakes a sender: it may have found its FIFO full and gone to sleep.
 void ShmTransport::tell_of_room(Peer& peer) {
   if (map_segment(peer).ok()) peer.segment->wake();  // if it is gone, nobody waits
 }

@@ -1,10 +1,13 @@
-// ShmTransport: shared memory between the ranks of one node, be they processes or threads of one process.
-// Puts messages, puts, mapping and sleeping together from their parts: shm_fifo.h (messages), shm_segment.h
-// (where FIFOs live, waking), shm_memory.h (reaching a peer's memory), shm_help.h (long reads that the owner
-// helps with). Ranks of other nodes are somebody else's.
+// ShmTransport: shared memory between the ranks of one node, processes or threads of one process. It puts
+// together:
 //
-// A dead peer blocks nothing here: its FIFO fills up and sends are answered busy, calls that need the peer
-// itself fail with remote_error. Noticing the death is the bootstrap's task; Sink::lost is never called.
+//   shm_fifo.h     messages
+//   shm_segment.h  the memory of FIFOs, and waking
+//   shm_memory.h   access to a peer's memory
+//   shm_help.h     long reads that the owner helps with
+//
+// A dead peer blocks nothing here: its FIFO fills up, and sends are answered busy. Calls that need the peer
+// itself fail with remote_error. The bootstrap notices the death; this transport never calls Sink::lost.
 //
 // Thread safety and abort: as transport.h says.
 #pragma once
@@ -24,7 +27,7 @@
 
 namespace weft::transport {
 
-class ShmTransport final : public Transport {
+class ShmTransport final : public Transport, public PeerMapping {
  public:
   static constexpr size_t kLargestEagerBytes = 1 << 20;
 
@@ -36,12 +39,13 @@ class ShmTransport final : public Transport {
     size_t eager_bytes = 0;
   };
 
-  /// For rank `rank` of `ranks`, whose node holds `local_ranks` (itself included, in the same order on all of
-  /// them). invalid_argument names what is wrong; system_error or out_of_memory what the kernel refuses.
+  /// For rank `rank` of `ranks`, whose node holds `local_ranks`, itself included, in the same order on all of
+  /// them. Errors: invalid_argument that names the wrong one; system_error or out_of_memory if the kernel
+  /// refuses memory.
   static Result<std::unique_ptr<ShmTransport>> create(int rank, int ranks, std::span<const int> local_ranks,
                                                       const Options& options);
 
-  /// What the peers need; plain bytes for the bootstrap to carry.
+  /// The address for the peers: plain bytes for the bootstrap to carry.
   ShmAddress address() const { return own_->address(); }
 
   /// Whether this process can share memory with the rank of that address, and why not; maps nothing.
@@ -50,17 +54,17 @@ class ShmTransport final : public Transport {
     bool reads = false;  // also plain memory, by single-copy calls
   };
   Reach probe(int peer, const ShmAddress& address) const;
-  /// `by_rank[r]` is rank r's address; entries of other nodes are not looked at. Checks that every local peer
-  /// can be reached, and names the first that cannot; maps nothing yet. Once, before anything else.
+  /// `by_rank[r]` is rank r's address; entries of other nodes do not matter. Checks that every local peer can
+  /// be reached, and names the first that cannot; maps nothing yet. Called once, before anything else.
   Status connect(std::span<const ShmAddress> by_rank);
-  /// Some rank of the node cannot read all others: plain memory that peers are to read is no use to them.
+  /// Some rank of the node cannot read the memory of all others. From now on reads_peers() is false.
   void stop_reading_peers() { reads_peers_ = false; }
 
   std::string describe() const override { return "shared memory"; }
   size_t eager_bytes() const override { return eager_bytes_; }
 
   Result<Progress> send(int peer, const Envelope& envelope, const void* payload) override;
-  /// send() of what fits a slot, made to be inlined. False: nothing was sent, and send() knows why.
+  /// send() of a message that fits a slot, made to be inlined. False: nothing was sent, and send() tells why.
   bool send_short(int peer, const Envelope& envelope, const void* payload) {
     Peer* const found = find(peer);
     if (found == nullptr || envelope.bytes > short_bytes_ || !found->fifo.open()) return false;
@@ -73,15 +77,18 @@ class ShmTransport final : public Transport {
 
   Result<RemoteBuffer> expose(void* address, size_t bytes) override;
   void unexpose(const RemoteBuffer& buffer) override;
+  size_t brief_put_bytes() const override { return eager_bytes_; }
 
-  /// Copies before it returns, unless the target is a window that cannot be mapped, or plain memory that no
-  /// system call may write: then it goes through the FIFO piece by piece, one such put to a peer at a time,
-  /// and the peer drops what it exposes no more.
+  /// Copies before it returns, with two exceptions: a window that cannot be mapped, and plain memory that no
+  /// system call may write. Such a put goes through the FIFO piece by piece, one to a peer at a time. The
+  /// peer drops pieces for memory that it no longer exposes.
   Result<Progress> put(int peer, const Envelope& envelope, const void* source, size_t bytes,
                        const RemoteBuffer& target, uint64_t offset, Completion* done) override;
   /// A put that is still going through the FIFO ends where it is; its envelope is not delivered.
   void forget(const Completion* first, const Completion* last) override;
+  bool reads_forgotten() const override { return false; }
 
+  PeerMapping* peer_mapping() override { return this; }
   MappedBuffer map(int peer, const RemoteBuffer& target) override;
   bool same_process(int peer) const override;
   Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override;
@@ -91,9 +98,14 @@ class ShmTransport final : public Transport {
   std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,
                                          uint64_t bytes) override;
 
+  // An accepted message lies in the peer's memory already.
+  uint64_t ticket() const override { return 0; }
+  bool flushed(uint64_t) override { return true; }
+  Status flush(Deadline) override { return {}; }
+
   Result<int> poll(Sink& sink) override;
-  /// poll() of at most one message from each peer that takes(peer) allows, which goes to deliver(peer,
-  /// envelope, payload): what Sink::arrived is otherwise, made to be inlined.
+  /// poll() of at most one message from each peer that takes(peer) allows, made to be inlined. It calls
+  /// deliver(peer, envelope, payload) in place of Sink::arrived().
   template <typename Takes, typename Deliver>
   int poll_next(Takes&& takes, Deliver&& deliver) {
     if (own_->announced() != announced_) [[unlikely]]
@@ -123,7 +135,7 @@ class ShmTransport final : public Transport {
     Completion* done;
   };
 
-  /// One rank of the node, as seen from here. What send() touches comes first.
+  /// One rank of the node, as seen from here. The members that send() uses come first.
   struct Peer {
     shm::FifoSender fifo;
     std::shared_ptr<shm::ControlSegment> segment;  // null until we have something to say
@@ -154,7 +166,8 @@ class ShmTransport final : public Transport {
   Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
                                const RemoteBuffer& target, uint64_t offset, Completion* done);
   int continue_relay(Peer& peer);
-  /// What a FIFO calls with a message: passes it on, unless it is the transport's own.
+  /// The function that a FIFO calls with a message: it passes the message on, unless that is the transport's
+  /// own.
   template <typename Deliver>
   auto receiver(Inbox& inbox, Deliver& deliver) {
     return [&](const Envelope& envelope, shm::Payload where, const std::byte* payload) {

@@ -13,15 +13,7 @@
 namespace weft::transport::shm {
 namespace {
 
-WindowKeys keys_of(const RemoteBuffer& buffer) {
-  return {.serial = buffer.keys[0],
-          .fd = buffer.keys[1],
-          .offset = buffer.keys[2],
-          .segment_bytes = buffer.keys[3],
-          .inode = buffer.keys[4]};
-}
-
-/// Reads the peer's nonce where it says that it is, and writes it back: a filter of system calls may allow
+/// Reads the peer's nonce at its announced address, and writes it back: a filter of system calls may allow
 /// one and forbid the other.
 bool can_copy(const ShmAddress& address) {
   uint64_t nonce = 0;
@@ -33,16 +25,14 @@ bool can_copy(const ShmAddress& address) {
 
 }  // namespace
 
-RemoteBuffer describe_memory(void* address, size_t bytes) {
-  RemoteBuffer buffer{.address = reinterpret_cast<uintptr_t>(address), .bytes = bytes};
-  if (const auto window = device::find_window(address, bytes)) {
-    buffer.keys[0] = window->serial;
-    buffer.keys[1] = static_cast<uint64_t>(window->segment.fd);
-    buffer.keys[2] = window->offset;
-    buffer.keys[3] = window->segment.bytes;
-    buffer.keys[4] = window->segment.inode;
-  }
-  return buffer;
+Keys keys_of_memory(const void* address, size_t bytes) {
+  const auto window = device::find_window(address, bytes);
+  if (!window) return {};
+  return {.serial = window->serial,
+          .fd = static_cast<uint64_t>(window->segment.fd),
+          .offset = window->offset,
+          .segment_bytes = window->segment.bytes,
+          .inode = window->segment.inode};
 }
 
 PeerMemory::PeerMemory(int rank, const ShmAddress& address, bool cma)
@@ -59,7 +49,7 @@ MappedBuffer PeerMemory::map(const RemoteBuffer& buffer) {
 
 void* PeerMemory::find(const RemoteBuffer& buffer) {
   if (same_process_) return reinterpret_cast<void*>(buffer.address);
-  const WindowKeys keys = keys_of(buffer);
+  const auto keys = buffer.keys.as<Keys>();
   if (keys.serial == 0) return nullptr;
   auto found =
       std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& m) { return m.serial == keys.serial; });

@@ -17,17 +17,24 @@
 
 namespace weft::transport::shm {
 
-/// What RemoteBuffer::keys holds for shared memory. `serial` is 0 for plain memory.
-struct WindowKeys {
-  uint64_t serial = 0;
+/// The keys of a RemoteBuffer in shared memory.
+struct Keys {
+  uint64_t serial = 0;  // of the window; 0: plain memory, and the next four are 0
   uint64_t fd = 0;
   uint64_t offset = 0;  // of the buffer in its segment
   uint64_t segment_bytes = 0;
   uint64_t inode = 0;
+  uint64_t exposure = 0;  // the owner's number of it (Helper::expose)
 };
 
-RemoteBuffer describe_memory(void* address, size_t bytes);
-inline bool is_window(const RemoteBuffer& buffer) { return buffer.keys[0] != 0; }
+/// The keys of own memory, without an exposure.
+Keys keys_of_memory(const void* address, size_t bytes);
+inline RemoteBuffer describe_memory(void* address, size_t bytes, uint64_t exposure = 0) {
+  Keys keys = keys_of_memory(address, bytes);
+  keys.exposure = exposure;
+  return {reinterpret_cast<uintptr_t>(address), bytes, TransportKeys(keys)};
+}
+inline bool is_window(const RemoteBuffer& buffer) { return buffer.keys.as<Keys>().serial != 0; }
 
 class PeerMemory {
  public:
@@ -41,8 +48,8 @@ class PeerMemory {
   /// Whether read() and write() work. Always true for a peer of this process.
   bool single_copy() const { return single_copy_; }
 
-  /// A pointer to the peer's buffer, or null if there is none: plain memory of another process, or a window
-  /// that is gone. find()'s is for immediate use, good until the next call; map()'s as long as its mapping.
+  /// A pointer to the peer's buffer, or null for plain memory of another process and for a window that is
+  /// gone. find()'s pointer is valid until the next call; map()'s as long as its mapping.
   void* find(const RemoteBuffer& buffer);
   MappedBuffer map(const RemoteBuffer& buffer);
 

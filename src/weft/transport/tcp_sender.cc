@@ -5,25 +5,22 @@
 #include <cstring>
 #include <functional>
 
-#include "base/clock.h"
 #include "base/memory_watch.h"
 #include "transport/lost_memory.h"
-#include "transport/tcp_rows.h"
 
 namespace weft::transport::tcp {
 
 namespace {
 
 constexpr size_t kCopiedBytes = 1 << 10;  // of a message's payload, to be written with its header
-constexpr int kSparedWrites = 32;         // after a wait that brought no company
 constexpr size_t kPutsInWrite = 8;
 
-/// What is left of a segment whose source may no longer be read.
+/// Sent in place of the rest of a segment whose source may no longer be read.
 const std::array<std::byte, 64 << 10> kZeros{};
 
 iovec part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
-/// Of the put's next segment.
+/// The header of the put's next segment.
 FrameHeader header_of(const OutgoingPut& put, size_t bytes) {
   FrameHeader header = put.header;
   header.bytes = static_cast<uint32_t>(bytes);
@@ -38,8 +35,8 @@ FrameHeader end_of(const OutgoingPut& put) {
   return end;
 }
 
-/// What is short goes from one place: that costs the kernel less than two. Writes nothing if the payload's
-/// memory turns out to be gone.
+/// Copies a short payload behind its header: one piece costs the kernel less than two. Writes nothing if the
+/// payload's memory turns out to be gone.
 Io write_message(Socket& socket, const Envelope& header, const void* payload) {
   if (header.bytes > kCopiedBytes) {
     const iovec parts[] = {part(&header, sizeof(header)), part(payload, header.bytes)};
@@ -96,7 +93,7 @@ void Sender::use_all_for_puts() {
   for (const auto& connection : connections_) connection->use.puts = connection->use.messages;
 }
 
-/// Of those that are for messages.
+/// The connection for messages with the shortest queue.
 Sender::Connection* Sender::least_loaded() {
   Connection* best = nullptr;
   for (const auto& candidate : connections_) {
@@ -107,7 +104,7 @@ Sender::Connection* Sender::least_loaded() {
   return best;
 }
 
-/// Null where there are several.
+/// The connection for puts, or null if there are several.
 Sender::Connection* Sender::only_one_for_puts() {
   Connection* only = nullptr;
   for (const auto& candidate : connections_) {
@@ -118,27 +115,26 @@ Sender::Connection* Sender::only_one_for_puts() {
   return only;
 }
 
-// Gathering. A put ends it unless it may wait itself: what is long goes out at once, and takes along what
-// waits.
+// Waiting to share a write. A put that does not wait itself ends it: it takes along what waits.
 
-bool Sender::may_gather(const Connection& connection, size_t bytes, bool can_wait) const {
-  const bool waits_already = connection.gathered > 0 && connection.queue.size() < kGatherQueueBytes;
-  if (bytes > kGatheredBytes || !(connection.free() || waits_already) || !puts_.empty()) return false;
-  return can_wait || (connection.gathers_until_ns != 0 && now_ns() < connection.gathers_until_ns);
+bool Sender::message_waits(const Connection& connection, size_t bytes, bool may_wait) const {
+  const bool others_wait = connection.wait.frames > 0 && connection.queue.size() < kCoalescedWriteBytes;
+  if (bytes > kCoalescedBytes || !(connection.free() || others_wait) || !puts_.empty()) return false;
+  return may_wait || Coalescer::is_open(connection.wait);
 }
 
-bool Sender::may_gather_put(const Connection& connection, uint64_t bytes) const {
+bool Sender::put_waits(const Connection& connection, uint64_t bytes) const {
   const bool alone = connection.free() && puts_.empty();
-  return bytes < limits_.gather_put_bytes && connection.put == nullptr && connection.gathers_until_ns != 0 &&
-         (alone || connection.gathered > 0) && now_ns() < connection.gathers_until_ns;
+  return bytes < coalescer_.put_bytes() && connection.put == nullptr &&
+         (alone || connection.wait.frames > 0) && Coalescer::is_open(connection.wait);
 }
 
-/// There is nothing but what waits for others, not enough of it, and the time is not over.
-bool Sender::waits(const Connection& connection) const {
-  return connection.gathered > 0 && connection.put == nullptr &&
-         connection.queue.size() < kGatherQueueBytes &&
-         (puts_.empty() || waiting_put_bytes() < limits_.gather_put_bytes) &&
-         now_ns() < connection.gathers_until_ns;
+/// There is nothing but frames that wait for others, not enough of them, and the time is not over.
+bool Sender::goes_on_waiting(const Connection& connection) const {
+  return connection.wait.frames > 0 && connection.put == nullptr &&
+         connection.queue.size() < kCoalescedWriteBytes &&
+         (puts_.empty() || waiting_put_bytes() < coalescer_.put_bytes()) &&
+         Coalescer::is_open(connection.wait);
 }
 
 uint64_t Sender::waiting_put_bytes() const {
@@ -147,25 +143,17 @@ uint64_t Sender::waiting_put_bytes() const {
   return bytes;
 }
 
-void Sender::gather_after_write(Connection& connection) {
-  const int gathered = std::exchange(connection.gathered, 0);
-  if (limits_.gather_ns == 0) return;
-  if (gathered == 1) connection.spared = kSparedWrites;
-  const bool spare = connection.spared > 0 && connection.spared-- > 0;
-  connection.gathers_until_ns = spare ? 0 : now_ns() + limits_.gather_ns;
-}
-
-Result<Progress> Sender::send(const Envelope& envelope, const void* payload, bool can_wait) {
+Result<Progress> Sender::send(const Envelope& envelope, const void* payload, bool may_wait) {
   const Envelope header = message_header(envelope);
   Connection& connection = *least_loaded();
   size_t taken = 0;
-  const bool waits = may_gather(connection, envelope.bytes, can_wait);
+  const bool waits = message_waits(connection, envelope.bytes, may_wait);
   if (waits) {
-    ++connection.gathered;
+    ++connection.wait.frames;
   } else if (connection.free()) {
     const Io io = write_message(connection.socket, header, payload);
     if (io.over()) return connection_lost(peer_, io);
-    gather_after_write(connection);
+    coalescer_.wrote(connection.wait);
     taken = io.bytes;
     if (taken == sizeof(header) + envelope.bytes) return Progress::accepted;
   } else if (connection.queue.size() + sizeof(header) + envelope.bytes > limits_.queue_bytes) {
@@ -182,23 +170,23 @@ Result<Progress> Sender::send(const Envelope& envelope, const void* payload, boo
   if (MemoryWatch::lost(payload, envelope.bytes)) [[unlikely]] {
     if (taken > 0) return memory_is_gone(peer_);  // what has begun to leave has no end
     connection.queue.shorten(connection.queue.size() - queued);
-    if (waits) --connection.gathered;
+    if (waits) --connection.wait.frames;
     return Progress::busy;
   }
-  if (!waits || connection.queue.size() >= kGatherQueueBytes) WEFT_TRY(end_gathering(connection));
+  if (!waits || connection.queue.size() >= kCoalescedWriteBytes) WEFT_TRY(end_wait(connection));
   return Progress::accepted;
 }
 
-/// Writes what waits for others: who sends on and on need not pump in between.
-Status Sender::end_gathering(Connection& connection) {
-  if (connection.gathered == 0 || connection.put != nullptr || connection.socket.blocked()) return {};
+/// Writes what waits for others: a caller that sends on and on need not pump in between.
+Status Sender::end_wait(Connection& connection) {
+  if (connection.wait.frames == 0 || connection.put != nullptr || connection.socket.blocked()) return {};
   return write_queue(connection).status();
 }
 
 void Sender::put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done) {
-  if (limits_.gather_put_bytes > 0)
-    if (Connection* only = only_one_for_puts(); only != nullptr && may_gather_put(*only, bytes))
-      ++only->gathered;
+  if (coalescer_.put_bytes() > 0)
+    if (Connection* only = only_one_for_puts(); only != nullptr && put_waits(*only, bytes))
+      ++only->wait.frames;
   if (spare_puts_.empty()) spare_puts_.emplace_back();
   OutgoingPut& put = spare_puts_.front() = {};
   puts_.splice(puts_.end(), spare_puts_, spare_puts_.begin());
@@ -257,8 +245,8 @@ bool Sender::begin_segment(Connection& connection) {
   return true;
 }
 
-/// Writes what is left of the segment and, where its put ends with it, whole puts behind it: no more together
-/// than a segment may have, for a message that comes now waits behind them.
+/// Writes what is left of the segment, and whole puts behind it if its put ends with it. Together they are no
+/// longer than a segment may be, since a message that comes now waits behind them.
 Result<size_t> Sender::write_segment(Connection& connection) {
   OutgoingPut& put = *connection.put;
   FrameHeader headers[kPutsInWrite], ends[kPutsInWrite];
@@ -293,11 +281,11 @@ Result<size_t> Sender::write_segment(Connection& connection) {
     begin_segment(connection);
     taken = taken_of_segment(connection, taken);
   }
-  if (connection.put == nullptr && limits_.gather_put_bytes > 0) gather_after_write(connection);
+  if (connection.put == nullptr && coalescer_.put_bytes() > 0) coalescer_.wrote(connection.wait);
   return io.bytes;
 }
 
-/// The kernel has taken so many bytes from the segment's on. Returns how many of them are of what follows it.
+/// The kernel has taken this many bytes, from the segment's first on. Returns how many of them lie behind it.
 size_t Sender::taken_of_segment(Connection& connection, size_t bytes) {
   OutgoingPut& put = *connection.put;
   const size_t header_taken = std::min(bytes, connection.header_left);
@@ -329,7 +317,7 @@ Result<size_t> Sender::write_queue(Connection& connection) {
   const Io io = connection.socket.write(parts, 1);
   if (io.over()) return connection_lost(peer_, io);
   connection.queue.consume(io.bytes);
-  gather_after_write(connection);
+  coalescer_.wrote(connection.wait);
   return io.bytes;
 }
 
@@ -337,7 +325,7 @@ Result<int> Sender::pump(size_t budget) {
   int writes = 0;
   for (const auto& connection : connections_) {
     for (size_t written = 0; written < budget && !connection->socket.blocked();) {
-      if (waits(*connection)) break;
+      if (goes_on_waiting(*connection)) break;
       if (connection->free() && !begin_segment(*connection)) break;
       const bool inside_segment = connection->put != nullptr;
       const Result<size_t> moved = inside_segment ? write_segment(*connection) : write_queue(*connection);
@@ -357,8 +345,9 @@ bool Sender::ready() const {
   });
 }
 
-bool Sender::gathers() const {
-  return std::any_of(connections_.begin(), connections_.end(), [](const auto& c) { return c->gathered > 0; });
+bool Sender::waits() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& c) { return c->wait.frames > 0; });
 }
 
 bool Sender::pending() const {

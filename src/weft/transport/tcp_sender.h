@@ -1,20 +1,16 @@
-// Sender: everything on its way to one peer. Messages wait as bytes in the bounded queue of a connection;
-// puts wait by reference in one list, and every connection that is for puts takes the next segment from it
-// whenever it has room. So rails share a put by how fast they are, and a message waits behind one segment at
-// most.
+// Sender: everything on its way to one peer. Messages wait as bytes in the bounded queue of a connection.
+// Puts wait by reference in one list, and every connection that is for puts takes the next segment from it
+// when it has room. So rails share a put in proportion to their speed, and a message waits behind one segment
+// at most.
 //
-// Gathering: where it is asked for, short messages that follow one another at once share a write, because a
-// write costs more than what it carries. The first leaves immediately; those that come within `gather_ns` of
-// a write wait for the end of that time. Whether that pays is found out by trying: where a wait brings no
-// company, the next ones are spared it. Puts may wait in the same way, by reference, where there is one
-// connection: then a write takes several of them. Where it is not asked for, whoever sends may say of a
-// message that it can wait; it does so until one that cannot, until there is enough for a write, or until
-// pump().
+// Short frames may wait to share a write with others, as the coalescer says (tcp_coalescer.h). They do so
+// until their time is over, until a frame comes that does not wait, or until there is enough for a write.
+// Puts wait only where one connection is for puts; then a write takes several of them.
 //
-// Not who polls, connects or notices that a peer is gone: that is TcpTransport.
+// The sender does not poll, connect or notice that a peer is gone: TcpTransport does.
 //
-// Thread safety: none. Invariants: a connection is inside at most one segment; its queue begins at a frame's
-// boundary, or in the middle of one that it has begun to write, and then it is inside no segment.
+// Thread safety: none. Invariants: a connection is inside at most one segment. Its queue begins at a frame's
+// boundary; or in the middle of a frame that it has begun to write, and then it is inside no segment.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +20,15 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/tcp_coalescer.h"
 #include "transport/tcp_frame.h"
 #include "transport/tcp_socket.h"
 #include "transport/transport.h"
 
 namespace weft::transport::tcp {
 
-/// Bytes first in, first out. Their memory is kept: whoever once had to wait for a peer will have to again.
+/// Bytes first in, first out. The queue keeps its memory: a sender that once waited for a peer will wait
+/// again.
 class ByteQueue {
  public:
   bool empty() const { return head_ == bytes_.size(); }
@@ -60,11 +58,8 @@ struct OutgoingPut {
 class Sender {
  public:
   struct Limits {
-    size_t queue_bytes;     // of messages waiting on a connection
-    size_t segment_bytes;   // of a put in one frame
-    int64_t gather_ns = 0;  // for which a message may wait for others, 0 = not at all
-    // Puts shorter than this may wait, too, until together they are as long; 0 = no put waits.
-    size_t gather_put_bytes = 0;
+    size_t queue_bytes;    // of messages waiting on a connection
+    size_t segment_bytes;  // of a put in one frame
   };
 
   struct Use {
@@ -72,17 +67,20 @@ class Sender {
     bool puts = true;
   };
 
-  Sender(int peer, Limits limits) : peer_(peer), limits_(limits) {}
+  /// `coalescer` outlives this.
+  Sender(int peer, Limits limits, Coalescer& coalescer)
+      : peer_(peer), limits_(limits), coalescer_(coalescer) {}
 
-  /// What a connection is for, from the next frame on. Any of them; they outlive the Sender.
+  /// Sets what a connection is for, from the next frame on. Adds it if it is new; it outlives the Sender.
   void use(Socket& socket, Use use);
-  /// Those for messages take puts, too.
+  /// Connections for messages take puts as well, from now on.
   void use_all_for_puts();
   /// How many connections could be at work at once on the puts that are waiting.
   size_t useful_connections() const;
 
-  /// The three operations of Transport. They need a connection for them; an error means that it broke.
-  Result<Progress> send(const Envelope& envelope, const void* payload, bool can_wait = false);
+  /// The three operations of a transport. They need a connection for them; an error means that it broke.
+  /// `may_wait`: the message may wait to share a write, whatever the time.
+  Result<Progress> send(const Envelope& envelope, const void* payload, bool may_wait = false);
   void put(const Envelope& envelope, const void* source, uint64_t bytes, Completion* done);
   void forget(const Completion* first, const Completion* last);
 
@@ -94,8 +92,8 @@ class Sender {
   bool pending() const;
   /// … of a put.
   bool puts() const { return !puts_.empty(); }
-  /// … because it waits for others to share a write.
-  bool gathers() const;
+  /// … because it waits to share a write.
+  bool waits() const;
 
  private:
   struct Connection {
@@ -108,21 +106,18 @@ class Sender {
     const std::byte* source = nullptr;  // of what is left of it; null: zeros, for a put that was forgotten
     size_t left = 0;
 
-    int64_t gathers_until_ns = 0;
-    int gathered = 0;  // messages in the queue, and puts, that wait for others
-    int spared = 0;    // writes that need not be followed by waiting, for that has brought nothing lately
+    Coalescer::Wait wait{};  // of messages in the queue, and of puts
 
     bool free() const { return put == nullptr && queue.empty(); }
   };
 
   Connection* least_loaded();
   Connection* only_one_for_puts();
-  bool may_gather(const Connection& connection, size_t bytes, bool can_wait) const;
-  bool may_gather_put(const Connection& connection, uint64_t bytes) const;
-  bool waits(const Connection& connection) const;
+  bool message_waits(const Connection& connection, size_t bytes, bool may_wait) const;
+  bool put_waits(const Connection& connection, uint64_t bytes) const;
+  bool goes_on_waiting(const Connection& connection) const;
   uint64_t waiting_put_bytes() const;
-  void gather_after_write(Connection& connection);
-  Status end_gathering(Connection& connection);
+  Status end_wait(Connection& connection);
   bool has_segments() const;
   bool begin_segment(Connection& connection);
   Result<size_t> write_segment(Connection& connection);
@@ -133,6 +128,7 @@ class Sender {
 
   int peer_;
   Limits limits_;
+  Coalescer& coalescer_;
   uint32_t next_put_id_ = 0;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::list<OutgoingPut> puts_;        // in order of arrival; all that have unsent bytes

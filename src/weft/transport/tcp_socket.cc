@@ -31,7 +31,7 @@ Io outcome_of(ssize_t result) {
   return {Io::Outcome::failed, 0, errno};
 }
 
-/// The largest buffer that a program may ask for; twice as much is what it gets.
+/// The largest buffer that a program may ask for. The kernel gives it twice as much.
 size_t largest_buffer() {
   static const size_t bytes = [] {
     size_t largest = 212992;  // the kernel's default, for network namespaces that do not show it
@@ -82,7 +82,7 @@ Io Socket::read(iovec* parts, size_t count) {
   return outcome_of(result);
 }
 
-bool Socket::watch_news(bool on) {
+bool Socket::watch_input(bool on) {
   return watch(on ? watched_ | EPOLLIN : watched_ & ~static_cast<uint32_t>(EPOLLIN));
 }
 
@@ -91,7 +91,7 @@ void Socket::room() {
   else watch(watched_ & ~static_cast<uint32_t>(EPOLLOUT));
 }
 
-/// Only what is not in the epoll instance yet can fail to be watched: the rest needs no memory.
+/// Only adding a descriptor to the epoll instance can fail: other changes need no memory.
 bool Socket::watch(uint32_t events) {
   if (events == watched_) return true;
   const int operation = watched_ == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;

@@ -1,5 +1,5 @@
-// Socket: one TCP connection, non-blocking. The transport's epoll instance is told of new room only after the
-// kernel has refused some, and of bytes to read unless its owner looks for them by itself.
+// Socket: one TCP connection, non-blocking. It registers with the transport's epoll instance for room to
+// write only after the kernel has refused a write, and for input unless its owner reads without being told.
 //
 // Thread safety: none.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace weft::transport::tcp {
 
-/// What a read or write did. `moved`: `bytes` were; fewer than asked for means that the kernel had no more
-/// data or room.
+/// The outcome of a read or write. `moved`: of `bytes`; fewer than asked for means that the kernel had no
+/// more data or room.
 struct Io {
   enum class Outcome : uint8_t { moved, blocked, closed, failed };
   Outcome outcome = Outcome::blocked;
@@ -32,28 +32,27 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  /// Makes it fit for use: without Nagle's delay, closed on exec, with at most `unsent_bytes` waiting in the
-  /// kernel (0 = its default), so that a message need not wait behind megabytes of a put; and adds it to
-  /// `epoll` under `key`.
+  /// Prepares the connection, and adds it to `epoll` under `key`. It has no Nagle's delay, and is closed on
+  /// exec. At most `unsent_bytes` wait in the kernel (0 = its default), so that a message does not wait
+  /// behind megabytes of a put.
   Status open(int epoll, uint64_t key, size_t unsent_bytes);
 
   Io write(const iovec* parts, size_t count);
   Io read(iovec* parts, size_t count);
 
-  /// Whether the epoll instance is told of bytes to read; at first it is. Being watched costs whoever sends,
-  /// at every arrival. False if the kernel has no memory for watching again; then nothing has changed.
-  bool watch_news(bool on);
-  bool news_watched() const { return (watched_ & EPOLLIN) != 0; }
+  /// Sets whether the epoll instance watches for input; at first it does. Watching costs the sender of each
+  /// arrival. False if the kernel has no memory for watching again; then nothing has changed.
+  bool watch_input(bool on);
+  bool input_watched() const { return (watched_ & EPOLLIN) != 0; }
 
-  /// The last write took less than it was offered, and room() has not been called since. Where the kernel has
-  /// no memory for telling of room it stays false: then one has to try.
+  /// The kernel took less of the last write than it was offered, and room() has not been called since. Where
+  /// the kernel has no memory to watch for room, this stays false: then callers have to try.
   bool blocked() const { return blocked_; }
-  /// The epoll instance reported room. Twice without a refusal in between: it need not any more.
+  /// The epoll instance reported room. The second time without a refusal in between ends the watch for it.
   void room();
 
-  /// Bounds what the kernel keeps of what was written until the peer's has it, in bytes of its own memory, of
-  /// which data takes most. Nothing happens for 0, and where the host allows no buffer as large: then the
-  /// kernel chooses.
+  /// Bounds the written data that the kernel keeps until the peer's kernel has it, in bytes of the kernel's
+  /// memory. 0, or more than the host allows, changes nothing: then the kernel chooses.
   void bound_flight(size_t bytes);
   /// The largest bound that this host allows.
   static size_t largest_flight();

@@ -310,18 +310,18 @@ void Context::check_deadlines(int64_t now_ns) {
 }
 
 void Context::wake_progress() {
-  streak_.end();
+  due_timer_.disarm();
   ProgressEngine::wake(home_);
 }
 
-// A streak of calls would ring at each of them.
+// Back-to-back calls would wake the progress thread at each of them. The timer wakes it for the first.
 void Context::hand_on() {
-  const bool streak = fabric_->waits_since() != 0 && operations_.empty() && device_operations_.empty() &&
-                      !failures_.any_death() && !submissions_.any(std::memory_order_seq_cst);
-  if (!streak) return wake_progress();
-  if (!streak_.begin()) return;
+  const bool only_due = fabric_->due_ns() != 0 && operations_.empty() && device_operations_.empty() &&
+                        !failures_.any_death() && !submissions_.any(std::memory_order_seq_cst);
+  if (!only_due) return wake_progress();
+  if (!due_timer_.arm()) return;
   ProgressEngine::wake(home_);
-  if (submissions_.any(std::memory_order_seq_cst)) streak_.end();  // since we looked
+  if (submissions_.any(std::memory_order_seq_cst)) due_timer_.disarm();  // since we looked
 }
 
 // ---- Waiting

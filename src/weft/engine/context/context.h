@@ -6,7 +6,7 @@
 //   Inbox             messages, early ones among them
 //   Submissions       what other threads hand over
 //   Sleepers          threads that wait, and how they are woken
-//   StreakWatch       back-to-back calls whose messages share writes
+//   DueTimer          what the network has to do at a certain time while nothing else goes on
 //   Failures          losses of peers, reports of failures, deadlines;  LostMemory  buffers freed too early
 //   Workspace         scratch and staging on the host;  DeviceOperations  what GPU memory takes besides
 //
@@ -27,11 +27,11 @@
 
 #include "base/biased_mutex.h"
 #include "bootstrap/bootstrap.h"
+#include "engine/context/due_timer.h"
 #include "engine/context/fabric.h"
 #include "engine/context/inbox.h"
 #include "engine/context/operation_table.h"
 #include "engine/context/sleepers.h"
-#include "engine/context/streak_watch.h"
 #include "engine/context/submissions.h"
 #include "engine/failure/failures.h"
 #include "engine/failure/lost_memory.h"
@@ -91,7 +91,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   Sleepers& sleepers() { return sleepers_; }
   const Sleepers& sleepers() const { return sleepers_; }
   Submissions& submissions() { return submissions_; }
-  StreakWatch& streak() { return streak_; }
+  DueTimer& due_timer() { return due_timer_; }
   Failures& failures() { return failures_; }
   LostMemory& lost_memory() { return lost_memory_; }
   Workspace& workspace() { return *workspace_; }
@@ -161,9 +161,9 @@ class Context final : public std::enable_shared_from_this<Context> {
   int epoll_fd() const { return fabric_->epoll_fd(); }
   /// The longest sleep that is safe, as a CUDA stream or a provider of the network may not wake us; -1 = any.
   int nap_us() const;
-  /// For the progress thread: see StreakWatch.
-  bool streak_is_due(int64_t now_ns) {
-    return streak_.due(now_ns, [this] { return fabric_->waits_since(); });
+  /// For the progress thread: see DueTimer.
+  bool timer_is_due(int64_t now_ns) {
+    return due_timer_.is_due(now_ns, [this] { return fabric_->due_ns(); });
   }
 
  private:
@@ -202,7 +202,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   Inbox inbox_;
   Submissions submissions_;
   Sleepers sleepers_;
-  StreakWatch streak_;
+  DueTimer due_timer_;
   Failures failures_;
 
   static constexpr uint32_t kQuietNetworkTurns = 64;

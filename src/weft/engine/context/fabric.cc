@@ -157,15 +157,17 @@ Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadli
       transport::ofi::message_credit(bootstrap.ranks(), static_cast<uint64_t>(settings().early_bytes));
   auto ofi = transport::OfiTransport::create(rank_, bootstrap.ranks(), options);
   if (!ofi) return ofi.status();
-  ofi_ = ofi.take();
-  const std::vector<std::byte> address = ofi_->address();
+  transport::OfiTransport& network = **ofi;
+  const std::vector<std::byte> address = network.address();
   auto all = bootstrap.all_gather(address, deadline);
   if (!all) return all.status();
   std::vector<std::vector<std::byte>> by_rank;
   for (auto at = all->begin(); at != all->end(); at += static_cast<std::ptrdiff_t>(address.size()))
     by_rank.emplace_back(at, at + static_cast<std::ptrdiff_t>(address.size()));
-  WEFT_TRY(ofi_->connect(std::move(by_rank)));
-  if (ofi_->needs_polling()) nap_ms_ = 1;
+  WEFT_TRY(network.connect(std::move(by_rank)));
+  if (network.needs_polling()) nap_ms_ = 1;
+  net_ = network.net();
+  network_ = ofi.take();
   return {};
 }
 
@@ -174,21 +176,19 @@ Status Fabric::open_tcp(bootstrap::Bootstrap& bootstrap) {
   options.rails = static_cast<int>(bootstrap.addresses(rank_).size());
   options.puts_apart = true;
   options.crowded = oversubscribed_;
-  options.gathers_rows = true;
+  options.coalescing.when = transport::tcp::Coalescing::When::in_bursts;
   options.eager_bytes = transport::net_eager_bytes(transport::Net::tcp, asked_inter());
-  auto connector = [&bootstrap](int peer, int rail, uint32_t line, Deadline by) {
-    return bootstrap.connect(peer, rail, line, by);
+  auto connector = [&bootstrap](int peer, int rail, uint32_t channel, Deadline by) {
+    return bootstrap.connect(peer, rail, channel, by);
   };
   auto tcp = transport::TcpTransport::create(rank_, bootstrap.ranks(), connector, options);
   if (!tcp) return tcp.status();
-  tcp_ = tcp.take();
+  network_ = tcp.take();
   return {};
 }
 
 Status Fabric::route_all(int ranks) {
-  for (transport::Transport* t :
-       {static_cast<transport::Transport*>(shm_.get()), static_cast<transport::Transport*>(tcp_.get()),
-        static_cast<transport::Transport*>(ofi_.get())}) {
+  for (transport::Transport* t : {local(), between_nodes()}) {
     if (!t) continue;
     transports_.push_back(t);
     WEFT_TRY(t->watch(epoll_.get()));
@@ -200,20 +200,12 @@ Status Fabric::route_all(int ranks) {
 
 transport::Transport* Fabric::local() const { return shm_.get(); }
 
-transport::Transport* Fabric::between_nodes() const {
-  if (ofi_) return ofi_.get();
-  return tcp_.get();
-}
-
-transport::Net Fabric::net() const { return ofi_ ? ofi_->net() : transport::Net::tcp; }
-
 size_t Fabric::eager_intra_bytes() const {
   return shm_ ? shm_->eager_bytes() : transport::shm_eager_bytes(asked_intra());
 }
 
 size_t Fabric::eager_inter_bytes() const {
-  const transport::Transport* const network = between_nodes();
-  return network ? network->eager_bytes() : transport::net_eager_bytes(net(), asked_inter());
+  return network_ ? network_->eager_bytes() : transport::net_eager_bytes(net_, asked_inter());
 }
 
 Result<int> Fabric::poll(transport::Sink& sink, bool network) {
@@ -227,18 +219,9 @@ Result<int> Fabric::poll(transport::Sink& sink, bool network) {
   return events;
 }
 
-bool Fabric::unsent() {
-  transport::Transport* const network = between_nodes();
-  return network && !network->flushed(network->ticket());
-}
+bool Fabric::unsent() { return network_ && !network_->flushed(network_->ticket()); }
 
-void Fabric::gather_rows(bool gathers) {
-  if (tcp_) tcp_->gather_rows(gathers);
-}
-
-int64_t Fabric::waits_since() const { return tcp_ ? tcp_->waits_since() : 0; }
-
-bool Fabric::reads_forgotten() const { return ofi_ && ofi_->reads_forgotten(); }
+bool Fabric::reads_forgotten() const { return network_ && network_->reads_forgotten(); }
 
 bool Fabric::prepare_sleep() {
   for (size_t i = 0; i < transports_.size(); ++i) {
@@ -254,14 +237,14 @@ void Fabric::finish_sleep() {
 }
 
 void Fabric::accept(int from, uint32_t purpose, UniqueFd connection) {
-  if (!tcp_) return;
-  if (Status accepted = tcp_->accept(from, purpose, std::move(connection)); !accepted)
+  transport::ConnectionControl* const control = network_ ? network_->connection_control() : nullptr;
+  if (!control) return;
+  if (Status accepted = control->accept(from, purpose, std::move(connection)); !accepted)
     log::warn("data connection from rank {}: {}", from, accepted.message());
 }
 
 Status Fabric::flush(Deadline deadline) {
-  if (tcp_) WEFT_TRY(tcp_->flush(deadline));
-  if (ofi_) WEFT_TRY(ofi_->flush(deadline));
+  for (transport::Transport* t : transports_) WEFT_TRY(t->flush(deadline));
   return {};
 }
 

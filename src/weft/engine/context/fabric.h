@@ -18,8 +18,6 @@
 namespace weft::transport {
 class ShmTransport;
 struct ShmAddress;
-class TcpTransport;
-class OfiTransport;
 }  // namespace weft::transport
 
 namespace weft::engine {
@@ -59,11 +57,12 @@ class Fabric {
   transport::Transport* local() const;
   /// The same by its own type.
   transport::ShmTransport* shm() const { return shm_.get(); }
-  bool has_network() const { return tcp_ || ofi_; }
-  transport::Transport* between_nodes() const;
+  bool has_network() const { return network_ != nullptr; }
+  /// The transport between nodes, or null if all ranks are on one node.
+  transport::Transport* between_nodes() const { return network_.get(); }
 
   /// tcp where all ranks are on one node.
-  transport::Net net() const;
+  transport::Net net() const { return net_; }
   /// Largest message inside a node, and between nodes: the same on every rank, also on one that has no such
   /// peer, since all ranks must choose the same plans.
   size_t eager_intra_bytes() const;
@@ -73,11 +72,9 @@ class Fabric {
   Result<int> poll(transport::Sink& sink, bool network);
   /// Whether something that the network has accepted needs further polls to get out.
   bool unsent();
-  /// Whether messages in a row share writes, as they do if nobody says otherwise.
-  void gather_rows(bool gathers);
-  /// Since when any of that only waits for more to come (TcpTransport::waits_since()); 0: nothing does. From
-  /// any thread.
-  int64_t waits_since() const;
+  /// When the network next needs a poll although no descriptor tells of it (MessageTransport::due_ns()); 0:
+  /// at no time. From any thread.
+  int64_t due_ns() const { return network_ ? network_->due_ns() : 0; }
   /// Whether the network may still read the source of a put that was forgotten.
   bool reads_forgotten() const;
 
@@ -115,8 +112,8 @@ class Fabric {
   int nap_ms_ = -1;
   UniqueFd epoll_;
   std::unique_ptr<transport::ShmTransport> shm_;
-  std::unique_ptr<transport::TcpTransport> tcp_;
-  std::unique_ptr<transport::OfiTransport> ofi_;
+  std::unique_ptr<transport::Transport> network_;
+  transport::Net net_ = transport::Net::tcp;
   std::vector<transport::Transport*> transports_;
   std::vector<transport::Transport*> routes_;
 };

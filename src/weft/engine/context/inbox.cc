@@ -193,7 +193,7 @@ Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& en
   std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
   learned.mapped = nullptr;
   if (!context_.fabric().is_local(peer)) return true;
-  transport::MappedBuffer reached = context_.fabric().local()->map(peer, learned.buffer);
+  transport::MappedBuffer reached = context_.fabric().local()->peer_mapping()->map(peer, learned.buffer);
   learned.mapped = reached.address;
   if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
   learned.gate = op.comm->gate_of(from);

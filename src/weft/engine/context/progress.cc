@@ -99,15 +99,15 @@ class ProgressThread {
         in_round_ = true;
         mine = contexts_;
       }
-      std::erase_if(mine, [](Context* c) { return c->sleepers().any_waiting() && !c->streak().on(); });
+      std::erase_if(mine, [](Context* c) { return c->sleepers().any_waiting() && !c->due_timer().armed(); });
       bool worked = false, in_flight = false, on_device = false, rings = true;
       for (Context* context : mine) {
-        if (context->streak().on() &&
-            (!context->streak_is_due(now_ns()) || context->sleepers().any_waiting()))
+        if (context->due_timer().armed() &&
+            (!context->timer_is_due(now_ns()) || context->sleepers().any_waiting()))
           continue;
         Lock lock = context->lock();
         if (!context->busy()) {
-          context->streak().end();
+          context->due_timer().disarm();
           continue;
         }
         worked |= context->turn() > 0;
@@ -142,8 +142,8 @@ class ProgressThread {
     };
     bool something = false;
     for (Context* context : mine) {
-      if (context->streak().on()) {
-        no_longer_than(StreakWatch::kLookUs);
+      if (context->due_timer().armed()) {
+        no_longer_than(DueTimer::kSleepUs);
         continue;
       }
       Lock lock = context->lock();

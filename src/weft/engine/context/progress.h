@@ -28,8 +28,8 @@ class ProgressEngine {
   /// When this returns no progress thread is inside `context`. One that is the parent's, in a forked child,
   /// has none there.
   void detach(Context& context, ProgressThread* home);
-  /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished, or a
-  /// row of calls has begun there. May be called under a context's lock.
+  /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished, or
+  /// its timer was armed (DueTimer). May be called under a context's lock.
   static void wake(ProgressThread* home);
   /// Lets a progress thread write the flight recorders of all contexts; async-signal-safe.
   static void request_dumps();

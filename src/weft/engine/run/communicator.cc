@@ -221,7 +221,7 @@ std::string Communicator::describe(const Operation& op) const {
 
 const AccessGate* Communicator::gate_of(int rank) {
   std::shared_ptr<const AccessGate>& gate = gates_[rank];
-  if (!gate && members_.route(rank)->same_process(world_rank(rank)))
+  if (!gate && transport::in_same_process(*members_.route(rank), world_rank(rank)))
     gate = AccessGate::find({context_->job(), id_, world_rank(rank)});
   return gate.get();
 }

@@ -177,6 +177,7 @@ void HostSteps::begin_readings(const Step& step) {
     const Region& region = plan_.regions[r];
     auto reading =
         route(region.rank)
+            ->peer_mapping()
             ->begin_reading(environment_.members.world_rank(region.rank),
                             op_.learned[op_.prepared->handle_of_region[r]].buffer, region.offset, step.bytes);
     if (reading) op_.readings.add(r, std::move(reading));
@@ -211,6 +212,7 @@ Result<const std::byte*> HostSteps::read_source(uint32_t r, uint64_t at, uint64_
   const Region& region = plan_.regions[r];
   const PeerBuffer& learned = op_.learned[op_.prepared->handle_of_region[r]];
   WEFT_TRY(route(region.rank)
+               ->peer_mapping()
                ->read(environment_.members.world_rank(region.rank), learned.buffer, region.offset + at,
                       bounce, bytes));
   return static_cast<const std::byte*>(bounce);

@@ -48,7 +48,7 @@ class Registrations {
   }
 
  private:
-  using Registration = std::vector<std::pair<transport::Transport*, transport::RemoteBuffer>>;
+  using Registration = std::vector<std::pair<transport::MemoryAccess*, transport::RemoteBuffer>>;
   static void withdraw(Registration& registration) {
     for (auto& [transport, buffer] : registration) transport->unexpose(buffer);
   }

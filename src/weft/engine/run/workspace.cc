@@ -26,7 +26,7 @@ Status Workspace::prepare(Operation& op) {
                   op.call.scalar);
   }
   // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
-  if (!local_ || local_->reads_peers()) return {};
+  if (!local_ || local_->peer_mapping()->reads_peers()) return {};
   if (op.prepared->exposes[0] && !op.staged_input.data &&
       !device::find_window(op.base[0], op.base_bytes[0])) {
     WEFT_TRY(stage(op, plan::Space::input, op.staged_input));

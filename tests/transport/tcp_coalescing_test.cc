@@ -28,15 +28,23 @@ struct Wire {
   std::unique_ptr<Socket> out, in;
 };
 
+constexpr Sender::Limits kLimits{1 << 20, 1 << 20};
+
+/// Frames wait after writes for ever.
+Coalescer after_writes(size_t put_bytes = 0) {
+  return Coalescer({Coalescing::When::after_writes, kForEver_ns, put_bytes});
+}
+
 constexpr size_t kFrame = kMessageHeader + 4;
 
 void send_four_bytes(Sender& sender, uint32_t op) {
   ASSERT_EQ(Progress::accepted, *sender.send(envelope(kMessage, op, 4), "abc"));
 }
 
-TEST(TcpGather, MessagesInARowShareAWrite) {
+TEST(TcpCoalescing, MessagesInARowShareAWrite) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns});
+  Coalescer coalescer = after_writes();
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   send_four_bytes(sender, 0);
   EXPECT_EQ(kFrame, wire.waiting()) << "the first one has nothing to wait for";
@@ -65,9 +73,10 @@ TEST(TcpGather, MessagesInARowShareAWrite) {
   EXPECT_EQ(source, sink.window);
 }
 
-TEST(TcpGather, AFullQueueDoesNotWait) {
+TEST(TcpCoalescing, AFullQueueDoesNotWait) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns});
+  Coalescer coalescer = after_writes();
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   send_four_bytes(sender, 0);
   const auto payload = pattern(4096, 2);
@@ -77,9 +86,10 @@ TEST(TcpGather, AFullQueueDoesNotWait) {
   EXPECT_FALSE(sender.pending());
 }
 
-TEST(TcpGather, AWaitWithoutCompanySparesTheNextOnes) {
+TEST(TcpCoalescing, AWaitWithoutCompanySparesTheNextOnes) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns});
+  Coalescer coalescer = after_writes();
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   send_four_bytes(sender, 0);
   send_four_bytes(sender, 1);  // alone
@@ -121,9 +131,10 @@ struct Puts {
   Completion done[8];
 };
 
-TEST(TcpGather, PutsInARowShareAWrite) {
+TEST(TcpCoalescing, PutsInARowShareAWrite) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 4 * kPutBytes});
+  Coalescer coalescer = after_writes(4 * kPutBytes);
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
@@ -145,9 +156,10 @@ TEST(TcpGather, PutsInARowShareAWrite) {
   EXPECT_EQ((std::vector<uint32_t>{0, 1, 2, 3, 4}), puts.read(wire));
 }
 
-TEST(TcpGather, ALongPutTakesAlongThoseThatWait) {
+TEST(TcpCoalescing, ALongPutTakesAlongThoseThatWait) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 2 * kPutBytes});
+  Coalescer coalescer = after_writes(2 * kPutBytes);
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
@@ -160,9 +172,10 @@ TEST(TcpGather, ALongPutTakesAlongThoseThatWait) {
   EXPECT_EQ((std::vector<uint32_t>{0, 1, 2}), puts.read(wire));
 }
 
-TEST(TcpGather, APutThatIsForgottenWhileItWaitsDoesNotGo) {
+TEST(TcpCoalescing, APutThatIsForgottenWhileItWaitsDoesNotGo) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 3 * kPutBytes});
+  Coalescer coalescer = after_writes(3 * kPutBytes);
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
@@ -178,9 +191,10 @@ TEST(TcpGather, APutThatIsForgottenWhileItWaitsDoesNotGo) {
   EXPECT_EQ((std::vector<uint32_t>{0, 2, 3, 4}), puts.read(wire));
 }
 
-TEST(TcpGather, AMessageDoesNotWaitForPuts) {
+TEST(TcpCoalescing, AMessageDoesNotWaitForPuts) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20, kForEver_ns, 3 * kPutBytes});
+  Coalescer coalescer = after_writes(3 * kPutBytes);
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   Puts puts;
   puts.put(sender, 0);
@@ -193,10 +207,11 @@ TEST(TcpGather, AMessageDoesNotWaitForPuts) {
 }
 
 // A put's header is longer than a message's, which its receiver learns from the first part of it.
-TEST(TcpGather, EveryByteOfAPutAndOfMessagesAroundItMayComeAlone) {
+TEST(TcpCoalescing, EveryByteOfAPutAndOfMessagesAroundItMayComeAlone) {
   for (const bool patient : {false, true}) {
     Wire there, here;
-    Sender sender(1, {1 << 20, 1 << 20});
+    Coalescer coalescer({});
+    Sender sender(1, kLimits, coalescer);
     sender.use(*there.out, {});
     const auto source = pattern(300, 3);
     Completion done;
@@ -231,7 +246,8 @@ struct PickySink : RecordingSink {
 TEST(TcpPatience, WhatHasNoPlaceYetStaysInTheKernelForOneRead) {
   constexpr size_t kBytes = 20'000;
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   const auto source = pattern(kBytes, 3);
   Completion done[3];
@@ -257,7 +273,8 @@ TEST(TcpPatience, WhatHasNoPlaceYetStaysInTheKernelForOneRead) {
 
 TEST(TcpPatience, ShortOnesThatAreNotExpectedArePutOffForOneRead) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   for (uint32_t op = 0; op < 10; ++op) send_four_bytes(sender, op);
   PutAssembly puts;
@@ -310,7 +327,8 @@ TEST(TcpPatience, WhatIsPutOffIsPolledForAndNotSleptOver) {
 
 TEST(TcpPatience, ShortOnesBeyondWhatWasReadWait) {
   Wire wire;
-  Sender sender(1, {1 << 20, 1 << 20});
+  Coalescer coalescer({});
+  Sender sender(1, kLimits, coalescer);
   sender.use(*wire.out, {});
   for (uint32_t op = 0; op < 100; ++op) send_four_bytes(sender, op);
   PutAssembly puts;

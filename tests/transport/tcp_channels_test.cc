@@ -1,4 +1,4 @@
-// Which line carries what: messages share one in both directions, puts have their opener's own.
+// Which channel carries what: messages share one in both directions, puts have their opener's own.
 #include <gtest/gtest.h>
 #include <linux/tcp.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPutBytes = 100'000;
 
-class TcpLines : public testing::Test {
+class TcpChannels : public testing::Test {
  protected:
   static void send(TcpCluster& cluster, int from, int to, uint32_t op) {
     auto& sink = cluster.sink(to);
@@ -25,18 +25,18 @@ class TcpLines : public testing::Test {
     cluster.put(from, to, op, bytes);
   }
 
-  /// Segments with data that the opener of the line has sent over it.
-  static uint32_t sent_by_opener(const TcpCluster& cluster, size_t line) {
+  /// Segments with data that the opener of the channel has sent over it.
+  static uint32_t sent_by_opener(const TcpCluster& cluster, size_t channel) {
     tcp_info info{};
     socklen_t length = sizeof(info);
-    EXPECT_EQ(0, ::getsockopt(cluster.opened[line].fd, IPPROTO_TCP, TCP_INFO, &info, &length));
+    EXPECT_EQ(0, ::getsockopt(cluster.opened[channel].fd, IPPROTO_TCP, TCP_INFO, &info, &length));
     return info.tcpi_data_segs_out;
   }
 };
 
 // Two ranks that began with an exchange wrote on a connection each from then on, whose messages took an
 // acknowledgement of their own.
-TEST_F(TcpLines, MessagesShareTheLowerRanksLineWhenBothHaveOpenedOne) {
+TEST_F(TcpChannels, MessagesShareTheLowerRanksChannelWhenBothHaveOpenedOne) {
   TcpCluster cluster(2, puts_apart());
   ASSERT_EQ(Progress::accepted, *cluster[1].send(0, envelope(kMessage, 1, 0), nullptr));
   ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));
@@ -54,25 +54,25 @@ TEST_F(TcpLines, MessagesShareTheLowerRanksLineWhenBothHaveOpenedOne) {
   EXPECT_EQ(2u, cluster.opened.size());
 }
 
-TEST_F(TcpLines, WhatIsQueuedOnALineThatIsLeftStillArrives) {
+TEST_F(TcpChannels, WhatIsQueuedOnAChannelThatIsLeftStillArrives) {
   TcpTransport::Options options = puts_apart();
   options.unsent_bytes = 0;
   TcpCluster cluster(2, options);
   const auto payload = pattern(32 << 10, 7);
-  uint32_t sent = 0;  // until rank 1's own line takes no more, and its queue neither
+  uint32_t sent = 0;  // until rank 1's own channel takes no more, and its queue neither
   while (*cluster[1].send(0, envelope(kMessage, sent, payload.size()), payload.data()) == Progress::accepted)
     ++sent;
   ASSERT_EQ(Progress::accepted, *cluster[0].send(1, envelope(kMessage, 1, 0), nullptr));
   ASSERT_TRUE(cluster.poll_rank_until(1, [&] { return cluster.sink(1).arrivals.size() == 1; }));
   ASSERT_EQ(Progress::accepted, *cluster[1].send(0, envelope(kMessage, sent++, 0), nullptr))
-      << "the new line's queue is empty";
+      << "the new channel's queue is empty";
   ASSERT_TRUE(cluster.poll_until([&] { return cluster.sink(0).arrivals.size() == sent; }));
   std::vector<bool> here(sent);
   for (const auto& arrival : cluster.sink(0).arrivals) here[arrival.envelope.op] = true;
   EXPECT_EQ(std::vector<bool>(sent, true), here);
 }
 
-TEST_F(TcpLines, WhoeverPutsOpensALineForIt) {
+TEST_F(TcpChannels, WhoeverPutsOpensALineForIt) {
   TcpCluster cluster(2, puts_apart());
   send(cluster, 1, 0, 1);
   send(cluster, 0, 1, 2);
@@ -81,31 +81,31 @@ TEST_F(TcpLines, WhoeverPutsOpensALineForIt) {
   put(cluster, 1, 0, 4);
   ASSERT_EQ(3u, cluster.opened.size());
   const uint32_t messages = sent_by_opener(cluster, 0), puts = sent_by_opener(cluster, 2);
-  EXPECT_EQ(0u, cluster.opened[0].line);
-  EXPECT_EQ(1u, cluster.opened[1].line);
-  EXPECT_EQ(1u, cluster.opened[2].line);
+  EXPECT_EQ(0u, cluster.opened[0].channel);
+  EXPECT_EQ(1u, cluster.opened[1].channel);
+  EXPECT_EQ(1u, cluster.opened[2].channel);
   put(cluster, 1, 0, 5);
   EXPECT_EQ(messages, sent_by_opener(cluster, 0));
   EXPECT_LT(puts, sent_by_opener(cluster, 2));
   EXPECT_EQ(3u, cluster.opened.size());
 }
 
-TEST_F(TcpLines, RailsArePutLines) {
+TEST_F(TcpChannels, RailsArePutChannels) {
   TcpCluster cluster(2, puts_apart(3));
   put(cluster, 1, 0, 1, 20 << 20);
   ASSERT_EQ(4u, cluster.opened.size());
-  for (uint32_t line = 0; line < 4; ++line) {
-    EXPECT_EQ(line, cluster.opened[line].line);
-    EXPECT_EQ(line == 0 ? 0 : static_cast<int>(line) - 1, cluster.opened[line].rail);
+  for (uint32_t channel = 0; channel < 4; ++channel) {
+    EXPECT_EQ(channel, cluster.opened[channel].channel);
+    EXPECT_EQ(channel == 0 ? 0 : static_cast<int>(channel) - 1, cluster.opened[channel].rail);
   }
   send(cluster, 0, 1, 2);
   EXPECT_EQ(4u, cluster.opened.size());
 }
 
-TEST_F(TcpLines, PutsGoBesideMessagesWhereThereCanBeNoOtherLine) {
+TEST_F(TcpChannels, PutsGoBesideMessagesWhereThereCanBeNoOtherChannel) {
   for (const bool lower_puts : {true, false}) {
     TcpCluster cluster(2, puts_apart(2));
-    cluster.refuses = [](int, int, int, uint32_t line) { return line > 0; };
+    cluster.refuses = [](int, int, int, uint32_t channel) { return channel > 0; };
     const int from = lower_puts ? 0 : 1, to = 1 - from;
     put(cluster, from, to, 1);
     put(cluster, to, from, 2);
@@ -115,10 +115,10 @@ TEST_F(TcpLines, PutsGoBesideMessagesWhereThereCanBeNoOtherLine) {
   }
 }
 
-// Rank 1 has no other line for its puts, and then the lower rank opens one for messages.
-TEST_F(TcpLines, PutsGoWithTheMessagesToTheLowerRanksLine) {
+// Rank 1 has no other channel for its puts, and then the lower rank opens one for messages.
+TEST_F(TcpChannels, PutsGoWithTheMessagesToTheLowerRanksChannel) {
   TcpCluster cluster(2, puts_apart());
-  cluster.refuses = [](int, int, int, uint32_t line) { return line > 0; };
+  cluster.refuses = [](int, int, int, uint32_t channel) { return channel > 0; };
   const auto source = pattern(kPutBytes, 1);
   auto& sink = cluster.sink(0);
   sink.window.resize(kPutBytes);
@@ -136,12 +136,12 @@ TEST_F(TcpLines, PutsGoWithTheMessagesToTheLowerRanksLine) {
   EXPECT_EQ(own, sent_by_opener(cluster, 0));
 }
 
-TEST_F(TcpLines, ALineBeyondTheLastIsRefused) {
+TEST_F(TcpChannels, ALineBeyondTheLastIsRefused) {
   TcpCluster cluster(2, puts_apart());
   auto [mine, theirs] = loopback_connection();
   const Status refused = cluster[0].accept(1, 2, std::move(theirs));
   EXPECT_EQ(Code::protocol_error, refused.code());
-  EXPECT_NE(std::string::npos, refused.message().find("line 2, must be in [0, 2)")) << refused.message();
+  EXPECT_NE(std::string::npos, refused.message().find("channel 2, must be in [0, 2)")) << refused.message();
 }
 
 }  // namespace
