@@ -71,7 +71,8 @@ void WeftBackend::check_root(int64_t root, const char* what) const {
 std::string WeftBackend::sentence(weftResult_t result) const {
   if (aborted_) return "This process group was aborted on this rank while the operation was running.";
   std::string text = weftGetLastError(comm_);
-  return text.empty() ? weftGetErrorString(result) : text;
+  if (text.empty()) text = weftGetErrorString(result);
+  return result == weftTimeout ? text + "; the timeout of the group or of the call is over" : text;
 }
 
 std::chrono::milliseconds WeftBackend::own_timeout(std::chrono::milliseconds timeout) const {

@@ -93,6 +93,7 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   made.type = c10d::OpType::RECV;
   made.title = "weft:recv";
   made.queue = {QueueKey::kReceive, peer};
+  made.inputs = {tensor};  // the profiler shows its shape
   made.outputs = {tensor};
   return run(std::move(made), true, c10d::kUnsetTimeout);
 }

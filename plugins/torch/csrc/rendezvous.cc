@@ -103,7 +103,8 @@ weftComm_t make_communicator(c10d::Store& store, int rank, int size, std::chrono
 // Ranks report to rank 0 through the store, so that it can name those that do not come.
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) {
   check_open();
-  const auto timeout = options.timeout.count() > 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
+  // A timeout of 0 is one, too: ranks that are not there yet are missing.
+  const auto timeout = options.timeout.count() >= 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
   const auto end = Clock::now() + timeout;
   const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
   if (rank_ != 0) {
@@ -136,7 +137,7 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   std::string sentence;
   if (!missing.empty()) {
     sentence = c10::str(missing.size() > 1 ? "Ranks " : "Rank ", c10::Join(", ", missing),
-                        " did not come to monitored_barrier within ", timeout.count(), " ms.");
+                        " failed to pass monitoredBarrier: did not come within ", timeout.count(), " ms.");
   }
   if (size_ > 1) {
     Bytes answer = bytes(sentence);

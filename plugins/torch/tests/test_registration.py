@@ -1,17 +1,17 @@
-"""How programs come to Weft: without an import, instead of gloo, as the default; and the examples."""
-import os
-import pathlib
-import subprocess
-import sys
+"""How programs come to Weft: without an import, instead of gloo, as the default, beside NCCL."""
+import logging
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
+from launch import torchrun
+
 PROGRAM = """
 import sys, torch, torch.distributed as dist
 dist.init_process_group(*sys.argv[1:])
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+model(torch.ones(1, 2)).sum().backward()
 backend = dist.group.WORLD._get_backend(torch.device("cpu"))
 sub = dist.new_group(list(range(dist.get_world_size())))
 dist.all_reduce(tensor, group=sub)
@@ -23,19 +23,15 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(*arguments, ranks=2, environment=None):
-    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-                           *map(str, arguments)], env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
-                          capture_output=True, text=True, timeout=120)
-
-
 @pytest.mark.parametrize("arguments, environment", [
     (["weft"], {}),
     (["cpu:weft"], {}),
     (["gloo"], {"TORCH_WEFT_REPLACE": "gloo"}),
+    (["cpu:gloo"], {"TORCH_WEFT_REPLACE": "gloo"}),
+    ([], {"TORCH_WEFT_REPLACE": "gloo"}),
     ([], {"TORCH_WEFT_DEFAULT": "cpu"}),
     (["weft"], {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
-], ids=["by-name", "by-device", "instead-of-gloo", "default", "debug-detail"])
+], ids=["by-name", "by-device", "instead-of-gloo", "instead-of-gloo-by-device", "instead-of-the-default", "default", "debug-detail"])
 def test_torchrun_without_an_import(tmp_path, arguments, environment):
     (tmp_path / "program.py").write_text(PROGRAM)
     run = torchrun(tmp_path / "program.py", *arguments, environment=environment)
@@ -62,20 +58,19 @@ def test_an_extension_for_another_torch_says_what_to_type(monkeypatch):
     _extension.extension.cache_clear()
 
 
-def test_weft_that_is_not_found_says_what_to_type(tmp_path):
-    run = subprocess.run([sys.executable, "setup.py", "--version"], cwd=ROOT / "plugins" / "torch",
-                         env={**os.environ, "TORCH_WEFT_HOME": str(tmp_path)}, capture_output=True, text=True)
-    assert run.returncode != 0 and "TORCH_WEFT_HOME" in run.stderr and "make" in run.stderr
-
-
-@pytest.mark.parametrize("example, arguments, ranks", [
-    ("data_parallel.py", [], 2),
-    ("sharded_data_parallel.py", [], 2),
-    ("sharded_data_parallel.py", ["--shards", "1"], 2),
-    ("tensor_parallel.py", [], 2),
-])
-def test_example(example, arguments, ranks):
-    run = torchrun(ROOT / "examples" / "torch" / example, *arguments, ranks=ranks)
-    assert run.returncode == 0, run.stderr
-    losses = [float(line.split()[-1]) for line in run.stdout.splitlines() if line.startswith("step")]
-    assert len(losses) >= 3 and losses[-1] < losses[0], run.stdout
+def test_auto_is_weft_beside_nccl(monkeypatch, caplog):
+    import torch
+    import torch.distributed as dist
+    import weft_torch
+    from weft_torch import _registration
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert weft_torch.auto() == "weft"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    _registration._say.cache_clear()
+    with caplog.at_level(logging.WARNING, logger="weft_torch"):
+        assert [weft_torch.auto() for _ in range(3)] == ["cpu:weft,cuda:nccl"] * 3
+    assert len(caplog.records) == 1 and "NCCL" in caplog.text
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
+    assert weft_torch.auto() == "weft"
+    assert "refused" in caplog.text

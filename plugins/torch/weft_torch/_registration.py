@@ -1,7 +1,10 @@
 """Tells torch.distributed of the backend. Nothing here loads the extension until a process group is made."""
+import functools
+import logging
 import os
 
 _DEVICES = ["cpu"]
+_replaced = set()  # names of backends that Weft stands for, of torch up to 2.13
 
 
 def _create(options, backend_options):
@@ -17,6 +20,8 @@ def register():
     import torch.distributed as dist
     if not dist.is_available():
         return
+    if "GLOO" not in dist.Backend._plugins:  # torch up to 2.13; later ones have gloo as a plugin, too
+        _mend_groups()
     if "WEFT" not in dist.Backend._plugins:
         dist.Backend.register_backend("weft", _create, extended_api=True, devices=list(_DEVICES))
 
@@ -39,30 +44,65 @@ def make_default(device="cpu"):
     dist.Backend.default_device_backend_map[device] = "weft"
 
 
+@functools.cache
+def _say(sentence):
+    """Logs a sentence once in this process."""
+    logging.getLogger("weft_torch").warning("%s", sentence)
+
+
+def auto():
+    """The backend for init_process_group() that is Weft wherever Weft serves: with CUDA, NCCL beside it."""
+    import torch
+    import torch.distributed as dist
+    if not torch.cuda.is_available():
+        return "weft"
+    if not dist.is_nccl_available():
+        _say("Weft serves tensors of cpu, and this torch has no NCCL: tensors of cuda are refused.")
+        return "weft"
+    _say("Weft serves tensors of cpu; tensors of cuda go to NCCL.")
+    return "cpu:weft,cuda:nccl"
+
+
 def replace(name="gloo"):
     """Groups for which the program names backend "gloo" are Weft's from now on. torch calls them "gloo" still."""
     if name != "gloo":
         raise ValueError(f'replace("{name}"): weft_torch can stand for gloo; say replace("gloo").')
     import torch.distributed as dist
-    from torch.distributed import distributed_c10d
     register()
-    if "GLOO" in dist.Backend._plugins:  # torch from 2.14 has gloo as a plugin, too
+    if "GLOO" in dist.Backend._plugins:
         dist.Backend.register_backend("gloo", _create, extended_api=True, devices=list(_DEVICES))
-    elif not issubclass(type(distributed_c10d.ProcessGroupGloo), _StandsForGloo):
-        real = distributed_c10d.ProcessGroupGloo
-        distributed_c10d.ProcessGroupGloo = _StandsForGloo("ProcessGroupGloo", (), {"real": real})
+        return
+    make_default("cpu")  # it was gloo
+    _replaced.add("gloo")
 
 
-class _StandsForGloo(type):
-    """The class of a stand-in for ProcessGroupGloo, which torch up to 2.13 names where it makes a group."""
+def _instead(backend):
+    """"gloo" or "cpu:gloo,cuda:nccl" with weft in the places of what it replaces."""
+    parts = [part.rpartition(":") for part in str(backend).split(",")]
+    return ",".join(device + colon + ("weft" if name.lower() in _replaced else name) for device, colon, name in parts)
 
-    def __call__(cls, store, rank, size, timeout=None):
-        from ._extension import extension
-        return extension().WeftBackend(store, rank, size, *([] if timeout is None else [timeout]))
 
-    def __instancecheck__(cls, instance):
-        from ._extension import extension
-        return isinstance(instance, (cls.real, extension().WeftBackend))
+def _mend_groups():
+    """Wraps what torch up to 2.13 makes groups with.
 
-    def __getattr__(cls, name):
-        return getattr(cls.real, name)
+    It takes the name gloo for a class of its own, so replace() has to change the name. Of a group without a plain name it
+    says that its default backend is gloo, and DDP then looks for that.
+    """
+    from torch.distributed import distributed_c10d
+    make_group = distributed_c10d._new_process_group_helper
+    if hasattr(make_group, "__wrapped__"):
+        return
+
+    @functools.wraps(make_group)
+    def make(group_size, group_rank, global_ranks_in_group, backend, *rest, **named):
+        used = distributed_c10d.Backend(_instead(backend))
+        group, store = make_group(group_size, group_rank, global_ranks_in_group, used, *rest, **named)
+        said = distributed_c10d._world.pg_map
+        if group in said:  # this rank is a member
+            said[group] = (distributed_c10d.Backend(str(backend)), said[group][1])
+            serving = distributed_c10d.BackendConfig(used).get_device_backend_map().values()
+            if "weft" in serving and "nccl" not in serving:
+                group._set_default_backend(distributed_c10d.ProcessGroup.BackendType.CUSTOM)
+        return group, store
+
+    distributed_c10d._new_process_group_helper = make
