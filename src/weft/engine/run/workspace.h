@@ -19,7 +19,7 @@ namespace weft::engine {
 class Workspace {
  public:
   /// `local`: what peers of the node are reached by; null: there are none.
-  explicit Workspace(const transport::Transport* local) : local_(local) {}
+  explicit Workspace(transport::Transport* local) : local_(local) {}
 
   /// Sets an operation's base addresses: of the caller's buffers, of scratch, and of copies where a scalar is
   /// multiplied first or where peers of the node cannot read a buffer.
@@ -41,7 +41,7 @@ class Workspace {
   Status stage(Operation& op, plan::Space space, ScratchPool::Block& block);
   void give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded);
 
-  const transport::Transport* const local_;
+  transport::Transport* const local_;
   ScratchPool scratch_;
   std::vector<std::byte> bounce_;
   std::vector<const void*> reduce_sources_;
