@@ -12,7 +12,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test test-asan test-tsan test-torch interop bench bench-layers scale validate install package format clean
+.PHONY: help deps build demo test test-asan test-tsan test-torch interop bench bench-layers scale validate docs install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -67,6 +67,14 @@ scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tabl
 validate: deps ## build, then measure every scenario beside the simulator (root); the table in docs/results/data/predicted-and-measured.md
 	@$(MAKE) --no-print-directory build
 	@python3 -B perf/validate.py --build $(BUILD) --quick --rounds 1 --json $(BUILD)/validate.json --docs docs/results/data/predicted-and-measured.md
+
+docs: deps ## build what it takes, then write the generated pages and pictures of docs/ anew
+	@$(configured)
+	@cmake --build $(BUILD) --target test_base test_loom_train
+	@python3 -B scripts/api_doc.py
+	@python3 -B scripts/draw_pictures.py
+	@WRITE_DOCS=1 $(BUILD)/bin/test_base --gtest_brief=1 --gtest_filter=Settings.TheDocumentIsTheTable
+	@WRITE_DOCS=1 $(BUILD)/bin/test_loom_train --gtest_brief=1 --gtest_filter=ConfigDocs.ThePageIsTheTable
 
 install: build ## into PREFIX (/usr/local), under DESTDIR if that is set
 	@cmake --install $(BUILD) --prefix $(PREFIX)
