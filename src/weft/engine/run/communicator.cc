@@ -85,8 +85,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   install_dump_signal();
   const Lock lock = context_->lock();
   const Fabric& fabric = context_->fabric();
-  if (const auto* local = fabric.local()) intra_before_ = local->counters();
-  if (const auto* net = fabric.between_nodes()) inter_before_ = net->counters();
+  if (const auto* local = fabric.local()) before_.intra = local->counters();
+  if (const auto* net = fabric.between_nodes()) before_.inter = net->counters();
   context_->attach(*this);
   // A rank that was here earlier may have failed already: nobody tells that twice.
   if (const Status told = context_->failures().reported(*this); !told) fail(told, false);
@@ -294,8 +294,8 @@ CommStats Communicator::stats() {
   const transport::Transport* const net = context_->fabric().between_nodes();
   CommStats s;
   s.operations = recorder_.total() - operations_.size() + (captures_ ? captures_->operations() : 0);
-  s.intra = since(local, intra_before_);
-  s.inter = since(net, inter_before_);
+  s.intra = since(local, before_.intra);
+  s.inter = since(net, before_.inter);
   s.node = layout().node_of(rank());
   s.nodes = layout().nodes();
   s.intra_transport = local ? local->describe() : "";

@@ -173,7 +173,9 @@ class Communicator {
   BoundOperation bound_;
   Recorder recorder_;
   Registrations registrations_;
-  transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created
+  struct {
+    transport::Counters intra, inter;
+  } before_;  // traffic before this communicator was created
   Status failure_;
   int64_t finalized_by_ns_ = 0;
 };

@@ -20,7 +20,7 @@ constexpr uint64_t kTurnBytes = 512 << 10;
 // Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the
 // L2 cache.
 constexpr uint64_t kBounceBytes = 128 << 10;
-// What a step of so many bytes has written is out of its core's cache before a peer is told of it.
+// A step of so many bytes pushes what it has written out of its core's cache before its signal leaves.
 constexpr uint64_t kGoneBytes = 16 << 20;
 
 }  // namespace
