@@ -91,14 +91,14 @@ void interpreter(benchmark::State& state, Mix mix) {
   Operation op;
   op.comm = &comm;
   op.context = &comm.context();
-  op.prepared = Prepared::make(plan_of(mix), layout);
+  op.tables = PlanTables::make(plan_of(mix), layout);
   op.reduction = {.type = device::DataType::float32, .op = device::ReduceOp::sum};
-  op.base[static_cast<int>(Space::input)] = input.data();
-  op.base[static_cast<int>(Space::output)] = output.data();
+  op.memory.base[static_cast<int>(Space::input)] = input.data();
+  op.memory.base[static_cast<int>(Space::output)] = output.data();
   for (auto _ : state) {
-    reset_arrivals(op);
-    reset_steps(op, false);
-    std::fill(op.arrived.begin(), op.arrived.end(), uint8_t{1});
+    op.progress.reset_arrivals(*op.tables);
+    op.progress.reset_steps(*op.tables, 0);
+    std::fill(op.progress.arrived.begin(), op.progress.arrived.end(), uint8_t{1});
     for (bool moved = true; moved && !complete(op);) moved = must(advance(comm.environment(), op));
   }
   if (!complete(op)) state.SkipWithError("the plan did not come to its end");
@@ -164,7 +164,7 @@ void pool(benchmark::State& state) {
 Operation* ended_operation(Context& context, Stream& stream) {
   Operation* op = context.operations().acquire();
   op->call.stream = &stream;
-  op->finished.store(true);
+  op->end.finished.store(true);
   return op;
 }
 
@@ -277,7 +277,7 @@ void make_plan(benchmark::State& state, const plan::Algorithm& algorithm, int ra
   for (auto _ : state) {
     Plan plan = algorithm.make(request, layout, {}, 0);
     if (prepare) {
-      benchmark::DoNotOptimize(Prepared::make(std::move(plan), layout));
+      benchmark::DoNotOptimize(PlanTables::make(std::move(plan), layout));
     } else {
       benchmark::DoNotOptimize(plan);
     }

@@ -47,9 +47,9 @@ TEST_P(Leftovers, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
           const Lock lock = comm.context().lock();
           const Operation& op = *comm.operations().front();
           const int scratch = static_cast<int>(plan::Space::scratch);
-          EXPECT_TRUE(op.prepared->exposes_inside[scratch]);
-          const std::byte* const lent = op.base[scratch];
-          const uint64_t bytes = op.base_bytes[scratch];
+          EXPECT_TRUE(op.tables->exposes_inside[scratch]);
+          const std::byte* const lent = op.memory.base[scratch];
+          const uint64_t bytes = op.memory.bytes[scratch];
           DeviceExecutor& executor = *comm.on_device().executor;
           cuda::BlockPool& pool =
               op.device->on_device(plan::Space::scratch) ? executor.device_blocks() : executor.host_blocks();

@@ -231,7 +231,7 @@ TEST(Context, WakesASleeperWhoseOperationAnotherThreadEnds) {
 TEST(Context, WakesASleeperForAnOperationThatWaitsForItsStream) {
   expect_ring([](Communicator& comm) {
     Operation* const op = comm.context().operations().acquire();
-    op->finished.store(true);  // so that the next turn drops it
+    op->end.finished.store(true);  // so that the next turn drops it
     comm.context().device_operations().await_stream(*op);
     comm.context().operations().release(op);
   });

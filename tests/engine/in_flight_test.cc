@@ -11,7 +11,6 @@
 #include "base/settings.h"
 #include "engine/failure/verdict.h"
 #include "engine/ranks.h"
-#include "engine/run/interpreter.h"
 #include "engine/run/stream.h"
 #include "transport/ofi.h"
 
@@ -209,8 +208,8 @@ TEST(InFlight, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
     {
       const Lock lock = comm.context().lock();
       const Operation& op = *comm.operations().front();
-      EXPECT_TRUE(op.prepared->exposes_inside[static_cast<int>(plan::Space::scratch)]);
-      const ScratchPool::Block lent = op.scratch;
+      EXPECT_TRUE(op.tables->exposes_inside[static_cast<int>(plan::Space::scratch)]);
+      const ScratchPool::Block lent = op.memory.scratch;
       EXPECT_NE(lent.data, nullptr);
       comm.fail(fail(Code::aborted, "enough"), true);
       ScratchPool& pool = comm.context().workspace().scratch();
@@ -246,10 +245,10 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
       Operation* const first = wait_for(comm, lock, [](const Operation& op) { return op.number == 1; });
       first->retain();
       EXPECT_EQ(comm.describe(*first), "operation 1 (AllReduce of 1 int32 (sum)) of communicator world");
-      first->deadline_ns = now_ns() + 10'000'000'000;  // not overdue
+      first->end.deadline_ns = now_ns() + 10'000'000'000;  // not overdue
       Verdict::on_stall(comm.context(), *first, 0);
-      EXPECT_TRUE(first->verdict_pending);
-      while (first->verdict_pending && !first->finished) {
+      EXPECT_TRUE(first->end.verdict_pending);
+      while (first->end.verdict_pending && !first->end.finished) {
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         lock = comm.context().lock();
@@ -281,14 +280,14 @@ TEST(InFlight, AMessageOfAnotherCallThatComesDuringAnInquiryIsAskedAboutItself) 
       Lock lock = comm.context().lock();
       Operation* const op =
           wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
-      op->deadline_ns = now_ns() + 10'000'000'000;  // not overdue
+      op->end.deadline_ns = now_ns() + 10'000'000'000;  // not overdue
       Verdict::on_stall(comm.context(), *op, 0);
-      EXPECT_TRUE(op->verdict_pending);
+      EXPECT_TRUE(op->end.verdict_pending);
       std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 1 says that it has called nothing
       asked.arrive_and_wait();
       const Deadline deadline = Deadline::in_seconds(10);
-      while (op->mismatched < 0 && !deadline.passed()) comm.context().turn();
-      EXPECT_EQ(op->mismatched, 1);
+      while (op->end.mismatched < 0 && !deadline.passed()) comm.context().turn();
+      EXPECT_EQ(op->end.mismatched, 1);
     }
     receiver.join();
     EXPECT_EQ(received.code(), Code::mismatch);
@@ -351,9 +350,9 @@ TEST(InFlight, APeerThatHasNotTakenAWholePutIsAwaited) {
     {
       Lock lock = comm.context().lock();
       const Operation* const op = wait_for(comm, lock, [](const Operation& candidate) {
-        return candidate.started && candidate.lanes_left == 0 && candidate.puts_open > 0;
+        return candidate.started && candidate.progress.lanes_left == 0 && candidate.progress.puts_open > 0;
       });
-      EXPECT_EQ(awaited_peers(*op), std::vector<int>{1});
+      EXPECT_EQ(op->progress.awaited_peers(*op->tables), std::vector<int>{1});
       comm.context().inbox().lost(1, fail(Code::remote_error, "its connection has ended"));
       comm.context().check_deadlines(now_ns() + 2'000'000'000);  // after the time of grace
       EXPECT_EQ(comm.failure().code(), Code::remote_error);
@@ -383,7 +382,7 @@ TEST(InFlight, APeerThatCouldNotBeReachedStaysSoUntilTheReasonIsHeard) {
       Lock lock = comm.context().lock();
       Operation* const op =
           wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
-      op->set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns());
+      op->end.set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns());
     }
     marked.arrive_and_wait();
     const Status received = stream.synchronize();

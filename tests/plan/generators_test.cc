@@ -303,8 +303,8 @@ TEST(Ring, IsRightWhereBlocksOfGroupsDiffer) {
   EXPECT_EQ(prover.proofs(), 6);
 }
 
-/// What the engine asks of a brief operation (Prepared::brief), and plans decide.
-void expect_brief(Collective collective, std::string_view algorithm) {
+/// What the fast path asks of a plan (PlanTables::fast).
+void expect_fast(Collective collective, std::string_view algorithm) {
   const Request request{.collective = collective, .count = 2, .element_bytes = 4, .root = 1};
   for (const Plan& plan : make_all(algorithm, request, topology::Layout::blocks(1, 4))) {
     EXPECT_EQ(plan.lanes(), 1) << algorithm << ", rank " << plan.rank;
@@ -313,13 +313,13 @@ void expect_brief(Collective collective, std::string_view algorithm) {
 }
 
 TEST(Ring, ShortMessagesInsideANodeNeedOneLaneAndLittleScratch) {
-  expect_brief(Collective::all_gather, "ring");
-  expect_brief(Collective::reduce_scatter, "ring");
-  expect_brief(Collective::all_reduce, "ring");
-  expect_brief(Collective::broadcast, "ring");
+  expect_fast(Collective::all_gather, "ring");
+  expect_fast(Collective::reduce_scatter, "ring");
+  expect_fast(Collective::all_reduce, "ring");
+  expect_fast(Collective::broadcast, "ring");
 }
 
-TEST(Binomial, AShortBroadcastInsideANodeNeedsOneLane) { expect_brief(Collective::broadcast, "binomial"); }
+TEST(Binomial, AShortBroadcastInsideANodeNeedsOneLane) { expect_fast(Collective::broadcast, "binomial"); }
 
 /// That is what it is there for.
 TEST(Binomial, SendsNoMoreMessagesWithoutARootThanUpATreeAndDown) {

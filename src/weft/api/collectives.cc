@@ -14,11 +14,6 @@ using engine::Call;
 using engine::Communicator;
 using plan::Collective;
 
-// Elements have powers of two as sizes.
-inline bool usable_buffer(const void* buffer, uint64_t bytes, size_t element) {
-  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
-}
-
 // What is wrong with a buffer that is not usable.
 Status refuse_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
   if (!buffer) return fail(Code::invalid_pointer, "{} is NULL, but {} bytes are needed", name, bytes);
@@ -69,95 +64,99 @@ Status check_root(const char* name, int root, const Communicator& comm) {
   return fail(Code::invalid_root, "{} is {}, must be in [0, {})", name, root, comm.size());
 }
 
-// What each function passes on, unchecked.
-struct Arguments : engine::Asked {
-  const char* function;
-  weftComm_t comm;
-  weftStream_t stream;
-};
-
 /// Whether the call is for NCCL; if so, its stream is CUDA's.
-Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* written) {
-  Fallback& fallback = *a.comm->fallback;
+Result<bool> is_for_nccl(const Call& call, weftComm_t comm, weftStream_t stream, const void* read,
+                         const void* written) {
+  Fallback& fallback = *comm->fallback;
   Result<bool> theirs = fallback.takes(read, written);
   if (!theirs.ok()) return theirs;
-  if (*theirs && a.stream && is_stream_handle(a.stream))
+  if (*theirs && stream && is_stream_handle(stream))
     return fail(
         Code::invalid_argument,
         "stream is one of weftStreamCreate, which orders operations on host memory: this call is for NCCL, "
         "which wants a CUDA stream or NULL");
-  if (*theirs && a.collective == Collective::all_to_all)
-    WEFT_TRY(nccl::check_all_to_all(a.send, a.recv, a.count, a.comm->comm->size()));
+  if (*theirs && call.collective == Collective::all_to_all)
+    WEFT_TRY(nccl::check_all_to_all(call.send, call.recv, call.count, comm->comm->size()));
   fallback.count(*theirs);
   return theirs;
 }
 
-Status checked_run(const Arguments& a) {
-  const InUse in_use(a.comm);
-  Result<Communicator*> found = usable(a.comm);
+// Does a call of which nothing has been checked. `type` and `op` are what Call has enums for.
+Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t stream) {
+  const InUse in_use(handle);
+  Result<Communicator*> found = usable(handle);
   if (!found) return found.status();
   Communicator& comm = **found;
-  WEFT_TRY(check_type(a.type));
-  Call call;
-  call.collective = a.collective;
-  call.send = a.send;
-  call.recv = a.recv;
-  call.count = a.count;
-  call.type = static_cast<device::DataType>(a.type);
-  call.root = a.root;
+  WEFT_TRY(check_type(type));
   const void* late_scalar = nullptr;
-  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call, late_scalar));
-  WEFT_TRY(check_root(plan::is_transfer(a.collective) ? "peer" : "root", a.root, comm));
+  if (plan::reduces(call.collective)) WEFT_TRY(resolve_operator(handle, comm, op, call, late_scalar));
+  WEFT_TRY(check_root(plan::is_transfer(call.collective) ? "peer" : "root", call.root, comm));
 
   const size_t element = device::size_of(call.type);
   const uint64_t block = element * static_cast<uint64_t>(comm.size());
   constexpr uint64_t most_bytes = std::numeric_limits<int64_t>::max();
   uint64_t all = 0;  // a product is quicker than a quotient
-  if (__builtin_mul_overflow(a.count, block, &all) || all > most_bytes)
+  if (__builtin_mul_overflow(call.count, block, &all) || all > most_bytes)
     return fail(Code::invalid_count,
-                "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", a.count, a.count,
-                element, comm.size(), most_bytes / block);
-  const plan::Request request{a.collective, a.count, static_cast<uint32_t>(element), a.root, false};
+                "count is {}: {} elements of {} bytes on {} ranks overflow, at most {} fit", call.count,
+                call.count, element, comm.size(), most_bytes / block);
+  const plan::Request request{call.collective, call.count, static_cast<uint32_t>(element), call.root, false};
   const uint64_t in = plan::input_bytes(request, comm.size(), comm.rank());
-  if (!usable_buffer(a.send, in, element)) return refuse_buffer("sendbuff", a.send, in, element);
+  if (!engine::usable_buffer(call.send, in, element))
+    return refuse_buffer("sendbuff", call.send, in, element);
   const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
-  if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
-  if (a.comm->fallback) [[unlikely]] {
-    const Result<bool> theirs = is_for_nccl(a, in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
+  if (!engine::usable_buffer(call.recv, out, element))
+    return refuse_buffer("recvbuff", call.recv, out, element);
+  if (handle->fallback) [[unlikely]] {
+    const Result<bool> theirs =
+        is_for_nccl(call, handle, stream, in > 0 ? call.send : nullptr, out > 0 ? call.recv : nullptr);
     if (!theirs.ok()) return theirs.status();
-    if (*theirs) return run_or_note(NcclCall{a.comm->fallback.get(), call, a.stream});
+    if (*theirs) {
+      call.cuda_stream = stream;
+      return run_or_note(NcclCall{handle->fallback.get(), call});
+    }
   }
   if (comm.device() >= 0) {
     call.on_device = true;
-    call.cuda_stream = a.stream;
+    call.cuda_stream = stream;
     WEFT_TRY(engine::check_device_call(comm, call, in, out));
     if (late_scalar) WEFT_TRY(engine::note_scalar(comm, late_scalar, call));
-  } else if (a.stream) {
-    WEFT_TRY(a.stream->owner.check("stream"));
-    if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
-    call.stream = a.stream->stream.get();
+  } else if (stream) {
+    WEFT_TRY(stream->owner.check("stream"));
+    if (!stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
+    call.stream = stream->stream.get();
   }
-  return run_or_note(a.comm->comm, call);
+  return run_or_note(handle->comm, call);
 }
 
 // Whether it was a call like the last one, which needs few checks; `outcome` is what became of it then.
-inline bool repeated(const Arguments& a, Status& outcome) {
-  if (a.stream || !a.comm || plan::is_transfer(a.collective) || in_group()) return false;
-  const InUse in_use(a.comm);
-  if (a.comm->state.load(std::memory_order_acquire) != weftComm::live || a.comm->fallback) return false;
-  if (!a.comm->owner.here()) [[unlikely]]
+inline bool repeated(const Call& call, weftComm_t comm, weftStream_t stream, Status& outcome) {
+  if (stream || !comm || plan::is_transfer(call.collective) || in_group()) return false;
+  const InUse in_use(comm);
+  if (comm->state.load(std::memory_order_acquire) != weftComm::live || comm->fallback) return false;
+  if (!comm->owner.here()) [[unlikely]]
     return false;
-  return a.comm->comm->repeat(a, outcome);
+  return comm->comm->repeat(call, outcome);
 }
 
-weftResult_t run(const Arguments& a) {
+[[gnu::noinline]] weftResult_t refuse(const char* function, const Status& why, weftComm_t comm) {
+  const Status status = why.in(function);
+  spoil_group(status);
+  return report(status, comm);
+}
+
+// Fills in the types' enums. In every function of its own: a call like the last one is copied nowhere.
+[[gnu::always_inline]] inline weftResult_t run(const char* function, Call&& call, int type, int op,
+                                               weftComm_t comm, weftStream_t stream) {
+  call.type = static_cast<device::DataType>(type);
+  call.op = static_cast<device::ReduceOp>(op);
+  const bool known =
+      static_cast<unsigned>(type) < device::kDataTypes && static_cast<unsigned>(op) < device::kReduceOps;
   Status status;
-  if (!repeated(a, status)) status = checked_run(a);
+  if (!known || !repeated(call, comm, stream, status)) status = checked_run(call, type, op, comm, stream);
   if (status.ok()) [[likely]]
     return weftSuccess;
-  status = status.in(a.function);
-  spoil_group(status);
-  return report(status, a.comm);
+  return refuse(function, status, comm);
 }
 
 }  // namespace
@@ -168,64 +167,81 @@ using weft::plan::Collective;
 
 weftResult_t weftAllReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                            weftRedOp_t op, weftComm_t comm, weftStream_t stream) {
-  return run({{Collective::all_reduce, sendbuff, recvbuff, count, datatype, op, 0}, __func__, comm, stream});
+  return run(__func__,
+             {.collective = Collective::all_reduce, .send = sendbuff, .recv = recvbuff, .count = count},
+             datatype, op, comm, stream);
 }
 
 weftResult_t weftReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                weftDataType_t datatype, weftRedOp_t op, weftComm_t comm,
                                weftStream_t stream) {
   return run(
-      {{Collective::reduce_scatter, sendbuff, recvbuff, recvcount, datatype, op, 0}, __func__, comm, stream});
+      __func__,
+      {.collective = Collective::reduce_scatter, .send = sendbuff, .recv = recvbuff, .count = recvcount},
+      datatype, op, comm, stream);
 }
 
 weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, weftDataType_t datatype,
                            weftComm_t comm, weftStream_t stream) {
-  return run({{Collective::all_gather, sendbuff, recvbuff, sendcount, datatype, weftSum, 0},
-              __func__,
-              comm,
-              stream});
+  return run(__func__,
+             {.collective = Collective::all_gather, .send = sendbuff, .recv = recvbuff, .count = sendcount},
+             datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftBroadcast(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                            int root, weftComm_t comm, weftStream_t stream) {
   return run(
-      {{Collective::broadcast, sendbuff, recvbuff, count, datatype, weftSum, root}, __func__, comm, stream});
+      __func__,
+      {.collective = Collective::broadcast, .send = sendbuff, .recv = recvbuff, .count = count, .root = root},
+      datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftBcast(void* buff, size_t count, weftDataType_t datatype, int root, weftComm_t comm,
                        weftStream_t stream) {
-  return run({{Collective::broadcast, buff, buff, count, datatype, weftSum, root}, __func__, comm, stream});
+  return run(__func__,
+             {.collective = Collective::broadcast, .send = buff, .recv = buff, .count = count, .root = root},
+             datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftReduce(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                         weftRedOp_t op, int root, weftComm_t comm, weftStream_t stream) {
-  return run({{Collective::reduce, sendbuff, recvbuff, count, datatype, op, root}, __func__, comm, stream});
+  return run(
+      __func__,
+      {.collective = Collective::reduce, .send = sendbuff, .recv = recvbuff, .count = count, .root = root},
+      datatype, op, comm, stream);
 }
 
 weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                           weftComm_t comm, weftStream_t stream) {
-  return run(
-      {{Collective::all_to_all, sendbuff, recvbuff, count, datatype, weftSum, 0}, __func__, comm, stream});
+  return run(__func__,
+             {.collective = Collective::all_to_all, .send = sendbuff, .recv = recvbuff, .count = count},
+             datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype, int root,
                         weftComm_t comm, weftStream_t stream) {
   return run(
-      {{Collective::gather, sendbuff, recvbuff, count, datatype, weftSum, root}, __func__, comm, stream});
+      __func__,
+      {.collective = Collective::gather, .send = sendbuff, .recv = recvbuff, .count = count, .root = root},
+      datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                          int root, weftComm_t comm, weftStream_t stream) {
   return run(
-      {{Collective::scatter, sendbuff, recvbuff, count, datatype, weftSum, root}, __func__, comm, stream});
+      __func__,
+      {.collective = Collective::scatter, .send = sendbuff, .recv = recvbuff, .count = count, .root = root},
+      datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftSend(const void* sendbuff, size_t count, weftDataType_t datatype, int peer, weftComm_t comm,
                       weftStream_t stream) {
-  return run({{Collective::send, sendbuff, nullptr, count, datatype, weftSum, peer}, __func__, comm, stream});
+  return run(__func__, {.collective = Collective::send, .send = sendbuff, .count = count, .root = peer},
+             datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t datatype, int peer, weftComm_t comm,
                       weftStream_t stream) {
-  return run({{Collective::recv, nullptr, recvbuff, count, datatype, weftSum, peer}, __func__, comm, stream});
+  return run(__func__, {.collective = Collective::recv, .recv = recvbuff, .count = count, .root = peer},
+             datatype, weftSum, comm, stream);
 }

@@ -214,7 +214,7 @@ Status Fallback::start(const std::vector<NcclCall>& calls) {
 Status Fallback::finish(const std::vector<NcclCall>& calls) {
   if (!nccl::gpu()) return {};
   for (const NcclCall& call : calls)
-    if (!call.stream) WEFT_TRY(nccl::gpu()->synchronize(nullptr));
+    if (!call.call.cuda_stream) WEFT_TRY(nccl::gpu()->synchronize(nullptr));
   return {};
 }
 
@@ -238,7 +238,7 @@ Status Fallback::launch(const NcclCall& call, int op) const {
   const engine::Call& c = call.call;
   const Functions& f = functions();
   const int type = static_cast<int>(c.type);
-  void* stream = call.stream;
+  void* stream = c.cuda_stream;
   // Calls a function of NCCL's, if this NCCL has it.
   const auto with = [&](const char* name, auto* function, auto... arguments) -> Status {
     WEFT_TRY(has(function, name));

@@ -25,11 +25,10 @@ namespace weft::api {
 
 class Fallback;
 
-/// An operation that NCCL does: `stream` is a CUDA stream, null for a call that returns with its result.
+/// An operation that NCCL does, on the call's CUDA stream; null there: the call returns with its result.
 struct NcclCall {
   Fallback* whose;
   engine::Call call;
-  void* stream;
 };
 
 class Fallback {

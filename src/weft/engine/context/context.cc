@@ -42,10 +42,7 @@ constexpr int64_t kLingerNs = 500'000;
 constexpr int64_t kNewsTakeNs = 2'000'000'000;
 
 bool is_short(const Operation& op) {
-  const plan::Plan& plan = op.prepared->plan;
-  return plan::input_bytes(plan.request, plan.ranks, plan.rank) +
-             plan::output_bytes(plan.request, plan.ranks, plan.rank) + plan.scratch_bytes <=
-         kShortBytes;
+  return op.memory.bytes[0] + op.memory.bytes[1] + op.memory.bytes[2] <= kShortBytes;
 }
 
 /// Why an operation's communicator fails, with the operation's name.
@@ -172,7 +169,7 @@ Communicator* Context::find_communicator(uint32_t id) const {
 void Context::dump_all() {
   const Lock lock = this->lock();
   for (auto& [id, comm] : communicators_) {
-    if (comm->is_lane()) continue;
+    if (comm->is_shadow()) continue;
     if (std::string path = dump_to_directory(*comm); !path.empty()) log::warn("flight recorder: {}", path);
   }
 }
@@ -181,7 +178,7 @@ void Context::dump_all() {
 
 void Context::start(Operation& op) {
   const MemoryWatch watch = lost_memory_.watch();
-  if (op.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
+  if (op.end.finished.load(std::memory_order_relaxed)) return;  // cancelled while it was queued
   if (Record* record = op.own_record())
     record->started = op.call.stream || op.device ? ticks() : record->queued;
   operations_.enter(op);
@@ -190,8 +187,8 @@ void Context::start(Operation& op) {
     return op.comm->fail(reason(op, prepared), true);
   if (MemoryWatch::lost()) [[unlikely]]
     return failures_.act_on_lost_memory();
-  reset_arrivals(op);
-  reset_steps(op, trace_ != nullptr);
+  op.progress.reset_arrivals(*op.tables);
+  op.progress.reset_steps(*op.tables, trace_ ? ticks() : 0);
   if (!inbox_.empty()) inbox_.deliver_early(op);
   advance_one(op);
 }
@@ -200,7 +197,7 @@ int Context::advance_one(Operation& op) {
   const Result<bool> moved = advance(op.comm->environment(), op);
   if (MemoryWatch::lost()) [[unlikely]] {
     failures_.act_on_lost_memory();
-    if (op.finished.load(std::memory_order_relaxed)) return 1;
+    if (op.end.finished.load(std::memory_order_relaxed)) return 1;
   }
   if (!moved) {
     op.comm->fail(reason(op, moved.status()), true);
@@ -214,29 +211,30 @@ int Context::advance_one(Operation& op) {
 
 // Takes an active operation's hands off all memory.
 void Context::end_active(Operation& op, Status& status) {
-  if (!status.ok() && op.puts_open > 0)
+  if (!status.ok() && op.progress.puts_open > 0)
     for (transport::Transport* t : {fabric_->local(), fabric_->between_nodes()})
-      if (t) t->forget(op.completions.data(), op.completions.data() + op.completions.size());
-  op.readings.clear();
-  for (const auto& exposure : op.exposures) exposure.transport->unexpose(exposure.buffer);
-  op.exposures.clear();
+      if (t)
+        t->forget(op.progress.completions.data(),
+                  op.progress.completions.data() + op.progress.completions.size());
+  op.exposures.readings.clear();
+  op.exposures.withdraw();
   if (op.device) {
     op.device->end(status.ok());
     if (!status.ok()) (void)device_operations_.settle_releases();
   }
-  op.mappings.clear();
-  if (op.staged_output.data && status.ok()) {
-    device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
+  op.exposures.mappings.clear();
+  if (op.memory.staged_output.data && status.ok()) {
+    device::copy(op.call.recv, op.memory.staged_output.data, op.memory.bytes[1]);
     if (Status gone = LostMemory::of(op); !gone.ok())
       failures_.fail_later(*op.comm, status = reason(op, gone));
   }
   workspace_->give_back(op, status.ok());
-  left_with_network_ |= op.prepared->between_nodes;
+  left_with_network_ |= op.tables->between_nodes;
   operations_.leave(op);
 }
 
 void Context::finish(Operation& op, Status status) {
-  if (op.finished.load(std::memory_order_relaxed)) return;
+  if (op.end.finished.load(std::memory_order_relaxed)) return;
   if (op.started) end_active(op, status);
   if (Record* record = op.own_record()) {
     record->outcome = status.code();
@@ -245,11 +243,11 @@ void Context::finish(Operation& op, Status status) {
   }
   if (op.device) op.device->release_stream();
   op.comm->operation_ended(op);
-  op.status = std::move(status);
+  op.end.status = std::move(status);
   // The stream lets go before a waiter can see the end and destroy it.
   const bool leaves_stream = op.call.stream != nullptr;
   if (leaves_stream) op.call.stream->on_finished(op);
-  op.finished.store(true, std::memory_order_release);
+  op.end.finished.store(true, std::memory_order_release);
   sleepers_.operation_ended(op);
   if (leaves_stream) operations_.release(&op);
   if (op.started) operations_.release(&op);
@@ -295,7 +293,7 @@ int Context::turn() {
   const std::vector<Operation*>& active = operations_.active();
   for (size_t i = 0; i < active.size();) {
     Operation& op = *active[i];
-    if (op.may_move) events += advance_one(op);
+    if (op.progress.may_move) events += advance_one(op);
     if (i < active.size() && active[i] == &op) ++i;  // else it has ended, and what is behind it moved up
   }
   events_ += static_cast<uint64_t>(events);
@@ -335,7 +333,7 @@ void Context::wait(Lock& lock, Operation& op) {
                      .crowded = crowded,
                      .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
                      .linger_ns = is_short(op) ? kLingerNs : 0});
-  while (!op.finished.load(std::memory_order_acquire)) {
+  while (!op.end.finished.load(std::memory_order_acquire)) {
     if (turn() > 0) {
       policy.found();
       continue;

@@ -116,9 +116,9 @@ class Context final : public std::enable_shared_from_this<Context> {
   void wait(Lock& lock, Operation& op);
   /// How an operation has ended, which this call waits for. The caller releases it.
   Status result_of(Lock& lock, Operation& op) {
-    if (op.finished.load(std::memory_order_acquire)) leave();
+    if (op.end.finished.load(std::memory_order_acquire)) leave();
     else wait(lock, op);
-    return op.status;
+    return op.end.status;
   }
 
   // Driving, under the lock.

@@ -9,7 +9,6 @@
 #include "engine/context/context.h"
 #include "engine/run/communicator.h"
 #include "engine/run/fast_steps.h"
-#include "engine/run/interpreter.h"
 
 namespace weft::engine {
 namespace {
@@ -25,11 +24,11 @@ bool disturbed(Context& context) {
 
 bool alone(Context& context) {
   return context.operations().empty() && !context.failures().any_death() && !context.sleepers().taken() &&
-         !context.trace() && !disturbed(context);
+         !disturbed(context);
 }
 
 // What earlier messages and operations have left to be done first; not ok: why the operation has to fail.
-Status settle_before(Context& context, Operation& op, bool network) {
+[[gnu::noinline]] Status settle_before(Context& context, Operation& op, bool network) {
   Status trouble;
   if (!context.inbox().empty()) context.inbox().deliver_early(op);
   if (network)
@@ -46,7 +45,8 @@ Status settle_before(Context& context, Operation& op, bool network) {
 inline int receive(Context& context, Operation& op, FastSteps& steps) {
   return context.fabric().shm()->poll_next(
       [&](int peer) {
-        return context.inbox().takes_early(peer) || deals_with(op, op.comm->rank_of_world(peer));
+        return context.inbox().takes_early(peer) ||
+               op.progress.deals_with(op.comm->rank_of_world(peer), *op.tables);
       },
       [&](int peer, const transport::Envelope& envelope, const std::byte* payload) {
         if (!steps.take(peer, envelope, payload)) context.inbox().arrived(peer, envelope, payload);
@@ -55,25 +55,24 @@ inline int receive(Context& context, Operation& op, FastSteps& steps) {
 
 // Until it is done, its looks are used up, or somebody else wants to work here.
 inline StepOutcome carry_out(Context& context, Operation& op, FastSteps& steps) {
-  const bool crowded = context.fabric().oversubscribed();
-  StepOutcome outcome = steps.run();
-  const auto unfinished = [&] { return outcome == StepOutcome::waits || outcome == StepOutcome::retry; };
-  for (int looks = crowded ? kCrowdedLooks : kLooks; unfinished() && looks > 0; --looks) {
-    const int events = receive(context, op, steps);
+  const bool crowded = op.comm->environment().oversubscribed;
+  StepOutcome outcome = StepOutcome::retry;
+  for (int events = 0, looks = crowded ? kCrowdedLooks : kLooks;; --looks) {
+    if (events > 0 || outcome == StepOutcome::retry) outcome = steps.run();
+    if (outcome == StepOutcome::done || outcome == StepOutcome::failed || looks == 0) return outcome;
+    events = receive(context, op, steps);
     if (MemoryWatch::lost() && steps.memory_lost()) [[unlikely]]
       return StepOutcome::failed;  // nobody else is here
     if (crowded && events == 0) sched_yield();
-    if (disturbed(context)) break;
-    if (events > 0 || outcome == StepOutcome::retry) outcome = steps.run();
+    if (disturbed(context)) return outcome;
   }
-  return outcome;
 }
 
 // The operation becomes active: it turned out not to be short after all.
 void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status trouble) {
-  follow_fast_path(op);
+  op.progress.follow_fast_path(*op.tables);
   if (outcome == StepOutcome::failed && trouble.code() == Code::remote_error)
-    op.set_unreachable(std::exchange(trouble, Status()), now_ns());
+    op.end.set_unreachable(std::exchange(trouble, Status()), now_ns());
   op.comm->operation_begun(op);
   context.operations().enter(op);
   if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);
@@ -85,20 +84,18 @@ void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status t
 
 bool run_alone(Context& context, Operation& op) {
   const MemoryWatch watch = context.lost_memory().watch();
-  op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
-  op.base[1] = static_cast<std::byte*>(op.call.recv);
-  op.lanes[0].next = 0;
+  const RunEnvironment& environment = op.comm->environment();
+  op.progress.lanes[0].next = 0;
   context.operations().expect(&op);
-  FastSteps steps(op.comm->environment(), op);
-  Status trouble;
-  // What earlier operations have left with the network goes on.
-  const bool network = context.fabric().has_network() && context.quiet_network_is_due();
-  if (network || !context.inbox().empty()) [[unlikely]]
-    trouble = settle_before(context, op, network);
+  FastSteps steps(environment, op);
   StepOutcome outcome = StepOutcome::waits;
-  if (trouble.ok() && alone(context)) outcome = carry_out(context, op, steps);
+  // What earlier operations have left with the network goes on.
+  const bool network = environment.has_network && context.quiet_network_is_due();
+  if (network || !context.inbox().empty()) [[unlikely]]
+    steps.fail(settle_before(context, op, network));
+  if (steps.ok() && alone(context)) outcome = carry_out(context, op, steps);
   if (outcome != StepOutcome::done) [[unlikely]] {
-    go_on_active(context, op, outcome, outcome == StepOutcome::failed ? steps.take_failure() : trouble);
+    go_on_active(context, op, outcome, steps.take_failure());
     return false;
   }
   context.operations().expect(nullptr);

@@ -1,5 +1,5 @@
-// The fast path: a short operation inside a node (Prepared::brief) that its caller does alone. The caller has
-// the context's lock and looks after nothing else for a moment. Such an operation is not active: no turn
+// The fast path: a short operation inside a node (PlanTables::fast) that its caller does alone. The caller
+// has the context's lock and looks after nothing else for a moment. Such an operation is not active: no turn
 // advances it, nobody can wait for it, and only OperationTable::expect() leads messages to it. If anything
 // else comes up, or the moment passes, it becomes active and goes on from where it is like any other.
 //

@@ -12,7 +12,6 @@
 #include "engine/failure/verdict.h"
 #include "engine/gpu/device_run.h"
 #include "engine/run/communicator.h"
-#include "engine/run/interpreter.h"
 #include "engine/run/message_kind.h"
 
 namespace weft::engine {
@@ -23,9 +22,9 @@ constexpr int64_t kEarlyNs = 1'000'000;
 
 /// Where a payload belongs in an operation's memory; null if it does not fit there, or if that is GPU memory.
 std::byte* target(const Operation& op, const transport::Envelope& envelope) {
-  if (!op.fits(envelope)) return nullptr;
-  std::byte* const base =
-      op.device ? op.device->landing(static_cast<plan::Space>(envelope.space)) : op.base[envelope.space];
+  if (!op.memory.fits(envelope)) return nullptr;
+  std::byte* const base = op.device ? op.device->landing(static_cast<plan::Space>(envelope.space))
+                                    : op.memory.base[envelope.space];
   return base ? base + envelope.offset : nullptr;
 }
 
@@ -78,8 +77,9 @@ void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* p
 bool Inbox::takes_more_early(int peer) const {
   if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
   const std::vector<Operation*>& active = context_.operations().active();
-  return std::any_of(active.begin(), active.end(),
-                     [peer](const Operation* op) { return deals_with(*op, op->comm->rank_of_world(peer)); });
+  return std::any_of(active.begin(), active.end(), [peer](const Operation* op) {
+    return op->progress.deals_with(op->comm->rank_of_world(peer), *op->tables);
+  });
 }
 
 void Inbox::say_half_full(const Communicator& comm, int peer, OpNumber number) {
@@ -118,7 +118,7 @@ void Inbox::deliver_early(Operation& op) {
   const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
   std::vector<Stash::Message> taken = stash_.take(op.comm->id(), op.number, peer);
   for (const Stash::Message& message : taken) {
-    if (op.finished.load(std::memory_order_relaxed)) break;
+    if (op.end.finished.load(std::memory_order_relaxed)) break;
     deliver(op, message.peer, message.envelope, message.payload.empty() ? nullptr : message.payload.data());
   }
   stash_.recycle(std::move(taken));
@@ -133,7 +133,7 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   const auto fail_for = [&](const Status& why) {
     context_.failures().fail_later(comm, why.in(comm.describe(op)));
   };
-  const plan::Plan& plan = op.prepared->plan;
+  const plan::Plan& plan = op.tables->plan;
   const uint32_t number = plan.wait_begin[from] + envelope.tag();
   if (number >= plan.wait_begin[from + 1])
     return fail_for(fail(Code::internal_error, "rank {} sent notification {}, the plan knows {}", from,
@@ -142,16 +142,16 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   Result<bool> there = true;
   if (exposes(kind)) {
     there = learn(op, peer, envelope, number, payload);
-  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope)) {
+  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.memory.fits(envelope)) {
     there = op.device->file(number, envelope, payload);
-    op.may_move |= there.ok();
+    op.progress.may_move |= there.ok();
   } else if (payload && envelope.bytes > 0) {
     if (Status filed = file_payload(op, from, envelope, payload); !filed) there = filed;
   }
   if (!there) return fail_for(there.status());
   if (!*there) return;
-  op.arrived[number] = 1;
-  op.may_move = true;
+  op.progress.arrived[number] = 1;
+  op.progress.may_move = true;
 }
 
 Status Inbox::file_payload(Operation& op, int from, const transport::Envelope& envelope,
@@ -159,7 +159,7 @@ Status Inbox::file_payload(Operation& op, int from, const transport::Envelope& e
   std::byte* const into = target(op, envelope);
   if (!into)
     return fail(Code::internal_error, "rank {} sent {} bytes for offset {} of a buffer of {} bytes", from,
-                envelope.bytes, envelope.offset, envelope.space > 2 ? 0 : op.base_bytes[envelope.space]);
+                envelope.bytes, envelope.offset, envelope.space > 2 ? 0 : op.memory.bytes[envelope.space]);
   std::memcpy(into, payload, envelope.bytes);
   return {};
 }
@@ -167,7 +167,7 @@ Status Inbox::file_payload(Operation& op, int from, const transport::Envelope& e
 // Learns where a peer's memory is. False where the notification arrives later.
 Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
                           const void* payload) {
-  const int32_t handle = op.prepared->handle_of_notification[number];
+  const int32_t handle = op.tables->handle_of_notification[number];
   if (handle < 0 || !payload) return true;
   const int from = op.comm->rank_of_world(peer);
   const auto kind = static_cast<MessageKind>(envelope.kind);
@@ -189,13 +189,13 @@ Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& en
     return learned ? learned : Result<bool>(learned.status().in(fmt::format("rank {}", from)));
   }
   if (envelope.bytes != sizeof(transport::RemoteBuffer)) return true;
-  PeerBuffer& learned = op.learned[handle];
+  PeerBuffer& learned = op.progress.learned[handle];
   std::memcpy(&learned.buffer, payload, sizeof learned.buffer);
   learned.mapped = nullptr;
   if (!context_.fabric().is_local(peer)) return true;
   transport::MappedBuffer reached = context_.fabric().local()->peer_mapping()->map(peer, learned.buffer);
   learned.mapped = reached.address;
-  if (reached.mapping) op.mappings.push_back(std::move(reached.mapping));
+  if (reached.mapping) op.exposures.mappings.push_back(std::move(reached.mapping));
   learned.gate = op.comm->gate_of(from);
   return true;
 }

@@ -22,12 +22,12 @@ void OperationTable::enter(Operation& op) {
   op.next_in_bucket = head;
   head = &op;
   latest_ = &op;
-  on_network_ += op.prepared->between_nodes;
+  on_network_ += op.tables->between_nodes;
   on_device_ += op.device != nullptr;
 }
 
 void OperationTable::leave(Operation& op) {
-  on_network_ -= op.prepared->between_nodes;
+  on_network_ -= op.tables->between_nodes;
   on_device_ -= op.device != nullptr;
   active_.erase(active_.begin() + op.active_index);
   for (uint32_t i = op.active_index; i < active_.size(); ++i) active_[i]->active_index = i;

@@ -7,7 +7,6 @@
 #include "engine/context/context.h"
 #include "engine/failure/verdict.h"
 #include "engine/run/communicator.h"
-#include "engine/run/interpreter.h"
 
 namespace weft::engine {
 
@@ -56,8 +55,8 @@ void Failures::act_on_death(int world_rank, const Status& why) {
 // Only operations that wait for that rank fail.
 void Failures::act_on_connection(int world_rank, const Status& why) {
   for (Operation* op : std::vector<Operation*>(context_.operations().active())) {
-    if (op->finished.load(std::memory_order_relaxed)) continue;
-    for (int rank : awaited_peers(*op))
+    if (op->end.finished.load(std::memory_order_relaxed)) continue;
+    for (int rank : op->progress.awaited_peers(*op->tables))
       if (op->comm->world_rank(rank) == world_rank)
         op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
                             why.message()),
@@ -67,7 +66,7 @@ void Failures::act_on_connection(int world_rank, const Status& why) {
 
 Status Failures::loss_of(const Communicator& comm, int world_rank, const Status& why) {
   const int rank = comm.rank_of_world(world_rank);
-  if (rank < 0 || comm.is_lane()) return {};
+  if (rank < 0 || comm.is_shadow()) return {};
   return fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(), why.message());
 }
 
@@ -127,12 +126,12 @@ void Failures::check(int64_t now_ns) {
   if (operations.empty()) return;
   std::vector<Operation*> active = operations.snapshot();  // a verdict may end some of them
   for (Operation* op : active) {
-    if (op->deadline_ns == 0) {
-      op->deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
-      op->next_check_ns =
-          std::min(op->deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
+    if (op->end.deadline_ns == 0) {
+      op->end.deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
+      op->end.next_check_ns =
+          std::min(op->end.deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }
-    if (now_ns >= op->next_check_ns) Verdict::on_stall(context_, *op, now_ns);
+    if (now_ns >= op->end.next_check_ns) Verdict::on_stall(context_, *op, now_ns);
   }
   operations.recycle(std::move(active));
 }

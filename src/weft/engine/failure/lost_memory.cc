@@ -24,10 +24,8 @@ struct Memory {
 };
 
 std::array<Memory, 2> memories_of(const Operation& op) {
-  const plan::Plan& plan = op.prepared->plan;
-  const int ranks = op.comm->size();
-  return {Memory{op.call.send, plan::input_bytes(plan.request, ranks, plan.rank), "its input"},
-          Memory{op.call.recv, plan::output_bytes(plan.request, ranks, plan.rank), "its output"}};
+  return {Memory{op.call.send, op.tables->bytes[0], "its input"},
+          Memory{op.call.recv, op.tables->bytes[1], "its output"}};
 }
 
 /// What another rank of this process has exposed: touched here directly.
@@ -44,7 +42,7 @@ bool LostMemory::owns(const void* self, const void* address) {
   const auto uses = [&](const Operation& op) {
     const auto own = memories_of(op);
     return std::any_of(own.begin(), own.end(), holds) ||
-           std::any_of(op.learned.begin(), op.learned.end(),
+           std::any_of(op.progress.learned.begin(), op.progress.learned.end(),
                        [&](const PeerBuffer& learned) { return holds(memory_of(learned)); });
   };
   const Operation* const latest = memory.operations_.latest();
@@ -67,7 +65,7 @@ Status LostMemory::of(const Operation& op) {
   };
   for (const Memory& memory : memories_of(op))
     if (Status why = gone(memory); !why.ok()) return why;
-  for (const PeerBuffer& learned : op.learned)
+  for (const PeerBuffer& learned : op.progress.learned)
     if (Status why = gone(memory_of(learned)); !why.ok()) return why;
   return {};
 }

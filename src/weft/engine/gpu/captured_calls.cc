@@ -11,15 +11,15 @@
 
 namespace weft::engine {
 
-Result<std::shared_ptr<CapturedCalls>> CapturedCalls::create(Communicator& lane) {
-  cuda::Device& device = lane.on_device().executor->device();
+Result<std::shared_ptr<CapturedCalls>> CapturedCalls::create(Communicator& shadow) {
+  cuda::Device& device = shadow.on_device().executor->device();
   auto flags = device.take_flags();
   if (!flags) return flags.status();
-  return std::shared_ptr<CapturedCalls>(new CapturedCalls(lane, device, **flags));
+  return std::shared_ptr<CapturedCalls>(new CapturedCalls(shadow, device, **flags));
 }
 
-CapturedCalls::CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Device::Flags& flags)
-    : device_(device), flags_(flags), turn_(++flags.turn), lane_(&lane) {
+CapturedCalls::CapturedCalls(Communicator& shadow, cuda::Device& device, cuda::Device::Flags& flags)
+    : device_(device), flags_(flags), turn_(++flags.turn), shadow_(&shadow) {
   cuda::DeferredFree::instance().graph_begins();
 }
 
@@ -29,8 +29,8 @@ CapturedCalls::~CapturedCalls() {
   stop_counting();
 }
 
-void CapturedCalls::add(const Call& call, std::shared_ptr<const Prepared> prepared) {
-  calls_.push_back({call, std::move(prepared)});
+void CapturedCalls::add(const Call& call, std::shared_ptr<const PlanTables> tables) {
+  calls_.push_back({call, std::move(tables)});
 }
 
 Status CapturedCalls::arrive_in(cuda::StreamHandle* stream, cuda::GraphHandle* graph) {
@@ -50,7 +50,7 @@ Status CapturedCalls::wait_in(cuda::StreamHandle* stream) {
 
 void CapturedCalls::arrive() {
   const std::lock_guard guard(mutex_);
-  if (!lane_) {
+  if (!shadow_) {
     if (!std::exchange(told_, true))
       log::warn(
           "a CUDA graph is launched whose operations were captured on a communicator that is finalized or "
@@ -60,17 +60,17 @@ void CapturedCalls::arrive() {
   }
   std::atomic_ref(flags_.done).store(turn_ - 1, std::memory_order_release);
   unfinished_ += calls_.size();
-  lane_->context().submit(shared_from_this());
+  shadow_->context().submit(shared_from_this());
 }
 
 void CapturedCalls::start() {
-  Communicator* lane = nullptr;
+  Communicator* shadow = nullptr;
   {
     const std::lock_guard guard(mutex_);
-    lane = lane_;
+    shadow = shadow_;
   }
-  if (!lane) return;
-  for (const PlannedCall& planned : calls_) run_captured(*lane, planned, shared_from_this());
+  if (!shadow) return;
+  for (const PlannedCall& planned : calls_) run_captured(*shadow, planned, shared_from_this());
 }
 
 void CapturedCalls::linger() {
@@ -86,14 +86,14 @@ void CapturedCalls::ended(bool lingered) {
 
 void CapturedCalls::close() {
   const std::lock_guard guard(mutex_);
-  lane_ = nullptr;
+  shadow_ = nullptr;
   unfinished_ = lingering_;
   if (unfinished_ == 0) let_stream_go();
 }
 
 void CapturedCalls::let_stream_go() {
   std::atomic_ref(flags_.done).store(turn_, std::memory_order_release);
-  if (!lane_) stop_counting();
+  if (!shadow_) stop_counting();
 }
 
 // A graph whose calls are closed makes no stream wait any more.

@@ -26,14 +26,14 @@ namespace cuda = device::cuda;
 
 class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
  public:
-  /// `lane` does the calls: see captures.h. Errors: out_of_memory, unhandled_cuda_error.
-  static Result<std::shared_ptr<CapturedCalls>> create(Communicator& lane);
+  /// `shadow` does the calls: see captures.h. Errors: out_of_memory, unhandled_cuda_error.
+  static Result<std::shared_ptr<CapturedCalls>> create(Communicator& shadow);
   ~CapturedCalls();
   CapturedCalls(const CapturedCalls&) = delete;
   CapturedCalls& operator=(const CapturedCalls&) = delete;
 
   // While they are captured, under a Scope of the device.
-  void add(const Call& call, std::shared_ptr<const Prepared> prepared);
+  void add(const Call& call, std::shared_ptr<const PlanTables> tables);
   /// Puts the host function into the stream, and makes the graph keep this.
   Status arrive_in(cuda::StreamHandle* stream, cuda::GraphHandle* graph);
   /// Makes the stream wait for the end of the calls.
@@ -53,7 +53,7 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   void close();
 
  private:
-  CapturedCalls(Communicator& lane, cuda::Device& device, cuda::Device::Flags& flags);
+  CapturedCalls(Communicator& shadow, cuda::Device& device, cuda::Device::Flags& flags);
   void let_stream_go();
   void stop_counting();
 
@@ -63,7 +63,7 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   std::vector<PlannedCall> calls_;
 
   std::mutex mutex_;       // over what follows
-  Communicator* lane_;     // null: closed
+  Communicator* shadow_;   // null: closed
   bool told_ = false;      // that they are closed
   size_t unfinished_ = 0;  // operations that the stream waits for; an executable graph's launches may overlap
                            // those of another one made from the same graph

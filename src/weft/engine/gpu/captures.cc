@@ -19,113 +19,114 @@ Captures::~Captures() {
     const Lock lock = parent_.context().lock();
     close();
   }
-  dispose(lanes_);
+  dispose(shadows_);
 }
 
-bool Captures::Lane::in_use() const {
+bool Captures::Shadow::in_use() const {
   return !comm->operations().empty() ||
          std::any_of(calls.begin(), calls.end(), [](const auto& held) { return !held.expired(); });
 }
 
-Captures::Lane* Captures::find(uint64_t capture) {
-  const auto found =
-      std::find_if(lanes_.begin(), lanes_.end(), [=](const Lane& lane) { return lane.capture == capture; });
-  return found == lanes_.end() ? nullptr : &*found;
+Captures::Shadow* Captures::find(uint64_t capture) {
+  const auto found = std::find_if(shadows_.begin(), shadows_.end(),
+                                  [=](const Shadow& shadow) { return shadow.capture == capture; });
+  return found == shadows_.end() ? nullptr : &*found;
 }
 
-// Lanes whose graphs are destroyed.
-std::list<Captures::Lane> Captures::take_unused() {
+// Shadows whose graphs are destroyed.
+std::list<Captures::Shadow> Captures::take_unused() {
   const Lock lock = parent_.context().lock();
-  std::list<Lane> unused;
-  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
-    const auto next = std::next(lane);
-    if (!lane->in_use()) {
-      of_old_lanes_ += lane->comm->recorder().total();
-      if (const Record* last = lane->comm->recorder().latest(); is_later(last, latest_of_old_lanes()))
-        latest_of_old_lanes_ = *last;
-      unused.splice(unused.end(), lanes_, lane);
+  std::list<Shadow> unused;
+  for (auto shadow = shadows_.begin(); shadow != shadows_.end();) {
+    const auto next = std::next(shadow);
+    if (!shadow->in_use()) {
+      of_old_shadows_ += shadow->comm->recorder().total();
+      if (const Record* last = shadow->comm->recorder().latest(); is_later(last, latest_of_old_shadows()))
+        latest_of_old_shadows_ = *last;
+      unused.splice(unused.end(), shadows_, shadow);
     }
-    lane = next;
+    shadow = next;
   }
   return unused;
 }
 
-void Captures::dispose(std::list<Lane>& unused) {
+void Captures::dispose(std::list<Shadow>& unused) {
   if (unused.empty()) return;
   const cuda::Scope scope(parent_.on_device().executor->device());
-  for (Lane& lane : unused)
-    if (lane.last) (void)(*cuda::driver())->event_destroy(lane.last);
+  for (Shadow& shadow : unused)
+    if (shadow.last) (void)(*cuda::driver())->event_destroy(shadow.last);
   unused.clear();
 }
 
 Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& capture) {
   const std::lock_guard guard(mutex_);
-  Lane* lane = find(capture.id);
-  if (!lane) {
-    std::list<Lane> unused = take_unused();
+  Shadow* shadow = find(capture.id);
+  if (!shadow) {
+    std::list<Shadow> unused = take_unused();
     dispose(unused);
-    auto made = parent_.make_lane(++captures_);
+    auto made = parent_.make_shadow(++captures_);
     const Lock lock = parent_.context().lock();
-    lanes_.push_back({capture.id, std::move(made), nullptr, {}});
-    lane = &lanes_.back();
+    shadows_.push_back({capture.id, std::move(made), nullptr, {}});
+    shadow = &shadows_.back();
     if (!parent_.failure().ok()) return parent_.failure();
   }
-  auto calls = CapturedCalls::create(*lane->comm);
+  auto calls = CapturedCalls::create(*shadow->comm);
   if (!calls) return calls.status();
   const Lock lock = parent_.context().lock();
-  lane->calls.push_back(*calls);
+  shadow->calls.push_back(*calls);
   return calls.take();
 }
 
 Status Captures::arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream) {
   const std::lock_guard guard(mutex_);
   const cuda::Driver& d = **cuda::driver();
-  Lane& lane = *find(capture.id);
-  if (lane.last) WEFT_TRY(cuda::check(d.stream_wait_event(stream, lane.last, 0), "cuStreamWaitEvent"));
-  else WEFT_TRY(cuda::check(d.event_create(&lane.last, cuda::kEventDisableTiming), "cuEventCreate"));
+  Shadow& shadow = *find(capture.id);
+  if (shadow.last) WEFT_TRY(cuda::check(d.stream_wait_event(stream, shadow.last, 0), "cuStreamWaitEvent"));
+  else WEFT_TRY(cuda::check(d.event_create(&shadow.last, cuda::kEventDisableTiming), "cuEventCreate"));
   WEFT_TRY(calls.arrive_in(stream, capture.graph));
-  return cuda::check(d.event_record(lane.last, stream), "cuEventRecord");
+  return cuda::check(d.event_record(shadow.last, stream), "cuEventRecord");
 }
 
 void Captures::fail(const Status& why) {
-  for (Lane& lane : lanes_) lane.comm->fail_as_lane(why);
+  for (Shadow& shadow : shadows_) shadow.comm->fail_as_shadow(why);
 }
 
 Operation* Captures::unfinished() const {
-  for (const Lane& lane : lanes_)
-    if (!lane.comm->operations().empty()) return lane.comm->operations().back();
+  for (const Shadow& shadow : shadows_)
+    if (!shadow.comm->operations().empty()) return shadow.comm->operations().back();
   return nullptr;
 }
 
 void Captures::close() {
-  for (Lane& lane : lanes_)
-    for (const auto& held : lane.calls)
+  for (Shadow& shadow : shadows_)
+    for (const auto& held : shadow.calls)
       if (const auto calls = held.lock()) calls->close();
 }
 
 uint64_t Captures::operations() const {
-  uint64_t ended = of_old_lanes_;
-  for (const Lane& lane : lanes_) ended += lane.comm->recorder().total() - lane.comm->operations().size();
+  uint64_t ended = of_old_shadows_;
+  for (const Shadow& shadow : shadows_)
+    ended += shadow.comm->recorder().total() - shadow.comm->operations().size();
   return ended;
 }
 
 const Record* Captures::latest() const {
-  const Record* latest = latest_of_old_lanes();
-  for (const Lane& lane : lanes_)
-    if (const Record* of_lane = lane.comm->recorder().latest(); is_later(of_lane, latest)) latest = of_lane;
+  const Record* latest = latest_of_old_shadows();
+  for (const Shadow& shadow : shadows_)
+    if (const Record* of_lane = shadow.comm->recorder().latest(); is_later(of_lane, latest)) latest = of_lane;
   return latest;
 }
 
-std::vector<const Communicator*> Captures::lanes() const {
+std::vector<const Communicator*> Captures::shadows() const {
   std::vector<const Communicator*> all;
-  for (const Lane& lane : lanes_) all.push_back(lane.comm.get());
+  for (const Shadow& shadow : shadows_) all.push_back(shadow.comm.get());
   return all;
 }
 
 // ---- CapturedGroup
 
 Status CapturedGroup::add(Communicator& comm, const cuda::Capture& capture, const Call& call,
-                          std::shared_ptr<const Prepared> prepared) {
+                          std::shared_ptr<const PlanTables> tables) {
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
   auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& known) {
     return known.comm == &comm && known.stream == stream && known.capture.id == capture.id;
@@ -136,7 +137,7 @@ Status CapturedGroup::add(Communicator& comm, const cuda::Capture& capture, cons
     if (!calls) return calls.status();
     part = parts_.insert(part, {&comm, capture, stream, calls.take()});
   }
-  part->calls->add(call, std::move(prepared));
+  part->calls->add(call, std::move(tables));
   return {};
 }
 

@@ -1,8 +1,8 @@
 // Captures: a communicator's captures of CUDA graphs. Operations of a communicator match over ranks by the
 // order of the calls; captured ones run when a stream comes to them, between any others. So each capture has
-// a *lane*: a communicator of the same ranks, known to no user, whose operations are those of this capture
+// a *shadow*: a communicator of the same ranks, known to no user, whose operations are those of this capture
 // alone. Ranks number their captures, and nothing is sent. Inside a capture an event chains the calls, so
-// that every launch comes to them in their order, on whichever streams they were captured. The lane shares
+// that every launch comes to them in their order, on whichever streams they were captured. The shadow shares
 // its communicator's health.
 //
 // Thread safety: every method; those marked (lock) want the context's lock held, the others want it free. The
@@ -44,29 +44,29 @@ class Captures {
   uint64_t operations() const;
   /// The operation that a launch came to last; null before the first one.
   const Record* latest() const;
-  std::vector<const Communicator*> lanes() const;
+  std::vector<const Communicator*> shadows() const;
 
  private:
-  struct Lane {
+  struct Shadow {
     uint64_t capture;
     std::unique_ptr<Communicator> comm;
     cuda::EventHandle* last = nullptr;  // recorded after the last calls' start
     std::vector<std::weak_ptr<CapturedCalls>> calls;
     bool in_use() const;
   };
-  Lane* find(uint64_t capture);
-  const Record* latest_of_old_lanes() const {
-    return latest_of_old_lanes_ ? &*latest_of_old_lanes_ : nullptr;
+  Shadow* find(uint64_t capture);
+  const Record* latest_of_old_shadows() const {
+    return latest_of_old_shadows_ ? &*latest_of_old_shadows_ : nullptr;
   }
-  std::list<Lane> take_unused();
-  void dispose(std::list<Lane>& unused);
+  std::list<Shadow> take_unused();
+  void dispose(std::list<Shadow>& unused);
 
   Communicator& parent_;
-  std::mutex mutex_;           // one call is captured at a time
-  std::list<Lane> lanes_;      // changed under this lock and the context's
-  uint32_t captures_ = 0;      // so far
-  uint64_t of_old_lanes_ = 0;  // operations
-  std::optional<Record> latest_of_old_lanes_;
+  std::mutex mutex_;             // one call is captured at a time
+  std::list<Shadow> shadows_;    // changed under this lock and the context's
+  uint32_t captures_ = 0;        // so far
+  uint64_t of_old_shadows_ = 0;  // operations
+  std::optional<Record> latest_of_old_shadows_;
 };
 
 /// The captured calls of one group on their way into graphs: those of a communicator on one stream together.
@@ -74,7 +74,7 @@ class CapturedGroup {
  public:
   /// Notes a call down.
   Status add(Communicator& comm, const cuda::Capture& capture, const Call& call,
-             std::shared_ptr<const Prepared> prepared);
+             std::shared_ptr<const PlanTables> tables);
   /// Puts the start of all into their streams; then wait(): the streams wait for their ends. In between, the
   /// starts of the group's other calls: they may need each other.
   Status arrive();

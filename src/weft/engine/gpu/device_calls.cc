@@ -88,7 +88,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (*capture) {
     lock.unlock();
     CapturedGroup alone;
-    WEFT_TRY(alone.add(comm, *capture, plan->call, plan->prepared));
+    WEFT_TRY(alone.add(comm, *capture, plan->call, plan->tables));
     WEFT_TRY(alone.arrive());
     return alone.wait();
   }
@@ -99,16 +99,16 @@ Status run_on_device(Communicator& comm, const Call& call) {
   claim.reset();
   if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
   if (queued.ok() && !has_memory_operations(comm)) context.wait(lock, *op);
-  if (queued.ok()) queued = op->finished.load(std::memory_order_relaxed) ? op->status : Status();
+  if (queued.ok()) queued = op->end.finished.load(std::memory_order_relaxed) ? op->end.status : Status();
   context.operations().release(op);
   return queued;
 }
 
-void run_captured(Communicator& lane, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls) {
-  Operation* const op = lane.enroll(planned);
+void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls) {
+  Operation* const op = shadow.enroll(planned);
   op->device->follow(std::move(calls));
-  lane.context().start(*op);
-  lane.context().operations().release(op);
+  shadow.context().start(*op);
+  shadow.context().operations().release(op);
 }
 
 Status arrive_on_device(Operation& op) {
@@ -118,7 +118,7 @@ Status arrive_on_device(Operation& op) {
 }
 
 Status leave_on_device(Operation& op) {
-  if (op.finished.load(std::memory_order_relaxed)) return op.status;
+  if (op.end.finished.load(std::memory_order_relaxed)) return op.end.status;
   Status left = op.device->wait_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
   if (!left.ok()) {
     op.comm->fail(left.in(op.comm->describe(op)), true);
@@ -153,7 +153,7 @@ Deadline first_use_deadline() { return Deadline::in_seconds(kFirstUseSeconds); }
 
 // Not for ever: peers may come late, or only after this rank has called something else.
 void stay_with(Lock& lock, const Operation& op, const Deadline& deadline) {
-  while (!op.finished.load(std::memory_order_acquire) && !deadline.passed()) {
+  while (!op.end.finished.load(std::memory_order_acquire) && !deadline.passed()) {
     lock.unlock();
     std::this_thread::sleep_for(kBetweenLooks);
     lock = op.context->lock();

@@ -27,7 +27,7 @@ Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 Status run_on_device(Communicator& comm, const Call& call);
 
 /// (lock) Starts an operation that a graph has come to.
-void run_captured(Communicator& lane, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls);
+void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls);
 /// (lock) The stream will say when it has come to the operation. Then, for all of a group, leave_on_device().
 Status arrive_on_device(Operation& op);
 /// (lock) The stream waits for the operation's end, and the context for the stream.

@@ -38,7 +38,7 @@ int DeviceOperations::start_awaiting() {
   // In the order of the calls, whatever a start or a failure does to the list.
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
-    const bool over = op->finished.load(std::memory_order_relaxed);
+    const bool over = op->end.finished.load(std::memory_order_relaxed);
     Result<bool> here = over ? Result<bool>(true) : op->device->stream_is_here();
     if (here && !*here) {
       ++i;
@@ -57,7 +57,7 @@ int DeviceOperations::start_awaiting() {
 // a device that has failed never comes; and who destroys a communicator is not to wait for ever.
 void DeviceOperations::check(int64_t now_ns) {
   for (Operation* op : std::vector<Operation*>(awaiting_)) {
-    if (op->finished.load(std::memory_order_relaxed)) continue;
+    if (op->end.finished.load(std::memory_order_relaxed)) continue;
     Communicator& comm = *op->comm;
     if (const Status alive = op->device->executor().alive(now_ns); !alive.ok())
       comm.fail(alive.in("before its CUDA stream has come to it").in(comm.describe(*op)), true);

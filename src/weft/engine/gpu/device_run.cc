@@ -70,13 +70,7 @@ Result<bool> DeviceRun::stream_is_here() {
 Status DeviceRun::prepare() {
   const cuda::Scope scope(executor_.device());
   begun_ = true;
-  const plan::Plan& plan = op_.prepared->plan;
-  const int ranks = op_.comm->size();
-  op_.base[kInput] = static_cast<std::byte*>(const_cast<void*>(op_.call.send));
-  op_.base[kOutput] = static_cast<std::byte*>(op_.call.recv);
-  op_.base_bytes[kInput] = plan::input_bytes(plan.request, ranks, plan.rank);
-  op_.base_bytes[kOutput] = plan::output_bytes(plan.request, ranks, plan.rank);
-  op_.base_bytes[kScratch] = plan.scratch_bytes;
+  const plan::Plan& plan = op_.tables->plan;
   lanes_.resize(static_cast<size_t>(plan.lanes()));
   WEFT_TRY(place_scratch());
   WEFT_TRY(place_output());
@@ -110,7 +104,7 @@ Status DeviceRun::mark_before() {
 // What peers of the node read or write has to be memory that they can map.
 Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) const {
   const int index = static_cast<int>(space);
-  if (!op_.prepared->exposes_inside[index] || op_.base_bytes[index] == 0) return false;
+  if (!op_.tables->exposes_inside[index] || op_.memory.bytes[index] == 0) return false;
   if (!op_.comm->on_device().shares_memory) return true;
   auto place = cuda::locate(address);
   if (!place) return place.status();
@@ -118,35 +112,35 @@ Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) c
 }
 
 Status DeviceRun::place_scratch() {
-  if (op_.base_bytes[kScratch] == 0) return {};
+  if (op_.memory.bytes[kScratch] == 0) return {};
   on_device_[kScratch] =
-      executor_.kernels() && (op_.comm->on_device().shares_memory || !op_.prepared->exposes_inside[kScratch]);
+      executor_.kernels() && (op_.comm->on_device().shares_memory || !op_.tables->exposes_inside[kScratch]);
   cuda::BlockPool& pool = on_device_[kScratch] ? executor_.device_blocks() : executor_.host_blocks();
-  auto block = pool.take(op_.base_bytes[kScratch]);
+  auto block = pool.take(op_.memory.bytes[kScratch]);
   if (!block) return block.status();
   (on_device_[kScratch] ? device_scratch_ : staged_[kScratch]) = *block;
-  op_.base[kScratch] = block->data;
+  op_.memory.base[kScratch] = block->data;
   return {};
 }
 
 Status DeviceRun::place_output() {
-  if (op_.base_bytes[kOutput] == 0) return {};
-  auto staged = must_be_staged(plan::Space::output, op_.base[kOutput]);
+  if (op_.memory.bytes[kOutput] == 0) return {};
+  auto staged = must_be_staged(plan::Space::output, op_.memory.base[kOutput]);
   if (!staged) return staged.status();
   on_device_[kOutput] = !*staged;
   if (!*staged) return {};
-  auto block = executor_.host_blocks().take(op_.base_bytes[kOutput]);
+  auto block = executor_.host_blocks().take(op_.memory.bytes[kOutput]);
   if (!block) return block.status();
   staged_[kOutput] = *block;
   staged_output_ = true;
-  op_.base[kOutput] = block->data;
+  op_.memory.base[kOutput] = block->data;
   return {};
 }
 
 Status DeviceRun::place_input() {
-  const uint64_t bytes = op_.base_bytes[kInput];
+  const uint64_t bytes = op_.memory.bytes[kInput];
   if (bytes == 0) return {};
-  auto staged = must_be_staged(plan::Space::input, op_.base[kInput]);
+  auto staged = must_be_staged(plan::Space::input, op_.memory.base[kInput]);
   if (!staged) return staged.status();
   const bool scales = op_.call.premultiply;
   const bool on_host = *staged || (scales && !executor_.kernels());
@@ -155,7 +149,7 @@ Status DeviceRun::place_input() {
     auto block = executor_.host_blocks().take(bytes);
     if (!block) return block.status();
     staged_[kInput] = *block;
-    op_.base[kInput] = block->data;
+    op_.memory.base[kInput] = block->data;
     before_ = scales ? Before::scaling : Before::copies;
     return executor_.queue(0).copy(block->data, op_.call.send, bytes);
   }
@@ -163,7 +157,7 @@ Status DeviceRun::place_input() {
   auto block = executor_.device_blocks().take(bytes);
   if (!block) return block.status();
   device_input_ = *block;
-  op_.base[kInput] = block->data;
+  op_.memory.base[kInput] = block->data;
   before_ = Before::copies;
   return executor_.kernels()->scale(executor_.kernel_queue(), op_.call.type, block->data, op_.call.send,
                                     bytes / device::size_of(op_.call.type), op_.call.scalar);
@@ -171,14 +165,14 @@ Status DeviceRun::place_input() {
 
 std::byte* DeviceRun::landing(plan::Space space) const {
   const int index = static_cast<int>(space);
-  return on_device_[index] ? landings_[static_cast<size_t>(index)].data : op_.base[index];
+  return on_device_[index] ? landings_[static_cast<size_t>(index)].data : op_.memory.base[index];
 }
 
 Result<std::byte*> DeviceRun::make_landing(plan::Space space) {
   if (std::byte* there = landing(space)) return there;
   const cuda::Scope scope(executor_.device());
   const auto index = static_cast<size_t>(space);
-  auto block = executor_.host_blocks().take(op_.base_bytes[index]);
+  auto block = executor_.host_blocks().take(op_.memory.bytes[index]);
   if (!block) return block.status();
   landings_[index] = *block;
   return block->data;
@@ -187,25 +181,23 @@ Result<std::byte*> DeviceRun::make_landing(plan::Space space) {
 const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& network, plan::Space space) {
   const auto index = static_cast<size_t>(space);
   transport::GpuDirect* const direct = op_.comm->on_device().direct;
-  if (!direct || !on_device_[index] || op_.base_bytes[index] == 0 || network.gpu_direct() != direct)
+  if (!direct || !on_device_[index] || op_.memory.bytes[index] == 0 || network.gpu_direct() != direct)
     return nullptr;
   if (direct_[index] == Direct::undecided) {
     const cuda::Scope scope(executor_.device());
-    auto exposed = direct->expose_gpu(op_.base[index], op_.base_bytes[index]);
+    auto exposed = direct->expose_gpu(op_.memory.base[index], op_.memory.bytes[index]);
     direct_[index] = exposed ? Direct::yes : Direct::no;
-    if (exposed) op_.exposures.push_back({&network, space, *exposed});
+    if (exposed) (void)op_.exposures.add(network, space, *exposed);
     else executor_.note_staging(exposed.status());
   }
   if (direct_[index] == Direct::no) return nullptr;
-  return &std::find_if(op_.exposures.begin(), op_.exposures.end(), [&](const Operation::Exposure& exposure) {
-            return exposure.transport == &network && exposure.space == space;
-          })->buffer;
+  return op_.exposures.find(network, space);
 }
 
 Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
   const cuda::Scope scope(executor_.device());
   const int index = static_cast<int>(space);
-  return executor_.exporter().describe(op_.base[index], op_.base_bytes[index],
+  return executor_.exporter().describe(op_.memory.base[index], op_.memory.bytes[index],
                                        op_.comm->on_device().shares_memory);
 }
 
@@ -221,7 +213,7 @@ Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::Share
     return false;
   }
   if (reached->mapping) mappings_.push_back(reached->mapping);
-  PeerBuffer& learned = op_.learned[static_cast<size_t>(handle)];
+  PeerBuffer& learned = op_.progress.learned[static_cast<size_t>(handle)];
   learned.mapped = reached->address;
   learned.on_device = true;
   return true;
@@ -237,7 +229,7 @@ Result<bool> DeviceRun::learn_postponed() {
     }
     auto learned = learn(p.handle, p.number, p.memory);
     if (!learned) return learned;
-    op_.arrived[p.number] |= *learned;
+    op_.progress.arrived[p.number] |= *learned;
     moved |= *learned;
   }
   return moved;
@@ -245,7 +237,7 @@ Result<bool> DeviceRun::learn_postponed() {
 
 Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelope, const void* payload) {
   const auto space = static_cast<plan::Space>(envelope.space);
-  std::byte* const into = op_.base[envelope.space] + envelope.offset;
+  std::byte* const into = op_.memory.base[envelope.space] + envelope.offset;
   if (!on_device(space)) {
     if (payload) std::memcpy(into, payload, envelope.bytes);
     return true;
@@ -294,7 +286,7 @@ Result<bool> DeviceRun::poll() {
       ++i;
       continue;
     }
-    op_.arrived[arrivals_[i].number] = 1;
+    op_.progress.arrived[arrivals_[i].number] = 1;
     executor_.host_blocks().give(arrivals_[i].block);
     std::swap(arrivals_[i], arrivals_.back());
     arrivals_.pop_back();
@@ -314,8 +306,8 @@ Result<bool> DeviceRun::poll() {
     return true;
   }
   if (before_ == Before::scaling) {
-    std::byte* const input = op_.base[kInput];
-    device::scale(op_.call.type, input, input, op_.base_bytes[kInput] / device::size_of(op_.call.type),
+    std::byte* const input = op_.memory.base[kInput];
+    device::scale(op_.call.type, input, input, op_.memory.bytes[kInput] / device::size_of(op_.call.type),
                   op_.call.scalar);
   }
   before_ = Before::nothing;
@@ -326,9 +318,9 @@ Result<bool> DeviceRun::poll() {
 Status DeviceRun::conclude() {
   if (after_ != After::plan) return {};
   after_ = After::done;
-  if (!staged_output_ || op_.base_bytes[kOutput] == 0) return {};
+  if (!staged_output_ || op_.memory.bytes[kOutput] == 0) return {};
   const cuda::Scope scope(executor_.device());
-  WEFT_TRY(executor_.queue(0).copy(op_.call.recv, op_.base[kOutput], op_.base_bytes[kOutput]));
+  WEFT_TRY(executor_.queue(0).copy(op_.call.recv, op_.memory.base[kOutput], op_.memory.bytes[kOutput]));
   auto ticket = executor_.queue(0).mark();
   if (!ticket) return ticket.status();
   ticket_ = ticket.take();
@@ -340,8 +332,8 @@ Status DeviceRun::explain(const Status& failure) const {
   if (failure.code() != Code::unhandled_cuda_error) return failure;
   const cuda::Scope scope(executor_.device());
   const std::tuple<const char*, const void*, uint64_t> buffers[] = {
-      {"sendbuff", op_.call.send, op_.base_bytes[kInput]},
-      {"recvbuff", op_.call.recv, op_.base_bytes[kOutput]}};
+      {"sendbuff", op_.call.send, op_.memory.bytes[kInput]},
+      {"recvbuff", op_.call.recv, op_.memory.bytes[kOutput]}};
   for (const auto& [name, address, bytes] : buffers) {
     if (bytes == 0) continue;
     auto place = cuda::locate(address);
@@ -383,13 +375,12 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
   ticket_ = cuda::Ticket();
   move(kept_, memory.host);
   take(scalar_, memory.host);
-  take(device_input_, op_.prepared->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
-  take(device_scratch_,
-       op_.prepared->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
+  take(device_input_, op_.tables->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
+  take(device_scratch_, op_.tables->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
   for (const int space : {kInput, kOutput, kScratch})
     for (auto* blocks : {&staged_, &landings_})
       take((*blocks)[static_cast<size_t>(space)],
-           op_.prepared->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
+           op_.tables->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
   memory.mappings = std::exchange(mappings_, {});
   postponed_.clear();
   return memory;

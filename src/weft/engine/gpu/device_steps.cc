@@ -44,15 +44,15 @@ class DeviceStep {
 
  private:
   Memory own(const Region& region) const {
-    return {engine::own(op_, region), !run_.on_device(region.space), true};
+    return {op_.memory.at(region), !run_.on_device(region.space), true};
   }
   Result<Memory> source(uint32_t r) const {
-    const Region& region = op_.prepared->plan.regions[r];
-    const int32_t handle = op_.prepared->handle_of_region[r];
+    const Region& region = op_.tables->plan.regions[r];
+    const int32_t handle = op_.tables->handle_of_region[r];
     return handle < 0 ? own(region) : learned(handle, region.offset, region.rank);
   }
   Result<Memory> learned(int32_t handle, uint64_t offset, int rank) const {
-    const PeerBuffer& known = op_.learned[handle];
+    const PeerBuffer& known = op_.progress.learned[handle];
     if (!known.mapped)
       return fail(Code::mismatch,
                   "rank {} has called this operation on host memory, rank {} on GPU memory: create the "
@@ -134,12 +134,12 @@ Result<StepOutcome> DeviceStep::put(plan::StepId id) {
 
 // Decided once for each put: the peer's memory may be learned while the put's copy is under way.
 Result<StepOutcome> DeviceStep::queue_put(plan::StepId id) {
-  const Region& source = op_.prepared->plan.regions[step_.sources];
+  const Region& source = op_.tables->plan.regions[step_.sources];
   const Memory from = own(source);
   transport::Transport& transport = *environment_.members.route(step_.peer);
   const PeerBuffer* const target = one_sided_target(op_, id, step_, transport);
   if (target && target->mapped) {
-    auto memory = learned(op_.prepared->handle_of_step[id], step_.dst.offset, step_.peer);
+    auto memory = learned(op_.tables->handle_of_step[id], step_.dst.offset, step_.peer);
     if (!memory) return memory.status();
     work_.path = Path::copied;
     WEFT_TRY(queue_.copy(memory->address, from.address, step_.bytes));
@@ -167,8 +167,8 @@ Result<Progress> DeviceStep::start_put(plan::StepId id, transport::Completion& c
   const int world = environment_.members.world_rank(step_.peer);
   transport::Envelope envelope = envelope_of(environment_, op_, step_);
   const std::byte* const source =
-      work_.host.empty() ? own(op_.prepared->plan.regions[step_.sources]).address : work_.host.front().data;
-  const int32_t handle = op_.prepared->handle_of_step[id];
+      work_.host.empty() ? own(op_.tables->plan.regions[step_.sources]).address : work_.host.front().data;
+  const int32_t handle = op_.tables->handle_of_step[id];
   switch (work_.path) {
     case Path::message: return transport->send(world, envelope, source);
     case Path::copied:  // only the notification is left
@@ -177,22 +177,22 @@ Result<Progress> DeviceStep::start_put(plan::StepId id, transport::Completion& c
       return transport->send(world, envelope, nullptr);
     case Path::in_place:
       return transport->gpu_direct()->put_gpu(world, envelope, source, step_.bytes,
-                                              op_.learned[handle].buffer, step_.dst.offset, &completion);
+                                              op_.progress.learned[handle].buffer, step_.dst.offset,
+                                              &completion);
     case Path::one_sided: break;
   }
-  return transport->put(world, envelope, source, step_.bytes, op_.learned[handle].buffer, step_.dst.offset,
-                        &completion);
+  return transport->put(world, envelope, source, step_.bytes, op_.progress.learned[handle].buffer,
+                        step_.dst.offset, &completion);
 }
 
 Result<StepOutcome> DeviceStep::hand_over(plan::StepId id) {
-  transport::Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
+  transport::Completion& completion = op_.progress.completions[op_.tables->put_of_step[id]];
   const Result<Progress> progress = start_put(id, completion);
   if (!progress) return progress.status();
   if (*progress == Progress::busy) return StepOutcome::retry;
   if (work_.path == Path::message || work_.path == Path::copied) completion.done = true;
-  ++op_.puts_started;
+  op_.progress.begin_put(completion);
   if (!completion.done) {
-    ++op_.puts_open;
     for (cuda::Block block : work_.host) run_.keep(block);
     work_.host.clear();
   }
@@ -345,7 +345,7 @@ StepOutcome DeviceSteps::signal(const Step& step) {
 // For a peer whose transport writes: into GPU memory itself where it can, else into a landing.
 Result<const transport::RemoteBuffer*> DeviceSteps::expose(transport::Transport& transport,
                                                            plan::Space space) {
-  if (const transport::RemoteBuffer* const known = exposed(transport, space)) return known;
+  if (const transport::RemoteBuffer* const known = op_.exposures.find(transport, space)) return known;
   if (const transport::RemoteBuffer* const direct = op_.device->expose_directly(transport, space))
     return direct;
   const Result<std::byte*> landing = op_.device->make_landing(space);

@@ -69,9 +69,9 @@ std::string dump_json(const Communicator& comm) {
                                                                  {"message", comm.failure().message()}};
   add_operations(comm, root);
   if (comm.captures())
-    for (const Communicator* lane : comm.captures()->lanes()) {
-      nlohmann::ordered_json graph{{"communicator", lane->name()}, {"id", lane->id()}};
-      add_operations(*lane, graph);
+    for (const Communicator* shadow : comm.captures()->shadows()) {
+      nlohmann::ordered_json graph{{"communicator", shadow->name()}, {"id", shadow->id()}};
+      add_operations(*shadow, graph);
       root["graphs"].push_back(std::move(graph));
     }
   return json_text(root, 1);

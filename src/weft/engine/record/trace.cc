@@ -74,7 +74,7 @@ void Trace::operation(const Operation& op) {
 
 uint64_t Trace::step(const Operation& op, uint32_t lane, uint32_t id, uint64_t begin) {
   const uint64_t now = ticks();
-  const plan::Step& step = op.prepared->plan.steps[id];
+  const plan::Step& step = op.tables->plan.steps[id];
   const std::string name =
       step.peer >= 0 ? fmt::format("{} {}", plan::name_of(step.kind), step.peer) : plan::name_of(step.kind);
   span(fmt::format("{:x}.{:x}.{}", op.comm->id(), op.number, lane), name, begin, now,

@@ -13,7 +13,6 @@
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_run.h"
 #include "engine/record/dump.h"
-#include "engine/run/interpreter.h"
 #include "engine/run/signature.h"
 #include "engine/run/stream.h"
 
@@ -23,17 +22,6 @@ namespace {
 // What sets ids of captures apart from those of splits, whose last part is a color.
 constexpr uint64_t kGraph = uint64_t{0x67726170} << 32;
 constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
-
-bool overlap(const void* a, const void* b, uint64_t bytes) {
-  const auto* const first = static_cast<const std::byte*>(a);
-  const auto* const second = static_cast<const std::byte*>(b);
-  return first < second + bytes && second < first + bytes;
-}
-
-// Elements have powers of two as sizes.
-bool usable_buffer(const void* buffer, uint64_t bytes, uint32_t element) {
-  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
-}
 
 transport::Counters since(const transport::Transport* t, const transport::Counters& before) {
   transport::Counters c = t ? t->counters() : transport::Counters{};
@@ -51,16 +39,16 @@ void describe_in(Record& record, const Operation& op) {
   record.collective = call.collective;
   record.type = call.type;
   record.op = call.op;
-  record.in_place = call.collective == plan::Collective::all_to_all ? !op.prepared->plan.request.disjoint
+  record.in_place = call.collective == plan::Collective::all_to_all ? !op.tables->plan.request.disjoint
                                                                     : call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
-  record.strict = op.prepared->plan.request.strict;
+  record.strict = op.tables->plan.request.strict;
   record.splits = call.splits;
   record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
-  record.algorithm = op.prepared->plan.algorithm;
-  record.predicted_us = op.prepared->predicted_us;
+  record.algorithm = op.tables->plan.algorithm;
+  record.predicted_us = op.tables->predicted_us;
   record.queued = record.started = record.done = 0;
   record.of = &op;
 }
@@ -74,7 +62,7 @@ Record record_of(const Operation& op) {
 }
 
 Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> worlds,
-                           CommOptions options, Communicator* lane_of)
+                           CommOptions options, Communicator* shadowed)
     : context_(std::move(context)),
       id_(id),
       options_(std::move(options)),
@@ -84,11 +72,12 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
                    context_->workspace(),
                    context_->fabric().shm(),
                    context_->trace(),
-                   context_->fabric().oversubscribed()},
+                   context_->fabric().oversubscribed(),
+                   context_->fabric().has_network()},
       gate_(AccessGate::open({context_->job(), id_, context_->rank()})),
       gates_(static_cast<size_t>(size())),
       plans_(context_->fabric(), layout(), rank()),
-      parent_(lane_of),
+      parent_(shadowed),
       numbers_(rank(), size(), options_.calls_before),
       recorder_(settings().recorder_ops),
       registrations_(context_->fabric()) {
@@ -96,8 +85,8 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   install_dump_signal();
   const Lock lock = context_->lock();
   const Fabric& fabric = context_->fabric();
-  if (const auto* local = fabric.local()) intra_before_ = local->counters();
-  if (const auto* net = fabric.between_nodes()) inter_before_ = net->counters();
+  if (const auto* local = fabric.local()) before_.intra = local->counters();
+  if (const auto* net = fabric.between_nodes()) before_.inter = net->counters();
   context_->attach(*this);
   // A rank that was here earlier may have failed already: nobody tells that twice.
   if (const Status told = context_->failures().reported(*this); !told) fail(told, false);
@@ -114,17 +103,17 @@ Communicator::~Communicator() {
   captures.reset();
   const Lock lock = context_->lock();
   registrations_.clear();
-  if (bound_) context_->operations().release(bound_);
+  let_go_of_bound();
   context_->detach(*this);
 }
 
-std::unique_ptr<Communicator> Communicator::make_lane(uint32_t number) {
+std::unique_ptr<Communicator> Communicator::make_shadow(uint32_t number) {
   CommOptions options = options_;
   options.name = fmt::format("{} graph {}", name(), number);
-  auto lane = std::make_unique<Communicator>(context_, hash_32(kGraph, hash_32(number, id_)),
-                                             members_.worlds(), std::move(options), this);
-  lane->on_device_ = {on_device_.executor, on_device_.direct, on_device_.shares_memory, nullptr, {}};
-  return lane;
+  auto shadow = std::make_unique<Communicator>(context_, hash_32(kGraph, hash_32(number, id_)),
+                                               members_.worlds(), std::move(options), this);
+  shadow->on_device_ = {on_device_.executor, on_device_.direct, on_device_.shares_memory, nullptr, {}};
+  return shadow;
 }
 
 void Communicator::allow_captures() { captures_ = std::make_unique<Captures>(*this); }
@@ -149,23 +138,24 @@ Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& st
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
                       rank());
-  auto prepared =
+  auto tables =
       plans_.find_or_make(request_for(call), streak.expected(call.collective, call.root), machine());
-  if (!prepared) return prepared.status();
-  return PlannedCall{call, **prepared};
+  if (!tables) return tables.status();
+  return PlannedCall{call, **tables};
 }
 
 Operation* Communicator::enroll(const PlannedCall& planned) {
-  const auto& [call, prepared] = planned;
+  const auto& [call, tables] = planned;
   Operation* const op = context_->operations().acquire();
   op->comm = this;
   op->call = call;
   op->device = call.on_device ? std::make_unique<DeviceRun>(*on_device_.executor, *op) : nullptr;
-  if (op->prepared != prepared) {
-    op->prepared = prepared;
-    op->laid_out_for = nullptr;
+  if (op->tables != tables) {
+    op->tables = tables;
+    op->progress.laid_out_for = nullptr;
   }
-  op->signature = signature_of(call, *op->prepared);
+  op->memory.use(call.send, call.recv, *tables);
+  op->signature = signature_of(call, *op->tables);
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (plan::is_transfer(call.collective)) {
@@ -228,38 +218,12 @@ const AccessGate* Communicator::gate_of(int rank) {
 
 // ---- Calls
 
-// Whether a call differs from that of the bound operation in its buffers only, and these will do; and
-// whether it would still be chosen so, for other calls may have come between.
-inline bool Communicator::stands_for(const Asked& asked) const {
-  if (!bound_ || !failure_.ok()) return false;
-  const Operation& op = *bound_;
-  if (op.call.collective != asked.collective || op.call.count != asked.count ||
-      static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
-      op.call.root != asked.root ||
-      numbers_.streak().expected(asked.collective, asked.root) != op.prepared->streak)
-    return false;
-  const plan::Request& request = op.prepared->plan.request;
-  return usable_buffer(asked.send, op.base_bytes[0], request.element_bytes) &&
-         usable_buffer(asked.recv, op.base_bytes[1], request.element_bytes) &&
-         (asked.collective != plan::Collective::all_to_all ||
-          request.disjoint != overlap(asked.send, asked.recv, op.base_bytes[0]));
-}
-
-// Does the bound operation, numbered and recorded, for a call that it stands for.
-bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
-  if (!stands_for(asked)) return false;
-  Operation& op = *bound_;
-  op.verdict_pending = false;
-  op.call.send = asked.send;
-  op.call.recv = asked.recv;
-  op.number = numbers_.next_collective(asked.collective, asked.root);
-  op.record = &recorder_.next();
-  *op.record = op.repeated;
-  op.record->number = op.number;
-  if (asked.collective != plan::Collective::all_to_all) op.record->in_place = asked.send == asked.recv;
-  op.record->queued = op.record->started = ticks();
+// Does a call that is like the last one; false: it is not.
+[[gnu::always_inline]] inline bool Communicator::repeat(Lock& lock, const Call& call, Status& outcome) {
+  if (!failure_.ok() || !bound_.serves(call, numbers_.streak())) return false;
+  Operation& op = bound_.begin(call, numbers_.next_collective(call.collective, call.root), recorder_.next());
   if (!run_alone(*context_, op)) [[unlikely]] {
-    bound_ = nullptr;  // nobody else may take it up while the lock is given away
+    (void)bound_.release();  // no other thread may take it up while the lock is given away
     outcome = wait_and_keep(lock, &op);
   }
   return true;
@@ -267,15 +231,11 @@ bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
 
 // Keeps an operation that has ended for calls like it if it may be done alone, or lets go of it.
 void Communicator::keep_or_release(Operation* op) {
-  const bool shared = op->references.load(std::memory_order_relaxed) > 1;  // somebody else has waited for it
-  const bool keep = op->prepared->brief && !op->call.premultiply && op->status.ok() &&
-                    !plan::is_transfer(op->call.collective);
-  if (keep && !shared) {
-    op->renew();
-    reset_arrivals(*op);
-    op->repeated = record_of(*op);
-    std::swap(op, bound_);
-  }
+  // Somebody else may have waited for it, too.
+  const bool shared = op->end.references.load(std::memory_order_relaxed) > 1;
+  const bool keep = op->tables->fast && !op->call.premultiply && op->end.status.ok() &&
+                    !plan::is_transfer(op->call.collective) && !environment_.trace;
+  if (keep && !shared) op = bound_.keep(*op);
   if (op) context_->operations().release(op);
 }
 
@@ -283,10 +243,8 @@ Status Communicator::run(const Call& call) {
   if (call.on_device) [[unlikely]]
     return run_on_device(*this, call);
   Lock lock = context_->lock();
-  const Asked asked{call.collective,           call.send, call.recv, call.count, static_cast<int>(call.type),
-                    static_cast<int>(call.op), call.root};
   Status outcome;
-  if (!call.stream && !call.premultiply && repeat(lock, asked, outcome)) return outcome;
+  if (!call.stream && !call.premultiply && repeat(lock, call, outcome)) return outcome;
   const auto plan = planned(call, numbers_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
@@ -303,16 +261,20 @@ Status Communicator::run(const Call& call) {
   return wait_and_keep(lock, op);
 }
 
-bool Communicator::repeat(const Asked& asked, Status& outcome) {
+bool Communicator::repeat(const Call& call, Status& outcome) {
   if (options_.device >= 0) return false;
   Lock lock = context_->lock();
-  return repeat(lock, asked, outcome);
+  return repeat(lock, call, outcome);
 }
 
 Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
   Status status = context_->result_of(lock, *op);
   keep_or_release(op);
   return status;
+}
+
+void Communicator::let_go_of_bound() {
+  if (Operation* const kept = bound_.release()) context_->operations().release(kept);
 }
 
 CallStreak Communicator::streak() {
@@ -323,7 +285,7 @@ CallStreak Communicator::streak() {
 void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
-  if (bound_) context_->operations().release(std::exchange(bound_, nullptr));
+  let_go_of_bound();
 }
 
 CommStats Communicator::stats() {
@@ -332,8 +294,8 @@ CommStats Communicator::stats() {
   const transport::Transport* const net = context_->fabric().between_nodes();
   CommStats s;
   s.operations = recorder_.total() - operations_.size() + (captures_ ? captures_->operations() : 0);
-  s.intra = since(local, intra_before_);
-  s.inter = since(net, inter_before_);
+  s.intra = since(local, before_.intra);
+  s.inter = since(net, before_.inter);
   s.node = layout().node_of(rank());
   s.nodes = layout().nodes();
   s.intra_transport = local ? local->describe() : "";
@@ -396,7 +358,7 @@ void Communicator::fail(const Status& why, bool tell_others) {
   if (captures_) captures_->fail(failure_);
 }
 
-void Communicator::fail_as_lane(const Status& why) {
+void Communicator::fail_as_shadow(const Status& why) {
   if (failure_.ok()) failure_ = why;
   context_->fail_operations(*this, failure_);
 }

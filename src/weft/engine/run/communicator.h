@@ -12,6 +12,7 @@
 #include "engine/context/context.h"
 #include "engine/gpu/comm_device.h"
 #include "engine/record/recorder.h"
+#include "engine/run/bound_operation.h"
 #include "engine/run/membership.h"
 #include "engine/run/operation.h"
 #include "engine/run/operation_numbers.h"
@@ -33,15 +34,6 @@ struct CommOptions {
   uint32_t calls_before = 0;   // the first collective is numbered as the one after so many; for tests
 };
 
-/// A collective as the API was asked for it: nothing of it has been checked.
-struct Asked {
-  plan::Collective collective;
-  const void* send;
-  void* recv;
-  uint64_t count;
-  int type, op, root;
-};
-
 class CapturedCalls;
 class Captures;
 
@@ -57,9 +49,9 @@ struct CommStats {
 
 class Communicator {
  public:
-  /// Of these ranks of the context's job, on host memory. `lane_of`: see captures.h.
+  /// Of these ranks of the context's job, on host memory. `shadowed`: whose shadow it is; see captures.h.
   Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> worlds, CommOptions options,
-               Communicator* lane_of = nullptr);
+               Communicator* shadowed = nullptr);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -68,10 +60,9 @@ class Communicator {
 
   /// Does what is asked and returns when it is done (no stream), or queues it.
   Status run(const Call& call);
-  /// The same for a call that waits, if it differs from the last brief one that was kept (Prepared::brief) in
-  /// nothing but its buffers, and would still be chosen so (CallStreak): then only the buffers have to be
-  /// checked, and are. False: nothing has happened.
-  bool repeat(const Asked& asked, Status& outcome);
+  /// The same for a call that waits and is like the last short one (BoundOperation). Its collective is no
+  /// transfer; nothing else of it need have been checked. False: nothing has happened.
+  bool repeat(const Call& call, Status& outcome);
   /// Waits for everything that was queued; for a CUDA stream that does not come, the communicator's timeout.
   Status finalize();
   /// Fails everything that is unfinished, now. Others are told `reason`, unless that is empty.
@@ -114,8 +105,8 @@ class Communicator {
   plan::Request request_for(const Call& call) const;
   PlanCache& plans() { return plans_; }
   /// A communicator of the same ranks for the operations of the `number`th capture here; see captures.h.
-  std::unique_ptr<Communicator> make_lane(uint32_t number);
-  bool is_lane() const { return parent_ != nullptr; }
+  std::unique_ptr<Communicator> make_shadow(uint32_t number);
+  bool is_shadow() const { return parent_ != nullptr; }
   /// From now on calls can be captured in CUDA graphs.
   void allow_captures();
   /// Null: they cannot.
@@ -152,16 +143,16 @@ class Communicator {
   const Status& failure() const { return failure_; }
   /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
   void fail(const Status& why, bool tell_others);
-  /// The part of that which a lane's communicator has done to it.
-  void fail_as_lane(const Status& why);
+  /// The part of that which a shadow's communicator has done to it.
+  void fail_as_shadow(const Status& why);
   /// Until when finalize() waits for streams to come to their operations; 0: it has not been called.
   int64_t finalized_by_ns() const { return finalized_by_ns_; }
 
  private:
-  inline bool stands_for(const Asked& asked) const;
-  bool repeat(Lock& lock, const Asked& asked, Status& outcome);
+  inline bool repeat(Lock& lock, const Call& call, Status& outcome);
   Status wait_and_keep(Lock& lock, Operation* op);
   void keep_or_release(Operation* op);
+  void let_go_of_bound();
   void record(Operation& op);
   Operation* unfinished() const;
 
@@ -175,14 +166,16 @@ class Communicator {
   PlanCache plans_;
   CommDevice on_device_;
   std::unique_ptr<Captures> captures_;
-  Communicator* const parent_;  // of a lane
+  Communicator* const parent_;  // of a shadow; null: it is none
   OperationNumbers numbers_;
   uint32_t children_[2] = {};  // made so far, by kind
   std::vector<Operation*> operations_;
-  Operation* bound_ = nullptr;  // the last brief collective that was kept: a call like it is repeat()ed
+  BoundOperation bound_;
   Recorder recorder_;
   Registrations registrations_;
-  transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created
+  struct {
+    transport::Counters intra, inter;
+  } before_;  // traffic before this communicator was created
   Status failure_;
   int64_t finalized_by_ns_ = 0;
 };

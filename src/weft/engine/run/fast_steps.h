@@ -22,21 +22,21 @@ namespace weft::engine {
 class FastSteps {
  public:
   FastSteps(const RunEnvironment& environment, Operation& op)
-      : environment_(environment), op_(op), plan_(op.prepared->plan) {}
+      : environment_(environment), op_(op), plan_(op.tables->plan) {}
 
   StepOutcome put(plan::StepId, const plan::Step& step) {
-    return send(step, own(op_, plan_.regions[step.sources]));
+    return send(step, op_.memory.at(plan_.regions[step.sources]));
   }
   StepOutcome signal(const plan::Step& step) { return send(step, nullptr); }
   StepOutcome wait(const plan::Step& step) {
-    uint8_t& arrived = op_.arrived[plan_.wait_begin[static_cast<size_t>(step.peer)] + step.tag];
+    uint8_t& arrived = op_.progress.arrived[plan_.wait_begin[static_cast<size_t>(step.peer)] + step.tag];
     if (!arrived) return StepOutcome::waits;
     arrived = 0;  // for the next call like this one
     return StepOutcome::done;
   }
   StepOutcome copy(const plan::Step& step, LaneState&) {
-    const std::byte* const from = own(op_, plan_.regions[step.sources]);
-    std::byte* const to = own(op_, step.dst);
+    const std::byte* const from = op_.memory.at(plan_.regions[step.sources]);
+    std::byte* const to = op_.memory.at(step.dst);
     if (from == to) return StepOutcome::done;
     if (step.bytes <= kShortCopy) copy_short(to, from, step.bytes);
     else device::copy(to, from, step.bytes);
@@ -46,8 +46,8 @@ class FastSteps {
     const plan::Region* const regions = plan_.regions.data() + step.sources;
     std::vector<const void*>& sources = environment_.workspace.reduce_sources();
     if (sources.size() < step.source_count) sources.resize(step.source_count);
-    for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = own(op_, regions[s]);
-    device::reduce(op_.reduction_of(step), own(op_, step.dst), sources.data(),
+    for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = op_.memory.at(regions[s]);
+    device::reduce(op_.reduction_of(step), op_.memory.at(step.dst), sources.data(),
                    static_cast<int>(step.source_count), step.bytes / device::size_of(op_.reduction.type));
     return StepOutcome::done;
   }
@@ -58,10 +58,12 @@ class FastSteps {
   }
   static void completed(plan::StepId, const plan::Step&, LaneState&) {}
   Status take_failure() { return std::move(failure_); }
+  bool ok() const { return failure_.ok(); }
+  void fail(Status why) { failure_ = std::move(why); }
 
   /// Runs the plan on, until its end or a step that has to wait.
   StepOutcome run() {
-    return run_lane(*this, plan_, op_.lanes[0], static_cast<uint32_t>(plan_.lane_steps.size()));
+    return run_lane(*this, plan_, op_.progress.lanes[0], static_cast<uint32_t>(plan_.lane_steps.size()));
   }
   /// Whether a message was the data that one of the operation's waits is for, in its slot: it is where it
   /// belongs.
@@ -71,9 +73,9 @@ class FastSteps {
       return false;
     const auto from = static_cast<size_t>(environment_.members.rank_of_world(peer));
     const uint32_t number = plan_.wait_begin[from] + e.tag();
-    if (number >= plan_.wait_begin[from + 1] || !op_.fits(e)) return false;
-    copy_short(op_.base[e.space] + e.offset, payload, e.bytes);
-    op_.arrived[number] = 1;
+    if (number >= plan_.wait_begin[from + 1] || !op_.memory.fits(e)) return false;
+    copy_short(op_.memory.base[e.space] + e.offset, payload, e.bytes);
+    op_.progress.arrived[number] = 1;
     return true;
   }
 

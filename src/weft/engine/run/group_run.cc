@@ -45,9 +45,9 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
   call.collective = plan::Collective::all_gather;  // both buffers, of the same size
   plan::Builder builder("self", comm.request_for(call), 1, 0);
   builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
-  auto prepared = Prepared::make(builder.finish(), topology::Layout({0}));
+  auto tables = PlanTables::make(builder.finish(), topology::Layout({0}));
   call.collective = plan::Collective::recv;
-  return PlannedCall{call, std::move(prepared)};
+  return PlannedCall{call, std::move(tables)};
 }
 
 // The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
@@ -110,7 +110,7 @@ Status run_group(std::vector<GroupCall>& calls) {
   const uint64_t batch = Stream::new_batch();
   for (const auto& [comm, plan, capture] : *parts) {
     if (capture) {
-      note(captured.add(*comm, capture, plan.call, plan.prepared));
+      note(captured.add(*comm, capture, plan.call, plan.tables));
       continue;
     }
     const Lock lock = comm->context().lock();
@@ -143,7 +143,7 @@ Status run_group(std::vector<GroupCall>& calls) {
   for (const auto& [op, first_use] : on_device) {
     Lock lock = op->context->lock();
     if (first_use) stay_with(lock, *op, deadline);
-    if (op->finished.load(std::memory_order_acquire)) note(op->status);
+    if (op->end.finished.load(std::memory_order_acquire)) note(op->end.status);
     const bool asynchronous = has_memory_operations(*op->comm);
     if (asynchronous) op->context->operations().release(op);
     else waited.push_back(op);

@@ -20,17 +20,17 @@ constexpr uint64_t kTurnBytes = 512 << 10;
 // Blocks in which memory that cannot be mapped is read for a reduction: the pieces of all sources stay in the
 // L2 cache.
 constexpr uint64_t kBounceBytes = 128 << 10;
-// What a step of so many bytes has written is out of its core's cache before a peer is told of it.
+// A step of so many bytes pushes what it has written out of its core's cache before its signal leaves.
 constexpr uint64_t kGoneBytes = 16 << 20;
 
 }  // namespace
 
 StepOutcome HostSteps::put(StepId id, const Step& step) {
   transport::Transport* const transport = route(step.peer);
-  const std::byte* const source = own(op_, plan_.regions[step.sources]);
+  const std::byte* const source = op_.memory.at(plan_.regions[step.sources]);
   const transport::Envelope e = envelope_of(environment_, op_, step);
   const int world = environment_.members.world_rank(step.peer);
-  transport::Completion& completion = op_.completions[op_.prepared->put_of_step[id]];
+  transport::Completion& completion = op_.progress.completions[op_.tables->put_of_step[id]];
 
   Result<Progress> progress = Progress::busy;
   if (const PeerBuffer* const target = one_sided_target(op_, id, step, *transport)) {
@@ -43,15 +43,14 @@ StepOutcome HostSteps::put(StepId id, const Step& step) {
   }
   if (!progress) return unreachable(progress.status());
   if (*progress == Progress::busy) return StepOutcome::retry;
-  ++op_.puts_started;
-  if (!completion.done) ++op_.puts_open;
+  op_.progress.begin_put(completion);
   return StepOutcome::done;
 }
 
 StepOutcome HostSteps::signal(const Step& step) {
   transport::Envelope e = envelope_of(environment_, op_, step);
   if (step.exposes == Space::none) return send(step, e, nullptr);
-  auto buffer = expose(*route(step.peer), step.exposes, op_.base[static_cast<int>(step.exposes)]);
+  auto buffer = expose(*route(step.peer), step.exposes, op_.memory.base[static_cast<int>(step.exposes)]);
   if (!buffer) return failed(buffer.status());
   e.kind = static_cast<uint8_t>(MessageKind::expose);
   e.space = static_cast<uint8_t>(step.exposes);
@@ -63,21 +62,22 @@ StepOutcome HostSteps::signal(const Step& step) {
 
 StepOutcome HostSteps::copy(const Step& step, LaneState& lane) {
   const Region& source = plan_.regions[step.sources];
-  std::byte* const dst = own(op_, step.dst);
-  const int32_t handle = op_.prepared->handle_of_region[step.sources];
+  std::byte* const dst = op_.memory.at(step.dst);
+  const int32_t handle = op_.tables->handle_of_region[step.sources];
   const uint64_t bytes = std::min(step.bytes - lane.progress, kTurnBytes);
   const uint64_t at = lane.progress;
   if (handle < 0) {
-    const std::byte* const src = own(op_, source);
+    const std::byte* const src = op_.memory.at(source);
     if (src == dst) return StepOutcome::done;
     device::copy(dst + at, src + at, bytes, streamed_bytes(step));
-  } else if (const PeerBuffer& learned = op_.learned[handle]; learned.mapped) {
+  } else if (const PeerBuffer& learned = op_.progress.learned[handle]; learned.mapped) {
     const AccessGuard guard(environment_.workspace.accessor());
     if (!guard.admitted(learned.gate)) return StepOutcome::retry;
     device::copy(dst + at, learned.mapped + source.offset + at, bytes, streamed_bytes(step));
   } else {
     if (at == 0) begin_readings(step);
-    if (SourceReading* reading = op_.readings.find(step.sources)) return copy_pieces(step, lane, *reading);
+    if (SourceReading* reading = op_.exposures.readings.find(step.sources))
+      return copy_pieces(step, lane, *reading);
     if (auto read = read_source(step.sources, at, bytes, dst + at); !read) return unreachable(read.status());
   }
   lane.progress += bytes;
@@ -89,7 +89,7 @@ StepOutcome HostSteps::copy_pieces(const Step& step, LaneState& lane, SourceRead
   const uint64_t begin = lane.progress, end = std::min(step.bytes, begin + kTurnBytes);
   while (lane.progress < end) {
     if (!source.may_go_on()) return lane.progress > begin ? StepOutcome::turn_over : StepOutcome::retry;
-    std::byte* const into = own(op_, step.dst) + lane.progress;
+    std::byte* const into = op_.memory.at(step.dst) + lane.progress;
     const uint64_t bytes = source.piece();
     Result<const std::byte*> from = source.start(into);
     if (!from) return unreachable(from.status());
@@ -98,7 +98,7 @@ StepOutcome HostSteps::copy_pieces(const Step& step, LaneState& lane, SourceRead
     lane.progress += bytes;
   }
   if (lane.progress < step.bytes) return StepOutcome::turn_over;
-  op_.readings.end(step.sources, step.source_count);
+  op_.exposures.readings.end(step.sources, step.source_count);
   return StepOutcome::done;
 }
 
@@ -128,7 +128,7 @@ StepOutcome HostSteps::reduce(const Step& step, LaneState& lane) {
     lane.progress += bytes;
   }
   if (lane.progress < step.bytes) return StepOutcome::turn_over;
-  if (!op_.readings.empty()) op_.readings.end(step.sources, step.source_count);
+  if (!op_.exposures.readings.empty()) op_.exposures.readings.end(step.sources, step.source_count);
   return StepOutcome::done;
 }
 
@@ -138,7 +138,7 @@ StepOutcome HostSteps::reduce_block(const Step& step, const device::Reduction& r
   std::vector<const void*>& sources = environment_.workspace.reduce_sources();
   sources.resize(step.source_count);
   std::optional<AccessGuard> guard;
-  if (op_.prepared->handles > 0) guard.emplace(environment_.workspace.accessor());
+  if (op_.tables->handles > 0) guard.emplace(environment_.workspace.accessor());
   if (guard && !admitted(*guard, step)) return StepOutcome::retry;
   for (uint32_t s = 0; s < step.source_count; ++s) {
     if (const std::byte* const mapped = address(step.sources + s)) {
@@ -150,7 +150,7 @@ StepOutcome HostSteps::reduce_block(const Step& step, const device::Reduction& r
     bounce += kBounceBytes;
     sources[s] = *read;
   }
-  device::reduce(reduction, own(op_, step.dst) + at, sources.data(), static_cast<int>(step.source_count),
+  device::reduce(reduction, op_.memory.at(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
                  bytes / device::size_of(reduction.type));
   finish_pieces(step);
   return StepOutcome::done;
@@ -159,8 +159,8 @@ StepOutcome HostSteps::reduce_block(const Step& step, const device::Reduction& r
 // Whether all memory that a step reads may be touched inside this guard.
 bool HostSteps::admitted(const AccessGuard& guard, const Step& step) const {
   for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
-    const int32_t handle = op_.prepared->handle_of_region[r];
-    if (handle >= 0 && !guard.admitted(op_.learned[handle].gate)) return false;
+    const int32_t handle = op_.tables->handle_of_region[r];
+    if (handle >= 0 && !guard.admitted(op_.progress.learned[handle].gate)) return false;
   }
   return true;
 }
@@ -173,23 +173,23 @@ void HostSteps::begin_readings(const Step& step) {
   if (environment_.oversubscribed) return;
   if (!transport::is_helped(step.bytes, plan::has_root(plan_.request.collective))) return;
   for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
-    if (address(r) != nullptr || op_.readings.find(r) != nullptr) continue;
+    if (address(r) != nullptr || op_.exposures.readings.find(r) != nullptr) continue;
     const Region& region = plan_.regions[r];
-    auto reading =
-        route(region.rank)
-            ->peer_mapping()
-            ->begin_reading(environment_.members.world_rank(region.rank),
-                            op_.learned[op_.prepared->handle_of_region[r]].buffer, region.offset, step.bytes);
-    if (reading) op_.readings.add(r, std::move(reading));
+    auto reading = route(region.rank)
+                       ->peer_mapping()
+                       ->begin_reading(environment_.members.world_rank(region.rank),
+                                       op_.progress.learned[op_.tables->handle_of_region[r]].buffer,
+                                       region.offset, step.bytes);
+    if (reading) op_.exposures.readings.add(r, std::move(reading));
   }
 }
 
 // Whether the next piece of every source with a reading may be used; sets `bytes` to its length.
 bool HostSteps::pieces_there(const Step& step, uint64_t& bytes) {
-  if (op_.readings.empty()) return true;
+  if (op_.exposures.readings.empty()) return true;
   bool there = true;
   for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
-    SourceReading* const reading = op_.readings.find(r);
+    SourceReading* const reading = op_.exposures.readings.find(r);
     if (reading == nullptr) continue;
     bytes = reading->piece();
     there &= reading->may_go_on();
@@ -198,19 +198,19 @@ bool HostSteps::pieces_there(const Step& step, uint64_t& bytes) {
 }
 
 void HostSteps::finish_pieces(const Step& step) {
-  if (op_.readings.empty()) return;
+  if (op_.exposures.readings.empty()) return;
   const uint32_t end = step.sources + step.source_count;
   int together = 0;
-  for (uint32_t r = step.sources; r < end; ++r) together += op_.readings.find(r) != nullptr;
+  for (uint32_t r = step.sources; r < end; ++r) together += op_.exposures.readings.find(r) != nullptr;
   for (uint32_t r = step.sources; r < end; ++r)
-    if (SourceReading* reading = op_.readings.find(r)) reading->finish(together);
+    if (SourceReading* reading = op_.exposures.readings.find(r)) reading->finish(together);
 }
 
 // `bytes` of source region `r` from `at` on, wherever they are or read into `bounce`.
 Result<const std::byte*> HostSteps::read_source(uint32_t r, uint64_t at, uint64_t bytes, std::byte* bounce) {
-  if (SourceReading* reading = op_.readings.find(r)) return reading->start(bounce);
+  if (SourceReading* reading = op_.exposures.readings.find(r)) return reading->start(bounce);
   const Region& region = plan_.regions[r];
-  const PeerBuffer& learned = op_.learned[op_.prepared->handle_of_region[r]];
+  const PeerBuffer& learned = op_.progress.learned[op_.tables->handle_of_region[r]];
   WEFT_TRY(route(region.rank)
                ->peer_mapping()
                ->read(environment_.members.world_rank(region.rank), learned.buffer, region.offset + at,
@@ -222,16 +222,16 @@ Result<const std::byte*> HostSteps::read_source(uint32_t r, uint64_t at, uint64_
 // go around the cache, unless a peer finds it there.
 uint64_t HostSteps::streamed_bytes(const Step& step, bool slice) const {
   const auto space = static_cast<size_t>(step.dst.space);
-  const bool read_soon = op_.prepared->exposes[space] && step.bytes < kGoneBytes;
+  const bool read_soon = op_.tables->exposes[space] && step.bytes < kGoneBytes;
   if (read_soon) return 0;
-  return slice ? op_.base_bytes[space] : step.bytes;
+  return slice ? op_.memory.bytes[space] : step.bytes;
 }
 
 // Where source region `r` can be read from here; null if only a transport's read() reaches it.
 const std::byte* HostSteps::address(uint32_t r) const {
-  const int32_t handle = op_.prepared->handle_of_region[r];
-  if (handle < 0) return own(op_, plan_.regions[r]);
-  const std::byte* const mapped = op_.learned[handle].mapped;
+  const int32_t handle = op_.tables->handle_of_region[r];
+  if (handle < 0) return op_.memory.at(plan_.regions[r]);
+  const std::byte* const mapped = op_.progress.learned[handle].mapped;
   return mapped ? mapped + plan_.regions[r].offset : nullptr;
 }
 

@@ -33,9 +33,9 @@ size_t PlanCache::KeyHash::operator()(const Key& key) const {
   return static_cast<size_t>(h ^ (h >> 29));
 }
 
-Result<const std::shared_ptr<const Prepared>*> PlanCache::find_or_make(const plan::Request& request,
-                                                                       int streak,
-                                                                       const model::Machine& machine) {
+Result<const std::shared_ptr<const PlanTables>*> PlanCache::find_or_make(const plan::Request& request,
+                                                                         int streak,
+                                                                         const model::Machine& machine) {
   const Key key{request, streak};
   if (last_ && last_key_ == key) return &last_;
   auto found = plans_.find(key);
@@ -44,12 +44,12 @@ Result<const std::shared_ptr<const Prepared>*> PlanCache::find_or_make(const pla
         plan::has_root(request.collective) ? &estimates_[{.request = request}] : nullptr;
     auto choice = model::choose(machine, request, layout_, limits_, pins_, streak, known);
     if (!choice) return choice.status();
-    auto prepared = Prepared::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_,
+    auto tables = PlanTables::make(choice->algorithm->make(request, layout_, choice->limits, rank_), layout_,
                                    streak, choice->predicted_us);
-    if (steps_ + prepared->plan.steps.size() > kKeptSteps) clear();
-    steps_ += prepared->plan.steps.size();
+    if (steps_ + tables->plan.steps.size() > kKeptSteps) clear();
+    steps_ += tables->plan.steps.size();
     log::trace("{} of {} bytes: {}", plan::name_of(request.collective), request.bytes(), choice->why);
-    found = plans_.emplace(key, std::move(prepared)).first;
+    found = plans_.emplace(key, std::move(tables)).first;
   }
   last_key_ = key;
   last_ = found->second;

@@ -12,7 +12,7 @@
 #include <unordered_map>
 
 #include "base/status.h"
-#include "engine/run/prepared.h"
+#include "engine/run/plan_tables.h"
 #include "model/tuner.h"
 #include "topology/layout.h"
 
@@ -27,8 +27,8 @@ class PlanCache {
 
   /// This rank's plan for a request in a streak of so many calls (CallStreak::expected()), on this machine.
   /// Valid until the next call.
-  Result<const std::shared_ptr<const Prepared>*> find_or_make(const plan::Request& request, int streak,
-                                                              const model::Machine& machine);
+  Result<const std::shared_ptr<const PlanTables>*> find_or_make(const plan::Request& request, int streak,
+                                                                const model::Machine& machine);
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
   void pin(const model::Pins& pins);
 
@@ -62,11 +62,11 @@ class PlanCache {
   const int rank_;
   plan::Limits limits_;
   model::Pins pins_;
-  std::unordered_map<Key, std::shared_ptr<const Prepared>, KeyHash> plans_;
+  std::unordered_map<Key, std::shared_ptr<const PlanTables>, KeyHash> plans_;
   std::unordered_map<Key, model::Estimates, KeyHash> estimates_;  // with a root, for streaks of any length
   size_t steps_ = 0;                                              // of all plans together
   Key last_key_;
-  std::shared_ptr<const Prepared> last_;
+  std::shared_ptr<const PlanTables> last_;
 };
 
 }  // namespace weft::engine

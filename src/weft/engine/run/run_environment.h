@@ -24,6 +24,7 @@ struct RunEnvironment {
   transport::ShmTransport* shm = nullptr;  // what the fast path sends by; null: no other rank on this node
   Trace* trace = nullptr;                  // null unless a trace is being written
   bool oversubscribed = false;             // ranks share CPUs: no owner has time to help with reads
+  bool has_network = false;                // some ranks of the job share no memory with this one
 };
 
 }  // namespace weft::engine

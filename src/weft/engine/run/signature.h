@@ -10,7 +10,7 @@
 
 namespace weft::engine {
 
-inline uint32_t signature_of(const Call& call, const Prepared& prepared) {
+inline uint32_t signature_of(const Call& call, const PlanTables& tables) {
   uint64_t hash = 0;
   const auto mix = [&hash](uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15ull;
@@ -22,9 +22,9 @@ inline uint32_t signature_of(const Call& call, const Prepared& prepared) {
   mix(call.count);
   if (plan::reduces(call.collective))
     mix(static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
-        uint64_t{prepared.plan.request.strict} << 9);
+        uint64_t{tables.plan.request.strict} << 9);
   if (!transfer) mix(static_cast<uint64_t>(call.root));
-  mix(prepared.algorithm_hash ^ prepared.plan.request.disjoint);
+  mix(tables.algorithm_hash ^ tables.plan.request.disjoint);
   return static_cast<uint32_t>(hash);
 }
 

@@ -11,10 +11,8 @@ namespace weft::engine {
 using transport::Progress;
 
 bool LaneSteps::all_done(std::span<const plan::StepId> steps) const {
-  return std::all_of(steps.begin(), steps.end(), [this](plan::StepId id) {
-    const int32_t put = op_.prepared->put_of_step[id];
-    return put >= 0 ? op_.completions[static_cast<size_t>(put)].done : op_.step_done[id] != 0;
-  });
+  return std::all_of(steps.begin(), steps.end(),
+                     [this](plan::StepId id) { return op_.progress.is_done(id, *op_.tables); });
 }
 
 bool LaneSteps::memory_lost() {
@@ -25,14 +23,14 @@ bool LaneSteps::memory_lost() {
 }
 
 void LaneSteps::completed(plan::StepId id, const plan::Step& step, LaneState& lane) {
-  if (!op_.step_done.empty() && step.kind != plan::StepKind::put) op_.step_done[id] = 1;
+  if (!op_.progress.step_done.empty() && step.kind != plan::StepKind::put) op_.progress.step_done[id] = 1;
   lane.progress = 0;
   if (Trace* const trace = environment_.trace) lane.since = trace->step(op_, step.lane, id, lane.since);
 }
 
 StepOutcome LaneSteps::unreachable(Status why) {
   if (why.code() != Code::remote_error) return failed(std::move(why));
-  op_.set_unreachable(std::move(why), now_ns());
+  op_.end.set_unreachable(std::move(why), now_ns());
   return StepOutcome::retry;
 }
 
@@ -44,20 +42,13 @@ StepOutcome LaneSteps::send(const plan::Step& step, const transport::Envelope& e
   return *progress == Progress::accepted ? StepOutcome::done : StepOutcome::retry;
 }
 
-const transport::RemoteBuffer* LaneSteps::exposed(const transport::Transport& transport,
-                                                  plan::Space space) const {
-  for (const Operation::Exposure& exposure : op_.exposures)
-    if (exposure.transport == &transport && exposure.space == space) return &exposure.buffer;
-  return nullptr;
-}
-
 Result<const transport::RemoteBuffer*> LaneSteps::expose(transport::Transport& transport, plan::Space space,
                                                          std::byte* memory) {
-  if (const transport::RemoteBuffer* const known = exposed(transport, space)) return known;
-  Result<transport::RemoteBuffer> buffer = transport.expose(memory, op_.base_bytes[static_cast<int>(space)]);
+  if (const transport::RemoteBuffer* const known = op_.exposures.find(transport, space)) return known;
+  Result<transport::RemoteBuffer> buffer =
+      transport.expose(memory, op_.memory.bytes[static_cast<int>(space)]);
   if (!buffer) return buffer.status();
-  op_.exposures.push_back({&transport, space, *buffer});
-  return &op_.exposures.back().buffer;
+  return op_.exposures.add(transport, space, *buffer);
 }
 
 }  // namespace weft::engine

@@ -1,5 +1,5 @@
-// What the tables of step operations share: where a step's own memory is, what its message says, whether a
-// put goes one-sided; and LaneSteps, the operations that host and GPU memory have in common.
+// What the tables of step operations share: what a step's message says, and whether a put goes one-sided; and
+// LaneSteps, the operations that host and GPU memory have in common.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -13,11 +13,6 @@
 #include "engine/run/step_loop.h"
 
 namespace weft::engine {
-
-/// Where a region of this rank lies.
-inline std::byte* own(const Operation& op, const plan::Region& region) {
-  return op.base[static_cast<int>(region.space)] + region.offset;
-}
 
 /// The message of a put or of a signal.
 inline transport::Envelope envelope_of(const RunEnvironment& environment, const Operation& op,
@@ -42,9 +37,9 @@ inline transport::Envelope envelope_of(const RunEnvironment& environment, const 
 /// one-sided: a plan waits for its destination. Others may find that destination learned, or not.
 inline const PeerBuffer* one_sided_target(const Operation& op, plan::StepId id, const plan::Step& step,
                                           const transport::Transport& transport) {
-  const int32_t handle = op.prepared->handle_of_step[id];
+  const int32_t handle = op.tables->handle_of_step[id];
   if (handle < 0) return nullptr;
-  const PeerBuffer& target = op.learned[static_cast<size_t>(handle)];
+  const PeerBuffer& target = op.progress.learned[static_cast<size_t>(handle)];
   const bool one_sided = step.bytes > transport.eager_bytes() || target.mapped != nullptr ||
                          (step.bytes > transport.brief_put_bytes() && target.buffer.bytes > 0);
   return one_sided ? &target : nullptr;
@@ -54,11 +49,12 @@ inline const PeerBuffer* one_sided_target(const Operation& op, plan::StepId id, 
 class LaneSteps {
  public:
   LaneSteps(const RunEnvironment& environment, Operation& op)
-      : environment_(environment), op_(op), plan_(op.prepared->plan) {}
+      : environment_(environment), op_(op), plan_(op.tables->plan) {}
 
   StepOutcome wait(const plan::Step& step) const {
-    return op_.arrived[plan_.wait_begin[static_cast<size_t>(step.peer)] + step.tag] ? StepOutcome::done
-                                                                                    : StepOutcome::waits;
+    return op_.progress.arrived[plan_.wait_begin[static_cast<size_t>(step.peer)] + step.tag]
+               ? StepOutcome::done
+               : StepOutcome::waits;
   }
   bool ready(const plan::Step& step) const { return step.after_count == 0 || all_done(plan_.after(step)); }
   bool memory_lost();
@@ -80,8 +76,6 @@ class LaneSteps {
   /// operation ends.
   Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, plan::Space space,
                                                 std::byte* memory);
-  /// What is registered already; null: nothing.
-  const transport::RemoteBuffer* exposed(const transport::Transport& transport, plan::Space space) const;
   transport::Transport* route(int peer) const { return environment_.members.route(peer); }
 
   const RunEnvironment& environment_;

@@ -34,7 +34,7 @@ void Stream::submit_first_batch() {
 
 void Stream::on_finished(Operation& op) {
   std::lock_guard guard(mutex_);
-  if (!op.status.ok() && first_failure_.ok()) first_failure_ = op.status;
+  if (!op.end.status.ok() && first_failure_.ok()) first_failure_ = op.end.status;
   const auto ended =
       std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; });
   spare_.splice(spare_.begin(), queue_, ended);

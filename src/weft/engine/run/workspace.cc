@@ -6,55 +6,48 @@
 namespace weft::engine {
 
 Status Workspace::prepare(Operation& op) {
-  const plan::Plan& plan = op.prepared->plan;
-  op.base[0] = static_cast<std::byte*>(const_cast<void*>(op.call.send));
-  op.base[1] = static_cast<std::byte*>(op.call.recv);
-  op.base_bytes[0] = plan::input_bytes(plan.request, plan.ranks, plan.rank);
-  op.base_bytes[1] = plan::output_bytes(plan.request, plan.ranks, plan.rank);
-  op.base_bytes[2] = plan.scratch_bytes;
-  if (plan.scratch_bytes <= kInlineScratch && !op.prepared->exposes[2]) {
-    op.base[2] = op.inline_scratch;
-  } else {
+  const plan::Plan& plan = op.tables->plan;
+  if (plan.scratch_bytes > kInlineScratch || op.tables->exposes[2]) {
     auto block = scratch_.take(plan.scratch_bytes);
     if (!block) return block.status();
-    op.scratch = *block;
-    op.base[2] = block->data;
+    op.memory.scratch = *block;
+    op.memory.base[2] = block->data;
   }
-  if (op.call.premultiply && op.base_bytes[0] > 0) {
-    WEFT_TRY(stage(op, plan::Space::input, op.staged_input));
-    device::scale(op.call.type, op.base[0], op.call.send, op.base_bytes[0] / device::size_of(op.call.type),
-                  op.call.scalar);
+  if (op.call.premultiply && op.memory.bytes[0] > 0) {
+    WEFT_TRY(stage(op, plan::Space::input, op.memory.staged_input));
+    device::scale(op.call.type, op.memory.base[0], op.call.send,
+                  op.memory.bytes[0] / device::size_of(op.call.type), op.call.scalar);
   }
   // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
   if (!local_ || local_->peer_mapping()->reads_peers()) return {};
-  if (op.prepared->exposes[0] && !op.staged_input.data &&
-      !device::find_window(op.base[0], op.base_bytes[0])) {
-    WEFT_TRY(stage(op, plan::Space::input, op.staged_input));
-    if (op.base_bytes[0]) device::copy(op.base[0], op.call.send, op.base_bytes[0]);
+  if (op.tables->exposes[0] && !op.memory.staged_input.data &&
+      !device::find_window(op.memory.base[0], op.memory.bytes[0])) {
+    WEFT_TRY(stage(op, plan::Space::input, op.memory.staged_input));
+    if (op.memory.bytes[0]) device::copy(op.memory.base[0], op.call.send, op.memory.bytes[0]);
   }
-  if (op.prepared->exposes[1] && !device::find_window(op.base[1], op.base_bytes[1]))
-    WEFT_TRY(stage(op, plan::Space::output, op.staged_output));
+  if (op.tables->exposes[1] && !device::find_window(op.memory.base[1], op.memory.bytes[1]))
+    WEFT_TRY(stage(op, plan::Space::output, op.memory.staged_output));
   return {};
 }
 
 Status Workspace::stage(Operation& op, plan::Space space, ScratchPool::Block& block) {
   const int index = static_cast<int>(space);
-  auto taken = scratch_.take(op.base_bytes[index]);
+  auto taken = scratch_.take(op.memory.bytes[index]);
   if (!taken) return taken.status();
   block = *taken;
-  op.base[index] = block.data;
+  op.memory.base[index] = block.data;
   return {};
 }
 
 void Workspace::give_back(Operation& op, bool succeeded) {
-  give_back(op, plan::Space::scratch, op.scratch, succeeded);
-  give_back(op, plan::Space::input, op.staged_input, succeeded);
-  give_back(op, plan::Space::output, op.staged_output, succeeded);
+  give_back(op, plan::Space::scratch, op.memory.scratch, succeeded);
+  give_back(op, plan::Space::input, op.memory.staged_input, succeeded);
+  give_back(op, plan::Space::output, op.memory.staged_output, succeeded);
 }
 
 void Workspace::give_back(const Operation& op, plan::Space space, ScratchPool::Block& block, bool succeeded) {
   if (!block.data) return;
-  if (succeeded || !op.prepared->exposes[static_cast<int>(space)]) scratch_.give(block);
+  if (succeeded || !op.tables->exposes[static_cast<int>(space)]) scratch_.give(block);
   else scratch_.retire(block, now_ns());
   block = {};
 }

@@ -1,9 +1,13 @@
-// A prepared plan: a plan with what the interpreter would otherwise search for at every step, worked out
+// PlanTables: a plan with what its execution would otherwise search for or work out at every call, derived
 // once. Cached by the communicator and shared by the operations that run it.
+//
+// Thread safety: a value that never changes.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "plan/plan.h"
@@ -13,11 +17,12 @@ namespace weft::engine {
 /// Scratch up to here is part of the operation.
 inline constexpr size_t kInlineScratch = 4096;
 
-/// The longest step of a brief plan.
-inline constexpr uint64_t kBriefBytes = 64 << 10;
+/// The longest step that the fast path does.
+inline constexpr uint64_t kFastStepBytes = 64 << 10;
 
-struct Prepared {
+struct PlanTables {
   plan::Plan plan;
+  uint64_t bytes[3] = {};  // by Space: how long each buffer of a call is
   int streak = 1;          // how long the streak was expected to be that it was chosen for (CallStreak)
   float predicted_us = 0;  // what it was to take when it was chosen
 
@@ -33,12 +38,19 @@ struct Prepared {
   bool exposes_inside[3] = {};  // … to a rank of the same node
   bool between_nodes = false;   // any step talks to another node
   uint32_t algorithm_hash = 0;
-  /// Nothing but short messages inside a node, copies and reductions, one after the other: its caller may do
-  /// it alone (fast_path.h).
-  bool brief = false;
+  /// Nothing but short messages inside a node, copies and reductions, one after the other: the caller may do
+  /// it alone (context/fast_path.h).
+  bool fast = false;
 
-  static std::shared_ptr<const Prepared> make(plan::Plan plan, const topology::Layout& layout, int streak = 1,
-                                              double predicted_us = 0);
+  static std::shared_ptr<const PlanTables> make(plan::Plan plan, const topology::Layout& layout,
+                                                int streak = 1, double predicted_us = 0);
+
+ private:
+  /// The number of a peer's space that this plan learns; -1: it learns none.
+  using HandleOf = std::map<std::pair<int, plan::Space>, int32_t>;
+  HandleOf number_handles();
+  void derive_step(size_t id, const HandleOf& handle_of, const topology::Layout& layout);
+  bool is_fast() const;
 };
 
 }  // namespace weft::engine

@@ -1,0 +1,39 @@
+// Call: what a caller asks for, after the API has checked it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "device/types.h"
+#include "plan/plan.h"
+
+namespace weft::engine {
+
+struct PlanTables;
+class Stream;
+
+struct Call {
+  plan::Collective collective = plan::Collective::all_reduce;
+  const void* send = nullptr;
+  void* recv = nullptr;
+  uint64_t count = 0;
+  device::DataType type = device::DataType::float32;
+  device::ReduceOp op = device::ReduceOp::sum;
+  bool premultiply = false;        // sum of inputs × scalar
+  bool scalar_is_address = false;  // of where it is to be read when the CUDA stream has come
+  std::byte scalar[8] = {};        // one element
+  int root = 0;                    // or peer
+  Stream* stream = nullptr;        // null: the caller waits
+  bool on_device = false;          // GPU memory, in order after `cuda_stream`
+  bool splits = false;             // the AllGather of a split, which no other matches
+  void* cuda_stream = nullptr;
+};
+
+/// A call with the plan that does it: what a group or a CUDA graph keeps until it starts the call.
+struct PlannedCall {
+  Call call;
+  std::shared_ptr<const PlanTables> tables;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,47 @@
+// Exposures: memory that an operation has in common with peers until it ends: what of its own is registered
+// with transports, and what of theirs is mapped or being read.
+//
+// Thread safety: under the context's lock.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/run/source_reading.h"
+#include "plan/plan.h"
+#include "transport/transport.h"
+
+namespace weft::engine {
+
+class Exposures {
+ public:
+  /// What of this space is registered with a transport; null: nothing. Good until the next add().
+  const transport::RemoteBuffer* find(const transport::Transport& transport, plan::Space space) const {
+    for (const Exposure& exposure : own_)
+      if (exposure.transport == &transport && exposure.space == space) return &exposure.buffer;
+    return nullptr;
+  }
+  const transport::RemoteBuffer* add(transport::Transport& transport, plan::Space space,
+                                     const transport::RemoteBuffer& buffer) {
+    own_.push_back({&transport, space, buffer});
+    return &own_.back().buffer;
+  }
+  /// Withdraws all that is registered.
+  void withdraw() {
+    for (const Exposure& exposure : own_) exposure.transport->unexpose(exposure.buffer);
+    own_.clear();
+  }
+
+  std::vector<std::shared_ptr<const void>> mappings;  // of peers' memory
+  SourceReadings readings;                            // reads of it that its owners help with
+
+ private:
+  struct Exposure {
+    transport::Transport* transport;
+    plan::Space space;
+    transport::RemoteBuffer buffer;
+  };
+  std::vector<Exposure> own_;
+};
+
+}  // namespace weft::engine
