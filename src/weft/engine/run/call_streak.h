@@ -22,10 +22,10 @@ class CallStreak {
   /// After how many calls it is looked at again how many will follow. Each is four times the one before, as
   /// each costs a plan.
   static constexpr int kPast[] = {4, 16, 64, 256, 1024, 4096};
-  /// How many calls a row goes on for after so many.
+  /// How many calls a streak goes on for after so many.
   static constexpr int more(int past) { return past == 0 ? 1 : 2 * past; }
 
-  /// How many calls the row may have in which such a call would be the next.
+  /// How many calls the streak may have in which such a call would be the next.
   int expected(plan::Collective collective, int root) const {
     if (!goes_on(collective, root)) return more(0);
     return more(left_ == 0 ? next_past() : past_);
