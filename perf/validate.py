@@ -145,9 +145,9 @@ class Predictor:
 
     def times(self, cluster: str, collective: str, sizes: list[int], slice_bytes: int) -> dict[tuple[int, str], float]:
         """µs by size and algorithm."""
-        # As perf/compare.py measures: blocking calls in a row, Broadcast in place and the others out of place.
+        # As perf/compare.py measures: back-to-back blocking calls, Broadcast in place and the others out of place.
         place = "--in-place" if collective == "broadcast" else "--out-of-place"
-        answer = self.ask("weft_sim", cluster, "--row", place, "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
+        answer = self.ask("weft_sim", cluster, "--streak", place, "--json", "-c", collective, "-s", ",".join(map(str, sizes)), "--slice",
                           str(slice_bytes))
         return {(row["bytes"], row["algorithm"]): row["us"] for row in answer["rows"] if "us" in row}
 

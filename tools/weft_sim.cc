@@ -33,10 +33,10 @@ void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
       ->group("What");
   app.add_option("--element-bytes", q.element_bytes, "Bytes of an element; 4")->group("What");
   app.add_option("--root", q.root, "Root; 0")->group("What");
-  app.add_flag(
-         "--row", q.row,
-         "A call's time in a long row of blocking calls, as perf tools measure; else one call alone, until "
-         "its last rank is done")
+  app.add_flag("--streak", q.streak,
+               "A call's time in a long streak of blocking calls, as perf tools measure; else one call "
+               "alone, until "
+               "its last rank is done")
       ->group("What");
   app.add_flag("--out-of-place", q.out_of_place,
                "AlltoAll's input and output do not overlap, which is quicker; else they may be the same")
@@ -60,7 +60,7 @@ void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
   app.add_option("--oversubscription", q.oversubscription, "What a leaf's nodes send over what it can carry")
       ->group("What is not as it should be");
   app.add_flag("--why", q.why, "Say what the time was for; of one call alone")
-      ->excludes("--row")
+      ->excludes("--streak")
       ->group("Output");
   app.add_flag("--json", json, "Print JSON")->group("Output");
 }

@@ -21,13 +21,13 @@ double predicted_us(const Machine& machine, const char* algorithm, const topolog
   return choice.ok() ? choice->predicted_us : 0;
 }
 
-// What a collective takes in a row, by an algorithm, on `truth` and on others.
-Observation row_of(const Machine& truth, plan::Collective collective, uint64_t count, const char* algorithm,
-                   const topology::Layout& layout) {
+// What a collective takes in a streak, by an algorithm, on `truth` and on others.
+Observation call_of(const Machine& truth, plan::Collective collective, uint64_t count, const char* algorithm,
+                    const topology::Layout& layout) {
   const auto predicted = [=](const Machine& machine) {
     const plan::Request request{.collective = collective, .count = count, .element_bytes = 4};
     const auto* const found = plan::find_algorithm(collective, algorithm);
-    return estimate(*found, request, layout, machine, limits_for(machine), Calls::row)->us;
+    return estimate(*found, request, layout, machine, limits_for(machine), Calls::streak)->us;
   };
   return {predicted(truth), predicted};
 }
@@ -55,8 +55,8 @@ TEST(Calibrate, ARowTellsOverheadFromTheWayOfAMessage) {
   truth.intra.overhead_us *= 0.6;
   truth.intra.alpha_us += 2 * (Machine().intra.overhead_us - truth.intra.overhead_us);
   const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
-  const Observation row = row_of(truth, plan::Collective::broadcast, 1, "ring", layout);
-  const Machine found = calibrate_call(Machine(), seen, {&row, 1});
+  const Observation streak = call_of(truth, plan::Collective::broadcast, 1, "ring", layout);
+  const Machine found = calibrate_call(Machine(), seen, {&streak, 1});
   EXPECT_NEAR(found.intra.overhead_us, truth.intra.overhead_us, 0.002);
   EXPECT_NEAR(found.intra.alpha_us, truth.intra.alpha_us, 0.004);
   EXPECT_NEAR(found.call_us, 0.04, 0.005);
@@ -69,7 +69,7 @@ TEST(Calibrate, FindsWhatReadingFromAPeerTakes) {
   truth.memory.peer_us = 2.4;
   Machine alone = truth;
   alone.memory.peer_us = 0.9;
-  const Observation seen = row_of(truth, plan::Collective::all_gather, 1, "direct", layout);
+  const Observation seen = call_of(truth, plan::Collective::all_gather, 1, "direct", layout);
   EXPECT_NEAR(calibrate_reads(alone, seen).memory.peer_us, 2.4, 0.05);
   alone.memory.peer_us = 3;
   EXPECT_EQ(calibrate_reads(alone, seen).memory.peer_us, 3) << "no less than alone";
@@ -87,9 +87,9 @@ TEST(Calibrate, FindsWhatCachesHoldAndWhatLongDataCosts) {
   truth.memory.mapped_large /= 1.5;
   LongObservations seen;
   for (const uint64_t count : {16 << 10, 256 << 10}) {
-    seen.read.push_back(row_of(truth, plan::Collective::all_gather, count, "direct", layout));
-    seen.reduced.push_back(row_of(truth, plan::Collective::reduce_scatter, count, "direct", layout));
-    seen.handed_over.push_back(row_of(truth, plan::Collective::reduce_scatter, count, "ring", layout));
+    seen.read.push_back(call_of(truth, plan::Collective::all_gather, count, "direct", layout));
+    seen.reduced.push_back(call_of(truth, plan::Collective::reduce_scatter, count, "direct", layout));
+    seen.handed_over.push_back(call_of(truth, plan::Collective::reduce_scatter, count, "ring", layout));
   }
   const Memory found = calibrate_memory(stated, seen).memory;
   EXPECT_EQ(found.cache_bytes, truth.memory.cache_bytes);
@@ -116,10 +116,10 @@ TEST(Calibrate, FindsWhatACallTakesWhereRanksShareCores) {
   truth.call_us = 0.05;
   truth.intra.overhead_us *= 0.7;
   const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
-  const Observation row = row_of(truth, plan::Collective::broadcast, 1, "ring", layout);
+  const Observation streak = call_of(truth, plan::Collective::broadcast, 1, "ring", layout);
   Machine stated;
   stated.cores = 2;
-  const Machine found = calibrate_crowd(stated, &Machine::intra, seen, {&row, 1});
+  const Machine found = calibrate_crowd(stated, &Machine::intra, seen, {&streak, 1});
   EXPECT_NEAR(found.call_us, 0.05, 0.01);
   EXPECT_NEAR(found.switch_us, 0.6, 0.06);
   EXPECT_NEAR(found.intra.overhead_us, truth.intra.overhead_us, 0.003);
@@ -161,8 +161,8 @@ TEST(Calibrate, OneObservationChangesTheWaitOnly) {
   truth.inter.overhead_us *= 2;
   const auto seen = observations(truth, topology::Layout({0, 1, 2, 3}), {"ring"});
   EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen).inter.overhead_us, stated.inter.overhead_us);
-  const Observation row{0.1, [](const Machine& machine) { return machine.call_us; }};
-  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen, {&row, 1}).inter.overhead_us,
+  const Observation streak{0.1, [](const Machine& machine) { return machine.call_us; }};
+  EXPECT_EQ(calibrate_crowd(stated, &Machine::inter, seen, {&streak, 1}).inter.overhead_us,
             stated.inter.overhead_us)
       << "two observations of three unknowns";
 }
@@ -179,11 +179,11 @@ TEST(Calibrate, RowsTellWhatMessagesBetweenNodesCostTheirSender) {
   truth.inter.behind_us = 1.2;
   truth.inter.overhead_us = (3 + 2.4) / 2;
   const auto seen = observations(truth, layout, {"one_hop", "recursive_doubling", "ring"});
-  const std::vector<Observation> rows{row_of(truth, plan::Collective::broadcast, 1, "ring", layout),
-                                      row_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
-  const Machine found = calibrate_crowd(stated, &Machine::inter, seen, rows);
+  const std::vector<Observation> streaks{call_of(truth, plan::Collective::broadcast, 1, "ring", layout),
+                                         call_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
+  const Machine found = calibrate_crowd(stated, &Machine::inter, seen, streaks);
   EXPECT_NEAR(found.inter.sending_us, 3, 0.15);
-  EXPECT_DOUBLE_EQ(found.inter.behind_us, 0.3) << "in these rows no messages share writes";
+  EXPECT_DOUBLE_EQ(found.inter.behind_us, 0.3) << "in these streaks no messages share writes";
   EXPECT_NEAR(receiving_us(found.inter), 2.4, 0.5);
   EXPECT_NEAR(found.switch_us, 1.3, 0.5);
 }
@@ -197,15 +197,15 @@ TEST(Calibrate, RowsTellWhatMessagesThatShareWritesCost) {
   Machine truth = stated;
   truth.inter.behind_us = 0.4;
   truth.inter.gathered_us = 0.35;
-  const std::vector<Observation> rows{row_of(truth, plan::Collective::broadcast, 1, "ring", layout),
-                                      row_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
-  const Machine found = calibrate_gathered(stated, rows);
+  const std::vector<Observation> streaks{call_of(truth, plan::Collective::broadcast, 1, "ring", layout),
+                                         call_of(truth, plan::Collective::broadcast, 1, "one_hop", layout)};
+  const Machine found = calibrate_gathered(stated, streaks);
   EXPECT_NEAR(found.inter.gathered_us, 0.35, 0.02);
   EXPECT_DOUBLE_EQ(found.inter.behind_us, 0.4);
   EXPECT_DOUBLE_EQ(found.inter.overhead_us, stated.inter.overhead_us);
   EXPECT_DOUBLE_EQ(calibrate_gathered(stated, {}).inter.gathered_us, 0.2);
   stated.inter.gathered_us = 0;
-  EXPECT_DOUBLE_EQ(calibrate_gathered(stated, rows).inter.gathered_us, 0) << "there is nothing to gather";
+  EXPECT_DOUBLE_EQ(calibrate_gathered(stated, streaks).inter.gathered_us, 0) << "there is nothing to gather";
 }
 
 TEST(Calibrate, WholeOperationsTellWhatReceivingTakesWhereACallIsKnown) {

@@ -1,5 +1,5 @@
 // The simulator against cases that can be worked out by hand: steps in lanes, dependencies, what is told of a
-// plan, and what is refused. Further such cases are in messages_test.cc, workers_test.cc, row_test.cc and
+// plan, and what is refused. Further such cases are in messages_test.cc, workers_test.cc, streak_test.cc and
 // cores_test.cc.
 #include "model/simulate.h"
 

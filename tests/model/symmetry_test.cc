@@ -83,13 +83,13 @@ TEST(Symmetry, OneNodeTakesTheTimeOfAllToTheLastBit) {
           EXPECT_EQ(whole->inter.bytes, node->inter.bytes) << what;
           EXPECT_EQ(whole->intra.messages, node->intra.messages) << what;
           if (nodes > 5) continue;  // as above
-          const auto row = simulate(all, layout, machine, limits, {.calls = 4});
-          const auto row_of_node =
+          const auto streak = simulate(all, layout, machine, limits, {.calls = 4});
+          const auto streak_of_node =
               simulate(one, layout, machine, limits, {.calls = 4, .symmetry = symmetry, .one_node = true});
-          ASSERT_TRUE(row.ok()) << row.status().message();
-          ASSERT_TRUE(row_of_node.ok()) << row_of_node.status().message();
-          EXPECT_EQ(row->call_us, row_of_node->call_us) << what << ", in a row";
-          EXPECT_EQ(row->total_us, row_of_node->total_us) << what << ", in a row";
+          ASSERT_TRUE(streak.ok()) << streak.status().message();
+          ASSERT_TRUE(streak_of_node.ok()) << streak_of_node.status().message();
+          EXPECT_EQ(streak->call_us, streak_of_node->call_us) << what << ", back to back";
+          EXPECT_EQ(streak->total_us, streak_of_node->total_us) << what << ", back to back";
         }
       }
     }

@@ -30,10 +30,10 @@ Request all_reduce(uint64_t bytes) {
 }
 
 Choice choose_or_fail(const Request& request, const Layout& layout, std::string_view pins = "",
-                      const Machine& machine = cluster(), int row = 1) {
+                      const Machine& machine = cluster(), int streak = 1) {
   const Result<Pins> parsed = parse_pins(pins);
   EXPECT_TRUE(parsed.ok()) << parsed.status().message();
-  const Result<Choice> choice = choose(machine, request, layout, kLimits, *parsed, row);
+  const Result<Choice> choice = choose(machine, request, layout, kLimits, *parsed, streak);
   EXPECT_TRUE(choice.ok()) << choice.status().message();
   return choice.ok() ? *choice : Choice{};
 }
@@ -264,8 +264,8 @@ TEST(Tuner, ShortBroadcastsGoByTheLengthOfTheirRow) {
   Machine busy = cluster();  // sending takes the CPU longer than the way does
   busy.inter = {.alpha_us = 1, .overhead_us = 5, .bytes_per_us = 2000, .by_cpu = true};
   const Request broadcast{.collective = Collective::broadcast, .count = 8, .element_bytes = 1};
-  const auto chosen = [&](int nodes, int row) {
-    return choose_or_fail(broadcast, Layout::blocks(nodes, 1), "", busy, row).algorithm->name;
+  const auto chosen = [&](int nodes, int streak) {
+    return choose_or_fail(broadcast, Layout::blocks(nodes, 1), "", busy, streak).algorithm->name;
   };
   EXPECT_EQ(chosen(4, 1), "one_hop");
   EXPECT_EQ(chosen(4, 8), "binomial");
@@ -279,11 +279,11 @@ TEST(Tuner, OfARowTheMeanCounts) {
   const Layout layout = Layout::blocks(4, 1);
   const plan::Algorithm& ring = *plan::find_algorithm(Collective::broadcast, "ring");
   const auto alone = estimate(ring, broadcast, layout, cluster(), kLimits, Calls::alone);
-  const auto next = estimate(ring, broadcast, layout, cluster(), kLimits, Calls::row);
+  const auto next = estimate(ring, broadcast, layout, cluster(), kLimits, Calls::streak);
   ASSERT_TRUE(alone.ok() && next.ok());
   ASSERT_LT(next->us, alone->us);
-  const auto predicted = [&](int row) {
-    return choose_or_fail(broadcast, layout, "broadcast=ring", cluster(), row).predicted_us;
+  const auto predicted = [&](int streak) {
+    return choose_or_fail(broadcast, layout, "broadcast=ring", cluster(), streak).predicted_us;
   };
   EXPECT_DOUBLE_EQ(predicted(1), alone->us);
   EXPECT_DOUBLE_EQ(predicted(8), (alone->us + 7 * next->us) / 8);
@@ -312,19 +312,19 @@ TEST(Tuner, WhatIsUsedForSingleCallsStaysUnlessARowSavesMuch) {
   EXPECT_TRUE(stayed && changed);
 }
 
-// Each time that a row was expected to be longer everything was simulated again, by all ranks: on 8 nodes of
-// one machine that took as long as seven Broadcasts of 64 KiB.
+// Each time that a streak was expected to be longer everything was simulated again, by all ranks: on 8 nodes
+// of one machine that took as long as seven Broadcasts of 64 KiB.
 TEST(Tuner, ChoosesForALongerRowByWhatIsKnown) {
   const Request broadcast{.collective = Collective::broadcast, .count = 4096, .element_bytes = 4};
   const Layout layout = Layout::blocks(8, 1);
   Estimates known;
-  for (const int row : {1, 4, 16, 64, 4096}) {
-    const Choice fresh = choose_or_fail(broadcast, layout, "", cluster(), row);
-    const Result<Choice> again = choose(cluster(), broadcast, layout, kLimits, Pins(), row, &known);
+  for (const int streak : {1, 4, 16, 64, 4096}) {
+    const Choice fresh = choose_or_fail(broadcast, layout, "", cluster(), streak);
+    const Result<Choice> again = choose(cluster(), broadcast, layout, kLimits, Pins(), streak, &known);
     ASSERT_TRUE(again.ok());
-    EXPECT_EQ(again->algorithm->name, fresh.algorithm->name) << row;
-    EXPECT_EQ(again->limits.slice_bytes, fresh.limits.slice_bytes) << row;
-    EXPECT_DOUBLE_EQ(again->predicted_us, fresh.predicted_us) << row;
+    EXPECT_EQ(again->algorithm->name, fresh.algorithm->name) << streak;
+    EXPECT_EQ(again->limits.slice_bytes, fresh.limits.slice_bytes) << streak;
+    EXPECT_DOUBLE_EQ(again->predicted_us, fresh.predicted_us) << streak;
   }
   Estimates told;
   told.add(*plan::find_algorithm(Collective::broadcast, "binomial"), kLimits.slice_bytes, Calls::alone,
@@ -373,8 +373,8 @@ void expect_close(const Request& request, const Layout& layout, double most_off)
     const std::vector<plan::Plan> plans = plans_of(algorithm, request, layout);
     const bool rooted = plan::has_root(request.collective), in_place = mostly_in_place(request.collective);
     const auto expect_near = [&](Calls calls, const SimulateOptions& options, const auto& us_of) {
-      // One call stands for a row in which all wait for all.
-      const double tolerance = calls == Calls::row && !rooted ? std::max(most_off, 0.2) : most_off;
+      // One call stands for a streak in which all wait for all.
+      const double tolerance = calls == Calls::streak && !rooted ? std::max(most_off, 0.2) : most_off;
       const Result<Simulation> whole = simulate(plans, layout, cluster(), kLimits, options);
       const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster(), kLimits, calls);
       ASSERT_TRUE(whole.ok()) << whole.status().message();
@@ -384,7 +384,7 @@ void expect_close(const Request& request, const Layout& layout, double most_off)
           << ", " << options.calls << " calls, " << method_of(*estimated);
     };
     expect_near(Calls::alone, {.in_place = in_place}, [](const Simulation& whole) { return whole.total_us; });
-    expect_near(Calls::row, {.calls = kRowCalls, .in_place = in_place},
+    expect_near(Calls::streak, {.calls = kStreakCalls, .in_place = in_place},
                 [](const Simulation& whole) { return whole.call_us; });
   }
 }
@@ -399,10 +399,10 @@ TEST(Estimate, OfABroadcastIsInPlace) {
   const Request request{.collective = Collective::broadcast, .count = 1 << 20, .element_bytes = 4};
   const Layout node = Layout::blocks(1, 2);
   const plan::Algorithm& algorithm = *plan::find_algorithm(Collective::broadcast, "direct");
-  const auto estimated = estimate(algorithm, request, node, cluster(), kLimits, Calls::row);
+  const auto estimated = estimate(algorithm, request, node, cluster(), kLimits, Calls::streak);
   const auto us = [&](bool in_place) {
     const auto simulated = simulate(plans_of(algorithm, request, node), node, cluster(), kLimits,
-                                    {.calls = kRowCalls, .in_place = in_place});
+                                    {.calls = kStreakCalls, .in_place = in_place});
     return simulated.ok() ? simulated->call_us : 0;
   };
   ASSERT_TRUE(estimated.ok());
@@ -410,19 +410,19 @@ TEST(Estimate, OfABroadcastIsInPlace) {
   EXPECT_LT(estimated->us, 0.8 * us(false));
 }
 
-/// Nodes that are pretended share their cores, and more calls than one tell what turns cost in a row.
+/// Nodes that are pretended share their cores, and more calls than one tell what turns cost in a streak.
 TEST(Estimate, OfARowOnSharedCoresCountsTurns) {
   const Layout layout = Layout::blocks(8, 1);
   Machine machine;
   machine.cores = 0.25;  // two for all
   for (const auto& [collective, name, calls] :
-       {std::tuple(Collective::all_reduce, "recursive_doubling", kRowCalls),
+       {std::tuple(Collective::all_reduce, "recursive_doubling", kStreakCalls),
         std::tuple(Collective::broadcast, "binomial", 16)}) {
     const Request request{.collective = collective, .count = 2, .element_bytes = 4};
     const plan::Algorithm& algorithm = *plan::find_algorithm(collective, name);
     const auto simulated = simulate(plans_of(algorithm, request, layout), layout, machine, kLimits,
                                     {.calls = calls, .in_place = mostly_in_place(collective)});
-    const auto estimated = estimate(algorithm, request, layout, machine, kLimits, Calls::row);
+    const auto estimated = estimate(algorithm, request, layout, machine, kLimits, Calls::streak);
     ASSERT_TRUE(simulated.ok() && estimated.ok());
     EXPECT_NEAR(estimated->us, simulated->call_us, 1e-6) << name;
   }

@@ -95,7 +95,7 @@ class Validate(unittest.TestCase):
         self.assertIn("| all | all | 4 | 0 % | 0 % | +0 % |", output)
 
     def test_predicts_what_is_measured(self):
-        """Calls in a row, of which a Broadcast's root does not wait for the others, and AlltoAll out of place."""
+        """Back-to-back calls, of which a Broadcast's root does not wait for the others, and AlltoAll out of place."""
         points = [validate.Point("tcp4", "broadcast", 8192, "one_hop", 1.0), validate.Point("tcp4", "alltoall", 8192, "all_to_all", 1.0)]
         self.predictor.predict("tcp4", [{}], points)
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -105,10 +105,10 @@ class Validate(unittest.TestCase):
                 answer = self.predictor.ask("weft_sim", file.name, "--json", "-c", point.collective, "-s", "8192", "-a",
                                             point.algorithm, *options)
                 return answer["rows"][0]["us"]
-            self.assertEqual(points[0].predicted_us, us(points[0], "--row", "--in-place"))
+            self.assertEqual(points[0].predicted_us, us(points[0], "--streak", "--in-place"))
             self.assertLess(points[0].predicted_us, us(points[0]))
-            self.assertEqual(points[1].predicted_us, us(points[1], "--row", "--out-of-place"))
-            self.assertLess(points[1].predicted_us, us(points[1], "--row"))
+            self.assertEqual(points[1].predicted_us, us(points[1], "--streak", "--out-of-place"))
+            self.assertLess(points[1].predicted_us, us(points[1], "--streak"))
 
     def test_a_point_is_predicted_by_the_median_of_its_machines(self):
         def predicted(*calls_us):

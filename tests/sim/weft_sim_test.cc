@@ -77,24 +77,25 @@ TEST_F(WeftSim, TellsCallsInARow) {
   // The root's two rails carry 8000 bytes in 40 µs.
   const std::string broadcast = "-c broadcast -s 8000 --element-bytes 1 ";
   EXPECT_NEAR(us(broadcast + "-a one_hop"), 3 * 40 + 10, 0.1);
-  EXPECT_NEAR(us(broadcast + "-a one_hop --row"), 3 * 40, 0.1);
+  EXPECT_NEAR(us(broadcast + "-a one_hop --streak"), 3 * 40, 0.1);
   EXPECT_NEAR(us(broadcast + "-a ring"), 3 * (10 + 40), 0.1);
-  EXPECT_NEAR(us(broadcast + "-a ring --row"), 40, 0.1) << "every rank is at a call of its own";
+  EXPECT_NEAR(us(broadcast + "-a ring --streak"), 40, 0.1) << "every rank is at a call of its own";
   const double alone_us = us("-s 1M -a ring");
-  EXPECT_NEAR(us("-s 1M -a ring --row"), alone_us, 0.1 * alone_us)
+  EXPECT_NEAR(us("-s 1M -a ring --streak"), alone_us, 0.1 * alone_us)
       << "where all wait for all, it is the same";
 
   const auto answer = [&](const char* more) {
     return nlohmann::json::parse(run(path_ + " --json " + broadcast + more).text, nullptr, false);
   };
-  const auto one = answer(""), row = answer("--row");
+  const auto one = answer(""), streak = answer("--streak");
   EXPECT_EQ(one["calls"], "alone") << one;
-  EXPECT_EQ(row["calls"], "row") << row;
+  EXPECT_EQ(streak["calls"], "streak") << streak;
   EXPECT_EQ(one["rows"][0]["inter_bytes"], 3 * 8000) << one;
-  EXPECT_EQ(row["rows"][0]["inter_bytes"], 3 * 8000) << "of a call";
-  EXPECT_TRUE(mentions(run(path_ + " --row").text, "; calls in a row\n")) << run(path_ + " --row").text;
-  EXPECT_FALSE(mentions(run(path_).text, "calls in a row"));
-  EXPECT_TRUE(mentions(refusal("--row --why"), "--row excludes --why")) << refusal("--row --why");
+  EXPECT_EQ(streak["rows"][0]["inter_bytes"], 3 * 8000) << "of a call";
+  EXPECT_TRUE(mentions(run(path_ + " --streak").text, "; back-to-back calls\n"))
+      << run(path_ + " --streak").text;
+  EXPECT_FALSE(mentions(run(path_).text, "back-to-back calls"));
+  EXPECT_TRUE(mentions(refusal("--streak --why"), "--streak excludes --why")) << refusal("--streak --why");
 }
 
 TEST_F(WeftSim, AlltoallOutOfPlaceIsQuicker) {

@@ -55,7 +55,7 @@ std::string text_of(const Question& question, const Study& study) {
   const bool compares = !study.cluster.conditions.healthy();
   std::string text = fmt::format(
       "{}; slices of {}; {}{}{}\n{}", study.cluster.name, model::bytes_text(study.limits.slice_bytes),
-      model::eager_text(study.limits, study.cluster.machine), study.row ? "; calls in a row" : "",
+      model::eager_text(study.limits, study.cluster.machine), study.streak ? "; back-to-back calls" : "",
       study.place.empty() ? "" : fmt::format("; {}", study.place), conditions_text(study.cluster.conditions));
   double best_us = 0;
   for (size_t i = 0; i < study.rows.size(); ++i) {
@@ -83,7 +83,7 @@ Json json_of(const Study& study) {
             {"slice_bytes", study.limits.slice_bytes},
             {"eager_intra_bytes", study.limits.eager_intra_bytes},
             {"eager_inter_bytes", study.limits.eager_inter_bytes},
-            {"calls", study.row ? "row" : "alone"},
+            {"calls", study.streak ? "streak" : "alone"},
             {"place", study.place.empty() ? Json() : Json(study.place)},
             {"rows", Json::array()}};
   for (const Row& row : study.rows) {

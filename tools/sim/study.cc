@@ -160,8 +160,9 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
     row.algorithm = algorithm;
     row.nodes = study.cluster.nodes;
     row.ranks = study.cluster.nodes * study.cluster.ranks_per_node;
-    const model::ForecastOptions options{
-        .row = question.row, .in_place = question.in_place && !exchanges, .critical_path = question.why};
+    const model::ForecastOptions options{.streak = question.streak,
+                                         .in_place = question.in_place && !exchanges,
+                                         .critical_path = question.why};
     Result<model::Forecast> found =
         model::forecast(*algorithm, request, study.cluster, study.limits, options);
     row.unfit = found.status();
@@ -171,7 +172,7 @@ Status add_cell(const Question& question, Study& study, const Request& request) 
       healthy.conditions = {};
       healthy.conditions.fabric = study.cluster.conditions.fabric;
       const auto usual = model::forecast(*algorithm, request, healthy, study.limits,
-                                         {.row = options.row, .in_place = options.in_place});
+                                         {.streak = options.streak, .in_place = options.in_place});
       if (usual.ok()) row.healthy_us = usual->us;
     }
     study.rows.push_back(std::move(row));
@@ -215,7 +216,7 @@ Result<Study> answer(const Question& question) {
   Result<Cluster> cluster = load(question.cluster);
   if (!cluster.ok()) return cluster.status();
   study.cluster = cluster.take();
-  study.row = question.row;
+  study.streak = question.streak;
   study.place = question.in_place ? "in place" : question.out_of_place ? "out of place" : "";
   study.limits = model::limits_for(study.cluster.machine);
   if (question.ranks_per_node != 0) study.cluster.ranks_per_node = question.ranks_per_node;

@@ -32,8 +32,8 @@ struct Question {
   double oversubscription = 0;            // with nodes_per_leaf; 0: the description's
   int nodes_per_leaf = -1;
   bool out_of_place = false, in_place = false;
-  bool row = false;  // calls in a row, not one alone
-  bool why = false;  // critical paths
+  bool streak = false;  // back-to-back calls, not one alone
+  bool why = false;     // critical paths
 };
 
 /// One algorithm on one cluster.
@@ -47,7 +47,7 @@ struct Row {
 };
 
 struct Study {
-  bool row = false;        // times are of calls in a row
+  bool streak = false;     // times are of back-to-back calls
   std::string place;       // "in place", "out of place", or "" where it was not said
   model::Cluster cluster;  // as asked for; nodes of the last row
   plan::Limits limits;

@@ -19,7 +19,8 @@ constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1
 // are read at once.
 constexpr double kBehind[] = {1, 2, 4, 8, 16, 24};
 // How many times dearer something may be in whole operations than by itself. Messages are cheaper only where
-// that can be told from quick calls, by rows of these, and from quick turns, by so many kinds of operations.
+// that can be told from quick calls, by streaks of these, and from quick turns, by so many kinds of
+// operations.
 constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
 constexpr size_t kTellTurns = 3;
 
@@ -109,17 +110,18 @@ Fit fit_switch(const Machine& machine, std::span<const Observation> observations
   return near.error < best.error ? near : best;
 }
 
-// What rows tell of messages between nodes that follow each other: what one costs its sender, which `set`
+// What streaks tell of messages between nodes that follow each other: what one costs its sender, which `set`
 // sets and is `alone_us` by itself, and what it costs to read it behind others, since a rank that is calls
 // ahead sends many that are read together.
-Machine fit_row(const Machine& machine, Setter set, double alone_us, std::span<const Observation> rows) {
-  if (rows.empty()) return machine;
+Machine fit_streak(const Machine& machine, Setter set, double alone_us,
+                   std::span<const Observation> streaks) {
+  if (streaks.empty()) return machine;
   const Bounds bounds{kQuickestSend * alone_us, kLongestSend * alone_us};
-  Fit best{machine, error_of(machine, rows)};
+  Fit best{machine, error_of(machine, streaks)};
   for (const double factor : kBehind) {
     Machine tried = machine;
     tried.inter.behind_us *= factor;
-    const Fit fitted = fit(tried, set, bounds, rows, alone_us, 2 * alone_us);
+    const Fit fitted = fit(tried, set, bounds, streaks, alone_us, 2 * alone_us);
     if (fitted.error < best.error) best = fitted;
   }
   return best.machine;
@@ -155,13 +157,13 @@ Machine fit_rates(const Machine& machine, std::initializer_list<double Memory::*
 }  // namespace
 
 Machine calibrate_call(Machine machine, std::span<const Observation> observations,
-                       std::span<const Observation> rows) {
+                       std::span<const Observation> streaks) {
   std::vector<Observation> all(observations.begin(), observations.end());
-  all.insert(all.end(), rows.begin(), rows.end());
+  all.insert(all.end(), streaks.begin(), streaks.end());
   if (all.empty()) return machine;
   constexpr Bounds kBounds{kLeastCallUs, kLongestCallUs};
   Fit best = fit(machine, set_call, kBounds, all);
-  if (rows.empty()) return best.machine;
+  if (streaks.empty()) return best.machine;
   const Link measured = machine.intra;
   for (const double factor : kFactors) {
     machine.intra.overhead_us = measured.overhead_us * factor;
@@ -181,10 +183,10 @@ Machine calibrate_receiving(Machine machine, std::span<const Observation> observ
   return fit(std::move(machine), set_receiving, bounds, observations).machine;
 }
 
-Machine calibrate_gathered(Machine machine, std::span<const Observation> rows) {
+Machine calibrate_gathered(Machine machine, std::span<const Observation> streaks) {
   const double alone_us = machine.inter.gathered_us;
-  if (alone_us <= 0 || rows.empty()) return machine;
-  machine = fit_row(machine, set_gathered, alone_us, rows);
+  if (alone_us <= 0 || streaks.empty()) return machine;
+  machine = fit_streak(machine, set_gathered, alone_us, streaks);
   // No dearer than one by itself.
   Link& link = machine.inter;
   link.gathered_us = std::min(link.gathered_us, sending_us(link));
@@ -193,23 +195,23 @@ Machine calibrate_gathered(Machine machine, std::span<const Observation> rows) {
 }
 
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
-                        std::span<const Observation> rows) {
+                        std::span<const Observation> streaks) {
   if (observations.empty()) return machine;
   const bool inside = link == &Machine::intra;
   const double behind_us = machine.inter.behind_us;
-  if (!inside) machine = fit_row(machine, set_sending, sending_us(machine.inter), rows);
+  if (!inside) machine = fit_streak(machine, set_sending, sending_us(machine.inter), streaks);
   const Link measured = machine.*link;
   Fit best{.machine = machine};
   // On a long way what operations take longer is the network's before it is its messages'.
   const bool far = !inside && measured.alpha_us > kFar * 2 * measured.overhead_us;
   for (const double factor : kFactors) {
-    if (factor < 1 && (far || observations.size() < (rows.empty() ? kTellTurns : 2))) continue;
+    if (factor < 1 && (far || observations.size() < (streaks.empty() ? kTellTurns : 2))) continue;
     if (far && factor > kDearestFar) break;
     machine.*link = dearer(measured, factor);
-    if (inside && !rows.empty())
-      machine.call_us = fit(machine, set_call, {kLeastCallUs, kLongestCallUs}, rows).machine.call_us;
+    if (inside && !streaks.empty())
+      machine.call_us = fit(machine, set_call, {kLeastCallUs, kLongestCallUs}, streaks).machine.call_us;
     Fit tried = far ? Fit{machine, error_of(machine, observations)} : fit_switch(machine, observations);
-    tried.error += error_of(tried.machine, rows);
+    tried.error += error_of(tried.machine, streaks);
     if (tried.error < best.error * 0.999) best = tried;
     if (observations.size() == 1 && factor >= 1) break;
   }

@@ -25,27 +25,27 @@ struct Observation {
 };
 
 /// The machine with the call_us that fits best, by the squares of relative errors. For ranks that each have a
-/// core. `rows` are of calls inside a node in which nobody waits for all, and tell what of a message's way is
-/// its ranks' overhead: with them that fits best, too, and a message takes in all what it took.
+/// core. `streaks` are of calls inside a node in which nobody waits for all, and tell what of a message's way
+/// is its ranks' overhead: with them that fits best, too, and a message takes in all what it took.
 Machine calibrate_call(Machine machine, std::span<const Observation> observations,
-                       std::span<const Observation> rows = {});
+                       std::span<const Observation> streaks = {});
 
 /// The machine on which a message between nodes costs its receiver what fits best, where what a call itself
 /// takes is known. For ranks that each have a core.
 Machine calibrate_receiving(Machine machine, std::span<const Observation> observations);
 
-/// The machine with the inter.gathered_us and behind_us that fit rows best whose messages share writes.
-/// Without rows, and where messages share none, it stays as it is.
-Machine calibrate_gathered(Machine machine, std::span<const Observation> rows);
+/// The machine with the inter.gathered_us and behind_us that fit streaks best whose messages share writes.
+/// Without streaks, and where messages share none, it stays as it is.
+Machine calibrate_gathered(Machine machine, std::span<const Observation> streaks);
 
 /// The machine with the switch_us and the overhead of messages (of `link`: &Machine::intra or inter) that fit
-/// best together. For ranks that share cores. Without rows one observation
-/// fits switch_us only. `rows` are of calls in
+/// best together. For ranks that share cores. Without streaks one observation
+/// fits switch_us only. `streaks` are of calls in
 /// which nobody waits for all, so that a core is given away once for many of them. Inside a node they tell
 /// what a call itself takes (call_us), between nodes, where each of their messages goes by itself, what it
 /// takes to send one (inter.sending_us). Without them these stay as they are.
 Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Observation> observations,
-                        std::span<const Observation> rows = {});
+                        std::span<const Observation> streaks = {});
 
 /// The machine with the memory.peer_us that fits an operation in which ranks of a node read each other's
 /// memory: no less than what the system call takes alone, which is without what leads to it.

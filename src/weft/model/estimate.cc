@@ -15,8 +15,8 @@ using topology::Layout;
 /// simulate, and a choice needs some twenty points.
 constexpr uint64_t budget(uint64_t ranks) { return std::min<uint64_t>(700 + 64 * ranks, 9000); }
 
-/// Calls in which all wait for all show in a shorter row what it costs to take turns.
-constexpr int kShortestRow = 4;
+/// Calls in which all wait for all show in a shorter streak what it costs to take turns.
+constexpr int kShortestStreak = 4;
 
 /// A communicator to simulate, and what to ask of it.
 struct Stage {
@@ -56,15 +56,16 @@ struct Question {
   /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much, unless
   /// ranks take turns on their cores: who has one at the end of a call begins the next one on it. Then there
   /// are several if that can be afforded.
-  int calls_in_a_row(const Stage& stage) const {
+  int calls_in_streak(const Stage& stage) const {
     if (calls == Calls::alone) return 1;
     const bool rooted = plan::has_root(stage.request.collective);
     if (!rooted && turns_in(stage).cores == 0) return 1;
     const uint64_t steps = typical_steps(stage) * stage.ranks(), most = budget(stage.ranks());
-    int row = row_calls(stage.request, stage.layout, stage.machine, limits);
-    const int shortest = rooted ? kRowCalls : kShortestRow;
-    while (row > shortest && steps * static_cast<uint64_t>(row) > most) row = std::max(row / 2, shortest);
-    return rooted || steps * static_cast<uint64_t>(row) <= most ? row : 1;
+    int streak = streak_calls(stage.request, stage.layout, stage.machine, limits);
+    const int shortest = rooted ? kStreakCalls : kShortestStreak;
+    while (streak > shortest && steps * static_cast<uint64_t>(streak) > most)
+      streak = std::max(streak / 2, shortest);
+    return rooted || steps * static_cast<uint64_t>(streak) <= most ? streak : 1;
   }
   plan::Plan plan(const Stage& stage, int rank) const {
     return algorithm.make(stage.request, stage.layout, limits, rank);
@@ -90,7 +91,7 @@ struct Question {
     return exchange ? Symmetry::exchange : Symmetry::none;
   }
   uint64_t steps_of_all(const Stage& stage) const {
-    return typical_steps(stage) * static_cast<uint64_t>(calls_in_a_row(stage)) * stage.ranks();
+    return typical_steps(stage) * static_cast<uint64_t>(calls_in_streak(stage)) * stage.ranks();
   }
   /// What simulating it takes.
   uint64_t steps_to_simulate(const Stage& stage) const {
@@ -169,7 +170,7 @@ void match_messages(const Question& unsliced, const Stage& larger, Stage& smalle
 Result<double> run(const Question& question, const Stage& stage, double* floor_us = nullptr) {
   SimulateOptions options;
   options.working_set_bytes = question.working_set_bytes;
-  options.calls = question.calls_in_a_row(stage);
+  options.calls = question.calls_in_streak(stage);
   options.in_place = question.in_place;
   const int per_node = stage.layout.ranks() / stage.layout.nodes();
   options.symmetry = question.symmetry(stage, per_node);

@@ -21,9 +21,9 @@
 
 namespace weft::model {
 
-/// What "how long" is of: one call alone, until its last rank is done, or of a long row a call
+/// What "how long" is of: one call alone, until its last rank is done, or of a long streak a call
 /// (Simulation::call_us).
-enum class Calls : uint8_t { alone, row };
+enum class Calls : uint8_t { alone, streak };
 
 /// Whether programs mostly call it with one buffer for both. It is estimated so: nobody copies from one to
 /// the other.

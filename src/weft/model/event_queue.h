@@ -45,7 +45,7 @@ struct Event {
   uint32_t flight = kNoFlight;  // the put that a stripe belongs to, if it has several
   uint16_t rail = 0;
   EventKind kind = EventKind::ended;
-  uint8_t call = 0;  // of a row
+  uint8_t call = 0;  // of a streak
 
   /// By < and >, since != would look for NaNs besides: this is where small simulations spend their time.
   bool before(const Event& other) const {

@@ -71,7 +71,7 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   WEFT_TRY(algorithm.fits(request, layout, limits));
   Forecast result;
   const double planning_s = cpu_s();
-  if (options.row) result.calls = row_calls(request, layout, cluster.machine, limits);
+  if (options.streak) result.calls = streak_calls(request, layout, cluster.machine, limits);
   Cast cast = cast_for(algorithm, request, cluster, layout, limits,
                        options.most_steps / static_cast<uint64_t>(result.calls));
   result.planned_s = cpu_s() - planning_s;
@@ -84,8 +84,9 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
                   "fewer nodes or longer slices would do",
                   options.most_steps, layout.to_string());
     }
-    const Result<Estimate> estimated = estimate(algorithm, request, layout, cluster.machine, limits,
-                                                options.row ? Calls::row : Calls::alone, options.in_place);
+    const Result<Estimate> estimated =
+        estimate(algorithm, request, layout, cluster.machine, limits,
+                 options.streak ? Calls::streak : Calls::alone, options.in_place);
     if (!estimated.ok()) return estimated.status();
     result.us = estimated->us;
     result.scope = Scope::extrapolated;
@@ -94,7 +95,7 @@ Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request&
   }
   result.steps = cast.steps * static_cast<uint64_t>(result.calls);
   result.scope = cast.one_node ? Scope::one_node_for_all : Scope::every_rank;
-  result.has_critical_path = options.critical_path && !options.row && cast.steps <= kMostTimedSteps;
+  result.has_critical_path = options.critical_path && !options.streak && cast.steps <= kMostTimedSteps;
   Result<Simulation> simulation = simulate(cast.plans, layout, cluster.machine, limits,
                                            {.keep_steps = result.has_critical_path,
                                             .calls = result.calls,

@@ -17,7 +17,7 @@ const char* name_of(Scope scope);  // "one node for all", …
 
 struct ForecastOptions {
   uint64_t most_steps = 60'000'000;  // of all ranks that are simulated
-  bool row = false;                  // what a call takes in a long row (Simulation::call_us), not alone
+  bool streak = false;               // what a call takes in a long streak (Simulation::call_us), not alone
   bool in_place = false;             // SimulateOptions::in_place
   bool critical_path =
       false;  // of a call alone; keeps times of all steps, if that takes less than about 1 GB
@@ -27,7 +27,7 @@ struct Forecast {
   double us = 0;
   Scope scope = Scope::one_node_for_all;
   uint64_t steps = 0;               // simulated
-  int calls = 1;                    // that `simulation` is of, in a row
+  int calls = 1;                    // back-to-back calls that `simulation` is of
   double planned_s = 0, ran_s = 0;  // CPU time that making the plans and simulating them took
   bool has_critical_path = false;
   Simulation simulation;  // empty if extrapolated

@@ -1,8 +1,8 @@
 // The event loop of the simulator: ranks begin calls, lanes go from step to step, copies and reductions take
 // workers, messages go their way (model/messages.h), and what has arrived lets a wait's lane go on.
 //
-// Of calls in a row a rank has the state of the one that it is in; what comes for a later one is kept until
-// it begins that (RankState::ahead), as the engine's stash and the transports' buffers do.
+// Of back-to-back calls a rank has the state of the one that it is in; what comes for a later one is kept
+// until it begins that (RankState::ahead), as the engine's stash and the transports' buffers do.
 //
 // Invariants: events are handled in the order of event_queue.h; a resource is reserved in the order in which
 // its users ask for it. What an event does touches one rank and its node, and reaches others by events only:
@@ -31,7 +31,7 @@ using plan::StepKind;
 
 bool sends(const Step& step) { return step.kind == StepKind::put || step.kind == StepKind::signal; }
 
-/// A long row in which nobody waits for all: what interfaces have saved up is soon used.
+/// A long streak in which nobody waits for all: what interfaces have saved up is soon used.
 bool is_stream(std::span<const Plan> plans, const SimulateOptions& options) {
   return options.calls > 1 && !plans.empty() && plan::has_root(plans.front().request.collective);
 }
@@ -278,7 +278,7 @@ class Simulator {
       const double half_us = rank.finish_us - rank.halfway_us;
       result.call_us = std::max(result.call_us, half_us / (options_.calls - options_.calls / 2));
     }
-    // In a long row a rank that is done waits for those of its core that are not.
+    // In a long streak a rank that is done waits for those of its core that are not.
     const Cores& cores = agenda_.cores();
     std::vector<double> core_us(cores.cores(), 0);
     for (const RankState& rank : ranks_.all()) {
@@ -313,7 +313,7 @@ Status check(std::span<const Plan> plans, const topology::Layout& layout, const 
     return fail(Code::invalid_argument, "simulate: {} calls, must be in [1, {}]", options.calls, kMostCalls);
   }
   if (options.calls > 1 && options.keep_steps)
-    return fail(Code::invalid_argument, "simulate: steps are kept of one call alone, not of {} in a row",
+    return fail(Code::invalid_argument, "simulate: steps are kept of one call alone, not of a streak of {}",
                 options.calls);
   if (options.in_place && !plans.empty() && plans.front().request.collective == plan::Collective::all_to_all)
     return fail(Code::invalid_argument, "simulate: an AlltoAll's plan says itself whether it is in place");
@@ -339,14 +339,14 @@ Status check(std::span<const Plan> plans, const topology::Layout& layout, const 
 
 }  // namespace
 
-int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
-              const plan::Limits& limits) {
+int streak_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
+                 const plan::Limits& limits) {
   const bool turns = turns_of(machine, layout, 0).cores > 0;
   const bool gathers = layout.nodes() > 1 && machine.inter.gathered_us > 0;
-  if (!(turns || gathers) || !plan::has_root(request.collective)) return kRowCalls;
+  if (!(turns || gathers) || !plan::has_root(request.collective)) return kStreakCalls;
   const uint64_t ring_bytes = transport::shm::ring_bytes_for(limits.eager_bytes(/*same_node=*/true));
   const uint64_t room = ring_bytes / std::max<uint64_t>(request.bytes(), 1);
-  return static_cast<int>(std::clamp<uint64_t>(room, kRowCalls, transport::shm::kSlots));
+  return static_cast<int>(std::clamp<uint64_t>(room, kStreakCalls, transport::shm::kSlots));
 }
 
 Result<Simulation> simulate(std::span<const Plan> plans, const topology::Layout& layout,

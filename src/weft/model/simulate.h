@@ -6,7 +6,7 @@
 //   lanes, dependencies, tags   exactly as plan.h defines them.
 //   a rank's CPU                one, first come first served: sending and filing messages, copies and
 //                               reductions, and the bytes themselves where Link::by_cpu. Messages for a later
-//                               call of a row it takes in when it begins that, or while it waits.
+//                               call of a streak it takes in when it begins that, or while it waits.
 //   a node's cores              where it has fewer than ranks, these take turns on them (model/cores.h).
 //                               Nodes with less than a core each share all cores. Where there are too many
 //                               ranks for that, or one node stands for all, CPUs are slower instead.
@@ -68,9 +68,9 @@ struct CriticalPath {
 
 struct Simulation {
   double total_us = 0;  // until the last rank has done its last call
-  /// What a call takes in a long row: of the slowest rank, from half of the calls on. The others wait for it
-  /// once the buffers between them are full. Where ranks take turns on cores: at least the work of all ranks
-  /// of the busiest core. Of one call alone: total_us.
+  /// What a call takes in a long streak: of the slowest rank, from half of the calls on. The others wait for
+  /// it once the buffers between them are full. Where ranks take turns on cores: at least the work of all
+  /// ranks of the busiest core. Of one call alone: total_us.
   double call_us = 0;
   std::vector<double> finish_us;  // of each rank that was simulated
   Traffic intra, inter;           // of all ranks
@@ -82,17 +82,17 @@ struct Simulation {
 };
 
 inline constexpr int kMostCalls = 255;
-/// A row that shows what a call takes in it (Simulation::call_us).
-inline constexpr int kRowCalls = 8;
+/// A streak long enough to show what a call takes in it (Simulation::call_us).
+inline constexpr int kStreakCalls = 8;
 /// … of this request: where ranks take turns, a root does in its turn all that there is room for between two
 /// ranks, and many calls share the price of a turn.
-int row_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
-              const plan::Limits& limits);
+int streak_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
+                 const plan::Limits& limits);
 
 struct SimulateOptions {
   bool keep_steps = false;  // of one call
-  /// Calls in a row, in [1, kMostCalls]: every rank begins the next one as soon as it has done its part of
-  /// the one before, however far the others are. What it sends them meanwhile waits for them: that buffers
+  /// Back-to-back calls, in [1, kMostCalls]: every rank begins the next one as soon as it has done its part
+  /// of the one before, however far the others are. What it sends them meanwhile waits for them: that buffers
   /// have an end is not modelled.
   int calls = 1;
   /// Ranks have their input where their part of the output is, so nothing is copied from one to the other.

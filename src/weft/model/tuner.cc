@@ -18,8 +18,8 @@ using plan::Request;
 /// Another slice must save this share of the time that the fastest takes with the usual one to be worth
 /// leaving it: predictions are not that exact.
 constexpr double kWorthwhile = 0.97;
-/// What is used for single calls stays in a row unless the best there takes at most this part of its time:
-/// rows are predicted less exactly, above all where ranks take turns.
+/// An algorithm that is used for single calls stays in a streak unless the best one there takes at most this
+/// part of its time. Streaks are predicted less exactly, above all where ranks take turns.
 constexpr double kWorthChanging = 0.82;
 /// How many algorithms are given other slices, if they are not slower than the fastest by more than a factor.
 /// It is a wide one: a pipeline over n nodes with few slices can be n times as slow as one with many.
@@ -66,7 +66,7 @@ struct Situation {
   const Machine& machine;
   const Request& request;
   const topology::Layout& layout;
-  int row;
+  int streak;
   Estimates& known;
 };
 
@@ -82,14 +82,14 @@ Result<Estimate> estimated(const Candidate& candidate, const Situation& of, Call
 
 Status predict(Candidate& candidate, const Situation& of) {
   const bool rooted = plan::has_root(of.request.collective);
-  const Result<Estimate> first = estimated(candidate, of, rooted ? Calls::alone : Calls::row);
+  const Result<Estimate> first = estimated(candidate, of, rooted ? Calls::alone : Calls::streak);
   if (!first.ok()) return first.status();
   candidate.predicted = *first;
   candidate.alone_us = first->us;
-  if (!rooted || of.row <= 1) return {};
-  const Result<Estimate> next = estimated(candidate, of, Calls::row);
+  if (!rooted || of.streak <= 1) return {};
+  const Result<Estimate> next = estimated(candidate, of, Calls::streak);
   if (!next.ok()) return next.status();
-  candidate.predicted.us = (first->us + (of.row - 1) * next->us) / of.row;
+  candidate.predicted.us = (first->us + (of.streak - 1) * next->us) / of.streak;
   return {};
 }
 
@@ -174,9 +174,9 @@ std::string to_string(const Request& request, int ranks) {
 }
 
 Result<Choice> choose(const Machine& machine, const Request& request, const topology::Layout& layout,
-                      const Limits& base, const Pins& pins, int row, Estimates* known) {
+                      const Limits& base, const Pins& pins, int streak, Estimates* known) {
   Estimates own;
-  const Situation situation{machine, request, layout, row, known != nullptr ? *known : own};
+  const Situation situation{machine, request, layout, streak, known != nullptr ? *known : own};
   const uint64_t bytes = message_bytes(request, layout.ranks());
   Limits usual = limits_on(machine, base);
   if (pins.slice_bytes != 0) usual.slice_bytes = pins.slice_bytes;
@@ -220,8 +220,8 @@ Result<Choice> choose(const Machine& machine, const Request& request, const topo
       *std::min_element(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
         return may_be_used(a) != may_be_used(b) ? may_be_used(a) : a.alone_us < b.alone_us;
       });
-  const bool changes = row > 1 && fastest.predicted.us <= kWorthChanging * single.predicted.us;
-  const Candidate& chosen = row <= 1 || changes ? fastest : single;
+  const bool changes = streak > 1 && fastest.predicted.us <= kWorthChanging * single.predicted.us;
+  const Candidate& chosen = streak <= 1 || changes ? fastest : single;
   Choice choice{chosen.algorithm, chosen.limits, chosen.predicted.us, reason(candidates, chosen, pin), {}};
   choice.candidates = std::move(candidates);
   return choice;

@@ -24,7 +24,7 @@ struct Candidate {
   const plan::Algorithm* algorithm = nullptr;
   plan::Limits limits;
   Status unfit;         // why it cannot be used, or is not to be; ok: it could
-  Estimate predicted;   // if it could: a call's mean over the row that choose() was asked about
+  Estimate predicted;   // if it could: a call's mean over the streak that choose() was asked about
   double alone_us = 0;  // … and what it takes alone; without a root the same
 };
 
@@ -36,8 +36,8 @@ struct Choice {
   std::vector<Candidate> candidates;  // all that were considered: those that could by time, then the rest
 };
 
-/// What estimate() has said of one request on one machine: whoever chooses again for a longer row keeps it,
-/// as that is nearly all that a choice costs.
+/// What estimate() has said of one request on one machine: whoever chooses again for a longer streak keeps
+/// it, as that is nearly all that a choice costs.
 class Estimates {
  public:
   /// Null: not known yet.
@@ -82,12 +82,12 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 /// once in the process, and the next best is used. Errors: internal_error naming the request if nothing fits
 /// (the library has an algorithm for everything), and invalid_setting if everything that fits is banned.
 ///
-/// `row` calls like this are expected one after the other. With a root the first of them takes what it takes
-/// alone, and each that follows what it takes in a long row; the mean counts, but what is chosen for one call
-/// stays unless another saves 18 % of that. Without a root a row changes nothing. `known`: of the same
-/// machine, request, layout and eager limits; what is estimated here joins it.
+/// `streak` calls like this are expected one after the other. With a root the first of them takes what it
+/// takes alone, and each that follows what it takes in a long streak; the mean counts, but what is chosen for
+/// one call stays unless another saves 18 % of that. Without a root a streak changes nothing. `known`: of the
+/// same machine, request, layout and eager limits; what is estimated here joins it.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
-                      const plan::Limits& base, const Pins& pins, int row = 1, Estimates* known = nullptr);
+                      const plan::Limits& base, const Pins& pins, int streak = 1, Estimates* known = nullptr);
 
 /// "AllReduce of 4 MiB (1048576 × 4 bytes)".
 std::string to_string(const plan::Request& request, int ranks);

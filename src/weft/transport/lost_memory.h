@@ -1,13 +1,12 @@
-// What transports say when a program has taken a buffer away under them.
+// The error of transports when a program has freed or unmapped a buffer that they use.
 #pragma once
 
 #include "base/status.h"
 
 namespace weft::transport {
 
-/// Of the copies that transports make for a program that may do with its memory what it likes, those that are
-/// longer are made by copy_checked(): for shorter ones a system call would be felt, and there is a
-/// MemoryWatch.
+/// Transports copy for programs that may unmap their memory at any time. They make longer copies than this by
+/// copy_checked(). For shorter ones a system call costs too much; a MemoryWatch guards those.
 inline constexpr size_t kUncheckedBytes = 8 << 10;
 
 /// invalid_usage: this process's own memory was unmapped while bytes were on their way from it, or to it.

@@ -1,5 +1,5 @@
 // The libfabric transport's GPUDirect: rails that reach GPU memory themselves, the check that they do, and
-// puts from and into such memory. Those differ from puts of host memory in their registration only.
+// puts from and into such memory. Only the registration of these puts differs from that of host memory.
 #include "base/log.h"
 #include "device/cuda/deferred_free.h"
 #include "device/cuda/device.h"
@@ -28,7 +28,7 @@ Status OfiTransport::open_rails_for_gpu(const std::vector<Info>& plain) {
   return opened;
 }
 
-/// Providers offer FI_HMEM for any kind of device, also where there is none of CUDA's: only trying tells.
+/// Providers offer FI_HMEM for any kind of device, also where there is no CUDA device: only a trial shows.
 Status OfiTransport::register_a_gpu_block() {
   constexpr size_t kBytes = 64 << 10;
   std::vector<RegistrationDomain> domains;

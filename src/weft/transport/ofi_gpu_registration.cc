@@ -58,7 +58,7 @@ Result<Fid<fid_mr>> register_file(const RegistrationDomain& domain, void* base, 
   return region;
 }
 
-/// By a dma-buf of the driver's, for providers that cannot ask the driver themselves.
+/// Registers through a dma-buf of the driver, for providers that cannot ask the driver themselves.
 Result<Fid<fid_mr>> register_by_driver(const RegistrationDomain& domain, void* base, size_t bytes,
                                        uint64_t key, int ordinal) {
   WEFT_TRY(takes_files_of_gpu_memory());
@@ -181,7 +181,8 @@ void GpuRegistrations::close_oldest() {
   if (oldest != entries_.end()) entries_.erase(oldest);
 }
 
-/// A miss often means that buffers have changed: then those of old ones are in the way.
+/// Closes registrations whose memory is gone. Called after a miss, which often means that buffers have
+/// changed.
 void GpuRegistrations::close_stale() {
   for (Entry& entry : entries_) {
     const auto place = cuda::locate(reinterpret_cast<const void*>(entry.registration->base()));

@@ -1,8 +1,9 @@
 // GpuRegistrations: GPU memory registered with libfabric (FI_HMEM, or a dma-buf where libfabric and the
-// driver have them), on all rails at once. Registering GPU memory takes longer than a large transfer, so
-// that, unlike host memory's, registrations are kept for the next user: the driver numbers allocations and
-// uses no number twice, which tells memory that was freed and allocated anew from memory that stayed. What is
-// kept for nobody is closed when its memory is found to be gone, when there are too many, and by drop_idle().
+// driver have them), on all rails at once. Registering GPU memory takes longer than a large transfer. So,
+// unlike host memory's, registrations are kept for the next user. The driver numbers allocations and uses no
+// number twice. The number tells memory that was freed and allocated anew from memory that stayed. A
+// registration without a user is closed when its memory turns out to be gone, when there are too many, and by
+// drop_idle().
 //
 // Thread safety: none; as the transport's.
 #pragma once

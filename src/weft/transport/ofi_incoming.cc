@@ -1,5 +1,4 @@
-// The libfabric transport's receiving half: what completion queues say, and the delivery of messages and of
-// puts that have become whole.
+// The libfabric transport's receiving half: it reads completion queues, and delivers messages and whole puts.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,7 +10,7 @@ namespace weft::transport {
 
 using namespace ofi;
 
-// Completions are settled at once, deliveries wait for poll(): so send() and put() may reap, and the Sink may
+// Completions take effect at once, deliveries wait for poll(). So send() and put() may reap, and the Sink may
 // send.
 Result<int> OfiTransport::reap() {
   int reaped = 0;
@@ -38,15 +37,15 @@ void OfiTransport::settle(Rail& rail, Event& event) {
     case Event::Kind::cut_off: return cut_off(event);
     case Event::Kind::failed: break;
   }
-  // Of a receive it is not known who should have sent it; a greeting is sent again.
+  // A failed receive names no sender, and a failed greeting is repeated.
   if (event.peer >= 0) lose(event.peer, event.why);
   else log::info("{}", event.why.message());
   if (event.number > 0) message_left(event.number);
   if (event.put) stripe_over(*event.put);
 }
 
-/// The provider has given up a write that was coming in, and with it the connection that brought it: what had
-/// begun before is not written on. Not every provider says so: `tcp;ofi_rxm` of 1.17 does not.
+/// The provider has given up an incoming write, and its connection with it: no write that had begun goes on.
+/// Not every provider reports that: `tcp;ofi_rxm` of 1.17 does not.
 void OfiTransport::cut_off(const Event& event) {
   log::info("{}", event.why.message());
   const uint32_t from = immediate_.sender(event.immediate);
@@ -54,8 +53,8 @@ void OfiTransport::cut_off(const Event& event) {
   for (IncomingPut& put : peers_[from].incoming.known()) put.cut_off = true;
 }
 
-// An announcement goes before its stripes, by the same rail if there is but one. Over several, nothing tells
-// that none has begun.
+// An announcement leaves before its stripes, and on a single rail arrives before them. Over several rails a
+// stripe may arrive first, so nothing shows that no write has begun.
 bool OfiTransport::may_be_writing(int peer, uint32_t comm) const {
   return rails_.size() > 1 || is_writing(peer, comm);
 }
@@ -111,7 +110,8 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
     return log::warn("{}: dropped {} bytes that are no message of this job", describe(), bytes);
   const int from = static_cast<int>(header.sender);
   Peer& peer = peers_[header.sender];
-  // The Sink was promised silence of a peer that is lost; what it may still be writing is kept count of.
+  // The Sink hears nothing more of a lost peer. The transport still counts the writes that the peer may have
+  // begun.
   if (!peer.lost.ok() && header.kind != MessageKind::put && header.kind != MessageKind::withdrawn) return;
   if (!greets(header)) peer.met = peer.all_rails();  // it has had our welcome over each
   const std::byte* payload = message + sizeof(header);
@@ -156,8 +156,8 @@ void OfiTransport::deliver_message(Sink& sink, const std::byte* message, size_t 
   }
 }
 
-/// Copies a segment to where the Sink wants the put, or keeps it until all have come. A Sink that knew a
-/// place and knows none any more has given the operation up: the bytes go nowhere.
+/// Copies a segment to where the Sink wants the put, or keeps it until all have arrived. A Sink that knew a
+/// place and knows none any more has given up the operation: the transport drops the bytes.
 void OfiTransport::file_segment(Sink& sink, int from, IncomingPut& put, const Header& header,
                                 const std::byte* payload, size_t bytes) {
   const size_t total = header.envelope.bytes;
@@ -186,7 +186,7 @@ void OfiTransport::arrived_whole(Sink& sink, int from, IncomingPut& put) {
   finished(from, put);
 }
 
-/// The sender may start as many more puts as have become whole; it is told now and then.
+/// Each whole put lets the sender start another one. Acknowledgements say so, one for several puts.
 void OfiTransport::finished(int from, IncomingPut& put) {
   peers_[static_cast<size_t>(from)].incoming.finish(put);
   acknowledge_later(from);

@@ -17,9 +17,8 @@ bool find(void* file, const char* symbol, Function*& into) {
   return into != nullptr;
 }
 
-/// Puts handlers of faults back as they were. Libraries of some providers set their own as they are loaded
-/// (libinfinipath's prints a backtrace and ends the process), in place of the program's and the memory
-/// watch's.
+/// Restores the handlers of faults. Libraries of some providers replace the program's and the memory watch's
+/// handlers when they are loaded: libinfinipath's prints a backtrace and ends the process.
 class FaultHandlers {
  public:
   FaultHandlers() {

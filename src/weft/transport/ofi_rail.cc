@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kFewestBuffers = 16, kMostBuffers = 128;
 constexpr size_t kMostOperations = 256;        // of one direction, under way on a rail
 constexpr size_t kRoomForRemoteWrites = 1024;  // in the completion queue, beside our own operations
-constexpr int kEntriesPerReap = 256;           // then it is the caller's turn
+constexpr int kEntriesPerReap = 256;           // then the caller goes on
 constexpr uint64_t kKeyOfBuffers = 0;          // local use only
 
 Status failed(std::string_view what, const fi_info& info, ssize_t error) {
@@ -36,9 +36,8 @@ Result<Progress> progress_of(ssize_t outcome, std::string_view what, const fi_in
   return failed(what, info, outcome);
 }
 
-/// GPU memory is for the card alone: a provider that copied it by calls of CUDA would wait, inside poll(),
-/// for kernels that may wait for the caller. A provider that does not know these options makes no such
-/// copies.
+/// Forbids the provider to copy GPU memory by calls of CUDA. Such a call would wait, inside poll(), for
+/// kernels that may wait for the caller. A provider that does not know these options makes no such copies.
 int forbid_copies_by_cuda(fid_ep* endpoint) {
   int direct = FI_HMEM_P2P_REQUIRED;
   int error = fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &direct, sizeof direct);
@@ -50,8 +49,8 @@ int forbid_copies_by_cuda(fid_ep* endpoint) {
   return error == -FI_ENOPROTOOPT ? 0 : error;
 }
 
-/// Whether a completion is of a peer's write, whose context means nothing here. Only writes carry data in
-/// this transport, but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
+/// Whether a completion belongs to a peer's write, whose context means nothing here. Only writes carry data
+/// in this transport, but some providers (sockets) set FI_REMOTE_CQ_DATA on the writer's side as well.
 bool is_from_peer(uint64_t flags) {
   return (flags & FI_REMOTE_WRITE) || ((flags & FI_REMOTE_CQ_DATA) && !(flags & (FI_WRITE | FI_SEND)));
 }
@@ -72,14 +71,14 @@ Mapping::~Mapping() {
 }
 
 Rail::~Rail() {
-  if (registration_domain().endpoint) region_.reset();  // what is bound to an endpoint goes before it
+  if (registration_domain().endpoint) region_.reset();  // bound to the endpoint, so it goes before
 }
 
 Result<std::unique_ptr<Rail>> Rail::open(Info info, int peers, size_t message_bytes, size_t pool_bytes,
                                          bool ordered_writes) {
   std::unique_ptr<Rail> rail(new Rail);
   rail->info_ = std::move(info);
-  // Real NICs reserve memory for as many operations as they are asked for.
+  // Real NICs reserve memory for all operations that the program asks for.
   rail->info_->tx_attr->size = std::min(rail->info_->tx_attr->size, kMostOperations);
   rail->info_->rx_attr->size = std::min(rail->info_->rx_attr->size, kMostOperations);
   rail->message_bytes_ = std::min(message_bytes, rail->info_->ep_attr->max_msg_size);

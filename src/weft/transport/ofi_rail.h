@@ -1,10 +1,10 @@
-// Rail: one NIC as this transport uses it: a domain with an endpoint, a completion queue, an address vector,
-// and the pools of buffers and contexts that operations need. It posts operations and reports what became of
-// them; it knows nothing of envelopes or puts.
+// Rail: one NIC as this transport uses it. It has a domain with an endpoint, a completion queue, an address
+// vector, and the pools of buffers and contexts that operations need. It posts operations and reports their
+// completions. It knows nothing of envelopes or puts.
 //
-// Invariants: an Operation is either in its pool or owned by libfabric or by whoever took it. Posting fails
-// with `busy`, and the operation goes back to its pool, when there is no room; nothing here waits.
-// Destroying a rail closes the endpoint first: no buffer is touched afterwards.
+// Invariants: an Operation is in its pool, or owned by libfabric, or by the caller that took it. Without
+// room, posting returns `busy`, and the operation goes back to its pool; nothing here waits. Destroying a
+// rail closes the endpoint first, so that nothing touches a buffer afterwards.
 //
 // Thread safety: none; as the transport's.
 #pragma once
@@ -42,7 +42,7 @@ struct Operation {
   OutgoingPut* put = nullptr;   // of write
 };
 
-/// What a completion queue says. Sends need no word when they succeed.
+/// An entry of a completion queue. A send that succeeds makes none.
 struct Event {
   enum class Kind : uint8_t {
     received,          // `operation` holds `bytes`; give it back with post_receive()
@@ -84,8 +84,9 @@ class Mapping {
 
 class Rail {
  public:
-  /// `peers` are to be reached at first; more may come. `message_bytes` is the size of a message's buffer; it
-  /// is cut to what the endpoint can send. `ordered_writes`: asks the network for that.
+  /// Makes room for `peers` at first; more may come. `message_bytes` is the size of a message's buffer, cut
+  /// to the longest message of the endpoint. `ordered_writes`: asks the network for ordered writes
+  /// (ofi_write_order.h).
   static Result<std::unique_ptr<Rail>> open(Info info, int peers, size_t message_bytes, size_t pool_bytes,
                                             bool ordered_writes = false);
   ~Rail();
@@ -101,7 +102,7 @@ class Rail {
   RegistrationDomain registration_domain() const;
   /// Whether peers' writes show each aligned 128 bytes in order, or why not.
   const Status& writes_in_order() const { return in_order_; }
-  /// Stops everything: no memory is touched afterwards. Nothing may be posted any more.
+  /// Stops everything: the NIC touches no memory afterwards. Callers post nothing any more.
   void close_endpoint() { endpoint_.reset(); }
   bool idle() const { return sends_.size() == send_count_ && writes_.size() == write_count_; }
 
@@ -125,17 +126,17 @@ class Rail {
   };
   Result<Progress> post_write(const Write& write);
 
-  /// Makes a buffer available to peers (again). One that finds no room is posted by a later call or reap().
+  /// Makes a buffer available to peers (again). Without room, a later call or reap() posts it.
   Status post_receive(Operation* receive);
 
-  /// Appends what has happened, in no order. Returns how many completions there were.
+  /// Appends the completions, in no order. Returns their number.
   Result<int> reap(std::vector<Event>& events);
 
   /// The completion queue's descriptor, or -1.
   int descriptor() const { return descriptor_; }
-  /// Whether it is safe to sleep on the descriptor: false if something is there.
+  /// Whether a thread may sleep on the descriptor: false if something is there.
   bool may_sleep();
-  /// Whether the descriptor has turned out to be readable again and again while nothing happens.
+  /// Whether the descriptor stays readable while nothing happens.
   bool descriptor_stuck() const { return false_alarms_ >= kFalseAlarms; }
   bool waits_for_room() const { return !unposted_.empty(); }
 
@@ -155,13 +156,14 @@ class Rail {
   size_t write_count_ = 0;
   Status in_order_;
   int descriptor_ = -1;
-  int false_alarms_ = 0;  // in a row
+  int false_alarms_ = 0;  // consecutive ones
   static constexpr int kFalseAlarms = 3;
   std::vector<std::byte> name_;
   std::vector<Operation> operations_;
   std::vector<Operation*> sends_, writes_;  // free ones
   std::vector<Operation*> unposted_;        // receives that found no room
-  // Destroyed from the last to the first: the endpoint before what it uses, the memory after everybody.
+  // Destroyed from the last to the first: the endpoint before the objects that it uses, the memory after all
+  // others.
   Mapping buffers_;
   Fid<fid_fabric> fabric_;
   Fid<fid_domain> domain_;

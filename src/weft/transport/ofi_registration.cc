@@ -42,7 +42,8 @@ Result<Fid<fid_mr>> register_memory(const RegistrationDomain& domain, void* base
               error == -FI_ENOMEM ? " (is `ulimit -l`, the limit of locked memory, too low?)" : "");
 }
 
-// Keys that we choose start at a random number, so that a stray of another job does not hit one by counting.
+// Keys that we choose start at a random number, so that a stray write of another job does not hit one by
+// counting.
 RegistrationCache::RegistrationCache(std::vector<RegistrationDomain> domains)
     : domains_(std::move(domains)),
       next_key_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()) {}

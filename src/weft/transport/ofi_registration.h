@@ -1,10 +1,10 @@
-// RegistrationCache: memory registrations with libfabric, on all rails at once, shared by whoever needs the
-// same pages at the same time. Registering costs tens of microseconds on a real NIC; finding a live
+// RegistrationCache: memory registrations with libfabric, on all rails at once. All users of the same pages
+// at the same time share one. Registering costs tens of microseconds on a real NIC; finding a live
 // registration costs nothing.
 //
-// A registration lives exactly as long as somebody holds it. None is kept for a future user: pages that are
-// freed and mapped anew would then be reached through a key of the old ones, and the library cannot see them
-// go. Who knows that memory stays (a registered buffer, a window) holds it, and everything inside it hits.
+// A registration lives exactly as long as a user holds it. None is kept for a future user: a key of old pages
+// would reach pages that were mapped anew, and the library cannot see pages go. A user that knows that its
+// memory stays (a registered buffer, a window) holds the registration, and all uses inside it hit.
 //
 // Thread safety: none; as the transport's.
 #pragma once
@@ -44,7 +44,7 @@ struct RegistrationDomain {
 uint64_t fitting_key(const RegistrationDomain& domain, uint64_t key);
 /// Binds a fresh registration to the domain's endpoint, if it has to be. libfabric's error code, or 0.
 int bind_registration(const RegistrationDomain& domain, fid_mr& region);
-/// What a registration is for: sends and receives, and writes of both ends.
+/// The uses of a registration: sends and receives, and writes of both ends.
 inline constexpr uint64_t kRegistrationAccess = FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
 
 /// Registers memory for sending, receiving and being written; `key` is what to use if the provider has no
@@ -69,7 +69,7 @@ class Registration {
   std::vector<Fid<fid_mr>> regions_;  // by rail
 };
 
-/// Whoever hands out registrations, for those who hold them.
+/// The cache that a registration goes back to.
 class RegistrationOwner {
  public:
   virtual void release(Registration* registration) = 0;

@@ -7,8 +7,8 @@
 
 namespace weft::transport::ofi {
 
-// libfabric has this for EFA alone, as an option of that provider. Its number has changed while it was made,
-// so it is taken from the headers: WEFT_OFI_ORDERS_WRITES says that they have it.
+// libfabric has this for EFA alone, as an option of that provider. The option's number differs among
+// versions, so it is taken from the headers: WEFT_OFI_ORDERS_WRITES says that they have it.
 Status ask_for_ordered_writes([[maybe_unused]] fid_ep* endpoint) {
 #ifdef WEFT_OFI_ORDERS_WRITES
   const bool wanted = true;

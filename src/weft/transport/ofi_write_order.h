@@ -1,6 +1,6 @@
-// Whether a network puts the bytes of a write into memory in order. Who looks into memory before the write is
-// complete has to know: NCCL's low-latency protocols have a flag in the last 8 of each 128 bytes, and take
-// the rest for there when they see it.
+// Whether a network puts the bytes of a write into memory in order. A reader that looks before the write is
+// complete depends on it: NCCL's low-latency protocols have a flag in the last 8 of each 128 bytes, and take
+// the other bytes as arrived when they see the flag.
 //
 // Thread safety: as of the endpoint.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace weft::transport::ofi {
 
-/// Asks that each aligned 128 bytes of peers' writes become visible in order, and once, from now on. To be
-/// asked before the endpoint is enabled. Errors: unsupported, with the reason.
+/// Asks that from now on each aligned 128 bytes of peers' writes become visible in order, and once. Called
+/// before the endpoint is enabled. Errors: unsupported, with the reason.
 Status ask_for_ordered_writes(fid_ep* endpoint);
 
 }  // namespace weft::transport::ofi

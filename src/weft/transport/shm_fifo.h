@@ -1,26 +1,27 @@
-// The message FIFO of one ordered pair of ranks: a ring of cache lines that carry flag and data together, and
-// beside it a ring of bytes for payloads that do not fit a line. It lives in memory that both ranks map. This
-// file knows no system calls, no sleeping and no ranks.
+// The message FIFO of one ordered pair of ranks. A ring of cache lines carries flag and data together. A ring
+// of bytes beside it carries payloads that do not fit a line. Both ranks map the memory. This file knows no
+// system calls, no sleeping and no ranks.
 //
 // How a message travels. The sender fills a slot and stores the slot's stamp last, with release order. The
-// receiver watches the stamp of the one slot that comes next: when it shows the current lap, everything else
-// in the line is there, and mostly has come with it in one transfer. The stamp has a place of its own
-// (Envelope::reserved), so payload is never taken for one.
+// receiver watches the stamp of the next slot. When the stamp shows the current lap, everything else in the
+// line is there, mostly by the same transfer. The stamp has a place of its own (Envelope::reserved), so
+// payload is never taken for a stamp.
 //
 // How room comes back. The receiver publishes how far it has read every quarter ring, in a line that the
-// sender looks at only when the ring seems full. A payload takes a quarter of the byte ring at most; so a
-// receiver that has read everything has always published enough for the next message, even one that skips the
-// ring's end.
+// sender reads only when the ring seems full. A payload takes at most a quarter of the byte ring. So a
+// receiver that has read everything has published enough room for the next message, even for one that skips
+// the ring's end.
 //
-// Where the time goes. A message costs two transfers: the sender's line must leave the receiver's cache, and
-// come back. Hints let the first of them run beside what the sender does between two messages, and in a
-// stream the second beside what the receiver does: a sender asks for the slot and the lines of the ring that
-// it will write soon; a receiver asks for those that come next while it waits, which a long payload would
-// only slow down, and once it has found so many messages in a row that the next is likely to be there. All
-// guess that the next payload is as long as the last.
+// Where the time goes. A message costs two transfers: the line must leave the receiver's cache, and come
+// back. Prefetches hide them. All guess that the next payload is as long as the last:
 //
-// Thread safety: one thread at a time sends, one at a time receives; the two need no lock. All that both
-// touch at once is accessed through std::atomic_ref.
+//   sender    It asks for the slot and the ring's lines that it will write soon. So the first transfer runs
+//             beside its work between two messages.
+//   receiver  It asks for the next lines while it waits, except for long payloads, which that only slows
+//             down. In a stream it asks at once, since the next message is likely to be there.
+//
+// Thread safety: one thread at a time sends, one at a time receives; the two need no lock. They access shared
+// words through std::atomic_ref.
 #pragma once
 
 #include <algorithm>
@@ -38,10 +39,11 @@
 namespace weft::transport::shm {
 
 inline constexpr size_t kInlineBytes = kShortCopy;  // of payload beside an envelope
-/// How far behind the next slot the one is whose line a sender asks for: the next one's a receiver may be
-/// looking at.
+/// A sender asks for the line of the slot this far behind the next one. The receiver may be watching the next
+/// one's.
 inline constexpr uint64_t kSlotsAhead = 2;
-/// The longest payload whose lines a receiver asks for before it has come: while it waits, and in a stream.
+/// The longest payload whose lines a receiver asks for before it arrives: while the receiver waits, and in a
+/// stream.
 inline constexpr uint64_t kAskedWaiting = 256, kAskedInStream = 1024;
 
 /// Where the bytes of a message are: the low two bits of its stamp.
@@ -49,7 +51,7 @@ enum class Payload : uint16_t {
   in_slot,
   in_ring,
   at_target,      // a put: they are where they belong
-  for_transport,  // in the ring; the receiver's transport keeps them to itself
+  for_transport,  // in the ring; for the receiver's transport itself
 };
 
 /// One cache line. `envelope.reserved` is the stamp: lap << 2 | Payload. For a payload in the ring, `payload`
@@ -83,8 +85,8 @@ inline uint16_t stamp(uint64_t position, Payload where) {
   return static_cast<uint16_t>((position / kSlots + 1) << 2 | static_cast<uint16_t>(where));
 }
 
-/// Asks for a line that will be written. GCC's builtin asks for a mere read unless the build is for newer
-/// CPUs only.
+/// Asks for a line in order to write it. GCC's builtin asks for a read only, unless the build is for newer
+/// CPUs.
 inline void fetch_to_write(const std::byte* line) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" ::"m"(*line));
@@ -95,8 +97,8 @@ inline void fetch_to_write(const std::byte* line) {
 
 }  // namespace detail
 
-/// The sending end. Every call answers false if there is no room, or the payload is gone (MemoryWatch):
-/// nothing was sent then.
+/// The sending end. Every call returns false, and has sent nothing, if there is no room or the payload's
+/// memory is gone (MemoryWatch).
 class FifoSender {
  public:
   FifoSender() = default;
@@ -133,7 +135,7 @@ class FifoSender {
     return true;
   }
 
-  /// A message for the transport at the other end. What its envelope means is between the two.
+  /// A message for the transport at the other end. The two transports give its envelope a meaning.
   bool tell(const Envelope& envelope, const void* payload) {
     if (!slot_free() || !write_to_ring(next_slot(), payload, envelope.bytes)) return false;
     publish(next_slot(), envelope, Payload::for_transport);
@@ -142,7 +144,7 @@ class FifoSender {
 
   bool slot_free() { return next_ != slot_limit_ || look_for_slots(); }
 
-  /// Whether a call that was answered false would find room by now. Says so once, then forgets about it.
+  /// Whether a call that returned false would find room by now. Returns true once, then forgets the call.
   bool room_again() {
     if (!refused_) return false;
     if (next_ == slot_limit_ && !look_for_slots()) return false;
@@ -189,7 +191,7 @@ class FifoSender {
     return true;
   }
 
-  /// The lines where a payload of `size` bytes would go next, if they are known to be free.
+  /// Asks for the lines where a payload of `size` bytes would go next, if they are known to be free.
   void fetch_ring(uint64_t size) const {
     if (ring_next_ + size > ring_limit_) return;
     for (uint64_t at = ring_next_; at != ring_next_ + size; at += kLineBytes) {
@@ -197,7 +199,7 @@ class FifoSender {
     }
   }
 
-  // Field by field: an envelope that is made where this is inlined needs no place in memory but the slot.
+  // Field by field: an envelope that is made where this is inlined is written to the slot only.
   void publish(Slot& slot, const Envelope& envelope, Payload where) {
     slot.envelope.comm = envelope.comm;
     slot.envelope.op = envelope.op;
@@ -226,15 +228,14 @@ class FifoSender {
 /// The receiving end.
 class FifoReceiver {
  public:
-  /// What one call of receive() delivers at most, so that no sender starves the others.
+  /// The most messages that one call of receive() delivers, so that no sender starves the others.
   static constexpr int kBurst = 16;
-  /// So many calls in a row must have found a message before one call takes more than one. Looking at the
-  /// slot behind a message costs a whole transfer when its sender is about to write there, and holds up what
-  /// its receiver wants to say: in a ping-pong half as much as the message itself. In a stream it costs next
-  /// to nothing.
+  /// This many consecutive calls must have found a message before a call takes more than one. A look at the
+  /// slot behind a message costs a whole transfer when the sender is about to write there. It delays the
+  /// receiver's answer: in a ping-pong by half of a message's time. In a stream it costs next to nothing.
   static constexpr int kStream = 2;
-  /// The same before it asks for the lines of the next one: ranks that exchange messages find one at the
-  /// first look now and then.
+  /// The same before the receiver asks for the lines of the next message. Ranks that exchange messages find
+  /// some of them at the first look, too.
   static constexpr int kLongStream = 8;
 
   FifoReceiver() = default;
@@ -250,9 +251,9 @@ class FifoReceiver {
     bool made_room = false;  // the sender may have been waiting for that
   };
 
-  /// Calls deliver(envelope, Payload, pointer to the payload or null) for what has arrived. Pointer and
-  /// envelope are valid until it returns. The first message of a call that `taken(envelope)` denies stays for
-  /// the next one, and behind the first, one that `expected(envelope)` does.
+  /// Calls deliver(envelope, Payload, pointer to the payload or null) for each message that has arrived.
+  /// Pointer and envelope are valid until deliver() returns. The call stops before a first message that
+  /// `taken(envelope)` denies, and before a later one that `expected(envelope)` denies.
   template <typename Deliver, typename Taken, typename Expected>
   Received receive(Deliver&& deliver, Taken&& taken, Expected&& expected) {
     Received received;
@@ -278,7 +279,7 @@ class FifoReceiver {
     return receive(deliver, any, any);
   }
 
-  /// At most one message, whatever has come before: for who awaits no more.
+  /// Delivers one message at most, for callers that wait for a single one.
   template <typename Deliver>
   Received receive_next(Deliver&& deliver) {
     if (!ready()) {
@@ -340,8 +341,8 @@ class FifoReceiver {
   uint64_t next_ = 0;
   uint64_t ring_next_ = 0;
   Consumed published_;
-  uint64_t watched_end_ = 0;  // of the lines behind ring_next_ where a payload is likely to come
-  int64_t streak_ = 0;        // calls in a row that found something
+  uint64_t watched_end_ = 0;  // end of the lines behind ring_next_ where the next payload is likely to be
+  int64_t streak_ = 0;        // consecutive calls that found something
 };
 
 }  // namespace weft::transport::shm

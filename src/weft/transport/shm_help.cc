@@ -21,8 +21,8 @@ uint64_t chunk_bytes(uint64_t bytes, uint64_t chunk) {
   return std::min(kChunkBytes, bytes - chunk * kChunkBytes);
 }
 
-/// The chunk for the owner to fill, where `next` has not been filled yet: kNone if there is no room, kOver if
-/// the reading has ended or has all it needs.
+/// The chunk that the owner fills next, `next` or later. kNone if there is no room, kOver if the reading has
+/// ended or needs no more.
 uint64_t next_chunk(const HelpRequest& request, uint64_t next, HelpRing& ring) {
   const uint64_t wanted = std::atomic_ref(ring.wanted.value).load(std::memory_order_acquire);
   if (wanted >> 32 != request.number) return kOver;

@@ -1,17 +1,17 @@
 // Helped reads: how the owner of plain memory helps a peer of its node to read it. The kernel's single-copy
-// call pins every page and copies at half of what a core can do; two ordinary copies by way of the cache are
-// faster. So the reader of something long lends the owner a ring of chunks, asks for a range, and takes the
-// chunks as they come. Whatever has not come in time it reads through the kernel, so it depends on nobody:
-// an owner that computes, sleeps or is gone costs some microseconds, not the read.
+// call pins every page, and copies at half of a core's speed. Two ordinary copies by way of the cache are
+// faster. So the reader of a long range lends the owner a ring of chunks, asks for the range, and takes
+// chunks as the owner fills them. It reads chunks that are late through the kernel, so it depends on nobody:
+// an owner that computes, sleeps or is gone costs the reader a few microseconds.
 //
 //   reader   lends a ring, asks (one message)                 takes chunk 0, says so           takes chunk 1
 //   owner                                      fills chunks 0 to 31             fills chunk 32
 //
-// The ring lies in window memory of the reader. `wanted` is the reader's word, a `filled` word for each chunk
-// the owner's; both carry the number of the reading, so that what belongs to an earlier one is never taken
-// for the present one's.
+// The ring lies in window memory of the reader. The reader writes `wanted`; the owner writes a `filled` word
+// for each chunk. Both carry the number of the reading, so that nobody takes a word of an earlier reading for
+// one of this.
 //
-// Thread safety: none, like the transport's. What both processes touch is accessed through std::atomic_ref.
+// Thread safety: none, like the transport's. Both processes access shared words through std::atomic_ref.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@
 namespace weft::transport::shm {
 
 inline constexpr uint64_t kChunkBytes = 64 << 10;
-/// The owner is so far ahead that what the reader takes has left the owner's own cache for one that they
-/// share, which hands it over three times as fast. Where there are more readers each gets less ahead, and
-/// uses as much less of its ring.
+/// The owner is so far ahead that a chunk has left the owner's own cache for a shared one when the reader
+/// takes it. The shared cache hands it over three times as fast. With more readers the owner is less far
+/// ahead of each, and uses less of each ring.
 inline constexpr uint64_t kChunks = kHelpAheadBytes / kChunkBytes;
 
 struct HelpRing {
@@ -41,7 +41,7 @@ struct HelpRing {
   alignas(64) std::byte chunks[kChunks][kChunkBytes];
 };
 
-/// What the reader asks for; travels as the payload of a message.
+/// The reader's request; travels as the payload of a message.
 struct HelpRequest {
   RemoteBuffer ring;      // the reader's
   uint64_t exposure = 0;  // the owner's, of expose()
@@ -65,10 +65,10 @@ class HelpRings {
   };
   Lent take();
   void give(HelpRing* ring);
-  /// What readings say of help (Reading::judge). True: it is to end, and there is none for the next reading,
-  /// and if that goes on for twice as many each time.
+  /// Takes the reports of readings (Reading::judge). True: the reading's help ends, and the next reading gets
+  /// none. Each further time twice as many readings get none.
   bool judge(int64_t brought_ns, int64_t alone_ns) {
-    // A piece that is read alone often takes longer than it has to, and what is possible changes slowly.
+    // A piece that is read alone often takes longer than it has to, and the best time changes slowly.
     const int64_t slower_ns = alone_ns_ + alone_ns_ / kForgets;
     alone_ns_ = alone_ns_ == 0 ? alone_ns : std::min(slower_ns, alone_ns);
     const bool worth = static_cast<double>(brought_ns) <= kTooLong * static_cast<double>(alone_ns_);
@@ -99,7 +99,7 @@ class HelpRings {
 /// The reader's end of one reading.
 class HelpedReading final : public Reading {
  public:
-  /// What is read: `bytes` from `offset` on of `buffer`, through `memory` where help is late.
+  /// The bytes to read: `bytes` from `offset` on of `buffer`, through `memory` where help is late.
   struct Range {
     PeerMemory& memory;
     RemoteBuffer buffer;
@@ -107,7 +107,7 @@ class HelpedReading final : public Reading {
     uint64_t bytes;
     uint64_t ahead;  // as HelpRequest's
   };
-  /// `owner` is woken when there is room again, `counters` counts what is read.
+  /// Wakes `owner` when there is room again, and counts bytes in `counters`.
   HelpedReading(const Range& range, HelpRings& rings, HelpRings::Lent lent, ControlSegment& owner,
                 Counters& counters);
   ~HelpedReading() override;
@@ -132,7 +132,7 @@ class HelpedReading final : public Reading {
   Counters& counters_;
 };
 
-/// The owner's end: what it has exposed, and the readings that it helps with.
+/// The owner's end: the memory that it has exposed, and the readings that it helps with.
 class Helper {
  public:
   /// Serial numbers of ranges that peers may ask for; never 0.
@@ -140,11 +140,11 @@ class Helper {
   /// No reading touches that memory any more.
   void unexpose(uint64_t exposure);
 
-  /// Whether a range lies in what was exposed under that number, and still is.
+  /// Whether a range lies in memory that is exposed under that number.
   bool is_exposed(uint64_t exposure, uint64_t address, uint64_t bytes) const;
 
-  /// A request that is not for exposed memory, or whose ring cannot be mapped, is dropped: its reader does
-  /// without.
+  /// Drops a request that is not for exposed memory, or whose ring cannot be mapped: its reader goes without
+  /// help.
   void accept(PeerMemory& reader, const HelpRequest& request);
   /// Fills the chunks that have room; returns how many.
   int work();

@@ -1,5 +1,5 @@
-// How much there is room for in the FIFO between two ranks of a node (shm_fifo.h). Here because the model
-// must know how far a rank gets ahead of another.
+// The room in the FIFO between two ranks of a node (shm_fifo.h). The model must know it too, since it limits
+// how far a rank gets ahead of another, so it stands in a file of its own.
 //
 // Thread safety: values and pure functions.
 #pragma once
@@ -19,8 +19,8 @@ inline constexpr uint64_t round_to_lines(uint64_t bytes) {
 }
 }  // namespace detail
 
-/// Of the ring for payloads that do not fit a slot, where the longest has `eager_bytes`: four of those, and a
-/// power of two.
+/// Size of the ring for payloads that do not fit a slot: room for four of the longest, `eager_bytes` each,
+/// and a power of two.
 constexpr uint64_t ring_bytes_for(uint64_t eager_bytes) {
   return std::bit_ceil(4 * detail::round_to_lines(eager_bytes));
 }

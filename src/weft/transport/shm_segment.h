@@ -1,18 +1,18 @@
 // The control segment of a rank: the memory in which its peers of the node leave messages for it, and the
-// word and pipe by which they wake it. Made by its owner, mapped by every peer that has something to say;
-// peers of the same process share the owner's mapping.
+// word and pipe by which they wake it. Its owner makes it. Each peer maps it when it first sends; peers of
+// the same process share the owner's mapping.
 //
 //   line 0    identity: a random nonce, so that no reused pid or descriptor can pass for the owner
 //   line 1    the sleep word: 1 while the owner sleeps or is about to
 //   line 2    how many peers have opened their FIFO; then a flag for each
 //   …         a Consumed line for each FIFO, then their slots (a page each), then their byte rings
 //
-// The memory is sparse: an idle pair of ranks touches none of it, and the owner polls the FIFOs that were
-// opened only.
+// The memory is sparse: an idle pair of ranks touches none of it. The owner polls only FIFOs that were
+// opened.
 //
-// Sleeping is Dekker's protocol: the owner sets the sleep word and then looks for messages; a sender
-// publishes a message and then looks at the sleep word. Each needs a full barrier between its two halves. The
-// owner pays for both with membarrier(2), so that sending costs no fence; where the kernel has none, senders
+// Sleeping is Dekker's protocol. The owner sets the sleep word and then looks for messages; a sender
+// publishes a message and then reads the sleep word. Each needs a full barrier between its two halves. The
+// owner pays for both with membarrier(2), so that sending costs no fence. Where the kernel has none, senders
 // use a read-modify-write on the word.
 //
 // Thread safety: the owner's calls by one thread at a time, the calls of one peer by one thread at a time.
@@ -51,7 +51,7 @@ class ControlSegment {
   static Result<std::shared_ptr<ControlSegment>> create(int locals, uint32_t ring_bytes);
   /// Maps a peer's, or shares it if the peer lives in this process. remote_error if the peer is gone.
   static Result<std::shared_ptr<ControlSegment>> open(const ShmAddress& address);
-  /// Whether open() would succeed, as far as can be told without mapping anything.
+  /// Whether open() would succeed, as far as that shows without mapping anything.
   static Status probe(const ShmAddress& address);
 
   ~ControlSegment();
@@ -65,19 +65,18 @@ class ControlSegment {
   /// The FIFO through which the node's rank number `sender` speaks to the owner.
   FifoMemory fifo(int sender) const;
 
-  /// A peer's: the owner polls fifo(sender) from now on. Before the first message.
+  /// For a peer, before its first message: the owner polls fifo(sender) from now on.
   void announce(int sender);
-  /// A peer's, after every message: wakes the owner if it sleeps.
+  /// For a peer, after every message: wakes the owner if it sleeps.
   void wake();
 
-  /// The owner's: how many peers have announced themselves, and whether a certain one has.
+  /// For the owner: how many peers have announced themselves, and whether a certain one has.
   uint32_t announced() const { return std::atomic_ref(header_->announced).load(std::memory_order_acquire); }
   bool has_announced(int sender) const { return announcement(sender).load(std::memory_order_acquire) != 0; }
-  /// The owner's: from now on wake() rings. Whoever calls it must look for messages once more before
-  /// sleeping.
+  /// For the owner: from now on wake() rings. The owner must look for messages once more before it sleeps.
   void lie_down();
   void get_up();
-  /// Readable when somebody rang.
+  /// Readable when a peer rang.
   int doorbell() const { return doorbell_.get(); }
 
  private:

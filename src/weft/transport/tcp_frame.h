@@ -2,17 +2,17 @@
 // (tcp_receiver.h).
 //
 // Both directions of a connection are alike and independent. A frame is a header and then `bytes` of payload:
-//   message  an envelope, which is all its header, and its payload.
-//   segment  a piece of a put. Puts are cut into segments so that messages can slip in between and several
-//            connections can share one; they come in any order, over any connection of the two ranks.
-//   end      the put is complete once `put_bytes` of its segments have come: then its envelope is delivered.
-//   cancel   the sender gave up after handing out `put_bytes`: nothing is delivered.
+//   message  An envelope, which is all its header, and its payload.
+//   segment  A piece of a put. Puts are cut into segments so that messages can slip in between and several
+//            connections can share one. Segments arrive in any order, over any connection of the two ranks.
+//   end      The put is complete once `put_bytes` of its segments have arrived; then the receiver delivers
+//            its envelope.
+//   cancel   The sender gave up after handing out `put_bytes`; the receiver delivers nothing.
 //
-// The end of a put is a frame of its own because a header, once written, cannot be taken back: a put that is
-// given up in the middle of a segment is filled up with zeros, and must not be taken for complete by a
-// receiver that still waits.
+// The end of a put is a frame of its own, because a sender cannot take a written header back. A put that is
+// given up in the middle of a segment is filled up with zeros. A receiver must not take it for complete.
 //
-// Headers are in the byte order of the machine; a peer with the other order is told apart by the mark.
+// Headers are in the byte order of the machine; the mark exposes a peer with the other order.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,12 @@ namespace weft::transport::tcp {
 
 enum class FrameKind : uint8_t { message = 1, segment = 2, end = 3, cancel = 4 };
 
-/// What a header may announce at most; anything longer is garbage, and no memory is spent on it.
+/// The longest payloads that a header may announce. Anything longer is garbage, and the receiver spends no
+/// memory on it.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
 inline constexpr size_t kMaxSegmentBytes = size_t{64} << 20;
 
-/// What Envelope::reserved says while a frame is under way: whose it is, and of which kind.
+/// Envelope::reserved of a frame under way holds this mark, and the frame's kind.
 inline constexpr uint16_t kMark = 0x77e0;
 constexpr uint16_t mark_of(FrameKind kind) {
   return static_cast<uint16_t>(kMark | static_cast<uint8_t>(kind));
@@ -37,7 +38,7 @@ constexpr uint16_t mark_of(FrameKind kind) {
 
 struct FrameHeader {
   Envelope envelope{.reserved = mark_of(FrameKind::message)};  // its `bytes` are those of all
-  // Of puts only; a message's end here.
+  // The rest belongs to frames of puts only: a message's header ends here.
   uint32_t bytes = 0;       // of payload that follow
   uint32_t put_id = 0;      // which put; unique between two ranks while it is under way
   uint64_t put_bytes = 0;   // segment, end: the whole put; cancel: what there will be of it
@@ -46,7 +47,7 @@ struct FrameHeader {
   bool is_marked() const { return (envelope.reserved & ~0xf) == kMark; }
   FrameKind kind() const { return FrameKind{static_cast<uint8_t>(envelope.reserved & 0xf)}; }
   void set_kind(FrameKind kind) { envelope.reserved = mark_of(kind); }
-  /// Of the header, on the way; garbage is told from as much as a message has.
+  /// Length of the header on the network. Garbage counts as a message's, which is enough to recognise it.
   size_t length() const {
     return is_marked() && kind() != FrameKind::message ? sizeof(FrameHeader) : sizeof(Envelope);
   }
@@ -54,7 +55,7 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 56);
 inline constexpr size_t kMessageHeader = sizeof(Envelope);
 
-/// A message's header, which is all that is written of it.
+/// A message's header as it is written: the envelope alone.
 inline Envelope message_header(Envelope envelope) {
   envelope.reserved = mark_of(FrameKind::message);
   return envelope;

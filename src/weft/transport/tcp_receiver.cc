@@ -11,11 +11,11 @@ namespace weft::transport::tcp {
 
 namespace {
 
-// A read for the payload of a long frame reads this much beyond it: the next headers and small messages, but
-// not so much of the next long payload that copying it would matter.
+// A read for the payload of a long frame reads this much beyond it: the next headers and small messages. It
+// is too little of a next long payload for its copy to matter.
 constexpr size_t kReadAheadBytes = 2 << 10;
-// A patient receiver reads no more than headers beyond a long payload, and where the last frame was long: the
-// end of a put and what comes after it.
+// A patient receiver reads only headers beyond a long payload, and after a long frame: the end of a put and
+// the next frame's.
 constexpr size_t kHeadersAhead = 2;
 constexpr size_t kLongFrameBytes = 8 << 10;  // up to here a copy costs less than another read
 constexpr size_t kKeptHeldBytes = 64 << 10;  // of memory for what the Sink has no place for, between such
@@ -70,8 +70,8 @@ Receiver::Outcome Receiver::read(Sink& sink, std::span<std::byte> scratch, size_
   return {events_, {}, total};
 }
 
-/// Takes what was put off: up to what is not expected yet, or all of it if that is its beginning, for one
-/// time is enough.
+/// Takes the messages that were put off, up to an unexpected one. If the first is unexpected again, takes
+/// all: one delay is enough.
 Status Receiver::go_on(Sink& sink) {
   const std::byte* const data = put_off_.data() + put_off_at_;
   const size_t bytes = put_off_.size() - put_off_at_;
@@ -80,7 +80,7 @@ Status Receiver::go_on(Sink& sink) {
   return used.status();
 }
 
-/// Whether a message begins here that the Sink does not expect.
+/// Whether a message begins at `data` that the Sink does not expect.
 bool Receiver::unexpected(Sink& sink, const std::byte* data, size_t bytes) const {
   FrameHeader next;
   if (left_ > 0 || header_filled_ > 0 || bytes < kMessageHeader) return false;
@@ -88,22 +88,22 @@ bool Receiver::unexpected(Sink& sink, const std::byte* data, size_t bytes) const
   return next.kind() == FrameKind::message && !sink.expects(peer_, next.envelope);
 }
 
-/// Whether what comes next had better be left to a later read(): short frames once some were delivered, for
-/// their copies may be spared, and long ones that there is no place for yet.
+/// Whether the next frame is left to a later read(), which may spare a copy: a short frame once some were
+/// delivered, and a long one that there is no place for yet.
 bool Receiver::may_wait(Sink& sink) const {
   if (!patient_ || events_ == 0) return false;
   if (left_ > 0) return !holds_ && !sink.expects(peer_, header_.envelope);
   return header_filled_ == 0 && !long_frames_;
 }
 
-/// How much to read into scratch memory, after what goes where it belongs if there is such.
+/// How much to read into scratch memory, behind the bytes that go where they belong.
 size_t Receiver::read_ahead(bool direct, size_t scratch_bytes) const {
   if (!patient_) return direct ? std::min(kReadAheadBytes, scratch_bytes) : scratch_bytes;
   if (direct) return kHeadersAhead * sizeof(FrameHeader);
   return long_frames_ && left_ == 0 ? sizeof(FrameHeader) - header_filled_ : scratch_bytes;
 }
 
-/// Where the next byte of payload belongs, or null if it is to be thrown away.
+/// Where the next byte of payload belongs, or null if the receiver throws it away.
 std::byte* Receiver::target(Sink& sink) {
   const uint64_t position = header_.bytes - left_;
   if (holds_) return held_.data() + position;
@@ -111,8 +111,8 @@ std::byte* Receiver::target(Sink& sink) {
   return base != nullptr ? base + header_.put_offset + position : nullptr;
 }
 
-/// Takes in frames and pieces of them, if `patient` up to a message that is not expected. Returns how many
-/// bytes that were.
+/// Takes in frames and pieces of them; if `patient`, up to an unexpected message. Returns the number of
+/// bytes.
 Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes, bool patient) {
   const std::byte* const begin = data;
   while (bytes > 0 && !(patient && unexpected(sink, data, bytes))) {
@@ -138,7 +138,7 @@ Result<size_t> Receiver::consume(Sink& sink, const std::byte* data, size_t bytes
   return static_cast<size_t>(data - begin);
 }
 
-/// The header is there, and `bytes` of what follows it; returns how many of those it used.
+/// The header is complete, and `bytes` behind it are at `data`. Returns how many of those it used.
 Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t bytes) {
   header_filled_ = 0;
   const bool message = header_.kind() == FrameKind::message;
@@ -155,8 +155,9 @@ Result<size_t> Receiver::begin_frame(Sink& sink, const std::byte* data, size_t b
   return size_t{0};
 }
 
-/// A piece of a frame's payload that was read with other things. Who is patient serves programs that may do
-/// with their memory what they like, and reads few pieces of long frames so: it can afford to be careful.
+/// Copies a piece of a frame's payload that was read into scratch memory. A patient receiver serves programs
+/// that may unmap their memory at any time. It reads few pieces of long frames this way, so it can check the
+/// copies.
 Status Receiver::copy(std::byte* into, const std::byte* data, size_t bytes) const {
   if (patient_ && header_.bytes > kLongFrameBytes)
     return copy_checked(into, data, bytes) ? Status() : memory_is_gone(peer_);
@@ -164,12 +165,12 @@ Status Receiver::copy(std::byte* into, const std::byte* data, size_t bytes) cons
   return patient_ && MemoryWatch::lost(into, bytes) ? memory_is_gone(peer_) : Status();
 }
 
-/// What is wrong with a frame, with who sent it.
+/// Names the rank that sent a wrong frame.
 Status Receiver::garbage(const Status& why) const {
   return why.ok() ? why : why.in(fmt::format("rank {} sent garbage", peer_));
 }
 
-/// `bytes` of payload have been written where they belong, or thrown away.
+/// `bytes` of payload are where they belong, or were thrown away.
 Status Receiver::advance(Sink& sink, size_t bytes) {
   left_ -= bytes;
   return left_ > 0 ? Status() : finish_frame(sink, holds_ ? held_.data() : nullptr);

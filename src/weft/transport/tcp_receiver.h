@@ -1,10 +1,10 @@
-// Receiver: the frames that come in over one connection, handed to the engine's Sink. PutAssembly:
-// which puts of a peer are under way, over all its connections.
+// Receiver: reads frames from one connection, and hands them to the engine's Sink. PutAssembly: which puts of
+// a peer are under way, over all its connections.
 //
-// Many small frames cost one read: it goes into a scratch buffer that all receivers of a transport share. The
-// payload of a longer frame goes straight to where Sink::place() says. Between reads nothing is kept but what
-// a frame still lacks, and what a patient receiver puts off: the Sink is asked again before every single
-// write, so it may take memory away at any time between two of its calls.
+// Many small frames cost one read, into a scratch buffer that all receivers of a transport share. The payload
+// of a longer frame goes straight to where Sink::place() says. Between reads a receiver keeps only an
+// incomplete frame's state, and the messages that a patient receiver puts off. It asks the Sink before every
+// single write, so that memory may be taken away between any two calls of the Sink.
 //
 // Thread safety: none.
 #pragma once
@@ -21,10 +21,11 @@
 
 namespace weft::transport::tcp {
 
-/// Counts what has come of a peer's puts. A few are under way at a time: one on each connection, as a rule.
+/// Counts the segments that have arrived of each put of a peer. Few puts are under way at a time: as a rule
+/// one on each connection.
 class PutAssembly {
  public:
-  /// A segment or the end of a put has come whole. Returns true if now the put is there and is to be
+  /// A segment or the end of a put has arrived whole. Returns true if the put is complete now and is to be
   /// delivered.
   Result<bool> add(const FrameHeader& frame);
   size_t under_way() const { return puts_.size(); }
@@ -42,9 +43,9 @@ class PutAssembly {
 
 class Receiver {
  public:
-  /// `puts` is shared by the receivers of one peer; it and `socket` outlive this. `patient`: once something
-  /// has been delivered, the rest is left to the next read() if that may spare a copy, because there may be a
-  /// place for it by then. That is in the kernel, or among what was read with it, from the first message on
+  /// `puts` is shared by the receivers of one peer; it and `socket` outlive this. `patient`: once the
+  /// receiver has delivered something, it leaves the rest to the next read(), if there may be a place for it
+  /// by then, which spares a copy. The rest is in the kernel, or was read already: from the first message on
   /// that the Sink does not expect.
   Receiver(int peer, Socket& socket, PutAssembly& puts, bool patient = false)
       : peer_(peer), socket_(socket), puts_(puts), patient_(patient) {}
@@ -54,11 +55,13 @@ class Receiver {
     Status ended;      // not ok: the connection is over, by its peer or by garbage
     size_t bytes = 0;  // from the kernel
   };
-  /// Reads until there is nothing more, about `budget` bytes have come, or the Sink takes nothing early from
-  /// this peer (Sink::takes_early()): then the kernel's buffers fill, and the peer waits. From one that has
-  /// gone everything is taken: `is_last`. `scratch` is free for use in between.
+  /// Reads until there is nothing more, or about `budget` bytes have arrived. It stops early if the Sink
+  /// takes nothing early from this peer (Sink::takes_early()): then the kernel's buffers fill, and the peer
+  /// waits. `is_last`: the peer is gone, so the receiver takes everything. Between two calls `scratch` is
+  /// free for other use.
   Outcome read(Sink& sink, std::span<std::byte> scratch, size_t budget, bool is_last = false);
-  /// Messages have been read and put off: there is something for read() without any news from the kernel.
+  /// Whether messages were read and put off: read() has something to deliver without any event from the
+  /// kernel.
   bool puts_off() const { return put_off_at_ < put_off_.size(); }
 
  private:
@@ -78,7 +81,7 @@ class Receiver {
   Socket& socket_;
   PutAssembly& puts_;
   const bool patient_;
-  bool long_frames_ = false;  // what came last had a long payload
+  bool long_frames_ = false;  // the last frame had a long payload
   FrameHeader header_;
   size_t header_filled_ = 0;
   size_t left_ = 0;                 // of the payload; 0: a header is next

@@ -1,6 +1,6 @@
-// BlockPool: the library's own memory for operations on a device, in blocks of powers of two: pinned host
-// memory, which is window memory too, so that peers of the node can map it, or device memory. Blocks are kept
-// and reused, since both kinds are slow to come by.
+// BlockPool: the library's own memory for operations on a device, in blocks of powers of two. A block is
+// device memory, or pinned host memory, which is window memory too, so that peers of the node can map it. The
+// pool keeps and reuses blocks, since both kinds are slow to allocate.
 //
 // Thread safety: none; a thread that uses it is inside a Scope of its device.
 #pragma once
@@ -25,7 +25,7 @@ class BlockPool {
   using Kind = BlockKind;
 
   BlockPool(Device& device, Kind kind) : device_(device), kind_(kind) {}
-  /// All blocks must have been given back, or nothing may use them any more.
+  /// The owner has given all blocks back, or nothing uses them any more.
   ~BlockPool();
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
@@ -34,8 +34,8 @@ class BlockPool {
   Result<Block> take(size_t bytes);
   /// An empty block is allowed. Calls nothing of CUDA: see deferred_free.h.
   void give(Block block);
-  /// The same for one that a peer may still read or write, which has not heard yet that the operation failed:
-  /// lent to nobody else as long as the pool exists, and by no other pool after it.
+  /// The same for a block that a peer may still read or write, because the peer does not know yet that the
+  /// operation has failed. Nobody gets it as long as the pool exists, nor from another pool after that.
   void retire(Block block);
 
  private:

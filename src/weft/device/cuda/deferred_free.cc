@@ -21,8 +21,8 @@ void DeferredFree::stream_waits() {
   waiting_.fetch_add(1);
 }
 
-// The thread looks at the items after every ring, so that either it sees that nobody waits any more, or the
-// items are seen here.
+// The thread looks at the items after every ring. So either the thread sees that no stream waits any more, or
+// this call sees the items.
 void DeferredFree::stream_goes_on() {
   if (waiting_.fetch_sub(1) == 1 && items_.load() > 0) ring();
 }

@@ -1,12 +1,13 @@
-// DeferredFree: memory and mappings that Weft has no more use for, until the driver can have them back. Calls
-// that give back (cuMemFree, cuMemHostUnregister, cuIpcCloseMemHandle) may wait for everything that is queued
-// on a device: a program's long kernel, or a stream that waits for an operation of Weft. So a thread of its
-// own makes them, whose waiting holds up nothing of Weft's, and only while no stream waits for Weft anywhere
-// in the process, and no graph is there that may begin to without a call of Weft. Until then blocks may be
-// had again. Mappings cannot: more than kMostMappings are closed, the oldest first, whoever waits.
+// DeferredFree: memory and mappings that Weft no longer uses, until the driver can take them back. The calls
+// for that (cuMemFree, cuMemHostUnregister, cuIpcCloseMemHandle) may wait for everything that is queued on a
+// device: a program's long kernel, or a stream that waits for an operation of Weft. So a thread of its own
+// makes them, which holds up nothing of Weft. It does so only while no stream of the process waits for Weft,
+// and no graph exists that may wait without a call of Weft. Until then Weft may take blocks again. It cannot
+// take mappings again: beyond kMostMappings the thread closes the oldest, even while streams wait.
 //
-// Thread safety: every function. No lock is held over a call of CUDA, but for one that only stream_waits()
-// takes: a stream that is about to wait for Weft does so after what is being given back in quiet.
+// Thread safety: every function. No lock is held over a call of CUDA, except one that only stream_waits()
+// takes. So a stream that is about to wait for Weft does so after the memory that the thread is giving back
+// at that moment.
 #pragma once
 
 #include <atomic>
@@ -25,7 +26,7 @@ enum class BlockKind : uint8_t { host, device };
 
 class DeferredFree {
  public:
-  /// Whether a block may be had again before the driver has had it.
+  /// Whether Weft may take a block again before the driver has it.
   enum class Lending : uint8_t { allowed, forbidden };
   static constexpr size_t kMostMappings = 64;
 
@@ -33,10 +34,10 @@ class DeferredFree {
 
   /// A stream is about to wait for Weft.
   void stream_waits();
-  /// It has been let go. Waits for nothing.
+  /// The stream's wait has ended. Does not block.
   void stream_goes_on();
-  /// The same for a graph that makes streams wait; its end takes no lock and calls nothing of CUDA, since the
-  /// driver's own threads come here.
+  /// The same for a graph that makes streams wait. The call for its end takes no lock and does not call CUDA,
+  /// since threads of the driver make it.
   void graph_begins();
   void graph_ends() { stream_goes_on(); }
 
@@ -45,9 +46,9 @@ class DeferredFree {
                  Lending lending = Lending::allowed);
   /// A mapping of a peer's memory.
   void add_mapping(Device& device, DevicePointer base);
-  /// A block of exactly so many bytes again; null if there is none.
+  /// Takes a block of exactly this size again; null if there is none.
   std::byte* take_block(const Device& device, BlockKind kind, size_t bytes);
-  /// Closes the mappings now, on this thread, whoever waits: they are in the way of others.
+  /// Closes the mappings now, on this thread, even while streams wait: they prevent other mappings.
   void close_mappings();
 
  private:

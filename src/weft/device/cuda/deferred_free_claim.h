@@ -1,6 +1,7 @@
-// DeferredFreeClaim: keeps memory from being given back while a call makes streams wait for Weft. What is
-// being given back at its begin may take as long as a program's kernels, and a thread that waits for that
-// must have no lock of a context: the claim is made before, and the streams' own find the way free.
+// DeferredFreeClaim: prevents that memory is given back while a call makes streams wait for Weft. Its
+// construction waits for memory that is being given back, perhaps for as long as a program's kernels run. A
+// thread that waits so must hold no lock of a context. So the call makes the claim before it takes the lock,
+// and its streams need not wait.
 #pragma once
 
 #include "device/cuda/deferred_free.h"

@@ -22,7 +22,7 @@ int attribute(const Driver& d, int which, DeviceNumber device) {
   return d.device_get_attribute(&value, which, device) == kSuccess ? value : 0;
 }
 
-/// What is known of a device without a context.
+/// The properties of a device that need no context.
 struct Identity {
   DeviceNumber number = 0;
   Uuid uuid{};
@@ -105,7 +105,7 @@ Status Device::open_context(int ordinal) {
   return {};
 }
 
-// Whether they work is found out by doing it once: the attribute that used to tell is of an older interface.
+// Tries them once: the driver's attribute for them belongs to an older interface.
 Status Device::probe_memory_operations() {
   const Driver& d = **driver();
   if (settings().cuda_memops == "off") return fail(Code::unsupported, "WEFT_CUDA_MEMOPS is off");
@@ -209,7 +209,7 @@ void Device::give_flags(Flags* flags) {
 
 DevicePointer Device::address_of(const uint32_t* flag) const {
   DevicePointer address = to_device(flag);
-  // With unified addressing it is the same address on all devices that CUDA 11 supports; ask all the same.
+  // With unified addressing it is the same address on all devices that CUDA 11 supports. The driver decides.
   if ((*driver())->mem_host_get_device_pointer(&address, const_cast<uint32_t*>(flag), 0) != kSuccess)
     address = to_device(flag);
   return address;
@@ -271,7 +271,7 @@ Result<Place> locate(const void* address) {
                       kIsIpcCapable, kRangeStart, kRangeBytes};
   void* values[] = {&memory_type, &buffer_id, &managed, &ordinal, &shareable, &base, &bytes};
   const int asked = d.pointer_get_attributes(std::size(attributes), attributes, values, to_device(address));
-  // What CUDA has never seen is no error of this call in newer drivers, and an invalid value in older ones.
+  // For an address that CUDA does not know, newer drivers return success, and older ones an invalid value.
   if (asked == kInvalidValue) memory_type = kNoMemoryType;
   else WEFT_TRY(check(asked, "cuPointerGetAttributes"));
   Place place;
@@ -289,7 +289,7 @@ Result<Place> locate(const void* address) {
   return place;
 }
 
-// The end of an allocation that is no whole page belongs to a page of it all the same.
+// Rounds up: the end of an allocation belongs to its last page, even if it does not fill that page.
 Result<DmaBuf> make_dma_buf(const void* address, size_t bytes) {
   const Driver& d = **driver();
   if (!d.mem_get_handle_for_range)

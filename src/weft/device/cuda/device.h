@@ -1,5 +1,6 @@
-// A CUDA device as Weft uses it: its primary context, what it can do, and what kind of memory an address is.
-// Work for it is in queue.h, arithmetic in kernels.h, sharing memory with other processes in ipc.h.
+// Device: a CUDA device as Weft uses it: its primary context, its abilities, and the kind of memory at an
+// address. Work for a device is in queue.h, arithmetic in kernels.h, sharing memory with other processes in
+// ipc.h.
 //
 // Thread safety: every function.
 #pragma once
@@ -18,7 +19,7 @@ namespace weft::device::cuda {
 
 class Device {
  public:
-  /// The process's one Device of this ordinal; opened at the first call, and never closed, since the
+  /// The process's only Device of this ordinal. The first call opens it, and nothing closes it, since the
   /// program's streams may still refer to its flags. Errors: driver()'s, and invalid_argument for an ordinal
   /// that does not exist.
   static Result<Device*> open(int ordinal);
@@ -29,11 +30,10 @@ class Device {
   int ordinal() const { return ordinal_; }
   ContextHandle* context() const { return context_; }
   const Uuid& uuid() const { return uuid_; }
-  /// Whether the flags by which a stream and a CPU thread meet can be written and waited for by the stream;
-  /// if not, `why_no_memory_operations` says why.
+  /// Whether a stream can write flags and wait for them; if not, `why_no_memory_operations` says why.
   bool has_memory_operations() const { return why_no_memory_operations_.ok(); }
   const Status& why_no_memory_operations() const { return why_no_memory_operations_; }
-  /// Whether a CUDA graph can hold such a meeting; why not, if it cannot. Tried at the first question.
+  /// ok if a CUDA graph can hold such writes and waits, otherwise the reason. The first call tries it.
   Status can_be_captured();
   /// "CUDA device 0 (NVIDIA H100, compute capability 9.0)".
   const std::string& describe() const { return description_; }
@@ -42,25 +42,25 @@ class Device {
   /// cannot.
   Status reach(int ordinal);
 
-  /// Whether what a network interface has written into this device's memory (GPUDirect) can be made visible
-  /// to work that is queued later; unsupported if neither the device orders such writes nor the driver
-  /// flushes them.
+  /// ok if writes of a network interface into this device's memory (GPUDirect) can be made visible to work
+  /// that is queued later. Errors: unsupported if the device does not order such writes, and the driver does
+  /// not flush them.
   Status orders_network_writes() const;
   /// Whether work on this device sees them only after a flush.
   bool needs_network_flush() const { return network_order_ < kFlushToOwner; }
   /// Makes them visible, to every device of the process. Under a Scope of this device.
   Status flush_network_writes() const;
 
-  /// Two words in pinned memory by which a stream and a CPU thread meet. They are counters that only grow, so
-  /// that a wait for an older value is satisfied by a younger one.
+  /// Two words in pinned memory by which a stream and a CPU thread wait for each other. They are counters
+  /// that only grow, so that a younger value satisfies a wait for an older one.
   struct alignas(64) Flags {
     uint32_t ready = 0;             // written by the stream when the operation may start
     alignas(64) uint32_t done = 0;  // written by the CPU; the stream waits for it
     alignas(64) uint32_t turn = 0;  // the value that both shall have next; the CPU's alone
   };
   Result<Flags*> take_flags();
-  /// For reuse; calls nothing of CUDA. Only once `ready` has been seen: a stream that is still to write it
-  /// would disturb the next user.
+  /// Takes flags for reuse; does not call CUDA. The caller has seen `ready`: a stream that has yet to write
+  /// it would disturb the next user.
   void give_flags(Flags* flags);
   /// The device's address of a member of such flags.
   DevicePointer address_of(const uint32_t* flag) const;
@@ -89,9 +89,8 @@ class Device {
   std::vector<int> reached_;
 };
 
-/// Makes a device's context the calling thread's while it lives; nothing is to be done where it is that
-/// already. A graph capture that is under way elsewhere in the process is not disturbed by what the thread
-/// does meanwhile.
+/// Makes a device's context current on the calling thread while it lives. Calls of the thread in between do
+/// not disturb a graph capture elsewhere in the process.
 class Scope {
  public:
   explicit Scope(const Device& device);
@@ -104,10 +103,10 @@ class Scope {
   bool pops_ = false;
 };
 
-/// For a thread of ours: the first context that a Scope makes current on it stays.
+/// For a thread of Weft: the first context that a Scope makes current on it stays.
 void keep_context_on_this_thread();
 
-/// What an address is.
+/// The memory at an address.
 struct Place {
   enum class Kind : uint8_t { pageable, pinned, device, managed };
   Kind kind = Kind::pageable;
@@ -124,11 +123,12 @@ struct DmaBuf {
   UniqueFd file;
   uint64_t offset = 0;  // of the memory in it: the driver makes files of whole pages of the host
 };
-/// Of [address, address + bytes). Errors: unsupported (a driver older than CUDA 11.7), unhandled_cuda_error.
+/// Makes the file of [address, address + bytes). Errors: unsupported (a driver older than CUDA 11.7),
+/// unhandled_cuda_error.
 Result<DmaBuf> make_dma_buf(const void* address, size_t bytes);
 
-/// Fails where `address` is not memory that operations on `device` can use for `bytes` bytes; the sentence
-/// names the buffer and what would be right.
+/// Fails if operations on `device` cannot use `bytes` bytes at `address`. The sentence names the buffer, and
+/// says what would be right.
 Status check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes);
 
 }  // namespace weft::device::cuda

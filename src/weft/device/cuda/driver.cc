@@ -14,8 +14,7 @@ constexpr const char* kLibrary = "libcuda.so.1";
 
 enum class Need : uint8_t { required, optional };
 
-/// Fills the table from an opened library. The first function that is missing and may not be stays in
-/// `missing`.
+/// Fills the table from an opened library. `missing` is the first required function that the library lacks.
 class Binder {
  public:
   explicit Binder(void* library) : library_(library) {}
@@ -104,7 +103,7 @@ void bind_graphs(Binder& bind, Driver& d) {
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
-/// The driver's words, without the table that driver() has not handed out yet.
+/// The driver's words for an error, while driver() does not have the table yet.
 std::string words(const Driver& d, int error) {
   const char *name = nullptr, *text = nullptr;
   if (!d.get_error_name || d.get_error_name(error, &name) != kSuccess || !name) name = "unknown";

@@ -1,7 +1,6 @@
 // The CUDA driver's C interface, as far as Weft uses it: a table of functions that is filled at run time from
-// libcuda.so.1, so that one build serves machines with and without it, and needs no CUDA toolkit. Types and
-// constants are the driver's, by value; a test compares them with cuda.h where there is one. Memory, streams
-// and kernels on top of it are in the other files of this folder.
+// libcuda.so.1. So one build serves machines with and without a driver, and needs no CUDA toolkit. Types and
+// constants are the driver's, by value; a test compares them with cuda.h where there is one.
 //
 // Thread safety: every function.
 #pragma once
@@ -94,15 +93,16 @@ inline constexpr int kEagerLoading = 1, kLazyLoading = 2;
 inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2;
 inline constexpr int kCaptureModeGlobal = 0, kCaptureModeRelaxed = 2;
 inline constexpr unsigned kUserObjectNoDestructorSync = 1, kUserObjectMove = 1;
-// GPUDirect: kGpuDirectFlushOptions has kFlushByHost where flush_gpu_direct_writes works; the scopes are also
-// the values of kGpuDirectWritesOrdering: whose later reads a NIC's writes come before by themselves.
+// GPUDirect: kGpuDirectFlushOptions has kFlushByHost where flush_gpu_direct_writes works. The scopes are also
+// the values of kGpuDirectWritesOrdering: a NIC's writes come before later reads of the scope without a
+// flush.
 inline constexpr int kFlushByHost = 1, kFlushCurrentContext = 0, kFlushToOwner = 100, kFlushToAll = 200;
 inline constexpr int kDmaBufHandle = 1;
 
 // ---- The table
 
-/// The driver's functions without their prefix. Those that driver.cc binds as optional are null where this
-/// driver does not have them.
+/// The driver's functions without their prefix. A function that driver.cc binds as optional is null if this
+/// driver does not have it.
 struct Driver {
   int version = 0;  // 1000 × major + 10 × minor: the CUDA version that the driver is for
 
@@ -177,12 +177,12 @@ struct Driver {
                        StreamHandle* stream, void** parameters, void** extra);
 };
 
-/// The oldest driver that will do: it has every function that has to be there.
+/// The oldest driver that serves: it has every required function.
 inline constexpr int kOldestDriver = 11020;
 
-/// Loads and initializes the driver at the first call; WEFT_CUDA_LIBRARY says which library. The answer of
-/// the first call, good or bad, is every later call's. Errors, each with what would help: unsupported (no
-/// such library, the toolkit's stub, too old, no device), unhandled_cuda_error.
+/// Loads and initializes the driver at the first call; WEFT_CUDA_LIBRARY says which library. Every later call
+/// returns the result of the first, good or bad. Errors, each with a remedy: unsupported (no such library,
+/// the toolkit's stub, too old, no device), unhandled_cuda_error.
 Result<const Driver*> driver();
 
 /// ok, or unhandled_cuda_error (out_of_memory) with the driver's name and words for `error`. `what` is the

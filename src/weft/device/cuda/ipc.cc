@@ -58,7 +58,8 @@ void Importer::drop_if(Condition condition) {
   });
 }
 
-// A mapping that is in the way is closed although a stream waits for this very operation: it fails otherwise.
+// Closes a mapping that prevents this one, even while a stream waits for this very operation, which fails
+// otherwise.
 Result<Importer::Reached> Importer::map(const SharedMemory& memory) {
   const Driver& d = **driver();
   const Range range = range_of(memory);

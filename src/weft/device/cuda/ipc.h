@@ -1,5 +1,5 @@
-// Device memory that other processes of the node reach: the owner describes it, whoever has the description
-// maps it. Inside a process the address itself serves.
+// Device memory that other processes of the node reach: its owner describes it, and a peer that has the
+// description maps it. Inside a process the address itself serves.
 //
 // Thread safety: none; a thread that uses it is inside a Scope of its device.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace weft::device::cuda {
 
-/// What a description holds; another library's may hold something else.
+/// The version of a description's layout; another library's may differ.
 inline constexpr uint16_t kSharedMemoryFormat = 3;
 
 /// A range of device memory, in terms that a peer can use; plain bytes, to travel as a payload.
@@ -34,7 +34,7 @@ struct SharedMemory {
 /// Describes own memory. `process` peers need the handle only if `for_others`.
 class Exporter {
  public:
-  /// unsupported where CUDA cannot share this memory: what is not from cuMemAlloc.
+  /// Errors: unsupported if CUDA cannot share this memory, because it is not from cuMemAlloc.
   Result<SharedMemory> describe(const void* address, size_t bytes, bool for_others);
 
  private:
@@ -45,10 +45,10 @@ class Exporter {
 /// This process's number in SharedMemory::process.
 uint64_t process_number();
 
-/// Maps peers' memory, and keeps the mappings that were used last: mapping is slow. CUDA leaves open what
-/// becomes of memory that its owner frees while it is mapped elsewhere; such a mapping is never used again
-/// here. Where the owner has other memory at the same address by then, it goes first: a driver may refuse to
-/// map both.
+/// Maps peers' memory, and keeps the most recently used mappings, since mapping is slow. CUDA leaves open
+/// what becomes of memory that its owner frees while it is mapped elsewhere; such a mapping is never used
+/// again here. If the owner has other memory at the same address by then, the old mapping is closed first: a
+/// driver may refuse to map both.
 class Importer {
  public:
   explicit Importer(Device& device) : device_(device) {}
@@ -71,8 +71,8 @@ class Importer {
   struct Reached {
     std::byte* address = nullptr;
     std::shared_ptr<Mapping> mapping;  // null inside a process
-    // Null address: what the owner had there before is still mapped here, by somebody who uses this. To be
-    // asked again when it has expired; until then the driver refuses with `why`.
+    // Null address: the owner's earlier memory there is still mapped here, and this is its user. The caller
+    // asks again when it has expired; until then the driver refuses with `why`.
     std::weak_ptr<Mapping> behind;
     Status why;
   };

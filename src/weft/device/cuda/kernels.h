@@ -19,10 +19,10 @@ std::span<const std::byte> kernel_image();
 
 class Kernels {
  public:
-  /// `blocks` is the largest grid. unsupported where this build has no kernels, or none for the device.
+  /// `blocks` is the largest grid. Errors: unsupported if this build has no kernels, or none for the device.
   static Result<std::unique_ptr<Kernels>> load(Device& device, int blocks);
 
-  /// Whether one launch can take so many sources; more are the CPU's.
+  /// Whether one launch can take so many sources; the CPU reduces more.
   static bool takes(int sources);
   /// Queues dst[i] = op(sources[0][i], …): as device::reduce. Everything is memory that the device reaches.
   Status reduce(Queue& queue, const Reduction& reduction, void* dst, const void* const* sources, int n,

@@ -1,7 +1,6 @@
-// Queue: a CUDA stream of ours, on which copies and kernels run in order, and tickets that say how far it is.
-// It never waits for anything outside, so that everything in it ends by itself, as long as fewer streams wait
-// than the process has connections to the device (waits.h); its priority, the highest, is no help
-// there.
+// Queue: a CUDA stream of Weft, on which copies and kernels run in order, and tickets that say how far it is.
+// It never waits for anything outside. So everything in it ends by itself, as long as fewer streams wait than
+// the process has connections to the device (waits.h). Its priority, the highest, does not help there.
 //
 // Thread safety: none; a thread that uses it is inside a Scope of its device.
 #pragma once
@@ -17,8 +16,7 @@ namespace weft::device::cuda {
 
 class Queue;
 
-/// The moment at which everything that was in a queue before is done. Belongs to its queue, and must not
-/// outlive it.
+/// The moment at which all earlier work of a queue is done. Belongs to its queue, and must not outlive it.
 class Ticket {
  public:
   Ticket() = default;
@@ -32,9 +30,9 @@ class Ticket {
   ~Ticket();
 
   bool valid() const { return event_ != nullptr; }
-  /// Whether that moment has come; an error is what the work failed with.
+  /// Whether that moment has passed. Errors: the failure of the work.
   Result<bool> done() const;
-  /// Makes what follows in a stream of anybody's wait for it.
+  /// Makes later work of any stream wait for it.
   Status hold(StreamHandle* stream) const;
 
  private:
@@ -47,7 +45,7 @@ class Ticket {
 class Queue {
  public:
   static Result<std::unique_ptr<Queue>> create(Device& device);
-  /// Waits for what is in it.
+  /// Waits for the work in it.
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -59,9 +57,9 @@ class Queue {
   Result<Ticket> mark();
   /// Returns when it is empty.
   Status drain();
-  /// Does a stream's first work, copies between the two, and makes events: what the driver needs for either
-  /// it may wait for while a thread of the program is in another call of it. Returns when that is done. No
-  /// copy inside the device, which would wait for multiprocessors.
+  /// Does a stream's first work, copies between host and device, and makes events, and returns when that is
+  /// done. For the first of either the driver may wait until another thread has left its own call of the
+  /// driver. It makes no copy inside the device, which would wait for multiprocessors.
   Status warm_up(void* on_device, void* pinned, size_t bytes);
 
  private:

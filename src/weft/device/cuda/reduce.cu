@@ -1,5 +1,6 @@
-// The kernels: weft_reduce_<type>, weft_scale_<type> and, of floats, weft_mean_<type>. Their arithmetic is
-// reduce_range.h's; they are compiled into a fat binary, which the library carries as data (kernel_image.cc).
+// The kernels: weft_reduce_<type>, weft_scale_<type> and, for floats, weft_mean_<type>. Their arithmetic is
+// in reduce_range.h. nvcc compiles them into a fat binary, which the library carries as data
+// (kernel_image.cc).
 #include "device/cuda/reduce_range.h"
 
 namespace weft::device::cuda {

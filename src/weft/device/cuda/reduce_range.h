@@ -1,8 +1,8 @@
-// Arithmetic of the reduction kernels: what one thread of many does. Compiled by nvcc for GPUs (reduce.cu)
-// and by any C++ compiler for tests, which compare it with device/reduce.h, whose bits it makes.
+// Arithmetic of the reduction kernels: the work of one thread of many. nvcc compiles it for GPUs (reduce.cu),
+// and any C++ compiler for tests, which compare it with device/reduce.h: both give the same bits.
 //
-// A thread takes packs of up to 16 bytes, as many packs apart as there are threads; where a buffer is not
-// aligned to that, for what is left at the end, and in tree order, it takes elements.
+// A thread takes packs of up to 16 bytes, as many packs apart as there are threads. It takes single elements
+// where a buffer is not aligned to packs, at the end, and in tree order.
 #pragma once
 
 #include <cstdint>
@@ -177,7 +177,7 @@ struct alignas(width * sizeof(T)) Elements {
 template <typename T>
 constexpr int kPackWidth = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
 
-/// Combines the elements from `first` on of so many sources, one source after the other.
+/// Combines the elements from `first` on of the sources, one source after the other.
 template <typename R, typename Arguments>
 WEFT_ALWAYS_INLINE typename R::Values collect_in_turn(const Arguments& a, uint32_t sources, uint64_t first) {
   auto sum = R::source(a, 0, first);
@@ -239,9 +239,9 @@ struct Reducer {
   }
 };
 
-/// Weighted means of floats, as device/kernel_mean.h computes them. The sum is divided by all weights, and
-/// the quotient is brought between the least and the greatest operand. A sum that overflows is computed again
-/// from operands that are scaled down.
+/// Weighted means of floats, as device/kernel_mean.h computes them. The sum is divided by the sum of the
+/// weights, and the quotient is clamped between the least and the greatest operand. A sum that overflows is
+/// computed again from operands that are scaled down.
 template <typename Type, int width>
 struct Means {
   using A = Accumulation<Type, Operator::sum>;

@@ -1,5 +1,4 @@
-// Whether Weft can take the memory of a CUDA device, asked before there is anything to take: no context is
-// made.
+// Whether Weft can take the memory of a CUDA device, without making a context on it.
 //
 // Thread safety: every function.
 #pragma once
@@ -8,7 +7,7 @@
 
 namespace weft::device::cuda {
 
-/// Errors: unsupported, with what the driver or the device lacks; invalid_argument for an ordinal that does
+/// Errors: unsupported, naming what the driver or the device lacks; invalid_argument for an ordinal that does
 /// not exist. Device::open() may still fail for want of memory.
 Status suits(int ordinal);
 

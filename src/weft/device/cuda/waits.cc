@@ -30,8 +30,9 @@ bool is_set_to(const char* variable, std::string_view value) {
   return text && text == value;
 }
 
-/// At load: most programs initialize CUDA later. Machines without NVIDIA's driver have no such file, and
-/// their programs' environment stays as it is; so does that of programs whose streams never wait for Weft.
+/// Runs when the library is loaded, since most programs initialize CUDA later. It leaves the environment as
+/// it is on machines without NVIDIA's driver, which have no such file, and in programs whose streams never
+/// wait for Weft.
 [[gnu::constructor]] void ask_at_load() {
   const bool has_driver = access("/dev/nvidiactl", F_OK) == 0 || std::getenv("WEFT_CUDA_LIBRARY");
   const bool wanted = !is_set_to("WEFT_BACKEND", "nccl") && !is_set_to("WEFT_CUDA_MEMOPS", "off");

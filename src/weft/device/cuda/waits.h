@@ -1,8 +1,8 @@
-// Waits: what has to hold for a CUDA stream to wait for a flag that a CPU thread sets only when more work of
-// the device is done. The driver does not know of that: to it the stream waits for something that comes by
-// itself. Both of the following were seen on an H100 with a driver for CUDA 13.0 (docs/explanation/gpus.md,
-// "While a stream waits"), and either can be had by an environment variable, read when CUDA is initialized.
-// When the library is loaded it asks for them, where nobody has asked for anything else.
+// Waits: the conditions under which a CUDA stream may wait for a flag that a CPU thread sets only when more
+// work of the device is done. The driver does not know of that dependency, and may hold that work up. Both
+// cases below were seen on an H100 with a driver for CUDA 13.0 (docs/explanation/gpus.md, "While a stream
+// waits"). An environment variable, read when CUDA is initialized, prevents each. When the library is loaded,
+// it sets the variables that are not set.
 //   CUDA_DEVICE_MAX_CONNECTIONS  Queues through which a process feeds a device; 8 by default. A stream that
 //                                waits holds one. When as many wait as there are, no kernel starts any more,
 //                                nor a copy inside the device, those included that would end the waits.

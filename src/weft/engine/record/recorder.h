@@ -32,7 +32,7 @@ struct Record {
   int32_t root = 0;
   uint64_t count = 0;
   std::string_view algorithm;
-  float predicted_us = 0;  // of one of its row
+  float predicted_us = 0;  // of one call of its streak
   uint64_t queued = 0, started = 0, done = 0;
   const Operation* of = nullptr;  // only to be compared with: it may be gone
 

@@ -91,7 +91,7 @@ double PlanCache::streak_us_on(const model::Machine& machine, const plan::Reques
                                std::string_view algorithm) const {
   const plan::Algorithm* const found = plan::find_algorithm(request.collective, algorithm);
   const Result<model::Estimate> streak =
-      model::estimate(*found, request, layout_, machine, limits_, model::Calls::row);
+      model::estimate(*found, request, layout_, machine, limits_, model::Calls::streak);
   return streak.ok() ? streak->us : 0;
 }
 
