@@ -1,108 +1,220 @@
 #!/usr/bin/env python3
-"""Measures backends of torch.distributed in turns, in one program: Weft and gloo, synchronous collectives on CPU tensors.
+"""Backends of torch.distributed in turns, in one program: Weft and gloo on CPU tensors. Table, JSON and page of perf/compare.py.
 
-    perf/torch_compare.py [-n 2] [-b 4] [-e 64M] [--seconds 0.2] [--rounds 3] [--json FILE]
+    perf/torch_compare.py [-n 2] [-b 4] [-e 256M] [--asynchronous] [--rounds 3] [--json FILE] [--html FILE]
+    perf/torch_compare.py --steps                  steps of a small model, too: DDP, FSDP2
+    perf/torch_compare.py --steps --cluster        ranks on nodes with 500 Mbit/s each; needs root
 
 Needs a Python with torch and weft_torch. For each size and collective the backends take turns in rounds, so that other
-load on the machine falls on both; a time is the best round's mean on the slowest rank. Sizes are bytes of the larger
-buffer. Prints a table in Markdown.
+load on the machine falls on both. A time is the mean of back-to-back calls on the slowest rank, then the median over
+rounds. Sizes are bytes of the larger buffer.
 """
 import argparse
+import datetime
 import json
 import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
+import warnings
+
+from comparison import results as results_of
+from comparison.page import page_of
+from comparison.scenarios import COLLECTIVES, ELEMENT, RATE_BITS, exact_size, parse_size
+from comparison.table import text_of
+
+SYSTEMS = {"Weft": "weft", "Gloo": "gloo"}
+CLUSTER = pathlib.Path(__file__).resolve().parents[1] / "scripts" / "cluster.sh"
+WIDTH, LAYERS, BATCH = 512, 8, 2048  # of the model whose steps are measured
 
 
-def parse_bytes(text):
-    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1].upper(), 1)
-    return int(text[:-1] if unit > 1 else text) * unit
-
-
-def name_bytes(count):
-    for unit, letter in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= unit and count % unit == 0:
-            return f"{count // unit} {letter}"
-    return f"{count} B"
-
-
-def calls(dist, torch, size, ranks):
-    """{collective: function of a group} on float32 buffers, the larger of `size` bytes (at least one element a rank)."""
-    whole = torch.ones(max(1, size // 4))
-    share = torch.ones(max(1, size // 4 // ranks))
-    joined = torch.empty(share.numel() * ranks)
+def calls(dist, torch, collective, size, ranks):
+    """Function of (group, asynchronous) on float32 buffers, the larger of `size` bytes."""
+    whole = torch.ones(size // ELEMENT)
+    other = torch.ones(size // ELEMENT if collective == "alltoall" else max(1, size // ELEMENT // ranks))
+    largest = dist.ReduceOp.MAX  # values stay what they are
     return {
-        "all_reduce": lambda group: dist.all_reduce(whole, dist.ReduceOp.MAX, group=group),
-        "all_gather_into_tensor": lambda group: dist.all_gather_into_tensor(joined, share, group=group),
-        "reduce_scatter_tensor": lambda group: dist.reduce_scatter_tensor(share, joined, dist.ReduceOp.MAX, group=group),
-    }
+        "all_reduce": lambda group, later: dist.all_reduce(whole, largest, group=group, async_op=later),
+        "all_gather": lambda group, later: dist.all_gather_into_tensor(whole, other, group=group, async_op=later),
+        "reduce_scatter": lambda group, later: dist.reduce_scatter_tensor(other, whole, largest, group=group, async_op=later),
+        "alltoall": lambda group, later: dist.all_to_all_single(other, whole, group=group, async_op=later),
+        "broadcast": lambda group, later: dist.broadcast(whole, 0, group=group, async_op=later),
+    }[collective]
 
 
-def mean_time(call, group, seconds, meet):
-    """Seconds of one call: the mean over about `seconds`; all ranks make the same number of calls."""
+def model_steps(dist, torch, group):
+    """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, with FSDP2."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    def layers():
+        return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
+
+    inputs = torch.randn(BATCH, WIDTH)
+    replicated, sharded = DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=2), layers()
+    mesh = DeviceMesh.from_group(group, "cpu")
+    for layer in sharded:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    gradients = torch.ones(LAYERS * (WIDTH * WIDTH + WIDTH))
+
+    def alone():
+        with replicated.no_sync():
+            replicated(inputs).sum().backward()
+
+    return {"DDP": lambda: replicated(inputs).sum().backward(), "alone": alone,
+            "communication": lambda: dist.all_reduce(gradients, group=group),
+            "FSDP2": lambda: sharded(inputs).sum().backward()}
+
+
+def mean_time(call, seconds, greatest):
+    """(µs of one call, CPU µs, calls): the mean over about `seconds`; all ranks make the same number of calls."""
     begin = time.perf_counter()
-    call(group)
-    repeats = int(meet(max(1.0, min(2000.0, seconds / max(time.perf_counter() - begin, 1e-6)))))
-    meet(0.0)
-    begin = time.perf_counter()
-    for _ in range(repeats):
-        call(group)
-    return meet((time.perf_counter() - begin) / repeats)
+    call()
+    count = int(greatest(max(1.0, min(2000.0, seconds / max(time.perf_counter() - begin, 1e-6)))))
+    greatest(0.0)
+    begin, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        call()
+    cpu = time.process_time() - cpu
+    return greatest((time.perf_counter() - begin) / count) * 1e6, cpu / count * 1e6, count
 
 
-def rank_main(rank, arguments, folder):
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-    import torch.distributed as dist
-    torch.set_num_threads(1)
-    dist.init_process_group("weft", store=dist.FileStore(folder + "/store", arguments.ranks), rank=rank,
-                            world_size=arguments.ranks)
-    groups = {"weft": None, "gloo": dist.new_group(backend="gloo")}
-    control = dist.new_group(backend="weft")
+class Member:
+    """One rank."""
 
-    def meet(value):  # the greatest of all ranks
-        tensor = torch.tensor([value], dtype=torch.float64)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=control)
+    def __init__(self, rank, arguments, folder):
+        os.environ["OMP_NUM_THREADS"] = "1"
+        import torch
+        import torch.distributed as dist
+        torch.set_num_threads(1)
+        warnings.filterwarnings("ignore", category=FutureWarning)  # 2.13 has new names, older versions have the old ones
+        self.torch, self.dist, self.arguments = torch, dist, arguments
+        dist.init_process_group("weft", store=dist.FileStore(folder + "/store", arguments.ranks), rank=rank,
+                                world_size=arguments.ranks)
+        self.groups = {name: dist.new_group(backend=backend) for name, backend in SYSTEMS.items()}
+        self.control = dist.new_group(backend="weft")
+
+    def greatest(self, value):
+        tensor = self.torch.tensor([value], dtype=self.torch.float64)
+        self.dist.all_reduce(tensor, self.dist.ReduceOp.MAX, group=self.control)
         return tensor.item()
 
-    results, size = [], arguments.begin
-    while size <= arguments.end:
-        for name, call in calls(dist, torch, size, arguments.ranks).items():
-            times = {backend: [] for backend in groups}
-            for _ in range(arguments.rounds):
-                for backend, group in groups.items():
-                    times[backend].append(mean_time(call, group, arguments.seconds, meet))
-            results.append({"collective": name, "bytes": size,
-                            **{backend + "_us": min(values) * 1e6 for backend, values in times.items()}})
+    def collectives(self):
+        """Launches, as perf/compare.py has them."""
+        rows = {}
+        for number in range(self.arguments.rounds):
+            for collective in self.arguments.collectives.split(","):
+                for size in sizes_of(self.arguments, collective):
+                    call = calls(self.dist, self.torch, collective, size, self.arguments.ranks)
+                    for name, group in self.groups.items():
+                        def one():
+                            work = call(group, self.arguments.asynchronous)
+                            if work is not None:
+                                work.wait()
+                        us, cpu_us, count = mean_time(one, self.arguments.seconds, self.greatest)
+                        rows.setdefault((number, collective, name), []).append(
+                            {"size": size, "us": us, "cpu_us": cpu_us, "iterations": count, "algorithm": ""})
+        return [{"collective": collective, "system": name, "rows": its} for (_, collective, name), its in rows.items()]
+
+    def steps(self):
+        """{system: {step: µs}}, medians over rounds."""
+        times = {name: {} for name in SYSTEMS}
+        made = {name: model_steps(self.dist, self.torch, group) for name, group in self.groups.items()}
+        for _ in range(self.arguments.rounds):
+            for name, functions in made.items():
+                for step, function in functions.items():
+                    us, _, _ = mean_time(function, max(1.0, self.arguments.seconds), self.greatest)
+                    times[name].setdefault(step, []).append(us)
+        return {name: {step: statistics.median(us) for step, us in its.items()} for name, its in times.items()}
+
+
+def sizes_of(arguments, collective):
+    size, sizes = arguments.begin, []
+    while size < arguments.end:
+        sizes.append(size)
         size *= arguments.factor
+    sizes.append(arguments.end)
+    return sorted({exact_size(collective, each, arguments.ranks) for each in sizes})
+
+
+def member_main(rank, arguments, folder):
+    member = Member(rank, arguments, folder)
+    measured = {"launches": member.collectives(), "steps": member.steps() if arguments.steps else {}}
     if rank == 0:
-        report(results, arguments)
-    dist.destroy_process_group()
+        pathlib.Path(folder, "measured.json").write_text(json.dumps(measured))
+    member.dist.destroy_process_group()
 
 
-def report(results, arguments):
-    print(f"| size | collective, {arguments.ranks} ranks | weft, µs | gloo, µs | gloo ÷ weft |\n| ---: | --- | ---: | ---: | ---: |")
-    for each in sorted(results, key=lambda each: (each["collective"], each["bytes"])):
-        print(f"| {name_bytes(each['bytes'])} | {each['collective']} | {each['weft_us']:.1f} | {each['gloo_us']:.1f} | "
-              f"{each['gloo_us'] / each['weft_us']:.1f} |")
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=1)
+def measure(arguments, folder):
+    if not arguments.cluster:
+        import torch.multiprocessing as multiprocessing
+        multiprocessing.spawn(member_main, (arguments, folder), arguments.ranks)
+    else:
+        environment = {**os.environ, "CLUSTER": "wefttorch", "GLOO_SOCKET_IFNAME": "eth0", "WEFT_RECORDER_DIR": "none"}
+        subprocess.run([CLUSTER, "up", str(arguments.ranks), f"{RATE_BITS / 1e6:.0f}mbit"], check=True, env=environment)
+        try:
+            subprocess.run([CLUSTER, "run", str(arguments.ranks), sys.executable, __file__, *sys.argv[1:], "--member", folder],
+                           check=True, env=environment)
+        finally:
+            subprocess.run([CLUSTER, "down"], check=True, env=environment)
+    return json.loads(pathlib.Path(folder, "measured.json").read_text())
+
+
+def step_notes(steps):
+    """Sentences about steps of the model."""
+    for name, us in steps.items():
+        hidden = 1 - (us["DDP"] - us["alone"]) / us["communication"]
+        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {BATCH}: a DDP step takes {us['DDP'] / 1e3:.1f} ms, without "
+               f"communication {us['alone'] / 1e3:.1f} ms; the communication alone takes {us['communication'] / 1e3:.1f} ms, of "
+               f"which {100 * hidden:.0f} % is hidden. An FSDP2 step takes {us['FSDP2'] / 1e3:.1f} ms.")
+
+
+def results(arguments, measured):
+    import torch
+    scenario = f"{'cluster' if arguments.cluster else 'shm'}{arguments.ranks}"
+    notes = [f"Calls of torch.distributed {torch.__version__} on CPU tensors, "
+             f"{'async_op=True and wait()' if arguments.asynchronous else 'synchronous'}; one thread a rank."]
+    return results_of.Results({
+        "version": results_of.VERSION, "created": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
+        "command": shlex.join(["perf/torch_compare.py", *sys.argv[1:]]), "machine": results_of.machine(),
+        "versions": {"torch": torch.__version__}, "scenarios": [scenario], "startup": [],
+        "notes": {"": notes, scenario: list(step_notes(measured["steps"]))},
+        "launches": [{"scenario": scenario, **launch} for launch in measured["launches"]]})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", "--ranks", type=int, default=2)
-    parser.add_argument("-b", "--begin", type=parse_bytes, default=4, help="smallest size, bytes")
-    parser.add_argument("-e", "--end", type=parse_bytes, default=64 << 20, help="largest size, bytes")
-    parser.add_argument("-f", "--factor", type=int, default=16, help="between sizes")
-    parser.add_argument("--seconds", type=float, default=0.2, help="of one measurement")
+    parser.add_argument("-b", "--begin", type=lambda text: parse_size("--begin", text), default=4, help="smallest size (4)")
+    parser.add_argument("-e", "--end", type=lambda text: parse_size("--end", text), default=256 << 20,
+                        help="largest size (256M)")
+    parser.add_argument("-f", "--factor", type=int, default=16, help="between sizes (16)")
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help=f"with commas ({','.join(COLLECTIVES)})")
+    parser.add_argument("--asynchronous", action="store_true", help="async_op=True, then wait()")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of one measurement (0.2)")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", help="also write results to this file")
+    parser.add_argument("--steps", action="store_true", help="steps of a small model, too")
+    parser.add_argument("--cluster", action="store_true", help="each rank on a node of its own, with 500 Mbit/s")
+    parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
+    parser.add_argument("--html", type=pathlib.Path, help="write a page with charts to this file")
+    parser.add_argument("--member", help=argparse.SUPPRESS)  # folder of the run that this rank of a cluster belongs to
     arguments = parser.parse_args()
-    import torch.multiprocessing as multiprocessing
+    if arguments.member:
+        member_main(int(os.environ["WEFT_RANK"]), arguments, arguments.member)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(rank_main, (arguments, folder), arguments.ranks)
+        found = results(arguments, measure(arguments, folder))
+    if arguments.json:
+        found.save(arguments.json)
+    if arguments.html:
+        arguments.html.write_text(page_of(found))
+    print(text_of(found))
 
 
 if __name__ == "__main__":
