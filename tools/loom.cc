@@ -57,8 +57,20 @@ CLI::App* declare_plan(CLI::App& app, PlanOptions& o) {
                   "Microseconds of a hop inside a node; the cluster's, or 2");
   sub->add_option("--inter-latency", o.inter_latency_us,
                   "Microseconds of a hop between nodes; the cluster's, or 20");
-  sub->add_option("--tier", o.tier_gbytes,
-                  "GB/s of a rank to the file of offloaded activations and back; else measured here");
+  sub->add_option(
+      "--tier", o.tier_gbytes,
+      "GB/s of a rank to the file of offloaded activations and back; the cluster's, or measured here");
+  sub->add_option("--nodes", o.nodes, "Nodes, in place of --ranks")
+      ->check(CLI::Range(1, 1 << 20))
+      ->excludes("--ranks");
+  sub->add_option("--engine", o.engine, "Engine that trains: weft, or one that the cluster describes");
+  sub->add_option("--baseline", o.baseline, "Another engine of the cluster, to compare with");
+  sub->add_option("--attention", o.attention, "flash, or standard: scores in memory");
+  sub->add_option("--sweep", o.sweep,
+                  "nodes=16:512: numbers of nodes, doubling, each with its share of the batch");
+  sub->add_flag("--fit", o.fit, "Search degrees, checkpointing and offloading that fit the device's memory");
+  sub->add_flag("--what-if", o.what_if, "What a slow node, a failed interface or another placement costs");
+  sub->add_flag("--json", o.json, "Print JSON");
   sub->add_flag("--instructions", o.instructions, "Print the program");
   return sub;
 }

@@ -39,10 +39,14 @@ struct PlanOptions {
   std::optional<double> inter_gbytes;  // of a node, GB/s
   std::optional<double> intra_latency_us, inter_latency_us;
   std::optional<double> memory_gbytes;  // of a rank, GB/s
-  double tier_gbytes = 0;  // of a rank to the file of offloaded activations, GB/s; 0: measured here
-  bool instructions = false;
+  std::optional<double> tier_gbytes;    // of a rank to the file of offloaded activations, GB/s
+  std::optional<int> nodes;             // of ranks_per_node ranks each; not with `ranks`
+  std::string engine = "weft", attention = "flash";
+  std::string baseline;  // another engine, to compare with; "": none
+  std::string sweep;     // "nodes=16:512": numbers of nodes, doubling; "": none
+  bool json = false, fit = false, what_if = false, instructions = false;
 };
-/// Prints memory by category and the predicted step; nothing is allocated.
+/// Prints memory by category and the predicted step, or what else is asked; nothing is allocated.
 Status plan(const PlanOptions& options);
 
 struct EvaluateOptions {

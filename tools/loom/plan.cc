@@ -4,16 +4,32 @@
 #include <loom/plan.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/file.h"
 #include "loom/commands.h"
+#include "loom/plan_report.h"
 
 namespace loom::command {
 namespace {
 
 double mib(double bytes) { return bytes / (1 << 20); }
+
+int64_t batch_of(const Config& config) {
+  return nlohmann::json::parse(config.to_json())["data"]["global_batch"].get<int64_t>();
+}
+
+/// "nodes=16:512".
+Result<std::pair<int, int>> range_of(const std::string& text) {
+  int first = 0, last = 0, read = 0;
+  if (std::sscanf(text.c_str(), "nodes=%d:%d%n", &first, &last, &read) == 2 &&
+      read == static_cast<int>(text.size()) && first >= 1 && last >= first && last <= 1 << 17)
+    return std::pair{first, last};
+  return fail(Code::invalid_argument, "--sweep is {}, must be nodes=FIRST:LAST, as in nodes=16:512", text);
+}
 
 constexpr int kGap = -1;  // stages that are left out
 
@@ -89,7 +105,7 @@ void print_times(const Plan& plan) {
   if (!alone)
     fmt::print("bubble          {:.1f} % ({}; {:.1f} % if all stages were equal and links free)\n",
                plan.bubble * 100, plan.schedule, plan.ideal_bubble * 100);
-  fmt::print("tokens/s        {:.0f}\n", plan.tokens_per_second);
+  fmt::print("tokens/s        {:.0f}\n", plan.performance.tokens_per_second);
 }
 
 void print_tier(const Plan& plan) {
@@ -112,6 +128,7 @@ void print(const Plan& plan) {
   fmt::print("\n{} instructions, {} buffers; verified\n\n", plan.instructions, plan.buffers);
   print_memory(plan);
   print_times(plan);
+  print_performance(plan);
   print_tier(plan);
 }
 
@@ -149,15 +166,24 @@ Result<Cluster> cluster_of(const PlanOptions& options) {
   const auto scaled = [](const std::optional<double>& given, double scale, double& into) {
     if (given) into = *given * scale;
   };
-  if (options.ranks) cluster.ranks = *options.ranks;
   if (options.ranks_per_node) cluster.ranks_per_node = *options.ranks_per_node;
-  scaled(options.gflops, 1e9, cluster.flops);
+  if (options.ranks) cluster.ranks = *options.ranks;
+  if (options.nodes) cluster.ranks = *options.nodes * cluster.ranks_per_node;
+  if (options.gflops) {  // a rate that products reach, of which no part is lost
+    cluster.flops = *options.gflops * 1e9;
+    cluster.compute.fp32_flops = 0;
+    cluster.compute.gemm_efficiency = 1;
+    cluster.compute.multiprocessors = 0;
+  }
+  // Weft's plans are simulated on the description, which does not say this.
+  if (options.intra_gbytes || options.inter_gbytes || options.intra_latency_us || options.inter_latency_us)
+    cluster.description.clear();
   scaled(options.intra_gbytes, 1e9, cluster.intra_bandwidth);
   scaled(options.inter_gbytes, 1e9, cluster.inter_bandwidth);
   scaled(options.memory_gbytes, 1e9, cluster.memory_bandwidth);
   scaled(options.intra_latency_us, 1, cluster.intra_latency_us);
   scaled(options.inter_latency_us, 1, cluster.inter_latency_us);
-  cluster.tier_bandwidth = options.tier_gbytes * 1e9;
+  scaled(options.tier_gbytes, 1e9, cluster.tier_bandwidth);
   return cluster;
 }
 
@@ -171,6 +197,53 @@ void print(const Cluster& c) {
       c.inter_latency_us);
 }
 
+/// The plan, and the baseline's.
+Result<std::vector<Plan>> plans_of(const PlanOptions& options, const Config& config, const Cluster& cluster) {
+  std::vector<Plan> plans;
+  for (const std::string& engine : {options.engine, options.baseline}) {
+    if (engine.empty()) continue;
+    Result<Plan> made = loom::plan(config, cluster, options.vocabulary,
+                                   {engine, options.attention, !options.json && options.sweep.empty()});
+    LOOM_TRY(made.status());
+    plans.push_back(made.take());
+  }
+  return plans;
+}
+
+/// The cluster with each number of nodes, and the batch in proportion.
+Result<std::vector<std::vector<Plan>>> swept(const PlanOptions& options, const Cluster& cluster) {
+  const Result<std::pair<int, int>> range = range_of(options.sweep);
+  LOOM_TRY(range.status());
+  const Result<Config> config = Config::read(options.config, options.overrides);
+  LOOM_TRY(config.status());
+  const int64_t batch = batch_of(*config);
+  std::vector<std::vector<Plan>> all;
+  for (int nodes = range->first; nodes <= range->second; nodes *= 2) {
+    Cluster other = cluster;
+    other.ranks = nodes * cluster.ranks_per_node;
+    if (batch * other.ranks % cluster.ranks != 0)
+      return fail(Code::invalid_argument,
+                  "data.global_batch is {} on {} ranks, which {} nodes cannot have in proportion", batch,
+                  cluster.ranks, nodes);
+    std::vector<std::string> overrides = options.overrides;
+    overrides.push_back(fmt::format("data.global_batch={}", batch * other.ranks / cluster.ranks));
+    const Result<Config> scaled = Config::read(options.config, overrides);
+    LOOM_TRY(scaled.status());
+    Result<std::vector<Plan>> plans = plans_of(options, *scaled, other);
+    LOOM_TRY(plans.status().in(fmt::format("{} nodes", nodes)));
+    all.push_back(plans.take());
+  }
+  return all;
+}
+
+Status sweep(const PlanOptions& options, const Cluster& cluster) {
+  const Result<std::vector<std::vector<Plan>>> all = swept(options, cluster);
+  LOOM_TRY(all.status());
+  if (options.json) fmt::print("{}\n", json_of(*all, cluster));
+  else print_sweep(*all, cluster.ranks_per_node);
+  return {};
+}
+
 }  // namespace
 
 Status plan(const PlanOptions& options) {
@@ -178,11 +251,34 @@ Status plan(const PlanOptions& options) {
   LOOM_TRY(config.status());
   const Result<Cluster> cluster = cluster_of(options);
   LOOM_TRY(cluster.status());
+  if (!options.sweep.empty()) return sweep(options, *cluster);
+  const Assumptions assumptions{options.engine, options.attention, !options.json};
+  if (options.fit) {
+    const Result<Fitted> fitted = fit(*config, *cluster, options.vocabulary, assumptions);
+    LOOM_TRY(fitted.status());
+    if (options.json) {
+      fmt::print("{}\n", json_of(*fitted, *cluster));
+      return {};
+    }
+    fmt::print("of {} configs the fastest that fits: {}\n", fitted->tried,
+               fitted->changes.empty() ? "this one" : fmt::format("--{}", fmt::join(fitted->changes, " --")));
+    print(fitted->plan);
+    return {};
+  }
+  const Result<std::vector<Plan>> plans = plans_of(options, *config, *cluster);
+  LOOM_TRY(plans.status());
+  Result<std::vector<Trouble>> troubles = std::vector<Trouble>();
+  if (options.what_if) troubles = loom::what_if(*config, *cluster, options.vocabulary, assumptions);
+  LOOM_TRY(troubles.status());
+  if (options.json) {
+    fmt::print("{}\n", json_of({*plans}, *cluster, *troubles));
+    return {};
+  }
   if (!options.cluster.empty()) print(*cluster);
-  const Result<Plan> made = loom::plan(*config, *cluster, options.vocabulary);
-  LOOM_TRY(made.status());
-  if (options.instructions) fmt::print("{}\n", made->program);
-  print(*made);
+  if (options.instructions) fmt::print("{}\n", plans->front().program);
+  print(plans->front());
+  if (plans->size() > 1) print_comparison(*plans);
+  print_troubles(*troubles);
   return {};
 }
 

@@ -13,15 +13,21 @@ using format::Json;
 /// The keys of each part of a description, as weft_sim reads it. A plan needs few of them. The others are
 /// listed, so that a misspelt key is refused.
 struct Part {
-  const char* name;
+  std::string name;
   std::vector<std::string> keys;
 };
 const std::vector<Part>& parts() {
   static const std::vector<Part> kParts = {
       {"",
-       {"name", "nodes", "ranks_per_node", "compute", "machine", "fabric", "slow_nodes", "slow_rails",
-        "incast"}},
-      {"compute", {"gflops"}},
+       {"name", "nodes", "ranks_per_node", "compute", "tier", "engines", "machine", "fabric", "slow_nodes",
+        "slow_rails", "incast"}},
+      {"compute",
+       {"gflops", "fp32_gflops", "gemm_efficiency", "memory_efficiency", "flash_efficiency",
+        "product_efficiency", "multiprocessors", "launch_us", "memory_gib"}},
+      {"tier", {"gb_per_s"}},
+      {"engines{}",
+       {"gather_gb_per_s", "reduce_gb_per_s", "all_reduce_gb_per_s", "all_reduce_latency_us",
+        "intra_gb_per_s", "hidden", "multiprocessors", "gradient_bits"}},
       {"machine",
        {"name", "intra", "inter", "net", "memory", "nic_bytes_per_us", "crossing", "burst_bytes", "rails",
         "nic_message_us", "stripe_bytes", "engines", "engine_us", "cores", "switch_us", "step_us",
@@ -101,6 +107,10 @@ Status check_keys(const Json& json, const Part& part) {
     } else if (const auto item_part = named(name + "[]"); item_part != parts().end()) {
       if (!value.is_array()) return wrong(name, value, "a list");
       for (const Json& item : value) LOOM_TRY(check_keys(item, *item_part));
+    } else if (const auto any_part = named(name + "{}"); any_part != parts().end()) {
+      if (!value.is_object()) return wrong(name, value, "an object");
+      for (const auto& [own, item] : value.items())
+        LOOM_TRY(check_keys(item, {joined(name, own), any_part->keys}));
     } else {
       LOOM_TRY(check_value(name, key, value));
     }
@@ -166,17 +176,64 @@ Status read_machine(const Section& machine, Cluster& cluster) {
   LOOM_TRY(memory.number("copy_large", 1, kMost, copies));
   if (rank > 0) cluster.intra_bandwidth = rank * kPerSecond;
   if (interface > 0) cluster.inter_bandwidth = interface * rails * crossing * kPerSecond;
+  cluster.interfaces = static_cast<int>(rails);
   if (copies > 0) cluster.memory_bandwidth = 2 * copies * kPerSecond;  // a copy reads and writes
   return {};
 }
 
+constexpr double kGiga = 1e9;
+
+Status read_compute(const Section& part, Cluster& cluster) {
+  Compute& compute = cluster.compute;
+  double gflops = 0, fp32 = 0, gib = 0;
+  int64_t multiprocessors = 0;
+  LOOM_TRY(part.number("gflops", 0, 1e9, gflops));
+  LOOM_TRY(part.number("fp32_gflops", 0, 1e9, fp32));
+  LOOM_TRY(part.number("gemm_efficiency", 1e-3, 1, compute.gemm_efficiency));
+  for (const auto& [key, into] : {std::pair{"memory_efficiency", &compute.memory_efficiency},
+                                  {"flash_efficiency", &compute.flash_efficiency},
+                                  {"product_efficiency", &compute.product_efficiency}})
+    LOOM_TRY(part.number(key, 0, 1, *into));
+  LOOM_TRY(part.whole_number("multiprocessors", 0, 1e5, multiprocessors));
+  LOOM_TRY(part.number("launch_us", 0, 1e6, compute.launch_us));
+  LOOM_TRY(part.number("memory_gib", 0, 1e6, gib));
+  cluster.flops = gflops * kGiga;
+  compute.fp32_flops = fp32 * kGiga;
+  compute.memory_bytes = gib * (1 << 30);
+  compute.multiprocessors = static_cast<int>(multiprocessors);
+  return {};
+}
+
+Result<EngineRates> read_engine(const Section& part, const std::string& name) {
+  EngineRates engine;
+  engine.name = name;
+  for (const auto& [key, into] : {std::pair{"gather_gb_per_s", &engine.gather_bandwidth},
+                                  {"reduce_gb_per_s", &engine.reduce_bandwidth},
+                                  {"all_reduce_gb_per_s", &engine.all_reduce_bandwidth},
+                                  {"intra_gb_per_s", &engine.intra_bandwidth}}) {
+    LOOM_TRY(part.number(key, 0, 1e6, *into));
+    *into *= kGiga;
+  }
+  int64_t multiprocessors = 0, bits = engine.gradient_bits;
+  LOOM_TRY(part.number("all_reduce_latency_us", 0, 1e6, engine.all_reduce_latency_us));
+  LOOM_TRY(part.number("hidden", 0, 1, engine.hidden));
+  LOOM_TRY(part.whole_number("multiprocessors", 0, 1e5, multiprocessors));
+  LOOM_TRY(part.whole_number("gradient_bits", 16, 32, bits));
+  if (bits != 16 && bits != 32)
+    return fail(Code::invalid_argument, "engines.{}.gradient_bits is {}, must be 16 or 32", name, bits);
+  engine.multiprocessors = static_cast<int>(multiprocessors);
+  engine.gradient_bits = static_cast<int>(bits);
+  return engine;
+}
+
 Result<Cluster> cluster_of(Json json) {
+  const std::string text = json.dump();
   LOOM_TRY(take_sources(json, ""));
   LOOM_TRY(check_keys(json, parts().front()));
   const Section top(json, "");
   constexpr int64_t kMostRanks = 1 << 20;
   int64_t nodes = 0, ranks_per_node = 1;
-  double gflops = 0;
+  double tier = 0;
   LOOM_TRY(top.whole_number("nodes", 1, kMostRanks, nodes));
   if (nodes == 0) return fail(Code::invalid_argument, "nodes is missing, must be a number");
   LOOM_TRY(top.whole_number("ranks_per_node", 1, 4096, ranks_per_node));
@@ -188,8 +245,17 @@ Result<Cluster> cluster_of(Json json) {
   cluster.ranks = static_cast<int>(nodes * ranks_per_node);
   if (json.contains("name")) cluster.name = json["name"].get<std::string>();
   LOOM_TRY(read_machine(top.section("machine"), cluster));
-  LOOM_TRY(top.section("compute").number("gflops", 0, 1e9, gflops));
-  cluster.flops = gflops * 1e9;
+  LOOM_TRY(read_compute(top.section("compute"), cluster));
+  LOOM_TRY(top.section("tier").number("gb_per_s", 0, 1e6, tier));
+  cluster.tier_bandwidth = tier * kGiga;
+  if (json.contains("engines")) {
+    for (const auto& [name, part] : json["engines"].items()) {
+      Result<EngineRates> engine = read_engine(top.section("engines").section(name.c_str()), name);
+      LOOM_TRY(engine.status());
+      cluster.engines.push_back(engine.take());
+    }
+  }
+  cluster.description = text;
   return cluster;
 }
 

@@ -5,13 +5,10 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "api/planned.h"
 #include "base/file.h"
-#include "engine/profile.h"
 #include "program/generate.h"
-#include "program/memory.h"
 #include "program/schedule.h"
-#include "program/simulate.h"
 #include "program/tier_need.h"
 #include "program/verify.h"
 #include "train/breakdown.h"
@@ -42,56 +39,19 @@ Result<model::ModelSpec> model_of(const train::Config& config, int64_t vocabular
   return train::spec_of(config, vocabulary, kLabels);
 }
 
-Status check(const Cluster& cluster) {
-  LOOM_TRY(at_least_one("ranks", cluster.ranks));
-  LOOM_TRY(at_least_one("ranks_per_node", cluster.ranks_per_node));
-  for (const auto& [name, value] : {std::pair{"memory_bandwidth", cluster.memory_bandwidth},
-                                    {"intra_bandwidth", cluster.intra_bandwidth},
-                                    {"inter_bandwidth", cluster.inter_bandwidth}})
-    if (!(value > 0))
-      return fail(Code::invalid_argument, "the cluster's {} is {}, must be above 0", name, value);
-  for (const auto& [name, value] : {std::pair{"flops", cluster.flops},
-                                    {"tier_bandwidth", cluster.tier_bandwidth},
-                                    {"intra_latency_us", cluster.intra_latency_us},
-                                    {"inter_latency_us", cluster.inter_latency_us}})
-    if (!(value >= 0))
-      return fail(Code::invalid_argument, "the cluster's {} is {}, must not be negative", name, value);
-  return {};
-}
-
 /// Threads of a rank, as training would take them if this machine were one of the cluster's nodes.
 int threads_of(const Cluster& cluster, const train::Config& config) {
   const int sharing = std::min(cluster.ranks, cluster.ranks_per_node);
   return train::threads_of(config, {sharing, sharing});
 }
 
-program::Machine machine_of(const Cluster& cluster, int threads, program::Precision precision) {
-  program::Machine machine;
-  machine.ranks_per_node = cluster.ranks_per_node;
-  machine.flops = cluster.flops > 0 ? cluster.flops : train::measured_peak(threads, precision);
-  machine.memory_bandwidth = cluster.memory_bandwidth;
-  machine.intra_bandwidth = cluster.intra_bandwidth;
-  machine.inter_bandwidth = cluster.inter_bandwidth;
-  machine.intra_latency_us = cluster.intra_latency_us;
-  machine.inter_latency_us = cluster.inter_latency_us;
-  return machine;
-}
-
-/// Puts the tier's bandwidth into the machine, where something is offloaded, and says what is needed.
-Result<PlannedTier> tier_of(const Cluster& cluster, const train::Config& config, const program::Job& job,
-                            const std::vector<program::Program>& programs, program::Machine& machine) {
+/// What offloading asks of the tier. All 0 where nothing is offloaded.
+PlannedTier tier_of(const SimulatedStep& step) {
   PlannedTier tier;
-  if (!job.offload) return tier;
-  machine.tier_bandwidth = cluster.tier_bandwidth;
-  if (cluster.tier_bandwidth == 0) {
-    const Result<double> measured =
-        train::measured_tier_bandwidth(config.parallel.offload_folder, train::kTierBytes);
-    LOOM_TRY(measured.status());
-    machine.tier_bandwidth = *measured;
-  }
-  const Result<program::TierNeed> need = program::tier_need(job, programs, machine);
+  if (!step.job.offload) return tier;
+  const Result<program::TierNeed> need = program::tier_need(step.job, step.programs, step.machine);
   if (!need.ok()) return tier;  // too few blocks to offload any
-  tier.bandwidth = machine.tier_bandwidth;
+  tier.bandwidth = step.machine.tier_bandwidth;
   tier.kept_us = need->kept_us;
   tier.hidden_bandwidth = need->hidden;
   tier.tenth_bandwidth = need->tenth;
@@ -157,68 +117,127 @@ std::string partition_text(const train::Config& config, const program::Job& job,
          copies_text(job, programs);
 }
 
+Performance performance_of(const program::Job& job, double parameters, double step_us, double peak) {
+  Performance performance;
+  const double tokens = job.tokens_per_step(), ranks = job.world, seconds = step_us / 1e6;
+  performance.tokens_per_second = tokens / seconds;
+  performance.samples_per_second = tokens / static_cast<double>(job.tokens) / seconds;
+  double recomputed = 0;  // blocks
+  for (int unit = 1; unit <= job.spec.layers; ++unit) recomputed += job.recomputes(unit);
+  const bool all = recomputed == static_cast<double>(job.spec.layers);
+  performance.published_flops = (all ? 8 : 6) * parameters * tokens / ranks / seconds;
+  if (peak == 0) return performance;
+  const double asked = job.flops_per_token();
+  const double blocks = asked - 6 * job.spec.head_weights() * static_cast<double>(job.head_rows()) /
+                                    static_cast<double>(job.batch * job.tokens);
+  const double computed = asked + blocks / 3 * recomputed / static_cast<double>(job.spec.layers);
+  performance.mfu = asked * tokens / ranks / seconds / peak;
+  performance.hfu = computed * tokens / ranks / seconds / peak;
+  return performance;
+}
+
+/// Means over the stages.
+std::vector<Share> computing_of(const program::PipelineForecast& forecast) {
+  program::ComputeTime time;
+  double all = 0;
+  for (const program::Forecast& stage : forecast.stages) time += stage.computing, all += stage.compute_us;
+  const double part = 1 / static_cast<double>(forecast.stages.size());
+  time = time * part;
+  return {{"products", time.product_us},
+          {"attention", time.attention_us},
+          {"passes", time.pass_us},
+          {"optimizer", all * part - time.all_us()}};
+}
+
+/// What the plan says in words, and the lists.
+Status add_texts(const train::Config& config, const Cluster& cluster, const SimulatedStep& step,
+                 const std::vector<engine::UnitProfile>& profiles, Plan& plan) {
+  for (const program::Program& program : step.programs) {
+    if (step.job.pipeline_degree > 1) plan.program += fmt::format("stage {}\n", program.stage);
+    plan.program += program::to_string(program);
+  }
+  plan.layout = layout_text(step.job, cluster.ranks_per_node);
+  plan.partition = partition_text(config, step.job, engine::measures_of(profiles), step.programs);
+  if (!profiles.empty()) plan.profile = engine::to_string(step.job, profiles);
+  if (const std::string note = engine::left_out(profiles); !note.empty()) plan.profile += note + "\n";
+  return {};
+}
+
+Plan plan_of(const SimulatedStep& step, const Cluster& cluster, const Assumptions& assumptions) {
+  const program::Job& job = step.job;
+  Plan plan;
+  plan.parameters = model::parameter_count(model::units_of(job.spec));
+  plan.precision = program::precision_name(job.precision);
+  plan.ranks = job.world;
+  plan.degree = job.degree;
+  plan.replicas = job.replicas();
+  plan.microbatches = job.microbatches;
+  plan.batch = job.batch;
+  plan.tokens = job.tokens;
+  const auto stages = static_cast<double>(step.programs.size());
+  for (size_t stage = 0; stage < step.programs.size(); ++stage) {
+    const program::Program& program = step.programs[stage];
+    const program::Forecast& forecast = step.forecast.stages[stage];
+    plan.instructions += static_cast<int64_t>(program.instructions.size());
+    plan.buffers += static_cast<int64_t>(program.buffers.size());
+    plan.stages.push_back(stage_of(program, step.memory[stage], forecast));
+    plan.compute_us += forecast.compute_us / stages;
+    plan.exposed_us += forecast.exposed_us / stages;
+  }
+  plan.flops = step.machine.flops;
+  plan.step_us = step.forecast.step_us;
+  plan.bubble = step.forecast.bubble;
+  plan.ideal_bubble = program::ideal_bubble(job);
+  plan.computing = computing_of(step.forecast);
+  plan.performance = performance_of(job, static_cast<double>(plan.parameters), plan.step_us,
+                                    peak_of(cluster, job.precision));
+  plan.memory = step.device;
+  plan.tier = tier_of(step);
+  plan.assumptions = assumptions;
+  plan.collectives = collectives_text(cluster, assumptions);
+  plan.schedule = program::schedule_name(job.schedule);
+  return plan;
+}
+
 }  // namespace
 
-Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary) {
-  LOOM_TRY(check(cluster));
+Result<model::ModelSpec> planned_model(const Config& config, int64_t vocabulary) {
+  return model_of(config.values(), vocabulary);
+}
+
+double planned_flops(const Config& config, const Cluster& cluster) {
+  const train::Config& values = config.values();
+  return cluster.flops > 0 ? 0
+                           : train::measured_peak(threads_of(cluster, values), train::precision_of(values));
+}
+
+Result<Plan> plan(const Config& config, const Cluster& cluster, int64_t vocabulary,
+                  const Assumptions& assumptions) {
+  LOOM_TRY(check(cluster, assumptions));
   const train::Config& values = config.values();
   const Result<model::ModelSpec> spec = model_of(values, vocabulary);
   LOOM_TRY(spec.status());
-  std::vector<engine::UnitProfile> profiles;
+  StepBasis basis{*spec, cluster, assumptions};
   std::string unmeasured;
   const int threads = threads_of(cluster, values);
   if (values.parallel.profile) {
     Result<std::vector<engine::UnitProfile>> units = train::profile(values, *spec, cluster.ranks, threads);
     // What no unit of which fits here is planned for machines where it does.
     if (!units.ok() && units.status().code() != Code::out_of_memory) return units.status();
-    if (units.ok()) profiles = units.take();
+    if (units.ok()) basis.profiles = units.take();
     else unmeasured = units.status().message();
   }
-  const program::MeasuredUnits measured = engine::measures_of(profiles);
-  const Result<program::Job> job = train::job_of(values, *spec, cluster.ranks, measured);
-  LOOM_TRY(job.status());
-  const Result<std::vector<program::Program>> programs = program::make_programs(*job);
-  LOOM_TRY(programs.status());
-  LOOM_TRY(program::verify_pipeline(*programs));
-  program::Machine machine = machine_of(cluster, threads, job->precision);
-  machine.unit_us = engine::times_of(profiles);
-  const Result<PlannedTier> tier = tier_of(cluster, values, *job, *programs, machine);
-  LOOM_TRY(tier.status());
-  const program::PipelineForecast forecast = program::simulate(*job, *programs, machine);
-
-  Plan plan;
-  plan.tier = *tier;
-  plan.parameters = model::parameter_count(model::units_of(*spec));
-  plan.precision = config.values().parallel.precision;
-  plan.ranks = job->world;
-  plan.degree = job->degree;
-  plan.replicas = job->replicas();
-  plan.microbatches = job->microbatches;
-  plan.batch = job->batch;
-  plan.tokens = job->tokens;
-  for (size_t stage = 0; stage < programs->size(); ++stage) {
-    const program::Program& program = (*programs)[stage];
-    const program::MemoryPlan memory = program::plan_memory(program);
-    LOOM_TRY(program::verify(*job, program, memory));
-    plan.instructions += static_cast<int64_t>(program.instructions.size());
-    plan.buffers += static_cast<int64_t>(program.buffers.size());
-    plan.stages.push_back(stage_of(program, memory, forecast.stages[stage]));
-    plan.compute_us += forecast.stages[stage].compute_us / static_cast<double>(programs->size());
-    plan.exposed_us += forecast.stages[stage].exposed_us / static_cast<double>(programs->size());
-    if (job->pipeline_degree > 1) plan.program += fmt::format("stage {}\n", program.stage);
-    plan.program += program::to_string(program);
+  basis.product_flops = planned_flops(config, cluster);
+  const Result<SimulatedStep> step = simulate_step(values, basis);
+  LOOM_TRY(step.status());
+  if (assumptions.listing) {
+    LOOM_TRY(program::verify_pipeline(step->programs));
+    for (size_t stage = 0; stage < step->programs.size(); ++stage)
+      LOOM_TRY(program::verify(step->job, step->programs[stage], step->memory[stage]));
   }
-  plan.flops = machine.flops;
+  Plan plan = plan_of(*step, cluster, assumptions);
   plan.threads = cluster.flops > 0 ? 0 : threads;
-  plan.step_us = forecast.step_us;
-  plan.bubble = forecast.bubble;
-  plan.ideal_bubble = program::ideal_bubble(*job);
-  plan.tokens_per_second = job->tokens_per_step() / forecast.step_us * 1e6;
-  plan.schedule = program::schedule_name(job->schedule);
-  plan.layout = layout_text(*job, cluster.ranks_per_node);
-  plan.partition = partition_text(values, *job, measured, *programs);
-  if (!profiles.empty()) plan.profile = engine::to_string(*job, profiles);
-  if (const std::string note = engine::left_out(profiles); !note.empty()) plan.profile += note + "\n";
+  if (assumptions.listing) LOOM_TRY(add_texts(values, cluster, *step, basis.profiles, plan));
   if (!unmeasured.empty())
     plan.profile = fmt::format("units are not measured, their costs are modelled: {}\n", unmeasured);
   return plan;

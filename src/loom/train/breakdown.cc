@@ -26,15 +26,19 @@ namespace {
 class Charging {
  public:
   Charging(const program::Program& program, std::span<const program::Interval> intervals,
-           bool collectives_apart, double call_us)
-      : program_(program), intervals_(intervals), collectives_apart_(collectives_apart), call_us_(call_us) {}
+           bool collectives_apart, double call_us, std::span<const double> held_us)
+      : program_(program),
+        intervals_(intervals),
+        collectives_apart_(collectives_apart),
+        call_us_(call_us),
+        held_us_(held_us) {}
 
   Breakdown run() {
     for (size_t i = 0; i < intervals_.size(); ++i) {
       const program::Instruction& instruction = program_.instructions[i];
       for (const int before : instruction.after) youngest_ = std::max(youngest_, before);
       if (collectives_apart_ && instruction.lane != 0) {
-        if (program::is_called(instruction.op)) issue(instruction.op);
+        if (program::is_called(instruction.op)) issue(instruction.op, held_us_.empty() ? 0 : held_us_[i]);
         continue;
       }
       const program::Interval& interval = intervals_[i];
@@ -49,10 +53,11 @@ class Charging {
  private:
   void charge(program::Op op, double us) { breakdown_.us[static_cast<size_t>(op)] += us; }
 
-  /// In a forecast, which tells apart from this when it is in flight.
-  void issue(program::Op op) {
-    charge(op, call_us_);
-    now_ += call_us_;
+  /// In a forecast, which tells apart from this when it is in flight. What holds the rank longer is waiting.
+  void issue(program::Op op, double held_us) {
+    charge(op, call_us_ + held_us);
+    breakdown_.waiting_us += held_us;
+    now_ += call_us_ + held_us;
   }
 
   /// For what came before this instruction, and for other stages where it is the norm: in a forecast it is
@@ -71,6 +76,7 @@ class Charging {
   std::span<const program::Interval> intervals_;
   const bool collectives_apart_;
   const double call_us_;
+  const std::span<const double> held_us_;
   Breakdown breakdown_;
   double now_ = 0;
   int youngest_ = -1;  // of what the instructions since the last that took time come after
@@ -79,15 +85,17 @@ class Charging {
 }  // namespace
 
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
-                       double step_us, bool collectives_apart, double met_us, double call_us) {
-  Breakdown breakdown = Charging(program, intervals, collectives_apart, call_us).run();
+                       double step_us, bool collectives_apart, double met_us, double call_us,
+                       std::span<const double> held_us) {
+  Breakdown breakdown = Charging(program, intervals, collectives_apart, call_us, held_us).run();
   breakdown.waiting_us += met_us;
   breakdown.step_us = step_us;
   return breakdown;
 }
 
 Breakdown breakdown_of(const program::Program& program, const program::Forecast& forecast) {
-  return breakdown_of(program, forecast.intervals, forecast.step_us, true, 0, forecast.call_us);
+  return breakdown_of(program, forecast.intervals, forecast.step_us, true, 0, forecast.call_us,
+                      forecast.held_us);
 }
 
 void MeanBreakdown::add(const Breakdown& step) {

@@ -34,8 +34,10 @@ struct Breakdown {
 /// What passes between an instruction's end and the beginning of the next is waiting. It counts as of the
 /// kind that is waited for: the youngest communication that the next one comes after, or, where the stages of
 /// a pipeline meet, the norm. `met_us` of the norm's own time are waiting, too: measured, ranks meet in it.
+/// `held_us` as in program::Forecast.
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
-                       double step_us, bool collectives_apart, double met_us = 0, double call_us = 0);
+                       double step_us, bool collectives_apart, double met_us = 0, double call_us = 0,
+                       std::span<const double> held_us = {});
 Breakdown breakdown_of(const program::Program& program, const program::Forecast& forecast);
 
 /// Means over steps, without the first: it touches memory and fills caches for the others. Of one step alone

@@ -100,6 +100,32 @@ Status read_conditions(const Json& json, Conditions& conditions) {
                    });
 }
 
+/// What ranks compute, the tier, and the engines that train on such a cluster: `loom plan` reads them. Here
+/// they are checked, so that a key that is misspelt is refused by every tool.
+Status check_planning(const Json& json) {
+  const auto check = [](const Json& part, const std::string& path, const Keys& known) -> Status {
+    const Section section(part, path);
+    WEFT_TRY(section.check_keys(known));
+    double ignored = 0;
+    for (const std::string& key : known) WEFT_TRY(section.number(key.c_str(), ignored, 0));
+    return {};
+  };
+  if (const auto compute = json.find("compute"); compute != json.end())
+    WEFT_TRY(check(*compute, "compute",
+                   {"gflops", "fp32_gflops", "gemm_efficiency", "memory_efficiency", "flash_efficiency",
+                    "product_efficiency", "multiprocessors", "launch_us", "memory_gib"}));
+  if (const auto tier = json.find("tier"); tier != json.end()) WEFT_TRY(check(*tier, "tier", {"gb_per_s"}));
+  const auto engines = json.find("engines");
+  if (engines == json.end()) return {};
+  if (!engines->is_object())
+    return fail(Code::invalid_argument, "cluster: engines is {}, must be an object", engines->dump());
+  for (const auto& [name, engine] : engines->items())
+    WEFT_TRY(check(engine, "engines." + name,
+                   {"gather_gb_per_s", "reduce_gb_per_s", "all_reduce_gb_per_s", "all_reduce_latency_us",
+                    "intra_gb_per_s", "hidden", "multiprocessors", "gradient_bits"}));
+  return {};
+}
+
 Status check_index(const char* what, int value, int count) {
   if (value >= 0 && value < count) return {};
   return fail(Code::invalid_argument, "cluster: {} is {}, must be in [0, {})", what, value, count);
@@ -152,8 +178,9 @@ Result<Cluster> cluster_from_json(const std::string& text) {
   if (!json.ok()) return json.status();
   const Section top(*json, "");
   // What ranks compute is for who plans programs that do.
-  WEFT_TRY(top.check_keys({"name", "nodes", "ranks_per_node", "compute", "machine", "fabric", "slow_nodes",
-                           "slow_rails", "incast"}));
+  WEFT_TRY(top.check_keys({"name", "nodes", "ranks_per_node", "compute", "tier", "engines", "machine",
+                           "fabric", "slow_nodes", "slow_rails", "incast"}));
+  WEFT_TRY(check_planning(*json));
   Cluster cluster;
   if (const auto name = json->find("name"); name != json->end()) {
     if (!is_name(*name)) {
@@ -161,12 +188,6 @@ Result<Cluster> cluster_from_json(const std::string& text) {
                   name->dump());
     }
     cluster.name = name->get<std::string>();
-  }
-  if (const auto compute = json->find("compute"); compute != json->end()) {
-    double ignored = 0;
-    const Section section(*compute, "compute");
-    WEFT_TRY(section.check_keys({"gflops"}));
-    WEFT_TRY(section.number("gflops", ignored, 0));
   }
   WEFT_TRY(top.needed("nodes", cluster.nodes, 1, kMostNodes));
   WEFT_TRY(top.number("ranks_per_node", cluster.ranks_per_node, 1, kMostRanksPerNode));

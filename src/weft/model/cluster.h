@@ -6,8 +6,8 @@
 //
 //   {"name": "p4d", "nodes": 16, "ranks_per_node": 8,
 //    "machine": {…},                              the fields of Machine; those left out keep their defaults
-//    "fabric": {"nodes_per_leaf": 0, "oversubscription": 1},
-//    "slow_nodes": [{"node": 3, "rate": 0.5}],
+//    "compute": {…}, "tier": {…}, "engines": {…}, for `loom plan` (include/loom/plan.h): checked, and not
+//    used "fabric": {"nodes_per_leaf": 0, "oversubscription": 1}, "slow_nodes": [{"node": 3, "rate": 0.5}],
 //    "slow_rails": [{"node": 0, "rail": 1, "rate": 0}],
 //    "incast": [{"node": 0, "streams": 4}]}
 //

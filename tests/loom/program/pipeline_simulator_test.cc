@@ -91,14 +91,16 @@ TEST(PipelineSimulator, BothDirectionsShareANodesLink) {
   };
   const double one_us = 32.0 * 64 * 4 / machine.inter_bandwidth * 1e6;
   const auto [on, back] = ends();
-  EXPECT_DOUBLE_EQ(std::min(on, back), one_us);
-  EXPECT_DOUBLE_EQ(std::max(on, back), 2 * one_us);
+  EXPECT_DOUBLE_EQ(on, 2 * one_us);
+  EXPECT_DOUBLE_EQ(back, 2 * one_us);
   machine.ranks_per_node = 3;  // of one node's ranks none has to wait for the other
+  EXPECT_DOUBLE_EQ(ends().first, 32.0 * 64 * 4 / machine.intra_bandwidth * 1e6);
   EXPECT_DOUBLE_EQ(ends().first, ends().second);
 }
 
-/// Both stages have a gather on the way when the first one sends: its link is taken.
-TEST(PipelineSimulator, TransfersAndCollectivesShareANodesLink) {
+/// A link served what was issued first to its end: a transfer waited for all gradients that were on their
+/// way, and a pipeline of eight stages for the gradients of each stage in turn.
+TEST(PipelineSimulator, TransfersShareALinkAndDoNotQueueBehindGradients) {
   Job job = pipeline_job(2, 1);
   job.world = 4;
   job.degree = 2;
@@ -106,19 +108,37 @@ TEST(PipelineSimulator, TransfersAndCollectivesShareANodesLink) {
   programs[1].stage = 1;
   for (const int stage : {0, 1}) {
     std::vector<Instruction>& list = programs[static_cast<size_t>(stage)].instructions;
-    list.push_back({Op::gather, 8 * stage + 1, -1, 1, {}, {}});
+    list.push_back({Op::reduce_scatter, 8 * stage + 1, -1, 1, {}, {}});
     list.push_back({stage == 0 ? Op::send : Op::receive, 7, 0, 2, {}, {}, -1, 1 - stage});
   }
   Machine machine;
   machine.intra_latency_us = machine.inter_latency_us = 0;
   const auto intervals = [&] { return simulate(job, programs, machine).stages[1].intervals; };
   const double message_us = 32.0 * 64 * 4 / machine.inter_bandwidth * 1e6;
-  EXPECT_GT(intervals()[0].end_us, 0);
-  EXPECT_DOUBLE_EQ(intervals()[1].begin_us, intervals()[0].end_us);
-  EXPECT_DOUBLE_EQ(intervals()[1].end_us, intervals()[0].end_us + message_us);
-  job.placement = "spread";
-  machine.ranks_per_node = 2;  // a stage is a node: gathers stay inside
+  const double gradients_us =
+      4.0 * static_cast<double>(job.shard(job.held_units()[9])) / machine.inter_bandwidth * 1e6;
+  ASSERT_GT(gradients_us, 2 * message_us);
   EXPECT_EQ(intervals()[1].begin_us, 0);
+  EXPECT_DOUBLE_EQ(intervals()[1].end_us, 2 * message_us) << "at half the rate";
+  EXPECT_NEAR(intervals()[0].end_us, gradients_us + message_us, 1e-6) << "no byte is lost";
+  job.placement = "spread";
+  machine.ranks_per_node = 2;  // a stage is a node: gradients stay inside
+  EXPECT_DOUBLE_EQ(intervals()[1].end_us, 2 * message_us) << "two ranks send";
+  EXPECT_LT(intervals()[0].end_us, gradients_us);
+}
+
+/// … and with it the fixed part of a step, which grew with the number of stages.
+TEST(PipelineSimulator, GradientsOfOtherStagesDoNotHoldUpAPipeline) {
+  Job job = pipeline_job(4, 8);
+  job.world = 8;  // two replicas
+  Machine machine = fast_links();
+  machine.ranks_per_node = 1;
+  machine.inter_latency_us = 0;
+  machine.inter_bandwidth = 1e30;
+  const double free_us = simulate(job, *make_programs(job), machine).step_us;
+  const double gradients = 4.0 * 4 * static_cast<double>(job.shard(job.held_units()[1]));  // of a stage
+  machine.inter_bandwidth = gradients / (free_us / 8 * 1e-6);  // an eighth of a step
+  EXPECT_LT(simulate(job, *make_programs(job), machine).step_us, 1.4 * free_us);
 }
 
 }  // namespace

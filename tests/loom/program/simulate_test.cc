@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "program/collective_cost.h"
 #include "program/generate.h"
 
 namespace loom::testing {
@@ -56,6 +57,80 @@ TEST(SimulatedAllReduce, GoesOverAsManyNodesAsItsGroupLiesOn) {
                      2 * machine.inter_latency_us + sent / machine.inter_bandwidth * 1e6)
         << spread.world << " ranks, " << spread.ranks_per_node << " a node, p " << spread.degree;
   }
+}
+
+/// Each rank of a tensor group over nodes was charged with all that it sends, at its share of the node's
+/// link, as if nothing stayed inside.
+TEST(SimulatedExchange, OverNodesIsChargedWhatLeavesANode) {
+  Job job = sharded_job();
+  job.world = job.tensor_degree = 4;
+  job.degree = 1;
+  Program one;
+  constexpr double kBytes = 1 << 20;
+  const BufferId rows = one.add("rows", Category::activations, static_cast<int64_t>(kBytes));
+  one.instructions.push_back({Op::tensor_all_reduce, 1, -1, 1, {{Role::sum, rows, true, true}}, {}});
+  Machine machine;
+  machine.ranks_per_node = 2;
+  const auto us = [&] { return simulate(job, one, machine).intervals[0].end_us; };
+  // One copy of the sum leaves each of the two nodes and one comes in: 2 · (2-1)/2 of the bytes.
+  EXPECT_DOUBLE_EQ(us(), 2 * machine.inter_latency_us + kBytes / machine.inter_bandwidth * 1e6);
+  one.instructions[0].op = Op::tensor_gather;  // half of the rows come from the other node
+  EXPECT_DOUBLE_EQ(us(), machine.inter_latency_us + kBytes / 2 / machine.inter_bandwidth * 1e6);
+}
+
+/// Collectives took bytes over a rate, whatever plan would carry them out.
+TEST(SimulatedCollectives, TakeWhatThePlansTake) {
+  Job job = sharded_job();
+  Program one;
+  one.instructions.push_back({Op::gather, 1, -1, 1, {}, {}});
+  Machine machine;
+  CollectiveShape asked;
+  machine.plans = [&](const CollectiveShape& shape) {
+    asked = shape;
+    return 1234.0;
+  };
+  EXPECT_DOUBLE_EQ(simulate(job, one, machine).intervals[0].end_us, 1234);
+  EXPECT_EQ(asked.nodes, 2);
+  EXPECT_EQ(asked.ranks_per_node, 1);
+  EXPECT_DOUBLE_EQ(asked.bytes, 4.0 * static_cast<double>(job.padded(job.held_units()[1])));
+  machine.plans = [](const CollectiveShape&) { return -1.0; };  // not known: by the formula
+  EXPECT_DOUBLE_EQ(simulate(job, one, machine).intervals[0].end_us,
+                   machine.inter_latency_us + asked.bytes / 2 / machine.inter_bandwidth * 1e6);
+}
+
+/// Gradients travelled as fp32 whatever the engine sends.
+TEST(SimulatedGradients, HaveTheBytesThatTheEngineSends) {
+  Job job = sharded_job();
+  job.precision = Precision::fp16;
+  Program one;
+  one.instructions.push_back({Op::reduce_scatter, 1, -1, 1, {}, {}});
+  Machine machine;
+  machine.inter_latency_us = 0;
+  const double of_fp32 = simulate(job, one, machine).intervals[0].end_us;
+  machine.traffic.gradient_bytes = 2;
+  EXPECT_DOUBLE_EQ(simulate(job, one, machine).intervals[0].end_us, of_fp32 / 2);
+}
+
+/// What an engine does not hide, its ranks wait for where they call it.
+TEST(SimulatedEngine, ThatHidesNothingAddsItsCollectivesToTheStep) {
+  const Job job = sharded_job();
+  const Program program = *make_program(job);
+  Machine machine;
+  machine.traffic.hidden = 0;
+  const Forecast forecast = simulate(job, program, machine);
+  double held_us = 0;
+  for (const double us : forecast.held_us) held_us += us;
+  EXPECT_GT(held_us, 0);
+  EXPECT_NEAR(forecast.step_us, forecast.compute_us + held_us, 1e-6 * forecast.step_us);
+  machine.traffic.hidden = 1;
+  EXPECT_LT(simulate(job, program, machine).step_us, forecast.step_us);
+}
+
+/// A library that pipelines segments: the least over their length of its latency and bytes.
+TEST(SimulatedEngine, AllReducesByItsRateOverSize) {
+  EXPECT_DOUBLE_EQ(pipelined_us(0, 50e9, 100), 100);
+  EXPECT_DOUBLE_EQ(pipelined_us(1e9, 1e9, 0), 1e6);
+  EXPECT_DOUBLE_EQ(pipelined_us(9e6, 1e9, 1600), (40 + 94.868329805051381) * (40 + 94.868329805051381));
 }
 
 /// Links that cost nothing: nobody waits, and calls are all that is left beside computing.

@@ -1,0 +1,66 @@
+#include "api/simulated_step.h"
+
+#include <algorithm>
+
+#include "engine/tier.h"
+#include "program/generate.h"
+#include "train/machine.h"
+
+namespace loom {
+namespace {
+
+/// The cluster's tier. Of a machine that has no description it is this one's disk.
+Status take_tier(const train::Config& config, const Cluster& cluster, program::Machine& machine) {
+  if (cluster.tier_bandwidth > 0) return {};
+  if (!cluster.name.empty())
+    return fail(Code::invalid_argument,
+                "activations are offloaded (parallel.activation_offloading), but the cluster {} has no "
+                "tier.gb_per_s, what a rank reaches there and back: the description must have it, or --tier "
+                "says it",
+                cluster.name);
+  const Result<double> measured =
+      train::measured_tier_bandwidth(config.parallel.offload_folder, train::kTierBytes);
+  LOOM_TRY(measured.status());
+  machine.tier_bandwidth = *measured;
+  return {};
+}
+
+DeviceMemory device_memory(const program::Job& job, const std::vector<program::MemoryPlan>& memory,
+                           const program::Machine& machine, const Cluster& cluster) {
+  DeviceMemory device;
+  device.device_bytes = cluster.compute.memory_bytes;
+  device.scores_bytes = program::score_bytes(job, machine.device.attention);
+  for (const program::MemoryPlan& plan : memory)
+    device.needed_bytes =
+        std::max(device.needed_bytes, static_cast<double>(plan.bytes) + device.scores_bytes);
+  return device;
+}
+
+}  // namespace
+
+Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis& basis) {
+  SimulatedStep step;
+  Result<program::Job> job =
+      train::job_of(config, basis.spec, basis.cluster.ranks, engine::measures_of(basis.profiles));
+  LOOM_TRY(job.status());
+  step.job = job.take();
+  Result<std::vector<program::Program>> programs = program::make_programs(step.job);
+  LOOM_TRY(programs.status());
+  step.programs = programs.take();
+  for (const program::Program& program : step.programs) step.memory.push_back(program::plan_memory(program));
+  step.machine = machine_of(basis.cluster, basis.assumptions, basis.product_flops, step.job.precision);
+  program::Machine& machine = step.machine;
+  machine.unit_us = engine::times_of(basis.profiles);
+  machine.interfaces = basis.disturbance.interfaces;
+  machine.flops *= basis.disturbance.computing;
+  machine.memory_bandwidth *= basis.disturbance.computing;
+  for (double* rate :
+       {&machine.device.fused_flops, &machine.device.batched_flops, &machine.device.pass_bandwidth})
+    *rate *= basis.disturbance.computing;
+  if (step.job.offload) LOOM_TRY(take_tier(config, basis.cluster, machine));
+  step.forecast = program::simulate(step.job, step.programs, machine);
+  step.device = device_memory(step.job, step.memory, machine, basis.cluster);
+  return step;
+}
+
+}  // namespace loom

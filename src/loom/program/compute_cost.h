@@ -1,0 +1,61 @@
+// The cost of computing: the kernels of a unit's work, and how long a device takes for each.
+//
+// A product takes its floating-point operations at the device's rate, rounded up to whole waves of tiles of
+// 256 x 128 over its multiprocessors (NVIDIA, "Matrix Multiplication Background User's Guide"). Kernels that
+// only move memory take their bytes. Per token of a block and forward pass, of elements of e bytes, width C
+// and feed-forward F, these are: two norms, 2e C each; heads split, 6e C, and merged, 2e C; two sums with
+// bias, dropout and residual, (3e + 1) C each; the activation, 2e F. At 16 bits and F = 4 C that is 54 C
+// bytes. Backward takes twice as much. Tensor ranks divide all but norms and sums, and these, too, where they
+// divide rows.
+//
+// Standard attention moves its scores: of each pair of tokens and head 6.5 e bytes forward (written by the
+// product; read and written by softmax; read, written with a mask of a byte each by dropout; read by the
+// product), 9.5 e backward. Fused attention computes half of the pairs where it is causal, and 2.5 times as
+// much backward (Dao, "FlashAttention-2", 2023).
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <vector>
+
+#include "program/job.h"
+#include "program/machine.h"
+#include "program/program.h"
+
+namespace loom::program {
+
+enum class KernelKind { product, attention, batched, pass };
+
+struct Kernel {
+  KernelKind kind = KernelKind::pass;
+  double flops = 0;
+  double bytes = 0;              // of passes
+  double rows = 0, columns = 0;  // of a product's result; 0: not known
+};
+
+/// Microseconds by what they are spent on.
+struct ComputeTime {
+  double product_us = 0;    // matrix products of weights
+  double attention_us = 0;  // fused attention, or the products of standard attention
+  double pass_us = 0;       // kernels that move memory
+
+  double all_us() const { return product_us + attention_us + pass_us; }
+  ComputeTime& operator+=(const ComputeTime& other);
+  ComputeTime operator*(double factor) const;
+};
+
+/// The kernels of an instruction that computes: a rank's, of a microbatch through a unit, or of a piece of
+/// it.
+std::vector<Kernel> kernels_of(const Job& job, const Device& device, int unit, Op op, int piece = -1);
+double kernel_us(const Machine& machine, const Kernel& kernel);
+
+/// Of the kernels of one forward or backward pass through a unit, of a microbatch. Measured times count as
+/// products; of these a backward pass has two parts for each forward pass's one.
+ComputeTime compute_time(const Job& job, const Machine& machine, int unit, Op op, int piece = -1);
+double compute_us(const Job& job, const Machine& machine, int unit, Op op);
+double compute_us(const Job& job, const Machine& machine, const Instruction& instruction);
+
+/// Bytes of the scores of standard attention that a rank has at a time; 0 of fused attention.
+double score_bytes(const Job& job, AttentionKind attention);
+
+}  // namespace loom::program
