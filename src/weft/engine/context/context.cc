@@ -57,32 +57,33 @@ Status reason(const Operation& op, const Status& failure) {
 
 // ---- Joining and leaving a job
 
-Context::Context()
-    : device_operations_(*this),
+Context::Context(uint64_t job, std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                 std::unique_ptr<Fabric> fabric)
+    : job_(job),
+      bootstrap_(std::move(bootstrap)),
+      fabric_(std::move(fabric)),
+      workspace_(*fabric_),
+      device_operations_(*this),
       operations_(*this),
       lost_memory_(operations_),
       inbox_(*this),
-      failures_(*this) {}
+      failures_(*this) {
+  MemoryWatch::install();
+}
 
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline) {
-  std::shared_ptr<Context> context(new Context);
   // Of the secret alone: the address beside it is what each rank's resolver has made of the root's name.
-  const auto job = bootstrap::read_unique_id(id);
-  if (!job) return job.status();
-  context->job_ = hash_64({reinterpret_cast<const char*>(job->secret.data()), job->secret.size()});
+  const auto secret = bootstrap::read_unique_id(id);
+  if (!secret) return secret.status();
+  const uint64_t job = hash_64({reinterpret_cast<const char*>(secret->secret.data()), secret->secret.size()});
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
-  context->bootstrap_ = joined.take();
   log::add_rank(rank);
-
-  auto fabric = Fabric::open(*context->bootstrap_, host_id, cuda_device, deadline);
+  auto fabric = Fabric::open(**joined, host_id, cuda_device, deadline);
   if (!fabric) return fabric.status();
-  context->fabric_ = fabric.take();
-  context->workspace_ = std::make_unique<Workspace>(*context->fabric_);
-  MemoryWatch::install();
-  return context;
+  return std::make_shared<Context>(job, joined.take(), fabric.take());
 }
 
 Status Context::begin(Deadline deadline) {
@@ -135,12 +136,12 @@ Status Context::open_trace(Deadline deadline) {
 
 Context::~Context() {
   if (home_) ProgressEngine::instance().detach(*this, home_);
-  if (fabric_) {
+  {
     const MemoryWatch watch = lost_memory_.watch();
     if (Status flushed = fabric_->flush(Deadline::in_seconds(5)); !flushed)
       log::warn("leaving with data unsent: {}", flushed.message());
   }
-  if (bootstrap_) bootstrap_->stop();
+  bootstrap_->stop();
   failures_.inquiries().close();  // there is no communicator left to fail
   fabric_.reset();
   bootstrap_.reset();
@@ -186,7 +187,7 @@ void Context::start(Operation& op) {
     record->started = op.call.stream || op.device ? ticks() : record->queued;
   operations_.enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
-  if (Status prepared = op.device ? op.device->prepare() : workspace_->prepare(op); !prepared)
+  if (Status prepared = op.device ? op.device->prepare() : workspace_.prepare(op); !prepared)
     return op.comm->fail(reason(op, prepared), true);
   if (MemoryWatch::lost()) [[unlikely]]
     return failures_.act_on_lost_memory();
@@ -229,7 +230,7 @@ void Context::end_active(Operation& op, Status& status) {
     if (Status gone = LostMemory::of(op); !gone.ok())
       failures_.fail_later(*op.comm, status = reason(op, gone));
   }
-  workspace_->give_back(op, status.ok());
+  workspace_.give_back(op, status.ok());
   left_with_network_ |= op.prepared->between_nodes;
   operations_.leave(op);
 }
@@ -302,7 +303,7 @@ int Context::turn() {
 }
 
 void Context::check_deadlines(int64_t now_ns) {
-  ScratchPool& scratch = workspace_->scratch();
+  ScratchPool& scratch = workspace_.scratch();
   if (scratch.holds_retired() && !fabric_->reads_forgotten()) scratch.empty_retired(now_ns - kNewsTakeNs);
   failures_.check(now_ns);
   if (!device_operations_.empty()) device_operations_.check(now_ns);

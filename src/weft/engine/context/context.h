@@ -61,6 +61,8 @@ class Context final : public std::enable_shared_from_this<Context> {
   static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline);
+  /// A member of a job whose ranks are reached by these: join() has them from the job.
+  Context(uint64_t job, std::unique_ptr<bootstrap::Bootstrap> bootstrap, std::unique_ptr<Fabric> fabric);
   /// From here on the context is driven and peers' failures are heard of. A collective where any rank writes
   /// a trace. The machine is set.
   Status begin(Deadline deadline);
@@ -94,7 +96,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   StreakWatch& streak() { return streak_; }
   Failures& failures() { return failures_; }
   LostMemory& lost_memory() { return lost_memory_; }
-  Workspace& workspace() { return *workspace_; }
+  Workspace& workspace() { return workspace_; }
   DeviceOperations& device_operations() { return device_operations_; }
   /// Null unless a trace is being written.
   Trace* trace() const { return trace_.get(); }
@@ -167,8 +169,6 @@ class Context final : public std::enable_shared_from_this<Context> {
   }
 
  private:
-  Context();
-
   Status open_trace(Deadline deadline);
   Lock lock_slowly();
   /// Whether the network has something of ended operations that needs further polls to get out.
@@ -184,8 +184,8 @@ class Context final : public std::enable_shared_from_this<Context> {
   void end_active(Operation& op, Status& status);
   void sleep(Lock& lock, const Operation& op);
 
-  ProgressThread* home_ = nullptr;
-  uint64_t job_ = 0;
+  ProgressThread* home_ = nullptr;  // null before begin()
+  const uint64_t job_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;
   JobMachine machine_;
@@ -195,7 +195,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   std::atomic<int> wanting_{0};  // threads that want the lock
 
   std::unordered_map<uint32_t, Communicator*> communicators_;
-  std::unique_ptr<Workspace> workspace_;
+  Workspace workspace_;
   DeviceOperations device_operations_;
   OperationTable operations_;
   LostMemory lost_memory_;

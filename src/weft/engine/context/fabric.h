@@ -32,6 +32,11 @@ class Fabric {
   /// can; -1 = none.
   static Result<std::unique_ptr<Fabric>> open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
                                               int cuda_device, Deadline deadline);
+  /// A fabric of transports that are open already: `local` inside the node of `rank`, `network` between
+  /// nodes. Null: there is none. Nobody is met, and nobody traces.
+  static Result<std::unique_ptr<Fabric>> over(int rank, topology::Layout layout,
+                                              std::unique_ptr<transport::Transport> local,
+                                              std::unique_ptr<transport::Transport> network);
   ~Fabric();
 
   /// What carries messages between nodes, if all are like this one: as WEFT_NET and WEFT_PROVIDER say, or by
@@ -54,11 +59,11 @@ class Fabric {
   transport::Transport* route(int rank) const { return routes_[rank]; }
   bool is_local(int rank) const { return layout_.same_node(rank, rank_); }
   /// The same-node transport, or null if this rank is alone on its node.
-  transport::Transport* local() const;
-  /// The same by its own type.
-  transport::ShmTransport* shm() const { return shm_.get(); }
-  bool has_network() const { return tcp_ || ofi_; }
-  transport::Transport* between_nodes() const;
+  transport::Transport* local() const { return local_.get(); }
+  /// The same by its own type; null where it is of another.
+  transport::ShmTransport* shm() const { return shm_; }
+  bool has_network() const { return network_ != nullptr; }
+  transport::Transport* between_nodes() const { return network_.get(); }
 
   /// tcp where all ranks are on one node.
   transport::Net net() const;
@@ -94,7 +99,7 @@ class Fabric {
   std::string describe() const;
 
  private:
-  Fabric() = default;
+  Fabric(int rank, topology::Layout layout);
   Status open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline);
   Result<std::vector<transport::ShmAddress>> announce(bootstrap::Bootstrap& bootstrap, Deadline deadline);
   void watch_processes(bootstrap::Bootstrap& bootstrap,
@@ -104,17 +109,19 @@ class Fabric {
   /// Says which transport reaches whom, once all are open.
   Status route_all(int ranks);
 
-  int rank_ = 0;
-  topology::Layout layout_{std::vector<int>{0}};
+  const int rank_;
+  topology::Layout layout_;
   std::vector<bool> traces_;  // by rank
   bool oversubscribed_ = false;
   int ranks_on_machine_ = 1, cpus_on_machine_ = 1;
   bool one_machine_ = true;
   int nap_ms_ = -1;
   UniqueFd epoll_;
-  std::unique_ptr<transport::ShmTransport> shm_;
-  std::unique_ptr<transport::TcpTransport> tcp_;
-  std::unique_ptr<transport::OfiTransport> ofi_;
+  std::unique_ptr<transport::Transport> local_, network_;
+  // The same by their own types, for what only these have; null: another one, or none.
+  transport::ShmTransport* shm_ = nullptr;
+  transport::TcpTransport* tcp_ = nullptr;
+  transport::OfiTransport* ofi_ = nullptr;
   std::vector<transport::Transport*> transports_;
   std::vector<transport::Transport*> routes_;  // by rank; null for oneself
 };

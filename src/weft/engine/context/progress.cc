@@ -231,7 +231,9 @@ void ProgressEngine::detach(Context& context, ProgressThread* home) {
   if (attached_.empty()) last.swap(threads_);
 }
 
-void ProgressEngine::wake(ProgressThread* home) { home->ring(); }
+void ProgressEngine::wake(ProgressThread* home) {
+  if (home) home->ring();
+}
 
 void ProgressEngine::request_dumps() {
   g_dumps_requested.fetch_add(1);

@@ -29,7 +29,7 @@ class ProgressEngine {
   /// has none there.
   void detach(Context& context, ProgressThread* home);
   /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished, or a
-  /// row of calls has begun there. May be called under a context's lock.
+  /// row of calls has begun there. Null: nobody is woken. May be called under a context's lock.
   static void wake(ProgressThread* home);
   /// Lets a progress thread write the flight recorders of all contexts; async-signal-safe.
   static void request_dumps();
