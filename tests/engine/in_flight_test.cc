@@ -27,7 +27,7 @@ Operation* wait_for(Communicator& comm, Lock& lock, const std::function<bool(con
       if (met(*op)) return op;
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    lock = comm.context().lock();
+    lock.lock();
   }
 }
 
@@ -252,7 +252,7 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
       while (first->verdict_pending && !first->finished) {
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        lock = comm.context().lock();
+        lock.lock();
       }
       comm.context().operations().release(first);
     }

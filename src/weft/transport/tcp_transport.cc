@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "transport/tcp_rows.h"
 
 namespace weft::transport {
@@ -110,7 +111,7 @@ Status TcpTransport::accept(int peer, uint32_t line, UniqueFd connection) {
                 "rank {} opened line {}, must be in [0, {}): do all ranks have the same WEFT_RAILS?", peer,
                 line, lines());
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const MutexLock lock(inbox_mutex_);
     inbox_.push_back({peer, line, std::move(connection)});
   }
   const uint64_t one = 1;
@@ -124,7 +125,7 @@ int TcpTransport::take_over_accepted() {
   if (::read(doorbell_.get(), &rings, sizeof(rings)) < 0) return 0;
   std::vector<Arrival> arrivals;
   {
-    const std::lock_guard lock(inbox_mutex_);
+    const MutexLock lock(inbox_mutex_);
     arrivals.swap(inbox_);
   }
   for (Arrival& arrival : arrivals) take_over(std::move(arrival));

@@ -48,12 +48,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "transport/eager.h"
 #include "transport/tcp_receiver.h"
 #include "transport/tcp_rows.h"
@@ -236,8 +236,8 @@ class TcpTransport final : public Transport {
   std::vector<LinkId> put_off_;  // links with messages that were left to the next poll
   std::vector<LinkId> resumed_;  // those that read_put_off() goes through; empty outside of it
 
-  std::mutex inbox_mutex_;
-  std::vector<Arrival> inbox_;
+  Mutex inbox_mutex_;
+  std::vector<Arrival> inbox_ WEFT_GUARDED_BY(inbox_mutex_);
 };
 
 }  // namespace weft::transport

@@ -148,13 +148,6 @@ Context::~Context() {
   operations_.clear();  // before what its operations have used
 }
 
-Lock Context::lock_slowly() {
-  wanting_.fetch_add(1, std::memory_order_relaxed);
-  Lock lock(mutex_);
-  wanting_.fetch_sub(1, std::memory_order_relaxed);
-  return lock;
-}
-
 // ---- Communicators
 
 void Context::attach(Communicator& comm) { communicators_[comm.id()] = &comm; }
@@ -352,11 +345,11 @@ void Context::wait(Lock& lock, Operation& op) {
     if (policy.spins() && !lock_is_wanted()) {
       if (policy.pauses()) cpu_relax();
     } else {
-      lock.unlock();
-      int yields = 0;  // whoever wants the lock has to wake up first
-      do sched_yield();
-      while (lock_is_wanted() && ++yields < kYieldsForOthers);
-      lock = this->lock();
+      lock.without([this] {
+        int yields = 0;  // whoever wants the lock has to wake up first
+        do sched_yield();
+        while (lock_is_wanted() && ++yields < kYieldsForOthers);
+      });
     }
   }
   if (sleepers_.end_wait() && busy()) wake_progress();
@@ -389,16 +382,14 @@ void Context::sleep(Lock& lock, const Operation& op) {
   if (!begin_sleep(&op)) {
     if (!inbox_.keeps_many()) return;
     // Early messages that stay where they are would keep it awake for as long as it waits.
-    lock.unlock();
-    std::this_thread::sleep_for(kManyNap);
-    lock = this->lock();
+    lock.without([] { std::this_thread::sleep_for(kManyNap); });
     return;
   }
   const int nap_ms = watches_device() ? 1 : fabric_->nap_ms() < 0 ? kWatchMs : fabric_->nap_ms();
-  lock.unlock();
-  epoll_event event;
-  epoll_wait(epoll_fd(), &event, 1, nap_ms);
-  lock = this->lock();
+  lock.without([this, nap_ms] {
+    epoll_event event;
+    epoll_wait(epoll_fd(), &event, 1, nap_ms);
+  });
   end_sleep();
 }
 

@@ -25,8 +25,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/biased_mutex.h"
 #include "bootstrap/bootstrap.h"
+#include "engine/context/context_lock.h"
 #include "engine/context/fabric.h"
 #include "engine/context/inbox.h"
 #include "engine/context/operation_table.h"
@@ -78,46 +78,44 @@ class Context final : public std::enable_shared_from_this<Context> {
   JobMachine& machine() { return machine_; }
 
   /// Takes the context's lock; a thread that spins with it gives way.
-  Lock lock() {
-    if (Lock lock(mutex_, std::try_to_lock); lock) [[likely]]
-      return lock;
-    return lock_slowly();
-  }
+  Lock lock() WEFT_RETURNS_LOCK(context_lock) { return Lock(mutex_); }
   /// Whether a thread wants the lock.
-  bool lock_is_wanted() const { return wanting_.load(std::memory_order_relaxed) != 0; }
+  bool lock_is_wanted() const { return mutex_.wanted(); }
 
   // The parts; what they need is theirs to say.
-  OperationTable& operations() { return operations_; }
-  const OperationTable& operations() const { return operations_; }
-  Inbox& inbox() { return inbox_; }
+  OperationTable& operations() WEFT_REQUIRES(context_lock) { return operations_; }
+  const OperationTable& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
+  Inbox& inbox() WEFT_REQUIRES(context_lock) { return inbox_; }
   Sleepers& sleepers() { return sleepers_; }
   const Sleepers& sleepers() const { return sleepers_; }
   Submissions& submissions() { return submissions_; }
   StreakWatch& streak() { return streak_; }
   Failures& failures() { return failures_; }
-  LostMemory& lost_memory() { return lost_memory_; }
+  LostMemory& lost_memory() WEFT_REQUIRES(context_lock) { return lost_memory_; }
   Workspace& workspace() { return workspace_; }
-  DeviceOperations& device_operations() { return device_operations_; }
+  DeviceOperations& device_operations() WEFT_REQUIRES(context_lock) { return device_operations_; }
   /// Null unless a trace is being written.
   Trace* trace() const { return trace_.get(); }
 
   // Communicators, under the lock.
-  void attach(Communicator& comm);
-  void detach(Communicator& comm);
-  Communicator* find_communicator(uint32_t id) const;
-  const std::unordered_map<uint32_t, Communicator*>& communicators() const { return communicators_; }
+  void attach(Communicator& comm) WEFT_REQUIRES(context_lock);
+  void detach(Communicator& comm) WEFT_REQUIRES(context_lock);
+  Communicator* find_communicator(uint32_t id) const WEFT_REQUIRES(context_lock);
+  const std::unordered_map<uint32_t, Communicator*>& communicators() const WEFT_REQUIRES(context_lock) {
+    return communicators_;
+  }
 
   // Operations, under the lock.
   /// Starts an operation whose turn it is; it may finish right here.
-  void start(Operation& op);
+  void start(Operation& op) WEFT_REQUIRES(context_lock);
   /// Advances an active operation, and ends it if that was the last of it. Returns the number of events.
-  int advance_one(Operation& op);
+  int advance_one(Operation& op) WEFT_REQUIRES(context_lock);
   /// Fails every operation of a communicator.
-  void fail_operations(Communicator& comm, const Status& why);
+  void fail_operations(Communicator& comm, const Status& why) WEFT_REQUIRES(context_lock);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
-  void wait(Lock& lock, Operation& op);
+  void wait(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
   /// How an operation has ended, which this call waits for. The caller releases it.
-  Status result_of(Lock& lock, Operation& op) {
+  Status result_of(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock) {
     if (op.finished.load(std::memory_order_acquire)) leave();
     else wait(lock, op);
     return op.status;
@@ -125,29 +123,29 @@ class Context final : public std::enable_shared_from_this<Context> {
 
   // Driving, under the lock.
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
-  int turn();
+  int turn() WEFT_REQUIRES(context_lock);
   /// Whether a network without traffic of ours is to be looked at in this turn: it is looked at seldom.
-  bool quiet_network_is_due() { return ++turns_ % kQuietNetworkTurns == 0; }
+  bool quiet_network_is_due() WEFT_REQUIRES(context_lock) { return ++turns_ % kQuietNetworkTurns == 0; }
   /// What all turns have seen.
-  uint64_t events() const { return events_; }
+  uint64_t events() const WEFT_REQUIRES(context_lock) { return events_; }
   /// Whether a progress thread has anything to look after here. That is also what ended operations have left
   /// with the network or a device, and a death that waits for the end of its time of grace: nobody else may
   /// come by.
-  bool busy() {
+  bool busy() WEFT_REQUIRES(context_lock) {
     return !operations_.empty() || !device_operations_.empty() || submissions_.any() ||
            failures_.any_death() || unsent();
   }
   /// Whether operations of GPU memory are in flight, which no descriptor tells of.
-  bool device_is_busy() const { return operations_.uses_device(); }
+  bool device_is_busy() const WEFT_REQUIRES(context_lock) { return operations_.uses_device(); }
   /// Whether a sleeper is woken by all that is waited for, at once, and no peer waits for what it would do
   /// meanwhile: of a network, not of shared memory alone, where owners help with reads.
-  bool rings() const { return operations_.uses_network() && nap_us() < 0; }
+  bool rings() const WEFT_REQUIRES(context_lock) { return operations_.uses_network() && nap_us() < 0; }
   /// Acts on losses and deadlines that are due; cheap, called a few times a second.
-  void check_deadlines(int64_t now_ns);
+  void check_deadlines(int64_t now_ns) WEFT_REQUIRES(context_lock);
   /// Sleeping on epoll_fd(): begin_sleep() is false when there is something to do. `op`: what the sleeper
   /// waits for; null: it is a progress thread.
-  bool begin_sleep(const Operation* op = nullptr);
-  void end_sleep();
+  bool begin_sleep(const Operation* op = nullptr) WEFT_REQUIRES(context_lock);
+  void end_sleep() WEFT_REQUIRES(context_lock);
 
   // From any thread, without the lock.
   /// Hands over an operation, or calls that a CUDA graph has come to, to be started at the next turn.
@@ -162,7 +160,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   void dump_all();
   int epoll_fd() const { return fabric_->epoll_fd(); }
   /// The longest sleep that is safe, as a CUDA stream or a provider of the network may not wake us; -1 = any.
-  int nap_us() const;
+  int nap_us() const WEFT_REQUIRES(context_lock);
   /// For the progress thread: see StreakWatch.
   bool streak_is_due(int64_t now_ns) {
     return streak_.due(now_ns, [this] { return fabric_->waits_since(); });
@@ -170,19 +168,22 @@ class Context final : public std::enable_shared_from_this<Context> {
 
  private:
   Status open_trace(Deadline deadline);
-  Lock lock_slowly();
   /// Whether the network has something of ended operations that needs further polls to get out.
-  bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
+  bool unsent() WEFT_REQUIRES(context_lock) {
+    return left_with_network_ && (left_with_network_ = fabric_->unsent());
+  }
   /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
-  void leave() {
+  void leave() WEFT_REQUIRES(context_lock) {
     if (unsent() && !sleepers_.any_waiting()) hand_on();
   }
-  void hand_on();
-  int take_submissions();
-  bool watches_device() const { return operations_.uses_device() || !device_operations_.empty(); }
-  void finish(Operation& op, Status status);
-  void end_active(Operation& op, Status& status);
-  void sleep(Lock& lock, const Operation& op);
+  void hand_on() WEFT_REQUIRES(context_lock);
+  int take_submissions() WEFT_REQUIRES(context_lock);
+  bool watches_device() const WEFT_REQUIRES(context_lock) {
+    return operations_.uses_device() || !device_operations_.empty();
+  }
+  void finish(Operation& op, Status status) WEFT_REQUIRES(context_lock);
+  void end_active(Operation& op, Status& status) WEFT_REQUIRES(context_lock);
+  void sleep(Lock& lock, const Operation& op) WEFT_REQUIRES(context_lock);
 
   ProgressThread* home_ = nullptr;  // null before begin()
   const uint64_t job_;
@@ -191,24 +192,24 @@ class Context final : public std::enable_shared_from_this<Context> {
   JobMachine machine_;
   std::unique_ptr<Trace> trace_;
 
-  BiasedMutex mutex_;
-  std::atomic<int> wanting_{0};  // threads that want the lock
+  ContextMutex mutex_;
 
-  std::unordered_map<uint32_t, Communicator*> communicators_;
+  std::unordered_map<uint32_t, Communicator*> communicators_ WEFT_GUARDED_BY(context_lock);
   Workspace workspace_;
-  DeviceOperations device_operations_;
-  OperationTable operations_;
-  LostMemory lost_memory_;
-  Inbox inbox_;
+  DeviceOperations device_operations_ WEFT_GUARDED_BY(context_lock);
+  OperationTable operations_ WEFT_GUARDED_BY(context_lock);
+  LostMemory lost_memory_ WEFT_GUARDED_BY(context_lock);
+  Inbox inbox_ WEFT_GUARDED_BY(context_lock);
   Submissions submissions_;
   Sleepers sleepers_;
   StreakWatch streak_;
   Failures failures_;
 
   static constexpr uint32_t kQuietNetworkTurns = 64;
-  uint32_t turns_ = 0;
-  uint64_t events_ = 0;
-  bool left_with_network_ = false;  // perhaps: since an operation between nodes ended
+  uint32_t turns_ WEFT_GUARDED_BY(context_lock) = 0;
+  uint64_t events_ WEFT_GUARDED_BY(context_lock) = 0;
+  bool left_with_network_ WEFT_GUARDED_BY(context_lock) =
+      false;  // perhaps: since an operation between nodes ended
 };
 
 }  // namespace weft::engine

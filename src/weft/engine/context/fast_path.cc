@@ -18,17 +18,17 @@ namespace {
 constexpr int kLooks = 256, kCrowdedLooks = 16;
 
 // Whether something else has come up that may do so while the caller keeps the lock.
-bool disturbed(Context& context) {
+bool disturbed(Context& context) WEFT_REQUIRES(context_lock) {
   return context.lock_is_wanted() || context.submissions().any() || context.failures().any_pending();
 }
 
-bool alone(Context& context) {
+bool alone(Context& context) WEFT_REQUIRES(context_lock) {
   return context.operations().empty() && !context.failures().any_death() && !context.sleepers().taken() &&
          !context.trace() && !disturbed(context);
 }
 
 // What earlier messages and operations have left to be done first; not ok: why the operation has to fail.
-Status settle_before(Context& context, Operation& op, bool network) {
+Status settle_before(Context& context, Operation& op, bool network) WEFT_REQUIRES(context_lock) {
   Status trouble;
   if (!context.inbox().empty()) context.inbox().deliver_early(op);
   if (network)
@@ -41,7 +41,7 @@ Status settle_before(Context& context, Operation& op, bool network) {
 }
 
 // Until it is done, its looks are used up, or somebody else wants to work here.
-inline BriefOutcome carry_out(Context& context, Operation& op, Status& trouble) {
+inline BriefOutcome carry_out(Context& context, Operation& op, Status& trouble) WEFT_REQUIRES(context_lock) {
   const bool crowded = context.fabric().oversubscribed();
   BriefOutcome outcome = advance_brief(op, trouble);
   for (int looks = crowded ? kCrowdedLooks : kLooks; outcome == BriefOutcome::waits && looks > 0; --looks) {
@@ -56,7 +56,8 @@ inline BriefOutcome carry_out(Context& context, Operation& op, Status& trouble) 
 }
 
 // The operation becomes active: it turned out not to be brief.
-void go_on_active(Context& context, Operation& op, BriefOutcome outcome, Status trouble) {
+void go_on_active(Context& context, Operation& op, BriefOutcome outcome, Status trouble)
+    WEFT_REQUIRES(context_lock) {
   hand_over(op);
   if (outcome == BriefOutcome::failed && trouble.code() == Code::remote_error)
     op.set_unreachable(std::exchange(trouble, Status()), now_ns());

@@ -6,6 +6,7 @@
 // Thread safety: under the context's lock.
 #pragma once
 
+#include "engine/context/context_lock.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -14,6 +15,6 @@ class Context;
 
 /// Does an operation right here, if nothing else is going on and its messages come soon. False: it has been
 /// started like any other, and has to be waited for.
-bool run_alone(Context& context, Operation& op);
+bool run_alone(Context& context, Operation& op) WEFT_REQUIRES(context_lock);
 
 }  // namespace weft::engine

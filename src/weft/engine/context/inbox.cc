@@ -129,7 +129,7 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   Communicator& comm = *op.comm;
   const int from = comm.rank_of_world(peer);
   if (envelope.signature != op.signature) return Verdict::on_mismatch(context_, op, from);
-  const auto fail_for = [&](const Status& why) {
+  const auto fail_for = [&](const Status& why) WEFT_REQUIRES(context_lock) {
     context_.failures().fail_later(comm, why.in(comm.describe(op)));
   };
   const plan::Plan& plan = op.prepared->plan;

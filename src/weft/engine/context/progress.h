@@ -5,11 +5,11 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 
 namespace weft::engine {
 
@@ -43,9 +43,9 @@ class ProgressEngine {
   const int process_;  // that its threads belong to
   /// Of the process that forked this one: kept reachable, so that it is no leak.
   [[maybe_unused]] const ProgressEngine* const before_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<ProgressThread>> threads_;
-  std::vector<Context*> attached_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<ProgressThread>> threads_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Context*> attached_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::engine

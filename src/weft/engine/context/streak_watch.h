@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "engine/context/context_lock.h"
+
 namespace weft::engine {
 
 class StreakWatch {
@@ -18,7 +20,7 @@ class StreakWatch {
 
   bool on() const { return on_.load(std::memory_order_relaxed); }
   /// False if there was one.
-  bool begin() { return !on_.exchange(true); }
+  bool begin() WEFT_REQUIRES(context_lock) { return !on_.exchange(true); }
   void end() { on_.store(false); }
   /// Whether a turn is due at `now_ns`: what waits has been left behind, or it is time to look for anything
   /// else. `waits_since` gives since when something waits, 0: nothing does. Ends the streak once nothing has

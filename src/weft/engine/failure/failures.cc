@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "engine/context/context.h"
 #include "engine/failure/verdict.h"
@@ -33,7 +34,8 @@ void Failures::on_connection_lost(int peer, const Status& why) {
 void Failures::on_dead(int rank, const Status& why) {
   const Lock lock = context_.lock();
   losses_.add(PeerLosses::Kind::death, rank, why, now_ns(), context_.events());
-  const auto idle = [](const auto& known) { return known.second->operations().empty(); };
+  const auto idle = [](const auto& known)
+                        WEFT_REQUIRES(context_lock) { return known.second->operations().empty(); };
   if (std::all_of(context_.communicators().begin(), context_.communicators().end(), idle))
     act_on_losses(INT64_MAX);
   context_.sleepers().ring();
@@ -81,7 +83,7 @@ Status Failures::first_loss_of(const Communicator& comm) const {
 
 void Failures::on_failed(int from, uint32_t comm, const std::string& why) {
   {
-    const std::lock_guard guard(reports_mutex_);
+    const MutexLock guard(reports_mutex_);
     reports_.try_emplace(comm, from, why);
   }
   const Lock lock = context_.lock();
@@ -89,7 +91,7 @@ void Failures::on_failed(int from, uint32_t comm, const std::string& why) {
 }
 
 Status Failures::reported(const Communicator& comm) {
-  const std::lock_guard guard(reports_mutex_);
+  const MutexLock guard(reports_mutex_);
   const auto found = reports_.find(comm.id());
   if (found == reports_.end()) return {};
   const auto& [from, why] = found->second;
@@ -97,7 +99,7 @@ Status Failures::reported(const Communicator& comm) {
 }
 
 void Failures::forget(const Communicator& comm) {
-  const std::lock_guard guard(reports_mutex_);
+  const MutexLock guard(reports_mutex_);
   reports_.erase(comm.id());
 }
 

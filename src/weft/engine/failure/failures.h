@@ -6,14 +6,15 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
+#include "engine/context/context_lock.h"
 #include "engine/failure/inquiries.h"
 #include "engine/failure/peer_losses.h"
 
@@ -28,18 +29,18 @@ class Failures {
 
   /// Fails a communicator at the next act_on_pending(): transports are not called back from inside their own
   /// poll().
-  void fail_later(Communicator& comm, Status why);
-  bool any_pending() const { return !pending_.empty(); }
-  void act_on_pending();
+  void fail_later(Communicator& comm, Status why) WEFT_REQUIRES(context_lock);
+  bool any_pending() const WEFT_REQUIRES(context_lock) { return !pending_.empty(); }
+  void act_on_pending() WEFT_REQUIRES(context_lock);
   /// Fails what uses memory that this thread has found missing.
-  void act_on_lost_memory();
+  void act_on_lost_memory() WEFT_REQUIRES(context_lock);
 
   /// The connection to a peer has ended.
-  void on_connection_lost(int peer, const Status& why);
+  void on_connection_lost(int peer, const Status& why) WEFT_REQUIRES(context_lock);
   /// Whether a death waits for the end of its time of grace.
-  bool any_death() const { return losses_.any_death(); }
+  bool any_death() const WEFT_REQUIRES(context_lock) { return losses_.any_death(); }
   /// Why a communicator cannot work from its beginning: a member whose death is final; ok if none.
-  Status first_loss_of(const Communicator& comm) const;
+  Status first_loss_of(const Communicator& comm) const WEFT_REQUIRES(context_lock);
   /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
   /// anybody had the lock to act on it.
   Status reported(const Communicator& comm);
@@ -47,8 +48,8 @@ class Failures {
   void forget(const Communicator& comm);
 
   /// Acts on losses and deadlines that are due. Cheap, called a few times a second.
-  void check(int64_t now_ns);
-  int64_t checked_ns() const { return checked_ns_; }
+  void check(int64_t now_ns) WEFT_REQUIRES(context_lock);
+  int64_t checked_ns() const WEFT_REQUIRES(context_lock) { return checked_ns_; }
   Inquiries& inquiries() { return inquiries_; }
 
   // Of the bootstrap: see bootstrap::Callbacks.
@@ -57,18 +58,19 @@ class Failures {
   bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);
 
  private:
-  void act_on_losses(int64_t now_ns);
-  void act_on_death(int world_rank, const Status& why);
-  void act_on_connection(int world_rank, const Status& why);
+  void act_on_losses(int64_t now_ns) WEFT_REQUIRES(context_lock);
+  void act_on_death(int world_rank, const Status& why) WEFT_REQUIRES(context_lock);
+  void act_on_connection(int world_rank, const Status& why) WEFT_REQUIRES(context_lock);
   static Status loss_of(const Communicator& comm, int world_rank, const Status& why);
 
   Context& context_;
-  PeerLosses losses_;
-  std::vector<std::pair<uint32_t, Status>> pending_;  // communicator and reason
-  std::mutex reports_mutex_;
-  std::unordered_map<uint32_t, std::pair<int, std::string>> reports_;  // by communicator: from whom, and what
+  PeerLosses losses_ WEFT_GUARDED_BY(context_lock);
+  std::vector<std::pair<uint32_t, Status>> pending_ WEFT_GUARDED_BY(context_lock);  // communicator and reason
+  Mutex reports_mutex_;
+  std::unordered_map<uint32_t, std::pair<int, std::string>> reports_
+      WEFT_GUARDED_BY(reports_mutex_);  // by communicator: from whom, and what
   Inquiries inquiries_;
-  int64_t checked_ns_ = 0;
+  int64_t checked_ns_ WEFT_GUARDED_BY(context_lock) = 0;
 };
 
 }  // namespace weft::engine

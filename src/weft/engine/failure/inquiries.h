@@ -9,6 +9,8 @@
 #include <map>
 #include <thread>
 
+#include "engine/context/context_lock.h"
+
 namespace weft::engine {
 
 class Context;
@@ -20,19 +22,19 @@ class Inquiries {
   explicit Inquiries(Context& context) : context_(context) {}
 
   /// Runs an inquiry; false while another one runs.
-  bool ask(Inquiry inquiry);
+  bool ask(Inquiry inquiry) WEFT_REQUIRES(context_lock);
   /// The same, after the one that runs. Of each communicator one at most waits: the first.
-  void ask_in_turn(uint32_t comm, Inquiry inquiry);
+  void ask_in_turn(uint32_t comm, Inquiry inquiry) WEFT_REQUIRES(context_lock);
   /// Drops those that wait and returns when none runs. Takes the context's lock.
-  void close();
+  void close() WEFT_EXCLUDES(context_lock);
 
  private:
   Inquiry next();
 
   Context& context_;
   std::thread thread_;
-  bool running_ = false;
-  std::map<uint32_t, Inquiry> waiting_;  // by communicator
+  bool running_ WEFT_GUARDED_BY(context_lock) = false;
+  std::map<uint32_t, Inquiry> waiting_ WEFT_GUARDED_BY(context_lock);  // by communicator
 };
 
 }  // namespace weft::engine

@@ -114,7 +114,7 @@ Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpR
               c.mismatched, c.rank, c.mine);
 }
 
-Operation* find_operation(const Communicator& comm, const Case& c) {
+Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES(context_lock) {
   for (Operation* op : comm.operations())
     if (op->number == c.number && op->transfer_peer == c.transfer_peer && op->started) return op;
   return nullptr;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace weft::engine {
 namespace {
 
@@ -59,7 +61,7 @@ void Captures::dispose(std::list<Lane>& unused) {
 }
 
 Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& capture) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   Lane* lane = find(capture.id);
   if (!lane) {
     std::list<Lane> unused = take_unused();
@@ -78,7 +80,7 @@ Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& captu
 }
 
 Status Captures::arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   const cuda::Driver& d = **cuda::driver();
   Lane& lane = *find(capture.id);
   if (lane.last) WEFT_TRY(cuda::check(d.stream_wait_event(stream, lane.last, 0), "cuStreamWaitEvent"));

@@ -35,7 +35,7 @@ int signal_number(const std::string& name) {
   return 0;
 }
 
-void add_operations(const Communicator& comm, nlohmann::ordered_json& root) {
+void add_operations(const Communicator& comm, nlohmann::ordered_json& root) WEFT_REQUIRES(context_lock) {
   root["unfinished"] = comm.operations().size();
   auto& operations = root["operations"] = nlohmann::ordered_json::array();
   for (const Record& r : comm.recorder().snapshot()) {

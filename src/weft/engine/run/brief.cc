@@ -123,8 +123,12 @@ BriefOutcome advance_brief(Operation& op, Status& trouble) {
 
 int receive_brief(Operation& op) {
   return op.context->fabric().shm()->poll_next(
-      [&op](int peer) { return op.context->inbox().takes_early(peer) || deals_with(op, peer); },
+      [&op](int peer) {
+        context_lock_is_held();
+        return op.context->inbox().takes_early(peer) || deals_with(op, peer);
+      },
       [&op](int peer, const transport::Envelope& envelope, const std::byte* payload) {
+        context_lock_is_held();
         if (!take(op, peer, envelope, payload)) op.context->inbox().arrived(peer, envelope, payload);
       });
 }

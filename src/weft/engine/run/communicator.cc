@@ -357,7 +357,7 @@ void Communicator::deregister_buffer(void* registration) {
 Status Communicator::finalize() {
   Lock lock = context_->lock();
   finalized_by_ns_ = now_ns() + static_cast<int64_t>(options_.timeout_s * 1e9);
-  const auto next = [&] {
+  const auto next = [&]() WEFT_REQUIRES(context_lock) {
     if (captures_) context_->turn();  // takes in what graphs have come to
     return unfinished();
   };

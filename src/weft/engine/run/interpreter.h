@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "engine/context/context_lock.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -25,7 +26,7 @@ void reset_arrivals(Operation& op);
 void reset_steps(Operation& op);
 /// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the
 /// network is looked at in between). True if anything moved.
-Result<bool> advance(Operation& op);
+Result<bool> advance(Operation& op) WEFT_REQUIRES(context_lock);
 /// Whether every step is done.
 bool complete(const Operation& op);
 /// The peers (ranks of the communicator) that the operation is waiting for right now: for their
