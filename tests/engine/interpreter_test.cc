@@ -375,6 +375,7 @@ TEST(Interpreter, APayloadThatDoesNotFitFailsTheCommunicatorAndWritesNothing) {
 class Unreachable : public testing::Test {
  protected:
   void SetUp() override {
+    before_ = now_ns();
     job_.local.broken[{1, 0}] = fail(Code::remote_error, "its memory is gone");
     transfer_.send();
     receives_ = transfer_.recv();
@@ -384,6 +385,7 @@ class Unreachable : public testing::Test {
   ScriptedJob job_{{.nodes = {0, 0}}};
   Transfer transfer_{job_, 200'000};
   Operation* receives_ = nullptr;
+  int64_t before_ = 0;
 };
 
 TEST_F(Unreachable, AStepThatCouldNotReachItsPeerIsNotTriedAgain) {
@@ -391,6 +393,18 @@ TEST_F(Unreachable, AStepThatCouldNotReachItsPeerIsNotTriedAgain) {
   EXPECT_GT(tried, 0u);
   for (int i = 0; i < 5; ++i) (void)job_.turn(1);
   EXPECT_EQ(job_.local.tried(1, 0), tried);
+}
+
+TEST_F(Unreachable, ItIsSaidAfterTheTimeOfGrace) {
+  job_.look(1, before_ + 99 * kMs);
+  EXPECT_FALSE(receives_->finished);
+  job_.look(1, before_ + 999 * kMs);
+  EXPECT_FALSE(receives_->finished) << "something has moved since";
+  job_.look(1, now_ns() + 1500 * kMs);
+  ASSERT_TRUE(receives_->finished);
+  EXPECT_EQ(receives_->status.code(), Code::remote_error);
+  EXPECT_EQ(receives_->status.message(),
+            "Recv of 200000 int32 from rank 0 on communicator world: its memory is gone");
 }
 
 TEST_F(Unreachable, WhyAPeerFailedIsBetterThanThatItWasNotReached) {

@@ -48,11 +48,6 @@ bool is_short(const Operation& op) {
          kShortBytes;
 }
 
-/// Why an operation's communicator fails, with the operation's name.
-Status reason(const Operation& op, const Status& failure) {
-  return (op.device ? op.device->explain(failure) : failure).in(op.comm->describe(op));
-}
-
 }  // namespace
 
 // ---- Joining and leaving a job
@@ -181,7 +176,7 @@ void Context::start(Operation& op) {
   operations_.enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
   if (Status prepared = op.device ? op.device->prepare() : workspace_.prepare(op); !prepared)
-    return op.comm->fail(reason(op, prepared), true);
+    return failures_.fail(op, prepared);
   if (MemoryWatch::lost()) [[unlikely]]
     return failures_.act_on_lost_memory();
   reset_progress(op);
@@ -196,7 +191,7 @@ int Context::advance_one(Operation& op) {
     if (op.finished.load(std::memory_order_relaxed)) return 1;
   }
   if (!moved) {
-    op.comm->fail(reason(op, moved.status()), true);
+    failures_.fail(op, moved.status());
   } else if (complete(op)) {
     finish(op, Status());
   } else {
@@ -220,8 +215,7 @@ void Context::end_active(Operation& op, Status& status) {
   op.mappings.clear();
   if (op.staged_output.data && status.ok()) {
     device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
-    if (Status gone = LostMemory::of(op); !gone.ok())
-      failures_.fail_later(*op.comm, status = reason(op, gone));
+    if (Status gone = LostMemory::of(op); !gone.ok()) status = failures_.fail_later(op, gone);
   }
   workspace_.give_back(op, status.ok());
   left_with_network_ |= op.prepared->between_nodes;

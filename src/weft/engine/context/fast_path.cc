@@ -60,10 +60,10 @@ void go_on_active(Context& context, Operation& op, BriefOutcome outcome, Status 
     WEFT_REQUIRES(context_lock) {
   hand_over(op);
   if (outcome == BriefOutcome::failed && trouble.code() == Code::remote_error)
-    op.set_unreachable(std::exchange(trouble, Status()), now_ns());
+    op.health.set_unreachable(std::exchange(trouble, Status()), now_ns(), context.events());
   op.comm->operation_begun(op);
   context.operations().enter(op);
-  if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);
+  if (!trouble.ok()) context.failures().fail(op, trouble);
   else if (context.failures().any_pending()) context.turn();
   else context.advance_one(op);
 }

@@ -129,9 +129,8 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   Communicator& comm = *op.comm;
   const int from = comm.rank_of_world(peer);
   if (envelope.signature != op.signature) return Verdict::on_mismatch(context_, op, from);
-  const auto fail_for = [&](const Status& why) WEFT_REQUIRES(context_lock) {
-    context_.failures().fail_later(comm, why.in(comm.describe(op)));
-  };
+  const auto fail_for = [&](const Status& why)
+                            WEFT_REQUIRES(context_lock) { (void)context_.failures().fail_later(op, why); };
   const plan::Plan& plan = op.prepared->plan;
   const uint32_t number = plan.wait_begin[from] + envelope.tag();
   if (number >= plan.wait_begin[from + 1])

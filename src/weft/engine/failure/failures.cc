@@ -7,12 +7,30 @@
 #include "base/settings.h"
 #include "engine/context/context.h"
 #include "engine/failure/verdict.h"
+#include "engine/gpu/device_run.h"
 #include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
 
 namespace weft::engine {
 
-void Failures::fail_later(Communicator& comm, Status why) {
+namespace {
+
+/// Why an operation's communicator fails, with the operation's name.
+Status reason(const Operation& op, const Status& why) {
+  return (op.device ? op.device->explain(why) : why).in(op.comm->describe(op));
+}
+
+}  // namespace
+
+void Failures::fail(Operation& op, const Status& why) { op.comm->fail(reason(op, why), true); }
+
+Status Failures::fail_later(const Operation& op, const Status& why) {
+  Status with_name = reason(op, why);
+  fail_later(*op.comm, with_name);
+  return with_name;
+}
+
+void Failures::fail_later(const Communicator& comm, Status why) {
   pending_.emplace_back(comm.id(), std::move(why));
 }
 
@@ -61,16 +79,15 @@ void Failures::act_on_connection(int world_rank, const Status& why) {
     if (op->finished.load(std::memory_order_relaxed)) continue;
     for (int rank : awaited_peers(*op))
       if (op->comm->world_rank(rank) == world_rank)
-        op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
-                            why.message()),
-                       true);
+        fail(*op, weft::fail(Code::remote_error, "rank {} has gone: {}", rank, why.message()));
   }
 }
 
 Status Failures::loss_of(const Communicator& comm, int world_rank, const Status& why) {
   const int rank = comm.rank_of_world(world_rank);
   if (rank < 0 || comm.is_lane()) return {};
-  return fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(), why.message());
+  return weft::fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(),
+                    why.message());
 }
 
 Status Failures::first_loss_of(const Communicator& comm) const {
@@ -95,7 +112,7 @@ Status Failures::reported(const Communicator& comm) {
   const auto found = reports_.find(comm.id());
   if (found == reports_.end()) return {};
   const auto& [from, why] = found->second;
-  return fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
+  return weft::fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
 }
 
 void Failures::forget(const Communicator& comm) {
@@ -129,12 +146,17 @@ void Failures::check(int64_t now_ns) {
   if (operations.empty()) return;
   std::vector<Operation*> active = operations.snapshot();  // a verdict may end some of them
   for (Operation* op : active) {
+    if (op->finished.load(std::memory_order_relaxed)) continue;
+    if (op->health.unreachable && op->health.grace.over(now_ns, context_.events())) {
+      fail(*op, op->health.why_unreachable);
+      continue;
+    }
     if (op->deadline_ns == 0) {
       op->deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
-      op->next_check_ns =
+      op->health.next_check_ns =
           std::min(op->deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }
-    if (now_ns >= op->next_check_ns) Verdict::on_stall(context_, *op, now_ns);
+    if (now_ns >= op->health.next_check_ns) Verdict::on_stall(context_, *op, now_ns);
   }
   operations.recycle(std::move(active));
 }

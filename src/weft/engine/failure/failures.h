@@ -22,14 +22,19 @@ namespace weft::engine {
 
 class Communicator;
 class Context;
+struct Operation;
 
 class Failures {
  public:
   explicit Failures(Context& context) : context_(context), inquiries_(context) {}
 
-  /// Fails a communicator at the next act_on_pending(): transports are not called back from inside their own
-  /// poll().
-  void fail_later(Communicator& comm, Status why) WEFT_REQUIRES(context_lock);
+  /// Fails the communicator of an operation in which something went wrong; the sentence begins with the
+  /// operation's name.
+  void fail(Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
+  /// The same at the next act_on_pending(): transports are not called back from inside their own poll().
+  /// Returns what the communicator will fail with.
+  Status fail_later(const Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
+  void fail_later(const Communicator& comm, Status why) WEFT_REQUIRES(context_lock);
   bool any_pending() const WEFT_REQUIRES(context_lock) { return !pending_.empty(); }
   void act_on_pending() WEFT_REQUIRES(context_lock);
   /// Fails what uses memory that this thread has found missing.

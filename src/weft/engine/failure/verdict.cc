@@ -62,7 +62,7 @@ Case open_case(Operation& op) {
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
     if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())
       c.asked.push_back(rank);
-  c.mismatched = op.mismatched;
+  c.mismatched = op.health.mismatched;
   if (c.mismatched >= 0 && std::find(c.asked.begin(), c.asked.end(), c.mismatched) == c.asked.end())
     c.asked.push_back(c.mismatched);
   for (int rank : c.asked) c.worlds.push_back(op.comm->world_rank(rank));
@@ -132,8 +132,8 @@ void conclude(Context& context, Case c) {
   if (!op) return;
   // A message that did not fit and came while we asked has an inquiry of its own in turn: its sender may have
   // answered this one before it called what the message is of.
-  const bool asked_about_anew = c.mismatched < 0 && op->mismatched >= 0;
-  op->verdict_pending = asked_about_anew;
+  const bool asked_about_anew = c.mismatched < 0 && op->health.mismatched >= 0;
+  op->health.verdict_pending = asked_about_anew;
   if (Status differs = who_differs(c, answers); !differs) {
     comm->fail(differs.in(c.name), true);
   } else if (asked_about_anew) {
@@ -146,17 +146,17 @@ void conclude(Context& context, Case c) {
                true);
   } else {
     const int64_t waited = now_ns() - op->deadline_ns + static_cast<int64_t>(comm->options().timeout_s * 1e9);
-    op->next_check_ns = std::min(op->deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
+    op->health.next_check_ns = std::min(op->deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
   }
 }
 
 }  // namespace
 
 void Verdict::on_mismatch(Context& context, Operation& op, int from) {
-  const bool asked = op.mismatched >= 0;
-  op.mismatched = from;
+  const bool asked = op.health.mismatched >= 0;
+  op.health.mismatched = from;
   if (asked) return;
-  op.verdict_pending = true;
+  op.health.verdict_pending = true;
   Case c = open_case(op);
   context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
@@ -176,10 +176,10 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
 }
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
-  if (op.verdict_pending) return;
+  if (op.health.verdict_pending) return;
   Case c = open_case(op);
   c.overdue = now >= op.deadline_ns;
-  op.verdict_pending =
+  op.health.verdict_pending =
       context.failures().inquiries().ask([c = std::move(c), &context] { conclude(context, c); });
 }
 

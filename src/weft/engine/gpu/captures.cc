@@ -89,8 +89,8 @@ Status Captures::arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda
   return cuda::check(d.event_record(lane.last, stream), "cuEventRecord");
 }
 
-void Captures::fail(const Status& why) {
-  for (Lane& lane : lanes_) lane.comm->fail_as_lane(why);
+void Captures::fail() {
+  for (Lane& lane : lanes_) lane.comm->fail_as_lane();
 }
 
 Operation* Captures::unfinished() const {

@@ -35,7 +35,8 @@ class Captures {
   Status arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream);
 
   // (lock)
-  void fail(const Status& why) WEFT_REQUIRES(context_lock);
+  /// The communicator has failed, and its lanes with it.
+  void fail() WEFT_REQUIRES(context_lock);
   /// An operation that is in flight; null if there is none.
   Operation* unfinished() const WEFT_REQUIRES(context_lock);
   /// Launches pass by from now on.

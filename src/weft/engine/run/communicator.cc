@@ -138,7 +138,7 @@ plan::Request Communicator::request_for(const Call& call) const {
 }
 
 Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& streak) {
-  if (!failure_.ok()) return failure_;
+  if (!failure().ok()) return failure();
   if (plan::is_transfer(call.collective) && call.root == rank())
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
@@ -225,7 +225,7 @@ const AccessGate* Communicator::gate_of(int rank) {
 // Whether a call differs from that of the bound operation in its buffers only, and these will do; and
 // whether it would still be chosen so, for other calls may have come between.
 inline bool Communicator::stands_for(const Asked& asked) const {
-  if (!bound_ || !failure_.ok()) return false;
+  if (!bound_ || !failure().ok()) return false;
   const Operation& op = *bound_;
   if (op.call.collective != asked.collective || op.call.count != asked.count ||
       static_cast<int>(op.call.type) != asked.type || static_cast<int>(op.call.op) != asked.op ||
@@ -243,7 +243,7 @@ inline bool Communicator::stands_for(const Asked& asked) const {
 bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
   if (!stands_for(asked)) return false;
   Operation& op = *bound_;
-  op.verdict_pending = false;
+  op.health.verdict_pending = false;
   op.call.send = asked.send;
   op.call.recv = asked.recv;
   op.number = numbers_.next_collective(asked.collective, asked.root);
@@ -367,7 +367,7 @@ Status Communicator::finalize() {
     context_->operations().release(op);
   }
   if (captures_) captures_->close();
-  return failure_;
+  return failure();
 }
 
 Operation* Communicator::unfinished() const {
@@ -377,22 +377,19 @@ Operation* Communicator::unfinished() const {
 
 void Communicator::fail(const Status& why, bool tell_others) {
   if (parent_) return parent_->fail(why, tell_others);
-  if (failure_.ok()) {
-    // A rank that fails or aborts leaves; that it has left is the consequence.
-    const Status told = why.code() == Code::remote_error ? context_->failures().reported(*this) : Status();
-    failure_ = told.ok() ? why : told;
+  if (health_.fail(why, context_->failures().reported(*this))) {
     const std::string recorder = why.code() == Code::aborted ? "" : dump_to_directory(*this);
-    log::error("communicator {}: {}{}{}", name(), failure_.message(),
+    log::error("communicator {}: {}{}{}", name(), failure().message(),
                recorder.empty() ? "" : "; flight recorder: ", recorder);
-    if (tell_others && told.ok()) context_->bootstrap().tell_failed(id_, why.message());
+    if (tell_others && !health_.by_report()) context_->bootstrap().tell_failed(id_, why.message());
   }
-  context_->fail_operations(*this, failure_);
-  if (captures_) captures_->fail(failure_);
+  context_->fail_operations(*this, failure());
+  if (captures_) captures_->fail();
 }
 
-void Communicator::fail_as_lane(const Status& why) {
-  if (failure_.ok()) failure_ = why;
-  context_->fail_operations(*this, failure_);
+void Communicator::fail_as_lane() {
+  health_ = parent_->health_;
+  context_->fail_operations(*this, failure());
 }
 
 void Communicator::abort(std::string_view reason) {
@@ -406,8 +403,8 @@ void Communicator::abort(std::string_view reason) {
 
 Status Communicator::health() {
   const Lock lock = context_->lock();
-  if (failure_.ok() && !context_->sleepers().any_waiting()) context_->turn();
-  return failure_;
+  if (failure().ok() && !context_->sleepers().any_waiting()) context_->turn();
+  return failure();
 }
 
 }  // namespace weft::engine

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/context/context.h"
+#include "engine/failure/comm_health.h"
 #include "engine/gpu/comm_device.h"
 #include "engine/record/recorder.h"
 #include "engine/run/membership.h"
@@ -148,11 +149,11 @@ class Communicator {
 
   // ---- (lock) Health
 
-  const Status& failure() const WEFT_REQUIRES(context_lock) { return failure_; }
+  const Status& failure() const WEFT_REQUIRES(context_lock) { return health_.failure(); }
   /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
   void fail(const Status& why, bool tell_others) WEFT_REQUIRES(context_lock);
-  /// The part of that which a lane's communicator has done to it.
-  void fail_as_lane(const Status& why) WEFT_REQUIRES(context_lock);
+  /// A lane's part in its parent's failure.
+  void fail_as_lane() WEFT_REQUIRES(context_lock);
   /// Until when finalize() waits for streams to come to their operations; 0: it has not been called.
   int64_t finalized_by_ns() const WEFT_REQUIRES(context_lock) { return finalized_by_ns_; }
 
@@ -182,7 +183,7 @@ class Communicator {
   Recorder recorder_ WEFT_GUARDED_BY(context_lock);
   Registrations registrations_ WEFT_GUARDED_BY(context_lock);
   transport::Counters intra_before_, inter_before_;  // traffic before this communicator was created
-  Status failure_ WEFT_GUARDED_BY(context_lock);
+  CommHealth health_ WEFT_GUARDED_BY(context_lock);
   int64_t finalized_by_ns_ WEFT_GUARDED_BY(context_lock) = 0;
 };
 

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/memory_watch.h"
 #include "engine/context/context.h"
-#include "engine/failure/peer_losses.h"
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/device_steps.h"
 #include "engine/record/trace.h"
@@ -43,8 +42,8 @@ class Interpreter {
   explicit Interpreter(Operation& op) : op_(op), plan_(op.prepared->plan), comm_(*op.comm) {}
 
   Result<bool> run() {
-    if (op_.unreachable_ns != 0) [[unlikely]]
-      return await_reason();
+    if (op_.health.unreachable) [[unlikely]]
+      return false;
     bool moved = reap_puts();
     if (op_.device) {
       Result<bool> polled = op_.device->poll();
@@ -58,8 +57,8 @@ class Interpreter {
       if (op_.lanes[lane].next == plan_.lane_begin[lane + 1]) continue;
       moved |= run_lane(lane);
       if (failed_) return std::move(failure_);
-      if (op_.unreachable_ns != 0) [[unlikely]]
-        return await_reason();
+      if (op_.health.unreachable) [[unlikely]]
+        return moved;
     }
     // Besides messages, puts that complete, room in a queue and steps of other lanes move an operation, and a
     // lane may have stopped at the end of its turn.
@@ -151,17 +150,13 @@ class Interpreter {
     return Outcome::failed;
   }
 
-  // A peer that has failed may be gone, or its memory, before it is heard why. That is waited for, and no
-  // step is tried meanwhile: what is at that address by then may be anything.
+  // A peer that has failed may be gone, or its memory, before its report arrives. The operation waits for the
+  // report and tries no step meanwhile: what is at that address by then may be anything.
   Outcome unreachable(Status why) {
     if (why.code() != Code::remote_error) return failed(std::move(why));
-    op_.set_unreachable(std::move(why), now_ns());
+    context_lock_is_held();  // as advance() requires
+    op_.health.set_unreachable(std::move(why), now_ns(), comm_.context().events());
     return Outcome::blocked;
-  }
-  Result<bool> await_reason() {
-    op_.may_move = true;
-    if (now_ns() - op_.unreachable_ns < PeerLosses::kGraceNs) return false;
-    return op_.unreachable;
   }
 
   Envelope envelope(const Step& step, MessageKind kind) const {

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "device/reduce.h"
+#include "engine/failure/operation_health.h"
 #include "engine/record/recorder.h"
 #include "engine/run/prepared.h"
 #include "engine/run/scratch.h"
@@ -170,20 +171,11 @@ struct Operation {
     status = Status();
     finished.store(false, std::memory_order_relaxed);
     references.store(1, std::memory_order_relaxed);
-    deadline_ns = next_check_ns = unreachable_ns = 0;
-    verdict_pending = false;
-    mismatched = -1;
+    deadline_ns = 0;
+    health.renew();
   }
-  int64_t deadline_ns = 0;     // 0 until the first look at the clock
-  int64_t next_check_ns = 0;   // when to ask peers what holds them up
-  int64_t unreachable_ns = 0;  // since when a peer or its memory cannot be reached; 0: nothing such is known
-  Status unreachable;          // … and why, as long as no better reason is heard
-  void set_unreachable(Status why, int64_t now_ns) {
-    unreachable = std::move(why);
-    unreachable_ns = now_ns;
-  }
-  bool verdict_pending = false;
-  int32_t mismatched = -1;  // a rank whose message did not fit: the verdict is that the calls differ
+  int64_t deadline_ns = 0;  // 0 until the first look at the clock
+  OperationHealth health;
 
   // Chains of the owners.
   Operation* next_in_bucket = nullptr;
